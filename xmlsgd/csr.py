@@ -1,0 +1,150 @@
+"""Sparse rows: the one data structure that every other module reads.
+
+Shape legend of the whole package
+---------------------------------
+n rows of a data set, B rows of a batch, F features, H hidden units, L labels.
+X (B, F) and Y (B, L) are sparse; A (B, H) holds activations, Z (B, L) logits;
+W0 (F, H) is the input layer, W1 (L, H) the output layer of a one-hidden-layer network
+(with more hidden layers the output layer is the last W); `dQ` is the gradient of Q.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import scipy.sparse as sp
+
+INT32_MAX = np.iinfo(np.int32).max
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CSR:
+    """Compressed sparse rows, canonical: ascending indices, none twice in a row.
+
+    Row i holds `indices[indptr[i]:indptr[i+1]]` and the `data` beside them.
+    The arrays may be read-only memory maps.
+    """
+
+    indptr: np.ndarray  # int64 (n + 1,)
+    indices: np.ndarray  # int32 (nnz,)
+    data: np.ndarray  # float32 (nnz,)
+    n_cols: int
+
+    @property
+    def n_rows(self) -> int:
+        """Return the number of rows."""
+        return len(self.indptr) - 1
+
+    @property
+    def nnz(self) -> int:
+        """Return the number of stored entries."""
+        return len(self.indices)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return (n_rows, n_cols)."""
+        return self.n_rows, self.n_cols
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, name: str = "X") -> CSR:
+        """Return the canonical CSR of a scipy sparse matrix or array; the caller's is never changed.
+
+        Duplicates are added up (scipy's meaning). Raises `DataError` for a broken structure,
+        NaN or infinite values, and values outside float32.
+        """
+        csr = matrix.tocsr()
+        check_structure(csr, name)
+        if not csr.has_canonical_format:
+            csr = csr.copy() if csr is matrix else csr
+            csr.sum_duplicates()
+        with np.errstate(over="ignore"):
+            data = np.asarray(csr.data, dtype=np.float32)
+        bad = np.flatnonzero(~np.isfinite(data))
+        if len(bad):
+            row = int(np.searchsorted(csr.indptr, bad[0], side="right")) - 1
+            raise DataError(f"{name}: row {row}: values must be finite float32, got {csr.data[bad[0]]!r}")
+        return cls(
+            np.asarray(csr.indptr, dtype=np.int64), np.asarray(csr.indices, dtype=np.int32), data, csr.shape[1]
+        )
+
+    def to_scipy(self) -> sp.csr_array:
+        """Return a scipy CSR array over the same memory."""
+        import scipy.sparse as sp
+
+        return sp.csr_array((self.data, self.indices, self.indptr), shape=self.shape, copy=False)
+
+    def row(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the indices and the data of row `i`."""
+        span = slice(self.indptr[i], self.indptr[i + 1])
+        return self.indices[span], self.data[span]
+
+    def take(self, rows: np.ndarray) -> CSR:
+        """Return a copy of the given rows, in the given order."""
+        taken = self.to_scipy()[rows]
+        return CSR(
+            taken.indptr.astype(np.int64, copy=False), taken.indices.astype(np.int32, copy=False), taken.data, self.n_cols
+        )
+
+
+def check_structure(csr: Any, name: str) -> None:
+    """Raise `DataError` unless the arrays of a scipy CSR matrix describe rows that a kernel may follow."""
+    indptr, indices = csr.indptr, csr.indices
+    if csr.ndim != 2:
+        raise DataError(f"{name}: must have 2 dimensions, got shape {csr.shape}")
+    if csr.shape[1] > INT32_MAX:
+        raise DataError(f"{name}: at most {INT32_MAX} columns fit int32 indices, got {csr.shape[1]}")
+    if not np.issubdtype(indices.dtype, np.integer) or not np.issubdtype(indptr.dtype, np.integer):
+        raise DataError(f"{name}: indptr and indices must be integers, got {indptr.dtype} and {indices.dtype}")
+    if len(indptr) != csr.shape[0] + 1 or indptr[0] != 0 or indptr[-1] > len(indices) or np.any(np.diff(indptr) < 0):
+        raise DataError(f"{name}: indptr must rise from 0 to nnz = {len(indices)} over {csr.shape[0]} rows")
+    if len(csr.data) != len(indices):
+        raise DataError(f"{name}: data and indices must be of one length, got {len(csr.data)} and {len(indices)}")
+    if len(indices) and (indices.min() < 0 or indices.max() >= csr.shape[1]):
+        raise DataError(
+            f"{name}: indices must be in [0, {csr.shape[1]}), got {int(indices.min())} to {int(indices.max())}"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dataset:
+    """Features X (n, F) and labels Y (n, L); `label_names[l]` names label l where names are known.
+
+    An entry of Y is a label that the row has; its value is not read. Raises `DataError` when X and Y differ in rows.
+    """
+
+    X: CSR
+    Y: CSR
+    label_names: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        """Check that both parts have the same number of rows."""
+        if self.X.n_rows != self.Y.n_rows:
+            raise DataError(f"X and Y must have the same number of rows, got {self.X.n_rows} and {self.Y.n_rows}")
+
+    @property
+    def n_rows(self) -> int:
+        """Return the number of rows."""
+        return self.X.n_rows
+
+    @property
+    def n_features(self) -> int:
+        """Return F."""
+        return self.X.n_cols
+
+    @property
+    def n_labels(self) -> int:
+        """Return L."""
+        return self.Y.n_cols
+
+
+def epoch_order(n_rows: int, seed: int, epoch: int) -> np.ndarray:
+    """Return the row order of an epoch, int64 (n_rows,): a permutation that depends on (seed, epoch) alone."""
+    return np.random.default_rng((seed, epoch)).permutation(n_rows)

@@ -1,0 +1,27 @@
+"""The errors a user meets. Each says what was wrong, what was got and what would do."""
+
+
+class DataError(ValueError):
+    """Input data break a rule; the text reads `file:line: what was wrong, what was got`."""
+
+
+class ModelFileError(ValueError):
+    """A saved model is incomplete, altered or of an unknown format."""
+
+
+class MemoryEstimateError(MemoryError):
+    """A run would need more memory than there is; the text lists the parts of the estimate."""
+
+
+class DivergenceError(FloatingPointError):
+    """The loss became NaN or infinite; the last good weights were kept."""
+
+
+class WorkerDied(RuntimeError):
+    """A worker stopped; the text carries its exit code or signal and its traceback."""
+
+
+def shorten(got: object, limit: int = 40) -> str:
+    """Quote `got` for an error line: `repr`, at most `limit` characters, no control codes."""
+    text = repr(got)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
