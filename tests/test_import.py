@@ -1,0 +1,60 @@
+"""`import xmlsgd` is cheap, and each public name is where the package says."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import xmlsgd
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(code: str) -> str:
+    """Return what `code` prints in a fresh interpreter."""
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_import_loads_neither_numba_nor_scikit_learn_nor_a_gpu_library():
+    loaded = run("import sys, xmlsgd; dir(xmlsgd); print(*sys.modules)").split()
+    heavy = {"numba", "llvmlite", "sklearn", "scipy", "matplotlib", "tqdm", "cupy"}
+    assert heavy.isdisjoint(loaded)
+
+
+@pytest.mark.parametrize("module", ["csr", "errors"])
+def test_importing_a_module_without_kernels_loads_no_numba(module):
+    loaded = run(f"import sys, xmlsgd.{module}; print(*sys.modules)").split()
+    assert "numba" not in loaded
+
+
+@pytest.mark.parametrize("name", xmlsgd.__all__)
+def test_public_name_resolves(name):
+    value = getattr(xmlsgd, name)
+    assert name in dir(xmlsgd)
+    assert getattr(value, "__name__", name) == name
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'xmlsgd' has no attribute 'no_such_name'"):
+        xmlsgd.no_such_name  # noqa: B018
+
+
+def test_type_checkers_see_the_names_that_are_imported_lazily():
+    tree = ast.parse((ROOT / "xmlsgd" / "__init__.py").read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    seen = {(node.module, alias.name) for node in imports for alias in node.names}
+    assert seen == {(module, name) for name, module in xmlsgd._MODULE_OF_NAME.items()}
+
+
+def test_the_version_is_that_of_the_metadata():
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    assert xmlsgd.__version__ == config["metadata"]["version"]
