@@ -1,0 +1,78 @@
+"""What a device is: memory and the primitive operations of a sparse network on its arrays.
+
+`reference.py` defines every operation in plain NumPy; the other devices give the same numbers, faster. A device is
+found by its name: `"cpu"` is `xmlsgd.devices.cpu`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..csr import CSR
+    from ..optimizers import Update
+
+
+class Layer(NamedTuple):
+    """One layer's parameters and optimizer state.
+
+    Weights W (F, H) for the input layer, (outputs, inputs) for the others; biases b. Ws, bs are the first state
+    slot, Wt, bt the second, of one element where the optimizer has none.
+    """
+
+    W: np.ndarray
+    b: np.ndarray
+    Ws: np.ndarray
+    bs: np.ndarray
+    Wt: np.ndarray
+    bt: np.ndarray
+
+
+class Dropout(NamedTuple):
+    """Share of entries left out and the seed of this step's mask."""
+
+    share: float
+    seed: int
+
+
+class Device(Protocol):
+    """The operations. Arrays are float32; A and dA are (B, H); outputs are arguments, written in place."""
+
+    def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:
+        """Return A (B, H) = relu(X[rows] W + b), a share of the entries of X left out and the rest scaled up."""
+        ...
+
+    def dense_forward(self, A: np.ndarray, layer: Layer) -> np.ndarray:
+        """Return relu(A W^T + b)."""
+        ...
+
+    def drop(self, A: np.ndarray, dropout: Dropout) -> None:
+        """Leave out a share of A in place and scale the rest up."""
+        ...
+
+    def output_step(
+        self, A: np.ndarray, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update
+    ) -> tuple[float, np.ndarray]:
+        """Update the output layer on one batch; return the scaled loss and dA.
+
+        `scale` (B,) weighs the rows: sample weight over batch size. dA is taken at the weights before the update.
+        """
+        ...
+
+    def dense_step(
+        self, A: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update, need_gradient: bool = True
+    ) -> np.ndarray:
+        """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""
+        ...
+
+    def input_step(
+        self, X: CSR, rows: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update, dropout: Dropout
+    ) -> None:
+        """Update the rows of the input layer that the batch touches, given the gradient dZ of its pre-activations."""
+        ...
+
+    def top_k(self, A: np.ndarray, layer: Layer, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return labels int32 (B, k) and logits float32 (B, k), best first, ties to the smaller label."""
+        ...

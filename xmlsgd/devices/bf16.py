@@ -1,0 +1,387 @@
+"""bfloat16 matrix products in registers: a 32 x 32 block of C = A B, accumulated in float32.
+
+Operands are packed in tiles of 1 KB, 16 rows of 16 words; a word holds two neighbouring bfloat16 along K
+(the layout that both instruction sets want, so one packing serves both):
+
+- operand A (M, K): panels of 16 rows; tile t of a panel holds row m's elements 32 t .. 32 t + 31 in row m.
+- operand B (K, N): panels of 16 columns; word (p, n) holds elements (2 p, n) and (2 p + 1, n), p-th row of the panel.
+
+A panel is K / 32 tiles long. M and N are multiples of 32, K of 32: callers pad with zeros.
+
+Two instruction sets: AMX (`tdpbf16ps`, tile registers) and AVX512-BF16 (`vdpbf16ps`); Intel, "Intel 64 and IA-32
+Architectures Software Developer's Manual", volume 2. Numba emits them through LLVM's intrinsics. Rounding to
+bfloat16 is to nearest even; subnormal inputs count as zero. All addresses are integers, all strides bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+
+import llvmlite.binding as llvm
+import numpy as np
+from llvmlite import ir
+from numba import config, njit, types
+from numba.extending import intrinsic
+
+TILE_BYTES = 1024
+BLOCK = 32  # rows and columns of C that one call of a block function computes
+
+_i8, _i32, _i64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+_pointer = _i8.as_pointer()
+_f16x = ir.VectorType(ir.FloatType(), 16)
+_i32x = ir.VectorType(_i32, 16)
+
+
+class _BFloat(ir.types.Type):
+    """LLVM's `bfloat`, which llvmlite does not name."""
+
+    null = "0.0"
+
+    def __str__(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other):
+        return isinstance(other, _BFloat)
+
+    def __hash__(self) -> int:
+        return hash(_BFloat)
+
+
+_bf32x = ir.VectorType(_BFloat(), 32)
+
+_XSTATE_TILE_DATA = 18  # arch/x86/include/asm/fpu/types.h
+_ARCH_REQ_XCOMP_PERM = 0x1023  # arch/x86/include/uapi/asm/prctl.h
+_SYS_ARCH_PRCTL = 158  # x86-64
+
+
+def _host_features() -> dict[str, bool]:
+    """Return LLVM's features of this processor; none where Numba was told to build for another one."""
+    if platform.machine() not in ("x86_64", "AMD64") or config.CPU_NAME or config.CPU_FEATURES is not None:
+        return {}
+    return dict(llvm.get_host_cpu_features())
+
+
+def _request_amx() -> bool:
+    """Ask the kernel for the tile registers, once a process; their state is large, so they are off by default."""
+    if platform.system() != "Linux":
+        return False
+    return ctypes.CDLL(None).syscall(_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XSTATE_TILE_DATA) == 0
+
+
+_features = _host_features()
+HAS_AVX512_BF16 = bool(_features.get("avx512bf16") and _features.get("avx512bw"))
+HAS_AMX = bool(HAS_AVX512_BF16 and _features.get("amx-tile") and _features.get("amx-bf16") and _request_amx())
+
+
+def _declare(builder, name, returns, arguments):
+    """Return the LLVM function `name`, declared in the module on first use."""
+    known = builder.module.globals.get(name)
+    return known or ir.Function(builder.module, ir.FunctionType(returns, arguments), name)
+
+
+def _load(builder, address, of=_f16x):
+    """Load 64 bytes from an integer address that need not be aligned."""
+    value = builder.load(builder.inttoptr(address, of.as_pointer()))
+    value.align = 4
+    return value
+
+
+def _store(builder, value, address):
+    """Store 64 bytes to an integer address that need not be aligned."""
+    builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 4
+
+
+def _offset(builder, address, n_bytes):
+    return builder.add(address, ir.Constant(_i64, n_bytes))
+
+
+def _round32(builder, low, high):
+    """Round two vectors of 16 floats to 32 bfloat16, `low` first, as 32 x i16."""
+    convert = _declare(builder, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", _bf32x, [_f16x, _f16x])
+    return builder.bitcast(builder.call(convert, [high, low]), ir.VectorType(ir.IntType(16), 32))
+
+
+@intrinsic
+def pack_pairs(typingctx, target, source):
+    """Round 32 floats at `source` to one row of a tile at `target` (64 bytes)."""
+
+    def codegen(context, builder, signature, args):
+        target, source = args
+        row = _round32(builder, _load(builder, source), _load(builder, _offset(builder, source, 64)))
+        _store(builder, row, target)
+        return context.get_dummy_value()
+
+    return types.void(types.uintp, types.uintp), codegen
+
+
+@intrinsic
+def pack_interleaved(typingctx, target, first, second):
+    """Round 16 floats at `first` and 16 at `second` to 16 words at `target`, `first` in the low halves."""
+
+    def codegen(context, builder, signature, args):
+        target, first, second = args
+        both = _round32(builder, _load(builder, first), _load(builder, second))
+        order = [i // 2 + 16 * (i % 2) for i in range(32)]
+        mask = ir.Constant(ir.VectorType(_i32, 32), order)
+        _store(builder, builder.shuffle_vector(both, both, mask), target)
+        return context.get_dummy_value()
+
+    return types.void(types.uintp, types.uintp, types.uintp), codegen
+
+
+@intrinsic
+def transpose_tile(typingctx, target, source, stride):
+    """Write the transpose of 16 x 16 words, rows `stride` bytes apart at `source`, to the tile at `target`."""
+
+    def codegen(context, builder, signature, args):
+        target, source, stride = args
+        rows = [
+            _load(builder, builder.add(source, builder.mul(stride, ir.Constant(_i64, i))), _i32x) for i in range(16)
+        ]
+        # Four rounds of the butterfly: round s swaps the off-diagonal blocks of s x s within blocks of 2s x 2s.
+        for s in (1, 2, 4, 8):
+            low = ir.Constant(_i32x, [c if not c & s else 16 + c - s for c in range(16)])
+            high = ir.Constant(_i32x, [c + s if not c & s else 16 + c for c in range(16)])
+            swapped = list(rows)
+            for i in range(16):
+                if not i & s:
+                    swapped[i] = builder.shuffle_vector(rows[i], rows[i + s], low)
+                    swapped[i + s] = builder.shuffle_vector(rows[i], rows[i + s], high)
+            rows = swapped
+        for i, row in enumerate(rows):
+            _store(builder, row, _offset(builder, target, 64 * i))
+        return context.get_dummy_value()
+
+    return types.void(types.uintp, types.uintp, types.intp), codegen
+
+
+def _tile_configuration() -> np.ndarray:
+    """Return the 64 bytes that make all eight tile registers 16 rows of 64 bytes (palette 1)."""
+    configuration = np.zeros(64, np.uint8)
+    configuration[0] = 1
+    configuration[16:32:2] = 64
+    configuration[48:56] = 16
+    return configuration
+
+
+TILE_CONFIGURATION = _tile_configuration()
+
+
+@intrinsic
+def _load_configuration(typingctx, address):
+    def codegen(context, builder, signature, args):
+        load = _declare(builder, "llvm.x86.ldtilecfg", ir.VoidType(), [_pointer])
+        builder.call(load, [builder.inttoptr(args[0], _pointer)])
+        return context.get_dummy_value()
+
+    return types.void(types.uintp), codegen
+
+
+@intrinsic
+def _release_tiles(typingctx):
+    def codegen(context, builder, signature, args):
+        builder.call(_declare(builder, "llvm.x86.tilerelease", ir.VoidType(), []), [])
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+_block_signature = types.void(
+    types.uintp, types.intp, types.uintp, types.intp, types.uintp, types.intp, types.intp, types.intp
+)
+
+
+def _loop(builder, count, phis):
+    """Open a counted loop; return (index, finish), where `finish(values)` closes it with the next values of `phis`.
+
+    `phis` are the values before the loop; inside it, the list is replaced by phi nodes in place.
+    """
+    before = builder.block
+    body, done = builder.append_basic_block("k"), builder.append_basic_block("done")
+    builder.branch(body)
+    builder.position_at_end(body)
+    index = builder.phi(_i64)
+    index.add_incoming(ir.Constant(_i64, 0), before)
+    for i, value in enumerate(phis):
+        phis[i] = builder.phi(value.type)
+        phis[i].add_incoming(value, before)
+
+    def finish(values):
+        following = builder.add(index, ir.Constant(_i64, 1))
+        end = builder.block
+        index.add_incoming(following, end)
+        for phi, value in zip(phis, values, strict=True):
+            phi.add_incoming(value, end)
+        builder.cbranch(builder.icmp_signed("<", following, count), body, done)
+        builder.position_at_end(done)
+
+    return index, finish
+
+
+@intrinsic
+def block_amx(typingctx, a, a_panel, b, b_panel, c, c_row, n_tiles, add):
+    """Compute 32 x 32 of C (add = 0) or add to it (add = 1) on AMX tiles: two panels of A times two of B, n_tiles long.
+
+    `tiles_on` must have run on this thread.
+    """
+
+    def codegen(context, builder, signature, args):
+        a, a_panel, b, b_panel, c, c_row, n_tiles, add = args
+        void, stride = ir.VoidType(), ir.Constant(_i64, 64)
+        load = _declare(builder, "llvm.x86.tileloadd64", void, [_i8, _pointer, _i64])
+        store = _declare(builder, "llvm.x86.tilestored64", void, [_i8, _pointer, _i64])
+        zero = _declare(builder, "llvm.x86.tilezero", void, [_i8])
+        multiply = _declare(builder, "llvm.x86.tdpbf16ps", void, [_i8, _i8, _i8])
+
+        def tile(n):
+            return ir.Constant(_i8, n)
+
+        def at(address):
+            return builder.inttoptr(address, _pointer)
+
+        corners = [
+            (2 * i + j, _offset(builder, builder.add(c, builder.mul(c_row, ir.Constant(_i64, 16 * i))), 64 * j))
+            for i in range(2)
+            for j in range(2)
+        ]
+        with builder.if_else(builder.icmp_signed("!=", add, ir.Constant(_i64, 0))) as (adding, fresh):
+            with adding:
+                for n, address in corners:
+                    builder.call(load, [tile(n), at(address), c_row])
+            with fresh:
+                for n, _ in corners:
+                    builder.call(zero, [tile(n)])
+        index, finish = _loop(builder, n_tiles, [])
+        shift = builder.mul(index, ir.Constant(_i64, TILE_BYTES))
+        a_tile, b_tile = builder.add(a, shift), builder.add(b, shift)
+        builder.call(load, [tile(4), at(a_tile), stride])
+        builder.call(load, [tile(6), at(b_tile), stride])
+        builder.call(load, [tile(5), at(builder.add(a_tile, a_panel)), stride])
+        builder.call(load, [tile(7), at(builder.add(b_tile, b_panel)), stride])
+        for n in range(4):
+            builder.call(multiply, [tile(n), tile(4 + n // 2), tile(6 + n % 2)])
+        finish([])
+        for n, address in corners:
+            builder.call(store, [tile(n), at(address), c_row])
+        return context.get_dummy_value()
+
+    return _block_signature, codegen
+
+
+@intrinsic
+def block_avx512(typingctx, a, a_panel, b, b_panel, c, c_row, n_tiles, add):
+    """Compute 32 x 32 of C (add = 0) or add to it (add = 1) with vdpbf16ps: 8 x 32 at a time in 16 registers."""
+
+    def codegen(context, builder, signature, args):
+        a, a_panel, b, b_panel, c, c_row, n_tiles, add = args
+        multiply = _declare(builder, "llvm.x86.avx512bf16.dpbf16ps.512", _f16x, [_f16x, _bf32x, _bf32x])
+        adding = builder.icmp_signed("!=", add, ir.Constant(_i64, 0))
+        undefined = ir.Constant(_i32x, ir.Undefined)
+        for first in range(0, 32, 8):
+            addresses = [
+                [
+                    _offset(builder, builder.add(c, builder.mul(c_row, ir.Constant(_i64, first + i))), 64 * j)
+                    for j in range(2)
+                ]
+                for i in range(8)
+            ]
+            zero = [ir.Constant(_f16x, None)] * 16
+            fresh = builder.block
+            with builder.if_then(adding):
+                old = [_load(builder, address) for pair in addresses for address in pair]
+                loaded = builder.block
+            sums = []
+            for z, o in zip(zero, old, strict=True):
+                phi = builder.phi(_f16x)
+                phi.add_incoming(z, fresh)
+                phi.add_incoming(o, loaded)
+                sums.append(phi)
+            panel = builder.add(a, builder.mul(a_panel, ir.Constant(_i64, first // 16)))
+            # One round a word of K: a tile of A holds 16 words a row, so word p lies in tile p // 16.
+            index, finish = _loop(builder, builder.mul(n_tiles, ir.Constant(_i64, 16)), sums)
+            in_tile = builder.mul(builder.lshr(index, ir.Constant(_i64, 4)), ir.Constant(_i64, TILE_BYTES))
+            word = builder.shl(builder.and_(index, ir.Constant(_i64, 15)), ir.Constant(_i64, 2))
+            a_word = _offset(builder, builder.add(panel, builder.add(in_tile, word)), 64 * (first % 16))
+            b_row = builder.add(b, builder.shl(index, ir.Constant(_i64, 6)))
+            columns = [
+                builder.bitcast(_load(builder, row, _i32x), _bf32x) for row in (b_row, builder.add(b_row, b_panel))
+            ]
+            following = []
+            for i in range(8):
+                scalar = builder.load(builder.inttoptr(_offset(builder, a_word, 64 * i), _i32.as_pointer()))
+                lane = builder.insert_element(undefined, scalar, ir.Constant(_i32, 0))
+                row = builder.bitcast(builder.shuffle_vector(lane, undefined, ir.Constant(_i32x, [0] * 16)), _bf32x)
+                following += [builder.call(multiply, [sums[2 * i + j], row, columns[j]]) for j in range(2)]
+            finish(following)
+            for value, address in zip(following, [x for pair in addresses for x in pair], strict=True):
+                _store(builder, value, address)
+        return context.get_dummy_value()
+
+    return _block_signature, codegen
+
+
+@njit(nogil=True)
+def _amx_on(configuration):
+    _load_configuration(configuration.ctypes.data)
+
+
+@njit(nogil=True)
+def _amx_off():
+    _release_tiles()
+
+
+@njit(nogil=True)
+def _nothing_on(configuration):
+    pass
+
+
+@njit(nogil=True)
+def _nothing_off():
+    pass
+
+
+# The choice is made once, at import: code for an instruction set that the processor lacks does not compile.
+block = block_amx if HAS_AMX else block_avx512
+tiles_on = _amx_on if HAS_AMX else _nothing_on
+tiles_off = _amx_off if HAS_AMX else _nothing_off
+
+
+@njit(nogil=True)
+def multiply(a, b, c, n_rows, n_columns, c_row, n_tiles, add):
+    """Compute C (n_rows, n_columns) = A B, or C += A B with add = 1, from whole packed operands.
+
+    `c_row` is the bytes between rows of C; panels of A and B are `n_tiles` tiles long.
+    """
+    panel = n_tiles * TILE_BYTES
+    for j in range(0, n_columns, BLOCK):
+        for i in range(0, n_rows, BLOCK):
+            block(a + i // 16 * panel, panel, b + j // 16 * panel, panel, c + i * c_row + j * 4, c_row, n_tiles, add)
+
+
+@njit(nogil=True)
+def pack_a(target, source, row_bytes, n_rows, n_tiles):
+    """Pack float32 rows (n_rows, 32 n_tiles) as operand A; rows lie `row_bytes` apart."""
+    for i in range(n_rows):
+        row = target + (i // 16 * n_tiles * 16 + i % 16) * 64
+        for t in range(n_tiles):
+            pack_pairs(row + t * TILE_BYTES, source + i * row_bytes + t * 128)
+
+
+@njit(nogil=True)
+def pack_b(target, panel_bytes, source, row_bytes, n_words, n_panels):
+    """Pack float32 rows (2 n_words, 16 n_panels) as operand B: K runs down the rows."""
+    for p in range(n_words):
+        first = source + 2 * p * row_bytes
+        for j in range(n_panels):
+            pack_interleaved(target + j * panel_bytes + p * 64, first + j * 64, first + row_bytes + j * 64)
+
+
+@njit(nogil=True)
+def pack_b_transposed(target, source, row_bytes, n_rows, n_tiles, scratch):
+    """Pack the transpose of float32 rows (n_rows, 32 n_tiles) as operand B; `scratch` is one tile."""
+    for i in range(0, n_rows, 16):
+        for t in range(n_tiles):
+            for r in range(16):
+                pack_pairs(scratch + r * 64, source + (i + r) * row_bytes + t * 128)
+            transpose_tile(target + (i // 16 * n_tiles + t) * TILE_BYTES, scratch, 64)

@@ -1,0 +1,216 @@
+"""The CPU: Numba kernels over all threads, bfloat16 products where the processor has them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numba
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from ..errors import DataError
+from ..losses import SOFTMAX
+from ..params import zeros
+from . import bf16, cpu_input, cpu_output, cpu_topk
+from .base import Dropout, Layer
+
+if TYPE_CHECKING:
+    from ..csr import CSR
+    from ..optimizers import Update
+
+CHUNK = 256  # labels: at B = H = 256 a chunk's operands and weights take 1.2 MB, inside a level-2 cache of 2 MB
+PREDICT_BATCH = 256  # rows whose lists of the best are kept together
+SPARE_CANDIDATES = 8  # ranked in bfloat16 beyond k, so that rounding does not cost a label its place
+PRECISIONS = ("auto", "float32", "bfloat16")
+
+
+def pad32(n: int) -> int:
+    """Return the next multiple of 32, the side of a register block."""
+    return -(-n // 32) * 32
+
+
+class CPU:
+    """A device of `n_threads` threads of this machine.
+
+    `precision`: "float32", "bfloat16" (products only; sums, weights and state are float32) or "auto", which is
+    bfloat16 where the processor multiplies it natively. Buffers are made once for each batch shape and reused.
+    """
+
+    def __init__(self, n_threads: int = 1, precision: str = "auto") -> None:
+        if precision not in PRECISIONS:
+            raise DataError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+        if precision == "bfloat16" and not bf16.HAS_AVX512_BF16:
+            raise DataError("precision='bfloat16' needs a processor with AVX512-BF16 or AMX; pass 'auto' or 'float32'")
+        self.n_threads = n_threads
+        self.bfloat16 = bf16.HAS_AVX512_BF16 if precision == "auto" else precision == "bfloat16"
+        self._buffers: dict[Any, np.ndarray] = {}
+        self._blas = ThreadpoolController()
+
+    def buffer(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
+        """Return an uninitialised array that keeps its memory between calls of one name and shape."""
+        known = self._buffers.get(name)
+        if known is None or known.shape != shape:
+            size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            known = zeros(-(-size // 4)).view(dtype)[: int(np.prod(shape))].reshape(shape)
+            self._buffers[name] = known
+        return known
+
+    def start(self) -> Any:
+        """Return a context that keeps Numba at this device's threads and the BLAS at one, which prange calls."""
+        numba.set_num_threads(min(self.n_threads, numba.config.NUMBA_NUM_THREADS))
+        return self._blas.limit(limits=1)
+
+    def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:
+        """Return A (B, H) = relu(X[rows] W + b)."""
+        A = np.empty((len(rows), layer.W.shape[1]), np.float32)
+        cpu_input.input_forward(
+            rows, X.indptr, X.indices, X.data, layer.W, layer.b, dropout.seed, float(dropout.share), A
+        )
+        return A
+
+    def dense_forward(self, A: np.ndarray, layer: Layer) -> np.ndarray:
+        """Return relu(A W^T + b)."""
+        out = A @ layer.W.T
+        out += layer.b
+        return np.maximum(out, 0, out=out)
+
+    def drop(self, A: np.ndarray, dropout: Dropout) -> None:
+        """Leave out a share of A in place and scale the rest up."""
+        cpu_input.drop(A, dropout.seed, float(dropout.share))
+
+    def output_step(
+        self, A: np.ndarray, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update
+    ) -> tuple[float, np.ndarray]:
+        """Update the output layer on one batch; return the scaled loss and dA."""
+        keys = self._positives(Y, rows)
+        B, H = A.shape
+        Bp, Hp = (pad32(B), pad32(H)) if self.bfloat16 else (B, H)
+        n, chunk = self.n_threads, self._chunk(len(layer.b))
+        padded = self._padded("A", A, Bp, Hp)
+        scales = np.zeros(Bp, np.float32)
+        scales[:B] = scale
+        target, log_sum = np.zeros(Bp, np.float32), np.zeros(Bp, np.float32)
+        if loss == SOFTMAX:
+            counts = np.diff(Y.indptr)[rows]
+            np.divide(1, counts, out=target[:B], where=counts > 0)
+            scales[:B][counts == 0] = 0
+        block = bf16.BLOCK if self.bfloat16 else chunk
+        Z, dW = self.buffer("Z", (n, block, Bp)), self.buffer("dW", (n, block, Hp))
+        dA, db = self.buffer("dA", (n, Bp, Hp)), self.buffer("db", (n, chunk))
+        ints, logits = self.buffer("ints", (n, Bp), np.int64), self.buffer("logits", (n, Bp))
+        losses = np.zeros(n)
+        scratch = (Z, dW, dA, db, ints, logits)
+        head = (*_output(layer), keys, scales, target, log_sum, loss, update.kind, update.hyper)
+        if self.bfloat16:
+            words = (bf16.BLOCK * Hp + chunk * Hp + bf16.BLOCK * Bp + chunk * Bp) // 2 + 16 * Bp
+            packed, pads = self.buffer("packed", (n, words), np.uint32), self.buffer("pads", (n, 2, Hp))
+            forward = self.buffer("forward", (Bp * Hp // 2,), np.uint32)
+            backward = self.buffer("backward", (Bp * Hp // 2,), np.uint32)
+            cpu_output.pack_activations(padded, forward, backward, packed)
+            if loss == SOFTMAX:
+                parts = self.buffer("largest", (n, Bp)), self.buffer("total", (n, Bp))
+                cpu_output.log_sums_bf16(
+                    layer.W, layer.b, forward, chunk, packed, Z, pads, bf16.TILE_CONFIGURATION, *parts
+                )
+                log_sum[:] = _log_sum(*parts)
+            cpu_output.output_step_bf16(
+                *head, forward, backward, chunk, packed, *scratch, pads, bf16.TILE_CONFIGURATION, losses
+            )
+        else:
+            if loss == SOFTMAX:
+                parts = self.buffer("largest", (n, Bp)), self.buffer("total", (n, Bp))
+                cpu_output.log_sums_float32(layer.W, layer.b, padded, chunk, Z, *parts)
+                log_sum[:] = _log_sum(*parts)
+            part = self.buffer("dA_part", (n, Bp, Hp))
+            cpu_output.output_step_float32(*head, padded, chunk, Z, dW, dA, part, db, ints, logits, losses)
+        return float(losses.sum()), dA.sum(axis=0)[:B, :H]
+
+    def dense_step(
+        self, A: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update, need_gradient: bool = True
+    ) -> np.ndarray:
+        """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""
+        dA = dZ @ layer.W
+        cpu_output.rows_update(layer.W, dZ.T @ A, layer.Ws, layer.Wt, update.kind, update.hyper, self.n_threads)
+        cpu_output.update_biases(update.kind, layer.b, dZ.sum(axis=0), layer.bs, layer.bt, update.hyper)
+        return dA
+
+    def input_step(
+        self, X: CSR, rows: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update, dropout: Dropout
+    ) -> None:
+        """Update the rows of the input layer that the batch touches, given the gradient dZ of its pre-activations."""
+        nnz = int((X.indptr[rows + 1] - X.indptr[rows]).sum())
+        counts = self.buffer("counts", (X.n_cols,), np.int32)
+        features, starts = np.empty(nnz, np.int32), np.empty(nnz + 1, np.int64)
+        entry_row, entry_value = np.empty(nnz, np.int32), np.empty(nnz, np.float32)
+        n = cpu_input.group_entries(
+            rows, X.indptr, X.indices, X.data, dropout.seed, float(dropout.share),
+            counts, features, starts, entry_row, entry_value,
+        )  # fmt: skip
+        cpu_input.input_update(
+            dZ, features[:n], starts, entry_row, entry_value, layer.W, layer.Ws, layer.Wt,
+            update.kind, update.hyper, self.buffer("gradients", (self.n_threads, dZ.shape[1])),
+        )  # fmt: skip
+        cpu_output.update_biases(update.kind, layer.b, dZ.sum(axis=0), layer.bs, layer.bt, update.hyper)
+
+    def top_k(self, A: np.ndarray, layer: Layer, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return labels int32 (n, k) and logits float32 (n, k), best first, ties to the smaller label.
+
+        In bfloat16 a few more than k labels are ranked and then scored anew in float32. Places beyond L hold label -1
+        and score -inf.
+        """
+        n, H = A.shape
+        L = len(layer.b)
+        wide = min(k + SPARE_CANDIDATES, L) if self.bfloat16 else k
+        scores, labels = np.full((n, wide), -np.inf, np.float32), np.full((n, wide), -1, np.int32)
+        n_batches = -(-n // PREDICT_BATCH)
+        limits = self.buffer("limits", (self.n_threads, PREDICT_BATCH))
+        if self.bfloat16:
+            Hp = pad32(H)
+            padded = self._padded("top A", A, n_batches * PREDICT_BATCH, Hp)
+            packed = self.buffer("labels", (pad32(L) * Hp // 2,), np.uint32)
+            cpu_topk.pack_weights(layer.W, packed, self.buffer("pads", (self.n_threads, 2, Hp)))
+            Z = self.buffer("top Z", (self.n_threads, bf16.BLOCK, PREDICT_BATCH))
+            operand = self.buffer("operand", (self.n_threads, PREDICT_BATCH * Hp // 2 + 256), np.uint32)
+            cpu_topk.top_k_bf16(
+                padded, packed, layer.b, PREDICT_BATCH, operand, Z, limits, bf16.TILE_CONFIGURATION, scores, labels
+            )
+            cpu_topk.rescore(A, layer.W, layer.b, labels, scores)
+        else:
+            padded = self._padded("top A", A, n_batches * PREDICT_BATCH, H)
+            Z = self.buffer("top Z", (self.n_threads, CHUNK, PREDICT_BATCH))
+            cpu_topk.top_k_float32(padded, layer.W, layer.b, PREDICT_BATCH, CHUNK, Z, limits, scores, labels)
+        if wide < k:
+            gap = ((0, 0), (0, k - wide))
+            return np.pad(labels, gap, constant_values=-1), np.pad(scores, gap, constant_values=-np.inf)
+        return labels[:, :k], scores[:, :k]
+
+    def _chunk(self, n_labels: int) -> int:
+        """Return the labels of a chunk: `CHUNK`, less where there would be too few chunks for the threads."""
+        return min(CHUNK, pad32(-(-n_labels // self.n_threads)))
+
+    def _padded(self, name: str, A: np.ndarray, n_rows: int, n_columns: int) -> np.ndarray:
+        """Return A with zeros below and to the right, in the buffer `name`; A itself where it fits."""
+        if A.shape == (n_rows, n_columns) and A.flags.c_contiguous:
+            return A
+        padded = self.buffer(name, (n_rows, n_columns))
+        padded[: len(A), : A.shape[1]] = A
+        padded[len(A) :] = 0
+        padded[:, A.shape[1] :] = 0
+        return padded
+
+    def _positives(self, Y: CSR, rows: np.ndarray) -> np.ndarray:
+        """Return the batch's (label, row) pairs as sorted keys, int64."""
+        keys = np.empty(int((Y.indptr[rows + 1] - Y.indptr[rows]).sum()), np.int64)
+        cpu_output.gather_positives(rows, Y.indptr, Y.indices, keys)
+        return keys
+
+
+def _output(layer: Layer) -> tuple[np.ndarray, ...]:
+    """Return a layer's arrays in the order of the output kernels."""
+    return layer.W, layer.b, layer.Ws, layer.Wt, layer.bs, layer.bt
+
+
+def _log_sum(largest: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """Return log sum exp of each row from the parts (threads, B) of its maximum and sum."""
+    top = largest.max(axis=0)
+    return top + np.log((total * np.exp(largest - top)).sum(axis=0))

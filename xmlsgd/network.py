@@ -1,0 +1,140 @@
+"""The network: sparse input layer, dense hidden layers, full output layer, as a value that knows its steps.
+
+A = relu(X W0 + b0); A <- relu(A Wi^T + bi) for each further hidden layer; Z = A Wn^T + bn. Losses work on Z.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .devices.base import Dropout, Layer
+from .losses import get_loss
+from .params import Layout
+
+if TYPE_CHECKING:
+    from .csr import CSR
+    from .devices.base import Device
+    from .optimizers import Optimizer, Update
+
+_NONE = Dropout(0.0, 0)
+
+
+@dataclass(frozen=True)
+class Network:
+    """The shape of the model and its loss.
+
+    hidden : units of the hidden layers, at least one.
+    input_dropout, hidden_dropout : shares in [0, 1) of the entries of X and of the activations left out in training.
+    input_scale : standard deviation of the initial W0. With L2-normalised rows it is that of a pre-activation, so it
+        does not depend on the number of features.
+    """
+
+    n_features: int
+    n_labels: int
+    hidden: tuple[int, ...] = (256,)
+    loss: str = "bce"
+    input_dropout: float = 0.0
+    hidden_dropout: float = 0.0
+    input_scale: float = 0.3
+
+    @property
+    def layout(self) -> Layout:
+        """Return names and shapes of the parameters: W0 (F, H), b0, then W (outputs, inputs) and b of each layer."""
+        shapes: dict[str, tuple[int, ...]] = {"W0": (self.n_features, self.hidden[0]), "b0": (self.hidden[0],)}
+        widths = [*self.hidden, self.n_labels]
+        for i in range(1, len(widths)):
+            shapes[f"W{i}"], shapes[f"b{i}"] = (widths[i], widths[i - 1]), (widths[i],)
+        return Layout(shapes)
+
+    def initialize(self, flat: np.ndarray, Y: CSR, seed: int) -> None:
+        """Write the starting parameters: random W0, He-scaled hidden layers, zero output weights.
+
+        Output biases start at the log odds of each label's frequency (softmax: log frequency), so that the first
+        steps are not spent on learning that most labels are rare.
+        """
+        rng = np.random.default_rng((seed, 1))
+        views = self.layout.views(flat)
+        for name, view in views.items():
+            if name == "W0":
+                view[:] = rng.standard_normal(view.shape, dtype=np.float32)
+                view *= np.float32(self.input_scale)
+            elif name.startswith("W") and name != f"W{len(self.hidden)}":
+                view[:] = rng.standard_normal(view.shape, dtype=np.float32)
+                view *= np.float32(np.sqrt(2.0 / view.shape[1]))
+            else:
+                view[:] = 0
+        frequency = (np.bincount(Y.indices, minlength=self.n_labels) + 1e-2) / (Y.n_rows + 1)
+        bias = views[f"b{len(self.hidden)}"]
+        if self.loss == "bce":
+            bias[:] = np.log(frequency) - np.log1p(-np.minimum(frequency, 0.999))
+        elif self.loss == "softmax":
+            bias[:] = np.log(frequency / frequency.sum())
+        else:
+            bias[:] = -1
+
+    def layers(self, flat: np.ndarray, state: np.ndarray, optimizer: Optimizer) -> list[Layer]:
+        """Return the layers as views of the parameters and of the optimizer's state."""
+        views, none = self.layout.views(flat), np.zeros((1, 1), np.float32)
+        slots = state_layout(self.layout, optimizer).views(state)
+
+        def slot(name: str, i: int) -> np.ndarray:
+            return slots.get(f"{name}:{i}", none if name.startswith("W") else none[0])
+
+        return [
+            Layer(
+                views[f"W{i}"], views[f"b{i}"], slot(f"W{i}", 0), slot(f"b{i}", 0), slot(f"W{i}", 1), slot(f"b{i}", 1)
+            )
+            for i in range(len(self.hidden) + 1)
+        ]
+
+    def step(
+        self, device: Device, layers: list[Layer], X: CSR, Y: CSR, rows: np.ndarray, scale: np.ndarray,
+        update: Update, seed: int,
+    ) -> float:  # fmt: skip
+        """Train `layers` in place on one batch of `rows`; return its scaled loss.
+
+        `scale` float32 (B,) weighs the rows (sample weight over batch size); `seed` chooses the dropout masks.
+        """
+        dropped = Dropout(self.input_dropout, seed)
+        activations = [device.input_forward(X, rows, layers[0], dropped)]
+        for i, layer in enumerate(layers[1:-1], 1):
+            self._drop(device, activations[-1], seed + i)
+            activations.append(device.dense_forward(activations[-1], layer))
+        self._drop(device, activations[-1], seed + len(layers))
+        value, dA = device.output_step(activations[-1], Y, rows, scale, layers[-1], get_loss(self.loss), update)
+        for i in range(len(layers) - 2, 0, -1):
+            dA = device.dense_step(activations[i - 1], self._through_relu(dA, activations[i]), layers[i], update)
+        device.input_step(X, rows, self._through_relu(dA, activations[0]), layers[0], update, dropped)
+        return value
+
+    def hidden_activations(self, device: Device, layers: list[Layer], X: CSR, rows: np.ndarray) -> np.ndarray:
+        """Return the last hidden activations A (B, H) of `rows`, without dropout."""
+        A = device.input_forward(X, rows, layers[0], _NONE)
+        for layer in layers[1:-1]:
+            A = device.dense_forward(A, layer)
+        return A
+
+    def _drop(self, device: Device, A: np.ndarray, seed: int) -> None:
+        if self.hidden_dropout > 0:
+            device.drop(A, Dropout(self.hidden_dropout, seed))
+
+    def _through_relu(self, dA: np.ndarray, A: np.ndarray) -> np.ndarray:
+        """Return the gradient before relu and dropout: both let through just what is positive in A."""
+        dZ = dA * (A > 0)
+        if self.hidden_dropout > 0:
+            dZ *= np.float32(1 / (1 - self.hidden_dropout))
+        return dZ
+
+
+def state_layout(layout: Layout, optimizer: Optimizer) -> Layout:
+    """Return the layout of the optimizer's state: slot i of parameter `name` is `name:i`."""
+    return Layout(
+        {
+            f"{name}:{i}": shape
+            for name, parameter in layout.shapes.items()
+            for i, shape in enumerate(optimizer.slot_shapes(parameter))
+        }
+    )

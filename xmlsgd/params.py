@@ -1,0 +1,52 @@
+"""One flat float32 vector for all parameters, with named views.
+
+A flat vector makes a merge one line of vector algebra, a replica one row of a memory map, a checkpoint one write.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+ALIGNMENT = 16  # floats: 64 bytes, one cache line, so that no two tensors share one
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names, shapes and places of the tensors in a flat vector of `size` float32.
+
+    `shapes` maps a name to its shape, in the order of the vector; every tensor starts on a multiple of 64 bytes.
+    """
+
+    shapes: dict[str, tuple[int, ...]]
+
+    @property
+    def offsets(self) -> dict[str, int]:
+        """Return where each tensor starts, in floats."""
+        offsets, at = {}, 0
+        for name, shape in self.shapes.items():
+            offsets[name] = at
+            at += -(-math.prod(shape) // ALIGNMENT) * ALIGNMENT
+        return offsets
+
+    @property
+    def size(self) -> int:
+        """Return the number of floats of the vector, padding included."""
+        return sum(-(-math.prod(shape) // ALIGNMENT) * ALIGNMENT for shape in self.shapes.values())
+
+    def views(self, flat: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the tensors as views of `flat`, float32 (size,)."""
+        offsets = self.offsets
+        return {
+            name: flat[offsets[name] : offsets[name] + math.prod(shape)].reshape(shape)
+            for name, shape in self.shapes.items()
+        }
+
+
+def zeros(size: int) -> np.ndarray:
+    """Return float32 zeros (size,) that start on a cache line; pages are taken only when they are touched."""
+    buffer = np.zeros(size + ALIGNMENT, np.float32)
+    skip = -buffer.ctypes.data % (4 * ALIGNMENT) // 4
+    return buffer[skip : skip + size]
