@@ -1,0 +1,1 @@
+"""Side-by-side benchmarks of xmlsgd and its peers; `python -m benchmarks --help`."""

@@ -1,0 +1,1 @@
+"""One runner a peer, each started with that peer's own interpreter."""
