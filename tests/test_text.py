@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from xmlsgd.datasets.text import TOKEN_PATTERN, VECTORIZER_FILE, TextVectorizer, index_labels, read_raw_text
+from xmlsgd.datasets.text import (
+    TOKEN_PATTERN,
+    VECTORIZER_FILE,
+    RawText,
+    TextVectorizer,
+    index_labels,
+    read_raw_text,
+    write_raw_text,
+)
 from xmlsgd.errors import DataError, ModelFileError
 
 TEXTS = ["Read a JSON file", "write the json FILE again", "sort rows, sort columns", "", "rows of a file", "zzz"]
@@ -98,6 +106,24 @@ def test_labels_from_two_places_are_refused(write):
     path = write("a\tone\n")
     with pytest.raises(DataError, match="not both"):
         read_raw_text(path, path, labelled=True)
+
+
+@pytest.mark.parametrize("labels", [None, [("b c", "ä"), (), ("x",)]])
+def test_what_is_written_is_read_again(tmp_path, labels):
+    raw = RawText(["one\ttwo", "", "größe"], labels)
+    write_raw_text(tmp_path / "docs.txt", raw)
+    assert read_raw_text(tmp_path / "docs.txt", labelled=labels is not None) == raw
+    assert [file.name for file in tmp_path.iterdir()] == ["docs.txt"]
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [("a\nb", "x"), ("a\rb", "x"), ("a\0b", "x"), ("a", "x,y"), ("a", "x\ty"), ("a", " x"), ("a", "")],
+)
+def test_what_the_form_cannot_hold_is_refused_and_nothing_is_written(tmp_path, text, label):
+    with pytest.raises(DataError, match="row 1: "):
+        write_raw_text(tmp_path / "docs.txt", RawText(["first", text], [("x",), (label,)]))
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- label names ------------------------------------------------------------------------------------------------

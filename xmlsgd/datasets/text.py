@@ -7,6 +7,8 @@ import gzip
 import itertools
 import json
 import lzma
+import re
+import uuid
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,8 @@ VECTORIZER_FILE = "vectorizer.json"
 MAX_FILE_BYTES = 1 << 29  # a vocabulary of about 15 million words
 MAX_LINE_BYTES = 64 << 20  # the limit of every text reader of the package
 FLOAT32_MAX = float(np.finfo(np.float32).max)
+LINE_END = re.compile(r"[\0\r\n]")
+LABEL_END = re.compile(r"[\0\r\n\t,]")
 BROKEN_STREAM = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
@@ -72,6 +76,28 @@ def read_raw_text(path: str | Path, labels_path: str | Path | None = None, *, la
     if not texts:
         raise DataError(f"{path}: must hold at least one document, got an empty file")
     return RawText(texts, labels)
+
+
+def write_raw_text(path: str | Path, raw: RawText) -> None:
+    """Write documents in the form that `read_raw_text` reads, with `labelled=True` where `raw` has labels.
+
+    The file appears whole or not at all. Raises `DataError` for what the form cannot hold: a line end in a text; a
+    comma, tab, line end, or blanks around a label name.
+    """
+    path = Path(path)
+    for row, text in enumerate(raw.texts):
+        if LINE_END.search(text):
+            raise DataError(f"{path}: row {row}: a text must be one line, got {shorten(text)}")
+        for name in raw.labels[row] if raw.labels else ():
+            if not name or name != name.strip() or LABEL_END.search(name):
+                raise DataError(f"{path}: row {row}: a label name must be free of `,`, tab, outer blanks, got {name!r}")
+    lines = raw.texts if raw.labels is None else map("\t".join, zip(map(",".join, raw.labels), raw.texts, strict=True))
+    scratch = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
+    try:
+        scratch.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
 def index_labels(labels: Iterable[Sequence[str]], names: Sequence[str] | None = None) -> tuple[CSR, list[str]]:

@@ -1,0 +1,246 @@
+"""A real data set that every machine has: Python functions, words of what they say -> names of what they call.
+
+The rows are the functions of the installed standard library and of this package's own dependencies. Their files are
+parsed, never imported. A row's text is made of the words of the function's name, arguments and docstring
+(`def read_json(path)` gives "read json path"); its labels are the names that its body calls (`open`, `loads`).
+All functions of a file go to one side of the split, so that near-duplicates do not leak into the test set.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import contextlib
+import gc
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import sysconfig
+import tempfile
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, overload
+
+from ..csr import Dataset
+from ..errors import DataError
+from .text import RawText, TextVectorizer, index_labels, read_raw_text, write_raw_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+PACKAGES = ("joblib", "llvmlite", "numba", "numpy", "scipy", "sklearn", "threadpoolctl", "tqdm")
+# The standard library's own tests are left out because many builds of Python come without them; the others are code
+# of other projects.
+SKIPPED_FOLDERS = frozenset(
+    ("test", "tests", "idle_test", "site-packages", "dist-packages", "_vendor", "_bundled", "__pycache__")
+)
+MIN_WORDS = 2  # one word ("close") says too little to learn from
+MIN_COUNT = 5  # a label must occur in at least so many training rows
+TEST_SHARE = 10  # one file in so many is a test file
+RULES = 1  # raise it when a change here changes the rows: old caches are then left alone
+CACHE_FILES = ("train.txt", "test.txt")
+
+WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+BUILTINS = frozenset(dir(builtins))
+
+
+class Function(NamedTuple):
+    """A function of the file `file` (`json/decoder.py`): its words and the names it calls."""
+
+    file: str
+    text: str
+    calls: tuple[str, ...]
+
+
+@overload
+def load_python_functions(
+    packages: Sequence[str] = ...,
+    *,
+    min_count: int = ...,
+    data_home: str | Path | None = ...,
+    return_vectorizer: Literal[False] = ...,
+) -> tuple[Dataset, Dataset]: ...
+
+
+@overload
+def load_python_functions(
+    packages: Sequence[str] = ...,
+    *,
+    min_count: int = ...,
+    data_home: str | Path | None = ...,
+    return_vectorizer: Literal[True],
+) -> tuple[Dataset, Dataset, TextVectorizer]: ...
+
+
+def load_python_functions(
+    packages: Sequence[str] = PACKAGES,
+    *,
+    min_count: int = MIN_COUNT,
+    data_home: str | Path | None = None,
+    return_vectorizer: bool = False,
+) -> tuple[Dataset, Dataset] | tuple[Dataset, Dataset, TextVectorizer]:
+    """Return train and test sets of Python functions as TF-IDF rows with named labels.
+
+    Arguments as in `python_functions_texts`. With `return_vectorizer=True` the fitted `TextVectorizer` comes third; it
+    turns new text into rows for a model that was trained on this set.
+    """
+    train, test = python_functions_texts(packages, min_count=min_count, data_home=data_home)
+    vectorizer = TextVectorizer().fit(train.texts)
+    Y, names = index_labels(train.labels or ())
+    Y_test, _ = index_labels(test.labels or (), names)
+    datasets = (
+        Dataset(vectorizer.transform(train.texts), Y, names),
+        Dataset(vectorizer.transform(test.texts), Y_test, names),
+    )
+    return (*datasets, vectorizer) if return_vectorizer else datasets
+
+
+def python_functions_texts(
+    packages: Sequence[str] = PACKAGES, *, min_count: int = MIN_COUNT, data_home: str | Path | None = None
+) -> tuple[RawText, RawText]:
+    """Return the texts and label names of the train and the test functions.
+
+    Read are the standard library and those of the `packages` that are installed. Labels in fewer than `min_count`
+    training rows are dropped, rows left without a label too. Parsing takes about 15 seconds; its result is kept in
+    `data_home` (default `~/.cache/xmlsgd/datasets`) under a key of the Python version and all files' names and sizes.
+    Raises `DataError` where no Python source is installed.
+    """
+    files = list(source_files(packages))
+    folder = Path(data_home or "~/.cache/xmlsgd/datasets").expanduser() / f"python-functions-{_key(files)}"
+    try:
+        train, test = (read_raw_text(folder / name, labelled=True) for name in CACHE_FILES)
+    except DataError:  # not there, or damaged
+        train, test = split(parse(files))
+        _keep(folder, (train, test))
+    return select_labels(train, test, min_count)
+
+
+def source_files(packages: Sequence[str]) -> Iterator[tuple[str, Path]]:
+    """Yield (name, path) of the Python files of the standard library and the installed `packages`, in a fixed order."""
+    yield from _files_below(Path(sysconfig.get_path("stdlib")), "stdlib", SKIPPED_FOLDERS)
+    for package in packages:
+        spec = importlib.util.find_spec(package)  # of a top-level name: finds it, imports nothing
+        for folder in (spec.submodule_search_locations or ()) if spec else ():
+            yield from _files_below(Path(folder), package, SKIPPED_FOLDERS - {"test", "tests"})
+
+
+def parse(files: Sequence[tuple[str, Path]]) -> list[Function]:
+    """Return the distinct functions of the files; a file that cannot be read or parsed is skipped."""
+    found: dict[tuple[str, tuple[str, ...]], Function] = {}
+    collecting = gc.isenabled()
+    gc.disable()  # syntax trees are many small objects and die by their reference counts
+    try:
+        for name, path in files:
+            with contextlib.suppress(OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+                for text, calls in functions_of(path.read_bytes()):
+                    found.setdefault((text, calls), Function(name, text, calls))
+    finally:
+        if collecting:
+            gc.enable()
+    return list(found.values())
+
+
+def functions_of(source: bytes | str) -> list[tuple[str, tuple[str, ...]]]:
+    """Return (text, called names) of each function in a Python source, in the order of the source.
+
+    Left out are calls of builtins and of assertions, which say nothing of a function's purpose, then functions without
+    a call and those with a single word. Calls in a nested function count for the outer one too.
+    """
+    found: list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, set[str]]] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the source's own invalid escapes are not the user's business
+        stack: list[tuple[ast.AST, tuple[set[str], ...]]] = [(ast.parse(source), ())]
+    while stack:
+        node, callers = stack.pop()
+        if isinstance(node, FUNCTION):
+            callers = (*callers, set())
+            found.append((node, callers[-1]))
+        elif isinstance(node, ast.Call) and callers and (name := _called_name(node)):
+            for calls in callers:
+                calls.add(name)
+        stack += [(child, callers) for child in ast.iter_child_nodes(node)]
+    found.sort(key=lambda item: (item[0].lineno, item[0].col_offset))
+    rows = ((_words(node), tuple(sorted(calls))) for node, calls in found if calls)
+    return [(" ".join(words), calls) for words, calls in rows if len(words) >= MIN_WORDS]
+
+
+def split(functions: Sequence[Function], test_share: int = TEST_SHARE) -> tuple[RawText, RawText]:
+    """Return train and test parts, one file in `test_share` to test, by a hash of its name: the same everywhere."""
+    parts: list[list[Function]] = [[], []]
+    for function in functions:
+        digest = hashlib.blake2b(function.file.encode(), digest_size=8).digest()
+        parts[int.from_bytes(digest, "little") % test_share == 0].append(function)
+    if not all(parts):
+        raise DataError(f"python-functions: needs installed Python sources, got {len(functions)} functions")
+    train, test = (RawText([f.text for f in part], [f.calls for f in part]) for part in parts)
+    return train, test
+
+
+def select_labels(train: RawText, test: RawText, min_count: int) -> tuple[RawText, RawText]:
+    """Return both parts with the labels of at least `min_count` training rows, without rows that have none of them."""
+    counts = Counter(name for names in train.labels or () for name in names)
+    kept = {name for name, count in counts.items() if count >= min_count}
+    if not kept:
+        raise DataError(f"python-functions: no name is called in min_count={min_count} functions")
+    return _with_labels(train, kept), _with_labels(test, kept)
+
+
+def _with_labels(part: RawText, kept: set[str]) -> RawText:
+    rows = (
+        (text, tuple(filter(kept.__contains__, names)))
+        for text, names in zip(part.texts, part.labels or (), strict=True)
+    )
+    chosen = [(text, names) for text, names in rows if names]
+    return RawText([text for text, _ in chosen], [names for _, names in chosen])
+
+
+def _files_below(root: Path, name: str, skipped: frozenset[str]) -> Iterator[tuple[str, Path]]:
+    """Yield (`name/relative/path.py`, path) of the Python files below `root`, sorted, links to folders not followed."""
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(set(folders) - skipped)
+        for file in sorted(files):
+            if file.endswith(".py"):
+                path = Path(folder, file)
+                yield f"{name}/{path.relative_to(root).as_posix()}", path
+
+
+def _called_name(call: ast.Call) -> str | None:
+    """Return `f` of the calls `f()` and `x.f()`; None for other calls, builtins and assertions."""
+    name = getattr(call.func, "attr", None) or getattr(call.func, "id", None)
+    return None if name is None or name in BUILTINS or name.startswith("assert") else str(name)
+
+
+def _words(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """Return the lower-case words of name, arguments and docstring: `readJSON_file` gives read, json, file."""
+    a = function.args
+    arguments = (*a.posonlyargs, *a.args, *filter(None, (a.vararg,)), *a.kwonlyargs, *filter(None, (a.kwarg,)))
+    names = (function.name, *(arg.arg for arg in arguments if arg.arg not in ("self", "cls")))
+    words = WORD.findall(" ".join((*names, ast.get_docstring(function, clean=False) or "")))
+    return [word.lower() for word in words if len(word) > 1]
+
+
+def _key(files: Sequence[tuple[str, Path]]) -> str:
+    """Return a short key of the rules, the Python version (its parser and builtins), and all files' names and sizes."""
+    digest = hashlib.blake2b(f"{RULES} {platform.python_version()}\n".encode(), digest_size=8)
+    for name, path in files:
+        with contextlib.suppress(OSError):
+            digest.update(f"{name} {path.stat().st_size}\n".encode())
+    return digest.hexdigest()
+
+
+def _keep(folder: Path, parts: tuple[RawText, RawText]) -> None:
+    """Write both parts into the cache, whole or not at all; a cache that cannot be written is no error."""
+    with contextlib.suppress(OSError):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
+            whole = Path(scratch, folder.name)
+            whole.mkdir()
+            for part, name in zip(parts, CACHE_FILES, strict=True):
+                write_raw_text(whole / name, part)
+            shutil.rmtree(folder, ignore_errors=True)  # a damaged one would bar the way
+            whole.rename(folder)
