@@ -22,8 +22,8 @@ THREAD_VARIABLES = (
     "RAYON_NUM_THREADS",
 )
 
-# glibc returns buffers of the size of the logits to the kernel after every step and faults them in again at the next;
-# keeping them made PyTorch 1.1-1.5x faster on 25,000 labels (2 cores), so PyTorch gets it.
+# glibc may return buffers of the size of the logits to the kernel after a step and fault them in again at the next.
+# PyTorch is given an allocator that keeps them, so that its figures are not those of page faults.
 ALLOCATOR = {
     "MALLOC_MMAP_THRESHOLD_": str(32 << 20),  # the largest that glibc accepts
     "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
