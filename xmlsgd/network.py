@@ -75,13 +75,12 @@ class Network:
         else:
             bias[:] = -1
 
-    def layers(self, flat: np.ndarray, state: np.ndarray, optimizer: Optimizer) -> list[Layer]:
-        """Return the layers as views of the parameters and of the optimizer's state."""
+    def layers(self, flat: np.ndarray, slots: dict[str, np.ndarray] | None = None) -> list[Layer]:
+        """Return the layers as views of the parameters and of the optimizer's `slots` (see `state_layout`)."""
         views, none = self.layout.views(flat), np.zeros((1, 1), np.float32)
-        slots = state_layout(self.layout, optimizer).views(state)
 
         def slot(name: str, i: int) -> np.ndarray:
-            return slots.get(f"{name}:{i}", none if name.startswith("W") else none[0])
+            return (slots or {}).get(f"{name}:{i}", none if name.startswith("W") else none[0])
 
         return [
             Layer(

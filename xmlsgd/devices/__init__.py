@@ -1,0 +1,1 @@
+"""Devices by name: `"cpu"` is `xmlsgd.devices.cpu`; the folder is the registry."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
+import scipy.linalg.cython_blas  # noqa: F401  the BLAS of Numba's np.dot: loaded now, so that it can be limited
 from threadpoolctl import ThreadpoolController
 
 from ..errors import DataError

@@ -97,7 +97,9 @@ def pack_gradient(Z, as_a, transposed, n_chunk_tiles, tile, words):
     bf16.pack_a(as_a, z, B * 4, BLOCK, B // 32)
     for p in range(16):
         for j in range(B // 16):
-            bf16.pack_interleaved(w + (p * B + j * 16) * 4, z + (2 * p * B + j * 16) * 4, z + ((2 * p + 1) * B + j * 16) * 4)
+            bf16.pack_interleaved(
+                w + (p * B + j * 16) * 4, z + (2 * p * B + j * 16) * 4, z + ((2 * p + 1) * B + j * 16) * 4
+            )
     for j in range(B // 16):
         bf16.transpose_tile(transposed + (j * n_chunk_tiles + tile) * TILE_BYTES, w + j * 64, B * 4)
 
@@ -243,9 +245,7 @@ def output_step_float32(
             np.dot(W[start:stop], A.T, z)
             for r in range(stop - start):
                 at, n = positives_of(keys, at, start + r, positives)
-                value += label_gradient(
-                    loss, z[r], b[start + r], scale, positives[:n], target, log_sum, logits[thread]
-                )
+                value += label_gradient(loss, z[r], b[start + r], scale, positives[:n], target, log_sum, logits[thread])
                 d_bias[r] = z[r].sum()
             np.dot(z.T, W[start:stop], dA_part[thread])
             dA[thread] += dA_part[thread]

@@ -1,0 +1,56 @@
+"""Averaged weights: the mean of the models at the end of a run (Polyak and Juditsky 1992; Izmailov et al. 2018)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .history import Monitor, Record
+
+if TYPE_CHECKING:
+    from .records import Report
+
+SAMPLES = 64  # models that enter the mean: more cost time and change the third digit of P@1 no more
+
+
+class WeightAverage(Monitor):
+    """The mean of models sampled over the last `share` of a run's rows; the run itself does not see it.
+
+    `mean` is float32 (n_params,), or None before the first sample.
+    """
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self.mean: np.ndarray | None = None
+        self.samples = 0
+
+    def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
+        """Place the samples."""
+        self.center = center
+        total = n_rows * epochs
+        self.next = total * (1 - self.share)
+        self.every = total * self.share / SAMPLES
+        self.rows = 0
+
+    def step(self, report: Report) -> None:
+        """Take a sample when one is due."""
+        self.rows += report.rows
+        if self.rows < self.next:
+            return
+        self.next += self.every
+        self.samples += 1
+        if self.mean is None:
+            self.mean = self.center.copy()
+        else:
+            self.mean += (self.center - self.mean) / np.float32(self.samples)
+
+    def epoch(self, record: Record, center: np.ndarray) -> bool:
+        """Note in the record whether the mean has begun."""
+        record["averaged"] = self.samples
+        return False
+
+    def finish(self, center: np.ndarray) -> None:
+        """Replace the model by the mean."""
+        if self.mean is not None:
+            center[:] = self.mean

@@ -1,0 +1,132 @@
+"""The loop: the router hands out rows, the executor runs them, the algorithm decides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .checkpoint import Snapshot
+from .history import History, Monitor, Record
+from .learner import Job
+from .optimizers import Adam, Optimizer
+from .records import Step
+from .router import Router
+from .schedules import learning_rate_factor
+
+if TYPE_CHECKING:
+    from .algorithms.base import Algorithm
+    from .csr import Dataset
+    from .executors.base import Executor
+    from .network import Network
+
+
+@dataclass
+class Run:
+    """What `train` returns: the model float32 (n_params,), one record an epoch, and whether the loss diverged."""
+
+    params: np.ndarray
+    records: list[Record]
+    diverged: bool = False
+
+
+def train(
+    dataset: Dataset,
+    network: Network,
+    algorithm: Algorithm,
+    executor: Executor,
+    *,
+    optimizer: Optimizer | None = None,
+    epochs: int = 5,
+    schedule: str = "linear",
+    warm_up: float = 0.02,
+    seed: int = 0,
+    sample_weight: np.ndarray | None = None,
+    initial: np.ndarray | None = None,
+    monitors: Sequence[Monitor] = (),
+) -> Run:
+    """Train `network` on `dataset` and return the model.
+
+    `initial` float32 (n_params,) is where to start (default: `Network.initialize`). `schedule` and `warm_up` scale the
+    algorithm's rate over the rows of the whole run (`schedules.py`). When a loss is not finite the run stops with the
+    model of the last finished epoch.
+    """
+    executor.start(Job(dataset, network, optimizer or Adam(), seed, sample_weight), algorithm.shared)
+    if initial is not None:
+        executor.table[:] = initial
+    history, snapshot = History(), Snapshot()
+    watching = [*monitors, history]
+    clock = Clock(dataset.n_rows * epochs, schedule, warm_up)
+    try:
+        for monitor in watching:
+            monitor.start(dataset.n_rows, epochs, executor.center)
+        algorithm.start(executor.workers, executor.center)
+        snapshot.keep(executor.center)
+        for epoch in range(epochs):
+            loss = _run_epoch(epoch, Router(dataset.n_rows), algorithm, executor, clock, watching)
+            if not math.isfinite(loss):
+                snapshot.restore(executor.center)
+                return Run(executor.center, history.records, diverged=True)
+            record: Record = {
+                "epoch": epoch,
+                "rows": clock.rows,
+                "seconds": round(executor.now() - clock.paused, 4),
+                "loss": loss / dataset.n_rows,
+            }
+            before = executor.now()
+            if epoch + 1 < epochs:
+                snapshot.keep(executor.center)
+            # A list, not a generator: everyone sees the epoch, also after one wants to stop.
+            if any([monitor.epoch(record, executor.center) for monitor in watching]):
+                break
+            clock.paused += executor.now() - before
+        for monitor in watching:
+            monitor.finish(executor.center)
+        return Run(executor.center, history.records)
+    finally:
+        snapshot.close()
+        executor.close()
+
+
+@dataclass
+class Clock:
+    """How far a run is: rows done of `total`, seconds spent outside training, the factor of the rate."""
+
+    total: int
+    schedule: str
+    warm_up: float
+    rows: int = 0
+    paused: float = 0.0
+
+    def factor(self, rows: int) -> float:
+        """Return the factor of the rate for the next batch of `rows`, taken at its middle."""
+        return learning_rate_factor(self.schedule, min((self.rows + rows / 2) / self.total, 1.0), self.warm_up)
+
+
+def _run_epoch(
+    epoch: int, router: Router, algorithm: Algorithm, executor: Executor, clock: Clock, watching: Iterable[Monitor]
+) -> float:
+    """Run all rows of one epoch once; return the sum of their losses, NaN or infinite when one was."""
+    total = 0.0
+    while True:
+        for w in executor.workers:
+            if w in executor.busy or not (size := algorithm.batch_size(w)) or not (span := router.take(size)):
+                continue
+            rows = span[1] - span[0]
+            executor.submit(Step(w, epoch, *span, algorithm.learning_rate(w, rows) * clock.factor(rows)))
+            algorithm.submitted(w, rows)
+        if not executor.busy:
+            return total
+        report = executor.wait()
+        algorithm.finished(report)
+        clock.rows += report.rows
+        total += report.loss
+        for monitor in watching:
+            monitor.step(report)
+        if not math.isfinite(report.loss):
+            return report.loss
+        if algorithm.merge_due(executor.busy):
+            algorithm.merge(executor)

@@ -1,0 +1,91 @@
+"""What a run leaves behind: one record an epoch; and those who watch it: measures, stop rules, progress."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+
+    from .records import Report
+
+Record = dict[str, Any]
+
+
+class Monitor:
+    """Base of all who watch a run. Times spent here are not on the run's clock."""
+
+    def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
+        """Note the rows of an epoch, the number of epochs and the model that the run will change in place."""
+
+    def step(self, report: Report) -> None:
+        """Note a finished step."""
+
+    def epoch(self, record: Record, center: np.ndarray) -> bool:
+        """Look at an epoch's `record` and the model; add to the record; return True to stop the run."""
+        return False
+
+    def finish(self, center: np.ndarray) -> None:
+        """See the model at the end; may replace it in place."""
+
+
+class History(Monitor):
+    """The records of a run, in memory and, with a `path`, as JSON lines that grow while it runs."""
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self.records: list[Record] = []
+        self.path = Path(path) if path else None
+
+    def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
+        """Empty the file."""
+        if self.path:
+            self.path.write_text("")
+
+    def epoch(self, record: Record, center: np.ndarray) -> bool:
+        """Keep the record."""
+        self.records.append(record)
+        if self.path:
+            with self.path.open("a") as lines:
+                lines.write(json.dumps(record) + "\n")
+        return False
+
+
+class Evaluation(Monitor):
+    """Measure the model after every epoch by `measure(center) -> {"P@1": percent, ...}`."""
+
+    def __init__(self, measure: Callable[[np.ndarray], dict[str, float]]) -> None:
+        self.measure = measure
+
+    def epoch(self, record: Record, center: np.ndarray) -> bool:
+        """Add the measures to the record."""
+        record.update(self.measure(center))
+        return False
+
+
+class EarlyStopping(Monitor):
+    """Stop when `metric` has not risen by more than `tol` for `patience` epochs; put the best model back.
+
+    `keep` and `restore` save a model and write it back (`checkpoint.Snapshot`).
+    """
+
+    def __init__(self, metric: str, patience: int, tol: float, snapshot: Any) -> None:
+        self.metric, self.patience, self.tol, self.snapshot = metric, patience, tol, snapshot
+        self.best, self.best_epoch, self.waited = float("-inf"), -1, 0
+
+    def epoch(self, record: Record, center: np.ndarray) -> bool:
+        """Keep the model if it is the best so far; return True when patience is at an end."""
+        if record[self.metric] > self.best + self.tol:
+            self.best, self.best_epoch, self.waited = record[self.metric], record["epoch"], 0
+            self.snapshot.keep(center)
+        else:
+            self.waited += 1
+        return self.waited >= self.patience
+
+    def finish(self, center: np.ndarray) -> None:
+        """Put the best model back."""
+        if self.waited:
+            self.snapshot.restore(center)
