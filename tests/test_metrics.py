@@ -1,6 +1,7 @@
 """Metrics against plain loops written from their definitions, against scikit-learn, and against bad input."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from xmlsgd import metrics
 from xmlsgd.csr import CSR
 from xmlsgd.errors import DataError
 
-TOLERANCE = {"rtol": 0, "atol": 1e-12}
+TOLERANCE: Any = {"rtol": 0, "atol": 1e-12}
 
 
 # --- the definitions, in plain loops ----------------------------------------------------------------------------
@@ -412,6 +413,6 @@ def test_propensities_of_too_few_rows_or_labels_are_refused():
 
 def test_unknown_choice_of_labels_and_of_ks_is_refused():
     with pytest.raises(DataError, match='must be "all" or "seen", got \'some\''):
-        metrics.macro_f1_at_k(Y23, np.zeros((2, 1), dtype=int), labels="some")
+        metrics.macro_f1_at_k(Y23, np.zeros((2, 1), dtype=int), labels="some")  # type: ignore[arg-type]
     with pytest.raises(DataError, match="ks: must be integers of at least 1"):
         metrics.evaluate_ranking(Y23, np.zeros((2, 1), dtype=int), ks=())
