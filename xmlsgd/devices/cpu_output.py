@@ -46,7 +46,7 @@ def positives_of(keys, at, label, out):
     return at, n
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
 def pack_activations(A, forward, backward, scratch):
     """Pack A (B, H), both multiples of 32, as the operands B of W A^T (`forward`) and of G A (`backward`)."""
     B, H = A.shape
@@ -118,7 +118,7 @@ def softmax_block(Z, b, label, n_labels, largest, total):
         largest[i] = top
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
 def log_sums_bf16(W, b, forward, chunk, packed, Z, pads, configuration, largest, total):
     """Run the softmax's first pass: maximum and sum of exponentials of every row, a part a thread, (threads, B)."""
     L = W.shape[0]
@@ -139,7 +139,7 @@ def log_sums_bf16(W, b, forward, chunk, packed, Z, pads, configuration, largest,
         bf16.tiles_off()
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
 def log_sums_float32(W, b, A, chunk, Z, largest, total):
     """Run the softmax's first pass in float32; as `log_sums_bf16`."""
     L = W.shape[0]
@@ -161,7 +161,7 @@ def first_key(keys, label):
     return np.searchsorted(keys, np.int64(label) << 32)
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
 def output_step_bf16(
     W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper,
     forward, backward, chunk, packed, Z, dW, dA, db, ints, logits, pads, configuration, losses,
@@ -199,10 +199,10 @@ def output_step_bf16(
                 bf16.multiply(as_a, forward.ctypes.data, z.ctypes.data, BLOCK, B, B * 4, n_tiles, 0)
                 for r in range(n_labels):
                     at, n = positives_of(keys, at, label + r, positives)
-                    value += label_gradient(
+                    part, d_bias[block * BLOCK + r] = label_gradient(
                         loss, z[r], b[label + r], scale, positives[:n], target, log_sum, logits[thread]
                     )
-                    d_bias[block * BLOCK + r] = z[r].sum()
+                    value += part
                 for r in range(n_labels, BLOCK):
                     z[r] = _ZERO
                 pack_gradient(z, gradient, transposed, chunk_tiles, block, words)
@@ -223,7 +223,7 @@ def output_step_bf16(
         bf16.tiles_off()
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
 def output_step_float32(
     W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper,
     A, chunk, Z, dW, dA, dA_part, db, ints, logits, losses,
@@ -245,8 +245,10 @@ def output_step_float32(
             np.dot(W[start:stop], A.T, z)
             for r in range(stop - start):
                 at, n = positives_of(keys, at, start + r, positives)
-                value += label_gradient(loss, z[r], b[start + r], scale, positives[:n], target, log_sum, logits[thread])
-                d_bias[r] = z[r].sum()
+                part, d_bias[r] = label_gradient(
+                    loss, z[r], b[start + r], scale, positives[:n], target, log_sum, logits[thread]
+                )
+                value += part
             np.dot(z.T, W[start:stop], dA_part[thread])
             dA[thread] += dA_part[thread]
             np.dot(z, A, g)
@@ -259,7 +261,7 @@ def output_step_float32(
         losses[thread] = value
 
 
-@njit(cache=True, nogil=True, parallel=True, fastmath=FAST)
+@njit(cache=True, nogil=True, parallel=True, fastmath=FAST, error_model="numpy")
 def rows_update(W, G, s, t, kind, hyper, n_threads):
     """Update every row of W (R, C) by the gradient G (R, C) in place; G is clipped in place."""
     s_rows, t_rows = s.shape[0], t.shape[0]

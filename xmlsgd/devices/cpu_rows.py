@@ -1,7 +1,8 @@
 """Row kernels: the update of one parameter row, the loss and gradient of one label's logits, dropout.
 
 Plain loops over contiguous float32 that LLVM turns into vector code. Fastmath flags are named one by one: NaN and
-infinity keep their meaning, because a diverged run is recognised by its loss.
+infinity keep their meaning, because a diverged run is recognised by its loss. `error_model="numpy"` because Python's
+check for division by zero is a branch, and a branch keeps LLVM from vector code (8 times slower for Adam).
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from ..losses import BCE, SOFTMAX
 from ..optimizers import (
     ADAGRAD_KIND,
     ADAM_KIND,
-    CLIP,
     DECAY,
     EPSILON,
     FIRST,
@@ -69,7 +69,7 @@ def kept(seed, index, threshold):
     return (h ^ (h >> np.uint32(16))) >= np.uint32(threshold)
 
 
-@njit(nogil=True, fastmath=FAST)
+@njit(nogil=True, fastmath=FAST, error_model="numpy")
 def clip_row(g, limit):
     """Scale g in place so that its Euclidean norm is at most `limit`."""
     square = _ZERO
@@ -82,7 +82,7 @@ def clip_row(g, limit):
             g[j] *= scale
 
 
-@njit(nogil=True, fastmath=FAST)
+@njit(nogil=True, fastmath=FAST, error_model="numpy")
 def update_row(kind, w, g, s, t, hyper):
     """Update the parameters w (m,) by their gradient g (m,) in place; s and t are their state.
 
@@ -97,9 +97,11 @@ def update_row(kind, w, g, s, t, hyper):
         first, second, epsilon = hyper[FIRST], hyper[SECOND], hyper[EPSILON]
         step, scale = rate * hyper[FIRST_SCALE], hyper[SECOND_SCALE]
         for j in range(w.size):
-            s[j] = first * s[j] + (_ONE - first) * g[j]
-            t[j] = second * t[j] + (_ONE - second) * g[j] * g[j]
-            w[j] -= step * s[j] / (np.sqrt(t[j]) * scale + epsilon)
+            mean = first * s[j] + (_ONE - first) * g[j]
+            square = second * t[j] + (_ONE - second) * g[j] * g[j]
+            s[j] = mean
+            t[j] = square
+            w[j] -= step * mean / (np.sqrt(square) * scale + epsilon)
     elif kind == ADAGRAD_KIND:
         for j in range(w.size):
             s[j] += g[j] * g[j]
@@ -121,7 +123,7 @@ def update_row(kind, w, g, s, t, hyper):
             w[j] -= rate * g[j]
 
 
-@njit(nogil=True)
+@njit(nogil=True, error_model="numpy")
 def update_biases(kind, b, g, s, t, hyper):
     """Update the biases b (m,) by their gradient g (m,): no decay, no clipping, one accumulator each."""
     plain = hyper.copy()
@@ -129,42 +131,73 @@ def update_biases(kind, b, g, s, t, hyper):
     update_row(ADAGRAD_KIND if kind == ROW_ADAGRAD_KIND else kind, b, g, s, t, plain)
 
 
-@njit(nogil=True, fastmath=FAST)
+@njit(nogil=True, fastmath=FAST, error_model="numpy")
+def bce_gradient(z, bias, scale):
+    """Turn logits z (B,) into scale * sigmoid(z + bias) in place; return the loss of all-negative rows and the sum."""
+    value, total = _ZERO, _ZERO
+    for i in range(z.size):
+        x = z[i] + bias
+        a = abs(x)
+        e = exp_negative(-a)
+        value += scale[i] * (_HALF * (x + a) + log1p_unit(e))
+        positive = np.float32(x >= _ZERO)
+        z[i] = scale[i] * (e + positive * (_ONE - e)) / (_ONE + e)
+        total += z[i]
+    return value, total
+
+
+@njit(nogil=True, fastmath=FAST, error_model="numpy")
+def softmax_gradient(z, bias, scale, log_sum):
+    """Turn logits z (B,) into scale * exp(z + bias - log_sum) in place; return 0 and the sum."""
+    total = _ZERO
+    for i in range(z.size):
+        z[i] = scale[i] * exp_negative(min(z[i] + bias - log_sum[i], _ZERO))
+        total += z[i]
+    return _ZERO, total
+
+
+@njit(nogil=True, fastmath=FAST, error_model="numpy")
+def squared_hinge_gradient(z, bias, scale):
+    """Turn logits z (B,) into the gradient of max(0, 1 + z)^2 in place; return the negatives' loss and the sum."""
+    value, total = _ZERO, _ZERO
+    for i in range(z.size):
+        x = z[i] + bias + _ONE
+        short = _HALF * (x + abs(x))
+        value += scale[i] * short * short
+        z[i] = scale[i] * _TWO * short
+        total += z[i]
+    return value, total
+
+
+@njit(nogil=True, error_model="numpy")
 def label_gradient(loss, z, bias, scale, rows, target, log_sum, logits):
-    """Turn a label's logits into their gradient in place; return the label's part of the loss.
+    """Turn a label's logits into their gradient in place; return its part of the loss and its bias's gradient.
 
     z (B,) are the logits of one label without its `bias`; `scale` (B,) weighs the rows, 0 for padding; `rows` are the
     batch rows that have the label. Softmax also reads `target` (B,), 1 / labels of the row, and `log_sum` (B,), the
-    log of the sum of exponentials. `logits` (B,) is scratch.
+    log of the sum of exponentials. `logits` (B,) is scratch. Every row is first taken as a negative, in vector code;
+    the few positives are mended after.
     """
     for p in range(rows.size):
         logits[p] = z[rows[p]] + bias
-    value = _ZERO
     if loss == BCE:
-        for i in range(z.size):
-            x = z[i] + bias
-            a = abs(x)
-            e = exp_negative(-a)
-            value += scale[i] * (_HALF * (x + a) + log1p_unit(e))
-            z[i] = scale[i] * (_ONE if x >= _ZERO else e) / (_ONE + e)
+        value, total = bce_gradient(z, bias, scale)
     elif loss == SOFTMAX:
-        for i in range(z.size):
-            z[i] = scale[i] * exp_negative(min(z[i] + bias - log_sum[i], _ZERO))
+        value, total = softmax_gradient(z, bias, scale, log_sum)
     else:
-        for i in range(z.size):
-            short = _HALF * (z[i] + bias + _ONE + abs(z[i] + bias + _ONE))
-            value += scale[i] * short * short
-            z[i] = scale[i] * _TWO * short
+        value, total = squared_hinge_gradient(z, bias, scale)
     for p in range(rows.size):
         i, x = rows[p], logits[p]
         if loss == BCE:
             value -= scale[i] * x
-            z[i] -= scale[i]
+            change = -scale[i]
         elif loss == SOFTMAX:
             value += scale[i] * target[i] * (log_sum[i] - x)
-            z[i] -= scale[i] * target[i]
+            change = -scale[i] * target[i]
         else:
             wrong, short = max(_ONE + x, _ZERO), max(_ONE - x, _ZERO)
             value += scale[i] * (short * short - wrong * wrong)
-            z[i] = -scale[i] * _TWO * short
-    return value
+            change = -scale[i] * _TWO * (short + wrong)
+        z[i] += change
+        total += change
+    return value, total

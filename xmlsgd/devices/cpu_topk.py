@@ -57,7 +57,7 @@ def insert(scores, labels, score, label):
 
 @njit(nogil=True)
 def offer(z, bias, label, limits, scores, labels, n_rows):
-    """Offer the logits z (B,) of one label to the lists of the first `n_rows` rows; `limits` (B,) are their k-th scores."""
+    """Offer one label's logits z (B,) to the lists of the first `n_rows` rows; `limits` (B,) are their k-th scores."""
     k = scores.shape[1]
     for i in range(0, n_rows, LANES):
         mask = above(z.ctypes.data + 4 * i, bias, limits.ctypes.data + 4 * i)
@@ -70,7 +70,7 @@ def offer(z, bias, label, limits, scores, labels, n_rows):
             row += 1
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
 def pack_weights(W, packed, pads):
     """Pack all labels of W (L, H) as operand A, once a call of predict."""
     n_threads, _, H = pads.shape
@@ -81,7 +81,7 @@ def pack_weights(W, packed, pads):
             pack_labels(W, block * BLOCK, BLOCK, target, 0, 0, pads[thread])
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
 def top_k_bf16(A, packed, b, batch, operand, Z, limits, configuration, scores, labels):
     """Write the k best labels of every row of A (n, H), best first, by bfloat16 logits.
 
@@ -114,7 +114,7 @@ def top_k_bf16(A, packed, b, batch, operand, Z, limits, configuration, scores, l
         bf16.tiles_off()
 
 
-@njit(cache=True, nogil=True, parallel=True)
+@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
 def top_k_float32(A, W, b, batch, chunk, Z, limits, scores, labels):
     """Write the k best labels of every row of A (n, H), best first, by float32 logits; n is a multiple of `batch`."""
     n = A.shape[0]
@@ -138,7 +138,7 @@ def top_k_float32(A, W, b, batch, chunk, Z, limits, scores, labels):
                     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True, parallel=True, fastmath=FAST)
+@njit(cache=True, nogil=True, parallel=True, fastmath=FAST, error_model="numpy")
 def rescore(A, W, b, labels, scores):
     """Replace the scores (n, k) of candidate `labels` by float32 logits and sort each row, best first.
 
