@@ -12,17 +12,52 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .csr import CSR as CSR
     from .csr import Dataset as Dataset
+    from .datasets.public import load_public as load_public
+    from .engine import Run as Run
+    from .engine import train as train
     from .errors import DataError as DataError
     from .errors import DivergenceError as DivergenceError
     from .errors import MemoryEstimateError as MemoryEstimateError
     from .errors import ModelFileError as ModelFileError
     from .errors import WorkerDied as WorkerDied
+    from .metrics import coverage_at_k as coverage_at_k
+    from .metrics import evaluate_ranking as evaluate_ranking
+    from .metrics import inverse_propensity as inverse_propensity
+    from .metrics import macro_f1_at_k as macro_f1_at_k
+    from .metrics import macro_precision_at_k as macro_precision_at_k
+    from .metrics import macro_recall_at_k as macro_recall_at_k
+    from .metrics import micro_f1_at_k as micro_f1_at_k
+    from .metrics import ndcg_at_k as ndcg_at_k
+    from .metrics import precision_at_k as precision_at_k
+    from .metrics import propensities as propensities
+    from .metrics import psndcg_at_k as psndcg_at_k
+    from .metrics import psprecision_at_k as psprecision_at_k
+    from .metrics import psrecall_at_k as psrecall_at_k
+    from .metrics import recall_at_k as recall_at_k
 
 __version__ = "0.1.0"
 
 _NAMES_OF_MODULE = {
     "csr": ("CSR", "Dataset"),
+    "datasets.public": ("load_public",),
+    "engine": ("Run", "train"),
     "errors": ("DataError", "DivergenceError", "MemoryEstimateError", "ModelFileError", "WorkerDied"),
+    "metrics": (
+        "coverage_at_k",
+        "evaluate_ranking",
+        "inverse_propensity",
+        "macro_f1_at_k",
+        "macro_precision_at_k",
+        "macro_recall_at_k",
+        "micro_f1_at_k",
+        "ndcg_at_k",
+        "precision_at_k",
+        "propensities",
+        "psndcg_at_k",
+        "psprecision_at_k",
+        "psrecall_at_k",
+        "recall_at_k",
+    ),
 }
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
 
