@@ -19,7 +19,7 @@ FLOORS = (
     ("learner",),
     ("algorithms", "executors"),
     ("checkpoint", "history", "router"),
-    ("averaging", "plots"),
+    ("averaging", "plots", "progress"),
     ("engine",),
     ("estimators",),
     ("demo",),

@@ -1,0 +1,107 @@
+"""The learning curve and the bar: what they show, and that they leave nothing behind when they fail."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import numpy as np
+import pytest
+
+from xmlsgd.history import History
+from xmlsgd.plots import draw, plot_learning_curve
+from xmlsgd.progress import Progress, in_batches
+from xmlsgd.records import Report
+
+RECORDS = [
+    {"epoch": 0, "rows": 10, "seconds": 1.5, "loss": 3.0, "P@1": 50.0, "P@3": 30.0},
+    {"epoch": 1, "rows": 20, "seconds": 3.0, "loss": 2.0, "P@1": 60.0, "P@3": 40.0},
+]
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def test_the_plot_is_a_png_and_no_other_file_stays(tmp_path):
+    path = plot_learning_curve(RECORDS, tmp_path / "curve.png", "a run")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert [file.name for file in tmp_path.iterdir()] == ["curve.png"]
+
+
+def test_the_plot_shows_loss_by_epoch_and_precision_by_seconds():
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    draw(figure, RECORDS)
+    losses, precision = figure.axes
+    assert losses.lines[0].get_xydata().tolist() == [[1, 3.0], [2, 2.0]]
+    shown = {line.get_label(): line.get_xydata().tolist() for line in precision.lines}
+    assert shown == {"P@1": [[1.5, 50.0], [3.0, 60.0]], "P@3": [[1.5, 30.0], [3.0, 40.0]]}
+
+
+def test_a_run_without_measures_has_one_panel():
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    draw(figure, [{"epoch": 0, "seconds": 1.0, "loss": 3.0}])
+    assert len(figure.axes) == 1
+
+
+def test_a_plot_of_nothing_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="at least one epoch, got none"):
+        plot_learning_curve([], tmp_path / "curve.png")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_plot_that_fails_leaves_no_file(tmp_path):
+    with pytest.raises(ValueError, match="nosuchformat"):
+        plot_learning_curve(RECORDS, tmp_path / "curve.nosuchformat")
+    assert not list(tmp_path.iterdir())
+
+
+def test_plots_do_not_load_matplotlib_before_they_are_drawn():
+    assert "matplotlib" not in vars(sys.modules["xmlsgd.plots"])
+
+
+def watch(stream):
+    """Return what a bar over two epochs of 100 rows writes to `stream`."""
+    center = np.zeros(1, np.float32)
+    with Progress(stream) as bar:
+        bar.start(100, 2, center)
+        for epoch in range(2):
+            bar.step(Report(0, 100, 500, 250.0, 0.1))
+            assert bar.epoch({"epoch": epoch, "loss": 2.5, "P@1": 61.234}, center) is False
+        bar.finish(center)
+    return stream.getvalue()
+
+
+def test_the_bar_shows_epoch_rate_loss_and_precision_on_a_terminal():
+    shown = watch(Terminal())
+    for part in ("epoch 2/2", "200/200", "rows/s", "loss=2.5", "P@1=61.23"):
+        assert part in shown
+
+
+def test_the_bar_is_silent_where_there_is_no_terminal():
+    assert watch(io.StringIO()) == ""
+
+
+def test_a_run_that_breaks_off_ends_the_line_of_the_bar():
+    stream = Terminal()
+    bar = Progress(stream)
+    bar.start(100, 1, np.zeros(1, np.float32))
+    with pytest.raises(KeyboardInterrupt), bar:
+        raise KeyboardInterrupt
+    assert stream.getvalue().endswith("\n")
+
+
+def test_batches_cover_all_rows_once():
+    assert [(s.start, s.stop) for s in in_batches(7, 3, "predict", io.StringIO())] == [(0, 3), (3, 6), (6, 7)]
+    assert list(in_batches(0, 3, "predict", io.StringIO())) == []
+
+
+def test_history_and_plot_agree_on_a_file(tmp_path):
+    history = History(tmp_path / "history.jsonl")
+    history.start(10, 2, np.zeros(1, np.float32))
+    for record in RECORDS:
+        history.epoch(record, np.zeros(1, np.float32))
+    assert plot_learning_curve(history.records, tmp_path / "curve.svg").stat().st_size > 0

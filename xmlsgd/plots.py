@@ -1,0 +1,55 @@
+"""The learning curve of a run: loss by epoch, precision by training time."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .history import Record
+
+MEASURES = ("P@1", "P@3", "P@5")
+
+
+def plot_learning_curve(records: Sequence[Record], path: str | Path, title: str = "") -> Path:
+    """Draw `records` (`History.records`) into an image file of the type of its suffix; return its path.
+
+    The file appears whole or not at all. Raises `ImportError` without matplotlib (`pip install "xmlsgd[plot]"`), and
+    `ValueError` without a record.
+    """
+    # No pyplot: it would choose a window system and keep every figure for the rest of the process.
+    from matplotlib.figure import Figure
+
+    if not records:
+        raise ValueError("records: must hold at least one epoch, got none")
+    path = Path(path)
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    draw(figure, records)
+    figure.suptitle(title or None)
+    beside = path.with_name(f".{path.stem}-{uuid.uuid4().hex[:8]}{path.suffix}")
+    try:
+        figure.savefig(beside, dpi=150)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+    return path
+
+
+def draw(figure: Any, records: Sequence[Record]) -> None:
+    """Draw loss by epoch and, where it was measured, precision by seconds into a matplotlib figure."""
+    measures = [name for name in MEASURES if any(name in record for record in records)]
+    losses, *others = figure.subplots(1, 2 if measures else 1, squeeze=False)[0]
+    losses.plot([record["epoch"] + 1 for record in records], [record["loss"] for record in records], "o-", color="C3")
+    losses.set(xlabel="epoch", ylabel="training loss a row")
+    losses.xaxis.get_major_locator().set_params(integer=True)
+    for precision in others:
+        for name in measures:
+            measured = [record for record in records if name in record]
+            precision.plot([r["seconds"] for r in measured], [r[name] for r in measured], "o-", label=name)
+        precision.set(xlabel="seconds of training", ylabel="percent")
+        precision.legend()
+    for panel in (losses, *others):
+        panel.grid(alpha=0.3)

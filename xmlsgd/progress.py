@@ -1,0 +1,85 @@
+"""A bar that shows a run: rows/s, loss, P@1 and time left, on a terminal only."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from .history import Monitor, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+    from typing import TextIO
+
+    import numpy as np
+
+    from .records import Report
+
+SMOOTHING = 0.05  # share of the newest loss in the mean on display; the rate has tqdm's own smoothing
+
+
+class Progress(Monitor):
+    """Watch a run on `stream` (default stderr); silent where that is not a terminal. A context that closes the bar."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream = stream or sys.stderr
+        self.shown: dict[str, str] = {}
+        self.bar: Any = None
+        self.loss: float | None = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
+        """Draw an empty bar over the rows of all epochs."""
+        self.epochs = epochs
+        self.bar = new_bar(n_rows * epochs, f"epoch 1/{epochs}", self.stream)
+
+    def step(self, report: Report) -> None:
+        """Move on by the rows of a batch."""
+        loss = report.loss / report.rows
+        self.loss = loss if self.loss is None else self.loss + SMOOTHING * (loss - self.loss)
+        self.shown["loss"] = f"{self.loss:.4g}"
+        self.bar.set_postfix(self.shown, refresh=False)
+        self.bar.update(report.rows)
+
+    def epoch(self, record: Record, center: np.ndarray) -> bool:
+        """Show the measures of the epoch that is over and the number of the next."""
+        if "P@1" in record:
+            self.shown["P@1"] = f"{record['P@1']:.2f}"
+        self.bar.set_postfix(self.shown, refresh=False)
+        self.bar.set_description(f"epoch {min(record['epoch'] + 2, self.epochs)}/{self.epochs}")
+        return False
+
+    def finish(self, center: np.ndarray) -> None:
+        """Leave the bar as it is and go to the next line."""
+        self.close()
+
+    def close(self) -> None:
+        """End the bar's line; may be called again."""
+        if self.bar is not None:
+            self.bar.close()
+
+
+def new_bar(total: int, what: str, stream: TextIO | None = None) -> Any:
+    """Return a bar over `total` rows that writes to `stream` (default stderr), nothing where it is no terminal."""
+    from tqdm import tqdm
+
+    stream = stream or sys.stderr
+    return tqdm(
+        total=total, desc=what, unit=" rows", unit_scale=True, dynamic_ncols=True, file=stream,
+        disable=not stream.isatty(),
+    )  # fmt: skip
+
+
+def in_batches(n_rows: int, size: int, what: str, stream: TextIO | None = None) -> Iterator[slice]:
+    """Yield the slices of `n_rows` rows in batches of `size`, with a bar that moves on after each."""
+    with new_bar(n_rows, what, stream) as bar:
+        for start in range(0, n_rows, size):
+            stop = min(start + size, n_rows)
+            yield slice(start, stop)
+            bar.update(stop - start)
