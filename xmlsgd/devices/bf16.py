@@ -27,10 +27,10 @@ from numba.extending import intrinsic
 TILE_BYTES = 1024
 BLOCK = 32  # rows and columns of C that one call of a block function computes
 
-_i8, _i32, _i64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-_pointer = _i8.as_pointer()
-_f16x = ir.VectorType(ir.FloatType(), 16)
-_i32x = ir.VectorType(_i32, 16)
+i8, i32, i64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+pointer = i8.as_pointer()
+f16x = ir.VectorType(ir.FloatType(), 16)
+i32x = ir.VectorType(i32, 16)
 
 
 class _BFloat(ir.types.Type):
@@ -55,7 +55,7 @@ _ARCH_REQ_XCOMP_PERM = 0x1023  # arch/x86/include/uapi/asm/prctl.h
 _SYS_ARCH_PRCTL = 158  # x86-64
 
 
-def _host_features() -> dict[str, bool]:
+def host_features() -> dict[str, bool]:
     """Return LLVM's features of this processor; none where Numba was told to build for another one."""
     if platform.machine() not in ("x86_64", "AMD64") or config.CPU_NAME or config.CPU_FEATURES is not None:
         return {}
@@ -69,7 +69,7 @@ def _request_amx() -> bool:
     return ctypes.CDLL(None).syscall(_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XSTATE_TILE_DATA) == 0
 
 
-_features = _host_features()
+_features = host_features()
 HAS_AVX512_BF16 = bool(_features.get("avx512bf16") and _features.get("avx512bw"))
 HAS_AMX = bool(HAS_AVX512_BF16 and _features.get("amx-tile") and _features.get("amx-bf16") and _request_amx())
 
@@ -80,26 +80,49 @@ def _declare(builder, name, returns, arguments):
     return known or ir.Function(builder.module, ir.FunctionType(returns, arguments), name)
 
 
-def _load(builder, address, of=_f16x):
+def load(builder, address, of=f16x):
     """Load 64 bytes from an integer address that need not be aligned."""
     value = builder.load(builder.inttoptr(address, of.as_pointer()))
     value.align = 4
     return value
 
 
-def _store(builder, value, address):
+def store(builder, value, address):
     """Store 64 bytes to an integer address that need not be aligned."""
     builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 4
 
 
-def _offset(builder, address, n_bytes):
-    return builder.add(address, ir.Constant(_i64, n_bytes))
+def offset(builder, address, n_bytes):
+    """Return an address `n_bytes` further on."""
+    return builder.add(address, ir.Constant(i64, n_bytes))
 
 
 def _round32(builder, low, high):
     """Round two vectors of 16 floats to 32 bfloat16, `low` first, as 32 x i16."""
-    convert = _declare(builder, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", _bf32x, [_f16x, _f16x])
+    convert = _declare(builder, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", _bf32x, [f16x, f16x])
     return builder.bitcast(builder.call(convert, [high, low]), ir.VectorType(ir.IntType(16), 32))
+
+
+@intrinsic
+def prefetch(typingctx, address):
+    """Ask for the cache line at `address`, into level 2; the address need not be valid."""
+
+    def codegen(context, builder, signature, args):
+        kind = ir.FunctionType(ir.VoidType(), [pointer, i32, i32, i32])
+        known = builder.module.globals.get("llvm.prefetch.p0") or ir.Function(builder.module, kind, "llvm.prefetch.p0")
+        flags = [ir.Constant(i32, flag) for flag in (0, 2, 1)]  # read, level 2, data
+        builder.call(known, [builder.inttoptr(args[0], pointer), *flags])
+        return context.get_dummy_value()
+
+    return types.void(types.uintp), codegen
+
+
+@njit(nogil=True)
+def prefetch_row(matrix, row):
+    """Ask for a row of a contiguous float32 matrix, which may lie past its end."""
+    first = matrix.ctypes.data + row * matrix.shape[1] * 4
+    for at in range(0, matrix.shape[1] * 4, 64):
+        prefetch(first + at)
 
 
 @intrinsic
@@ -108,8 +131,8 @@ def pack_pairs(typingctx, target, source):
 
     def codegen(context, builder, signature, args):
         target, source = args
-        row = _round32(builder, _load(builder, source), _load(builder, _offset(builder, source, 64)))
-        _store(builder, row, target)
+        row = _round32(builder, load(builder, source), load(builder, offset(builder, source, 64)))
+        store(builder, row, target)
         return context.get_dummy_value()
 
     return types.void(types.uintp, types.uintp), codegen
@@ -121,10 +144,10 @@ def pack_interleaved(typingctx, target, first, second):
 
     def codegen(context, builder, signature, args):
         target, first, second = args
-        both = _round32(builder, _load(builder, first), _load(builder, second))
+        both = _round32(builder, load(builder, first), load(builder, second))
         order = [i // 2 + 16 * (i % 2) for i in range(32)]
-        mask = ir.Constant(ir.VectorType(_i32, 32), order)
-        _store(builder, builder.shuffle_vector(both, both, mask), target)
+        mask = ir.Constant(ir.VectorType(i32, 32), order)
+        store(builder, builder.shuffle_vector(both, both, mask), target)
         return context.get_dummy_value()
 
     return types.void(types.uintp, types.uintp, types.uintp), codegen
@@ -136,13 +159,11 @@ def transpose_tile(typingctx, target, source, stride):
 
     def codegen(context, builder, signature, args):
         target, source, stride = args
-        rows = [
-            _load(builder, builder.add(source, builder.mul(stride, ir.Constant(_i64, i))), _i32x) for i in range(16)
-        ]
+        rows = [load(builder, builder.add(source, builder.mul(stride, ir.Constant(i64, i))), i32x) for i in range(16)]
         # Four rounds of the butterfly: round s swaps the off-diagonal blocks of s x s within blocks of 2s x 2s.
         for s in (1, 2, 4, 8):
-            low = ir.Constant(_i32x, [c if not c & s else 16 + c - s for c in range(16)])
-            high = ir.Constant(_i32x, [c + s if not c & s else 16 + c for c in range(16)])
+            low = ir.Constant(i32x, [c if not c & s else 16 + c - s for c in range(16)])
+            high = ir.Constant(i32x, [c + s if not c & s else 16 + c for c in range(16)])
             swapped = list(rows)
             for i in range(16):
                 if not i & s:
@@ -150,7 +171,7 @@ def transpose_tile(typingctx, target, source, stride):
                     swapped[i + s] = builder.shuffle_vector(rows[i], rows[i + s], high)
             rows = swapped
         for i, row in enumerate(rows):
-            _store(builder, row, _offset(builder, target, 64 * i))
+            store(builder, row, offset(builder, target, 64 * i))
         return context.get_dummy_value()
 
     return types.void(types.uintp, types.uintp, types.intp), codegen
@@ -171,8 +192,8 @@ TILE_CONFIGURATION = _tile_configuration()
 @intrinsic
 def _load_configuration(typingctx, address):
     def codegen(context, builder, signature, args):
-        load = _declare(builder, "llvm.x86.ldtilecfg", ir.VoidType(), [_pointer])
-        builder.call(load, [builder.inttoptr(args[0], _pointer)])
+        configure = _declare(builder, "llvm.x86.ldtilecfg", ir.VoidType(), [pointer])
+        builder.call(configure, [builder.inttoptr(args[0], pointer)])
         return context.get_dummy_value()
 
     return types.void(types.uintp), codegen
@@ -192,23 +213,24 @@ _block_signature = types.void(
 )
 
 
-def _loop(builder, count, phis):
-    """Open a counted loop; return (index, finish), where `finish(values)` closes it with the next values of `phis`.
+def loop(builder, count, phis):
+    """Open a loop of `count` >= 1 rounds; return (index, finish); `finish(values)` closes it.
 
-    `phis` are the values before the loop; inside it, the list is replaced by phi nodes in place.
+    `phis` holds the values before the loop and is changed in place to those of the current round; `values` are those of
+    the next one.
     """
     before = builder.block
     body, done = builder.append_basic_block("k"), builder.append_basic_block("done")
     builder.branch(body)
     builder.position_at_end(body)
-    index = builder.phi(_i64)
-    index.add_incoming(ir.Constant(_i64, 0), before)
+    index = builder.phi(i64)
+    index.add_incoming(ir.Constant(i64, 0), before)
     for i, value in enumerate(phis):
         phis[i] = builder.phi(value.type)
         phis[i].add_incoming(value, before)
 
     def finish(values):
-        following = builder.add(index, ir.Constant(_i64, 1))
+        following = builder.add(index, ir.Constant(i64, 1))
         end = builder.block
         index.add_incoming(following, end)
         for phi, value in zip(phis, values, strict=True):
@@ -228,42 +250,42 @@ def block_amx(typingctx, a, a_panel, b, b_panel, c, c_row, n_tiles, add):
 
     def codegen(context, builder, signature, args):
         a, a_panel, b, b_panel, c, c_row, n_tiles, add = args
-        void, stride = ir.VoidType(), ir.Constant(_i64, 64)
-        load = _declare(builder, "llvm.x86.tileloadd64", void, [_i8, _pointer, _i64])
-        store = _declare(builder, "llvm.x86.tilestored64", void, [_i8, _pointer, _i64])
-        zero = _declare(builder, "llvm.x86.tilezero", void, [_i8])
-        multiply = _declare(builder, "llvm.x86.tdpbf16ps", void, [_i8, _i8, _i8])
+        void, stride = ir.VoidType(), ir.Constant(i64, 64)
+        load_tile = _declare(builder, "llvm.x86.tileloadd64", void, [i8, pointer, i64])
+        store_tile = _declare(builder, "llvm.x86.tilestored64", void, [i8, pointer, i64])
+        zero = _declare(builder, "llvm.x86.tilezero", void, [i8])
+        multiply = _declare(builder, "llvm.x86.tdpbf16ps", void, [i8, i8, i8])
 
         def tile(n):
-            return ir.Constant(_i8, n)
+            return ir.Constant(i8, n)
 
         def at(address):
-            return builder.inttoptr(address, _pointer)
+            return builder.inttoptr(address, pointer)
 
         corners = [
-            (2 * i + j, _offset(builder, builder.add(c, builder.mul(c_row, ir.Constant(_i64, 16 * i))), 64 * j))
+            (2 * i + j, offset(builder, builder.add(c, builder.mul(c_row, ir.Constant(i64, 16 * i))), 64 * j))
             for i in range(2)
             for j in range(2)
         ]
-        with builder.if_else(builder.icmp_signed("!=", add, ir.Constant(_i64, 0))) as (adding, fresh):
+        with builder.if_else(builder.icmp_signed("!=", add, ir.Constant(i64, 0))) as (adding, fresh):
             with adding:
                 for n, address in corners:
-                    builder.call(load, [tile(n), at(address), c_row])
+                    builder.call(load_tile, [tile(n), at(address), c_row])
             with fresh:
                 for n, _ in corners:
                     builder.call(zero, [tile(n)])
-        index, finish = _loop(builder, n_tiles, [])
-        shift = builder.mul(index, ir.Constant(_i64, TILE_BYTES))
+        index, finish = loop(builder, n_tiles, [])
+        shift = builder.mul(index, ir.Constant(i64, TILE_BYTES))
         a_tile, b_tile = builder.add(a, shift), builder.add(b, shift)
-        builder.call(load, [tile(4), at(a_tile), stride])
-        builder.call(load, [tile(6), at(b_tile), stride])
-        builder.call(load, [tile(5), at(builder.add(a_tile, a_panel)), stride])
-        builder.call(load, [tile(7), at(builder.add(b_tile, b_panel)), stride])
+        builder.call(load_tile, [tile(4), at(a_tile), stride])
+        builder.call(load_tile, [tile(6), at(b_tile), stride])
+        builder.call(load_tile, [tile(5), at(builder.add(a_tile, a_panel)), stride])
+        builder.call(load_tile, [tile(7), at(builder.add(b_tile, b_panel)), stride])
         for n in range(4):
             builder.call(multiply, [tile(n), tile(4 + n // 2), tile(6 + n % 2)])
         finish([])
         for n, address in corners:
-            builder.call(store, [tile(n), at(address), c_row])
+            builder.call(store_tile, [tile(n), at(address), c_row])
         return context.get_dummy_value()
 
     return _block_signature, codegen
@@ -275,47 +297,47 @@ def block_avx512(typingctx, a, a_panel, b, b_panel, c, c_row, n_tiles, add):
 
     def codegen(context, builder, signature, args):
         a, a_panel, b, b_panel, c, c_row, n_tiles, add = args
-        multiply = _declare(builder, "llvm.x86.avx512bf16.dpbf16ps.512", _f16x, [_f16x, _bf32x, _bf32x])
-        adding = builder.icmp_signed("!=", add, ir.Constant(_i64, 0))
-        undefined = ir.Constant(_i32x, ir.Undefined)
+        multiply = _declare(builder, "llvm.x86.avx512bf16.dpbf16ps.512", f16x, [f16x, _bf32x, _bf32x])
+        adding = builder.icmp_signed("!=", add, ir.Constant(i64, 0))
+        undefined = ir.Constant(i32x, ir.Undefined)
         for first in range(0, 32, 8):
             addresses = [
                 [
-                    _offset(builder, builder.add(c, builder.mul(c_row, ir.Constant(_i64, first + i))), 64 * j)
+                    offset(builder, builder.add(c, builder.mul(c_row, ir.Constant(i64, first + i))), 64 * j)
                     for j in range(2)
                 ]
                 for i in range(8)
             ]
-            zero = [ir.Constant(_f16x, None)] * 16
+            zero = [ir.Constant(f16x, None)] * 16
             fresh = builder.block
             with builder.if_then(adding):
-                old = [_load(builder, address) for pair in addresses for address in pair]
+                old = [load(builder, address) for pair in addresses for address in pair]
                 loaded = builder.block
             sums = []
             for z, o in zip(zero, old, strict=True):
-                phi = builder.phi(_f16x)
+                phi = builder.phi(f16x)
                 phi.add_incoming(z, fresh)
                 phi.add_incoming(o, loaded)
                 sums.append(phi)
-            panel = builder.add(a, builder.mul(a_panel, ir.Constant(_i64, first // 16)))
+            panel = builder.add(a, builder.mul(a_panel, ir.Constant(i64, first // 16)))
             # One round a word of K: a tile of A holds 16 words a row, so word p lies in tile p // 16.
-            index, finish = _loop(builder, builder.mul(n_tiles, ir.Constant(_i64, 16)), sums)
-            in_tile = builder.mul(builder.lshr(index, ir.Constant(_i64, 4)), ir.Constant(_i64, TILE_BYTES))
-            word = builder.shl(builder.and_(index, ir.Constant(_i64, 15)), ir.Constant(_i64, 2))
-            a_word = _offset(builder, builder.add(panel, builder.add(in_tile, word)), 64 * (first % 16))
-            b_row = builder.add(b, builder.shl(index, ir.Constant(_i64, 6)))
+            index, finish = loop(builder, builder.mul(n_tiles, ir.Constant(i64, 16)), sums)
+            in_tile = builder.mul(builder.lshr(index, ir.Constant(i64, 4)), ir.Constant(i64, TILE_BYTES))
+            word = builder.shl(builder.and_(index, ir.Constant(i64, 15)), ir.Constant(i64, 2))
+            a_word = offset(builder, builder.add(panel, builder.add(in_tile, word)), 64 * (first % 16))
+            b_row = builder.add(b, builder.shl(index, ir.Constant(i64, 6)))
             columns = [
-                builder.bitcast(_load(builder, row, _i32x), _bf32x) for row in (b_row, builder.add(b_row, b_panel))
+                builder.bitcast(load(builder, row, i32x), _bf32x) for row in (b_row, builder.add(b_row, b_panel))
             ]
             following = []
             for i in range(8):
-                scalar = builder.load(builder.inttoptr(_offset(builder, a_word, 64 * i), _i32.as_pointer()))
-                lane = builder.insert_element(undefined, scalar, ir.Constant(_i32, 0))
-                row = builder.bitcast(builder.shuffle_vector(lane, undefined, ir.Constant(_i32x, [0] * 16)), _bf32x)
+                scalar = builder.load(builder.inttoptr(offset(builder, a_word, 64 * i), i32.as_pointer()))
+                lane = builder.insert_element(undefined, scalar, ir.Constant(i32, 0))
+                row = builder.bitcast(builder.shuffle_vector(lane, undefined, ir.Constant(i32x, [0] * 16)), _bf32x)
                 following += [builder.call(multiply, [sums[2 * i + j], row, columns[j]]) for j in range(2)]
             finish(following)
             for value, address in zip(following, [x for pair in addresses for x in pair], strict=True):
-                _store(builder, value, address)
+                store(builder, value, address)
         return context.get_dummy_value()
 
     return _block_signature, codegen

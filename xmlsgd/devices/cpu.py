@@ -85,7 +85,7 @@ class CPU:
         """Update the output layer on one batch; return the scaled loss and dA."""
         keys = self._positives(Y, rows)
         B, H = A.shape
-        Bp, Hp = (pad32(B), pad32(H)) if self.bfloat16 else (B, H)
+        Bp, Hp = pad32(B), pad32(H) if self.bfloat16 else H
         n, chunk = self.n_threads, self._chunk(len(layer.b))
         padded = self._padded("A", A, Bp, Hp)
         scales = np.zeros(Bp, np.float32)

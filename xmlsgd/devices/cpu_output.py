@@ -198,6 +198,10 @@ def output_step_bf16(
                 pack_labels(W, label, BLOCK, as_a, as_b + block * TILE_BYTES, panel, pads[thread])
                 bf16.multiply(as_a, forward.ctypes.data, z.ctypes.data, BLOCK, B, B * 4, n_tiles, 0)
                 for r in range(n_labels):
+                    # What comes after this loop and in the next block, asked for while there is arithmetic to do.
+                    bf16.prefetch_row(Ws, label + r)
+                    bf16.prefetch_row(Wt, label + r)
+                    bf16.prefetch_row(W, label + BLOCK + r)
                     at, n = positives_of(keys, at, label + r, positives)
                     part, d_bias[block * BLOCK + r] = label_gradient(
                         loss, z[r], b[label + r], scale, positives[:n], target, log_sum, logits[thread]

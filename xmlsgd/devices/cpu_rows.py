@@ -24,6 +24,7 @@ from ..optimizers import (
     SECOND,
     SECOND_SCALE,
 )
+from .avx512 import HAS_AVX512, bce_gradient_avx512
 
 FAST = {"reassoc", "nsz", "arcp", "contract", "afn"}
 
@@ -132,7 +133,7 @@ def update_biases(kind, b, g, s, t, hyper):
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")
-def bce_gradient(z, bias, scale):
+def bce_gradient_loops(z, bias, scale):
     """Turn logits z (B,) into scale * sigmoid(z + bias) in place; return the loss of all-negative rows and the sum."""
     value, total = _ZERO, _ZERO
     for i in range(z.size):
@@ -140,10 +141,18 @@ def bce_gradient(z, bias, scale):
         a = abs(x)
         e = exp_negative(-a)
         value += scale[i] * (_HALF * (x + a) + log1p_unit(e))
-        positive = np.float32(x >= _ZERO)
-        z[i] = scale[i] * (e + positive * (_ONE - e)) / (_ONE + e)
+        z[i] = scale[i] * (_ONE if x >= _ZERO else e) / (_ONE + e)
         total += z[i]
     return value, total
+
+
+@njit(nogil=True)
+def _bce_gradient_vectors(z, bias, scale):
+    return bce_gradient_avx512(z.ctypes.data, bias, scale.ctypes.data, z.size)
+
+
+# The choice is made once, at import: code for an instruction set that the processor lacks does not compile.
+bce_gradient = _bce_gradient_vectors if HAS_AVX512 else bce_gradient_loops
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")
@@ -173,8 +182,8 @@ def squared_hinge_gradient(z, bias, scale):
 def label_gradient(loss, z, bias, scale, rows, target, log_sum, logits):
     """Turn a label's logits into their gradient in place; return its part of the loss and its bias's gradient.
 
-    z (B,) are the logits of one label without its `bias`; `scale` (B,) weighs the rows, 0 for padding; `rows` are the
-    batch rows that have the label. Softmax also reads `target` (B,), 1 / labels of the row, and `log_sum` (B,), the
+    z (B,), B a multiple of 16, are the logits of one label without its `bias`; `scale` (B,) weighs the rows, 0 for
+    padding; `rows` are the batch rows that have the label. Softmax also reads `target` (B,), 1 / labels of the row, and `log_sum` (B,), the
     log of the sum of exponentials. `logits` (B,) is scratch. Every row is first taken as a negative, in vector code;
     the few positives are mended after.
     """
