@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .csr import CSR as CSR
     from .csr import Dataset as Dataset
     from .datasets.public import load_public as load_public
+    from .datasets.synthetic import make_xmc as make_xmc
     from .engine import Run as Run
     from .engine import train as train
     from .errors import DataError as DataError
@@ -40,6 +41,7 @@ __version__ = "0.1.0"
 _NAMES_OF_MODULE = {
     "csr": ("CSR", "Dataset"),
     "datasets.public": ("load_public",),
+    "datasets.synthetic": ("make_xmc",),
     "engine": ("Run", "train"),
     "errors": ("DataError", "DivergenceError", "MemoryEstimateError", "ModelFileError", "WorkerDied"),
     "metrics": (
