@@ -2,6 +2,7 @@
 
 import hashlib
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,13 +12,14 @@ from xmlsgd.datasets.python_functions import (
     Function,
     functions_of,
     load_python_functions,
+    main,
     parse,
     python_functions_texts,
     select_labels,
     source_files,
     split,
 )
-from xmlsgd.datasets.text import RawText
+from xmlsgd.datasets.text import RawText, read_raw_text
 from xmlsgd.errors import DataError
 
 SOURCE = '''
@@ -198,3 +200,31 @@ def test_nearest_centroid_beats_the_most_frequent_label(home):
     best = np.argmax(X_test @ centroids.T, axis=1)
     hits = Y_test.toarray()[np.arange(test.n_rows), best].mean()
     assert hits > 1.2 * Y_test.toarray()[:, np.argmax(counts)].mean()
+
+
+# --- the sample in data/ ----------------------------------------------------------------------------------------
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def test_sample_is_written_in_all_its_forms(tmp_path):
+    main(["--sample", str(tmp_path)])
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(
+        ["train.txt", "test.txt", "train_raw.txt", "test_raw.txt", "labels.txt", "features.txt"]
+    )
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 1_000_000
+
+
+@pytest.mark.parametrize("part", ["train", "test"])
+def test_forms_of_the_sample_hold_the_same_rows(part):
+    raw = read_raw_text(DATA / f"{part}_raw.txt", labelled=True)
+    names = read_raw_text(DATA / "labels.txt").texts
+    words = read_raw_text(DATA / "features.txt").texts
+    header, *lines = (DATA / f"{part}.txt").read_text().splitlines()
+    assert header == f"{len(raw.texts)} {len(words)} {len(names)}"
+    for line, text, labels in zip(lines, raw.texts, raw.labels, strict=True):
+        ids, _, features = line.partition(" ")
+        assert {names[int(label)] for label in ids.split(",")} == set(labels)
+        values = {words[int(f)]: float(v) for f, v in (entry.split(":") for entry in features.split())}
+        assert set(values) == set(text.split()) & set(words)
+        assert not values or sum(v * v for v in values.values()) == pytest.approx(1, abs=2e-3)

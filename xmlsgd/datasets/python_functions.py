@@ -8,6 +8,7 @@ All functions of a file go to one side of the split, so that near-duplicates do 
 
 from __future__ import annotations
 
+import argparse
 import ast
 import builtins
 import contextlib
@@ -41,6 +42,14 @@ SKIPPED_FOLDERS = frozenset(
 MIN_WORDS = 2  # one word ("close") says too little to learn from
 MIN_COUNT = 5  # a label must occur in at least so many training rows
 TEST_SHARE = 10  # one file in so many is a test file
+SAMPLE_MODULES = (
+    *("asyncio", "concurrent", "email", "html", "http", "importlib", "json", "logging", "multiprocessing", "urllib"),
+    *("wsgiref", "xml", "xmlrpc"),
+)
+SAMPLE_WORDS = 25  # of a text, and
+SAMPLE_DIGITS = 4  # of a feature value: the files stay small
+SAMPLE_MIN_COUNT = 3
+SAMPLE_TEST_SHARE = 6
 RULES = 1  # raise it when a change here changes the rows: old caches are then left alone
 CACHE_FILES = ("train.txt", "test.txt")
 
@@ -89,15 +98,9 @@ def load_python_functions(
     Arguments as in `python_functions_texts`. With `return_vectorizer=True` the fitted `TextVectorizer` comes third; it
     turns new text into rows for a model that was trained on this set.
     """
-    train, test = python_functions_texts(packages, min_count=min_count, data_home=data_home)
-    vectorizer = TextVectorizer().fit(train.texts)
-    Y, names = index_labels(train.labels or ())
-    Y_test, _ = index_labels(test.labels or (), names)
-    datasets = (
-        Dataset(vectorizer.transform(train.texts), Y, names),
-        Dataset(vectorizer.transform(test.texts), Y_test, names),
-    )
-    return (*datasets, vectorizer) if return_vectorizer else datasets
+    parts = python_functions_texts(packages, min_count=min_count, data_home=data_home)
+    train, test, vectorizer = vectorized(*parts)
+    return (train, test, vectorizer) if return_vectorizer else (train, test)
 
 
 def python_functions_texts(
@@ -190,6 +193,46 @@ def select_labels(train: RawText, test: RawText, min_count: int) -> tuple[RawTex
     return _with_labels(train, kept), _with_labels(test, kept)
 
 
+def vectorized(train: RawText, test: RawText) -> tuple[Dataset, Dataset, TextVectorizer]:
+    """Return both parts as TF-IDF rows with the labels of the train part, and the vectorizer fitted on it."""
+    vectorizer = TextVectorizer().fit(train.texts)
+    Y, names = index_labels(train.labels or ())
+    Y_test, _ = index_labels(test.labels or (), names)
+    return (
+        Dataset(vectorizer.transform(train.texts), Y, names),
+        Dataset(vectorizer.transform(test.texts), Y_test, names),
+        vectorizer,
+    )
+
+
+def write_sample(folder: str | Path) -> None:
+    """Write a small data set of some standard modules into `folder`, as raw text and as XMC text.
+
+    `train_raw.txt` and `test_raw.txt` read `label1,label2<TAB>text`; `train.txt` and `test.txt` hold the same rows in
+    XMC text; line l of `labels.txt` names label l, line f of `features.txt` feature f, both from 0.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [(name, path) for name, path in source_files(()) if name.split("/")[1] in SAMPLE_MODULES]
+    short = [f._replace(text=" ".join(f.text.split()[:SAMPLE_WORDS])) for f in parse(files)]
+    raw_train, raw_test = select_labels(*split(short, SAMPLE_TEST_SHARE), SAMPLE_MIN_COUNT)
+    train, test, vectorizer = vectorized(raw_train, raw_test)
+    for name, raw, dataset in (("train", raw_train, train), ("test", raw_test, test)):
+        write_raw_text(folder / f"{name}_raw.txt", raw)
+        write_raw_text(folder / f"{name}.txt", RawText(list(_xmc_lines(dataset))))
+    write_raw_text(folder / "labels.txt", RawText(list(train.label_names or ())))
+    write_raw_text(folder / "features.txt", RawText(vectorizer.words))
+
+
+def _xmc_lines(dataset: Dataset) -> Iterator[str]:
+    """Yield the header and the rows in XMC text, values with `SAMPLE_DIGITS` digits."""
+    yield f"{dataset.n_rows} {dataset.n_features} {dataset.n_labels}"
+    for i in range(dataset.n_rows):
+        labels, _ = dataset.Y.row(i)
+        entries = (f"{feature}:{value:.{SAMPLE_DIGITS}g}" for feature, value in zip(*dataset.X.row(i), strict=True))
+        yield f"{','.join(map(str, labels))} {' '.join(entries)}"
+
+
 def _with_labels(part: RawText, kept: set[str]) -> RawText:
     rows = (
         (text, tuple(filter(kept.__contains__, names)))
@@ -244,3 +287,14 @@ def _keep(folder: Path, parts: tuple[RawText, RawText]) -> None:
                 write_raw_text(whole / name, part)
             shutil.rmtree(folder, ignore_errors=True)  # a damaged one would bar the way
             whole.rename(folder)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Write the sample of this data set: `python -m xmlsgd.datasets.python_functions --sample data`."""
+    parser = argparse.ArgumentParser(prog="python -m xmlsgd.datasets.python_functions", description=main.__doc__)
+    parser.add_argument("--sample", metavar="FOLDER", required=True, help="folder that takes the files")
+    write_sample(parser.parse_args(argv).sample)
+
+
+if __name__ == "__main__":
+    main()
