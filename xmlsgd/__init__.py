@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .errors import MemoryEstimateError as MemoryEstimateError
     from .errors import ModelFileError as ModelFileError
     from .errors import WorkerDied as WorkerDied
+    from .estimators import XMLClassifier as XMLClassifier
     from .metrics import coverage_at_k as coverage_at_k
     from .metrics import evaluate_ranking as evaluate_ranking
     from .metrics import inverse_propensity as inverse_propensity
@@ -44,6 +45,7 @@ _NAMES_OF_MODULE = {
     "datasets.synthetic": ("make_xmc",),
     "engine": ("Run", "train"),
     "errors": ("DataError", "DivergenceError", "MemoryEstimateError", "ModelFileError", "WorkerDied"),
+    "estimators": ("XMLClassifier",),
     "metrics": (
         "coverage_at_k",
         "evaluate_ranking",

@@ -13,11 +13,14 @@ import shutil
 import tempfile
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .errors import ModelFileError, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 FORMAT, VERSION = "xmlsgd-model", 1
 
@@ -26,7 +29,7 @@ class Snapshot:
     """One model kept in a temporary file, not in memory: the last good one, or the best."""
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="xmlsgd-")
+        self._file = tempfile.TemporaryFile(prefix="xmlsgd-")  # noqa: SIM115 (lives as long as the snapshot)
         self.kept = False
 
     def keep(self, flat: np.ndarray) -> None:
@@ -46,10 +49,16 @@ class Snapshot:
         self._file.close()
 
 
-def write_model(path: str | Path, description: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+def write_model(
+    path: str | Path,
+    description: dict[str, Any],
+    arrays: dict[str, np.ndarray],
+    write_more: Callable[[Path], None] | None = None,
+) -> None:
     """Write a model directory: `model.json` with `description`, one `.npy` an array, `MANIFEST.json` with checksums.
 
-    An earlier model of this format at `path` is replaced; anything else there is an error.
+    `write_more` adds JSON files of its own to the folder that it is given. An earlier model of this format at `path` is
+    replaced; anything else there is an error.
     """
     path = Path(path)
     if path.exists() and not (path / "MANIFEST.json").is_file() and (not path.is_dir() or any(path.iterdir())):
@@ -61,6 +70,8 @@ def write_model(path: str | Path, description: dict[str, Any], arrays: dict[str,
         (beside / "model.json").write_text(json.dumps(description, indent=1, allow_nan=False) + "\n")
         for name, array in arrays.items():
             np.save(beside / f"{name}.npy", np.ascontiguousarray(array), allow_pickle=False)
+        if write_more:
+            write_more(beside)
         files = {f.name: {"bytes": f.stat().st_size, "sha256": _sha256(f)} for f in sorted(beside.iterdir())}
         manifest = {"format": FORMAT, "version": VERSION, "files": files}
         (beside / "MANIFEST.json").write_text(json.dumps(manifest, indent=1) + "\n")

@@ -11,7 +11,7 @@ import numpy as np
 
 from .checkpoint import Snapshot
 from .history import History, Monitor, Record
-from .learner import Job
+from .learner import Job, Start
 from .optimizers import Adam, Optimizer
 from .records import Step
 from .router import Router
@@ -26,10 +26,15 @@ if TYPE_CHECKING:
 
 @dataclass
 class Run:
-    """What `train` returns: the model float32 (n_params,), one record an epoch, and whether the loss diverged."""
+    """What `train` returns: the model float32 (n_params,), one record an epoch, and whether the loss diverged.
+
+    `state` and `steps` are the optimizer's: with them a later run goes on (`Start`).
+    """
 
     params: np.ndarray
     records: list[Record]
+    state: np.ndarray
+    steps: int
     diverged: bool = False
 
 
@@ -45,18 +50,17 @@ def train(
     warm_up: float = 0.02,
     seed: int = 0,
     sample_weight: np.ndarray | None = None,
-    initial: np.ndarray | None = None,
+    start: Start | None = None,
     monitors: Sequence[Monitor] = (),
 ) -> Run:
     """Train `network` on `dataset` and return the model.
 
-    `initial` float32 (n_params,) is where to start (default: `Network.initialize`). `schedule` and `warm_up` scale the
-    algorithm's rate over the rows of the whole run (`schedules.py`). When a loss is not finite the run stops with the
-    model of the last finished epoch.
+    `start` is where to begin (default: `Network.initialize`). `schedule` and `warm_up` scale the algorithm's rate over
+    the rows of the whole run (`schedules.py`). When a loss or a parameter is not finite the run stops with the model of
+    the last finished epoch and an optimizer state of zeros.
     """
-    executor.start(Job(dataset, network, optimizer or Adam(), seed, sample_weight), algorithm.shared)
-    if initial is not None:
-        executor.table[:] = initial
+    executor.start(Job(dataset, network, optimizer or Adam(), seed, sample_weight, start), algorithm.shared)
+    before = start.epochs if start else 0
     history, snapshot = History(), Snapshot()
     watching = [*monitors, history]
     clock = Clock(dataset.n_rows * epochs, schedule, warm_up)
@@ -65,27 +69,31 @@ def train(
             monitor.start(dataset.n_rows, epochs, executor.center)
         algorithm.start(executor.workers, executor.center)
         snapshot.keep(executor.center)
-        for epoch in range(epochs):
+        for epoch in range(before, before + epochs):
             loss = _run_epoch(epoch, Router(dataset.n_rows), algorithm, executor, clock, watching)
-            if not math.isfinite(loss):
+            # The last update of an epoch shows in no loss, but in the sum of the parameters.
+            if not math.isfinite(loss) or not np.isfinite(executor.center.sum()):
                 snapshot.restore(executor.center)
-                return Run(executor.center, history.records, diverged=True)
+                state, _ = executor.optimizer_state()
+                state[:] = 0
+                return Run(executor.center, history.records, state, 0, diverged=True)
             record: Record = {
                 "epoch": epoch,
                 "rows": clock.rows,
                 "seconds": round(executor.now() - clock.paused, 4),
                 "loss": loss / dataset.n_rows,
             }
-            before = executor.now()
-            if epoch + 1 < epochs:
+            paused_at = executor.now()
+            if epoch + 1 < before + epochs:
                 snapshot.keep(executor.center)
-            # A list, not a generator: everyone sees the epoch, also after one wants to stop.
-            if any([monitor.epoch(record, executor.center) for monitor in watching]):
+            # Everyone sees the epoch, also after one wants to stop.
+            votes = [monitor.epoch(record, executor.center) for monitor in watching]
+            if any(votes):
                 break
-            clock.paused += executor.now() - before
+            clock.paused += executor.now() - paused_at
         for monitor in watching:
             monitor.finish(executor.center)
-        return Run(executor.center, history.records)
+        return Run(executor.center, history.records, *executor.optimizer_state())
     finally:
         snapshot.close()
         executor.close()

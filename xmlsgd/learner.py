@@ -20,6 +20,20 @@ if TYPE_CHECKING:
     from .optimizers import Optimizer
 
 
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where a run begins: a model, and what an earlier run left to go on with.
+
+    params : float32 (n_params,). state : float32, the optimizer's (`state_layout`). A single learner changes both in
+    place. steps, epochs : done so far; they set Adam's bias correction and the order of the rows.
+    """
+
+    params: np.ndarray
+    state: np.ndarray
+    steps: int = 0
+    epochs: int = 0
+
+
 @dataclass(frozen=True)
 class Job:
     """Everything that a worker needs to make its learner. `sample_weight` is float32 (n,) or None for ones."""
@@ -29,17 +43,23 @@ class Job:
     optimizer: Optimizer
     seed: int = 0
     sample_weight: np.ndarray | None = None
+    start: Start | None = None
 
 
 class Learner:
-    """Runs the steps of a job in place on `flat`, float32 (n_params,), with its own optimizer state."""
+    """Runs the steps of a job in place on `flat`, float32 (n_params,), with its own optimizer state.
 
-    def __init__(self, job: Job, device: Device, flat: np.ndarray, state: np.ndarray | None = None) -> None:
+    `state` and `steps` are those to go on with; by default zeros.
+    """
+
+    def __init__(
+        self, job: Job, device: Device, flat: np.ndarray, state: np.ndarray | None = None, steps: int = 0
+    ) -> None:
         layout = state_layout(job.network.layout, job.optimizer)
         self.job, self.device = job, device
         self.state = zeros(layout.size) if state is None else state
         self.layers = job.network.layers(flat, layout.views(self.state))
-        self.steps = 0
+        self.steps = steps
         self._epoch, self._order = -1, np.empty(0, np.int64)
 
     def step(self, step: Step) -> Report:

@@ -59,10 +59,10 @@ class Network:
         views = self.layout.views(flat)
         for name, view in views.items():
             if name == "W0":
-                view[:] = rng.standard_normal(view.shape, dtype=np.float32)
+                rng.standard_normal(out=view, dtype=np.float32)
                 view *= np.float32(self.input_scale)
             elif name.startswith("W") and name != f"W{len(self.hidden)}":
-                view[:] = rng.standard_normal(view.shape, dtype=np.float32)
+                rng.standard_normal(out=view, dtype=np.float32)
                 view *= np.float32(np.sqrt(2.0 / view.shape[1]))
             else:
                 view[:] = 0

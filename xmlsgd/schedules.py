@@ -7,10 +7,11 @@ keeps Adam's first, badly estimated steps small.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from .errors import DataError
 
-SCHEDULES = {
+SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda done: 1.0,
     "linear": lambda done: 1.0 - done,
     "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),

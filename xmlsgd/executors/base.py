@@ -34,7 +34,14 @@ class Executor(ABC):
 
     @abstractmethod
     def start(self, job: Job, shared: bool) -> None:
-        """Make the table and the learners, compile the kernels, then set the clock to zero."""
+        """Make the table and the learners, compile the kernels, then set the clock to zero.
+
+        A job with a `start` begins there; a single learner then works on its arrays.
+        """
+
+    @abstractmethod
+    def optimizer_state(self) -> tuple[np.ndarray, int]:
+        """Return the optimizer's state, float32, and the steps it has seen: what a later run goes on with."""
 
     @abstractmethod
     def submit(self, step: Step) -> None:

@@ -13,6 +13,8 @@ from .base import Executor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
+
     from ..devices.base import Device
     from ..records import Report, Step
 
@@ -29,11 +31,29 @@ class Serial(Executor):
     def start(self, job: Job, shared: bool) -> None:
         """Make the table and one learner a device."""
         n_rows, size = 1 if shared else 1 + len(self.devices), job.network.layout.size
-        self.table = zeros(n_rows * size).reshape(n_rows, size)
-        job.network.initialize(self.center, job.dataset.Y, job.seed)
+        start = job.start
+        if start is not None and n_rows == 1:
+            self.table = start.params.reshape(1, size)
+        else:
+            self.table = zeros(n_rows * size).reshape(n_rows, size)
+            if start is None:
+                job.network.initialize(self.center, job.dataset.Y, job.seed)
+            else:
+                self.center[:] = start.params
         self.table[1:] = self.center
-        self.learners = [Learner(job, d, self.table[0 if shared else 1 + w]) for w, d in enumerate(self.devices)]
+        self.learners = [self._learner(job, w, self.table[0 if shared else 1 + w]) for w in self.workers]
         self._started = time.perf_counter()
+
+    def _learner(self, job: Job, w: int, flat: np.ndarray) -> Learner:
+        """Return the learner of worker `w`; one alone takes the state of an earlier run over, several copy it."""
+        if job.start is None:
+            return Learner(job, self.devices[w], flat)
+        state = job.start.state if len(self.devices) == 1 else job.start.state.copy()
+        return Learner(job, self.devices[w], flat, state, job.start.steps)
+
+    def optimizer_state(self) -> tuple[np.ndarray, int]:
+        """Return the state and the steps of the first worker."""
+        return self.learners[0].state, self.learners[0].steps
 
     def submit(self, step: Step) -> None:
         """Queue a step."""

@@ -1,0 +1,5 @@
+"""Estimators with scikit-learn's rules."""
+
+from .classifier import XMLClassifier
+
+__all__ = ["XMLClassifier"]

@@ -1,0 +1,50 @@
+"""A model for more features or labels than it was made for; what it learned stays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..learner import Start
+from ..network import state_layout
+from ..params import zeros
+
+if TYPE_CHECKING:
+    from ..csr import CSR
+    from ..network import Network
+    from ..optimizers import Optimizer
+    from ..params import Layout
+
+
+def begin(network: Network, optimizer: Optimizer, Y: CSR, seed: int) -> Start:
+    """Return a model with starting parameters and an empty optimizer state."""
+    flat = zeros(network.layout.size)
+    network.initialize(flat, Y, seed)
+    return Start(flat, begin_state(network, optimizer))
+
+
+def begin_state(network: Network, optimizer: Optimizer) -> np.ndarray:
+    """Return an empty optimizer state, float32."""
+    return zeros(state_layout(network.layout, optimizer).size)
+
+
+def grow(old: Network, new: Network, optimizer: Optimizer, start: Start, Y: CSR, seed: int) -> Start:
+    """Return the model of `old` as one of `new`, which has more features or labels and is alike otherwise.
+
+    What is new starts as in a new model, its output biases at the frequencies in Y; its optimizer state is zero.
+    """
+    if old.layout == new.layout:
+        return start
+    mixed = int(np.random.SeedSequence((seed, old.n_features, new.n_features)).generate_state(1)[0])
+    grown = begin(new, optimizer, Y, mixed)
+    _copy(old.layout, start.params, new.layout, grown.params)
+    _copy(state_layout(old.layout, optimizer), start.state, state_layout(new.layout, optimizer), grown.state)
+    return Start(grown.params, grown.state, start.steps, start.epochs)
+
+
+def _copy(old: Layout, source: np.ndarray, new: Layout, target: np.ndarray) -> None:
+    """Copy every tensor of `source` to the first rows of its larger namesake: features and labels are rows."""
+    views = new.views(target)
+    for name, tensor in old.views(source).items():
+        views[name][: len(tensor)] = tensor

@@ -1,0 +1,185 @@
+"""The estimator as a directory of JSON and plain arrays, and back; see `checkpoint.write_model` for the format."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import __version__
+from ..checkpoint import read_model, write_model
+from ..errors import ModelFileError, shorten
+from ..network import state_layout
+from ..optimizers import OPTIMIZERS, Optimizer
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .classifier import XMLClassifier
+
+FORMS = ("sparse", "dense", "lists", "multiclass")
+
+
+def save(model: XMLClassifier, path: str | Path, predict_only: bool) -> None:
+    """Write `model`; without the optimizer's state if `predict_only`."""
+    arrays = {"params": model.params_, **_names_to_arrays("classes", model.classes_)}
+    if hasattr(model, "feature_names_in_"):
+        arrays |= _names_to_arrays("features", model.feature_names_in_)
+    if not predict_only and model.optimizer_state_ is not None:
+        arrays["optimizer_state"] = model.optimizer_state_
+    description = {
+        "estimator": "XMLClassifier",
+        "xmlsgd": __version__,
+        "parameters": {name: _to_json(name, value) for name, value in model.get_params(deep=False).items()},
+        "n_features": int(model.n_features_in_),
+        "label_form": model.label_form_,
+        "input_scale": model._input_scale,
+        "seed": model._seed,
+        "epochs": model.n_epochs_,
+        "steps": model.n_steps_,
+        "history": model.history_,
+        "vectorizer": hasattr(model, "vectorizer_"),
+    }
+    write_model(path, description, arrays, model.vectorizer_.to_files if hasattr(model, "vectorizer_") else None)
+
+
+def load(kind: type[XMLClassifier], path: str | Path, predict_only: bool, verify: bool) -> XMLClassifier:
+    """Return the model at `path`, checked part by part."""
+    description, arrays = read_model(path, verify)
+    if description.get("estimator") != "XMLClassifier":
+        raise ModelFileError(f"{path}: must hold an XMLClassifier, got {shorten(description.get('estimator'))}")
+    model = kind(**_parameters(kind, description.get("parameters"), path))
+    try:
+        model._check_parameters()
+    except ValueError as error:
+        raise ModelFileError(f"{path}: {error}") from error
+    model.n_features_in_ = _number(description, "n_features", int, path)
+    model._input_scale = float(_number(description, "input_scale", float, path))
+    model._seed, model.n_epochs_, model.n_steps_ = (
+        int(_number(description, name, int, path)) for name in ("seed", "epochs", "steps")
+    )
+    form = description.get("label_form")
+    if form not in FORMS:
+        raise ModelFileError(f"{path}: label_form must be one of {', '.join(FORMS)}, got {shorten(form)}")
+    model.label_form_ = form
+    model.history_ = _history(description.get("history"), path)
+    model.loss_curve_ = [record["loss"] for record in model.history_]
+    model.classes_ = _names_from_arrays("classes", arrays, path)
+    if "features_text" in arrays:
+        model.feature_names_in_ = _names_from_arrays("features", arrays, path)
+        if len(model.feature_names_in_) != model.n_features_in_:
+            got = len(model.feature_names_in_)
+            raise ModelFileError(f"{path}: must name {model.n_features_in_} features, got {got}")
+    layout = model._network().layout
+    model.params_ = _vector(arrays, "params", layout.size, path)
+    if not np.isfinite(model.params_.sum()):
+        raise ModelFileError(f"{path}: params must be finite")
+    model.optimizer_state_ = None
+    if not predict_only:
+        if "optimizer_state" not in arrays:
+            raise ModelFileError(f"{path}: holds no optimizer state (saved with predict_only); load it predict_only")
+        size = state_layout(layout, model._optimizer()).size
+        model.optimizer_state_ = _vector(arrays, "optimizer_state", size, path).copy()
+        model.params_ = model.params_.copy()
+    if description.get("vectorizer"):
+        from ..datasets.text import TextVectorizer
+
+        model.vectorizer_ = TextVectorizer.from_files(path)
+    return model
+
+
+def _to_json(name: str, value: Any) -> Any:
+    """Return a constructor's value as JSON."""
+    if isinstance(value, Optimizer):
+        names = [name for name, kind in OPTIMIZERS.items() if type(value) is kind]
+        if not names:
+            raise ModelFileError(f"{name}: only optimizers of this package can be saved, got {shorten(value)}")
+        return {"name": names[0], "numbers": asdict(value)}
+    if isinstance(value, np.generic):
+        return value.item()
+    if name == "hidden_layer_sizes":
+        return [int(size) for size in value]
+    if name == "class_weight" and isinstance(value, dict):
+        return [[key.item() if isinstance(key, np.generic) else key, float(weight)] for key, weight in value.items()]
+    if name == "random_state" and not isinstance(value, int):
+        return None  # a generator's state is not part of a model: the seed drawn from it is saved
+    if name == "algorithm" and not isinstance(value, str):
+        return type(value).__module__.rsplit(".", 1)[-1]
+    return value
+
+
+def _parameters(kind: type[XMLClassifier], saved: Any, path: str | Path) -> dict[str, Any]:
+    """Return the constructor's arguments."""
+    known = kind._get_param_names()
+    if not isinstance(saved, dict) or not set(saved) <= set(known):
+        raise ModelFileError(f"{path}: parameters must be among those of XMLClassifier, got {shorten(saved)}")
+    read = dict(saved)
+    if isinstance(read.get("hidden_layer_sizes"), list):
+        read["hidden_layer_sizes"] = tuple(read["hidden_layer_sizes"])
+    if isinstance(read.get("class_weight"), list):
+        try:
+            read["class_weight"] = dict(read["class_weight"])
+        except (TypeError, ValueError) as error:
+            raise ModelFileError(f"{path}: class_weight must be pairs, got {shorten(saved['class_weight'])}") from error
+    optimizer = read.get("optimizer")
+    if isinstance(optimizer, dict):
+        try:
+            read["optimizer"] = OPTIMIZERS[optimizer["name"]](**optimizer["numbers"])
+        except (KeyError, TypeError) as error:
+            raise ModelFileError(f"{path}: unknown optimizer, got {shorten(optimizer)}") from error
+    return read
+
+
+def _number(description: dict[str, Any], name: str, kind: type[int] | type[float], path: str | Path) -> Any:
+    """Return a number of the description that is not negative."""
+    value = description.get(name)
+    if isinstance(value, kind) and not isinstance(value, bool) and 0 <= value < 1 << 62:
+        return value
+    raise ModelFileError(f"{path}: {name} must be a number of at least 0, got {shorten(value)}")
+
+
+def _history(records: Any, path: str | Path) -> list[dict[str, Any]]:
+    if not isinstance(records, list) or not all(isinstance(r, dict) and "loss" in r for r in records):
+        raise ModelFileError(f"{path}: history must be a list of records, got {shorten(records)}")
+    return records
+
+
+def _vector(arrays: dict[str, np.ndarray], name: str, size: int, path: str | Path) -> np.ndarray:
+    """Return a flat float32 array of the size that the description asks for."""
+    array = arrays.get(name)
+    if array is None or array.shape != (size,) or array.dtype != np.float32:
+        got = "none" if array is None else f"{array.dtype} {array.shape}"
+        raise ModelFileError(f"{path}: {name} must be float32 ({size},), got {got}")
+    return array
+
+
+def _names_to_arrays(name: str, names: np.ndarray) -> dict[str, np.ndarray]:
+    """Return names as plain arrays: numbers as they are, strings as UTF-8 bytes and where each ends."""
+    if names.dtype.kind not in "OU":
+        return {name: names}
+    texts = [str(text).encode() for text in names]
+    ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+    wide = np.array([names.dtype.kind == "U"])
+    return {f"{name}_text": np.frombuffer(b"".join(texts), np.uint8), f"{name}_ends": ends, f"{name}_fixed": wide}
+
+
+def _names_from_arrays(name: str, arrays: dict[str, np.ndarray], path: str | Path) -> np.ndarray:
+    """Return the names that `_names_to_arrays` wrote."""
+    if name in arrays:
+        if arrays[name].ndim != 1 or arrays[name].dtype.kind not in "biuf":
+            raise ModelFileError(f"{path}: {name} must be a list of numbers, got {arrays[name].dtype}")
+        return np.array(arrays[name])
+    text, ends, fixed = (arrays.get(f"{name}_{part}") for part in ("text", "ends", "fixed"))
+    if text is None or ends is None or fixed is None or text.dtype != np.uint8 or ends.dtype != np.int64:
+        raise ModelFileError(f"{path}: {name} must be saved as numbers or as text")
+    if ends.ndim != 1 or np.any(np.diff(ends, prepend=0) < 0) or (len(ends) and ends[-1] != text.size):
+        raise ModelFileError(f"{path}: {name}_ends must rise to the {text.size} bytes of {name}_text")
+    blob = text.tobytes()
+    try:
+        names = [blob[start:end].decode() for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)]
+    except UnicodeDecodeError as error:
+        raise ModelFileError(f"{path}: {name} must be UTF-8, got {error}") from error
+    array = np.empty(len(names), dtype=object)
+    array[:] = names
+    return array.astype(str) if fixed.size and bool(fixed.flat[0]) else array

@@ -1,0 +1,123 @@
+"""What `fit` decides by itself: batch size, epochs, learning rate, threads, the scale of the first weights."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import DataError, shorten
+from ..metrics import precision_at_k
+from ..optimizers import OPTIMIZERS
+
+if TYPE_CHECKING:
+    from ..csr import CSR
+    from ..devices.base import Device
+    from ..network import Network
+
+BATCH = 256  # rows; the rates below were found with it
+SMALL_BATCH = 32  # one register block of the bfloat16 products; a smaller batch costs as much
+STEPS_PER_EPOCH = 64  # wanted at least: small data get smaller batches before they get more epochs
+EPOCHS, MOST_EPOCHS = 8, 200
+LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
+# Found on library subject headings (13,000 to 20,000 rows, 256 units, BCE) and on scikit-learn's small sets.
+RATES = {"adam": 4e-3, "adagrad": 0.05, "row_adagrad": 0.05, "momentum": 0.05, "sgd": 0.5}
+NORM_ROWS = 10_000  # rows looked at for the typical norm
+# 0.2 ms of a core: on a busy machine, threads that wait for each other five times a step cost more than they bring.
+FLOPS_PER_THREAD = 2e7
+ROW_BLOCK_BYTES = 64 << 20  # activations of one block of rows in prediction
+
+
+def auto_batch_size(n_rows: int) -> int:
+    """Return 256 rows, less where an epoch would have fewer than 64 batches, but at least 32."""
+    if n_rows >= BATCH * STEPS_PER_EPOCH:
+        return BATCH
+    return min(max(n_rows // STEPS_PER_EPOCH // SMALL_BATCH * SMALL_BATCH, SMALL_BATCH), BATCH)
+
+
+def auto_epochs(n_rows: int, batch_size: int) -> int:
+    """Return 8 epochs, more where a run would have fewer than 600 steps, at most 200."""
+    return min(max(EPOCHS, math.ceil(LEAST_STEPS / math.ceil(n_rows / batch_size))), MOST_EPOCHS)
+
+
+def auto_rate(optimizer: Any) -> float:
+    """Return the learning rate that suits the optimizer at a batch of 256."""
+    for name, kind in OPTIMIZERS.items():
+        if type(optimizer) is kind:
+            return RATES[name]
+    raise DataError(
+        f"learning_rate_init: 'auto' knows {', '.join(OPTIMIZERS)}, got {shorten(optimizer)}; pass a number"
+    )
+
+
+def input_scale(X: CSR) -> float:
+    """Return the standard deviation of W0 that gives pre-activations one of 0.3 on rows of a typical norm.
+
+    The norm is the root of the mean square over up to 10,000 rows; with L2-normalised rows the scale is 0.3.
+    """
+    n = min(X.n_rows, NORM_ROWS)
+    values = np.asarray(X.data[: X.indptr[n]], dtype=np.float64)
+    mean_square = float(values @ values) / max(n, 1)
+    return 0.3 / math.sqrt(mean_square) if mean_square > 0 else 0.3
+
+
+def thread_count(n_jobs: int | None, flops: float = math.inf) -> int:
+    """Return the threads of `n_jobs`: -1 for all cores that this process may use, -2 for all but one.
+
+    None is for as many as `flops`, the work of a step or of a prediction, can feed.
+    """
+    from joblib import cpu_count
+
+    if n_jobs is None:
+        return int(min(cpu_count(), max(flops / FLOPS_PER_THREAD, 1)))
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
+        raise DataError(f"n_jobs: must be None or an integer other than 0, got {shorten(n_jobs)}")
+    return int(n_jobs) if n_jobs > 0 else max(cpu_count() + 1 + int(n_jobs), 1)
+
+
+def flops(network: Network, X: CSR, n_rows: int) -> float:
+    """Return about how many floating-point operations the layers take forward on `n_rows` rows like those of X."""
+    widths = [*network.hidden, network.n_labels]
+    dense = sum(a * b for a, b in itertools.pairwise(widths))
+    return 2.0 * n_rows * (dense + network.hidden[0] * X.nnz / max(X.n_rows, 1))
+
+
+def make_device(devices: str, n_threads: int, precision: str) -> Any:
+    """Return the device of a name: "cpu", with its threads and precision."""
+    if devices != "cpu":
+        raise DataError(f"devices: must be 'cpu', got {shorten(devices)}")
+    from ..devices.cpu import CPU
+
+    return CPU(n_threads, precision)
+
+
+@dataclass(eq=False)
+class Measure:
+    """P@1, P@3 and P@5 in percent of a model on held-out rows."""
+
+    X: CSR
+    Y: CSR
+    network: Network
+    device: Device
+
+    def __call__(self, flat: np.ndarray) -> dict[str, float]:
+        """Measure the model `flat`, float32 (n_params,)."""
+        layers = self.network.layers(flat)
+        blocks = row_blocks(self.X.n_rows, self.network.hidden)
+        labels = np.concatenate(
+            [
+                self.device.top_k(self.network.hidden_activations(self.device, layers, self.X, rows), layers[-1], 5)[0]
+                for rows in blocks
+            ]
+        )
+        values = 100 * precision_at_k(self.Y, labels, 5)
+        return {f"P@{k}": float(values[k - 1]) for k in (1, 3, 5)}
+
+
+def row_blocks(n_rows: int, hidden: tuple[int, ...]) -> list[np.ndarray]:
+    """Return the row numbers of blocks whose activations take at most 64 MB."""
+    size = max(ROW_BLOCK_BYTES // (4 * max(hidden)), 1)
+    return [np.arange(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
