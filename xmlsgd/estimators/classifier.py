@@ -167,6 +167,7 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
     loss_curve_: list[float]
     n_epochs_: int
     n_steps_: int
+    _devices: dict[tuple[str, int, str], Any]  # the one of the last prediction
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -179,21 +180,22 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         # Buffers and handles of a device belong to the process.
-        return {name: value for name, value in super().__getstate__().items() if name != "_device"}
+        state: dict[str, Any] = super().__getstate__()
+        return {**state, "_devices": {}} if "_devices" in state else state
 
     # Learning
 
     def fit(
         self,
         X: Any,
-        Y: Any,
+        y: Any,
         sample_weight: Any = None,
         eval_set: tuple[Any, Any] | None = None,
         *,
         label_names: Sequence[Any] | None = None,
         monitors: Sequence[Monitor] = (),
     ) -> XMLClassifier:
-        """Learn from X (n, F) and the labels of its rows; return self.
+        """Learn from X (n, F) and the labels y of its rows; return self.
 
         `sample_weight` (n,) weighs the rows; `eval_set` (X, Y) is measured after every epoch, P@1, P@3 and P@5 in
         percent in `history_`; `label_names` name the columns of an indicator; `monitors` watch the run. Raises
@@ -203,7 +205,7 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
         self._check_parameters()
         goes_on = bool(self.warm_start) and self.__sklearn_is_fitted__()
         old = self._network() if goes_on else None
-        dataset, labels = self._read_rows(X, Y, self.classes_ if goes_on else label_names, grows=goes_on)
+        dataset, labels = self._read_rows(X, y, self.classes_ if goes_on else label_names, grows=goes_on)
         weight = self._row_weights(sample_weight, labels)
         held_out = self._read_eval_set(eval_set, labels)
         if self.early_stopping and held_out is None:
@@ -225,7 +227,7 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
         self._run(dataset, weight, start, epochs, self.learning_rate, self.warm_up, held_out, monitors)
         return self
 
-    def partial_fit(self, X: Any, Y: Any, classes: Any = None, sample_weight: Any = None) -> XMLClassifier:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> XMLClassifier:
         """Learn from more rows in one pass at a constant rate; return self.
 
         Columns of X and labels may be added at any time: the model grows and keeps what it learned. `classes` names
@@ -243,7 +245,7 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
         if classes is not None:
             named = as_names(classes)
             known = np.unique(named) if known is None else np.concatenate([known, named[~np.isin(named, known)]])
-        dataset, labels = self._read_rows(X, Y, known, grows=goes_on)
+        dataset, labels = self._read_rows(X, y, known, grows=goes_on)
         weight = self._row_weights(sample_weight, labels)
         if not goes_on:
             self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -262,8 +264,8 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
         self._run(dataset, weight, start, 1, "constant", 0.0, None, ())
         return self
 
-    def estimate_memory(self, X: Any, Y: Any) -> dict[str, int]:
-        """Return the bytes that `fit(X, Y)` would take by part, with their sum as "total"; nothing is trained.
+    def estimate_memory(self, X: Any, y: Any) -> dict[str, int]:
+        """Return the bytes that `fit(X, y)` would take by part, with their sum as "total"; nothing is trained.
 
         Parts: parameters, optimizer_state, average, data (without memory maps), buffers.
         """
@@ -271,7 +273,7 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
         probe = XMLClassifier(**self.get_params(deep=False))
         if hasattr(self, "vectorizer_"):
             probe.vectorizer_ = self.vectorizer_
-        dataset, labels = probe._read_rows(X, Y, None, grows=False)
+        dataset, labels = probe._read_rows(X, y, None, grows=False)
         probe._input_scale = 1.0
         probe._adopt(dataset, labels, fresh=True)
         network, optimizer = probe._network(), probe._optimizer()
@@ -376,12 +378,12 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
             chances /= chances.sum(axis=1, keepdims=True)
         return chances
 
-    def score(self, X: Any, Y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy for one class a row, P@1 (a fraction) for multi-label data."""
         check_is_fitted(self)
         if self.label_form_ == "multiclass":
-            return float(super().score(X, Y, sample_weight))
-        truth = read_labels(Y, self.classes_).Y
+            return float(super().score(X, y, sample_weight))
+        truth = read_labels(y, self.classes_).Y
         best, _ = self.predict_topk(X, 1)
         _check_lengths(len(best), truth.n_rows)
         hits = np.asarray(truth.to_scipy()[np.arange(len(best)), best[:, 0]]).ravel() != 0
@@ -585,7 +587,7 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
         self.history_ = [*before, *run.records]
         self.loss_curve_ = [record["loss"] for record in self.history_]
         self.n_epochs_ = epochs + len(run.records)
-        self.__dict__.pop("_device", None)
+        self._devices = {}
 
     def _advice(self, rate: float, epochs: int) -> str:
         return (
@@ -596,9 +598,10 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
     def _prepared(self, network: Network, X: CSR) -> Any:
         """Return the device for predictions; its buffers are kept between calls."""
         wanted = self.devices, thread_count(self.n_jobs, flops(network, X, X.n_rows)), self.precision
-        if getattr(self, "_device", (None,))[0] != wanted:
-            self._device = wanted, make_device(*wanted)
-        return self._device[1]
+        if wanted not in self._devices:
+            self._devices.clear()
+            self._devices[wanted] = make_device(*wanted)
+        return self._devices[wanted]
 
     def _columns(self, labels: Any) -> np.ndarray:
         """Return checked columns of labels."""

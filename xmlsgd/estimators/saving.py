@@ -75,7 +75,7 @@ def load(kind: type[XMLClassifier], path: str | Path, predict_only: bool, verify
     model.params_ = _vector(arrays, "params", layout.size, path)
     if not np.isfinite(model.params_.sum()):
         raise ModelFileError(f"{path}: params must be finite")
-    model.optimizer_state_ = None
+    model.optimizer_state_, model._devices = None, {}
     if not predict_only:
         if "optimizer_state" not in arrays:
             raise ModelFileError(f"{path}: holds no optimizer state (saved with predict_only); load it predict_only")

@@ -28,12 +28,15 @@ class Labels:
 
 
 def form_of(Y: Any) -> Form:
-    """Return the form of labels: a matrix, a sequence of label collections, or one class a row."""
+    """Return the form of labels: a matrix, a sequence of label collections, or one class a row.
+
+    As in scikit-learn, lists of one length that hold 0 and 1 only are the rows of an indicator.
+    """
     if isinstance(Y, CSR) or sp.issparse(Y):
         return "sparse"
-    if _is_lists(Y):
+    if _is_lists(Y) and not _is_indicator(Y):
         return "lists"
-    shape = np.shape(Y)
+    shape = np.asarray(Y).shape
     return "dense" if len(shape) == 2 and shape[1] > 1 else "multiclass"
 
 
@@ -101,6 +104,16 @@ def _is_lists(Y: Any) -> bool:
         and values.ndim == 1
         and len(values) > 0
         and isinstance(values[0], list | tuple | set | frozenset | np.ndarray)
+    )
+
+
+def _is_indicator(Y: Sequence[Any]) -> bool:
+    """Return whether all rows have the same length, above 1, and hold 0 and 1 only."""
+    width = len(Y[0])
+    if width < 2 or any(len(row) != width or isinstance(row, set | frozenset) for row in Y):
+        return False
+    return all(value in (0, 1) for row in Y for value in row if not isinstance(value, str)) and not any(
+        isinstance(value, str) for row in Y for value in row
     )
 
 
