@@ -1,0 +1,520 @@
+"""Multi-label LIBSVM text, the format of the extreme classification repository: reader and writer.
+
+    n_rows n_features n_labels        (header, optional; two integers name rows and features)
+    3,17 0:0.5 9:1.25                 (labels, then index:value of each feature)
+     4:1                              (a row without labels begins with a blank; so may a first `index:value`)
+
+Features and labels count from zero; `zero_based=False` says that features, and `zero_based_labels=False` that labels
+count from one. Values are rounded to float32, subnormals to zero. A blank line is a row with neither labels nor
+features, except at the end of the file, where blank lines count only up to the number of rows in the header.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import re
+import stat
+import uuid
+import zlib
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
+
+import numpy as np
+
+from ..csr import CSR, INT32_MAX, Dataset
+from ..errors import DataError, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+BLOCK_BYTES = 2 << 20  # text of one task: parsed within a core's cache, and many tasks for each thread
+MAX_LINE_BYTES = 64 << 20  # the limit of every text reader of the package
+MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark
+MAGIC = ((b"\x1f\x8b", "gzip", gzip.open), (b"BZh", "bzip2", bz2.open), (b"\xfd7zXZ\0", "xz", lzma.open))
+BROKEN_STREAM = (OSError, EOFError, zlib.error, lzma.LZMAError)
+COMMENT = re.compile(rb"[ \t\r]*#[^\n]*\n")
+HEADER = re.compile(rb"[ \t\r]*(\d{1,18})[ \t]+(\d{1,18})(?:[ \t]+(\d{1,18}))?[ \t\r]*(?:#[^\n]*)?\n")
+TOKEN = re.compile(rb"[^ \t\r\n#]*")
+NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+
+
+class RowBlock(NamedTuple):
+    """Consecutive rows: indptr int64 (rows + 1,) from zero, indices int32, data float32, as in `CSR`."""
+
+    X_indptr: np.ndarray
+    X_indices: np.ndarray
+    X_data: np.ndarray
+    Y_indptr: np.ndarray
+    Y_indices: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """How the text is to be read; `labelled=False` reads rows that hold features alone."""
+
+    zero_based: bool
+    zero_based_labels: bool
+    header: bool | str
+    duplicates: str
+    labelled: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the two options that are words."""
+        if self.header not in ("auto", True, False):
+            raise ValueError(f'header must be "auto", True or False, got {self.header!r}')
+        if self.duplicates not in ("error", "sum"):
+            raise ValueError(f'duplicates must be "error" or "sum", got {self.duplicates!r}')
+
+
+class _Parsed(NamedTuple):
+    """A block of text and what the kernel made of it; `error` is (position in the text, message)."""
+
+    rows: RowBlock
+    n_lines: int
+    blank_tail: int
+    max_feature: int
+    max_label: int
+    error: tuple[int, str] | None
+
+
+class _BadStream(Exception):
+    """The bytes of a file ended badly after the lines read so far."""
+
+
+def read_libsvm(
+    path: str | os.PathLike[str],
+    *,
+    zero_based: bool = True,
+    zero_based_labels: bool = True,
+    header: bool | str = "auto",
+    duplicates: str = "error",
+    n_features: int | None = None,
+    n_labels: int | None = None,
+    n_threads: int | None = None,
+) -> Dataset:
+    """Read a multi-label LIBSVM file; `.gz`, `.bz2` and `.xz` are known by their first bytes.
+
+    The shape comes from the header, from `n_features` and `n_labels`, or else from the largest index. With
+    `header="auto"` a first line of two or three plain integers is the header. A feature that comes twice in a row is
+    an error, or added up with `duplicates="sum"`; a label twice counts once. Raises `DataError` as
+    `file:line: what was wrong, what was got`.
+    """
+    blocks = read_blocks(
+        path,
+        zero_based=zero_based,
+        zero_based_labels=zero_based_labels,
+        header=header,
+        duplicates=duplicates,
+        n_features=n_features,
+        n_labels=n_labels,
+        n_threads=n_threads,
+    )
+    X, Y = _concatenate(blocks)
+    return Dataset(X, Y)
+
+
+def read_features(
+    path: str | os.PathLike[str],
+    *,
+    zero_based: bool = True,
+    header: bool | str = "auto",
+    duplicates: str = "error",
+    n_features: int | None = None,
+    n_threads: int | None = None,
+) -> CSR:
+    """Read a file whose rows hold `index:value` alone, such as each half of the split form of a data set.
+
+    Options and errors are those of `read_libsvm`; the header is `rows columns`.
+    """
+    options = _Options(zero_based, True, header, duplicates, labelled=False)
+    return _concatenate(LibsvmBlocks(path, options, n_features, None, n_threads))[0]
+
+
+def read_blocks(
+    path: str | os.PathLike[str],
+    *,
+    zero_based: bool = True,
+    zero_based_labels: bool = True,
+    header: bool | str = "auto",
+    duplicates: str = "error",
+    n_features: int | None = None,
+    n_labels: int | None = None,
+    n_threads: int | None = None,
+) -> LibsvmBlocks:
+    """Return an iterable over the rows of a file, block by block, for data larger than memory.
+
+    It is iterated once. Options and errors are those of `read_libsvm`.
+    """
+    options = _Options(zero_based, zero_based_labels, header, duplicates)
+    return LibsvmBlocks(path, options, n_features, n_labels, n_threads)
+
+
+class LibsvmBlocks:
+    """The rows of a file as `RowBlock`s; `n_features` and `n_labels` are final once the last one was handed out."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        options: _Options,
+        n_features: int | None,
+        n_labels: int | None,
+        n_threads: int | None,
+    ) -> None:
+        self.path = Path(path)
+        self.n_features = _check_size("n_features", n_features)
+        self.n_labels = _check_size("n_labels", n_labels)
+        self._options = options
+        self._threads = n_threads or _usable_cores()
+        self._line = 1  # the first line of the block that is next
+        self._header_line = 0
+        self._promised: int | None = None
+        self._counts = np.zeros(3, dtype=np.int64)  # rows, entries, labels
+        self._largest = [-1, -1]  # feature, label
+
+    def __iter__(self) -> Iterator[RowBlock]:
+        """Parse block after block, `n_threads` at a time; raise what is wrong in the order of the lines."""
+        with _open(self.path) as stream, ThreadPoolExecutor(self._threads) as pool:
+            blank = 0
+            for parsed in self._parse_all(stream, pool):
+                if parsed.error is not None:
+                    raise self._error(*parsed.error)
+                self._largest = [max(self._largest[0], parsed.max_feature), max(self._largest[1], parsed.max_label)]
+                self._line += parsed.n_lines
+                n_rows = len(parsed.rows.X_indptr) - 1
+                if parsed.blank_tail == n_rows:  # rows only if another one follows
+                    blank += n_rows
+                    continue
+                rows = _pad(parsed.rows, blank, n_rows - parsed.blank_tail)
+                blank = parsed.blank_tail
+                yield self._count(rows)
+            if self._promised is not None and blank:
+                missing = min(blank, max(self._promised - int(self._counts[0]), 0))
+                if missing:
+                    yield self._count(_pad(_NO_ROWS, missing, 0))
+        self._finish()
+
+    def _parse_all(self, stream: BinaryIO, pool: ThreadPoolExecutor) -> Iterator[_Parsed]:
+        """Yield the parsed blocks in order, with a few of them in work or waiting."""
+        blocks = self._after_header(_cut(stream))
+        waiting: deque[Future[_Parsed]] = deque()
+        broken: _BadStream | None = None
+        while True:
+            try:
+                block = next(blocks, None) if broken is None else None
+            except _BadStream as error:
+                broken, block = error, None
+            if block is not None:
+                waiting.append(pool.submit(_parse, block, self._options, self.n_features, self.n_labels))
+            if not waiting:
+                break
+            if block is None or len(waiting) > self._threads + 1:
+                yield waiting.popleft().result()
+        if broken is not None:
+            raise DataError(f"{self.path}:{self._line}: {broken}") from broken.__cause__
+
+    def _after_header(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """Take the mark, comments and header off the first blocks, and yield the rest."""
+        first, searching = True, True
+        for whole in blocks:
+            block = whole.removeprefix(MARK) if first else whole
+            first = False
+            while searching and (comment := COMMENT.match(block)):
+                block = block[comment.end() :]
+                self._line += 1
+            if searching and block:
+                searching = False
+                block = self._take_header(block)
+            if block:
+                yield block
+
+    def _take_header(self, block: bytes) -> bytes:
+        """Read the header at the start of a block, if there is one, and return what follows it."""
+        found = HEADER.match(block) if self._options.header is not False else None
+        if found is None:
+            if self._options.header is True:
+                got = block[:200].split(b"\n", 1)[0].decode(errors="backslashreplace").rstrip("\r")
+                raise self._error(0, f"header must be 'rows features labels', got {shorten(got)}; pass header=False")
+            return block
+        self._promised, n_features = int(found[1]), int(found[2])
+        self._header_line = self._line
+        self.n_features = self._agree("features", n_features, self.n_features)
+        if found[3] is not None:
+            self.n_labels = self._agree("labels", int(found[3]), self.n_labels)
+        self._line += 1
+        return block[found.end() :]
+
+    def _agree(self, what: str, promised: int, given: int | None) -> int:
+        """Return the promised size; raise if it is no size, or if the caller gave another one."""
+        if not 1 <= promised <= INT32_MAX:
+            raise self._error(0, f"header must promise 1 to {INT32_MAX} {what}, got {promised}")
+        if given is not None and given != promised:
+            raise self._error(0, f"header promises {promised} {what}, got n_{what}={given}; leave it out")
+        return promised
+
+    def _count(self, rows: RowBlock) -> RowBlock:
+        self._counts += (len(rows.X_indptr) - 1, len(rows.X_indices), len(rows.Y_indices))
+        return rows
+
+    def _finish(self) -> None:
+        """Check what only the whole file can tell, and fix the shape."""
+        n_rows, n_entries, n_labels = self._counts.tolist()
+        if self._promised is not None and n_rows != self._promised:
+            place = f"{self.path}:{self._header_line}"
+            raise DataError(f"{place}: header promises {self._promised} rows, got {n_rows}")
+        if n_rows == 0:
+            raise DataError(f"{self.path}: file must have at least one row, got none")
+        if n_entries == 0:
+            raise DataError(f"{self.path}: file must have at least one feature, got {n_rows} rows without any")
+        if n_labels == 0 and self._options.labelled:
+            raise DataError(
+                f"{self.path}: file must have at least one label, got {n_rows} rows without any;"
+                " labels stand at the start of the line"
+            )
+        self.n_features = self._largest[0] + 1 if self.n_features is None else self.n_features
+        self.n_labels = self._largest[1] + 1 if self.n_labels is None else self.n_labels
+
+    def _error(self, lines_before: int, message: str) -> DataError:
+        return DataError(f"{self.path}:{self._line + lines_before}: {message}")
+
+
+_NO_ROWS = RowBlock(
+    np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), np.zeros(1, np.int64), np.empty(0, np.int32)
+)
+
+
+def _check_size(name: str, value: int | None) -> int | None:
+    if value is not None and not 1 <= value <= INT32_MAX:
+        raise ValueError(f"{name} must be in [1, {INT32_MAX}], got {value}")
+    return value
+
+
+def _usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def _open(path: Path) -> Iterator[BinaryIO]:
+    """Open a regular file for reading, through the decompressor that its first bytes ask for."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        got = "a directory" if stat.S_ISDIR(mode) else "a device or a pipe"
+        raise DataError(f"{path}: path must name a regular file, got {got}")
+    with path.open("rb") as file:
+        start = file.read(6)
+        file.seek(0)
+        for magic, _, opener in MAGIC:
+            if start.startswith(magic):
+                with cast("Callable[..., BinaryIO]", opener)(file, "rb") as stream:
+                    yield stream
+                return
+        yield file
+
+
+def _cut(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield the text in blocks of whole lines, each ending with a newline."""
+    rest = b""
+    while True:
+        try:
+            data = stream.read(BLOCK_BYTES)
+        except BROKEN_STREAM as error:
+            message = f"file must be readable to its end, got {type(error).__name__}: {error}"
+            raise _BadStream(message + "; it is damaged or incomplete") from error
+        if not data:
+            break
+        text = rest + data
+        end = text.rfind(b"\n") + 1
+        rest = text[end:]
+        if end:
+            yield text[:end]
+        if len(rest) > MAX_LINE_BYTES:
+            raise _BadStream(f"line must be at most {MAX_LINE_BYTES >> 20} MB long, got {len(rest)} bytes and more")
+    if rest:
+        yield rest + b"\n"
+
+
+def _parse(block: bytes, options: _Options, n_features: int | None, n_labels: int | None) -> _Parsed:
+    """Parse one block; allocate what its newlines, colons and commas can need at most."""
+    from . import libsvm_kernels as kernels
+
+    text = np.frombuffer(block, dtype=np.uint8)
+    n_lines = int(np.count_nonzero(text == kernels.NEWLINE))
+    most_entries = int(np.count_nonzero(text == kernels.COLON))
+    most_labels = int(np.count_nonzero(text == kernels.COMMA)) + n_lines
+    first_feature, first_label = int(not options.zero_based), int(not options.zero_based_labels)
+    limits = np.array(
+        [
+            first_feature,
+            n_features or INT32_MAX,
+            first_label,
+            n_labels or INT32_MAX,
+            options.labelled,
+            options.duplicates == "sum",
+        ],
+        dtype=np.int64,
+    )
+    X_indptr, X_indices = np.empty(n_lines + 1, np.int64), np.empty(most_entries, np.int32)
+    X_data = np.empty(most_entries, np.float32)
+    Y_indptr, Y_indices = np.empty(n_lines + 1, np.int64), np.empty(most_labels, np.int32)
+    rare_positions, values = np.empty(most_entries, np.int64), np.empty(most_entries, np.float32)
+    keys = np.empty(max(most_entries, most_labels), np.int64)
+    out, rare_values = np.zeros(kernels.N_SLOTS, np.int64), np.empty(0, np.float32)
+    while True:
+        kernels.parse_block(
+            text, limits, rare_values,
+            X_indptr, X_indices, X_data, Y_indptr, Y_indices,
+            rare_positions, keys, values, out,
+        )  # fmt: skip
+        if out[kernels.RARE] <= len(rare_values):
+            break
+        rare_values = _read_rare(block, rare_positions[: out[kernels.RARE]])
+    code, position, got = out[: kernels.GOT + 1].tolist()
+    error = _describe(block, code, position, got, limits, n_features, n_labels) if code else None
+    foreign = _foreign(block)
+    if foreign is not None and (error is None or foreign[0] <= position):
+        position, error = foreign
+    n_rows = out[kernels.ROWS]
+    n_entries, n_found = out[kernels.ENTRIES], out[kernels.LABELS]
+    return _Parsed(
+        RowBlock(
+            X_indptr[: n_rows + 1],
+            X_indices[:n_entries],
+            X_data[:n_entries],
+            Y_indptr[: n_rows + 1],
+            Y_indices[:n_found],
+        ),
+        n_lines,
+        int(out[kernels.BLANK_TAIL]),
+        int(out[kernels.MAX_FEATURE]),
+        int(out[kernels.MAX_LABEL]),
+        None if error is None else (block.count(b"\n", 0, position), error),
+    )
+
+
+def _read_rare(block: bytes, positions: np.ndarray) -> np.ndarray:
+    """Return the magnitudes, float32, of the values of the `index:value` tokens at `positions`."""
+    values = np.empty(len(positions), np.float32)
+    with np.errstate(over="ignore", under="ignore"):
+        for k, position in enumerate(positions.tolist()):
+            values[k] = abs(float(_token(block, position).partition(":")[2]))
+    return values
+
+
+def _token(block: bytes, position: int, limit: int | None = None) -> str:
+    found = TOKEN.match(block, position, len(block) if limit is None else position + limit)
+    return cast("re.Match[bytes]", found)[0].decode(errors="backslashreplace")
+
+
+def _foreign(block: bytes) -> tuple[int, str] | None:
+    """Return the position and a message where a block holds a NUL byte or is not UTF-8."""
+    zero = block.find(b"\0")
+    found = None if zero < 0 else (zero, "file must be text, got a NUL byte")
+    if not block.isascii():
+        try:
+            block[: zero if zero >= 0 else None].decode()
+        except UnicodeDecodeError as error:
+            found = error.start, f"file must be UTF-8 text, got byte 0x{block[error.start]:02x}"
+    return found
+
+
+def _describe(
+    block: bytes, code: int, position: int, got: int, limits: np.ndarray, n_features: int | None, n_labels: int | None
+) -> str:
+    """Say what was wrong and what was got at the place where the kernel stopped."""
+    from . import libsvm_kernels as kernels
+
+    token = _token(block, position, 400)
+    first_feature, first_label = int(limits[0]), int(limits[2])
+    if code in (kernels.DUPLICATE, kernels.SUM):
+        if code == kernels.SUM:
+            return f"sum of the values of feature {got + first_feature} must fit float32, got more"
+        return f'feature must come once in a row, got {got + first_feature} twice; pass duplicates="sum" to add them up'
+    if code in (kernels.LABEL, kernels.LABEL_RANGE) and ":" not in token:
+        return _describe_index("label", token.partition(",")[0], first_label, n_labels, "zero_based_labels")
+    index, colon, value = token.partition(":")
+    if not colon:
+        return f"feature must be 'index:value', got {shorten(token)}"
+    if code in (kernels.VALUE, kernels.FLOAT32):
+        if NOT_FINITE.fullmatch(value):
+            return f"feature value must be finite, got {shorten(value)}"
+        if code == kernels.FLOAT32:
+            return f"feature value must fit float32, got {shorten(value)}"
+        return f"feature value must be a number, got {shorten(value)}"
+    return _describe_index("feature index", index, first_feature, n_features, "zero_based")
+
+
+def _describe_index(what: str, token: str, first: int, size: int | None, flag: str) -> str:
+    """Say why `token` is no index of a feature or of a label."""
+    if not re.fullmatch(r"-?[0-9]+", token):
+        return f"{what} must be an integer, got {shorten(token)}"
+    limit = size or INT32_MAX
+    allowed = f"[1, {limit}]" if first else f"[0, {limit})"
+    number = token if len(token) <= 30 else shorten(token)
+    remedy = ""
+    if first and token.strip("0") == "":
+        remedy = f"; pass {flag}=True if indices start at 0"
+    elif not first and size is not None and token.lstrip("0") == str(size):
+        remedy = f"; pass {flag}=False if indices start at 1"
+    return f"{what} must be in {allowed}, got {number}{remedy}"
+
+
+def _pad(rows: RowBlock, before: int, n_rows: int) -> RowBlock:
+    """Return the first `n_rows` of `rows` after `before` empty ones; the rows cut off are empty too."""
+    X_indptr, Y_indptr = rows.X_indptr[: n_rows + 1], rows.Y_indptr[: n_rows + 1]
+    if before:
+        empty = np.zeros(before, np.int64)
+        X_indptr, Y_indptr = np.concatenate((empty, X_indptr)), np.concatenate((empty, Y_indptr))
+    return rows._replace(X_indptr=X_indptr, Y_indptr=Y_indptr)
+
+
+class _Growing:
+    """An array that is appended to; the system moves its pages, not its bytes, when it grows."""
+
+    def __init__(self, dtype: Any, first: np.ndarray) -> None:
+        self._array = np.empty(1 << 16, dtype)
+        self._size = 0
+        self.append(first)
+
+    def append(self, part: np.ndarray, offset: int = 0) -> None:
+        """Append `part + offset`."""
+        end = self._size + len(part)
+        if end > len(self._array):
+            self._array.resize(max(end, len(self._array) * 3 // 2), refcheck=False)
+        np.add(part, offset, out=self._array[self._size : end], casting="same_kind") if offset else self._copy(
+            part, end
+        )
+        self._size = end
+
+    def _copy(self, part: np.ndarray, end: int) -> None:
+        self._array[self._size : end] = part
+
+    def done(self) -> np.ndarray:
+        """Return the array, cut to size."""
+        self._array.resize(self._size, refcheck=False)
+        return self._array
+
+
+def _concatenate(blocks: LibsvmBlocks) -> tuple[CSR, CSR]:
+    """Return X and Y of all blocks."""
+    X_indptr, Y_indptr = _Growing(np.int64, np.zeros(1, np.int64)), _Growing(np.int64, np.zeros(1, np.int64))
+    X_indices, X_data = _Growing(np.int32, _NO_ROWS.X_indices), _Growing(np.float32, _NO_ROWS.X_data)
+    Y_indices = _Growing(np.int32, _NO_ROWS.Y_indices)
+    n_entries, n_labels = 0, 0
+    for rows in blocks:
+        X_indptr.append(rows.X_indptr[1:], n_entries)
+        Y_indptr.append(rows.Y_indptr[1:], n_labels)
+        X_indices.append(rows.X_indices)
+        X_data.append(rows.X_data)
+        Y_indices.append(rows.Y_indices)
+        n_entries += len(rows.X_indices)
+        n_labels += len(rows.Y_indices)
+    X = CSR(X_indptr.done(), X_indices.done(), X_data.done(), cast("int", blocks.n_features))
+    Y = CSR(Y_indptr.done(), Y_indices.done(), np.ones(n_labels, np.float32), cast("int", blocks.n_labels))
+    return X, Y
