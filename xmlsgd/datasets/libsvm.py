@@ -23,6 +23,7 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
 
@@ -36,8 +37,14 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 2 << 20  # text of one task: parsed within a core's cache, and many tasks for each thread
 MAX_LINE_BYTES = 64 << 20  # the limit of every text reader of the package
+WRITE_ENTRIES = 1 << 16  # features formatted at a time
 MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark
 MAGIC = ((b"\x1f\x8b", "gzip", gzip.open), (b"BZh", "bzip2", bz2.open), (b"\xfd7zXZ\0", "xz", lzma.open))
+COMPRESSORS: dict[str, Callable[..., Any]] = {
+    ".gz": partial(gzip.GzipFile, "", "wb", 6, mtime=0),
+    ".bz2": partial(bz2.BZ2File, mode="wb"),
+    ".xz": partial(lzma.LZMAFile, mode="wb"),
+}
 BROKEN_STREAM = (OSError, EOFError, zlib.error, lzma.LZMAError)
 COMMENT = re.compile(rb"[ \t\r]*#[^\n]*\n")
 HEADER = re.compile(rb"[ \t\r]*(\d{1,18})[ \t]+(\d{1,18})(?:[ \t]+(\d{1,18}))?[ \t\r]*(?:#[^\n]*)?\n")
@@ -154,6 +161,28 @@ def read_blocks(
     """
     options = _Options(zero_based, zero_based_labels, header, duplicates)
     return LibsvmBlocks(path, options, n_features, n_labels, n_threads)
+
+
+def write_libsvm(dataset: Dataset, path: str | os.PathLike[str], header: bool = True) -> None:
+    """Write a data set as LIBSVM text; a name that ends in `.gz`, `.bz2` or `.xz` is compressed.
+
+    `read_libsvm` returns it bit for bit (but subnormals as zero, and entries of Y as one): values have the fewest
+    digits that name their float32. Without the header the shape is that of the largest indices. The file appears
+    under its name when it is complete. Raises `DataError` for what no reader could get back: values that are not
+    finite, no feature or no label in the whole set, or empty last rows without a header.
+    """
+    _check_writable(dataset, header)
+    path = Path(path)
+    with _replacing(path) as raw, _compressor(raw, path.suffix) as stream:
+        if header:
+            stream.write(b"%d %d %d\n" % (dataset.n_rows, dataset.n_features, dataset.n_labels))
+        start = 0
+        while start < dataset.n_rows:
+            most = dataset.X.indptr[start] + WRITE_ENTRIES
+            stop = int(np.searchsorted(dataset.X.indptr, most, side="right")) - 1
+            stop = min(max(stop, start + 1), start + WRITE_ENTRIES, dataset.n_rows)
+            stream.write(_format_rows(dataset, start, stop))
+            start = stop
 
 
 class LibsvmBlocks:
@@ -475,25 +504,23 @@ def _pad(rows: RowBlock, before: int, n_rows: int) -> RowBlock:
 
 
 class _Growing:
-    """An array that is appended to; the system moves its pages, not its bytes, when it grows."""
+    """An array that is appended to.
 
-    def __init__(self, dtype: Any, first: np.ndarray) -> None:
+    It grows by an eighth: the system moves the pages of a large array, not its bytes, so memory matters more than
+    the number of moves.
+    """
+
+    def __init__(self, dtype: Any) -> None:
         self._array = np.empty(1 << 16, dtype)
         self._size = 0
-        self.append(first)
 
-    def append(self, part: np.ndarray, offset: int = 0) -> None:
-        """Append `part + offset`."""
+    def append(self, part: np.ndarray) -> None:
+        """Append a copy of `part`."""
         end = self._size + len(part)
         if end > len(self._array):
-            self._array.resize(max(end, len(self._array) * 3 // 2), refcheck=False)
-        np.add(part, offset, out=self._array[self._size : end], casting="same_kind") if offset else self._copy(
-            part, end
-        )
-        self._size = end
-
-    def _copy(self, part: np.ndarray, end: int) -> None:
+            self._array.resize(end + end // 8, refcheck=False)
         self._array[self._size : end] = part
+        self._size = end
 
     def done(self) -> np.ndarray:
         """Return the array, cut to size."""
@@ -503,13 +530,14 @@ class _Growing:
 
 def _concatenate(blocks: LibsvmBlocks) -> tuple[CSR, CSR]:
     """Return X and Y of all blocks."""
-    X_indptr, Y_indptr = _Growing(np.int64, np.zeros(1, np.int64)), _Growing(np.int64, np.zeros(1, np.int64))
-    X_indices, X_data = _Growing(np.int32, _NO_ROWS.X_indices), _Growing(np.float32, _NO_ROWS.X_data)
-    Y_indices = _Growing(np.int32, _NO_ROWS.Y_indices)
+    X_indptr, X_indices, X_data = _Growing(np.int64), _Growing(np.int32), _Growing(np.float32)
+    Y_indptr, Y_indices = _Growing(np.int64), _Growing(np.int32)
+    X_indptr.append(_NO_ROWS.X_indptr)
+    Y_indptr.append(_NO_ROWS.Y_indptr)
     n_entries, n_labels = 0, 0
     for rows in blocks:
-        X_indptr.append(rows.X_indptr[1:], n_entries)
-        Y_indptr.append(rows.Y_indptr[1:], n_labels)
+        X_indptr.append(rows.X_indptr[1:] + n_entries)
+        Y_indptr.append(rows.Y_indptr[1:] + n_labels)
         X_indices.append(rows.X_indices)
         X_data.append(rows.X_data)
         Y_indices.append(rows.Y_indices)
@@ -518,3 +546,68 @@ def _concatenate(blocks: LibsvmBlocks) -> tuple[CSR, CSR]:
     X = CSR(X_indptr.done(), X_indices.done(), X_data.done(), cast("int", blocks.n_features))
     Y = CSR(Y_indptr.done(), Y_indices.done(), np.ones(n_labels, np.float32), cast("int", blocks.n_labels))
     return X, Y
+
+
+def _check_writable(dataset: Dataset, header: bool) -> None:
+    """Raise `DataError` for a data set that would not be read back."""
+    X, Y = dataset.X, dataset.Y
+    if X.nnz == 0 or Y.nnz == 0:
+        what = "label" if X.nnz else "feature"
+        raise DataError(f"dataset must have at least one {what}, got {dataset.n_rows} rows without any")
+    for start in range(0, X.nnz, WRITE_ENTRIES):
+        bad = np.flatnonzero(~np.isfinite(X.data[start : start + WRITE_ENTRIES]))
+        if len(bad):
+            row = int(np.searchsorted(X.indptr, start + bad[0], side="right")) - 1
+            raise DataError(f"X: row {row}: values must be finite float32, got {X.data[start + bad[0]]}")
+    if not header and X.indptr[-2] == X.nnz and Y.indptr[-2] == Y.nnz:
+        raise DataError(f"X: row {dataset.n_rows - 1}: last row must not be empty without a header; pass header=True")
+
+
+def _format_rows(dataset: Dataset, start: int, stop: int) -> bytes:
+    """Return the lines of rows [start, stop)."""
+    X, Y = dataset.X, dataset.Y
+    first_entry, first_label = int(X.indptr[start]), int(Y.indptr[start])
+    entries, labels = slice(first_entry, int(X.indptr[stop])), slice(first_label, int(Y.indptr[stop]))
+    # NumPy prints the shortest decimal of a float32, Python would print that of the float64 of equal value.
+    values = [text.removesuffix(b".0") for text in X.data[entries].astype("S32").tolist()]
+    pairs = list(map(b"%d:%b".__mod__, zip(X.indices[entries].tolist(), values, strict=True)))
+    names = list(map(b"%d".__mod__, Y.indices[labels].tolist()))
+    lines = []
+    X_ends = (X.indptr[start : stop + 1] - first_entry).tolist()
+    Y_ends = (Y.indptr[start : stop + 1] - first_label).tolist()
+    for row in range(stop - start):
+        line = b",".join(names[Y_ends[row] : Y_ends[row + 1]])
+        if X_ends[row] < X_ends[row + 1]:
+            line += b" " + b" ".join(pairs[X_ends[row] : X_ends[row + 1]])
+        lines.append(line + b"\n")
+    return b"".join(lines)
+
+
+@contextmanager
+def _compressor(raw: BinaryIO, suffix: str) -> Iterator[BinaryIO]:
+    """Yield a stream that compresses into `raw` as the file name's end asks for."""
+    if suffix not in COMPRESSORS:
+        yield raw
+        return
+    with COMPRESSORS[suffix](raw) as stream:
+        yield cast("BinaryIO", stream)
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
+    """Yield a new file beside `path` that takes its name once it is complete and on the disk."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    if os.name == "posix":
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
