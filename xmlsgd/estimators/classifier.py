@@ -218,6 +218,8 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
         network, optimizer = self._network(), self._optimizer()
         batch = self._batch_size(dataset.n_rows)
         memory.check(self._estimate(dataset, network, optimizer, batch), network)
+        if old is None:
+            self._forget()
         start = begin(network, optimizer, dataset.Y, self._seed)
         if old is not None:
             learned = Start(self.params_, begin_state(old, optimizer))
@@ -579,6 +581,11 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
             from ..progress import Progress
 
             yield Progress()
+
+    def _forget(self) -> None:
+        """Let go of what an earlier fit learned, so that two models are never in memory together."""
+        for name in ("params_", "optimizer_state_"):
+            self.__dict__.pop(name, None)
 
     def _keep(self, run: Run, epochs: int) -> None:
         """Take the result of a run over; `epochs` were done before it."""

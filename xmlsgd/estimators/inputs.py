@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from ..csr import CSR
 from ..errors import DataError, shorten
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .classifier import XMLClassifier
 
 
@@ -32,9 +35,11 @@ def read_features(model: XMLClassifier, X: Any, reset: bool = False, grow: bool 
         before = getattr(model, "n_features_in_", 0)
         wider = grow and np.ndim(X) == 2 and X.shape[1] > before
         known = getattr(model, "feature_names_in_", None)
-        X = validate_data(
-            model, X, reset=reset or wider, accept_sparse="csr", dtype=[np.float32, np.float64], ensure_all_finite=False
-        )
+        with refusals():
+            X = validate_data(
+                model, X, reset=reset or wider, accept_sparse="csr", dtype=[np.float32, np.float64],
+                ensure_all_finite=False,
+            )  # fmt: skip
         names = getattr(model, "feature_names_in_", None)
         if wider:
             model.n_features_in_ = before
@@ -50,6 +55,15 @@ def read_features(model: XMLClassifier, X: Any, reset: bool = False, grow: bool 
             "input"
         )
     return read
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Turn the `ValueError` with which scikit-learn refuses data into a `DataError`."""
+    try:
+        yield
+    except ValueError as error:
+        raise DataError(str(error)) from error
 
 
 def is_text(X: Any) -> bool:

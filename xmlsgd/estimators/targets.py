@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from ..csr import CSR
 from ..errors import DataError, shorten
-from .inputs import check_csr
+from .inputs import check_csr, refusals
 
 Form: TypeAlias = Literal["sparse", "dense", "lists", "multiclass"]
 
@@ -128,7 +128,8 @@ def _read_matrix(Y: Any, form: Form, name: str) -> CSR:
         dense = np.asarray(Y)
         if dense.dtype.kind not in "biuf":
             raise DataError(f"{name}: a dense indicator must hold numbers, got {dense.dtype}")
-        assert_all_finite(dense, input_name="y")
+        with refusals():
+            assert_all_finite(dense, input_name="y")
         bad = np.argwhere((dense != 0) & (dense != 1))
         if len(bad):
             row, column = bad[0]
@@ -181,10 +182,11 @@ def _items(row: Any, i: int, name: str) -> Iterable[Any]:
 
 def _read_multiclass(Y: Any, classes: np.ndarray | None) -> Labels:
     """Return one class a row as columns in the order of `classes`, then sorted."""
-    y = column_or_1d(Y, warn=True)
-    if y.dtype.kind == "f":
-        assert_all_finite(y, input_name="y")
-    check_classification_targets(y)
+    with refusals():
+        y = column_or_1d(Y, warn=True)
+        if y.dtype.kind == "f":
+            assert_all_finite(y, input_name="y")
+        check_classification_targets(y)
     found, ids = np.unique(y, return_inverse=True)
     if classes is None:
         classes = found
