@@ -47,7 +47,7 @@ COMPRESSORS: dict[str, Callable[..., Any]] = {
 }
 BROKEN_STREAM = (OSError, EOFError, zlib.error, lzma.LZMAError)
 COMMENT = re.compile(rb"[ \t\r]*#[^\n]*\n")
-HEADER = re.compile(rb"[ \t\r]*(\d{1,18})[ \t]+(\d{1,18})(?:[ \t]+(\d{1,18}))?[ \t\r]*(?:#[^\n]*)?\n")
+HEADER = re.compile(rb"[ \t\r]*(\d{1,18})[ \t\r]+(\d{1,18})(?:[ \t\r]+(\d{1,18}))?[ \t\r]*(?:#[^\n]*)?\n")
 TOKEN = re.compile(rb"[^ \t\r\n#]*")
 NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
@@ -482,7 +482,7 @@ def _describe(
 def _describe_index(what: str, token: str, first: int, size: int | None, flag: str) -> str:
     """Say why `token` is no index of a feature or of a label."""
     if not re.fullmatch(r"-?[0-9]+", token):
-        return f"{what} must be an integer, got {shorten(token)}"
+        return f"{what} must be a plain integer, got {shorten(token)}"
     limit = size or INT32_MAX
     allowed = f"[1, {limit}]" if first else f"[0, {limit})"
     number = token if len(token) <= 30 else shorten(token)

@@ -117,6 +117,8 @@ def parse_block(
                     c == COMMA or c == BLANK or c == TAB or c == NEWLINE or c == RETURN or c == HASH
                 ):
                     code = LABEL
+                    if c == COLON:  # a feature whose index holds a comma
+                        code, position = INDEX, line
                     break
                 n -= first_label
                 if n < 0 or n >= n_labels:

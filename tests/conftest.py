@@ -1,0 +1,26 @@
+"""Fixtures that more than one test file uses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Callable[[str], Path]:
+    """Return a function from the name of a real data set to its folder; it skips the test where there is none."""
+
+    def folder(name: str) -> Path:
+        path = SHARED_DATA / name
+        if not path.is_dir():
+            pytest.skip(f"the data set {name} is not beside the checkout")
+        return path
+
+    return folder
