@@ -95,7 +95,7 @@ def test_a_run_that_breaks_off_ends_the_line_of_the_bar():
 
 
 def test_batches_cover_all_rows_once():
-    assert [(s.start, s.stop) for s in in_batches(7, 3, "predict", io.StringIO())] == [(0, 3), (3, 6), (6, 7)]
+    assert [rows.tolist() for rows in in_batches(7, 3, "predict", io.StringIO())] == [[0, 1, 2], [3, 4, 5], [6]]
     assert list(in_batches(0, 3, "predict", io.StringIO())) == []
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .history import Monitor, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
     from typing import TextIO
-
-    import numpy as np
 
     from .records import Report
 
@@ -36,7 +36,7 @@ class Progress(Monitor):
 
     def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
         """Draw an empty bar over the rows of all epochs."""
-        self.epochs = epochs
+        self.epochs, self.done = epochs, 0
         self.bar = new_bar(n_rows * epochs, f"epoch 1/{epochs}", self.stream)
 
     def step(self, report: Report) -> None:
@@ -52,7 +52,8 @@ class Progress(Monitor):
         if "P@1" in record:
             self.shown["P@1"] = f"{record['P@1']:.2f}"
         self.bar.set_postfix(self.shown, refresh=False)
-        self.bar.set_description(f"epoch {min(record['epoch'] + 2, self.epochs)}/{self.epochs}")
+        self.done += 1
+        self.bar.set_description(f"epoch {min(self.done + 1, self.epochs)}/{self.epochs}")
         return False
 
     def finish(self, center: np.ndarray) -> None:
@@ -65,21 +66,23 @@ class Progress(Monitor):
             self.bar.close()
 
 
-def new_bar(total: int, what: str, stream: TextIO | None = None) -> Any:
-    """Return a bar over `total` rows that writes to `stream` (default stderr), nothing where it is no terminal."""
+def new_bar(total: int, what: str, stream: TextIO | None = None, quiet: bool = False) -> Any:
+    """Return a bar over `total` rows that writes to `stream` (default stderr); silent where that is no terminal."""
     from tqdm import tqdm
 
     stream = stream or sys.stderr
     return tqdm(
         total=total, desc=what, unit=" rows", unit_scale=True, dynamic_ncols=True, file=stream,
-        disable=not stream.isatty(),
+        disable=quiet or not stream.isatty(),
     )  # fmt: skip
 
 
-def in_batches(n_rows: int, size: int, what: str, stream: TextIO | None = None) -> Iterator[slice]:
-    """Yield the slices of `n_rows` rows in batches of `size`, with a bar that moves on after each."""
-    with new_bar(n_rows, what, stream) as bar:
+def in_batches(
+    n_rows: int, size: int, what: str, stream: TextIO | None = None, quiet: bool = False
+) -> Iterator[np.ndarray]:
+    """Yield the numbers of `n_rows` rows in batches of `size`, int64, with a bar that moves on after each."""
+    with new_bar(n_rows, what, stream, quiet) as bar:
         for start in range(0, n_rows, size):
-            stop = min(start + size, n_rows)
-            yield slice(start, stop)
-            bar.update(stop - start)
+            rows = np.arange(start, min(start + size, n_rows))
+            yield rows
+            bar.update(len(rows))

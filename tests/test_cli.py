@@ -1,0 +1,371 @@
+"""The command line: every verb on real files, flags and their spellings, what it prints and what it leaves."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import inspect
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from xmlsgd.cli import VERBS, main, new_parser
+from xmlsgd.cli.folder import check_folder, whole_folder
+from xmlsgd.cli.forms import is_raw_text
+from xmlsgd.cli.parameters import PARAMETERS, given_parameters
+from xmlsgd.cli.parser import canonical
+from xmlsgd.cli.results import plain, table, whole_file
+from xmlsgd.datasets.text import read_raw_text
+from xmlsgd.estimators import XMLClassifier
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "data"
+ROWS, TEST_ROWS = str(DATA / "train.txt"), str(DATA / "test.txt")
+TEXT, TEST_TEXT = str(DATA / "train_raw.txt"), str(DATA / "test_raw.txt")
+N_TEST = 333
+QUICK = ["--hidden", "32", "--epochs", "8", "--threads", "1", "--seed", "0"]
+
+
+def run(*words):
+    """Run a command line in this process; fail on an exit code other than 0."""
+    assert main([str(word) for word in words]) == 0
+
+
+def in_a_process(*words, stdin=None, **options):
+    """Run a command line in a process of its own."""
+    command = [sys.executable, "-m", "xmlsgd", *map(str, words)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command, input=stdin, capture_output=True, text=True, env=environment, check=False, timeout=300, **options
+    )
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A folder with `rows` and `text`, models of the sample in both forms, and the JSON of their training."""
+    folder = tmp_path_factory.mktemp("models")
+    run("train", ROWS, "--test", TEST_ROWS, "--out", folder / "rows", "--json", folder / "rows.json", *QUICK)
+    run("train", TEXT, "--test", TEST_TEXT, "--out", folder / "text", "--json", folder / "text.json", *QUICK)
+    return folder
+
+
+# --- train -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["rows", "text"])
+def test_training_reports_what_the_field_compares(models, form):
+    result = json.loads((models / f"{form}.json").read_text())
+    assert 15 < result["P@1"] < 40
+    assert result["P@1"] > result["P@3"] > result["P@5"] > 5
+    assert result["nDCG@1"] == result["P@1"]
+    assert result["train_seconds"] > 0
+    assert result["rows_per_second"] > 0
+    assert 50e6 < result["peak_memory_bytes"] < 10e9
+    assert result["parameters"]["hidden_layer_sizes"] == [32]
+    assert result["epochs"] == 8
+    assert result["data"]["train"]["rows"] == 2108
+    assert result["data"]["test"]["rows"] == N_TEST
+    assert result["versions"].keys() >= {"xmlsgd", "python", "numpy", "numba"}
+
+
+@pytest.mark.parametrize("form", ["rows", "text"])
+def test_the_model_folder_tells_how_it_came_about(models, form):
+    folder = models / form
+    history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    assert [record["epoch"] for record in history] == list(range(8))
+    assert history[-1]["loss"] < history[0]["loss"]
+    assert history[-1]["P@1"] == pytest.approx(json.loads((folder / "train.json").read_text())["P@1"])
+    assert (folder / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_rows_and_text_of_one_data_set_give_one_accuracy(models):
+    rows, text = (json.loads((models / f"{form}.json").read_text()) for form in ("rows", "text"))
+    assert text["P@1"] == pytest.approx(rows["P@1"], abs=2)
+
+
+def test_training_prints_a_table_and_where_the_model_is(tmp_path, capsys):
+    run("train", ROWS, "--test", TEST_ROWS, "--out", tmp_path / "m", *QUICK, "--epochs", "1")
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert lines[0].split() == ["P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "R@5"]
+    assert len(lines[1].split()) == 6
+    assert f"model: {tmp_path / 'm'}" in lines
+    assert f"learning curve: {tmp_path / 'm'}/learning_curve.png" in lines
+    assert err == ""
+
+
+def test_training_without_test_rows_has_no_precision(tmp_path):
+    run("train", ROWS, "--out", tmp_path / "m", "--json", tmp_path / "r.json", "--quiet", *QUICK, "--epochs", "1")
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert result["P@1"] is None
+    assert result["rows_per_second"] > 0
+
+
+def test_json_on_stdout_is_alone_there(tmp_path, capsys):
+    run("train", ROWS, "--out", tmp_path / "m", "--json", "-", *QUICK, "--epochs", "1")
+    out, err = capsys.readouterr()
+    assert json.loads(out)["epochs"] == 1
+    assert err == ""
+
+
+def test_one_seed_and_one_thread_give_one_model(tmp_path, models):
+    run("train", ROWS, "--out", tmp_path / "again", "--quiet", *QUICK)
+    assert (tmp_path / "again" / "params.npy").read_bytes() == (models / "rows" / "params.npy").read_bytes()
+
+
+def test_warm_start_goes_on_from_the_model_in_out(tmp_path):
+    words = ["train", ROWS, "--out", tmp_path / "m", "--quiet", *QUICK, "--epochs", "1"]
+    run(*words)
+    first = XMLClassifier.load(tmp_path / "m")
+    run(*words, "--warm-start", "--json", tmp_path / "r.json")
+    second = XMLClassifier.load(tmp_path / "m")
+    assert (first.n_epochs_, second.n_epochs_) == (1, 2)
+    assert second.loss_curve_[-1] < first.loss_curve_[-1]
+
+
+def test_warm_start_of_a_text_model_keeps_its_words_and_adds_labels(tmp_path):
+    more = tmp_path / "more.txt"
+    more.write_text("a_label_never_seen\tread a file\nopen\topen a file and read its lines\n" * 40)
+    run("train", TEXT, "--out", tmp_path / "m", "--quiet", *QUICK, "--epochs", "1")
+    first = XMLClassifier.load(tmp_path / "m")
+    run("train", more, "--out", tmp_path / "m", "--quiet", *QUICK, "--epochs", "1", "--warm-start")
+    second = XMLClassifier.load(tmp_path / "m")
+    assert second.vectorizer_.words == first.vectorizer_.words
+    assert second.classes_[: len(first.classes_)].tolist() == first.classes_.tolist()
+    assert "a_label_never_seen" in second.classes_
+
+
+# --- evaluate ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["rows", "text"])
+def test_evaluation_repeats_what_training_measured(models, tmp_path, form):
+    run("evaluate", models / form, {"rows": TEST_ROWS, "text": TEST_TEXT}[form], "--json", tmp_path / "e.json")
+    trained, evaluated = (json.loads(p.read_text()) for p in (models / f"{form}.json", tmp_path / "e.json"))
+    for name in ("P@1", "P@3", "P@5", "nDCG@5", "train_seconds"):
+        assert evaluated[name] == trained[name], name
+    assert evaluated["rows_per_second"] > 0
+    assert evaluated["peak_memory_bytes"] > 0
+
+
+def test_evaluation_at_other_k_and_with_propensities(models, capsys):
+    run("test", models / "rows", TEST_ROWS, "-k", "2", "--top-k", "10", "--propensity", ROWS)
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["@1", "@2", "@3", "@5", "@10"]
+    assert [row.split()[0] for row in rows[:4]] == ["P", "nDCG", "R", "PSP"]
+
+
+def test_labels_that_training_never_saw_are_counted_not_refused(models, tmp_path):
+    test = tmp_path / "test.txt"
+    test.write_text("brand_new_label\tread a json file\n" + Path(TEST_TEXT).read_text())
+    run("evaluate", models / "text", test, "--json", tmp_path / "e.json")
+    result = json.loads((tmp_path / "e.json").read_text())
+    assert result["data"]["test"]["rows"] == N_TEST + 1
+    known = json.loads((models / "text.json").read_text())
+    assert result["P@1"] == pytest.approx(known["P@1"] * N_TEST / (N_TEST + 1))
+
+
+# --- predict -----------------------------------------------------------------------------------------------------
+
+
+def test_predictions_of_rows_are_label_and_score_best_first(models, tmp_path):
+    run("predict", models / "rows", TEST_ROWS, "--k", "3", "--out", tmp_path / "p.txt")
+    lines = (tmp_path / "p.txt").read_text().splitlines()
+    assert len(lines) == N_TEST
+    for line in lines:
+        labels, scores = zip(*(entry.split(":") for entry in line.split(" ")), strict=True)
+        assert len(set(map(int, labels))) == 3
+        assert sorted(map(float, scores), reverse=True) == list(map(float, scores))
+
+
+def test_predictions_equal_those_of_the_estimator(models, tmp_path):
+    run("predict", models / "text", TEST_TEXT, "--k", "2", "--out", tmp_path / "p.txt")
+    texts = [line.partition("\t")[2] for line in Path(TEST_TEXT).read_text().splitlines()]
+    model = XMLClassifier.load(models / "text")
+    labels, scores = model.predict_topk(texts, k=2)
+    expected = [
+        "\t".join(f"{model.classes_[j]}:{z:.6g}" for j, z in zip(*row, strict=True))
+        for row in zip(labels, scores.tolist(), strict=True)
+    ]
+    assert (tmp_path / "p.txt").read_text().splitlines() == expected
+
+
+def test_text_without_labels_goes_from_stdin_to_stdout(models):
+    result = in_a_process("predict", models / "text", "-", "-k", "1", stdin="read a json file\n\nopen a socket\n")
+    assert result.returncode == 0, result.stderr
+    names = [line.rpartition(":")[0] for line in result.stdout.splitlines()]
+    assert len(names) == 3
+    assert set(names) <= set(XMLClassifier.load(models / "text").classes_)
+    assert result.stderr == ""
+
+
+def test_a_threshold_leaves_out_low_scores(models, capsys):
+    run("predict", models / "rows", TEST_ROWS, "--threshold", "1e9")
+    assert capsys.readouterr().out == "\n" * N_TEST
+
+
+# --- other verbs -------------------------------------------------------------------------------------------------
+
+
+def test_bench_measures_training_and_prediction(capsys):
+    shape = ["--rows", "500", "--features", "200", "--labels", "100", "--nnz", "8"]
+    run("bench", *shape, "--json", "-", *QUICK, "--epochs", "1")
+    result = json.loads(capsys.readouterr().out)
+    assert result["rows_per_second"] > 0
+    assert result["predict_rows_per_second"] > 0
+    assert result["threads"] == 1
+    assert result["data"]["labels"] == 100
+
+
+def test_demo_trains_on_real_functions_and_shows_them(capsys, tmp_path, monkeypatch):
+    from xmlsgd.datasets import python_functions
+
+    texts = (
+        read_raw_text(TEXT, labelled=True),
+        read_raw_text(TEST_TEXT, labelled=True),
+    )
+    monkeypatch.setattr(python_functions, "python_functions_texts", lambda: texts)
+    run("demo", "--out", tmp_path / "demo", *QUICK)
+    out = capsys.readouterr().out
+    network, frequent = (next(line for line in out.splitlines() if line.startswith(name)) for name in ("this", "most"))
+    assert float(network.split()[2]) > float(frequent.split()[3])
+    assert out.splitlines()[-1] == f"learning curve: {tmp_path / 'demo'}/learning_curve.png"
+
+
+def test_warmup_says_that_kernels_are_compiled(capsys):
+    run("warmup", "--threads", "1")
+    assert capsys.readouterr().out.startswith("kernels are compiled")
+
+
+def test_info_names_versions_and_processor(capsys):
+    run("info", "--json", "-")
+    facts = json.loads(capsys.readouterr().out)
+    assert facts.keys() >= {"xmlsgd", "python", "numba", "processor", "threads", "bfloat16"}
+
+
+def test_version_and_help_end_with_zero(capsys):
+    run("--version")
+    assert capsys.readouterr().out.startswith("xmlsgd ")
+    for verb in VERBS:
+        run(verb, "--help")
+        assert "--quiet" in capsys.readouterr().out
+
+
+def test_help_loads_nothing_heavy():
+    code = "import sys; from xmlsgd.cli import main; main(['train', '--help']); print(*sys.modules, file=sys.stderr)"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = set(result.stderr.split())
+    assert {"numpy", "scipy", "numba", "sklearn", "tqdm", "matplotlib"}.isdisjoint(loaded)
+
+
+# --- flags -------------------------------------------------------------------------------------------------------
+
+
+def test_every_parameter_of_the_estimator_is_a_flag():
+    assert [p.name for p in PARAMETERS] == list(inspect.signature(XMLClassifier).parameters)
+
+
+@pytest.mark.parametrize("parameter", PARAMETERS, ids=lambda p: p.name)
+def test_every_spelling_of_a_flag_sets_the_parameter(parameter):
+    value = {"hidden_layer_sizes": "7,5", "class_weight": "balanced"}.get(parameter.name, "1")
+    read = True if parameter.read is None else parameter.read(value)
+    for flag in (parameter.flag, f"--{parameter.name}", *parameter.synonyms):
+        words = [flag] if parameter.read is None else [f"{flag}={value}"]
+        args = new_parser().parse_args(canonical(["train", "x", "--out", "y", *words]))
+        assert given_parameters(args) == {parameter.name: read}, flag
+
+
+def test_flags_not_given_leave_the_estimators_defaults():
+    assert given_parameters(new_parser().parse_args(["train", "x", "--out", "y"])) == {}
+
+
+def test_words_after_two_dashes_are_no_flags():
+    assert canonical(["predict", "--", "--epochs"]) == ["predict", "--", "--epochs"]
+
+
+# --- what is raw text --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "labelled", "expected"),
+    [
+        ("1,2 3:0.5\n", True, False),
+        ("2 10 4\n1,2 3:0.5\n", True, False),
+        ("1,2\t3:0.5\t4:1e-3\n", True, False),
+        ("1,2 3:abc x\n", True, False),
+        ("tag\tread a file\n", True, True),
+        ("1,2\tread a file\n", True, True),
+        ("\tread a file\n", True, True),
+        ("read a file\n", True, False),
+        ("read a file\n", False, True),
+        ("\n\nread\n", False, True),
+        ("1,2 3:0.5\n", False, False),
+        ("", False, False),
+    ],
+)
+def test_raw_text_is_told_from_rows_by_its_words(tmp_path, content, labelled, expected):
+    file = tmp_path / "data"
+    args = argparse.Namespace(format="auto")
+    file.write_text(content)
+    assert is_raw_text(str(file), args, labelled) is expected
+    with gzip.open(tmp_path / "data.gz", "wt") as stream:
+        stream.write(content)
+    assert is_raw_text(str(tmp_path / "data.gz"), args, labelled) is expected
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_takes_its_name_when_it_is_complete(tmp_path):
+    target = tmp_path / "out.txt"
+    target.write_text("before")
+
+    def write_half():
+        with whole_file(str(target)) as stream:
+            stream.write("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_half()
+    assert target.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_device_is_written_and_not_replaced():
+    with whole_file(os.devnull) as stream:
+        stream.write("gone")
+    assert not Path(os.devnull).is_file()
+
+
+def test_a_folder_takes_its_name_when_it_is_complete(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "MANIFEST.json").write_text("old")
+    with whole_folder(str(tmp_path / "model")) as beside:
+        beside.mkdir()
+        (beside / "MANIFEST.json").write_text("new")
+        assert (tmp_path / "model" / "MANIFEST.json").read_text() == "old"
+    assert (tmp_path / "model" / "MANIFEST.json").read_text() == "new"
+    assert [file.name for file in tmp_path.iterdir()] == ["model"]
+
+
+def test_out_may_be_new_empty_or_a_model(tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "MANIFEST.json").write_text("{}")
+    for name in ("empty", "model", "new", "several/new/folders"):
+        check_folder(str(tmp_path / name))
+
+
+def test_json_holds_plain_numbers_and_null_for_none():
+    value = {"a": np.float32(0.5), "b": (np.int64(3), float("nan")), "c": Path("x"), 1: True}
+    assert plain(value) == {"a": 0.5, "b": [3, None], "c": "x", "1": True}
+
+
+def test_tables_align_and_mark_what_is_missing():
+    text = table([("ours", {"P@1": 50.0, "P@5": None}), ("theirs", {"P@1": 7.125, "P@5": 1.0})], ["P@1", "P@5"])
+    assert text.splitlines() == ["            P@1      P@5", "ours      50.00        -", "theirs     7.12     1.00"]

@@ -1,0 +1,50 @@
+"""The command line: one file a verb, named by it. Nothing heavy is imported before a verb runs."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from .. import __version__
+from .failures import guarded
+from .parser import Parser, canonical, formatted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+VERBS = ("demo", "train", "evaluate", "predict", "bench", "warmup", "info")
+ALIASES = {"evaluate": ["test"]}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line (default: the process's own) and return its exit code.
+
+    0: done. 1: a run failed. 2: wrong usage or bad input. 130: interrupted. 141: whoever read the output has left.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    return guarded(lambda: dispatch(words), traceback="--traceback" in words)
+
+
+def dispatch(words: Sequence[str]) -> None:
+    """Parse the words and run their verb."""
+    args = new_parser().parse_args(canonical(words))
+    import_module(f"{__name__}.{args.verb}").run(args)
+
+
+def new_parser() -> Parser:
+    """Return the parser of all verbs."""
+    parser = Parser(prog="xmlsgd", description="Sparse neural networks for extreme multi-label classification.")
+    parser.add_argument("--version", action="version", version=f"xmlsgd {__version__}")
+    verbs = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    for verb in VERBS:
+        module = import_module(f"{__name__}.{verb}")
+        text = str(module.__doc__).strip()
+        one = verbs.add_parser(
+            verb, aliases=ALIASES.get(verb, []), help=text.split("\n")[0], description=text, formatter_class=formatted
+        )
+        one.set_defaults(verb=verb)
+        module.add_arguments(one)
+        one.add_argument("--quiet", action="store_true", help="no notes and no progress bars")
+        one.add_argument("--traceback", action="store_true", help="show where an error came from")
+    return parser

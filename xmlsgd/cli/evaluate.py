@@ -1,0 +1,60 @@
+"""Measure a saved model on labelled rows: P, nDCG and R at k, and with --propensity their propensity-scored form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import folder
+from .forms import add_source_arguments
+from .kernels import prepare_kernels
+from .machine import limit_threads, peak_memory_bytes, versions
+from .parameters import add_parameters, given_parameters, number, whole
+from .results import check_output, show, table, write_json
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+KS = (1, 3, 5)
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the flags of the verb."""
+    parser.add_argument("model", metavar="DIR", help="folder of the model")
+    parser.add_argument("test", metavar="TEST", help="labelled rows, in any form that train takes")
+    parser.add_argument("--json", metavar="FILE", help="write the results as JSON, - for stdout")
+    parser.add_argument("--k", type=whole, action="append", help="measure at this k too; may be repeated [-k]")
+    parser.add_argument("--propensity", metavar="TRAIN", help="training rows, whose labels give the propensities")
+    parser.add_argument("--propensity-a", type=number, default=0.55, metavar="A", help="see docs/metrics.md")
+    parser.add_argument("--propensity-b", type=number, default=1.5, metavar="B", help="see docs/metrics.md")
+    add_source_arguments(parser)
+    add_parameters(parser, ("precision", "n_jobs"))
+
+
+def run(args: Namespace) -> None:
+    """Load, rank, measure."""
+    check_output(args.json, "--json")
+    limit_threads(args)
+    from ..estimators import XMLClassifier
+    from .measure import measure
+    from .sources import Known, read_test, shape_of
+
+    model = XMLClassifier.load(args.model).set_params(**{"n_jobs": None, **given_parameters(args)})
+    known = Known.of_model(model)
+    test = read_test(args.test, args, known)
+    Y_train = read_test(args.propensity, args, known).Y if args.propensity else None
+    prepare_kernels(args)
+    ks = sorted({*KS, *(args.k or ())})
+    result = measure(model, test, ks, args.quiet, Y_train=Y_train, A=args.propensity_a, B=args.propensity_b)
+    kinds = ("P", "nDCG", "R", "PSP") if args.propensity else ("P", "nDCG", "R")
+    rows = [(kind, {f"@{k}": result[f"{kind}@{k}"] for k in ks}) for kind in kinds]
+    show(args, table(rows, [f"@{k}" for k in ks]))
+    show(args, f"{test.n_rows:,} rows ranked in {result['predict_seconds']:.2f} s")
+    result |= {
+        "train_seconds": folder.read_report(args.model).get("train_seconds", model.history_[-1].get("seconds")),
+        "rows_per_second": result["predict_rows_per_second"],
+        "peak_memory_bytes": peak_memory_bytes(),
+        "parameters": model.get_params(),
+        "data": {"test": shape_of(test)},
+        "versions": versions(),
+    }
+    write_json(args.json, result)

@@ -1,0 +1,92 @@
+"""From exceptions to one line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DONE, FAILED, BAD_INPUT = 0, 1, 2
+INTERRUPTED, READER_LEFT = 128 + 2, 128 + 13  # as shells report SIGINT and SIGPIPE
+
+# An OSError with one of these is the disk's or the machine's fault; any other is a wrong name on the command line.
+MACHINE_ERRORS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE))
+
+
+class UsageError(ValueError):
+    """The words of the command line do not fit."""
+
+
+def guarded(run: Callable[[], None], traceback: bool = False) -> int:
+    """Call `run` and return the exit code; an error becomes one line, below its traceback where that is asked for."""
+    with warnings.catch_warnings():
+        # What a user can act on, in one line, without the line of our source that Python would add. Warnings of NumPy
+        # about infinite numbers would come before our own error that says what to do.
+        warnings.simplefilter("default", UserWarning)
+        warnings.simplefilter("ignore", RuntimeWarning)
+        warnings.showwarning = _show_warning
+        try:
+            run()
+            sys.stdout.flush()
+        except SystemExit as stop:  # argparse's --help and --version
+            return stop.code if isinstance(stop.code, int) else DONE
+        except BrokenPipeError:
+            _drop_output()
+            return READER_LEFT
+        except KeyboardInterrupt:
+            say("interrupted")
+            return INTERRUPTED
+        except Exception as error:  # noqa: BLE001 (whatever it is, the user gets a line and no traceback)
+            if traceback:
+                import traceback as tracebacks
+
+                tracebacks.print_exc()
+            code, text = describe(error)
+            say(text)
+            return code
+    return DONE
+
+
+def describe(error: Exception) -> tuple[int, str]:
+    """Return the exit code and the text of an error."""
+    if isinstance(error, DataError | ModelFileError | UsageError):
+        return BAD_INPUT, str(error)
+    if isinstance(error, DivergenceError | WorkerDied | MemoryEstimateError):
+        return FAILED, str(error)
+    if isinstance(error, MemoryError):
+        return FAILED, f"out of memory: {str(error) or 'an allocation failed'}; use fewer --hidden-layer-sizes or rows"
+    if isinstance(error, OSError) and error.errno is not None:
+        code = FAILED if error.errno in MACHINE_ERRORS else BAD_INPUT
+        return code, f"{error.filename}: {error.strerror}" if error.filename is not None else str(error)
+    if isinstance(error, OSError):  # DownloadError and others of our own carry a whole sentence
+        return FAILED, str(error)
+    return FAILED, f"internal error: {type(error).__name__}: {error}; --traceback shows where"
+
+
+def say(text: str) -> None:
+    """Write one line to stderr, whatever the text holds."""
+    line = " ".join(text.split())
+    if sys.stderr is not None:
+        print("xmlsgd:", line.encode(errors="backslashreplace").decode(), file=sys.stderr)
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    say(f"warning: {message}")
+
+
+def _drop_output() -> None:
+    """Point stdout at nothing, or its flush at exit would raise the broken pipe again."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError, AttributeError):
+        return  # no real stream, as in tests
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, descriptor)
+    os.close(nothing)

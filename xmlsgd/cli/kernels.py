@@ -1,0 +1,45 @@
+"""Kernels are compiled at their first use and cached on disk: whether that has happened, and doing it ahead."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .results import note
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+MESSAGE = "compiling kernels, once on this machine: about half a minute ..."
+
+
+def kernels_are_cached() -> bool:
+    """Return whether Numba's cache holds kernels younger than their source; imports Numba, compiles nothing."""
+    from ..devices import cpu_output
+
+    source = Path(cpu_output.__file__)
+    kernels = [value for value in vars(cpu_output).values() if hasattr(value, "stats")]
+    folders = {Path(kernel.stats.cache_path) for kernel in kernels if kernel.stats.cache_path}
+    changed = source.stat().st_mtime
+    return any(index.stat().st_mtime > changed for folder in folders for index in folder.glob(f"{source.stem}*.nbi"))
+
+
+def prepare_kernels(args: Namespace) -> None:
+    """Compile the kernels if that has not happened yet: a run's clock must not count it, and its user must know."""
+    if not kernels_are_cached():
+        note(args, MESSAGE)
+        compile_kernels({})
+
+
+def compile_kernels(parameters: dict[str, Any]) -> None:
+    """Compile what training, saving, loading and prediction need, by running each on a few rows."""
+    from ..datasets.synthetic import make_xmc
+    from ..estimators import XMLClassifier
+
+    few = make_xmc(64, 48, 40, nnz_per_row=5, labels_per_row=2)
+    small = {"hidden_layer_sizes": (32,), "max_epochs": 1, "batch_size": 32, "verbose": 0}
+    with tempfile.TemporaryDirectory(prefix="xmlsgd-") as folder:
+        model = XMLClassifier(**{**parameters, **small}).fit(few.X, few.Y, eval_set=(few.X, few.Y))
+        model.save(Path(folder, "model"))
+        XMLClassifier.load(Path(folder, "model")).predict_topk(few.X)

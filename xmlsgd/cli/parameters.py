@@ -1,0 +1,107 @@
+"""The estimator's parameters as flags of the same names, with the spellings that the field has for them."""
+
+from __future__ import annotations
+
+from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def sizes(text: str) -> tuple[int, ...]:
+    """Return the numbers of `256` or `512,256`."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ArgumentTypeError(f"must be numbers separated by commas, as in 512,256, got {text!r}") from None
+
+
+def whole(text: str) -> int:
+    """Return a whole number."""
+    try:
+        return int(text)
+    except ValueError:
+        raise ArgumentTypeError(f"must be a whole number, got {text!r}") from None
+
+
+def number(text: str) -> float:
+    """Return a number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ArgumentTypeError(f"must be a number, got {text!r}") from None
+
+
+def or_auto(read: Callable[[str], Any]) -> Callable[[str], Any]:
+    """Return a reader that lets the estimator choose where the text is `auto`."""
+    return lambda text: text if text == "auto" else read(text)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of `XMLClassifier`: how its value is read (None: a switch), its spellings, what it means."""
+
+    name: str
+    read: Callable[[str], Any] | None
+    help: str
+    synonyms: tuple[str, ...] = ()
+
+    @property
+    def flag(self) -> str:
+        """Return the flag: `--batch-size` of `batch_size`."""
+        return "--" + self.name.replace("_", "-")
+
+
+# In the order of the constructor. Ranges and names are checked by the estimator, in one place for all its users.
+PARAMETERS = (
+    Parameter("hidden_layer_sizes", sizes, "units of the hidden layers, as in 256 or 512,256", ("--hidden",)),
+    Parameter("loss", str, "bce, softmax, squared_hinge or auto"),
+    Parameter("optimizer", str, "adam, adagrad, row_adagrad, momentum or sgd", ("--solver",)),
+    Parameter("learning_rate_init", or_auto(number), "the rate at the start, or auto", ("--lr", "--eta")),
+    Parameter("learning_rate", str, "how the rate falls: linear, constant, cosine, inverse_sqrt", ("--schedule",)),
+    Parameter("warm_up", number, "share of the run over which the rate rises"),
+    Parameter("batch_size", or_auto(whole), "rows of a step, or auto", ("--batch",)),
+    Parameter(
+        "max_epochs",
+        or_auto(whole),
+        "passes over the data, or auto",
+        ("--epochs", "--epoch", "--num-epochs", "--max-iter"),
+    ),
+    Parameter("weight_decay", number, "decoupled decay, times the rate", ("--wd",)),
+    Parameter("clip_norm", number, "largest norm of the gradient of one row of weights, 0 for none", ("--clip",)),
+    Parameter("input_dropout", number, "share of features left out in training"),
+    Parameter("hidden_dropout", number, "share of hidden units left out in training", ("--dropout",)),
+    Parameter("average_weights", number, "share of the end of the run over which weights are averaged"),
+    Parameter("early_stopping", None, "stop when P@1 no longer rises on held-out rows; keep the best model"),
+    Parameter("validation_fraction", number, "share of the rows held out for early stopping"),
+    Parameter("n_epochs_no_change", whole, "epochs without a rise before stopping", ("--patience",)),
+    Parameter("tol", number, "a rise smaller than this is none"),
+    Parameter("class_weight", str, "balanced: rare classes weigh more; for one class a row"),
+    Parameter("algorithm", str, "how workers share the model: sequential"),
+    Parameter("devices", str, "where to train: cpu", ("--device",)),
+    Parameter("precision", str, "of products: auto, float32 or bfloat16"),
+    Parameter("n_jobs", whole, "threads, -1 for all", ("--threads", "--num-threads", "--thread")),
+    Parameter("warm_start", None, "go on from the model in --out"),
+    Parameter("random_state", whole, "seed of all that is random", ("--seed",)),
+    Parameter("verbose", whole, "0: no bar"),
+)
+
+
+def add_parameters(parser: ArgumentParser, names: tuple[str, ...] | None = None) -> None:
+    """Add the flags of the parameters in `names` (default: all); one that is not given leaves no trace."""
+    group = parser.add_argument_group("parameters (the estimator's names; other spellings in brackets)")
+    for parameter in PARAMETERS:
+        if names is not None and parameter.name not in names:
+            continue
+        text = parameter.help + (f" [{', '.join(parameter.synonyms)}]" if parameter.synonyms else "")
+        if parameter.read is None:
+            group.add_argument(parameter.flag, action=BooleanOptionalAction, default=SUPPRESS, help=text)
+        else:
+            group.add_argument(parameter.flag, type=parameter.read, default=SUPPRESS, metavar="X", help=text)
+
+
+def given_parameters(args: Namespace) -> dict[str, Any]:
+    """Return the parameters that the command line named."""
+    return {p.name: getattr(args, p.name) for p in PARAMETERS if hasattr(args, p.name)}

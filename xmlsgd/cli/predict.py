@@ -1,0 +1,68 @@
+"""Write the best labels of each row, a line a row.
+
+A line reads `label:score label:score ...`, best first. Where the model knows label names, these stand for the numbers,
+and tabs part the entries, since names may hold blanks. DATA may be text without labels if the model was trained on
+text; `-` is standard input or output.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .failures import UsageError
+from .forms import add_source_arguments
+from .kernels import prepare_kernels
+from .machine import limit_threads
+from .parameters import add_parameters, given_parameters, number, whole
+from .results import STDOUT, check_output, note, whole_file
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterator
+
+    from ..csr import CSR
+    from ..estimators import XMLClassifier
+
+BATCH = 8192  # rows ranked before their lines are written
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the flags of the verb."""
+    parser.add_argument("model", metavar="DIR", help="folder of the model")
+    parser.add_argument("data", metavar="DATA", help="rows or texts")
+    parser.add_argument("--k", type=whole, default=5, help="labels a row, at most (default 5) [-k, --top-k]")
+    parser.add_argument("--threshold", type=number, metavar="SCORE", help="only labels with at least this score")
+    parser.add_argument("--out", metavar="FILE", default=STDOUT, help="default: stdout [-o]")
+    add_source_arguments(parser)
+    add_parameters(parser, ("precision", "n_jobs"))
+
+
+def run(args: Namespace) -> None:
+    """Load, rank, write."""
+    if args.k < 1:
+        raise UsageError(f"--k: must be at least 1, got {args.k}")
+    check_output(args.out, "--out")
+    limit_threads(args)
+    from ..estimators import XMLClassifier
+    from .sources import Known, read_features
+
+    model = XMLClassifier.load(args.model).set_params(**{"n_jobs": None, **given_parameters(args)})
+    X = read_features(args.data, args, Known.of_model(model))
+    prepare_kernels(args)
+    with whole_file(args.out) as stream:
+        stream.writelines(lines(args, model, X))
+    if args.out != STDOUT:
+        note(args, f"{X.n_rows:,} rows: {args.out}")
+
+
+def lines(args: Namespace, model: XMLClassifier, X: CSR) -> Iterator[str]:
+    """Yield the line of each row."""
+    from ..progress import in_batches
+
+    named = model.classes_.dtype.kind in "OU"
+    names = [str(name) for name in model.classes_.tolist()]
+    for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=args.quiet):
+        labels, scores = model.predict_topk(X.take(rows), k=args.k, threshold=args.threshold)
+        for best, of_best in zip(labels.tolist(), scores.tolist(), strict=True):
+            entries = (f"{names[j]}:{z:.6g}" for j, z in zip(best, of_best, strict=True) if j >= 0)
+            yield ("\t" if named else " ").join(entries) + "\n"

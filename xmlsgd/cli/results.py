@@ -1,0 +1,98 @@
+"""What a verb leaves: files that appear whole or not at all, tables on stdout, JSON, notes on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import uuid
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from .failures import UsageError
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterator, Mapping, Sequence
+
+STDOUT = "-"
+
+
+def note(args: Namespace, text: str) -> None:
+    """Tell a person at a terminal what happens; scripts and logs see nothing."""
+    if not args.quiet and sys.stderr.isatty():
+        print(text, file=sys.stderr)
+
+
+def show(args: Namespace, text: str) -> None:
+    """Print a result, unless stdout belongs to the JSON or the user wants quiet."""
+    if not args.quiet and STDOUT not in (getattr(args, "json", None), getattr(args, "out", None)):
+        print(text)
+
+
+@contextmanager
+def whole_file(path: str) -> Iterator[TextIO]:
+    """Open a text file that takes its name when it is complete; `-` is stdout.
+
+    What is no regular file, such as `/dev/null`, is written in place: a rename would put a file there instead.
+    """
+    if path == STDOUT:
+        yield sys.stdout
+        return
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        with target.open("w", encoding="utf-8", newline="\n") as stream:
+            yield stream
+        return
+    beside = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
+    try:
+        with beside.open("w", encoding="utf-8", newline="\n") as stream:
+            yield stream
+        beside.replace(target)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def check_output(path: str | None, flag: str) -> None:
+    """Raise `UsageError` where no file can be made under this name: before the work, not after it."""
+    if path is None or path == STDOUT:
+        return
+    folder = Path(path).absolute().parent
+    if Path(path).is_dir():
+        raise UsageError(f"{flag} {path}: must be a file, got a folder")
+    if not folder.is_dir():
+        raise UsageError(f"{flag} {path}: the folder {folder} does not exist; make it first")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"{flag} {path}: the folder {folder} cannot be written")
+
+
+def write_json(path: str | None, result: Mapping[str, Any]) -> None:
+    """Write a result, if a file is asked for; numbers that are none become null."""
+    if path is not None:
+        with whole_file(path) as stream:
+            json.dump(plain(result), stream, indent=1, allow_nan=False)
+            stream.write("\n")
+
+
+def plain(value: Any) -> Any:
+    """Return a value in the types of JSON."""
+    if isinstance(value, dict):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and value - value != 0:
+        return None
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def table(rows: Sequence[tuple[str, Mapping[str, float | None]]], columns: Sequence[str]) -> str:
+    """Return lines of right-aligned numbers with two digits, below their columns."""
+    width = max((len(name) for name, _ in rows), default=0)
+    lines = [" " * width + "".join(f"{column:>9}" for column in columns)]
+    for name, values in rows:
+        cells = (values.get(column) for column in columns)
+        lines.append(f"{name:<{width}}" + "".join(f"{'-' if v is None else f'{v:.2f}':>9}" for v in cells))
+    return "\n".join(line.rstrip() for line in lines)

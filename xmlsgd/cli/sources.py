@@ -1,0 +1,204 @@
+"""What a data argument may be: a file of any form, a folder, a store, the name of a data set."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..csr import CSR, Dataset
+from ..datasets.text import TextVectorizer, index_labels, read_raw_text
+from ..errors import DataError
+from .forms import is_raw_text, row_options
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Iterator, Sequence
+
+    from ..datasets.text import RawText
+    from ..estimators import XMLClassifier
+
+BUILT_IN = "python-functions"
+STDIN = "-"
+NO_VECTORIZER = "the model was trained on rows of numbers and has no words, got text; pass rows, or train on text"
+
+
+@dataclass(frozen=True)
+class Known:
+    """What test rows must fit: features F, labels L, the labels' names, and what turns texts into rows."""
+
+    n_features: int
+    n_labels: int
+    names: Sequence[str] | None = None
+    vectorizer: TextVectorizer | None = None
+
+    @classmethod
+    def of_model(cls, model: XMLClassifier) -> Known:
+        """Return what a trained model knows."""
+        names = model.classes_.tolist() if model.classes_.dtype.kind in "OU" else None
+        return cls(model.n_features_in_, len(model.classes_), names, getattr(model, "vectorizer_", None))
+
+
+@dataclass(frozen=True)
+class Training:
+    """What `train` learns from: rows, the test rows that belong to them, and what turns texts into such rows."""
+
+    train: Dataset
+    test: Dataset | None = None
+    vectorizer: TextVectorizer | None = None
+
+    @property
+    def known(self) -> Known:
+        """Return what test rows must fit."""
+        return Known(self.train.n_features, self.train.n_labels, self.train.label_names, self.vectorizer)
+
+
+@contextmanager
+def on_disk(path: str) -> Iterator[str]:
+    """Give the name of a file that holds standard input where `path` is `-`, else `path` itself.
+
+    Readers look at a file more than once: for its form, then for its rows.
+    """
+    if path != STDIN:
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="xmlsgd-") as folder:
+        file = Path(folder, "stdin")
+        with file.open("wb") as stream:
+            shutil.copyfileobj(sys.stdin.buffer, stream)
+        try:
+            yield str(file)
+        except DataError as error:
+            raise DataError(str(error).replace(str(file), "stdin")) from error
+
+
+def read_training(args: Namespace, known: Known | None = None) -> Training:
+    """Return the rows of TRAIN and --test. `known` is of the model to go on with, whose features and labels stay."""
+    with on_disk(args.train) as path:
+        data = _training_rows(path, args, known)
+    if args.test is not None:
+        data = replace(data, test=read_test(args.test, args, data.known))
+    elif data.test is not None:
+        data = replace(data, test=fitted(data.test, data.known, args.train))
+    return data
+
+
+def read_test(path: str, args: Namespace, known: Known) -> Dataset:
+    """Return labelled rows with the features and the label columns of `known`; new labels stand behind those."""
+    with on_disk(path) as file:
+        return _test_rows(file, args, known)
+
+
+def _test_rows(path: str, args: Namespace, known: Known) -> Dataset:
+    """Return the rows of a file or a named set, as `read_test` says."""
+    if is_raw_text(path, args, labelled=True):
+        raw = read_raw_text(path, labelled=True)
+        return _rows_of_text(path, raw, known.vectorizer, known.names)
+    if _is_built_in(path) and known.vectorizer is not None:
+        from ..datasets.python_functions import python_functions_texts
+
+        return _rows_of_text(path, python_functions_texts()[1], known.vectorizer, known.names)
+    first, second = load(path, args)
+    return fitted(second or first, known, path)
+
+
+def read_features(path: str, args: Namespace, known: Known) -> CSR:
+    """Return the rows to predict labels for; documents may do without labels."""
+    with on_disk(path) as file:
+        if not is_raw_text(file, args, labelled=False):
+            return _test_rows(file, args, known).X
+        if known.vectorizer is None:
+            raise DataError(f"{file}: {NO_VECTORIZER}")
+        labelled = args.format == "auto" and is_raw_text(file, args, labelled=True)
+        return known.vectorizer.transform(read_raw_text(file, labelled=labelled).texts)
+
+
+def load(path: str, args: Namespace) -> tuple[Dataset, Dataset | None]:
+    """Return the rows of a file, store, folder or named set, and its test part where it has one."""
+    from ..datasets.libsvm import read_libsvm
+
+    return read_libsvm(path, **row_options(args)), None
+
+
+def fitted(dataset: Dataset, known: Known, path: str) -> Dataset:
+    """Return test rows with the columns of `known`; `DataError` for a feature that training did not have."""
+    if dataset.n_features > known.n_features:
+        raise DataError(f"{path}: must have the {known.n_features} features of training, got {dataset.n_features}")
+    X, Y, names = replace(dataset.X, n_cols=known.n_features), dataset.Y, dataset.label_names
+    if known.names is not None and names is not None and list(names) != list(known.names)[: len(names)]:
+        Y, names = _renamed(Y, names, known.names)
+    return Dataset(X, replace(Y, n_cols=max(Y.n_cols, known.n_labels)), names)
+
+
+def known_labels(Y: CSR, n_labels: int) -> CSR:
+    """Return Y without the columns from `n_labels` on."""
+    if Y.n_cols == n_labels:
+        return Y
+    return CSR.from_scipy(Y.to_scipy()[:, :n_labels], "Y")
+
+
+def names_of_rows(dataset: Dataset) -> list[list[str]]:
+    """Return the label names of each row of a data set that has names."""
+    return _names_of(dataset.Y, dataset.label_names or ())
+
+
+def describe(dataset: Dataset) -> str:
+    """Return a data set's size in words."""
+    per_row = dataset.X.nnz / max(dataset.n_rows, 1), dataset.Y.nnz / max(dataset.n_rows, 1)
+    return (
+        f"{dataset.n_rows:,} rows, {dataset.n_features:,} features ({per_row[0]:.1f} a row), "
+        f"{dataset.n_labels:,} labels ({per_row[1]:.1f} a row)"
+    )
+
+
+def shape_of(dataset: Dataset) -> dict[str, int]:
+    """Return a data set's size as numbers for JSON."""
+    return {
+        "rows": dataset.n_rows, "features": dataset.n_features, "labels": dataset.n_labels,
+        "nnz": dataset.X.nnz, "label_nnz": dataset.Y.nnz,
+        "rows_without_label": int(np.count_nonzero(np.diff(dataset.Y.indptr) == 0)),
+    }  # fmt: skip
+
+
+def _training_rows(path: str, args: Namespace, known: Known | None) -> Training:
+    """Return the rows of TRAIN, and its own test part; a vectorizer is fitted where there is none to go on with."""
+    if is_raw_text(path, args, labelled=True):
+        raw = read_raw_text(path, labelled=True)
+        names, vectorizer = (known.names, known.vectorizer) if known else (None, None)
+        vectorizer = vectorizer or TextVectorizer().fit(raw.texts)
+        return Training(_rows_of_text(path, raw, vectorizer, names), None, vectorizer)
+    if _is_built_in(path):
+        from ..datasets.python_functions import load_python_functions
+
+        return Training(*load_python_functions(return_vectorizer=True))
+    return Training(*load(path, args))
+
+
+def _rows_of_text(path: str, raw: RawText, vectorizer: TextVectorizer | None, names: Sequence[str] | None) -> Dataset:
+    """Return documents as rows."""
+    if vectorizer is None:
+        raise DataError(f"{path}: {NO_VECTORIZER}")
+    Y, columns = index_labels(raw.labels or (), names)
+    if names is None and not columns:
+        raise DataError(f"{path}: must have at least one label, got none in {len(raw.texts)} documents")
+    return Dataset(vectorizer.transform(raw.texts), Y, columns)
+
+
+def _renamed(Y: CSR, names: Sequence[str], known: Sequence[str]) -> tuple[CSR, list[str]]:
+    """Return Y with its columns in the order of `known`, new names behind them."""
+    return index_labels(_names_of(Y, names), known)
+
+
+def _names_of(Y: CSR, names: Sequence[str]) -> list[list[str]]:
+    """Return the label names of each row."""
+    return [[names[label] for label in Y.row(i)[0]] for i in range(Y.n_rows)]
+
+
+def _is_built_in(path: str) -> bool:
+    return path == BUILT_IN and not Path(path).exists()

@@ -1,0 +1,127 @@
+"""Train a model and save it.
+
+TRAIN is a file (XMC or LIBSVM text, raw text `label1,label2<TAB>text`), a folder, a converted store, or the name of a
+data set. Where it has a test part of its own, that is the default of --test.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from . import folder
+from .forms import add_source_arguments
+from .kernels import prepare_kernels
+from .machine import limit_threads, peak_memory_bytes, versions
+from .parameters import add_parameters, given_parameters
+from .results import check_output, note, show, table, write_json
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from ..estimators import XMLClassifier
+    from .sources import Training
+
+COLUMNS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "R@5")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the flags of the verb."""
+    parser.add_argument("train", metavar="TRAIN", help="what to learn from")
+    parser.add_argument("--test", metavar="TEST", help="rows to measure on, after every epoch and at the end")
+    parser.add_argument("--out", metavar="DIR", required=True, help="folder that takes the model [-o]")
+    parser.add_argument("--json", metavar="FILE", help="write the results as JSON, - for stdout")
+    add_source_arguments(parser)
+    add_parameters(parser)
+
+
+def run(args: Namespace) -> None:
+    """Read, train, measure, save."""
+    folder.check_folder(args.out)
+    check_output(args.json, "--json")
+    limit_threads(args)
+    from .sources import Known, describe, read_training
+
+    started = time.perf_counter()
+    model = new_model(args)
+    data = read_training(args, Known.of_model(model) if model.warm_start else None)
+    seconds = time.perf_counter() - started
+    note(args, f"{args.train}: {describe(data.train)}; read in {seconds:.1f} s")
+    result = train_and_save(args, model, data) | {"load_seconds": seconds}
+    if data.test is not None:
+        show(args, table([("", result)], COLUMNS))
+    show(args, f"trained in {result['train_seconds']:.1f} s, {result['rows_per_second']:,.0f} rows/s")
+    show(args, f"model: {args.out}")
+    show(args, f"learning curve: {result['learning_curve'] or folder.NO_MATPLOTLIB}")
+    write_json(args.json, result)
+
+
+def new_model(args: Namespace) -> XMLClassifier:
+    """Return the estimator of the flags; with `--warm-start` the one in `--out`, with these flags over its own."""
+    from ..estimators import XMLClassifier
+
+    given = given_parameters(args)
+    if not given.get("warm_start"):
+        model = XMLClassifier(**given)
+    else:
+        model = XMLClassifier.load(args.out, predict_only=False).set_params(**given)
+    return model.set_params(verbose=0)  # the bar of the command line takes its place
+
+
+def train_and_save(args: Namespace, model: XMLClassifier, data: Training) -> dict[str, Any]:
+    """Train on `data`, measure on its test rows, save all into `args.out`; return the results."""
+    prepare_kernels(args)
+    started = time.perf_counter()
+    fit(args, model, data)
+    result: dict[str, Any] = dict.fromkeys(("P@1", "P@3", "P@5"))
+    if data.test is not None:
+        from .measure import measure
+
+        result |= measure(model, data.test, Y_train=data.train.Y, quiet=args.quiet)
+    result |= about_run(model, data) | {"seconds": time.perf_counter() - started}
+    with folder.whole_folder(args.out) as path:
+        model.save(path)
+        folder.write_history(path, model.history_)
+        drawn = folder.draw_curve(path, model.history_, args.train)
+        result["learning_curve"] = f"{args.out}/{folder.CURVE}" if drawn else None
+        write_json(str(path / folder.REPORT), result)
+    return result
+
+
+def fit(args: Namespace, model: XMLClassifier, data: Training) -> None:
+    """Train with a bar, measuring P@k on the test rows after every epoch."""
+    from ..progress import Progress
+    from .sources import known_labels, names_of_rows
+
+    train, test = data.train, data.test
+    if data.vectorizer is not None:
+        model.vectorizer_ = data.vectorizer
+    # New labels of the test rows have no column in the model; for P@k they need none.
+    eval_set = None if test is None else (test.X, known_labels(test.Y, train.n_labels))
+    # A model that goes on finds its label columns by their names, and adds those that are new.
+    Y = names_of_rows(train) if model.warm_start and train.label_names is not None else train.Y
+    shown = [] if args.quiet or getattr(args, "verbose", 1) == 0 else [Progress()]
+    try:
+        model.fit(train.X, Y, eval_set=eval_set, label_names=train.label_names, monitors=shown)
+    finally:
+        for bar in shown:
+            bar.close()
+
+
+def about_run(model: XMLClassifier, data: Training) -> dict[str, Any]:
+    """Return what a run was and what it took."""
+    from .sources import shape_of
+
+    last = model.history_[-1]
+    test = {"test": shape_of(data.test)} if data.test is not None else {}
+    return {
+        "train_seconds": last["seconds"],
+        "rows_per_second": last["rows"] / max(last["seconds"], 1e-9),
+        "peak_memory_bytes": peak_memory_bytes(),
+        "loss": last["loss"],
+        "epochs": model.n_epochs_,
+        "parameters": model.get_params(),
+        "n_parameters": model.params_.size,
+        "data": {"train": shape_of(data.train), **test},
+        "versions": versions(),
+    }
