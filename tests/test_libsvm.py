@@ -21,6 +21,7 @@ from xmlsgd.datasets.libsvm import read_blocks, read_features, read_libsvm, writ
 from xmlsgd.errors import DataError
 
 FLOAT32_MIN = np.finfo(np.float32).tiny
+Row = tuple[list[int], dict[int, np.float32]]  # labels, features
 NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
@@ -36,7 +37,7 @@ def index_below(text: str, size: int) -> int:
     return int(text)
 
 
-def reference(data: bytes, sum_duplicates: bool = False) -> tuple[list[tuple[list[int], dict[int, np.float32]]], tuple]:
+def reference(data: bytes, sum_duplicates: bool = False) -> tuple[list[Row], tuple[int, int]]:
     """Return the rows and the shape of a text, or raise ValueError: the grammar once more, with Python's own tools."""
     if b"\0" in data:
         raise ValueError("NUL")
@@ -44,7 +45,8 @@ def reference(data: bytes, sum_duplicates: bool = False) -> tuple[list[tuple[lis
     if lines[-1] == "":
         lines.pop()
     promised, n_features, n_labels = None, None, None
-    rows, n_full, first = [], 0, True
+    rows: list[Row] = []
+    n_full, first = 0, True
     for line in lines:
         body, mark, _ = line.partition("#")
         tokens = [token for token in re.split("[ \t\r]+", body) if token]
@@ -57,7 +59,8 @@ def reference(data: bytes, sum_duplicates: bool = False) -> tuple[list[tuple[lis
             first = False
             continue
         first = False
-        labels, features = set(), {}
+        labels: set[int] = set()
+        features: dict[int, np.float32] = {}
         if tokens and body[0] not in " \t\r" and ":" not in tokens[0]:
             labels = {index_below(label, n_labels or INT32_MAX) for label in tokens.pop(0).split(",")}
             n_full = len(rows) + 1
@@ -84,7 +87,7 @@ def reference(data: bytes, sum_duplicates: bool = False) -> tuple[list[tuple[lis
     return rows, (n_features, n_labels)
 
 
-def rows_of(dataset: Dataset) -> list[tuple[list[int], dict[int, np.float32]]]:
+def rows_of(dataset: Dataset) -> list[Row]:
     X, Y = dataset.X, dataset.Y
     return [
         (Y.row(i)[0].tolist(), dict(zip(X.row(i)[0].tolist(), X.row(i)[1], strict=True))) for i in range(dataset.n_rows)
@@ -249,16 +252,6 @@ def test_blocks_tell_the_shape_of_the_header_with_the_first_one(tmp_path):
     path.write_bytes(b"2 40 30\n" + PLAIN)
     blocks = read_blocks(path)
     next(iter(blocks))
-    assert (blocks.n_features, blocks.n_labels) == (40, 30)
-
-
-def test_the_shape_of_the_header_is_known_before_any_block_is_read(tmp_path):
-    path = tmp_path / "data.txt"
-    path.write_bytes(b"2 40 30\n" + PLAIN)
-    blocks = read_blocks(path)
-    parts = iter(blocks)
-    next(parts)
-    parts.close()
     assert (blocks.n_features, blocks.n_labels) == (40, 30)
 
 

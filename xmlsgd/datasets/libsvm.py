@@ -91,8 +91,8 @@ class _Parsed(NamedTuple):
     error: tuple[int, str] | None
 
 
-class _BadStream(Exception):
-    """The bytes of a file ended badly after the lines read so far."""
+class _LineTooLong(Exception):
+    """The line after those cut so far is longer than any text should have; its number is not known yet."""
 
 
 def read_libsvm(
@@ -200,6 +200,8 @@ class LibsvmBlocks:
         self.n_features = _check_size("n_features", n_features)
         self.n_labels = _check_size("n_labels", n_labels)
         self._options = options
+        if n_threads is not None and n_threads < 1:
+            raise ValueError(f"n_threads must be at least 1, got {n_threads}")
         self._threads = n_threads or _usable_cores()
         self._line = 1  # the first line of the block that is next
         self._header_line = 0
@@ -231,13 +233,13 @@ class LibsvmBlocks:
 
     def _parse_all(self, stream: BinaryIO, pool: ThreadPoolExecutor) -> Iterator[_Parsed]:
         """Yield the parsed blocks in order, with a few of them in work or waiting."""
-        blocks = self._after_header(_cut(stream))
+        blocks = self._after_header(_cut(stream, self.path))
         waiting: deque[Future[_Parsed]] = deque()
-        broken: _BadStream | None = None
+        broken: _LineTooLong | DataError | None = None  # to be told after what stands before it
         while True:
             try:
                 block = next(blocks, None) if broken is None else None
-            except _BadStream as error:
+            except (_LineTooLong, DataError) as error:
                 broken, block = error, None
             if block is not None:
                 waiting.append(pool.submit(_parse, block, self._options, self.n_features, self.n_labels))
@@ -245,8 +247,10 @@ class LibsvmBlocks:
                 break
             if block is None or len(waiting) > self._threads + 1:
                 yield waiting.popleft().result()
+        if isinstance(broken, _LineTooLong):
+            raise self._error(0, str(broken))
         if broken is not None:
-            raise DataError(f"{self.path}:{self._line}: {broken}") from broken.__cause__
+            raise broken
 
     def _after_header(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
         """Take the mark, comments and header off the first blocks, and yield the rest."""
@@ -347,15 +351,15 @@ def _open(path: Path) -> Iterator[BinaryIO]:
         yield file
 
 
-def _cut(stream: BinaryIO) -> Iterator[bytes]:
+def _cut(stream: BinaryIO, path: Path) -> Iterator[bytes]:
     """Yield the text in blocks of whole lines, each ending with a newline."""
     rest = b""
     while True:
         try:
             data = stream.read(BLOCK_BYTES)
         except BROKEN_STREAM as error:
-            message = f"file must be readable to its end, got {type(error).__name__}: {error}"
-            raise _BadStream(message + "; it is damaged or incomplete") from error
+            got = f"{type(error).__name__}: {error}"
+            raise DataError(f"{path}: file must be readable to its end, got {got}; get a complete copy") from error
         if not data:
             break
         text = rest + data
@@ -364,7 +368,7 @@ def _cut(stream: BinaryIO) -> Iterator[bytes]:
         if end:
             yield text[:end]
         if len(rest) > MAX_LINE_BYTES:
-            raise _BadStream(f"line must be at most {MAX_LINE_BYTES >> 20} MB long, got {len(rest)} bytes and more")
+            raise _LineTooLong(f"line must be at most {MAX_LINE_BYTES} bytes, got more")
     if rest:
         yield rest + b"\n"
 
@@ -407,7 +411,7 @@ def _parse(block: bytes, options: _Options, n_features: int | None, n_labels: in
     code, position, got = out[: kernels.GOT + 1].tolist()
     error = _describe(block, code, position, got, limits, n_features, n_labels) if code else None
     foreign = _foreign(block)
-    if foreign is not None and (error is None or foreign[0] <= position):
+    if foreign is not None and (error is None or foreign[0] < block.index(b"\n", position)):
         position, error = foreign
     n_rows = out[kernels.ROWS]
     n_entries, n_found = out[kernels.ENTRIES], out[kernels.LABELS]
