@@ -111,7 +111,7 @@ class CPU:
             if loss == SOFTMAX:
                 parts = self.buffer("largest", (n, Bp)), self.buffer("total", (n, Bp))
                 cpu_output.log_sums_bf16(
-                    layer.W, layer.b, forward, chunk, packed, Z, pads, bf16.TILE_CONFIGURATION, *parts
+                    layer.W, layer.b, forward, chunk, packed, Z, pads, bf16.TILE_CONFIGURATION, *parts, logits
                 )
                 log_sum[:] = _log_sum(*parts)
             cpu_output.output_step_bf16(
@@ -120,7 +120,7 @@ class CPU:
         else:
             if loss == SOFTMAX:
                 parts = self.buffer("largest", (n, Bp)), self.buffer("total", (n, Bp))
-                cpu_output.log_sums_float32(layer.W, layer.b, padded, chunk, Z, *parts)
+                cpu_output.log_sums_float32(layer.W, layer.b, padded, chunk, Z, *parts, logits)
                 log_sum[:] = _log_sum(*parts)
             part = self.buffer("dA_part", (n, Bp, Hp))
             cpu_output.output_step_float32(*head, padded, chunk, Z, dW, dA, part, db, ints, logits, losses)

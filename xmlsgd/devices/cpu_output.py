@@ -104,22 +104,29 @@ def pack_gradient(Z, as_a, transposed, n_chunk_tiles, tile, words):
         bf16.transpose_tile(transposed + (j * n_chunk_tiles + tile) * TILE_BYTES, w + j * 64, B * 4)
 
 
-@njit(nogil=True)
-def softmax_block(Z, b, label, n_labels, largest, total):
-    """Add the logits of a block of labels to the running maximum and sum of exponentials of every row, (B,) each."""
+@njit(nogil=True, fastmath=FAST, error_model="numpy")
+def softmax_block(Z, b, label, n_labels, largest, total, top):
+    """Add the logits of a block of labels to the running maximum and sum of exponentials of every row, (B,) each.
+
+    `top` (B,) is scratch. Rows of Z are labels, so the inner loops run along them.
+    """
     B = Z.shape[1]
+    top[:] = largest
+    for r in range(n_labels):
+        z, bias = Z[r], b[label + r]
+        for i in range(B):
+            top[i] = max(top[i], z[i] + bias)
     for i in range(B):
-        top = largest[i]
-        for r in range(n_labels):
-            top = max(top, Z[r, i] + b[label + r])
-        total[i] *= exp_negative(largest[i] - top)
-        for r in range(n_labels):
-            total[i] += exp_negative(Z[r, i] + b[label + r] - top)
-        largest[i] = top
+        total[i] *= exp_negative(largest[i] - top[i])
+        largest[i] = top[i]
+    for r in range(n_labels):
+        z, bias = Z[r], b[label + r]
+        for i in range(B):
+            total[i] += exp_negative(z[i] + bias - top[i])
 
 
 @njit(cache=True, nogil=True, parallel=True, error_model="numpy")
-def log_sums_bf16(W, b, forward, chunk, packed, Z, pads, configuration, largest, total):
+def log_sums_bf16(W, b, forward, chunk, packed, Z, pads, configuration, largest, total, tops):
     """Run the softmax's first pass: maximum and sum of exponentials of every row, a part a thread, (threads, B)."""
     L = W.shape[0]
     n_threads, _, B = Z.shape
@@ -135,12 +142,12 @@ def log_sums_bf16(W, b, forward, chunk, packed, Z, pads, configuration, largest,
             for label in range(c * chunk, min((c + 1) * chunk, L), BLOCK):
                 pack_labels(W, label, BLOCK, as_a, 0, 0, pads[thread])
                 bf16.multiply(as_a, forward.ctypes.data, z.ctypes.data, BLOCK, B, B * 4, n_tiles, 0)
-                softmax_block(z, b, label, min(BLOCK, L - label), largest[thread], total[thread])
+                softmax_block(z, b, label, min(BLOCK, L - label), largest[thread], total[thread], tops[thread])
         bf16.tiles_off()
 
 
 @njit(cache=True, nogil=True, parallel=True, error_model="numpy")
-def log_sums_float32(W, b, A, chunk, Z, largest, total):
+def log_sums_float32(W, b, A, chunk, Z, largest, total, tops):
     """Run the softmax's first pass in float32; as `log_sums_bf16`."""
     L = W.shape[0]
     n_threads = Z.shape[0]
@@ -152,7 +159,7 @@ def log_sums_float32(W, b, A, chunk, Z, largest, total):
             first, last = c * chunk, min((c + 1) * chunk, L)
             z = Z[thread][: last - first]
             np.dot(W[first:last], A.T, z)
-            softmax_block(z, b, first, last - first, largest[thread], total[thread])
+            softmax_block(z, b, first, last - first, largest[thread], total[thread], tops[thread])
 
 
 @njit(nogil=True)
