@@ -15,7 +15,7 @@ import warnings
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -111,14 +111,19 @@ PUBLIC = {dataset.name.lower(): dataset for dataset in TABLE}
 
 
 def load_public(
-    name: str, data_home: str | os.PathLike[str] | None = None, split: int | None = None, download: bool = True
+    name: str,
+    data_home: str | os.PathLike[str] | None = None,
+    split: int | None = None,
+    download: bool = True,
+    **options: Any,
 ) -> tuple[Dataset, Dataset]:
     """Return (train, test) of a public data set, downloaded on first use.
 
     `name` is one of the table's, in upper or lower case. `data_home` is the folder of all data sets, by default
     `~/.cache/xmlsgd/datasets`. The smallest sets come as one file with ten random splits: `split` in [0, 10) selects
-    one, by default the first. Without `download`, only what is there already is loaded. Raises `DataError` for an
-    unknown name or split, and `DownloadError` where no source can be reached.
+    one, by default the first. Without `download`, only what is there already is loaded. `options` are those of
+    `load_folder`. Raises `DataError` for an unknown name or split and for broken files, and `DownloadError` where no
+    source can be reached.
     """
     dataset = find(name)
     home = Path(data_home or "~/.cache/xmlsgd/datasets").expanduser()
@@ -131,7 +136,9 @@ def load_public(
 
     from .xmc import load_folder  # compiles the parser: only now that there is something to parse
 
-    train, test = load_folder(source)
+    train, test = load_folder(source, **options)
+    if test is None:
+        raise DataError(f"{source}: the data set must have a test part")
     warn_of_other_shape(dataset, train, test)
     return train, test
 
