@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xmlsgd.csr import CSR, INT32_MAX, Dataset
-from xmlsgd.datasets import libsvm
+from xmlsgd.datasets import libsvm, libsvm_write
 from xmlsgd.datasets.libsvm import read_blocks, read_features, read_libsvm, write_libsvm
 from xmlsgd.errors import DataError
 
@@ -237,9 +237,11 @@ def test_blocks_hold_all_rows_and_tell_the_shape_at_the_end(tmp_path, monkeypatc
     path.write_bytes(b"\n".join(b"%d %d:1 %d:2" % (i, i, i + 1) for i in range(100)))
     blocks = read_blocks(path, n_threads=2)
     assert (blocks.n_features, blocks.n_labels) == (None, None)
+    with pytest.raises(RuntimeError, match="once all blocks were taken"):
+        _ = blocks.shape
     parts = list(blocks)
     assert len(parts) > 10
-    assert (blocks.n_features, blocks.n_labels) == (101, 100)
+    assert blocks.shape == (blocks.n_features, blocks.n_labels) == (101, 100)
     np.testing.assert_array_equal(np.concatenate([part.Y_indices for part in parts]), np.arange(100))
     assert sum(len(part.X_indptr) - 1 for part in parts) == 100
     for part in parts:
@@ -356,7 +358,7 @@ def datasets(draw):
 @given(datasets(), st.sampled_from(["", ".gz", ".bz2", ".xz"]), st.sampled_from([1, 5, 1 << 16]))
 def test_what_is_written_is_read_back_bit_for_bit(tmp_path_factory, dataset, suffix, entries):
     path = tmp_path_factory.getbasetemp() / f"round.txt{suffix}"
-    with mock.patch.object(libsvm, "WRITE_ENTRIES", entries):
+    with mock.patch.object(libsvm_write, "WRITE_ENTRIES", entries):
         write_libsvm(dataset, path)
     assert_same(read_libsvm(path), dataset)
 
@@ -384,7 +386,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(read, tmp_path,
     path = folder / "data.txt.gz"
     write_libsvm(dataset, path)
     before = path.read_bytes()
-    monkeypatch.setattr(libsvm, "_format_rows", mock.Mock(side_effect=OSError("disk full")))
+    monkeypatch.setattr(libsvm_write, "_format_rows", mock.Mock(side_effect=OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         write_libsvm(dataset, path)
     assert [p.name for p in folder.iterdir()] == ["data.txt.gz"]

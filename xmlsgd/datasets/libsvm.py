@@ -17,78 +17,32 @@ import lzma
 import os
 import re
 import stat
-import uuid
 import zlib
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import numpy as np
 
 from ..csr import CSR, INT32_MAX, Dataset
 from ..errors import DataError, shorten
+from .libsvm_parse import Options, Parsed, RowBlock, parse
+from .libsvm_write import write_libsvm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+__all__ = ["LibsvmBlocks", "RowBlock", "read_blocks", "read_features", "read_libsvm", "write_libsvm"]
+
 BLOCK_BYTES = 2 << 20  # text of one task: parsed within a core's cache, and many tasks for each thread
 MAX_LINE_BYTES = 64 << 20  # the limit of every text reader of the package
-WRITE_ENTRIES = 1 << 16  # features formatted at a time
 MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark
 MAGIC = ((b"\x1f\x8b", "gzip", gzip.open), (b"BZh", "bzip2", bz2.open), (b"\xfd7zXZ\0", "xz", lzma.open))
-COMPRESSORS: dict[str, Callable[..., Any]] = {
-    ".gz": partial(gzip.GzipFile, "", "wb", 6, mtime=0),
-    ".bz2": partial(bz2.BZ2File, mode="wb"),
-    ".xz": partial(lzma.LZMAFile, mode="wb"),
-}
 BROKEN_STREAM = (OSError, EOFError, zlib.error, lzma.LZMAError)
 COMMENT = re.compile(rb"[ \t\r]*#[^\n]*\n")
 HEADER = re.compile(rb"[ \t\r]*(\d{1,18})[ \t\r]+(\d{1,18})(?:[ \t\r]+(\d{1,18}))?[ \t\r]*(?:#[^\n]*)?\n")
-TOKEN = re.compile(rb"[^ \t\r\n#]*")
-NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
-
-
-class RowBlock(NamedTuple):
-    """Consecutive rows: indptr int64 (rows + 1,) from zero, indices int32, data float32, as in `CSR`."""
-
-    X_indptr: np.ndarray
-    X_indices: np.ndarray
-    X_data: np.ndarray
-    Y_indptr: np.ndarray
-    Y_indices: np.ndarray
-
-
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """How the text is to be read; `labelled=False` reads rows that hold features alone."""
-
-    zero_based: bool
-    zero_based_labels: bool
-    header: bool | str
-    duplicates: str
-    labelled: bool = True
-
-    def __post_init__(self) -> None:
-        """Check the two options that are words."""
-        if self.header not in ("auto", True, False):
-            raise ValueError(f'header must be "auto", True or False, got {self.header!r}')
-        if self.duplicates not in ("error", "sum"):
-            raise ValueError(f'duplicates must be "error" or "sum", got {self.duplicates!r}')
-
-
-class _Parsed(NamedTuple):
-    """A block of text and what the kernel made of it; `error` is (position in the text, message)."""
-
-    rows: RowBlock
-    n_lines: int
-    blank_tail: int
-    max_feature: int
-    max_label: int
-    error: tuple[int, str] | None
 
 
 class _LineTooLong(Exception):
@@ -140,7 +94,7 @@ def read_features(
 
     Options and errors are those of `read_libsvm`; the header is `rows columns`.
     """
-    options = _Options(zero_based, True, header, duplicates, labelled=False)
+    options = Options(zero_based, True, header, duplicates, labelled=False)
     return _concatenate(LibsvmBlocks(path, options, n_features, None, n_threads))[0]
 
 
@@ -159,30 +113,8 @@ def read_blocks(
 
     It is iterated once. Options and errors are those of `read_libsvm`.
     """
-    options = _Options(zero_based, zero_based_labels, header, duplicates)
+    options = Options(zero_based, zero_based_labels, header, duplicates)
     return LibsvmBlocks(path, options, n_features, n_labels, n_threads)
-
-
-def write_libsvm(dataset: Dataset, path: str | os.PathLike[str], header: bool = True) -> None:
-    """Write a data set as LIBSVM text; a name that ends in `.gz`, `.bz2` or `.xz` is compressed.
-
-    `read_libsvm` returns it bit for bit (but subnormals as zero, and entries of Y as one): values have the fewest
-    digits that name their float32. Without the header the shape is that of the largest indices. The file appears
-    under its name when it is complete. Raises `DataError` for what no reader could get back: values that are not
-    finite, no feature or no label in the whole set, or empty last rows without a header.
-    """
-    _check_writable(dataset, header)
-    path = Path(path)
-    with _replacing(path) as raw, _compressor(raw, path.suffix) as stream:
-        if header:
-            stream.write(b"%d %d %d\n" % (dataset.n_rows, dataset.n_features, dataset.n_labels))
-        start = 0
-        while start < dataset.n_rows:
-            most = dataset.X.indptr[start] + WRITE_ENTRIES
-            stop = int(np.searchsorted(dataset.X.indptr, most, side="right")) - 1
-            stop = min(max(stop, start + 1), start + WRITE_ENTRIES, dataset.n_rows)
-            stream.write(_format_rows(dataset, start, stop))
-            start = stop
 
 
 class LibsvmBlocks:
@@ -191,7 +123,7 @@ class LibsvmBlocks:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        options: _Options,
+        options: Options,
         n_features: int | None,
         n_labels: int | None,
         n_threads: int | None,
@@ -208,6 +140,13 @@ class LibsvmBlocks:
         self._promised: int | None = None
         self._counts = np.zeros(3, dtype=np.int64)  # rows, entries, labels
         self._largest = [-1, -1]  # feature, label
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return (F, L), once the last block was handed out."""
+        if self.n_features is None or self.n_labels is None:
+            raise RuntimeError("the shape is known once all blocks were taken")
+        return self.n_features, self.n_labels
 
     def __iter__(self) -> Iterator[RowBlock]:
         """Parse block after block, `n_threads` at a time; raise what is wrong in the order of the lines."""
@@ -231,10 +170,10 @@ class LibsvmBlocks:
                     yield self._count(_pad(_NO_ROWS, missing, 0))
         self._finish()
 
-    def _parse_all(self, stream: BinaryIO, pool: ThreadPoolExecutor) -> Iterator[_Parsed]:
+    def _parse_all(self, stream: BinaryIO, pool: ThreadPoolExecutor) -> Iterator[Parsed]:
         """Yield the parsed blocks in order, with a few of them in work or waiting."""
         blocks = self._after_header(_cut(stream, self.path))
-        waiting: deque[Future[_Parsed]] = deque()
+        waiting: deque[Future[Parsed]] = deque()
         broken: _LineTooLong | DataError | None = None  # to be told after what stands before it
         while True:
             try:
@@ -242,7 +181,7 @@ class LibsvmBlocks:
             except (_LineTooLong, DataError) as error:
                 broken, block = error, None
             if block is not None:
-                waiting.append(pool.submit(_parse, block, self._options, self.n_features, self.n_labels))
+                waiting.append(pool.submit(parse, block, self._options, self.n_features, self.n_labels))
             if not waiting:
                 break
             if block is None or len(waiting) > self._threads + 1:
@@ -362,140 +301,15 @@ def _cut(stream: BinaryIO, path: Path) -> Iterator[bytes]:
             raise DataError(f"{path}: file must be readable to its end, got {got}; get a complete copy") from error
         if not data:
             break
-        text = rest + data
-        end = text.rfind(b"\n") + 1
-        rest = text[end:]
+        end = data.rfind(b"\n") + 1
         if end:
-            yield text[:end]
+            yield b"".join((rest, memoryview(data)[:end]))
+            rest = b""
+        rest += data[end:]
         if len(rest) > MAX_LINE_BYTES:
             raise _LineTooLong(f"line must be at most {MAX_LINE_BYTES} bytes, got more")
     if rest:
         yield rest + b"\n"
-
-
-def _parse(block: bytes, options: _Options, n_features: int | None, n_labels: int | None) -> _Parsed:
-    """Parse one block; allocate what its newlines, colons and commas can need at most."""
-    from . import libsvm_kernels as kernels
-
-    text = np.frombuffer(block, dtype=np.uint8)
-    n_lines = int(np.count_nonzero(text == kernels.NEWLINE))
-    most_entries = int(np.count_nonzero(text == kernels.COLON))
-    most_labels = int(np.count_nonzero(text == kernels.COMMA)) + n_lines
-    first_feature, first_label = int(not options.zero_based), int(not options.zero_based_labels)
-    limits = np.array(
-        [
-            first_feature,
-            n_features or INT32_MAX,
-            first_label,
-            n_labels or INT32_MAX,
-            options.labelled,
-            options.duplicates == "sum",
-        ],
-        dtype=np.int64,
-    )
-    X_indptr, X_indices = np.empty(n_lines + 1, np.int64), np.empty(most_entries, np.int32)
-    X_data = np.empty(most_entries, np.float32)
-    Y_indptr, Y_indices = np.empty(n_lines + 1, np.int64), np.empty(most_labels, np.int32)
-    rare_positions, values = np.empty(most_entries, np.int64), np.empty(most_entries, np.float32)
-    keys = np.empty(max(most_entries, most_labels), np.int64)
-    out, rare_values = np.zeros(kernels.N_SLOTS, np.int64), np.empty(0, np.float32)
-    while True:
-        kernels.parse_block(
-            text, limits, rare_values,
-            X_indptr, X_indices, X_data, Y_indptr, Y_indices,
-            rare_positions, keys, values, out,
-        )  # fmt: skip
-        if out[kernels.RARE] <= len(rare_values):
-            break
-        rare_values = _read_rare(block, rare_positions[: out[kernels.RARE]])
-    code, position, got = out[: kernels.GOT + 1].tolist()
-    error = _describe(block, code, position, got, limits, n_features, n_labels) if code else None
-    foreign = _foreign(block)
-    if foreign is not None and (error is None or foreign[0] < block.index(b"\n", position)):
-        position, error = foreign
-    n_rows = out[kernels.ROWS]
-    n_entries, n_found = out[kernels.ENTRIES], out[kernels.LABELS]
-    return _Parsed(
-        RowBlock(
-            X_indptr[: n_rows + 1],
-            X_indices[:n_entries],
-            X_data[:n_entries],
-            Y_indptr[: n_rows + 1],
-            Y_indices[:n_found],
-        ),
-        n_lines,
-        int(out[kernels.BLANK_TAIL]),
-        int(out[kernels.MAX_FEATURE]),
-        int(out[kernels.MAX_LABEL]),
-        None if error is None else (block.count(b"\n", 0, position), error),
-    )
-
-
-def _read_rare(block: bytes, positions: np.ndarray) -> np.ndarray:
-    """Return the magnitudes, float32, of the values of the `index:value` tokens at `positions`."""
-    values = np.empty(len(positions), np.float32)
-    with np.errstate(over="ignore", under="ignore"):
-        for k, position in enumerate(positions.tolist()):
-            values[k] = abs(float(_token(block, position).partition(":")[2]))
-    return values
-
-
-def _token(block: bytes, position: int, limit: int | None = None) -> str:
-    found = TOKEN.match(block, position, len(block) if limit is None else position + limit)
-    return cast("re.Match[bytes]", found)[0].decode(errors="backslashreplace")
-
-
-def _foreign(block: bytes) -> tuple[int, str] | None:
-    """Return the position and a message where a block holds a NUL byte or is not UTF-8."""
-    zero = block.find(b"\0")
-    found = None if zero < 0 else (zero, "file must be text, got a NUL byte")
-    if not block.isascii():
-        try:
-            block[: zero if zero >= 0 else None].decode()
-        except UnicodeDecodeError as error:
-            found = error.start, f"file must be UTF-8 text, got byte 0x{block[error.start]:02x}"
-    return found
-
-
-def _describe(
-    block: bytes, code: int, position: int, got: int, limits: np.ndarray, n_features: int | None, n_labels: int | None
-) -> str:
-    """Say what was wrong and what was got at the place where the kernel stopped."""
-    from . import libsvm_kernels as kernels
-
-    token = _token(block, position, 400)
-    first_feature, first_label = int(limits[0]), int(limits[2])
-    if code in (kernels.DUPLICATE, kernels.SUM):
-        if code == kernels.SUM:
-            return f"sum of the values of feature {got + first_feature} must fit float32, got more"
-        return f'feature must come once in a row, got {got + first_feature} twice; pass duplicates="sum" to add them up'
-    if code in (kernels.LABEL, kernels.LABEL_RANGE) and ":" not in token:
-        return _describe_index("label", token.partition(",")[0], first_label, n_labels, "zero_based_labels")
-    index, colon, value = token.partition(":")
-    if not colon:
-        return f"feature must be 'index:value', got {shorten(token)}"
-    if code in (kernels.VALUE, kernels.FLOAT32):
-        if NOT_FINITE.fullmatch(value):
-            return f"feature value must be finite, got {shorten(value)}"
-        if code == kernels.FLOAT32:
-            return f"feature value must fit float32, got {shorten(value)}"
-        return f"feature value must be a number, got {shorten(value)}"
-    return _describe_index("feature index", index, first_feature, n_features, "zero_based")
-
-
-def _describe_index(what: str, token: str, first: int, size: int | None, flag: str) -> str:
-    """Say why `token` is no index of a feature or of a label."""
-    if not re.fullmatch(r"-?[0-9]+", token):
-        return f"{what} must be a plain integer, got {shorten(token)}"
-    limit = size or INT32_MAX
-    allowed = f"[1, {limit}]" if first else f"[0, {limit})"
-    number = token if len(token) <= 30 else shorten(token)
-    remedy = ""
-    if first and token.strip("0") == "":
-        remedy = f"; pass {flag}=True if indices start at 0"
-    elif not first and size is not None and token.lstrip("0") == str(size):
-        remedy = f"; pass {flag}=False if indices start at 1"
-    return f"{what} must be in {allowed}, got {number}{remedy}"
 
 
 def _pad(rows: RowBlock, before: int, n_rows: int) -> RowBlock:
@@ -547,71 +361,7 @@ def _concatenate(blocks: LibsvmBlocks) -> tuple[CSR, CSR]:
         Y_indices.append(rows.Y_indices)
         n_entries += len(rows.X_indices)
         n_labels += len(rows.Y_indices)
-    X = CSR(X_indptr.done(), X_indices.done(), X_data.done(), cast("int", blocks.n_features))
-    Y = CSR(Y_indptr.done(), Y_indices.done(), np.ones(n_labels, np.float32), cast("int", blocks.n_labels))
+    n_features, n_columns = blocks.shape
+    X = CSR(X_indptr.done(), X_indices.done(), X_data.done(), n_features)
+    Y = CSR(Y_indptr.done(), Y_indices.done(), np.ones(n_labels, np.float32), n_columns)
     return X, Y
-
-
-def _check_writable(dataset: Dataset, header: bool) -> None:
-    """Raise `DataError` for a data set that would not be read back."""
-    X, Y = dataset.X, dataset.Y
-    if X.nnz == 0 or Y.nnz == 0:
-        what = "label" if X.nnz else "feature"
-        raise DataError(f"dataset must have at least one {what}, got {dataset.n_rows} rows without any")
-    for start in range(0, X.nnz, WRITE_ENTRIES):
-        bad = np.flatnonzero(~np.isfinite(X.data[start : start + WRITE_ENTRIES]))
-        if len(bad):
-            row = int(np.searchsorted(X.indptr, start + bad[0], side="right")) - 1
-            raise DataError(f"X: row {row}: values must be finite float32, got {X.data[start + bad[0]]}")
-    if not header and X.indptr[-2] == X.nnz and Y.indptr[-2] == Y.nnz:
-        raise DataError(f"X: row {dataset.n_rows - 1}: last row must not be empty without a header; pass header=True")
-
-
-def _format_rows(dataset: Dataset, start: int, stop: int) -> bytes:
-    """Return the lines of rows [start, stop)."""
-    X, Y = dataset.X, dataset.Y
-    first_entry, first_label = int(X.indptr[start]), int(Y.indptr[start])
-    entries, labels = slice(first_entry, int(X.indptr[stop])), slice(first_label, int(Y.indptr[stop]))
-    # NumPy prints the shortest decimal of a float32, Python would print that of the float64 of equal value.
-    values = [text.removesuffix(b".0") for text in X.data[entries].astype("S32").tolist()]
-    pairs = list(map(b"%d:%b".__mod__, zip(X.indices[entries].tolist(), values, strict=True)))
-    names = list(map(b"%d".__mod__, Y.indices[labels].tolist()))
-    lines = []
-    X_ends = (X.indptr[start : stop + 1] - first_entry).tolist()
-    Y_ends = (Y.indptr[start : stop + 1] - first_label).tolist()
-    for row in range(stop - start):
-        line = b",".join(names[Y_ends[row] : Y_ends[row + 1]])
-        if X_ends[row] < X_ends[row + 1]:
-            line += b" " + b" ".join(pairs[X_ends[row] : X_ends[row + 1]])
-        lines.append(line + b"\n")
-    return b"".join(lines)
-
-
-@contextmanager
-def _compressor(raw: BinaryIO, suffix: str) -> Iterator[BinaryIO]:
-    """Yield a stream that compresses into `raw` as the file name's end asks for."""
-    if suffix not in COMPRESSORS:
-        yield raw
-        return
-    with COMPRESSORS[suffix](raw) as stream:
-        yield cast("BinaryIO", stream)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """Yield a new file beside `path` that takes its name once it is complete and on the disk."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
