@@ -132,6 +132,35 @@ def test_a_second_fit_starts_anew(rows):
     assert model.n_epochs_ == len(model.history_) == 2
 
 
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_refused_fit_leaves_the_model_as_it_was(rows, held_out, warm):
+    X, Y = rows
+    model = small(max_epochs=2, warm_start=warm).fit(X, Y)
+    before = model.predict_topk(held_out[0])
+    for bad_X, bad_Y in ((X[:, :50], Y[:5]), (sp.hstack([X, X]).tocsr(), Y[:5]), (X, None)):
+        with pytest.raises(DataError):
+            model.fit(bad_X, bad_Y)
+        with pytest.raises(DataError):
+            model.partial_fit(bad_X, bad_Y)
+    assert np.array_equal(model.predict_topk(held_out[0])[1], before[1])
+
+
+def test_parameters_set_after_fit_do_not_change_the_learned_shape(rows, held_out):
+    model = small(max_epochs=2).fit(*rows)
+    before = model.predict_topk(held_out[0])
+    model.set_params(hidden_layer_sizes=(8,), loss="softmax")
+    assert np.array_equal(model.predict_topk(held_out[0])[1], before[1])
+    with pytest.raises(DataError, match=r"hidden_layer_sizes: must stay \(32,\) when learning goes on, got \(8,\)"):
+        model.partial_fit(*rows)
+
+
+def test_another_optimizer_goes_on_with_a_state_of_its_own(rows):
+    model = small(max_epochs=2).fit(*rows)
+    model.set_params(optimizer="adagrad", learning_rate_init=0.01).partial_fit(*rows)
+    assert model.optimizer_state_.size < 2 * model.params_.size
+    assert model.loss_curve_[-1] < model.loss_curve_[0]
+
+
 # Watching
 
 
@@ -421,7 +450,7 @@ def test_probabilities_are_the_sigmoid_of_the_scores(fitted, held_out):
 
 
 def test_dense_answers_above_the_limit_name_predict_topk(fitted, held_out, monkeypatch):
-    monkeypatch.setattr("xmlsgd.estimators.classifier.DENSE_LIMIT", 1000)
+    monkeypatch.setattr("xmlsgd.estimators.scoring.DENSE_LIMIT", 1000)
     for method in (fitted.predict_proba, fitted.decision_function):
         with pytest.raises(MemoryEstimateError, match=r"200 rows and 40 labels needs .* GB.*predict_topk"):
             method(held_out[0])
@@ -431,7 +460,7 @@ def test_dense_answers_above_the_limit_name_predict_topk(fitted, held_out, monke
 def test_blocks_do_not_change_answers(fitted, held_out, monkeypatch):
     X, _ = held_out
     whole = fitted.predict(X).toarray(), fitted.predict_topk(X)[0]
-    monkeypatch.setattr("xmlsgd.estimators.classifier.LOGIT_BLOCK", 40 * 7)
+    monkeypatch.setattr("xmlsgd.estimators.scoring.LOGIT_BLOCK", 40 * 7)
     monkeypatch.setattr("xmlsgd.estimators.training.ROW_BLOCK_BYTES", 4 * 32 * 7)
     assert np.array_equal(fitted.predict(X).toarray(), whole[0])
     assert np.array_equal(fitted.predict_topk(X)[0], whole[1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +10,10 @@ import numpy as np
 from .. import __version__
 from ..checkpoint import read_model, write_model
 from ..errors import ModelFileError, shorten
-from ..network import state_layout
+from ..losses import LOSSES
+from ..network import Network, state_layout
 from ..optimizers import OPTIMIZERS, Optimizer
+from .parameters import check_parameters, is_count
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -32,9 +34,9 @@ def save(model: XMLClassifier, path: str | Path, predict_only: bool) -> None:
         "estimator": "XMLClassifier",
         "xmlsgd": __version__,
         "parameters": {name: _to_json(name, value) for name, value in model.get_params(deep=False).items()},
-        "n_features": int(model.n_features_in_),
+        "network": asdict(model.network_),
+        "optimizer_kind": model._optimizer_kind,
         "label_form": model.label_form_,
-        "input_scale": model._input_scale,
         "seed": model._seed,
         "epochs": model.n_epochs_,
         "steps": model.n_steps_,
@@ -51,13 +53,13 @@ def load(kind: type[XMLClassifier], path: str | Path, predict_only: bool, verify
         raise ModelFileError(f"{path}: must hold an XMLClassifier, got {shorten(description.get('estimator'))}")
     model = kind(**_parameters(kind, description.get("parameters"), path))
     try:
-        model._check_parameters()
+        check_parameters(model)
     except ValueError as error:
         raise ModelFileError(f"{path}: {error}") from error
-    model.n_features_in_ = _number(description, "n_features", int, path)
-    model._input_scale = float(_number(description, "input_scale", float, path))
-    model._seed, model.n_epochs_, model.n_steps_ = (
-        int(_number(description, name, int, path)) for name in ("seed", "epochs", "steps")
+    model.network_ = _network(description.get("network"), path)
+    model.n_features_in_ = model.network_.n_features
+    model._seed, model.n_epochs_, model.n_steps_, model._optimizer_kind = (
+        int(_number(description, name, int, path)) for name in ("seed", "epochs", "steps", "optimizer_kind")
     )
     form = description.get("label_form")
     if form not in FORMS:
@@ -71,7 +73,10 @@ def load(kind: type[XMLClassifier], path: str | Path, predict_only: bool, verify
         if len(model.feature_names_in_) != model.n_features_in_:
             got = len(model.feature_names_in_)
             raise ModelFileError(f"{path}: must name {model.n_features_in_} features, got {got}")
-    layout = model._network().layout
+    if len(model.classes_) != model.network_.n_labels:
+        got = len(model.classes_)
+        raise ModelFileError(f"{path}: must name {model.network_.n_labels} labels, got {got}")
+    layout = model.network_.layout
     model.params_ = _vector(arrays, "params", layout.size, path)
     if not np.isfinite(model.params_.sum()):
         raise ModelFileError(f"{path}: params must be finite")
@@ -79,7 +84,10 @@ def load(kind: type[XMLClassifier], path: str | Path, predict_only: bool, verify
     if not predict_only:
         if "optimizer_state" not in arrays:
             raise ModelFileError(f"{path}: holds no optimizer state (saved with predict_only); load it predict_only")
-        size = state_layout(layout, model._optimizer()).size
+        kinds = [optimizer() for optimizer in OPTIMIZERS.values() if optimizer.kind == model._optimizer_kind]
+        if not kinds:
+            raise ModelFileError(f"{path}: unknown optimizer_kind, got {model._optimizer_kind}")
+        size = state_layout(layout, kinds[0]).size
         model.optimizer_state_ = _vector(arrays, "optimizer_state", size, path).copy()
         model.params_ = model.params_.copy()
     if description.get("vectorizer"):
@@ -129,6 +137,22 @@ def _parameters(kind: type[XMLClassifier], saved: Any, path: str | Path) -> dict
         except (KeyError, TypeError) as error:
             raise ModelFileError(f"{path}: unknown optimizer, got {shorten(optimizer)}") from error
     return read
+
+
+def _network(saved: Any, path: str | Path) -> Network:
+    """Return the shape of the model, checked."""
+    names = {field.name for field in fields(Network)}
+    if not isinstance(saved, dict) or set(saved) != names:
+        raise ModelFileError(f"{path}: network must have the fields {', '.join(sorted(names))}, got {shorten(saved)}")
+    hidden, loss = saved["hidden"], saved["loss"]
+    if not isinstance(hidden, list) or not hidden or not all(is_count(size) for size in hidden):
+        raise ModelFileError(f"{path}: hidden must be a list of positive integers, got {shorten(hidden)}")
+    if loss not in LOSSES:
+        raise ModelFileError(f"{path}: loss must be one of {', '.join(LOSSES)}, got {shorten(loss)}")
+    numbers: dict[str, Any] = {name: _number(saved, name, int, path) for name in ("n_features", "n_labels")}
+    for name in ("input_dropout", "hidden_dropout", "input_scale"):
+        numbers[name] = _number(saved, name, float, path)
+    return Network(hidden=tuple(hidden), loss=loss, **numbers)
 
 
 def _number(description: dict[str, Any], name: str, kind: type[int] | type[float], path: str | Path) -> Any:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import DataError, shorten
-from ..metrics import precision_at_k
 from ..optimizers import OPTIMIZERS
 
 if TYPE_CHECKING:
     from ..csr import CSR
-    from ..devices.base import Device
     from ..network import Network
 
 BATCH = 256  # rows; the rates below were found with it
@@ -92,29 +89,6 @@ def make_device(devices: str, n_threads: int, precision: str) -> Any:
     from ..devices.cpu import CPU
 
     return CPU(n_threads, precision)
-
-
-@dataclass(eq=False)
-class Measure:
-    """P@1, P@3 and P@5 in percent of a model on held-out rows."""
-
-    X: CSR
-    Y: CSR
-    network: Network
-    device: Device
-
-    def __call__(self, flat: np.ndarray) -> dict[str, float]:
-        """Measure the model `flat`, float32 (n_params,)."""
-        layers = self.network.layers(flat)
-        blocks = row_blocks(self.X.n_rows, self.network.hidden)
-        labels = np.concatenate(
-            [
-                self.device.top_k(self.network.hidden_activations(self.device, layers, self.X, rows), layers[-1], 5)[0]
-                for rows in blocks
-            ]
-        )
-        values = 100 * precision_at_k(self.Y, labels, 5)
-        return {f"P@{k}": float(values[k - 1]) for k in (1, 3, 5)}
 
 
 def row_blocks(n_rows: int, hidden: tuple[int, ...]) -> list[np.ndarray]:

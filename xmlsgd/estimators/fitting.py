@@ -1,0 +1,230 @@
+"""From checked input to a trained model: what a run needs, who watches it, how it ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from ..algorithms import get_algorithm
+from ..averaging import WeightAverage
+from ..checkpoint import Snapshot
+from ..csr import Dataset
+from ..engine import Run, train
+from ..errors import DataError, shorten
+from ..executors.serial import Serial
+from ..history import EarlyStopping, Evaluation, Monitor
+from ..metrics import precision_at_k
+from ..network import Network
+from ..progress import Progress
+from .inputs import read_features, read_weight
+from .parameters import optimizer_of
+from .scoring import Scorer
+from .targets import Labels, form_of, label_weights, read_labels
+from .training import auto_batch_size, auto_epochs, auto_rate, flops, input_scale, make_device, thread_count
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..learner import Start
+    from ..optimizers import Optimizer
+    from .classifier import XMLClassifier
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """Rows to learn, checked, with the network that learns them. `held_out` rows are measured after every epoch."""
+
+    dataset: Dataset
+    labels: Labels
+    weight: np.ndarray | None
+    held_out: Dataset | None
+    network: Network
+    optimizer: Optimizer
+    batch: int
+    n_threads: int
+
+    @property
+    def n_rows(self) -> int:
+        """Return the number of rows."""
+        return self.dataset.n_rows
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long a run goes and how its rate falls."""
+
+    epochs: int
+    schedule: str
+    warm_up: float
+
+
+def prepare(
+    model: XMLClassifier, X: Any, y: Any, classes: Any, old: Network | None, sample_weight: Any, eval_set: Any = None
+) -> Task:
+    """Read and check what `fit` was given; `old` is the network that goes on, and may grow, or None.
+
+    Learns `n_features_in_` and `feature_names_in_`.
+    """
+    dataset, labels = read_rows(model, X, y, classes, old)
+    weight, held_out = _row_weights(model, sample_weight, labels), _read_eval_set(model, eval_set, labels)
+    if model.early_stopping and held_out is None:
+        dataset, weight, held_out = _hold_out(model, dataset, weight)
+    network, optimizer = _network(model, dataset, labels, old), optimizer_of(model)
+    batch = auto_batch_size(dataset.n_rows) if model.batch_size == "auto" else min(model.batch_size, dataset.n_rows)
+    # Backward takes two products for each one forward.
+    n_threads = thread_count(model.n_jobs, 3 * flops(network, dataset.X, batch))
+    return Task(dataset, labels, weight, held_out, network, optimizer, int(batch), n_threads)
+
+
+def read_rows(model: XMLClassifier, X: Any, y: Any, classes: Any, old: Network | None) -> tuple[Dataset, Labels]:
+    """Return the checked rows and their labels; columns are named by `classes` as far as these go."""
+    if y is None:
+        raise DataError(
+            f"This {type(model).__name__} estimator requires y to be passed, but the target y is None; pass labels"
+        )
+    features = read_features(model, X, reset=old is None, grow=old is not None)
+    labels = read_labels(y, classes)
+    if old is not None and (labels.form == "multiclass") != (model.label_form_ == "multiclass"):
+        raise DataError(f"Y: must be of the form seen before ({model.label_form_}), got {labels.form}")
+    if features.n_rows == 0:
+        raise DataError("X: must have at least one row, got 0")
+    check_lengths(features.n_rows, labels.Y.n_rows)
+    if labels.Y.nnz == 0:
+        raise DataError(f"Y: must have at least one label, got none in {labels.Y.n_rows} rows")
+    model.n_features_in_ = features.n_cols
+    return Dataset(features, labels.Y), labels
+
+
+def check_lengths(n_rows: int, n_labelled: int, name: str = "") -> None:
+    """Raise `DataError` unless X and Y have the same number of rows."""
+    if n_rows != n_labelled:
+        raise DataError(f"{name}X and Y must have the same number of rows, got {n_rows} and {n_labelled}")
+
+
+def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan, monitors: Sequence[Monitor]) -> Run:
+    """Train from `start`, whose arrays change in place, and return the run."""
+    device = make_device(model.devices, task.n_threads, model.precision)
+    algorithm = get_algorithm(model.algorithm, task.batch, rate_of(model, task.optimizer))
+    measure = Measure(task.held_out, task.network, device) if task.held_out else None
+    snapshot, progress = Snapshot(), Progress() if model.verbose else None
+    try:
+        watching = [*_monitors(model, measure, snapshot), *([progress] if progress else []), *monitors]
+        with device.start():
+            return train(
+                task.dataset, task.network, algorithm, Serial([device]), optimizer=task.optimizer,
+                epochs=plan.epochs, schedule=plan.schedule, warm_up=plan.warm_up, seed=model._seed,
+                sample_weight=task.weight, start=start, monitors=watching,
+            )  # fmt: skip
+    finally:
+        snapshot.close()
+        if progress:
+            progress.close()
+
+
+def plan_of(model: XMLClassifier, task: Task) -> Plan:
+    """Return the plan of a whole `fit`."""
+    epochs = auto_epochs(task.n_rows, task.batch) if model.max_epochs == "auto" else int(model.max_epochs)
+    return Plan(epochs, model.learning_rate, model.warm_up)
+
+
+def rate_of(model: XMLClassifier, optimizer: Optimizer) -> float:
+    """Return the initial learning rate."""
+    return auto_rate(optimizer) if model.learning_rate_init == "auto" else float(model.learning_rate_init)
+
+
+def advice(model: XMLClassifier, epoch: int) -> str:
+    """Return what to do about a loss that was not finite in `epoch` (from 1)."""
+    rate = rate_of(model, optimizer_of(model))
+    return (
+        f"the loss was not finite in epoch {epoch} at learning_rate_init={rate:g}; pass a lower one ({rate / 10:g}), "
+        "clip_norm=1.0, or scale X (rows of norm 1)"
+    )
+
+
+@dataclass(eq=False)
+class Measure:
+    """P@1, P@3 and P@5 in percent of a model on held-out rows."""
+
+    held_out: Dataset
+    network: Network
+    device: Any
+
+    def __call__(self, flat: np.ndarray) -> dict[str, float]:
+        """Measure the model `flat`, float32 (n_params,)."""
+        labels, _ = Scorer(self.network, flat, self.device).top_k(self.held_out.X, 5)
+        values = 100 * precision_at_k(self.held_out.Y, labels, 5)
+        return {f"P@{k}": float(values[k - 1]) for k in (1, 3, 5)}
+
+
+def _monitors(model: XMLClassifier, measure: Measure | None, snapshot: Snapshot) -> list[Monitor]:
+    """Return those who watch a run, in the order in which they change its records and its model."""
+    watching: list[Monitor] = []
+    average = WeightAverage(model.average_weights) if model.average_weights else None
+    if average:
+        watching.append(average)
+    if measure:
+        # Averaged weights are what the run will end with, so they are what is measured.
+        watching.append(
+            Evaluation(lambda center: measure(center if average is None or average.mean is None else average.mean))
+        )
+    if measure and model.early_stopping:
+        watching.append(EarlyStopping("P@1", int(model.n_epochs_no_change), 100 * model.tol, snapshot))
+    return watching
+
+
+def _network(model: XMLClassifier, dataset: Dataset, labels: Labels, old: Network | None) -> Network:
+    """Return the network for the rows; one that goes on keeps its hidden layers, its loss and its scale."""
+    hidden = tuple(int(size) for size in model.hidden_layer_sizes)
+    drops: dict[str, Any] = {"input_dropout": float(model.input_dropout), "hidden_dropout": float(model.hidden_dropout)}
+    if old is None:
+        loss = model.loss if model.loss != "auto" else "softmax" if labels.form == "multiclass" else "bce"
+        scale = input_scale(dataset.X)
+        return Network(dataset.n_features, dataset.n_labels, hidden, loss, **drops, input_scale=scale)
+    if old.hidden != hidden:
+        raise DataError(f"hidden_layer_sizes: must stay {old.hidden} when learning goes on, got {hidden}")
+    return replace(old, n_features=dataset.n_features, n_labels=dataset.n_labels, **drops)
+
+
+def _row_weights(model: XMLClassifier, sample_weight: Any, labels: Labels) -> np.ndarray | None:
+    """Return the weight of each row, its own times that of its class, or None for ones."""
+    weight, by_class = read_weight(sample_weight, labels.Y.n_rows), label_weights(model.class_weight, labels)
+    if weight is None or by_class is None:
+        return weight if by_class is None else by_class
+    return weight * by_class
+
+
+def _read_eval_set(model: XMLClassifier, eval_set: Any, labels: Labels) -> Dataset | None:
+    """Return the held-out rows that the caller gave."""
+    if eval_set is None:
+        return None
+    if not isinstance(eval_set, tuple | list) or len(eval_set) != 2:
+        raise DataError(f"eval_set: must be a pair (X, Y), got {shorten(eval_set)}")
+    X = read_features(model, eval_set[0])
+    form = form_of(eval_set[1])
+    if (form == "multiclass") != (labels.form == "multiclass"):
+        raise DataError(f"eval_set: Y must be of the form of the training labels ({labels.form}), got {form}")
+    Y = read_labels(eval_set[1], labels.classes, "eval_set: Y").Y
+    check_lengths(X.n_rows, Y.n_rows, "eval_set: ")
+    if X.n_rows == 0:
+        raise DataError("eval_set: must have at least one row, got 0")
+    return Dataset(X, Y)
+
+
+def _hold_out(
+    model: XMLClassifier, dataset: Dataset, weight: np.ndarray | None
+) -> tuple[Dataset, np.ndarray | None, Dataset]:
+    """Return the training rows with their weights, and a random `validation_fraction` of the rows."""
+    n = dataset.n_rows
+    n_held = max(round(model.validation_fraction * n), 1)
+    if n_held >= n:
+        raise DataError(f"early_stopping: needs rows for training and for validation, got {n} in all")
+    order = check_random_state(model.random_state).permutation(n)
+    held, kept = np.sort(order[:n_held]), np.sort(order[n_held:])
+    return (
+        Dataset(dataset.X.take(kept), dataset.Y.take(kept)),
+        None if weight is None else weight[kept],
+        Dataset(dataset.X.take(held), dataset.Y.take(held)),
+    )

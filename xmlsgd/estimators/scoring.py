@@ -1,0 +1,89 @@
+"""Scores of a trained model, a block of rows at a time: the best labels, or all logits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import DataError, MemoryEstimateError, shorten
+from .training import row_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..csr import CSR
+    from ..network import Network
+
+DENSE_LIMIT = 1 << 30  # bytes of a dense (n, L) answer: above, a user wanted `predict_topk`
+LOGIT_BLOCK = 1 << 24  # logits looked at in one go: 64 MB
+LOG_HALF = math.log(0.5)
+
+
+@dataclass(eq=False)
+class Scorer:
+    """A network, its parameters float32 (n_params,) and the device that multiplies."""
+
+    network: Network
+    params: np.ndarray
+    device: Any
+
+    def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the best k labels and their scores, among `columns` where given."""
+        network, device = self.network, self.device
+        layers = network.layers(self.params)
+        output = layers[-1]
+        if columns is not None:
+            columns = np.unique(columns)
+            output = output._replace(W=output.W[columns], b=output.b[columns])
+        labels, scores = np.full((X.n_rows, k), -1, np.int32), np.full((X.n_rows, k), -np.inf, np.float32)
+        with device.start():
+            for rows in row_blocks(X.n_rows, network.hidden):
+                A = network.hidden_activations(device, layers, X, rows)
+                labels[rows], scores[rows] = device.top_k(A, output, k)
+        if columns is not None:
+            labels = np.where(labels >= 0, columns[labels], -1).astype(np.int32)
+        return labels, scores
+
+    def logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield row numbers and their logits (rows, L), or (rows, m) of m columns, a block at a time."""
+        network, device = self.network, self.device
+        layers = network.layers(self.params)
+        W, b = (layers[-1].W, layers[-1].b) if columns is None else (layers[-1].W[columns], layers[-1].b[columns])
+        size = max(LOGIT_BLOCK // max(len(b), *network.hidden), 1)
+        for first in range(0, X.n_rows, size):
+            rows = np.arange(first, min(first + size, X.n_rows))
+            with device.start():
+                A = network.hidden_activations(device, layers, X, rows)
+            Z = A @ W.T
+            Z += b
+            yield rows, Z
+
+    def picked(self, Z: np.ndarray) -> np.ndarray:
+        """Return which labels `predict` names, given logits."""
+        if self.network.loss == "softmax":
+            return Z - Z.max(axis=1, keepdims=True) >= LOG_HALF
+        return Z > 0
+
+
+def checked_columns(labels: Any, n_labels: int) -> np.ndarray:
+    """Return checked columns of labels."""
+    columns = np.asarray(labels)
+    if columns.ndim != 1 or columns.dtype.kind not in "iu" or len(columns) == 0:
+        raise DataError(f"labels: must be a list of column numbers, got {shorten(labels)}")
+    bad = columns[(columns < 0) | (columns >= n_labels)]
+    if len(bad):
+        raise DataError(f"labels: must be columns in [0, {n_labels}), got {bad[0]}")
+    return columns
+
+
+def check_dense(n_rows: int, n_labels: int, size: int) -> None:
+    """Raise `MemoryEstimateError` for a dense answer above the limit."""
+    needed = n_rows * n_labels * size
+    if needed > DENSE_LIMIT:
+        raise MemoryEstimateError(
+            f"a dense answer of {n_rows} rows and {n_labels} labels needs {needed / 1e9:.1f} GB, more than "
+            f"{DENSE_LIMIT / 1e9:.1f} GB; use predict_topk, or fewer rows at a time"
+        )
