@@ -1,0 +1,89 @@
+"""Data sets: files of every form of the field, memory-mapped stores, public, built-in and synthetic sets.
+
+Names are imported from their modules when first used (PEP 562).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import os
+
+    from ..csr import Dataset
+    from .conversion import convert as convert
+    from .libsvm import read_libsvm as read_libsvm
+    from .libsvm import write_libsvm as write_libsvm
+    from .pairs import write_npz as write_npz
+    from .pairs import write_split as write_split
+    from .public import load_public as load_public
+    from .python_functions import load_python_functions as load_python_functions
+    from .store import open_store as open_store
+    from .store import write_store as write_store
+    from .synthetic import make_xmc as make_xmc
+    from .xmc import load_file as load_file
+    from .xmc import load_folder as load_folder
+
+BUILT_IN = "python-functions"
+
+_MODULE_OF_NAME = {
+    "convert": "conversion",
+    "load_file": "xmc",
+    "load_folder": "xmc",
+    "load_public": "public",
+    "load_python_functions": "python_functions",
+    "make_xmc": "synthetic",
+    "open_store": "store",
+    "read_libsvm": "libsvm",
+    "write_libsvm": "libsvm",
+    "write_npz": "pairs",
+    "write_split": "pairs",
+    "write_store": "store",
+}
+
+__all__ = ["load_dataset", *_MODULE_OF_NAME]
+
+
+def load_dataset(
+    path_or_name: str | os.PathLike[str], *, data_home: str | os.PathLike[str] | None = None, **options: Any
+) -> tuple[Dataset, Dataset | None]:
+    """Return (train, test) of a folder, file or store, or of a data set known by name; test is None if it has none.
+
+    A path that exists goes first and is loaded as by `load_folder`. The names are "python-functions", made of the
+    installed Python sources, and those of the public sets, downloaded on first use as by `load_public`; both are kept
+    in `data_home`, by default `~/.cache/xmlsgd/datasets`. `options` go to the function that loads. Raises `DataError`
+    for what is neither, and whatever that function raises.
+    """
+    path, name = Path(path_or_name), str(path_or_name)
+    if path.exists():
+        from .xmc import load_folder
+
+        return load_folder(path, **options)
+    if name == BUILT_IN:
+        from .python_functions import load_python_functions
+
+        return load_python_functions(data_home=None if data_home is None else Path(data_home), **options)
+    from .public import PUBLIC, load_public
+
+    if name.lower() in PUBLIC:
+        return load_public(name, data_home, **options)
+    from ..errors import DataError
+
+    known = ", ".join([BUILT_IN, *(dataset.name for dataset in PUBLIC.values())])
+    raise DataError(f"{name}: no such path, and no data set of this name; known are {known}")
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its module; later accesses do not come here."""
+    if name not in _MODULE_OF_NAME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_MODULE_OF_NAME[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names, imported or not, beside what the module holds."""
+    return sorted({*globals(), *__all__})

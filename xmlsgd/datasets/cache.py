@@ -1,0 +1,51 @@
+"""Text converted once: a store for each big text file, opened instead of the text while that has not changed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from ..errors import DataError
+from .libsvm import read_blocks, read_libsvm
+from .store import open_store, read_description, write_blocks
+
+if TYPE_CHECKING:
+    from ..csr import Dataset
+
+CACHE = "~/.cache/xmlsgd/stores"
+MIN_BYTES = 4 << 20  # a smaller file is parsed in about the time that the first parse of a process takes to get ready
+
+
+def read_cached(path: Path, folder: Path, options: dict[str, Any]) -> Dataset:
+    """Return the rows of a text file from its store in `folder`, which is made where it is missing or outdated.
+
+    The store belongs to the file's absolute path and the options, and is outdated when the file's bytes or its time of
+    change differ. Where `folder` cannot be written, the text is parsed. Raises `DataError` as `read_libsvm`.
+    """
+    relevant = sorted((name, value) for name, value in options.items() if name != "n_threads")
+    key = hashlib.sha256(repr((os.path.realpath(path), relevant)).encode(errors="surrogateescape")).hexdigest()[:16]
+    store = folder / f"{path.name.partition('.')[0]}-{key}"
+    with suppress(DataError):  # none yet, or damaged
+        if read_description(store).get("source") == _state(path):
+            return open_store(store)
+    try:
+        text_to_store(path, store, options)
+        return open_store(store)
+    except OSError:
+        return read_libsvm(path, **options)
+
+
+def text_to_store(path: Path, store: Path, options: dict[str, Any]) -> None:
+    """Write the rows of a text file as a store, one block of rows in memory at a time."""
+    source = _state(path)  # before the first look: what changes later makes the store outdated
+    blocks = read_blocks(path, **options)
+    write_blocks(blocks, lambda: (cast("int", blocks.n_features), cast("int", blocks.n_labels)), store, source=source)
+
+
+def _state(path: Path) -> dict[str, int]:
+    """Return what changes when a file is written again."""
+    state = path.stat()
+    return {"bytes": state.st_size, "mtime_ns": state.st_mtime_ns}

@@ -1,0 +1,336 @@
+"""Stores: a data set as a folder of plain arrays that are mapped into memory, opened in about a millisecond.
+
+    store.json                                   format, version, shape, numbers of entries
+    X_indptr.npy  X_indices.npy  X_data.npy      int64 (n + 1,), int32 (nnz,), float32 (nnz,)
+    Y_indptr.npy  Y_indices.npy                  int64 (n + 1,), int32 (label entries,)
+    labels.txt                                   name of label l on line l, where names are known
+
+An entry of Y is a label that the row has, so its values are not kept. `numpy.load` reads every array. A store is made
+beside its final name and renamed, so that neither an error nor a crash leaves half of one under that name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, overload
+
+import numpy as np
+
+from ..csr import CSR, INT32_MAX, Dataset
+from ..errors import DataError, shorten
+from .text import read_raw_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from .libsvm import RowBlock
+
+FORMAT, VERSION = "xmlsgd-store", 1
+DESCRIPTION, LABEL_NAMES = "store.json", "labels.txt"
+DTYPES: dict[str, np.dtype[Any]] = {
+    "X_indptr": np.dtype("<i8"),
+    "X_indices": np.dtype("<i4"),
+    "X_data": np.dtype("<f4"),
+    "Y_indptr": np.dtype("<i8"),
+    "Y_indices": np.dtype("<i4"),
+}
+COUNTS = ("n_rows", "n_features", "n_labels", "nnz", "label_nnz")
+HEADER_BYTES = 128  # what NumPy writes before a vector of any length
+MAX_DESCRIPTION_BYTES = 1 << 16
+MAX_ENTRIES = 1 << 48  # far above any disk, and small enough that sizes in bytes stay below 2^63
+NO_NAME = re.compile("[\0\r\n\ufeff\ud800-\udfff]")  # what a line of UTF-8 cannot hold, or a reader would drop
+BLOCK_ENTRIES = 1 << 20  # entries handled at once when writing and checking: bounds memory
+
+
+def write_store(dataset: Dataset, path: str | os.PathLike[str]) -> None:
+    """Write `dataset` as the store `path`; an earlier store there is replaced.
+
+    Raises `FileExistsError` where something else has this name, `DataError` for label names that are not one line each.
+    """
+    rows = row_blocks(dataset)
+    write_blocks(rows, lambda: (dataset.n_features, dataset.n_labels), path, dataset.label_names)
+
+
+def write_blocks(
+    blocks: Iterable[Sequence[np.ndarray]],
+    shape: Callable[[], tuple[int, int]],
+    path: str | os.PathLike[str],
+    label_names: Sequence[str] | None = None,
+    source: dict[str, Any] | None = None,
+) -> None:
+    """Write a store from blocks of rows (X_indptr, X_indices, X_data, Y_indptr, Y_indices), one in memory at a time.
+
+    The pointers of each block start from zero. `shape` tells (F, L) once the last block was taken. `source` is kept in
+    `store.json`. For the rest see `write_store`.
+    """
+    path = Path(path)
+    with replacing(path) as folder:
+        counts = _write_arrays(blocks, folder)
+        n_features, n_labels = shape()
+        if label_names is not None:
+            write_label_names(label_names, n_labels, folder / LABEL_NAMES)
+        description = {
+            "format": FORMAT,
+            "version": VERSION,
+            "n_rows": counts["X_indptr"] - 1,
+            "n_features": n_features,
+            "n_labels": n_labels,
+            "nnz": counts["X_indices"],
+            "label_nnz": counts["Y_indices"],
+            "label_names": label_names is not None,
+            "source": source,
+        }
+        (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+
+
+def is_store(path: str | os.PathLike[str]) -> bool:
+    """Say whether `path` is a folder that looks like a store; it may be damaged."""
+    return (Path(path) / DESCRIPTION).is_file()
+
+
+def open_store(path: str | os.PathLike[str], check: bool = False) -> Dataset:
+    """Return the data set of a store; its arrays are read-only memory maps.
+
+    The sizes of all files and the ends of the pointers are always checked; every pointer, index and value with `check`,
+    which reads the whole store. Raises `DataError` for a store that is damaged.
+    """
+    path = Path(path)
+    store = read_description(path)
+    F, L = store["n_features"], store["n_labels"]
+    sizes = {"X_indptr": store["n_rows"] + 1, "X_indices": store["nnz"], "X_data": store["nnz"]}
+    sizes |= {"Y_indptr": store["n_rows"] + 1, "Y_indices": store["label_nnz"]}
+    arrays = {name: _open_array(path / f"{name}.npy", DTYPES[name], size) for name, size in sizes.items()}
+    ones = np.broadcast_to(np.float32(1), store["label_nnz"])  # one number for all entries, in no memory
+    X = CSR(arrays["X_indptr"], arrays["X_indices"], arrays["X_data"], F)
+    Y = CSR(arrays["Y_indptr"], arrays["Y_indices"], ones, L)
+    for part, matrix in (("X", X), ("Y", Y)):
+        first, last = int(matrix.indptr[0]), int(matrix.indptr[-1])
+        if (first, last) != (0, matrix.nnz):
+            raise DataError(f"{path}/{part}_indptr.npy: must lead from 0 to {matrix.nnz}, got {first} and {last}")
+        if check:
+            _check_rows(matrix, path, part)
+    return Dataset(X, Y, _LabelNames(path / LABEL_NAMES, L) if store["label_names"] else None)
+
+
+def row_blocks(dataset: Dataset, entries: int = BLOCK_ENTRIES) -> Iterator[RowBlock]:
+    """Yield a data set in blocks of rows with about `entries` entries of X and as many of Y, or a single row."""
+    from .libsvm import RowBlock
+
+    X, Y = dataset.X, dataset.Y
+    start = 0
+    while start < dataset.n_rows:
+        ends = [int(np.searchsorted(M.indptr, M.indptr[start] + entries, side="right")) - 1 for M in (X, Y)]
+        stop = min(max(min(ends), start + 1), start + entries)
+        x, y = (slice(int(M.indptr[start]), int(M.indptr[stop])) for M in (X, Y))
+        pointers = [M.indptr[start : stop + 1] - M.indptr[start] for M in (X, Y)]
+        yield RowBlock(pointers[0], X.indices[x], X.data[x], pointers[1], Y.indices[y])
+        start = stop
+
+
+def read_label_names(path: str | os.PathLike[str], n_labels: int) -> list[str]:
+    """Return the names of `n_labels` labels, one a line; raise `DataError` for more or fewer of them."""
+    names = read_raw_text(Path(path)).texts
+    if len(names) != n_labels:
+        raise DataError(f"{path}: must have a line for each of {n_labels} labels, got {len(names)}")
+    return names
+
+
+def write_label_names(names: Sequence[str], n_labels: int, path: Path) -> None:
+    """Write a line for each label; raise `DataError` where that would not be read back."""
+    if len(names) != n_labels:
+        raise DataError(f"label names must be one for each of {n_labels} labels, got {len(names)}")
+    for label, name in enumerate(names):
+        if not isinstance(name, str) or not name.strip() or NO_NAME.search(name):
+            raise DataError(f"label {label}: its name must be a line of text that is not blank, got {shorten(name)}")
+    path.write_text("".join(f"{name}\n" for name in names), encoding="utf-8", newline="\n")
+
+
+def check_free(path: Path) -> None:
+    """Raise `FileExistsError` where `path` is anything but a store, an empty folder, or nothing."""
+    if path.exists() and not is_store(path) and not (path.is_dir() and not any(path.iterdir())):
+        raise FileExistsError(f"{path}: exists and is not a store; remove it or choose another name")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a new folder beside `path` that takes its name once it is complete and on the disk.
+
+    An earlier store of that name goes away then. Raises `FileExistsError` where anything else but an empty folder has
+    the name.
+    """
+    path = path.absolute()
+    check_free(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside, aside = (path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}{end}") for end in ("", "-old"))
+    beside.mkdir()
+    try:
+        yield beside
+        for file in beside.rglob("*"):
+            if file.is_file():
+                _sync(file)
+        # A rename needs an empty target: what was there steps aside, and comes back if the rename fails.
+        with suppress(FileNotFoundError):
+            path.rename(aside)
+        try:
+            beside.rename(path)
+        except OSError:
+            if aside.exists():
+                aside.rename(path)
+            raise
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """Return the checked content of `store.json`."""
+    file = path / DESCRIPTION
+    try:
+        with file.open("rb") as stream:
+            found = json.loads(stream.read(MAX_DESCRIPTION_BYTES))
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: must be a store, but {DESCRIPTION} is missing") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{file}: must be readable JSON, got {shorten(str(error))}") from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise DataError(f"{file}: must be of format {FORMAT!r}, got {shorten(found)}")
+    if found.get("version") != VERSION:
+        raise DataError(f"{file}: must be of version {VERSION}, got {shorten(found.get('version'))}")
+    for name in COUNTS:
+        if type(found.get(name)) is not int or not 0 <= found[name] < MAX_ENTRIES:
+            raise DataError(f"{file}: {name} must be a count, got {shorten(found.get(name))}")
+    for name in ("n_features", "n_labels"):
+        if found[name] > INT32_MAX:
+            raise DataError(f"{file}: {name} must be at most {INT32_MAX}, got {found[name]}")
+    if type(found.get("label_names")) is not bool:
+        raise DataError(f"{file}: label_names must be true or false, got {shorten(found.get('label_names'))}")
+    return found
+
+
+class _LabelNames(Sequence[str]):
+    """The label names of a store, read at the first look: opening stays quick with millions of labels."""
+
+    def __init__(self, path: Path, n_labels: int) -> None:
+        self._path = path
+        self._size = n_labels
+        self._names: list[str] | None = None
+        if not path.is_file():
+            raise DataError(f"{path}: must be a file of {n_labels} label names, got none")
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, label: int) -> str: ...
+    @overload
+    def __getitem__(self, label: slice) -> list[str]: ...
+    def __getitem__(self, label: int | slice) -> str | list[str]:
+        if self._names is None:
+            self._names = read_label_names(self._path, self._size)
+        return self._names[label]
+
+
+class _ArrayFile:
+    """A `.npy` file of a vector that grows; its header is written last, when the length is known."""
+
+    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
+        self._stream: BinaryIO = path.open("xb")
+        self._stream.write(bytes(HEADER_BYTES))
+        self._dtype = dtype
+        self.size = 0
+
+    def append(self, part: np.ndarray) -> None:
+        """Write the next entries."""
+        self._stream.write(np.ascontiguousarray(part, dtype=self._dtype).data)
+        self.size += len(part)
+
+    def finish(self) -> None:
+        """Write the header."""
+        self._stream.seek(0)
+        self._stream.write(_npy_header(self._dtype, self.size))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+
+def _write_arrays(blocks: Iterable[Sequence[np.ndarray]], folder: Path) -> dict[str, int]:
+    """Write the arrays of a store into `folder` and return the length of each."""
+    with ExitStack() as stack:
+        files = {
+            name: stack.enter_context(closing(_ArrayFile(folder / f"{name}.npy", DTYPES[name]))) for name in DTYPES
+        }
+        for pointers in ("X_indptr", "Y_indptr"):
+            files[pointers].append(np.zeros(1, np.int64))
+        for X_indptr, X_indices, X_data, Y_indptr, Y_indices in blocks:
+            files["X_indptr"].append(X_indptr[1:] + files["X_indices"].size)
+            files["Y_indptr"].append(Y_indptr[1:] + files["Y_indices"].size)
+            files["X_indices"].append(X_indices)
+            files["X_data"].append(X_data)
+            files["Y_indices"].append(Y_indices)
+        for file in files.values():
+            file.finish()
+        return {name: file.size for name, file in files.items()}
+
+
+def _npy_header(dtype: np.dtype[Any], size: int) -> bytes:
+    """Return what NumPy writes before a vector (format 1.0), of one length for every size."""
+    text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({size},), }}".encode()
+    start = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little")
+    return start + text.ljust(HEADER_BYTES - 11) + b"\n"
+
+
+def _open_array(file: Path, dtype: np.dtype[Any], size: int) -> np.ndarray:
+    """Map a vector; raise `DataError` unless the file holds exactly one of this type and length."""
+    n_bytes = HEADER_BYTES + size * dtype.itemsize
+    try:
+        with file.open("rb") as stream:
+            got = os.fstat(stream.fileno()).st_size
+            if got != n_bytes:
+                raise DataError(f"{file}: must have {n_bytes} bytes for {size} {dtype.name} values, got {got}")
+            header = stream.read(HEADER_BYTES)
+            if header != _npy_header(dtype, size):
+                raise DataError(f"{file}: must be a vector of {size} {dtype.name} values, got {shorten(header[10:])}")
+            mapped = np.memmap(stream, dtype, mode="r", offset=HEADER_BYTES, shape=(size,))
+    except OSError as error:
+        raise DataError(f"{file}: must be a readable file, got {error.strerror or error}") from error
+    return mapped.view(np.ndarray)  # Numba knows the plain class faster
+
+
+def _check_rows(matrix: CSR, path: Path, part: str) -> None:
+    """Raise `DataError` unless all rows are canonical and all values finite; reads the whole matrix, piece by piece."""
+    indptr, nnz = matrix.indptr, matrix.nnz
+    for start in range(0, matrix.n_rows, BLOCK_ENTRIES):
+        falls = np.flatnonzero(np.diff(indptr[start : start + BLOCK_ENTRIES + 1]) < 0)
+        if len(falls):
+            row = start + int(falls[0])
+            raise DataError(
+                f"{path}/{part}_indptr.npy: must rise, got {indptr[row + 1]} after {indptr[row]} at row {row}"
+            )
+    for start in range(0, nnz, BLOCK_ENTRIES):
+        indices = matrix.indices[start : start + BLOCK_ENTRIES + 1]  # one more, to compare across the piece's end
+        if indices.min() < 0 or indices.max() >= matrix.n_cols:
+            got = f"{indices.min()} to {indices.max()}"
+            raise DataError(f"{path}/{part}_indices.npy: must be in [0, {matrix.n_cols}), got {got}")
+        falls = start + 1 + np.flatnonzero(np.diff(indices) <= 0)
+        first_of_row = indptr[np.minimum(np.searchsorted(indptr, falls), matrix.n_rows)] == falls
+        if not first_of_row.all():
+            row = int(np.searchsorted(indptr, falls[~first_of_row][0], side="right")) - 1
+            raise DataError(f"{path}/{part}_indices.npy: must rise within a row, but row {row} does not")
+        values = matrix.data[start : start + BLOCK_ENTRIES]
+        if not np.isfinite(values).all():
+            entry = start + int(np.flatnonzero(~np.isfinite(values))[0])
+            raise DataError(f"{path}/{part}_data.npy: values must be finite, got {matrix.data[entry]} at entry {entry}")
+
+
+def _sync(file: Path) -> None:
+    """Wait until a file is on the disk."""
+    with file.open("rb+") as stream:
+        os.fsync(stream.fileno())
