@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .csr import CSR as CSR
     from .csr import Dataset as Dataset
+    from .datasets import load_dataset as load_dataset
     from .datasets.public import load_public as load_public
     from .datasets.synthetic import make_xmc as make_xmc
+    from .datasets.xmc import load_file as load_file
     from .engine import Run as Run
     from .engine import train as train
     from .errors import DataError as DataError
@@ -41,6 +43,8 @@ __version__ = "0.1.0"
 
 _NAMES_OF_MODULE = {
     "csr": ("CSR", "Dataset"),
+    "datasets": ("load_dataset",),
+    "datasets.xmc": ("load_file",),
     "datasets.public": ("load_public",),
     "datasets.synthetic": ("make_xmc",),
     "engine": ("Run", "train"),
