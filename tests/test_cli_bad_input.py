@@ -113,7 +113,7 @@ BROKEN_TEXT = {
 def test_a_broken_file_of_text_is_named_with_line_and_reason(case, place, capsys):
     content, expected = BROKEN_TEXT[case]
     (place / "bad.txt").write_bytes(content)
-    code, line = complaint(capsys, place, "train", "{place}/bad.txt", "--format", "text", *TRAIN)
+    code, line = complaint(capsys, place, "train", "{place}/bad.txt", "--format", "raw", *TRAIN)
     assert code == 2
     assert line.startswith(expected)
 
@@ -174,6 +174,17 @@ BAD_CALLS = {
         ("predict", "{place}/rows", "{place}/good.txt", "--out", "{place}/rows"),
         "--out rows: must be a file, got a folder",
     ),
+    "convert onto itself": (
+        ("convert", "{place}/good.txt", "{place}/good.txt"),
+        "good.txt: must not be the source itself",
+    ),
+    "convert nothing": (("convert", "{place}/none.txt", "{place}/new"), "none.txt: no such file or folder"),
+    "convert over a model": (("convert", "{place}/good.txt", "{place}/rows"), "rows: exists and is not a store"),
+    "unknown form": (
+        ("convert", "{place}/good.txt", "{place}/new", "--to", "csv"),
+        "argument --to: invalid choice: 'csv'",
+    ),
+    "unknown data set": (("train", "eurlex", *TRAIN), "unknown data set 'eurlex'"),
     "bench without rows": (("bench", "--rows", "0", *QUICK), "n_rows: must be an integer"),
 }
 
@@ -210,6 +221,19 @@ def test_a_prediction_that_fails_midway_leaves_the_old_file(place, capsys, monke
     )
     assert code == 1
     assert line.startswith("internal error: ")
+
+
+def test_convert_lists_as_many_broken_lines_as_asked_for(place, capsys):
+    (place / "bad.txt").write_text("6 5 3\n0 1:1\n7 1:1\n0 9:1\n# comment\n0 1:x\n1 2:1\n1 2\n")
+    before = files_below(place)
+    assert main(["convert", str(place / "bad.txt"), str(place / "new"), "--max-errors", "3"]) == 2
+    lines = capsys.readouterr().err.replace(f"{place}/", "").splitlines()
+    assert lines == [
+        "xmlsgd: bad.txt:3: label must be in [0, 3), got 7",
+        "xmlsgd: bad.txt:4: feature index must be in [0, 5), got 9",
+        "xmlsgd: bad.txt:6: feature value must be a number, got 'x'",
+    ]
+    assert files_below(place) == before
 
 
 def test_a_diverging_run_fails_with_advice_and_leaves_no_model(place, capsys):

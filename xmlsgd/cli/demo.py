@@ -49,7 +49,8 @@ def run(args: Namespace) -> None:
     texts = python_functions_texts()
     data = Training(*vectorized(*texts))
     say(args, f"      train: {describe(data.train)}")
-    say(args, f"      test:  {describe(data.test)}" if data.test else "")
+    if data.test is not None:
+        say(args, f"      test:  {describe(data.test)}")
     if not kernels_are_cached():
         say(args, f"First: {MESSAGE}")
         compile_kernels({})

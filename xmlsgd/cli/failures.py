@@ -58,6 +58,8 @@ def describe(error: Exception) -> tuple[int, str]:
     """Return the exit code and the text of an error."""
     if isinstance(error, DataError | ModelFileError | UsageError):
         return BAD_INPUT, str(error)
+    if isinstance(error, FileExistsError) and error.errno is None:  # ours, with a whole sentence
+        return BAD_INPUT, str(error)
     if isinstance(error, DivergenceError | WorkerDied | MemoryEstimateError):
         return FAILED, str(error)
     if isinstance(error, MemoryError):

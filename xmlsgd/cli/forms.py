@@ -24,7 +24,7 @@ def add_source_arguments(parser: ArgumentParser) -> None:
     """Add the flags of everything that reads rows."""
     group = parser.add_argument_group("how to read")
     group.add_argument(
-        "--format", choices=("auto", "rows", "text"), default="auto", help="auto looks at the first lines"
+        "--format", choices=("auto", "rows", "raw"), default="auto", help="rows of numbers or raw text; auto looks"
     )
     group.add_argument("--one-based", action="store_true", help="features count from 1, as in LIBSVM files")
     group.add_argument("--one-based-labels", action="store_true", help="labels count from 1")
@@ -48,7 +48,7 @@ def is_raw_text(path: str, args: Namespace, labelled: bool) -> bool:
     With `labelled`, documents stand behind a tab: `label1,label2<TAB>text`.
     """
     if args.format != "auto":
-        return bool(args.format == "text")
+        return bool(args.format == "raw")
     file = Path(path)
     if not file.is_file() or file.suffix == ".npz":
         return False

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..csr import CSR, Dataset
-from ..datasets.text import TextVectorizer, index_labels, read_raw_text
+from ..datasets.store import is_store
+from ..datasets.text import VECTORIZER_FILE, TextVectorizer, index_labels, read_raw_text
 from ..errors import DataError
 from .forms import is_raw_text, row_options
 
@@ -89,6 +90,19 @@ def read_training(args: Namespace, known: Known | None = None) -> Training:
     return data
 
 
+def read_parts(
+    path: str, args: Namespace, words_of: str | None = None
+) -> tuple[Dataset, Dataset | None, TextVectorizer | None]:
+    """Return the rows of any source, its test part and its vectorizer where it has them.
+
+    Raw text becomes rows by the words of the model or store `words_of`, by its own words without one.
+    """
+    known = None if words_of is None else Known(0, 0, None, TextVectorizer.from_files(words_of))
+    with on_disk(path) as file:
+        data = _training_rows(file, args, known)
+    return data.train, data.test, data.vectorizer
+
+
 def read_test(path: str, args: Namespace, known: Known) -> Dataset:
     """Return labelled rows with the features and the label columns of `known`; new labels stand behind those."""
     with on_disk(path) as file:
@@ -121,15 +135,21 @@ def read_features(path: str, args: Namespace, known: Known) -> CSR:
 
 def load(path: str, args: Namespace) -> tuple[Dataset, Dataset | None]:
     """Return the rows of a file, store, folder or named set, and its test part where it has one."""
-    from ..datasets.libsvm import read_libsvm
+    from ..datasets.public import load_public
+    from ..datasets.xmc import load_folder
 
-    return read_libsvm(path, **row_options(args)), None
+    if Path(path).exists() or "." in path or "/" in path:
+        return load_folder(path, **row_options(args))
+    return load_public(path)
 
 
 def fitted(dataset: Dataset, known: Known, path: str) -> Dataset:
     """Return test rows with the columns of `known`; `DataError` for a feature that training did not have."""
     if dataset.n_features > known.n_features:
-        raise DataError(f"{path}: must have the {known.n_features} features of training, got {dataset.n_features}")
+        raise DataError(
+            f"{path}: must have the {known.n_features} features of training, got {dataset.n_features};"
+            " give the training file a header with the larger number"
+        )
     X, Y, names = replace(dataset.X, n_cols=known.n_features), dataset.Y, dataset.label_names
     if known.names is not None and names is not None and list(names) != list(known.names)[: len(names)]:
         Y, names = _renamed(Y, names, known.names)
@@ -177,7 +197,15 @@ def _training_rows(path: str, args: Namespace, known: Known | None) -> Training:
         from ..datasets.python_functions import load_python_functions
 
         return Training(*load_python_functions(return_vectorizer=True))
-    return Training(*load(path, args))
+    return Training(*load(path, args), _words_beside(path))
+
+
+def _words_beside(path: str) -> TextVectorizer | None:
+    """Return the vectorizer that `convert` kept with a store."""
+    for folder in (Path(path), Path(path, "train")):
+        if is_store(folder) and (folder / VECTORIZER_FILE).is_file():
+            return TextVectorizer.from_files(folder)
+    return None
 
 
 def _rows_of_text(path: str, raw: RawText, vectorizer: TextVectorizer | None, names: Sequence[str] | None) -> Dataset:
