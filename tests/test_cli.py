@@ -215,8 +215,8 @@ def test_a_threshold_leaves_out_low_scores(models, capsys):
 
 def same_rows(one, other):
     """Tell whether two data sets hold the same rows."""
-    arrays = [(m.indptr, m.indices, m.data) for data in (one, other) for m in (data.X, data.Y)]
-    return all(np.array_equal(a, b) for left, right in ((0, 2), (1, 3)) for a, b in zip(arrays[left], arrays[right]))
+    pairs = [(getattr(one, part), getattr(other, part)) for part in "XY"]
+    return all(np.array_equal(getattr(a, n), getattr(b, n)) for a, b in pairs for n in ("indptr", "indices", "data"))
 
 
 def test_rows_go_through_all_forms_and_come_back_the_same(tmp_path, capsys):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..csr import CSR, Dataset
+from ..datasets import BUILT_IN, load_dataset
 from ..datasets.store import is_store
 from ..datasets.text import VECTORIZER_FILE, TextVectorizer, index_labels, read_raw_text
 from ..errors import DataError
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from ..datasets.text import RawText
     from ..estimators import XMLClassifier
 
-BUILT_IN = "python-functions"
 STDIN = "-"
 NO_VECTORIZER = "the model was trained on rows of numbers and has no words, got text; pass rows, or train on text"
 
@@ -135,12 +135,7 @@ def read_features(path: str, args: Namespace, known: Known) -> CSR:
 
 def load(path: str, args: Namespace) -> tuple[Dataset, Dataset | None]:
     """Return the rows of a file, store, folder or named set, and its test part where it has one."""
-    from ..datasets.public import load_public
-    from ..datasets.xmc import load_folder
-
-    if Path(path).exists() or "." in path or "/" in path:
-        return load_folder(path, **row_options(args))
-    return load_public(path)
+    return load_dataset(path, **row_options(args))
 
 
 def fitted(dataset: Dataset, known: Known, path: str) -> Dataset:
