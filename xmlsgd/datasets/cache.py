@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from ..csr import Dataset
 
 CACHE = "~/.cache/xmlsgd/stores"
-MIN_BYTES = 4 << 20  # a smaller file is parsed in about the time that the first parse of a process takes to get ready
+MIN_BYTES = 4 << 20  # a smaller file is parsed in some ten milliseconds, not worth a second copy on the disk
+DEFAULTS = {"zero_based": True, "zero_based_labels": True, "header": "auto", "duplicates": "error"}  # others: None
 
 
 def read_cached(path: Path, folder: Path, options: dict[str, Any]) -> Dataset:
@@ -25,8 +26,8 @@ def read_cached(path: Path, folder: Path, options: dict[str, Any]) -> Dataset:
     The store belongs to the file's absolute path and the options, and is outdated when the file's bytes or its time of
     change differ. Where `folder` cannot be written, the text is parsed. Raises `DataError` as `read_libsvm`.
     """
-    relevant = sorted((name, value) for name, value in options.items() if name != "n_threads")
-    key = hashlib.sha256(repr((os.path.realpath(path), relevant)).encode(errors="surrogateescape")).hexdigest()[:16]
+    identity = repr((os.path.realpath(path), sorted(relevant(options).items())))
+    key = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:16]
     store = folder / f"{path.name.partition('.')[0]}-{key}"
     with suppress(DataError):  # none yet, or damaged
         if read_description(store).get("source") == _state(path):
@@ -36,6 +37,11 @@ def read_cached(path: Path, folder: Path, options: dict[str, Any]) -> Dataset:
         return open_store(store)
     except OSError:
         return read_libsvm(path, **options)
+
+
+def relevant(options: dict[str, Any]) -> dict[str, Any]:
+    """Return those of the options of `read_libsvm` that ask for something else than is done without them."""
+    return {name: value for name, value in options.items() if value != DEFAULTS.get(name) and name != "n_threads"}
 
 
 def text_to_store(path: Path, store: Path, options: dict[str, Any]) -> None:

@@ -184,9 +184,9 @@ def replacing(path: Path) -> Iterator[Path]:
             if aside.exists():
                 aside.rename(path)
             raise
+        shutil.rmtree(aside, ignore_errors=True)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def read_description(path: Path) -> dict[str, Any]:
@@ -316,18 +316,24 @@ def _check_rows(matrix: CSR, path: Path, part: str) -> None:
             )
     for start in range(0, nnz, BLOCK_ENTRIES):
         indices = matrix.indices[start : start + BLOCK_ENTRIES + 1]  # one more, to compare across the piece's end
-        if indices.min() < 0 or indices.max() >= matrix.n_cols:
-            got = f"{indices.min()} to {indices.max()}"
-            raise DataError(f"{path}/{part}_indices.npy: must be in [0, {matrix.n_cols}), got {got}")
+        outside = np.flatnonzero((indices < 0) | (indices >= matrix.n_cols))
+        if len(outside):
+            row, got = _row_of(indptr, start + outside[0]), indices[outside[0]]
+            raise DataError(f"{path}/{part}_indices.npy: must be in [0, {matrix.n_cols}), got {got} in row {row}")
         falls = start + 1 + np.flatnonzero(np.diff(indices) <= 0)
         first_of_row = indptr[np.minimum(np.searchsorted(indptr, falls), matrix.n_rows)] == falls
         if not first_of_row.all():
-            row = int(np.searchsorted(indptr, falls[~first_of_row][0], side="right")) - 1
+            row = _row_of(indptr, falls[~first_of_row][0])
             raise DataError(f"{path}/{part}_indices.npy: must rise within a row, but row {row} does not")
         values = matrix.data[start : start + BLOCK_ENTRIES]
-        if not np.isfinite(values).all():
-            entry = start + int(np.flatnonzero(~np.isfinite(values))[0])
-            raise DataError(f"{path}/{part}_data.npy: values must be finite, got {matrix.data[entry]} at entry {entry}")
+        bad = np.flatnonzero(~np.isfinite(values))
+        if len(bad):
+            row, value = _row_of(indptr, start + bad[0]), values[bad[0]]
+            raise DataError(f"{path}/{part}_data.npy: values must be finite, got {value} in row {row}")
+
+
+def _row_of(indptr: np.ndarray, entry: int) -> int:
+    return int(np.searchsorted(indptr, entry, side="right")) - 1
 
 
 def _sync(file: Path) -> None:

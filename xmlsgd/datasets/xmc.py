@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..csr import Dataset
 from ..errors import DataError
 from . import cache as store_cache
-from .libsvm import COMMENT, HEADER, MAGIC, MARK, read_libsvm
+from .libsvm import COMMENTS, HEADER, MAGIC, MARK, read_libsvm
 from .pairs import NPZ_NAMES, SPLIT_NAMES, read_npz, read_split
 from .store import DESCRIPTION, is_store, open_store
 from .text import read_raw_text
@@ -26,8 +26,6 @@ PARTS = ("train", "test")
 SUFFIXES = ("", ".gz", ".bz2", ".xz")
 LABEL_FILES = tuple(f"labels.txt{suffix}" for suffix in SUFFIXES)
 PAIRS = (SPLIT_NAMES, NPZ_NAMES)
-# What an option must be where it says nothing: forms other than text have no use for it.
-TEXT_OPTIONS = {"zero_based": True, "zero_based_labels": True, "header": "auto", "duplicates": "error"}
 FORMS = (
     "train.txt and test.txt (or NAME_train.txt and NAME_test.txt; .gz, .bz2, .xz), "
     "trn_X_Xf.txt and trn_X_Y.txt (tst_*), X.trn.npz and Y.trn.npz (*.tst.npz), "
@@ -117,9 +115,10 @@ def _load_pair(X_path: Path, Y_path: Path, options: dict[str, Any]) -> _Part:
     if X_path.suffix == ".npz":
         _refuse(options, X_path)
         return _Part(read_npz(X_path, Y_path), X_path)
+    dataset = read_split(X_path, Y_path, **options)
     X_declared, _ = _declared(X_path, options)
     Y_declared, _ = _declared(Y_path, options | {"n_features": options.get("n_labels")})
-    return _Part(read_split(X_path, Y_path, **options), X_path, (X_declared, Y_declared))
+    return _Part(dataset, X_path, (X_declared, Y_declared))
 
 
 def _load_text(path: Path, cache: bool | str | os.PathLike[str] | None, options: dict[str, Any]) -> Dataset:
@@ -133,19 +132,18 @@ def _load_text(path: Path, cache: bool | str | os.PathLike[str] | None, options:
 
 def _refuse(options: dict[str, Any], path: Path) -> None:
     """Raise `DataError` for options that would change how text is read, of something that is no text."""
-    asked = [name for name, value in options.items() if value != TEXT_OPTIONS.get(name) and name != "n_threads"]
+    asked = store_cache.relevant(options)
     if asked:
         raise DataError(f"{path}: {', '.join(asked)} is for text files only")
 
 
 def _declared(path: Path, options: dict[str, Any]) -> tuple[bool, bool]:
-    """Tell whether the header of a text file, or else an option, says how many features and labels there are."""
+    """Tell whether the header of a text file that was read, or an option, says how many features and labels it has."""
     header = None
     if options.get("header", "auto") is not False and path.is_file():
         text = _first_bytes(path).removeprefix(MARK)
-        while comment := COMMENT.match(text):
-            text = text[comment.end() :]
-        header = HEADER.match(text)
+        comments = COMMENTS.match(text)
+        header = HEADER.match(text, comments.end() if comments else 0)
     return (
         header is not None or options.get("n_features") is not None,
         (header is not None and header[3] is not None) or options.get("n_labels") is not None,
@@ -153,7 +151,7 @@ def _declared(path: Path, options: dict[str, Any]) -> tuple[bool, bool]:
 
 
 def _first_bytes(path: Path) -> bytes:
-    """Return the start of a file that may be packed; nothing of a damaged one, whose reader has said so."""
+    """Return the start of a file, unpacked if it is packed."""
     with path.open("rb") as file:
         start = file.read(6)
         file.seek(0)
@@ -198,16 +196,15 @@ def _agreed(parts: list[_Part], names_file: Path | None) -> list[_Part]:
     """Return all parts with the same features, labels and label names; raise `DataError` where they contradict."""
     n_features = _agreed_size([part.dataset.n_features for part in parts], parts, 0, "features")
     n_labels = _agreed_size([part.dataset.n_labels for part in parts], parts, 1, "labels")
-    names: Sequence[str] | None = next(
-        (p.dataset.label_names for p in parts if p.dataset.label_names is not None), None
-    )
+    names: Sequence[str] | None = None
     if names_file is not None:
         names = read_raw_text(names_file).texts
         if len(names) < n_labels or (len(names) > n_labels and any(part.declared[1] for part in parts)):
-            got = f"{names_file} has {len(names)} lines"
-            raise DataError(f"{got}, but {parts[0].path.name} has {n_labels} labels; it must name each of them")
+            wanted = f"{n_labels} labels of {parts[0].path.name}"
+            raise DataError(f"{names_file}: must have a line for each of the {wanted}, got {len(names)}")
         n_labels = len(names)
-    return [replace(part, dataset=_shaped(part.dataset, n_features, n_labels, names)) for part in parts]
+    known = next((part.dataset.label_names for part in parts if part.dataset.label_names is not None), names)
+    return [replace(part, dataset=_shaped(part.dataset, n_features, n_labels, known)) for part in parts]
 
 
 def _agreed_size(sizes: list[int], parts: list[_Part], axis: int, what: str) -> int:
@@ -223,6 +220,6 @@ def _agreed_size(sizes: list[int], parts: list[_Part], axis: int, what: str) -> 
 
 
 def _shaped(dataset: Dataset, n_features: int, n_labels: int, names: Sequence[str] | None) -> Dataset:
-    """Return the same rows with the given shape and names."""
+    """Return the same rows with the given shape, and with `names` unless they have label names of their own."""
     X, Y = replace(dataset.X, n_cols=n_features), replace(dataset.Y, n_cols=n_labels)
-    return Dataset(X, Y, dataset.label_names if names is None else names)
+    return Dataset(X, Y, names if dataset.label_names is None else dataset.label_names)
