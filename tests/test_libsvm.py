@@ -247,13 +247,14 @@ def test_blocks_hold_all_rows_and_tell_the_shape_at_the_end(tmp_path, monkeypatc
     for part in parts:
         assert part.X_indptr[0] == part.Y_indptr[0] == 0
         assert part.X_indptr[-1] == len(part.X_indices) == len(part.X_data)
+    assert list(blocks) == []
 
 
 def test_blocks_tell_the_shape_of_the_header_with_the_first_one(tmp_path):
     path = tmp_path / "data.txt"
     path.write_bytes(b"2 40 30\n" + PLAIN)
     blocks = read_blocks(path)
-    next(iter(blocks))
+    next(blocks)
     assert (blocks.n_features, blocks.n_labels) == (40, 30)
 
 

@@ -37,11 +37,12 @@ if TYPE_CHECKING:
 __all__ = ["LibsvmBlocks", "RowBlock", "read_blocks", "read_features", "read_libsvm", "write_libsvm"]
 
 BLOCK_BYTES = 2 << 20  # text of one task: parsed within a core's cache, and many tasks for each thread
+MAX_THREADS = 8  # one thread reads and gathers, in about a third of the time that one thread parses
 MAX_LINE_BYTES = 64 << 20  # the limit of every text reader of the package
 MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark
 MAGIC = ((b"\x1f\x8b", "gzip", gzip.open), (b"BZh", "bzip2", bz2.open), (b"\xfd7zXZ\0", "xz", lzma.open))
 BROKEN_STREAM = (OSError, EOFError, zlib.error, lzma.LZMAError)
-COMMENT = re.compile(rb"[ \t\r]*#[^\n]*\n")
+COMMENTS = re.compile(rb"(?:[ \t\r]*#[^\n]*\n)*")
 HEADER = re.compile(rb"[ \t\r]*(\d{1,18})[ \t\r]+(\d{1,18})(?:[ \t\r]+(\d{1,18}))?[ \t\r]*(?:#[^\n]*)?\n")
 
 
@@ -109,16 +110,19 @@ def read_blocks(
     n_labels: int | None = None,
     n_threads: int | None = None,
 ) -> LibsvmBlocks:
-    """Return an iterable over the rows of a file, block by block, for data larger than memory.
+    """Return an iterator over the rows of a file, block by block, for data larger than memory.
 
-    It is iterated once. Options and errors are those of `read_libsvm`.
+    Options and errors are those of `read_libsvm`; what is wrong with the file is raised when its turn comes.
     """
     options = Options(zero_based, zero_based_labels, header, duplicates)
     return LibsvmBlocks(path, options, n_features, n_labels, n_threads)
 
 
 class LibsvmBlocks:
-    """The rows of a file as `RowBlock`s; `n_features` and `n_labels` are final once the last one was handed out."""
+    """An iterator of `RowBlock`s; `n_features` and `n_labels` may be None until the last one was handed out.
+
+    A header makes them known with the first block.
+    """
 
     def __init__(
         self,
@@ -134,12 +138,13 @@ class LibsvmBlocks:
         self._options = options
         if n_threads is not None and n_threads < 1:
             raise ValueError(f"n_threads must be at least 1, got {n_threads}")
-        self._threads = n_threads or _usable_cores()
+        self._threads = n_threads or min(_usable_cores(), MAX_THREADS)
         self._line = 1  # the first line of the block that is next
         self._header_line = 0
         self._promised: int | None = None
         self._counts = np.zeros(3, dtype=np.int64)  # rows, entries, labels
         self._largest = [-1, -1]  # feature, label
+        self._rows = self._read()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -148,7 +153,15 @@ class LibsvmBlocks:
             raise RuntimeError("the shape is known once all blocks were taken")
         return self.n_features, self.n_labels
 
-    def __iter__(self) -> Iterator[RowBlock]:
+    def __iter__(self) -> LibsvmBlocks:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> RowBlock:
+        """Return the next rows; raise `DataError` for what is wrong with them, or at the end with the file."""
+        return next(self._rows)
+
+    def _read(self) -> Iterator[RowBlock]:
         """Parse block after block, `n_threads` at a time; raise what is wrong in the order of the lines."""
         with _open(self.path) as stream, ThreadPoolExecutor(self._threads) as pool:
             blank = 0
@@ -197,9 +210,10 @@ class LibsvmBlocks:
         for whole in blocks:
             block = whole.removeprefix(MARK) if first else whole
             first = False
-            while searching and (comment := COMMENT.match(block)):
-                block = block[comment.end() :]
-                self._line += 1
+            if searching:
+                end = cast("re.Match[bytes]", COMMENTS.match(block)).end()
+                self._line += block.count(b"\n", 0, end)
+                block = block[end:]
             if searching and block:
                 searching = False
                 block = self._take_header(block)
