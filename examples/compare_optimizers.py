@@ -1,0 +1,49 @@
+"""The parts by hand: one network, one loop, several optimizers and losses side by side.
+
+    python examples/compare_optimizers.py
+
+`train` takes every part explicitly: data, network, algorithm (policy), executor (place and clock), optimizer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from xmlsgd import Dataset, make_xmc
+from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.datasets.synthetic import split_rows
+from xmlsgd.devices.cpu import CPU
+from xmlsgd.engine import train
+from xmlsgd.executors.serial import Serial
+from xmlsgd.metrics import precision_at_k
+from xmlsgd.network import Network
+from xmlsgd.optimizers import SGD, Adagrad, Adam, Momentum, RowAdagrad
+
+OPTIMIZERS = ((Adam(), 4e-3), (Adagrad(), 0.05), (RowAdagrad(), 0.05), (Momentum(), 0.05), (SGD(), 0.5))
+
+
+def measure(network: Network, params: np.ndarray, device: CPU, test: Dataset) -> float:
+    """Return P@1 in percent."""
+    layers = network.layers(params)
+    A = network.hidden_activations(device, layers, test.X, np.arange(test.n_rows))
+    labels, _ = device.top_k(A, layers[-1], 1)
+    return 100 * float(precision_at_k(test.Y, labels, 1)[0])
+
+
+def main() -> None:
+    rows, test = split_rows(make_xmc(4000, 1000, 300, nnz_per_row=20, labels_per_row=3, random_state=0))
+    device = CPU(n_threads=1)
+    print(f"{'loss':<14} {'optimizer':<12} {'P@1':>6} {'loss a row':>11}")
+    with device.start():
+        for loss in ("bce", "softmax", "squared_hinge"):
+            network = Network(rows.n_features, rows.n_labels, hidden=(64,), loss=loss)
+            for optimizer, rate in OPTIMIZERS:
+                run = train(rows, network, Sequential(64, rate), Serial([device]), optimizer=optimizer, epochs=4)
+                last = run.records[-1]
+                name = type(optimizer).__name__.lower()
+                p_at_1 = measure(network, run.params, device, test)
+                print(f"{loss:<14} {name:<12} {p_at_1:6.2f} {last['loss']:11.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""From raw text to tags: texts and lists of tags in, the five best tags of a new text out.
+
+python examples/text_to_tags.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from xmlsgd import XMLClassifier
+from xmlsgd.datasets.text import TextVectorizer, read_raw_text
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def main() -> None:
+    train = read_raw_text(DATA / "train_raw.txt", labelled=True)  # lines `tag1,tag2<TAB>text`
+    assert train.labels is not None
+
+    model = XMLClassifier(hidden_layer_sizes=(64,), random_state=0)
+    model.vectorizer_ = TextVectorizer(min_df=2).fit(train.texts)  # saved along with the model
+    model.fit(train.texts, train.labels)
+
+    texts = ["read a json file and decode it", "close the socket of the connection", "parse an xml element"]
+    labels, scores = model.predict_topk(texts, k=5)
+    for text, row, of_row in zip(texts, labels, scores, strict=True):
+        tags = (f"{model.classes_[label]} ({score:.1f})" for label, score in zip(row, of_row, strict=True))
+        print(f"{text}\n    {', '.join(tags)}")
+
+
+if __name__ == "__main__":
+    main()

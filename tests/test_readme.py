@@ -1,0 +1,95 @@
+"""What the README promises runs as it stands: its Python, its shell lines, its links and its table of spellings."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from xmlsgd.cli import VERBS, new_parser
+from xmlsgd.cli.parameters import PARAMETERS
+from xmlsgd.cli.parser import canonical
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+# Pages that other work adds; a link to them is no error.
+LATER = {"benchmarks.md"}
+SHELL_BLOCKS = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+TRY, TEST, TEXT_TO_TOPK = SHELL_BLOCKS[:3]
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with a copy of `data/`, in which the lines run."""
+    shutil.copytree(ROOT / "data", tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_python_of_the_readme_runs(place):
+    test = doctest.DocTestParser().get_doctest(README, {}, "README.md", "README.md", 0)
+    assert len(test.examples) >= 8
+    report: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
+    runner.run(test, out=report.append)
+    assert not report, "".join(report)
+    assert (place / "model" / "model.json").is_file()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_the_way_from_text_to_top_k_runs(place):
+    script = 'set -euo pipefail\nxmlsgd() { "$PYTHON" -m xmlsgd "$@"; }\n' + TEXT_TO_TOPK
+    environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    result = subprocess.run(
+        ["bash", "-c", script], cwd=place, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert result.returncode == 0, result.stderr
+    *_, prediction = result.stdout.splitlines()
+    assert len(prediction.split("\t")) == 5
+    for name in ("vectorizer.json", "history.jsonl", "train.json", "learning_curve.png"):
+        assert (place / "model" / name).is_file()
+
+
+def test_the_two_commands_are_those_of_the_checks():
+    checks = (ROOT / ".ci" / "run").read_text()
+    assert '-e ".[plot]"' in TRY
+    assert TRY.strip().endswith("xmlsgd demo")
+    assert '-e ".[test,plot]"' in TEST
+    assert '-e ".[test,plot]"' in checks
+    assert TEST.strip().endswith("python -m pytest")
+    assert "python -m pytest" in checks
+
+
+def test_every_verb_is_in_the_readme():
+    for verb in VERBS:
+        assert f"`xmlsgd {verb}" in README
+
+
+def test_every_call_in_the_pages_can_be_parsed():
+    pages = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    lines = [*re.findall(r"`xmlsgd ([a-z]+ [^`\n]*)`", pages), *re.findall(r"^xmlsgd ([^\n]*)$", pages, re.MULTILINE)]
+    complete = [line for line in lines if "--help" not in line and "|" not in line]
+    assert len(complete) >= 8
+    for line in complete:
+        words = line.replace("[", "").replace("]", "").replace(" A ", " 0.5 ").replace("-b B", "-b 1.5").split()
+        assert new_parser().parse_args(canonical(words)).verb in VERBS
+
+
+def test_the_table_of_spellings_is_complete():
+    rows = dict(re.findall(r"^\| `(\w+)` \| ((?:`--[a-z-]+` ?)+)\|", README, re.MULTILINE))
+    shown = {name: tuple(re.findall(r"`(.*?)`", flags)) for name, flags in rows.items()}
+    assert shown == {p.name: p.synonyms for p in PARAMETERS if p.synonyms}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_to_files_lead_somewhere(page):
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8"))
+    missing = [t for t in targets if Path(t).name not in LATER and not (page.parent / t).exists()]
+    assert not missing
