@@ -1,0 +1,102 @@
+"""Sparse rows: canonical form, refusal of broken structures, the order of an epoch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xmlsgd.csr import CSR, Dataset, epoch_order
+from xmlsgd.errors import DataError
+
+
+def raw(indptr, indices, data, shape):
+    """Return a scipy CSR array with these very arrays, unchecked."""
+    matrix = sp.csr_array(shape, dtype=np.float64)
+    matrix.indptr, matrix.indices, matrix.data = np.array(indptr), np.array(indices), np.array(data)
+    return matrix
+
+
+@pytest.mark.parametrize("kind", [sp.csr_array, sp.csc_array, sp.coo_array, sp.csr_matrix, sp.lil_matrix])
+def test_any_scipy_format_becomes_int64_int32_float32(kind):
+    dense = np.array([[0, 2, 0], [0, 0, 0], [1, 0, -3]])
+    csr = CSR.from_scipy(kind(dense))
+    assert (csr.indptr.dtype, csr.indices.dtype, csr.data.dtype) == (np.int64, np.int32, np.float32)
+    assert (csr.shape, csr.n_rows, csr.nnz) == ((3, 3), 3, 3)
+    np.testing.assert_array_equal(csr.to_scipy().toarray(), dense)
+
+
+def test_duplicates_are_added_and_indices_sorted_on_a_copy():
+    matrix = raw([0, 3, 4], [2, 0, 2, 1], [1.0, 5.0, 2.0, 7.0], (2, 3))
+    csr = CSR.from_scipy(matrix)
+    np.testing.assert_array_equal(csr.indices, [0, 2, 1])
+    np.testing.assert_array_equal(csr.data, [5, 3, 7])
+    np.testing.assert_array_equal(csr.indptr, [0, 2, 3])
+    np.testing.assert_array_equal(matrix.indices, [2, 0, 2, 1])
+    np.testing.assert_array_equal(matrix.data, [1, 5, 2, 7])
+
+
+@pytest.mark.parametrize(
+    ("matrix", "complaint"),
+    [
+        (raw([0, 2, 1], [0, 1], [1, 1], (2, 3)), "Y: indptr must rise from 0 to nnz = 2 over 2 rows"),
+        (raw([1, 2, 2], [0, 1], [1, 1], (2, 3)), "Y: indptr must rise"),
+        (raw([0, 1, 3], [0, 1], [1, 1], (2, 3)), "Y: indptr must rise"),
+        (raw([0, 2], [0, 1], [1, 1], (2, 3)), "Y: indptr must rise"),
+        (raw([0, 1, 2], [0, 3], [1, 1], (2, 3)), r"Y: indices must be in \[0, 3\), got 0 to 3"),
+        (raw([0, 1, 2], [-1, 0], [1, 1], (2, 3)), r"Y: indices must be in \[0, 3\), got -1 to 0"),
+        (raw([0, 1, 2], [0, 1], [1], (2, 3)), "Y: data and indices must be of one length, got 1 and 2"),
+        (raw([0, 1, 2], [0.0, 1.0], [1, 1], (2, 3)), "Y: indptr and indices must be integers"),
+        (raw([0, 1, 2], [0, 1], [1, np.nan], (2, 3)), "Y: row 1: values must be finite float32, got .*nan"),
+        (raw([0, 0, 2], [0, 1], [1, np.inf], (2, 3)), "Y: row 1: values must be finite float32, got .*inf"),
+        (raw([0, 1, 2], [0, 1], [1e60, 1], (2, 3)), "Y: row 0: values must be finite float32, got .*1e"),
+    ],
+)
+def test_a_broken_matrix_is_refused_before_any_kernel_sees_it(matrix, complaint):
+    with pytest.raises(DataError, match=complaint):
+        CSR.from_scipy(matrix, "Y")
+
+
+def test_to_scipy_copies_nothing():
+    csr = CSR.from_scipy(sp.csr_array(np.eye(3, dtype=np.float32)))
+    assert np.shares_memory(csr.to_scipy().data, csr.data)
+
+
+def test_row_returns_indices_and_data_side_by_side():
+    csr = CSR.from_scipy(sp.csr_array([[0, 2, 3], [0, 0, 0]]))
+    indices, data = csr.row(0)
+    assert (indices.tolist(), data.tolist()) == ([1, 2], [2, 3])
+    assert len(csr.row(1)[0]) == 0
+
+
+def test_take_copies_rows_in_the_order_asked_for():
+    dense = np.arange(12).reshape(4, 3)
+    taken = CSR.from_scipy(sp.csr_array(dense)).take(np.array([3, 0, 3]))
+    np.testing.assert_array_equal(taken.to_scipy().toarray(), dense[[3, 0, 3]])
+    assert (taken.indptr.dtype, taken.indices.dtype) == (np.int64, np.int32)
+
+
+def test_a_dataset_refuses_parts_of_different_length():
+    X, Y = (CSR.from_scipy(sp.csr_array((n, 4))) for n in (3, 2))
+    with pytest.raises(DataError, match="same number of rows, got 3 and 2"):
+        Dataset(X, Y)
+
+
+def test_a_dataset_knows_its_sizes():
+    X, Y = (CSR.from_scipy(sp.csr_array((3, n))) for n in (4, 7))
+    data = Dataset(X, Y)
+    assert (data.n_rows, data.n_features, data.n_labels) == (3, 4, 7)
+
+
+@given(st.integers(0, 200), st.integers(0, 2**31), st.integers(0, 100))
+def test_the_order_of_an_epoch_is_a_permutation_fixed_by_seed_and_epoch(n_rows, seed, epoch):
+    order = epoch_order(n_rows, seed, epoch)
+    np.testing.assert_array_equal(np.sort(order), np.arange(n_rows))
+    np.testing.assert_array_equal(order, epoch_order(n_rows, seed, epoch))
+
+
+def test_epochs_and_seeds_have_orders_of_their_own():
+    orders = {tuple(epoch_order(50, seed, epoch)) for seed in range(3) for epoch in range(3)}
+    assert len(orders) == 9

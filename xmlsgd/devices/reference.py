@@ -1,0 +1,196 @@
+"""The definition of every operation of a device: plain NumPy and loops, close to the equations, slow.
+
+The names and their order are those of `cpu.py`. Sums run in float64 and are rounded once, to float32, where a result or
+a parameter is written; so this is also the most accurate of the devices.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import expit
+
+from ..losses import BCE, SOFTMAX
+from ..optimizers import (
+    ADAGRAD_KIND,
+    ADAM_KIND,
+    CLIP,
+    DECAY,
+    EPSILON,
+    FIRST,
+    FIRST_SCALE,
+    MOMENTUM_KIND,
+    RATE,
+    ROW_ADAGRAD_KIND,
+    SECOND,
+    SECOND_SCALE,
+)
+from .base import Dropout, Layer
+
+if TYPE_CHECKING:
+    from ..csr import CSR
+    from ..optimizers import Update
+
+
+class Reference:
+    """A device that defines what the other devices compute; for tests and small examples."""
+
+    def start(self) -> Any:
+        """Return a context that changes nothing."""
+        return nullcontext()
+
+    def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:
+        """Return A (B, H) = relu(X[rows] W + b)."""
+        Z = dense_rows(X, rows, dropout) @ layer.W.astype(np.float64) + layer.b
+        return np.maximum(Z, 0).astype(np.float32)
+
+    def dense_forward(self, A: np.ndarray, layer: Layer) -> np.ndarray:
+        """Return relu(A W^T + b)."""
+        return np.maximum(logits(A, layer), 0).astype(np.float32)
+
+    def drop(self, A: np.ndarray, dropout: Dropout) -> None:
+        """Leave out a share of A in place and scale the rest up."""
+        mask = kept(dropout, np.arange(A.size)).reshape(A.shape)
+        A[:] = np.where(mask, A * scale_up(dropout), 0)
+
+    def output_step(
+        self, A: np.ndarray, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update
+    ) -> tuple[float, np.ndarray]:
+        """Update the output layer on one batch; return the scaled loss and dA."""
+        value, dZ = loss_and_gradient(loss, logits(A, layer), indicator(Y, rows))
+        dZ *= scale[:, None]
+        dA = self.dense_step(A, dZ, layer, update)
+        return float(value @ scale), dA
+
+    def dense_step(
+        self, A: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update, need_gradient: bool = True
+    ) -> np.ndarray:
+        """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""
+        dZ = dZ.astype(np.float64)
+        dA, dW, db = dZ @ layer.W, dZ.T @ A, dZ.sum(axis=0)
+        update_rows(range(len(layer.W)), dW, layer, update)
+        update_biases(db, layer, update)
+        return dA.astype(np.float32)
+
+    def input_step(
+        self, X: CSR, rows: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update, dropout: Dropout
+    ) -> None:
+        """Update the rows of the input layer that the batch touches, given the gradient dZ of its pre-activations."""
+        dZ = dZ.astype(np.float64)
+        dW, db = dense_rows(X, rows, dropout).T @ dZ, dZ.sum(axis=0)
+        touched = np.unique(np.concatenate([X.indices[entries(X, i)[kept(dropout, entries(X, i))]] for i in rows]))
+        update_rows(touched, dW, layer, update)
+        update_biases(db, layer, update)
+
+    def top_k(self, A: np.ndarray, layer: Layer, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return labels int32 (n, k) and logits float32 (n, k), best first, ties to the smaller label.
+
+        Places beyond L hold label -1 and score -inf.
+        """
+        Z = logits(A, layer).astype(np.float32)
+        order = np.argsort(-Z, axis=1, kind="stable")[:, :k]
+        labels, scores = np.full((len(A), k), -1, np.int32), np.full((len(A), k), -np.inf, np.float32)
+        labels[:, : order.shape[1]] = order
+        scores[:, : order.shape[1]] = np.take_along_axis(Z, order, axis=1)
+        return labels, scores
+
+
+def kept(dropout: Dropout, index: np.ndarray) -> np.ndarray:
+    """Return which entries survive dropout: those whose hash of (seed, index) is at least the share times 2^32.
+
+    The hash is the 32-bit finaliser of MurmurHash3 (Appleby 2011, public domain). Products wrap around.
+    """
+    h = index.astype(np.uint32) * np.uint32(0x9E3779B1) + np.uint32(dropout.seed)
+    h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+    h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+    return (h ^ (h >> np.uint32(16))) >= np.uint32(dropout.share * 4294967295.0)
+
+
+def scale_up(dropout: Dropout) -> np.float32:
+    """Return the factor of what survives, which keeps the expected value of a sum."""
+    return np.float32(1 / (1 - dropout.share))
+
+
+def entries(X: CSR, i: int) -> np.ndarray:
+    """Return the places of the stored entries of row `i`."""
+    return np.arange(X.indptr[i], X.indptr[i + 1])
+
+
+def dense_rows(X: CSR, rows: np.ndarray, dropout: Dropout) -> np.ndarray:
+    """Return X[rows] after dropout as a dense matrix, float64 (B, F)."""
+    dense = np.zeros((len(rows), X.n_cols))
+    for i, row in enumerate(rows):
+        at = entries(X, row)
+        at = at[kept(dropout, at)]
+        dense[i, X.indices[at]] = X.data[at] * scale_up(dropout)
+    return dense
+
+
+def indicator(Y: CSR, rows: np.ndarray) -> np.ndarray:
+    """Return which labels each row has, bool (B, L)."""
+    has = np.zeros((len(rows), Y.n_cols), bool)
+    for i, row in enumerate(rows):
+        has[i, Y.row(row)[0]] = True
+    return has
+
+
+def logits(A: np.ndarray, layer: Layer) -> np.ndarray:
+    """Return A W^T + b, float64."""
+    return A.astype(np.float64) @ layer.W.T + layer.b
+
+
+def loss_and_gradient(loss: int, Z: np.ndarray, has: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return each row's loss (B,) and the gradient of the logits Z (B, L); equations in `losses.py`."""
+    if loss == BCE:
+        return (np.logaddexp(0, Z) - has * Z).sum(axis=1), expit(Z) - has
+    if loss == SOFTMAX:
+        counts = has.sum(axis=1, keepdims=True)
+        targets = has / np.maximum(counts, 1)
+        top = Z.max(axis=1, keepdims=True)
+        log_share = Z - top - np.log(np.exp(Z - top).sum(axis=1, keepdims=True))
+        return -(targets * log_share).sum(axis=1), (counts > 0) * (np.exp(log_share) - targets)
+    sign = np.where(has, 1, -1)
+    short = np.maximum(0, 1 - sign * Z)
+    return (short**2).sum(axis=1), -2 * sign * short
+
+
+def update_rows(rows: Any, dW: np.ndarray, layer: Layer, update: Update) -> None:
+    """Clip the gradient of each of these rows, then update the row and its state in place."""
+    limit = update.hyper[CLIP]
+    for row in rows:
+        g, norm = dW[row], np.linalg.norm(dW[row])
+        if 0 < limit < norm:
+            g = g * (limit / norm)
+        s, t = layer.Ws[min(row, len(layer.Ws) - 1)], layer.Wt[min(row, len(layer.Wt) - 1)]
+        update_row(update.kind, layer.W[row], g, s, t, update.hyper)
+
+
+def update_biases(db: np.ndarray, layer: Layer, update: Update) -> None:
+    """Update the biases in place: no decay, no clipping, one accumulator each."""
+    kind = ADAGRAD_KIND if update.kind == ROW_ADAGRAD_KIND else update.kind
+    plain = update.hyper.copy()
+    plain[DECAY] = 0
+    update_row(kind, layer.b, db, layer.bs, layer.bt, plain)
+
+
+def update_row(kind: int, w: np.ndarray, g: np.ndarray, s: np.ndarray, t: np.ndarray, hyper: np.ndarray) -> None:
+    """Update the parameters w (m,) by their gradient g (m,) in place; s and t are their state (`optimizers.py`)."""
+    h = hyper.astype(np.float64)
+    moved = w * (1 - h[RATE] * h[DECAY])
+    if kind == ADAM_KIND:
+        s[:] = h[FIRST] * s + (1 - h[FIRST]) * g
+        t[:] = h[SECOND] * t + (1 - h[SECOND]) * g * g
+        w[:] = moved - h[RATE] * h[FIRST_SCALE] * s / (np.sqrt(t) * h[SECOND_SCALE] + h[EPSILON])
+    elif kind == ADAGRAD_KIND:
+        s[:] = s + g * g
+        w[:] = moved - h[RATE] * g / (np.sqrt(s) + h[EPSILON])
+    elif kind == ROW_ADAGRAD_KIND:
+        s[0] = s[0] + np.mean(g * g)
+        w[:] = moved - h[RATE] * g / (np.sqrt(s[0]) + h[EPSILON])
+    elif kind == MOMENTUM_KIND:
+        s[:] = h[FIRST] * s + g
+        w[:] = moved - h[RATE] * s
+    else:
+        w[:] = moved - h[RATE] * g
