@@ -28,7 +28,8 @@ def main() -> None:
         model.save(Path(folder, "model"))
         again = XMLClassifier.load(Path(folder, "model"))
         best, scores = again.predict_topk(test.X, k=3)
-    print("first test row:", dict(zip(again.classes_[best[0]], scores[0].round(2).tolist(), strict=True)))
+    first = zip(again.classes_[best[0]], scores[0], strict=True)
+    print("first test row:", *(f"{name} ({score:.2f})" for name, score in first))
 
 
 if __name__ == "__main__":

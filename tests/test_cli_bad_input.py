@@ -178,7 +178,7 @@ BAD_CALLS = {
         ("convert", "{place}/good.txt", "{place}/good.txt"),
         "good.txt: must not be the source itself",
     ),
-    "convert nothing": (("convert", "{place}/none.txt", "{place}/new"), "none.txt: no such file or folder"),
+    "convert nothing": (("convert", "{place}/none.txt", "{place}/new"), "none.txt: no such path, and no data set of this name"),
     "convert over a model": (("convert", "{place}/good.txt", "{place}/rows"), "rows: exists and is not a store"),
     "unknown form": (
         ("convert", "{place}/good.txt", "{place}/new", "--to", "csv"),
