@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LibsvmBlocks", "RowBlock", "read_blocks", "read_features", "read_libsvm", "write_libsvm"]
 
-BLOCK_BYTES = 2 << 20  # text of one task: parsed within a core's cache, and many tasks for each thread
+BLOCK_BYTES = 1 << 20  # text of one task: parsed within a core's cache, and many tasks for each thread
 MAX_THREADS = 8  # one thread reads and gathers, in about a third of the time that one thread parses
 MAX_LINE_BYTES = 64 << 20  # the limit of every text reader of the package
 MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark
