@@ -129,7 +129,8 @@ def _load_npz(path: Path) -> CSR:
     import scipy.sparse as sp
 
     try:
-        matrix = sp.load_npz(path)
+        with path.open("rb") as stream:  # ours: NumPy does not close what it finds to be damaged
+            matrix = sp.load_npz(stream)
     except NOT_NPZ as error:
         raise DataError(f"{path}: must be a sparse matrix saved by scipy, got {shorten(str(error), 100)}") from error
     return CSR.from_scipy(matrix, str(path))
