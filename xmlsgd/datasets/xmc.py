@@ -31,7 +31,7 @@ FORMS = (
     "trn_X_Xf.txt and trn_X_Y.txt (tst_*), X.trn.npz and Y.trn.npz (*.tst.npz), "
     f"stores train/ and test/, or a store ({DESCRIPTION})"
 )
-SEEN_BYTES = 1 << 20  # in which a header is looked for
+SEEN_BYTES = 1 << 16  # in which a header is looked for: small, since packed files are unpacked for it at each load
 
 
 def load_file(
