@@ -28,11 +28,11 @@ def convert(
     """Write the data set `source`, of any form that `load_file` or `load_folder` reads, as `target`.
 
     `form` is "store", "text", "npz" or "split"; by default "text" for a target `.txt`, `.svm` or `.libsvm` (then also
-    `.gz`, `.bz2`, `.xz`), else "store". A folder with train and test part becomes such a folder. Text is taken block by
-    block and stores are mapped, so that they may be larger than memory; each npz or pair of the split form is read
-    whole. A single text file keeps no label names. `options` say how text is to be read, as in `read_libsvm`. The target appears when it is complete, and takes
-    the place of an earlier text file or store. Raises `DataError` for bad input, `FileExistsError` where anything else
-    has the target's name.
+    `.gz`, `.bz2`, `.xz`), else "store". A folder with train and test part becomes such a folder; a single text file
+    keeps no label names. Text is taken block by block and stores are mapped, so that they may be larger than memory;
+    each npz or pair of the split form is read whole. `options` say how text is to be read, as in `read_libsvm`. The
+    target appears when it is complete, and takes the place of an earlier text file or store. Raises `DataError` for bad
+    input, `FileExistsError` where anything else has the target's name.
     """
     source, target = Path(source), Path(target)
     form = form or ("text" if _is_text_name(target) else "store")
