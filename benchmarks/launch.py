@@ -48,12 +48,12 @@ class Launcher:
         """Return the interpreter of a peer; ours is the running one."""
         return Path(sys.executable) if peer == "ours" else interpreter(self.envs, peer).absolute()
 
-    def run(self, peer: str, folder: Path, out: Path, *options: str) -> Any:
-        """Run `benchmarks.peers.PEER` on a prepared folder; return the JSON that it wrote to `out`.
+    def run(self, peer: str, folder: Path, out: Path, *options: str, module: str | None = None) -> Any:
+        """Run `benchmarks.peers.PEER`, or `module`, on a folder or file; return the JSON that it wrote to `out`.
 
         Raises `RunnerFailed` when it ends with an error or takes longer than `timeout`.
         """
-        command = [str(self.python(peer)), "-m", f"benchmarks.peers.{peer}", str(folder.absolute())]
+        command = [str(self.python(peer)), "-m", f"benchmarks.peers.{module or peer}", str(folder.absolute())]
         command += ["--out", str(out.absolute()), "--threads", str(self.threads), *options]
         variables = os.environ | dict.fromkeys(THREAD_VARIABLES, str(self.threads)) | ENVIRONMENT.get(peer, {})
         root = Path(__file__).resolve().parent.parent
@@ -68,8 +68,10 @@ class Launcher:
             raise RunnerFailed(f"{peer}: exit code {done.returncode}: {tail}")
         return json.loads(out.read_text())
 
-    def run_ranked(self, peer: str, setting: str, folder: Path, work: Path) -> tuple[dict[str, Any], np.ndarray]:
+    def run_ranked(
+        self, peer: str, setting: str, folder: Path, work: Path, *options: str
+    ) -> tuple[dict[str, Any], np.ndarray]:
         """Return the measurements of a peer at a setting and its ranking (n, 5) of the test rows."""
         out = work / f"{peer}-{setting}.json"
-        result = self.run(peer, folder, out, "--setting", setting)
+        result = self.run(peer, folder, out, "--setting", setting, *options)
         return {"peer": peer, **result}, np.load(out.with_suffix(".npy"))

@@ -12,6 +12,7 @@ import itertools
 import json
 import platform
 import shutil
+import statistics
 import sys
 import tempfile
 import time
@@ -26,6 +27,8 @@ import scipy.sparse as sp
 
 K = 5
 WARM_UP_ROWS = 64
+PASSES = 3  # of prediction; fewer where one takes long
+PASS_SECONDS = 60.0  # no further pass once they took this long
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,15 @@ def timed(call: Callable[..., Any], *args: Any) -> tuple[Any, float]:
     return result, time.perf_counter() - start
 
 
+def predict_passes(runner: Runner, X: sp.csr_matrix) -> tuple[Any, list[float]]:
+    """Return the prediction and the seconds of each of up to PASSES passes."""
+    passes: list[float] = []
+    while not passes or (len(passes) < PASSES and sum(passes) < PASS_SECONDS):
+        predicted, seconds = timed(runner.predict, X)
+        passes.append(seconds)
+    return predicted, passes
+
+
 def folder_bytes(folder: Path) -> int:
     """Return the bytes of all files below `folder`."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
@@ -146,14 +158,15 @@ def measure(runner: Runner, problem: Problem, setting: str, scratch: Path) -> tu
     runner.save(scratch / "model")
     runner.serve(problem, scratch / "model")
     runner.predict(problem.X_test[:WARM_UP_ROWS])
-    predicted, predict_seconds = timed(runner.predict, problem.X_test)
+    predicted, passes = predict_passes(runner, problem.X_test)
     result = {
         "setting": setting,
         "parameters": runner.settings[setting],
         "threads": problem.threads,
         "load_seconds": load_seconds,
         "train_seconds": train_seconds,
-        "predict_seconds": predict_seconds,
+        "predict_seconds": statistics.median(passes),
+        "predict_passes": passes,
         "train_rows": problem.X.shape[0],
         "test_rows": problem.X_test.shape[0],
         "idle_memory_bytes": idle,
@@ -178,9 +191,9 @@ def arguments(settings: dict[str, dict[str, Any]]) -> argparse.ArgumentParser:
     return parser
 
 
-def main(runner: Runner) -> None:
-    """Run a peer from the command line."""
-    args = arguments(runner.settings).parse_args()
+def main(runner: Runner, args: argparse.Namespace | None = None) -> None:
+    """Run a peer from the command line, or with arguments that were read already."""
+    args = args or arguments(runner.settings).parse_args()
     problem = Problem.read(args.folder, args.threads, args.random_state)
     scratch = Path(tempfile.mkdtemp(dir=args.out.parent, prefix="scratch-"))
     try:

@@ -1,0 +1,68 @@
+"""Measure xmlsgd and its peers side by side: `python -m benchmarks all --data FOLDER`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from .accuracy import accuracy
+from .environments import DEFAULT_ROOT, PEERS, install_all
+from .launch import Launcher
+from .memory import memory
+from .parsing import parsing
+from .plan import Plan
+from .prediction import prediction
+from .prepare import prepare
+from .report import RESULTS
+from .throughput import VARIANTS, throughput
+
+# In the order of `all`: what reads the runs of another comes after it.
+TABLES = {"throughput": throughput, "accuracy": accuracy, "prediction": prediction, "memory": memory}
+WHAT = ("all", *TABLES, "parsing", "install")
+
+
+def command_line() -> argparse.ArgumentParser:
+    """Return the command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("what", choices=WHAT)
+    parser.add_argument("--data", type=Path, nargs="+", default=[], help="folders with train.txt and test.txt")
+    parser.add_argument("--envs", type=Path, default=DEFAULT_ROOT, help="environments of the peers (%(default)s)")
+    parser.add_argument("--work", type=Path, default=Path(".benchmarks"), help="intermediate files (%(default)s)")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where the tables go (benchmarks/results)")
+    parser.add_argument("--threads", type=int, default=2, help="of everybody (%(default)s)")
+    parser.add_argument("--timeout", type=float, default=3600, help="seconds a run of a peer may take (%(default)g)")
+    parser.add_argument("--rounds", type=int, default=3, help="of throughput and parsing (%(default)s)")
+    parser.add_argument("--steps", type=int, default=128, help="of training in a round (%(default)s)")
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, help="of PyTorch, for throughput (all)")
+    parser.add_argument("--peers", nargs="+", default=[], metavar="PEER[:SETTING]", help="of accuracy, prediction")
+    parser.add_argument("--parameters", type=json.loads, default={}, help="of XMLClassifier, as JSON")
+    parser.add_argument("--reuse", action="store_true", help="take runs of earlier calls for accuracy")
+    parser.add_argument("--torch-index", help="pip index of PyTorch's CPU wheels, for install")
+    return parser
+
+
+def main() -> int:
+    """Measure what the command line asks for; return 1 where a peer could not be installed."""
+    parser = command_line()
+    args = parser.parse_args()
+    if args.what == "install":
+        return 0 if len(install_all(args.envs, list(PEERS), args.torch_index)) == len(PEERS) else 1
+    if not args.data:
+        parser.error("--data: name at least one folder")
+    plan = Plan(
+        Launcher(args.envs, args.threads, args.timeout), args.work, args.out, args.rounds, args.steps,
+        tuple(args.variants) if args.variants else None, tuple(args.peers), args.parameters, args.reuse,
+    )  # fmt: skip
+    for source in args.data:
+        for name in TABLES if args.what == "all" else [args.what]:
+            if name in TABLES:
+                TABLES[name](prepare(source, args.work), plan)
+        if args.what in ("all", "parsing"):
+            parsing(source, plan)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,154 @@
+"""xmlsgd: XMLClassifier in the running interpreter.
+
+Kernels are loaded, or compiled where no cache has them, before anything is timed: `load_seconds` says how long that
+took. The first run of all is measured apart, by `benchmarks.compilation`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+import xmlsgd
+from xmlsgd.cli.kernels import compile_kernels
+from xmlsgd.csr import CSR, Dataset
+from xmlsgd.datasets import open_store
+from xmlsgd.estimators.training import make_device
+from xmlsgd.learner import Job, Learner
+from xmlsgd.network import Network
+from xmlsgd.optimizers import Adam
+from xmlsgd.params import zeros
+from xmlsgd.records import Step
+
+from .runner import K, Problem, Runner, arguments, main, peak_memory_bytes, timed, versions
+
+HIDDEN = 256
+BATCH = 256
+RATE = 4e-3
+PACKAGES = ("numba", "numpy", "scipy", "scikit-learn")
+PRECISIONS = ("bfloat16", "float32")
+
+
+class Ours(Runner):
+    """The classifier as it comes; parameters from the command line override those of the setting."""
+
+    packages = PACKAGES
+    settings: ClassVar[dict[str, dict[str, Any]]] = {
+        "default": {},
+        "float32": {"precision": "float32"},
+        "wide": {"hidden_layer_sizes": [512], "max_epochs": 12},
+    }
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        """Take parameters that go before those of the settings."""
+        chosen = {name: {**parameters, **given} for name, parameters in type(self).settings.items()}
+        self.settings = chosen  # type: ignore[misc]
+        self.given = given
+
+    def load(self, problem: Problem) -> None:
+        """Load or compile the kernels."""
+        compile_kernels({"n_jobs": problem.threads, **self.given})
+
+    def train(self, problem: Problem, parameters: dict[str, Any], scratch: Path) -> None:
+        """Fit."""
+        self.model = xmlsgd.XMLClassifier(n_jobs=problem.threads, random_state=problem.seed, **parameters)
+        self.model.fit(problem.X, problem.Y)
+
+    def save(self, folder: Path) -> None:
+        """Write the model as `XMLClassifier.save` does."""
+        self.model.save(folder / "model")
+
+    def predict(self, X: sp.csr_matrix) -> np.ndarray:
+        """Return the exact best K labels."""
+        labels: np.ndarray = self.model.predict_topk(X, K)[0]
+        return labels
+
+    def extra(self) -> dict[str, Any]:
+        """Return the version and the epochs that ran."""
+        return {"xmlsgd": xmlsgd.__version__, "epochs": self.model.n_epochs_}
+
+
+def throughput(problem: Problem, precision: str, warm_up: int, steps: int) -> dict[str, Any]:
+    """Return rows per second over `steps` full batches after `warm_up` batches."""
+    dataset = Dataset(CSR.from_scipy(problem.X), CSR.from_scipy(problem.Y))
+    network = Network(dataset.n_features, dataset.n_labels, (HIDDEN,))
+    device = make_device("cpu", problem.threads, precision)
+    flat = zeros(network.layout.size)
+    network.initialize(flat, dataset.Y, problem.seed)
+    learner = Learner(Job(dataset, network, Adam(), problem.seed), device, flat)
+    seconds = []
+    with device.start():
+        for i in range(warm_up + steps):
+            epoch, at = divmod(i, dataset.n_rows // BATCH)
+            step = Step(0, epoch, at * BATCH, (at + 1) * BATCH, RATE)
+            start = time.perf_counter()
+            learner.step(step)
+            seconds.append(time.perf_counter() - start)
+    counted = seconds[warm_up:]
+    return {
+        "variant": precision,
+        "threads": problem.threads,
+        "steps": len(counted),
+        "rows_per_second": BATCH * len(counted) / sum(counted),
+        "median_step_seconds": float(np.median(counted)),
+        "warm_up_seconds": sum(seconds[:warm_up]),
+        "peak_memory_bytes": peak_memory_bytes(),
+        "versions": versions(PACKAGES),
+    }
+
+
+def memory(store: Path, threads: int, seed: int, parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return the peak resident bytes of `fit` on an opened store, beside what it must hold."""
+    dataset = open_store(store)
+    model = xmlsgd.XMLClassifier(n_jobs=threads, random_state=seed, **parameters)
+    idle = peak_memory_bytes()
+    _, seconds = timed(model.fit, dataset.X, dataset.Y)
+    peak = peak_memory_bytes()
+    parts = model.estimate_memory(dataset.X, dataset.Y)
+    arrays = [part for matrix in (dataset.X, dataset.Y) for part in (matrix.indptr, matrix.indices, matrix.data)]
+    return {
+        "peak_memory_bytes": peak,
+        "idle_memory_bytes": idle,
+        "parameters_bytes": parts["parameters"],
+        "optimizer_state_bytes": parts["optimizer_state"],
+        "data_bytes": sum(array.nbytes for array in arrays if array.strides != (0,)),  # all labels share one value
+        "estimate_bytes": parts["total"],
+        "train_seconds": seconds,
+        "parameters": parameters,
+        "versions": versions(PACKAGES),
+    }
+
+
+def main_ours() -> None:
+    """Run the classifier, or measure steps (`--max-steps N`), or memory (`--memory`), from the command line."""
+    parser = arguments(Ours.settings)
+    parser.add_argument("--parameters", type=json.loads, default={}, help="of XMLClassifier, as JSON")
+    parser.add_argument("--max-steps", type=int, default=0, help="steps to time")
+    parser.add_argument("--warm-up-steps", type=int, default=8)
+    parser.add_argument("--variant", nargs="*", default=list(PRECISIONS), choices=PRECISIONS)
+    parser.add_argument("--memory", action="store_true", help="of training on the store")
+    args = parser.parse_args()
+    if args.memory:
+        result = memory(args.folder / "train", args.threads, args.random_state, args.parameters)
+        args.out.write_text(json.dumps(result, indent=1))
+    elif args.max_steps:
+        measure_steps(args)
+    else:
+        main(Ours(args.parameters), args)
+
+
+def measure_steps(args: argparse.Namespace) -> None:
+    """Write the throughput of each precision."""
+    problem = Problem.read(args.folder, args.threads, args.random_state)
+    results = [throughput(problem, variant, args.warm_up_steps, args.max_steps) for variant in args.variant]
+    args.out.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main_ours()

@@ -1,0 +1,41 @@
+"""Exact top-5 prediction of the test rows by the models of the whole runs, against the fastest peer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from .plan import Plan
+from .prepare import prepared_shape
+from .report import Table, per_second, publish
+from .runs import Run, failures, title, whole_runs
+
+
+def prediction(prepared: Path, plan: Plan) -> None:
+    """Print and write the table of one data set; runs that exist are reused, others are made."""
+    runs = whole_runs(prepared, replace(plan, reuse=True))
+    result = {"shape": prepared_shape(prepared), "runs": runs}
+    publish(f"prediction-{prepared.name}", table(prepared.name, runs), result, plan.threads, plan.out)
+
+
+def rate(run: Run) -> float:
+    """Return rows a second, the median pass."""
+    return float(run["test_rows"] / run["predict_seconds"])
+
+
+def table(name: str, runs: list[Run]) -> Table:
+    """Return the table, fastest first."""
+    found = sorted((run for run in runs if "failure" not in run), key=rate, reverse=True)
+    best = max((rate(run) for run in found if run["peer"] != "ours"), default=None)
+    rows = [
+        [
+            title(run),
+            per_second(rate(run)),
+            f"{rate(run) / best:.2f}" if best else "",
+            f"{run['measures']['P@1']:.2f}",
+            str(len(run["predict_passes"])),
+        ]
+        for run in found
+    ]
+    columns = ["method", "rows/s", "times the fastest peer", "P@1", "passes"]
+    return Table(f"Top 5 of the test rows of {name}, as a batch", columns, rows, failures(runs))

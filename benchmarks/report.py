@@ -1,0 +1,65 @@
+"""Results as Markdown and JSON, one pair of files a table."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from .machine import describe
+
+RESULTS = Path(__file__).resolve().parent / "results"
+ABSOLUTE = re.compile(r"(?<![\w.])/(?:[^\s/:'\"|]+/)+")  # the folders of an absolute path
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: a title, the names of its columns, rows of text, and lines that follow."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
+    def markdown(self) -> str:
+        """Return the table as Markdown, numbers to the right."""
+        rule = ["---", *["---:"] * (len(self.columns) - 1)]
+        lines = [f"| {' | '.join(row)} |" for row in (self.columns, rule, *self.rows)]
+        notes = [line for note in self.notes for line in ("", without_folders(note))]
+        return "\n".join([f"## {self.title}", "", *lines, *notes, ""])
+
+
+def without_folders(text: str) -> str:
+    """Return the text with the last parts of absolute paths only."""
+    return ABSOLUTE.sub("", text)
+
+
+def publish(name: str, table: Table, result: Any, threads: int, out: Path = RESULTS) -> None:
+    """Print a table, and write it as `NAME.md` and, with the machine and all that was measured, as `NAME.json`."""
+    machine = describe(threads)
+    text = f"{table.markdown()}\n{origin(machine)}\n"
+    print(f"\n{text}", flush=True)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{name}.md").write_text(text)
+    (out / f"{name}.json").write_text(without_folders(json.dumps({"machine": machine, "result": result}, indent=1)))
+
+
+def origin(machine: dict[str, Any]) -> str:
+    """Return the line below a table."""
+    return (
+        f"{machine['date'][:10]}, commit {machine['commit']}, {machine['cpu']}, {machine['threads']} threads: "
+        f"`{machine['command']}`"
+    )
+
+
+def megabytes(n_bytes: float) -> str:
+    """Return bytes as megabytes."""
+    return f"{n_bytes / 1e6:,.0f}"
+
+
+def per_second(value: float) -> str:
+    """Return a rate of rows."""
+    return f"{value:,.0f}"

@@ -1,0 +1,79 @@
+"""Whole runs, train and rank, of ours and the peers: made once, kept on disk, read by more than one table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmlsgd import evaluate_ranking
+
+from .launch import RunnerFailed
+from .machine import git_commit
+from .plan import Plan
+from .report import without_folders
+
+# Settings that the peers' own documents advise; see the runners. Quick ones first: what is cut off is cut off late.
+DEFAULT_PEERS = (
+    "ours", "fasttext:many-labels", "pytorch", "pytorch:compiled", "pecos", "pecos:man", "napkinxc", "omikuji",
+    "sklearn",
+)  # fmt: skip
+
+Run = dict[str, Any]  # what a runner wrote, with "measures"; or "peer", "setting" and "failure"
+
+
+def whole_runs(prepared: Path, plan: Plan) -> list[Run]:
+    """Return the run of every peer asked for, failed ones too; earlier ones where the plan reuses them."""
+    return [_run(name, prepared, plan) for name in plan.peers or DEFAULT_PEERS]
+
+
+def _run(name: str, prepared: Path, plan: Plan) -> Run:
+    """Return the run of PEER or PEER:SETTING."""
+    peer, _, setting = name.partition(":")
+    setting = setting or "default"
+    work = plan.folder("runs", prepared)
+    kept = work / f"{peer}-{setting}.run.json"
+    wanted = {"threads": plan.threads, "given": plan.parameters if peer == "ours" else {}}
+    if plan.reuse and kept.exists():
+        earlier: Run = json.loads(kept.read_text())
+        if all(earlier.get(key) == value for key, value in wanted.items()):
+            return earlier
+    print(f"{name} ...", flush=True)
+    options = plan.given() if peer == "ours" else []
+    run: Run = {"peer": peer, "setting": setting, **wanted, "commit": git_commit()}
+    try:
+        measured, ranking = plan.launcher.run_ranked(peer, setting, prepared, work, *options)
+        run = {**measured, **run, "measures": measures(prepared, ranking)}
+    except RunnerFailed as error:
+        run["failure"] = without_folders(str(error))
+    kept.write_text(json.dumps(run, indent=1))
+    print(f"{name}: {summary(run)}", flush=True)
+    return run
+
+
+def measures(prepared: Path, ranking: np.ndarray) -> dict[str, float]:
+    """Return P, nDCG and PSP at 1, 3 and 5 in percent; propensities are those of the training labels."""
+    Y, Y_test = (sp.csr_matrix(sp.load_npz(prepared / f"Y.{part}.npz")) for part in ("trn", "tst"))
+    return evaluate_ranking(Y_test, ranking, Y_train=Y)
+
+
+def title(run: Run) -> str:
+    """Return the name of a run in a table."""
+    name = "xmlsgd" if run["peer"] == "ours" else run["peer"]
+    return name if run["setting"] == "default" else f"{name} ({run['setting']})"
+
+
+def summary(run: Run) -> str:
+    """Return a line for whoever waits."""
+    if "failure" in run:
+        return str(run["failure"])
+    train, ranked = run["train_seconds"], run["predict_seconds"]
+    return f"P@1 {run['measures']['P@1']:.2f}, trained in {train:.1f} s, ranked in {ranked:.2f} s"
+
+
+def failures(runs: list[Run]) -> list[str]:
+    """Return why runs are missing in a table."""
+    return [f"Left out: {title(run)}: {run['failure']}" for run in runs if "failure" in run]
