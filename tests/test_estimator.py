@@ -574,6 +574,16 @@ def test_the_memory_limit_is_that_of_the_machine_or_its_control_group():
     assert 1 << 20 < memory.memory_limit() < 1 << 62
 
 
+def test_the_limit_of_the_own_control_group_counts(monkeypatch):
+    files = {
+        "/proc/self/cgroup": "0::/a/b\n",
+        "/sys/fs/cgroup/a/b/memory.max": "max",
+        "/sys/fs/cgroup/a/memory.max": "9",
+    }
+    monkeypatch.setattr(memory, "_text_of", lambda file: files.get(str(file), ""))
+    assert memory.memory_limit() == 9
+
+
 # Bad input: one line that says what was got
 
 

@@ -343,7 +343,7 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
         chances = np.empty((X.n_rows, len(self.classes_)))
         softmax = self.network_.loss == "softmax"
         for rows, Z in self._scorer(X).logits(X):
-            Z = Z.astype(np.float64)
+            Z = np.asarray(Z, dtype=np.float64)
             if softmax:
                 Z -= Z.max(axis=1, keepdims=True)
             chances[rows] = np.exp(Z) if softmax else np.exp(-np.logaddexp(0, -Z))

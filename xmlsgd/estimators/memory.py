@@ -62,14 +62,30 @@ def check(estimated: dict[str, int], network: Network) -> None:
 def memory_limit() -> int:
     """Return the bytes that this process may use: the physical memory, or the limit of its control group."""
     limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")] if hasattr(os, "sysconf") else []
-    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            text = Path(file).read_text().strip()
-        except OSError:
-            continue
+    for file in _limit_files():
+        text = _text_of(file).strip()
         if text.isdigit():
             limits.append(int(text))
     return min(limits, default=1 << 62)
+
+
+def _limit_files() -> list[Path]:
+    """Return the files that may hold a limit of our control group (version 2: and of those around it; version 1)."""
+    root = Path("/sys/fs/cgroup")
+    files = [root / "memory.max", root / "memory" / "memory.limit_in_bytes"]
+    for line in _text_of(Path("/proc/self/cgroup")).splitlines():
+        if line.startswith("0::/"):
+            own = root / line[4:]
+            files += [folder / "memory.max" for folder in (own, *own.parents) if root in folder.parents]
+    return files
+
+
+def _text_of(file: Path) -> str:
+    """Return the text of a file, nothing where it cannot be read."""
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
 
 
 def _resident(matrix: CSR) -> int:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 DENSE_LIMIT = 1 << 30  # bytes of a dense (n, L) answer: above, a user wanted `predict_topk`
 LOGIT_BLOCK = 1 << 24  # logits looked at in one go: 64 MB
+# Weights up to here are multiplied in float64, so that the answer to a row does not depend on the rows beside it: the
+# BLAS sums one row in another order than many.
+SMALL_LAYER = 1 << 20
 LOG_HALF = math.log(0.5)
 
 
@@ -52,6 +55,8 @@ class Scorer:
         network, device = self.network, self.device
         layers = network.layers(self.params)
         W, b = (layers[-1].W, layers[-1].b) if columns is None else (layers[-1].W[columns], layers[-1].b[columns])
+        if W.size <= SMALL_LAYER:
+            W = W.astype(np.float64)
         size = max(LOGIT_BLOCK // max(len(b), *network.hidden), 1)
         for first in range(0, X.n_rows, size):
             rows = np.arange(first, min(first + size, X.n_rows))

@@ -21,7 +21,7 @@ STEPS_PER_EPOCH = 64  # wanted at least: small data get smaller batches before t
 EPOCHS, MOST_EPOCHS = 8, 200
 LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
 # Found on library subject headings (13,000 to 20,000 rows, 256 units, BCE) and on scikit-learn's small sets.
-RATES = {"adam": 4e-3, "adagrad": 0.05, "row_adagrad": 0.05, "momentum": 0.05, "sgd": 0.5}
+RATES = {"adam": 4e-3, "adagrad": 0.1, "row_adagrad": 0.1, "momentum": 0.1, "sgd": 0.5}
 NORM_ROWS = 10_000  # rows looked at for the typical norm
 # 0.2 ms of a core: on a busy machine, threads that wait for each other five times a step cost more than they bring.
 FLOPS_PER_THREAD = 2e7
