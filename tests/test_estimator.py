@@ -283,7 +283,7 @@ def test_label_lists_of_strings_keep_their_names(rows, held_out):
 
 
 def test_label_lists_of_ints_are_names_not_columns():
-    X = sp.eye_array(4, format="csr")
+    X = sp.csr_array(np.eye(4))
     model = small().fit(X, [[1000], (7,), {7, 1000}, [-3]])
     assert model.classes_.tolist() == [-3, 7, 1000]
     assert model.predict(X).toarray().tolist() == [[0, 0, 1], [0, 1, 0], [0, 1, 1], [1, 0, 0]]
@@ -587,14 +587,14 @@ def test_the_limit_of_the_own_control_group_counts(monkeypatch):
 # Bad input: one line that says what was got
 
 
-X2, Y2 = sp.eye_array(2, format="csr"), sp.eye_array(2, format="csr")
+X2, Y2 = sp.csr_array(np.eye(2)), sp.csr_array(np.eye(2))
 FLAWED = CSR(np.array([0, 2]), np.array([0, 9], np.int32), np.ones(2, np.float32), 2)
 
 
 @pytest.mark.parametrize(
     ("X", "Y", "message"),
     [
-        (X2, sp.eye_array(3, format="csr"), "X and Y must have the same number of rows, got 2 and 3"),
+        (X2, sp.csr_array(np.eye(3)), "X and Y must have the same number of rows, got 2 and 3"),
         (X2, [["a"]], "X and Y must have the same number of rows, got 2 and 1"),
         (X2, np.array([1, 2, 3]), "X and Y must have the same number of rows, got 2 and 3"),
         (np.array([[0, 1], [np.nan, 1]]), Y2, "X: row 1: .*got nan"),
