@@ -64,7 +64,7 @@ class Launcher:
         except subprocess.TimeoutExpired as error:
             raise RunnerFailed(f"{peer}: stopped after {error.timeout:.0f} s") from None
         if done.returncode:
-            tail = " | ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
+            tail = " | ".join(" ".join(line.split()) for line in (done.stderr or done.stdout).strip().splitlines()[-3:])
             raise RunnerFailed(f"{peer}: exit code {done.returncode}: {tail}")
         return json.loads(out.read_text())
 
