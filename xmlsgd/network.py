@@ -38,7 +38,7 @@ class Network:
     loss: str = "bce"
     input_dropout: float = 0.0
     hidden_dropout: float = 0.0
-    input_scale: float = 0.3
+    input_scale: float = 0.2
 
     @property
     def layout(self) -> Layout:
@@ -103,7 +103,9 @@ class Network:
             self._drop(device, activations[-1], seed + i)
             activations.append(device.dense_forward(activations[-1], layer))
         self._drop(device, activations[-1], seed + len(layers))
-        value, dA = device.output_step(activations[-1], Y, rows, scale, layers[-1], get_loss(self.loss), update)
+        value, dA = device.output_step(
+            activations[-1], Y, rows, scale, layers[-1], get_loss(self.loss), update.for_output()
+        )
         for i in range(len(layers) - 2, 0, -1):
             dA = device.dense_step(activations[i - 1], self._through_relu(dA, activations[i]), layers[i], update)
         device.input_step(X, rows, self._through_relu(dA, activations[0]), layers[0], update, dropped)

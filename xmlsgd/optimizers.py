@@ -17,14 +17,20 @@ from .errors import DataError
 
 SGD_KIND, MOMENTUM_KIND, ADAGRAD_KIND, ROW_ADAGRAD_KIND, ADAM_KIND = range(5)
 # Places in `hyper`.
-RATE, DECAY, CLIP, FIRST, SECOND, EPSILON, FIRST_SCALE, SECOND_SCALE = range(8)
+RATE, DECAY, CLIP, FIRST, SECOND, EPSILON, FIRST_SCALE, SECOND_SCALE, OUTPUT_EPSILON = range(9)
 
 
 class Update(NamedTuple):
-    """The update of one step: `kind` selects the rule, `hyper` float32 (8,) holds its numbers."""
+    """The update of one step: `kind` selects the rule, `hyper` float32 (9,) holds its numbers."""
 
     kind: int
     hyper: np.ndarray
+
+    def for_output(self) -> Update:
+        """Return the update of the output layer, which has an epsilon of its own."""
+        hyper = self.hyper.copy()
+        hyper[EPSILON] = hyper[OUTPUT_EPSILON]
+        return Update(self.kind, hyper)
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class Optimizer:
 
     def update(self, rate: float, steps: int) -> Update:
         """Return the update of step number `steps` (from 1) at learning rate `rate`."""
-        hyper = np.zeros(8, np.float32)
+        hyper = np.zeros(9, np.float32)
         hyper[RATE], hyper[DECAY], hyper[CLIP] = rate, self.weight_decay, self.clip_norm
         self.fill(hyper, steps)
         return Update(self.kind, hyper)
@@ -85,7 +91,7 @@ class Adagrad(Optimizer):
 
     def fill(self, hyper: np.ndarray, steps: int) -> None:
         """Write epsilon."""
-        hyper[EPSILON] = self.epsilon
+        hyper[EPSILON] = hyper[OUTPUT_EPSILON] = self.epsilon
 
 
 @dataclass(frozen=True)
@@ -101,17 +107,24 @@ class RowAdagrad(Adagrad):
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """Adam (Kingma and Ba 2015, algorithm 1) with lazy rows; the bias correction counts the steps of the whole run."""
+    """Adam (Kingma and Ba 2015, algorithm 1) with lazy rows; the bias correction counts the steps of the whole run.
+
+    output_epsilon : epsilon of the output layer. A rare label's gradient is mostly that of its negatives, 1e-5 to 1e-4
+        a step; with a small epsilon Adam blows it up to full steps of noise, and labels seen a hundred times are not
+        learned (docs/decisions.md). In units of the mean gradient of a batch.
+    """
 
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
+    output_epsilon: float = 4e-4
     kind = ADAM_KIND
     slots = 2
 
     def fill(self, hyper: np.ndarray, steps: int) -> None:
         """Write the decays and their corrections at this step."""
-        hyper[FIRST], hyper[SECOND], hyper[EPSILON] = self.beta1, self.beta2, self.epsilon
+        hyper[FIRST], hyper[SECOND] = self.beta1, self.beta2
+        hyper[EPSILON], hyper[OUTPUT_EPSILON] = self.epsilon, self.output_epsilon
         hyper[FIRST_SCALE] = 1.0 / (1.0 - self.beta1**steps)
         hyper[SECOND_SCALE] = 1.0 / math.sqrt(1.0 - self.beta2**steps)
 

@@ -13,7 +13,7 @@ class Sequential(Algorithm):
     """Every batch has `batch` rows and the same `rate`; workers, if several, share the model."""
 
     batch: int = 256
-    rate: float = 4e-3
+    rate: float = 6e-3
     shared: ClassVar[bool] = True
 
     def batch_size(self, w: int) -> int:

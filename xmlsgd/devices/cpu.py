@@ -65,7 +65,7 @@ class CPU:
         """Return A (B, H) = relu(X[rows] W + b)."""
         A = np.empty((len(rows), layer.W.shape[1]), np.float32)
         cpu_input.input_forward(
-            rows, X.indptr, X.indices, X.data, layer.W, layer.b, dropout.seed, float(dropout.share), A
+            rows, *_usual(X.indptr, X.indices, X.data, layer.W, layer.b), dropout.seed, float(dropout.share), A
         )
         return A
 
@@ -144,7 +144,7 @@ class CPU:
         features, starts = np.empty(nnz, np.int32), np.empty(nnz + 1, np.int64)
         entry_row, entry_value = np.empty(nnz, np.int32), np.empty(nnz, np.float32)
         n = cpu_input.group_entries(
-            rows, X.indptr, X.indices, X.data, dropout.seed, float(dropout.share),
+            rows, *_usual(X.indptr, X.indices, X.data), dropout.seed, float(dropout.share),
             counts, features, starts, entry_row, entry_value,
         )  # fmt: skip
         cpu_input.input_update(
@@ -161,6 +161,7 @@ class CPU:
         """
         n, H = A.shape
         L = len(layer.b)
+        W, b = _usual(layer.W, layer.b)
         wide = min(k + SPARE_CANDIDATES, L) if self.bfloat16 else k
         scores, labels = np.full((n, wide), -np.inf, np.float32), np.full((n, wide), -1, np.int32)
         n_batches = -(-n // PREDICT_BATCH)
@@ -169,17 +170,17 @@ class CPU:
             Hp = pad32(H)
             padded = self._padded("top A", A, n_batches * PREDICT_BATCH, Hp)
             packed = self.buffer("labels", (pad32(L) * Hp // 2,), np.uint32)
-            cpu_topk.pack_weights(layer.W, packed, self.buffer("pads", (self.n_threads, 2, Hp)))
+            cpu_topk.pack_weights(W, packed, self.buffer("pads", (self.n_threads, 2, Hp)))
             Z = self.buffer("top Z", (self.n_threads, bf16.BLOCK, PREDICT_BATCH))
             operand = self.buffer("operand", (self.n_threads, PREDICT_BATCH * Hp // 2 + 256), np.uint32)
             cpu_topk.top_k_bf16(
-                padded, packed, layer.b, PREDICT_BATCH, operand, Z, limits, bf16.TILE_CONFIGURATION, scores, labels
+                padded, packed, b, PREDICT_BATCH, operand, Z, limits, bf16.TILE_CONFIGURATION, scores, labels
             )
-            cpu_topk.rescore(A, layer.W, layer.b, labels, scores)
+            cpu_topk.rescore(A, W, b, labels, scores)
         else:
             padded = self._padded("top A", A, n_batches * PREDICT_BATCH, H)
             Z = self.buffer("top Z", (self.n_threads, CHUNK, PREDICT_BATCH))
-            cpu_topk.top_k_float32(padded, layer.W, layer.b, PREDICT_BATCH, CHUNK, Z, limits, scores, labels)
+            cpu_topk.top_k_float32(padded, W, b, PREDICT_BATCH, CHUNK, Z, limits, scores, labels)
         if wide < k:
             gap = ((0, 0), (0, k - wide))
             return np.pad(labels, gap, constant_values=-1), np.pad(scores, gap, constant_values=-np.inf)
@@ -202,8 +203,24 @@ class CPU:
     def _positives(self, Y: CSR, rows: np.ndarray) -> np.ndarray:
         """Return the batch's (label, row) pairs as sorted keys, int64."""
         keys = np.empty(int((Y.indptr[rows + 1] - Y.indptr[rows]).sum()), np.int64)
-        cpu_output.gather_positives(rows, Y.indptr, Y.indices, keys)
+        cpu_output.gather_positives(rows, *_usual(Y.indptr, Y.indices), keys)
         return keys
+
+
+class _Unlocked:
+    """The memory of a read-only array under an interface that says it may be written."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array  # keeps the memory alive
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+
+
+def _usual(*arrays: np.ndarray) -> list[np.ndarray]:
+    """Return arrays, read-only ones as if they were not; the kernels they go to do not write them.
+
+    Numba has a type of its own for read-only arrays, such as memory maps, and would compile every kernel once more.
+    """
+    return [array if array.flags.writeable else np.asarray(_Unlocked(array)) for array in arrays]
 
 
 def _output(layer: Layer) -> tuple[np.ndarray, ...]:
