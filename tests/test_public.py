@@ -196,6 +196,13 @@ def test_a_missing_or_forbidden_file_is_not_retried(server, tmp_path, status):
     with pytest.raises(DownloadError, match=rf"/file: the server answered {status} "):
         fetch(server, tmp_path / "file")
     assert statuses(server) == [int(status)]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_empty_file_can_be_downloaded(server, tmp_path):
+    server.content = b""
+    fetch(server, tmp_path / "file", size=0)
+    assert (tmp_path / "file").read_bytes() == b""
 
 
 def test_a_busy_server_is_asked_again_after_each_pause(server, tmp_path):
@@ -220,6 +227,17 @@ def test_a_refused_connection_is_one_line_after_all_attempts(tmp_path):
             download(url, tmp_path / "file", pauses=(1, 2), sleep=slept.append)
     assert slept == [1, 2]
     assert "\n" not in str(caught.value)
+
+
+def test_without_a_network_nothing_is_tried_again(tmp_path, monkeypatch):
+    def lookup(*args, **kwargs):
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", lookup)
+    slept: list[float] = []
+    with pytest.raises(DownloadError, match=r"^http://example\.org/file: .*name resolution$"):
+        download("http://example.org/file", tmp_path / "file", sleep=slept.append)
+    assert slept == []
 
 
 def test_only_web_addresses_are_fetched(tmp_path):

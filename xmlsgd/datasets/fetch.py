@@ -60,10 +60,16 @@ def download(
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     tag = path.with_name(f"{path.name}.part.tag")
-    with open(part, "ab") as out:
-        receive_with_retries(url, out, tag, size, pauses, sleep)
-        out.flush()
-        os.fsync(out.fileno())
+    try:
+        with open(part, "ab") as out:
+            receive_with_retries(url, out, tag, size, pauses, sleep)
+            out.flush()
+            os.fsync(out.fileno())
+    except (OSError, DataError):
+        if not part.stat().st_size:
+            part.unlink()
+            tag.unlink(missing_ok=True)
+        raise
     digest = sha256_of(part)
     tag.unlink(missing_ok=True)
     if sha256 is not None and digest != sha256:
@@ -98,10 +104,17 @@ def receive_with_retries(
             failure: Exception = error
         except NETWORK_ERRORS as error:
             failure = error
-        pause = next(waits, None)
+        pause = next(waits, None) if may_pass(failure) else None
         if pause is None:
             raise DownloadError(f"{url}: {getattr(failure, 'reason', None) or failure}") from failure
         sleep(pause)
+
+
+def may_pass(failure: Exception) -> bool:
+    """Tell a server or a line in trouble from a machine without network, where waiting only delays the message."""
+    if isinstance(failure, urllib.error.HTTPError) or not isinstance(failure, urllib.error.URLError):
+        return True
+    return isinstance(failure.reason, (ConnectionError, TimeoutError))
 
 
 def receive(url: str, out: IO[bytes], tag: Path, size: int | None) -> None:
