@@ -184,8 +184,8 @@ def label_gradient(loss, z, bias, scale, rows, target, log_sum, logits):
 
     z (B,), B a multiple of 16, are the logits of one label without its `bias`; `scale` (B,) weighs the rows, 0 for
     padding; `rows` are the batch rows that have the label. Softmax also reads `target` (B,), 1 / labels of the row, and
-    `log_sum` (B,), the log of the sum of exponentials. `logits` (B,) is scratch. Every row is first taken as a negative,
-    in vector code; the few positives are mended after.
+    `log_sum` (B,), the log of the sum of exponentials. `logits` (B,) is scratch. Every row is first taken as a
+    negative, in vector code; the few positives are mended after.
     """
     for p in range(rows.size):
         logits[p] = z[rows[p]] + bias

@@ -60,7 +60,7 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
     loss : "bce" (independent labels), "softmax" (labels of a row share its probability), "squared_hinge", or "auto":
         softmax for one class a row, else bce.
     optimizer : "adam", "adagrad", "row_adagrad", "momentum", "sgd", or an `Optimizer` with its own numbers.
-    learning_rate_init : the rate at the start; "auto" for what suits the optimizer (Adam: 4e-3).
+    learning_rate_init : the rate at the start; "auto" for what suits the optimizer (Adam: 6e-3).
     learning_rate : how it falls over the run: "linear", "cosine", "constant", "inverse_sqrt".
     warm_up : share of the run, in [0, 1), over which the rate rises from zero.
     batch_size : rows a step; "auto" for 256, less on less than 16,384 rows.
