@@ -443,3 +443,11 @@ def test_what_scikit_learn_writes_is_read(tmp_path):
     dump_svmlight_file(X, Y, str(path), multilabel=True, zero_based=False)
     dataset = read_libsvm(path, zero_based=False, n_features=20, n_labels=6)
     assert_same(dataset, Dataset(CSR.from_scipy(X), CSR.from_scipy(Y.astype(np.float32), "Y")))
+
+
+def test_rows_to_predict_for_may_do_without_labels_where_that_is_asked_for(tmp_path):
+    path = tmp_path / "data.txt"
+    path.write_text(" 0:1 2:0.5\n1:2\n")
+    dataset = read_libsvm(path, labels_required=False)
+    assert (dataset.X.shape, dataset.Y.shape) == ((2, 3), (2, 0))
+    assert read_libsvm(path, labels_required=False, n_labels=4).Y.shape == (2, 4)

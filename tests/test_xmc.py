@@ -396,3 +396,21 @@ class TestCache:
             train, test = load_folder(tmp_path / "set", cache=tmp_path / "stores")
             assert (train.n_features, train.n_labels) == (test.n_features, test.n_labels) == (5, 8)
         assert len(parses) == 2
+
+
+def test_rows_without_labels_are_cached_apart_from_those_that_must_have_them(tmp_path):
+    path = tmp_path / "data.txt"
+    path.write_text(" 0:1 2:0.5\n1:2\n")
+    for _ in range(2):
+        dataset = load_file(path, cache=tmp_path / "cache", labels_required=False)
+        assert (dataset.X.shape, dataset.Y.shape) == ((2, 3), (2, 0))
+    with pytest.raises(DataError, match="must have at least one label"):
+        load_file(path, cache=tmp_path / "cache")
+
+
+@pytest.mark.parametrize("form", ["store", "npz", "split"])
+def test_other_forms_than_text_take_the_option_that_lets_rows_do_without_labels(tmp_path, form):
+    write_libsvm(TRAIN, tmp_path / "train.txt")
+    convert(tmp_path, tmp_path / "other", form)
+    train, _ = load_folder(tmp_path / "other", labels_required=False)
+    assert equal(train, load_folder(tmp_path / "other")[0])

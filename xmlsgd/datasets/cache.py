@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 CACHE = "~/.cache/xmlsgd/stores"
 MIN_BYTES = 4 << 20  # two cores parse so much plain text in 0.05 s: not worth a second copy on the disk
-DEFAULTS = {"zero_based": True, "zero_based_labels": True, "header": "auto", "duplicates": "error"}  # others: None
+DEFAULTS = {  # of the others: None
+    "zero_based": True,
+    "zero_based_labels": True,
+    "header": "auto",
+    "duplicates": "error",
+    "labels_required": True,
+}
 
 
 def read_cached(path: Path, folder: Path, options: dict[str, Any]) -> Dataset:

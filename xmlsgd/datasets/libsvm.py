@@ -59,13 +59,15 @@ def read_libsvm(
     duplicates: str = "error",
     n_features: int | None = None,
     n_labels: int | None = None,
+    labels_required: bool = True,
     n_threads: int | None = None,
 ) -> Dataset:
     """Read a multi-label LIBSVM file; `.gz`, `.bz2` and `.xz` are known by their first bytes.
 
     The shape comes from the header, from `n_features` and `n_labels`, or else from the largest index. With
     `header="auto"` a first line of two or three plain integers is the header. A feature that comes twice in a row is
-    an error, or added up with `duplicates="sum"`; a label twice counts once. Raises `DataError` as
+    an error, or added up with `duplicates="sum"`; a label twice counts once. A file without any label is an error, but
+    not with `labels_required=False`, for rows to predict labels for. Raises `DataError` as
     `file:line: what was wrong, what was got`.
     """
     blocks = read_blocks(
@@ -76,6 +78,7 @@ def read_libsvm(
         duplicates=duplicates,
         n_features=n_features,
         n_labels=n_labels,
+        labels_required=labels_required,
         n_threads=n_threads,
     )
     X, Y = _concatenate(blocks)
@@ -108,13 +111,14 @@ def read_blocks(
     duplicates: str = "error",
     n_features: int | None = None,
     n_labels: int | None = None,
+    labels_required: bool = True,
     n_threads: int | None = None,
 ) -> LibsvmBlocks:
     """Return an iterator over the rows of a file, block by block, for data larger than memory.
 
     Options and errors are those of `read_libsvm`; what is wrong with the file is raised when its turn comes.
     """
-    options = Options(zero_based, zero_based_labels, header, duplicates)
+    options = Options(zero_based, zero_based_labels, header, duplicates, labels_required=labels_required)
     return LibsvmBlocks(path, options, n_features, n_labels, n_threads)
 
 
@@ -258,7 +262,7 @@ class LibsvmBlocks:
             raise DataError(f"{self.path}: file must have at least one row, got none")
         if n_entries == 0:
             raise DataError(f"{self.path}: file must have at least one feature, got {n_rows} rows without any")
-        if n_labels == 0 and self._options.labelled:
+        if n_labels == 0 and self._options.labelled and self._options.labels_required:
             raise DataError(
                 f"{self.path}: file must have at least one label, got {n_rows} rows without any;"
                 " labels stand at the start of the line"

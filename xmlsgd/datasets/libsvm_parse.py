@@ -27,13 +27,17 @@ class RowBlock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How the text is to be read; `labelled=False` reads rows that hold features alone."""
+    """How the text is to be read; `labelled=False` reads rows that hold features alone.
+
+    `labels_required=False` lets a whole file do without labels, in the form of labelled rows.
+    """
 
     zero_based: bool
     zero_based_labels: bool
     header: bool | str
     duplicates: str
     labelled: bool = True
+    labels_required: bool = True
 
     def __post_init__(self) -> None:
         """Check the two options that are words."""

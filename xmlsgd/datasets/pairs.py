@@ -44,6 +44,7 @@ def read_split(X_path: Path, Y_path: Path, **options: Any) -> Dataset:
 
     Raises `DataError` for text that `read_libsvm` would not take, and for parts of different length.
     """
+    options.pop("labels_required", None)  # the file of Y has some
     labels: dict[str, Any] = {
         "zero_based": options.pop("zero_based_labels", True),
         "n_features": options.pop("n_labels", None),

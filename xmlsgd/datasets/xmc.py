@@ -132,7 +132,9 @@ def _load_text(path: Path, cache: bool | str | os.PathLike[str] | None, options:
 
 def _refuse(options: dict[str, Any], path: Path) -> None:
     """Raise `DataError` for options that would change how text is read, of something that is no text."""
-    asked = store_cache.relevant(options)
+    asked = [
+        name for name in store_cache.relevant(options) if name != "labels_required"
+    ]  # which only lets more through
     if asked:
         raise DataError(f"{path}: {', '.join(asked)} is for text files only")
 
