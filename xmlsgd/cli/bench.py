@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from .kernels import compile_kernels, prepare_kernels
+from .kernels import prepare_kernels
 from .machine import limit_threads, peak_memory_bytes, processor, versions
 from .parameters import add_parameters, given_parameters, number, whole
 from .results import check_output, note, show, write_json
@@ -42,8 +42,7 @@ def run(args: Namespace) -> None:
     from .measure import rank
 
     parameters = {"random_state": 0, **given_parameters(args), "verbose": 0}
-    prepare_kernels(args)
-    compile_kernels(parameters)  # also those of another precision
+    prepare_kernels(args, parameters)
     note(args, "making rows ...")
     dataset = make_xmc(args.rows + args.rows // 5, args.features, args.labels, nnz_per_row=args.nnz, labels_per_row=3)
     train, test = split_rows(dataset, test_size=1 / 6)

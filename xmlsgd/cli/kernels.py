@@ -11,6 +11,7 @@ from .results import note
 if TYPE_CHECKING:
     from argparse import Namespace
 
+CHOOSING = ("loss", "optimizer", "devices", "precision", "n_jobs")  # parameters that choose the kernels of a run
 MESSAGE = "compiling kernels, once on this machine: about half a minute ..."
 
 
@@ -25,11 +26,15 @@ def kernels_are_cached() -> bool:
     return any(index.stat().st_mtime > changed for folder in folders for index in folder.glob(f"{source.stem}*.nbi"))
 
 
-def prepare_kernels(args: Namespace) -> None:
-    """Compile the kernels if that has not happened yet: a run's clock must not count it, and its user must know."""
+def prepare_kernels(args: Namespace, parameters: dict[str, Any] | None = None) -> None:
+    """Say if kernels will be compiled; with the `parameters` of a training run compile or load its kernels now.
+
+    The clock of the run must not count that: it is about a second where the kernels are cached, half a minute else.
+    """
     if not kernels_are_cached():
         note(args, MESSAGE)
-        compile_kernels({})
+    if parameters is not None:
+        compile_kernels({name: value for name, value in parameters.items() if name in CHOOSING})
 
 
 def compile_kernels(parameters: dict[str, Any]) -> None:

@@ -70,7 +70,7 @@ def new_model(args: Namespace) -> XMLClassifier:
 
 def train_and_save(args: Namespace, model: XMLClassifier, data: Training) -> dict[str, Any]:
     """Train on `data`, measure on its test rows, save all into `args.out`; return the results."""
-    prepare_kernels(args)
+    prepare_kernels(args, model.get_params())
     started = time.perf_counter()
     fit(args, model, data)
     result: dict[str, Any] = dict.fromkeys(("P@1", "P@3", "P@5"))
