@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Callable
 
 from ..errors import DataError
 from .base import Algorithm
@@ -21,8 +22,8 @@ def get_algorithm(algorithm: str | Algorithm, batch: int, rate: float) -> Algori
     if algorithm not in algorithm_names():
         raise DataError(f"algorithm must be one of {', '.join(algorithm_names())}, got {algorithm!r}")
     module = importlib.import_module(f"{__name__}.{algorithm}")
-    (kind,) = [
+    kinds: list[Callable[..., Algorithm]] = [
         c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Algorithm) and c is not Algorithm
     ]
-    made: Algorithm = kind(batch=batch, rate=rate)
-    return made
+    (kind,) = kinds  # one idea a file
+    return kind(batch=batch, rate=rate)
