@@ -124,7 +124,7 @@ class Network:
 
     def _through_relu(self, dA: np.ndarray, A: np.ndarray) -> np.ndarray:
         """Return the gradient before relu and dropout: both let through just what is positive in A."""
-        dZ = dA * (A > 0)
+        dZ = np.where(A > 0, dA, np.float32(0))
         if self.hidden_dropout > 0:
             dZ *= np.float32(1 / (1 - self.hidden_dropout))
         return dZ

@@ -61,9 +61,7 @@ class Device(Protocol):
         """
         ...
 
-    def dense_step(
-        self, A: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update, need_gradient: bool = True
-    ) -> np.ndarray:
+    def dense_step(self, A: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update) -> np.ndarray:
         """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""
         ...
 

@@ -126,9 +126,7 @@ class CPU:
             cpu_output.output_step_float32(*head, padded, chunk, Z, dW, dA, part, db, ints, logits, losses)
         return float(losses.sum()), dA.sum(axis=0)[:B, :H]
 
-    def dense_step(
-        self, A: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update, need_gradient: bool = True
-    ) -> np.ndarray:
+    def dense_step(self, A: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update) -> np.ndarray:
         """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""
         dA = dZ @ layer.W
         cpu_output.rows_update(layer.W, dZ.T @ A, layer.Ws, layer.Wt, update.kind, update.hyper, self.n_threads)

@@ -64,7 +64,8 @@ def kept(seed, index, threshold):
     The hash is the 32-bit finaliser of MurmurHash3 (Appleby 2011, public domain); `threshold` is the share to
     drop times 2^32. No state, so the backward pass sees the mask of the forward pass.
     """
-    h = np.uint32(index) * np.uint32(0x9E3779B1) + np.uint32(seed)
+    # Numba multiplies uint32 in 64 bits: every product is cut back.
+    h = np.uint32(np.uint32(index) * np.uint32(0x9E3779B1) + np.uint32(seed))
     h = np.uint32((h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B))
     h = np.uint32((h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35))
     return (h ^ (h >> np.uint32(16))) >= np.uint32(threshold)

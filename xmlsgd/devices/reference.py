@@ -64,9 +64,7 @@ class Reference:
         dA = self.dense_step(A, dZ, layer, update)
         return float(value @ scale), dA
 
-    def dense_step(
-        self, A: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update, need_gradient: bool = True
-    ) -> np.ndarray:
+    def dense_step(self, A: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update) -> np.ndarray:
         """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""
         dZ = dZ.astype(np.float64)
         dA, dW, db = dZ @ layer.W, dZ.T @ A, dZ.sum(axis=0)

@@ -70,4 +70,7 @@ class Executor(ABC):
         """Move the replicas of `members` (default: all) towards `target` by a share `alpha`."""
         for w in self.workers if members is None else members:
             replica = self.table[1 + w]
-            replica += np.float32(alpha) * (target - replica)
+            if alpha == 1:
+                replica[:] = target  # to the bit: synchronous algorithms rely on equal replicas
+            else:
+                replica += np.float32(alpha) * (target - replica)
