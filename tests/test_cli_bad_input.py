@@ -133,6 +133,7 @@ BAD_CALLS = {
     "fraction for a count": ((*GOOD_ROWS, *TRAIN, "--epochs", "1.5"), "argument --max-epochs: must be a whole number"),
     "words for sizes": ((*GOOD_ROWS, *TRAIN, "--hidden", "8,x"), "argument --hidden-layer-sizes: must be numbers"),
     "no epochs": ((*GOOD_ROWS, *TRAIN, "--epochs", "0"), "max_epochs: must be 'auto' or a positive integer, got 0"),
+    "no epochs and no file": (("train", "{place}/none.txt", *TRAIN, "--epochs", "0"), "max_epochs: must be"),
     "negative rate": ((*GOOD_ROWS, *TRAIN, "--lr=-1"), "learning_rate_init: must be 'auto' or above 0, got -1.0"),
     "dropout of all": ((*GOOD_ROWS, *TRAIN, "--dropout", "1"), "hidden_dropout: must be in [0, 1), got 1.0"),
     "unknown loss": ((*GOOD_ROWS, *TRAIN, "--loss", "l2"), "loss must be one of bce, softmax, squared_hinge, got 'l2'"),
@@ -178,7 +179,10 @@ BAD_CALLS = {
         ("convert", "{place}/good.txt", "{place}/good.txt"),
         "good.txt: must not be the source itself",
     ),
-    "convert nothing": (("convert", "{place}/none.txt", "{place}/new"), "none.txt: no such path, and no data set of this name"),
+    "convert nothing": (
+        ("convert", "{place}/none.txt", "{place}/new"),
+        "none.txt: no such path, and no data set of this name",
+    ),
     "convert over a model": (("convert", "{place}/good.txt", "{place}/rows"), "rows: exists and is not a store"),
     "unknown form": (
         ("convert", "{place}/good.txt", "{place}/new", "--to", "csv"),

@@ -59,12 +59,14 @@ def run(args: Namespace) -> None:
 def new_model(args: Namespace) -> XMLClassifier:
     """Return the estimator of the flags; with `--warm-start` the one in `--out`, with these flags over its own."""
     from ..estimators import XMLClassifier
+    from ..estimators.parameters import check_parameters
 
     given = given_parameters(args)
     if not given.get("warm_start"):
         model = XMLClassifier(**given)
     else:
         model = XMLClassifier.load(args.out, predict_only=False).set_params(**given)
+    check_parameters(model)  # before the data are read, which may take minutes
     return model.set_params(verbose=0)  # the bar of the command line takes its place
 
 
