@@ -50,6 +50,6 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
             measured = [record for record in records if name in record]
             precision.plot([r["seconds"] for r in measured], [r[name] for r in measured], "o-", label=name)
         precision.set(xlabel="seconds of training", ylabel="percent")
-        precision.legend()
+        precision.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(measures), frameon=False)
     for panel in (losses, *others):
         panel.grid(alpha=0.3)

@@ -7,6 +7,7 @@ data set. Where it has a test part of its own, that is the default of --test.
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import folder
@@ -84,7 +85,7 @@ def train_and_save(args: Namespace, model: XMLClassifier, data: Training) -> dic
     with folder.whole_folder(args.out) as path:
         model.save(path)
         folder.write_history(path, model.history_)
-        drawn = folder.draw_curve(path, model.history_, args.train)
+        drawn = folder.draw_curve(path, model.history_, Path(args.train).name)
         result["learning_curve"] = f"{args.out}/{folder.CURVE}" if drawn else None
         write_json(str(path / folder.REPORT), result)
     return result
