@@ -71,9 +71,7 @@ class CSR:
         if len(bad):
             row = int(np.searchsorted(csr.indptr, bad[0], side="right")) - 1
             raise DataError(f"{name}: row {row}: values must be finite float32, got {csr.data[bad[0]]!r}")
-        return cls(
-            np.asarray(csr.indptr, dtype=np.int64), np.asarray(csr.indices, dtype=np.int32), data, csr.shape[1]
-        )
+        return cls(np.asarray(csr.indptr, dtype=np.int64), np.asarray(csr.indices, dtype=np.int32), data, csr.shape[1])
 
     def to_scipy(self) -> sp.csr_array:
         """Return a scipy CSR array over the same memory."""
@@ -90,7 +88,10 @@ class CSR:
         """Return a copy of the given rows, in the given order."""
         taken = self.to_scipy()[rows]
         return CSR(
-            taken.indptr.astype(np.int64, copy=False), taken.indices.astype(np.int32, copy=False), taken.data, self.n_cols
+            taken.indptr.astype(np.int64, copy=False),
+            taken.indices.astype(np.int32, copy=False),
+            taken.data,
+            self.n_cols,
         )
 
 

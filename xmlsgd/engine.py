@@ -72,7 +72,9 @@ def train(
         for epoch in range(before, before + epochs):
             loss = _run_epoch(epoch, Router(dataset.n_rows), algorithm, executor, clock, watching)
             # The last update of an epoch shows in no loss, but in the sum of the parameters.
-            if not math.isfinite(loss) or not np.isfinite(executor.center.sum()):
+            with np.errstate(all="ignore"):
+                finite = math.isfinite(loss) and bool(np.isfinite(executor.center.sum()))
+            if not finite:
                 snapshot.restore(executor.center)
                 state, _ = executor.optimizer_state()
                 state[:] = 0
