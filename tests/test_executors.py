@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xmlsgd.csr import CSR, Dataset
+from xmlsgd.csr import CSR, ORDER, Dataset
 from xmlsgd.devices.reference import Reference
 from xmlsgd.executors.serial import Serial
 from xmlsgd.learner import Job, Learner, Start
@@ -136,7 +136,7 @@ def test_a_report_counts_rows_features_and_the_sum_of_their_losses(job):
     report = Learner(job, Reference(), flat).step(step(5, 2, 9))
     assert (report.worker, report.rows) == (5, 7)
     assert report.loss == pytest.approx(7 * 5 * np.log(2), rel=1e-6)  # all logits are 0
-    rows = np.random.default_rng((3, 0)).permutation(N_ROWS)[2:9]
+    rows = np.random.default_rng((3, ORDER, 0)).permutation(N_ROWS)[2:9]
     assert report.nnz == job.dataset.X.take(rows).nnz
     assert report.seconds >= 0
 
@@ -145,7 +145,7 @@ def test_sample_weights_scale_the_loss_of_their_rows(job):
     weight = np.arange(N_ROWS, dtype=np.float32)
     weighted = Job(job.dataset, NETWORK, SGD(), seed=3, sample_weight=weight)
     report = Learner(weighted, Reference(), np.zeros(SIZE, np.float32)).step(step(0, 0, 4))
-    rows = np.random.default_rng((3, 0)).permutation(N_ROWS)[:4]
+    rows = np.random.default_rng((3, ORDER, 0)).permutation(N_ROWS)[:4]
     assert report.loss == pytest.approx(weight[rows].sum() * 5 * np.log(2), rel=1e-6)
 
 

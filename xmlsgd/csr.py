@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     import scipy.sparse as sp
 
+# What a random stream is for: second in its seed, so that no two streams are one.
+WEIGHTS, ORDER, MASKS = 1, 2, 3
+
 INT32_MAX = np.iinfo(np.int32).max
 
 
@@ -148,4 +151,4 @@ class Dataset:
 
 def epoch_order(n_rows: int, seed: int, epoch: int) -> np.ndarray:
     """Return the row order of an epoch, int64 (n_rows,): a permutation that depends on (seed, epoch) alone."""
-    return np.random.default_rng((seed, epoch)).permutation(n_rows)
+    return np.random.default_rng((seed, ORDER, epoch)).permutation(n_rows)

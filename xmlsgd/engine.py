@@ -38,6 +38,14 @@ class Run:
     diverged: bool = False
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a run; `run` is the model as it is then, with the finished epochs and the optimizer's state."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.run = run
+
+
 def train(
     dataset: Dataset,
     network: Network,
@@ -96,6 +104,8 @@ def train(
         for monitor in watching:
             monitor.finish(executor.center)
         return Run(executor.center, history.records, *executor.optimizer_state())
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted(Run(executor.center, history.records, *executor.optimizer_state())) from interrupt
     finally:
         snapshot.close()
         executor.close()

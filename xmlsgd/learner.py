@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .csr import epoch_order
+from .csr import MASKS, epoch_order
 from .network import state_layout
 from .params import zeros
 from .records import Report, Step
@@ -85,4 +85,4 @@ class Learner:
 
 def _mask_seed(seed: int, epoch: int, start: int) -> int:
     """Return the seed of a step's dropout masks: it names the batch, not who trains it."""
-    return int(np.random.SeedSequence((seed, epoch, start)).generate_state(1)[0] >> 1)
+    return int(np.random.SeedSequence((seed, MASKS, epoch, start)).generate_state(1)[0] >> 1)

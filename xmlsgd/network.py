@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .csr import WEIGHTS
 from .devices.base import Dropout, Layer
 from .losses import get_loss
 from .params import Layout
@@ -55,7 +56,7 @@ class Network:
         Output biases start at the log odds of each label's frequency (softmax: log frequency), so that the first
         steps are not spent on learning that most labels are rare.
         """
-        rng = np.random.default_rng((seed, 1))
+        rng = np.random.default_rng((seed, WEIGHTS))
         views = self.layout.views(flat)
         for name, view in views.items():
             if name == "W0":

@@ -50,7 +50,9 @@ def run(args: Namespace) -> None:
     show(args, table(rows, [f"@{k}" for k in ks]))
     show(args, f"{test.n_rows:,} rows ranked in {result['predict_seconds']:.2f} s")
     result |= {
-        "train_seconds": folder.read_report(args.model).get("train_seconds", model.history_[-1].get("seconds")),
+        "train_seconds": folder.read_report(args.model).get(
+            "train_seconds", (model.history_ or [{}])[-1].get("seconds")
+        ),
         "rows_per_second": result["predict_rows_per_second"],
         "peak_memory_bytes": peak_memory_bytes(),
         "parameters": model.get_params(),

@@ -16,14 +16,11 @@ MESSAGE = "compiling kernels, once on this machine: about half a minute ..."
 
 
 def kernels_are_cached() -> bool:
-    """Return whether Numba's cache holds kernels younger than their source; imports Numba, compiles nothing."""
-    from ..devices import cpu_output
+    """Return whether Numba's cache holds kernels of these sources; imports Numba, compiles nothing."""
+    from ..devices import kernel_cache
 
-    source = Path(cpu_output.__file__)
-    kernels = [value for value in vars(cpu_output).values() if hasattr(value, "stats")]
-    folders = {Path(kernel.stats.cache_path) for kernel in kernels if kernel.stats.cache_path}
-    changed = source.stat().st_mtime
-    return any(index.stat().st_mtime > changed for folder in folders for index in folder.glob(f"{source.stem}*.nbi"))
+    kernel_cache.refresh()
+    return any(kernel_cache.cached_kernels(folder) for folder in kernel_cache.cache_folders())
 
 
 def prepare_kernels(args: Namespace, parameters: dict[str, Any] | None = None) -> None:

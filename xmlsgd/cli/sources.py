@@ -114,7 +114,9 @@ def _test_rows(path: str, args: Namespace, known: Known) -> Dataset:
     if is_raw_text(path, args, labelled=True):
         raw = read_raw_text(path, labelled=True)
         return _rows_of_text(path, raw, known.vectorizer, known.names)
-    if _is_built_in(path) and known.vectorizer is not None:
+    if _is_built_in(path):
+        if known.vectorizer is None:
+            raise DataError(f"{path}: {NO_VECTORIZER}")
         from ..datasets.python_functions import python_functions_texts
 
         return _rows_of_text(path, python_functions_texts()[1], known.vectorizer, known.names)

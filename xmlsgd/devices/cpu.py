@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from typing import TYPE_CHECKING, Any
 
 import numba
@@ -12,10 +14,12 @@ from threadpoolctl import ThreadpoolController
 from ..errors import DataError
 from ..losses import SOFTMAX
 from ..params import zeros
-from . import bf16, cpu_input, cpu_output, cpu_topk
+from . import bf16, cpu_input, cpu_output, cpu_topk, kernel_cache
 from .base import Dropout, Layer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..csr import CSR
     from ..optimizers import Update
 
@@ -42,13 +46,14 @@ class CPU:
             raise DataError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
         if precision == "bfloat16" and not bf16.HAS_AVX512_BF16:
             raise DataError("precision='bfloat16' needs a processor with AVX512-BF16 or AMX; pass 'auto' or 'float32'")
+        kernel_cache.refresh()
         self.n_threads = n_threads
         self.bfloat16 = bf16.HAS_AVX512_BF16 if precision == "auto" else precision == "bfloat16"
         self._buffers: dict[Any, np.ndarray] = {}
-        self._blas = ThreadpoolController()
+        self._blas, self._lock = ThreadpoolController(), threading.RLock()
 
     def buffer(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
-        """Return an uninitialised array that keeps its memory between calls of one name and shape."""
+        """Return an array, zeros when it is new, that keeps its memory between calls of one name and shape."""
         known = self._buffers.get(name)
         if known is None or known.shape != shape:
             size = int(np.prod(shape)) * np.dtype(dtype).itemsize
@@ -56,10 +61,19 @@ class CPU:
             self._buffers[name] = known
         return known
 
-    def start(self) -> Any:
-        """Return a context that keeps Numba at this device's threads and the BLAS at one, which prange calls."""
-        numba.set_num_threads(min(self.n_threads, numba.config.NUMBA_NUM_THREADS))
-        return self._blas.limit(limits=1)
+    @contextlib.contextmanager
+    def start(self) -> Iterator[None]:
+        """Keep Numba at this device's threads and the BLAS, which prange calls, at one; one user of the device at a time.
+
+        The buffers belong to whoever is inside, so a second Python thread waits.
+        """
+        with self._lock, self._blas.limit(limits=1):
+            before = numba.get_num_threads()
+            numba.set_num_threads(min(self.n_threads, numba.config.NUMBA_NUM_THREADS))
+            try:
+                yield
+            finally:
+                numba.set_num_threads(before)
 
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:
         """Return A (B, H) = relu(X[rows] W + b)."""

@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine import Run
+from ..engine import Interrupted, Run
 from ..errors import DataError, DivergenceError, shorten
 from ..learner import Start
 from . import memory, saving
@@ -64,7 +64,7 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
     learning_rate : how it falls over the run: "linear", "cosine", "constant", "inverse_sqrt".
     warm_up : share of the run, in [0, 1), over which the rate rises from zero.
     batch_size : rows a step; "auto" for 256, less on less than 16,384 rows.
-    max_epochs : passes over the rows; "auto" for 8, more where that would be fewer than 600 steps.
+    max_epochs : passes over the rows; "auto" for 10, more where that would be fewer than 600 steps.
     weight_decay, clip_norm : see `Optimizer`; for an optimizer given by name.
     input_dropout, hidden_dropout : shares in [0, 1) left out in training.
     average_weights : share of the run, in [0, 1], whose models are averaged at its end; not with early_stopping.
@@ -73,7 +73,7 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
     class_weight : None, "balanced" or {class: weight}; for one class a row.
     algorithm : name or `Algorithm`. devices : "cpu".
     precision : of the matrix products, "float32", "bfloat16", or "auto" for the faster one of this processor.
-    n_jobs : threads; None for all cores that the process may use. One thread and one seed give the same bits.
+    n_jobs : threads; None for as many as the work can feed, -1 for all cores. With one, a seed gives the same bits.
     warm_start : begin `fit` with the parameters of the last one.
     random_state : seed of weights, row order and dropout. verbose : 1 for a progress bar on a terminal.
 
@@ -415,8 +415,8 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
         """Train; after Ctrl-C keep the model as it is then."""
         try:
             return launch(self, task, start, plan, monitors)
-        except KeyboardInterrupt:
-            self._keep(task, Run(start.params, [], start.state, start.steps), start.epochs)
+        except Interrupted as interrupt:
+            self._keep(task, interrupt.run, start.epochs)
             raise
 
     def _keep(self, task: Task, run: Run, epochs: int) -> None:
