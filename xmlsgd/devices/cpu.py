@@ -63,7 +63,8 @@ class CPU:
 
     @contextlib.contextmanager
     def start(self) -> Iterator[None]:
-        """Keep Numba at this device's threads and the BLAS, which prange calls, at one; one user of the device at a time.
+        """Keep Numba at this device's threads and the BLAS, which prange calls, at one; one user at a time.
+
 
         The buffers belong to whoever is inside, so a second Python thread waits.
         """
