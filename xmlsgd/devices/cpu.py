@@ -65,7 +65,6 @@ class CPU:
     def start(self) -> Iterator[None]:
         """Keep Numba at this device's threads and the BLAS, which prange calls, at one; one user at a time.
 
-
         The buffers belong to whoever is inside, so a second Python thread waits.
         """
         with self._lock, self._blas.limit(limits=1):
