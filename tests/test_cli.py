@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from xmlsgd.cli import VERBS, main, new_parser
-from xmlsgd.cli.folder import check_folder, whole_folder
+from xmlsgd.cli.folder import whole_folder
 from xmlsgd.cli.forms import is_raw_text
+from xmlsgd.cli.outputs import check_file, check_folder
 from xmlsgd.cli.parameters import PARAMETERS, given_parameters
 from xmlsgd.cli.parser import canonical
 from xmlsgd.cli.results import plain, table, whole_file
@@ -412,6 +413,18 @@ def test_out_may_be_new_empty_or_a_model(tmp_path):
     (tmp_path / "model" / "MANIFEST.json").write_text("{}")
     for name in ("empty", "model", "new", "several/new/folders"):
         check_folder(str(tmp_path / name))
+
+
+def test_results_may_lie_beside_the_data_and_be_written_again(tmp_path):
+    (tmp_path / "train.txt").write_text("0 0:1\n")
+    (tmp_path / "results.json").write_text("{}")
+    for given in (tmp_path, tmp_path / "train.txt"):
+        check_file(str(tmp_path / "results.json"), "--json", str(given), beside=str(tmp_path / "model"))
+        check_folder(str(tmp_path / "model"), str(given))
+
+
+def test_a_device_may_be_read_and_written():
+    check_file(os.devnull, "--json", os.devnull)
 
 
 def test_json_holds_plain_numbers_and_null_for_none():

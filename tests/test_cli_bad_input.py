@@ -32,6 +32,11 @@ def models(tmp_path_factory):
     (folder / "text.txt").write_text(TEXT)
     assert main(["train", str(folder / "good.txt"), "--out", str(folder / "rows"), "--quiet", *QUICK]) == 0
     assert main(["train", str(folder / "text.txt"), "--out", str(folder / "words"), "--quiet", *QUICK]) == 0
+    assert main(["convert", str(folder / "good.txt"), str(folder / "store"), "--quiet"]) == 0
+    (folder / "pair").mkdir()
+    for part in ("train", "test"):
+        (folder / "pair" / f"{part}.txt").write_text(GOOD)
+    (folder / "rows" / "good.txt").write_text(GOOD)
     return folder
 
 
@@ -40,6 +45,7 @@ def place(models, tmp_path):
     """A folder of its own for each test, with copies of the good files and models; nothing in it may change."""
     folder = tmp_path / "place"
     shutil.copytree(models, folder)
+    (folder / "link.txt").symlink_to(folder / "good.txt")
     return folder
 
 
@@ -177,8 +183,68 @@ BAD_CALLS = {
     ),
     "convert onto itself": (
         ("convert", "{place}/good.txt", "{place}/good.txt"),
-        "good.txt: must not be the source itself",
+        "TARGET good.txt: is what this call reads; choose another name",
     ),
+    "convert into what is converted": (
+        ("convert", "{place}/store", "{place}/store/more"),
+        "TARGET store/more: lies in the store store; choose a place outside",
+    ),
+    "convert onto the words": (
+        ("convert", "{place}/text.txt", "{place}/words", "--vectorizer", "{place}/words"),
+        "TARGET words: is what this call reads; choose another name",
+    ),
+    "json onto the training rows": (
+        (*GOOD_ROWS, "--out", "{place}/new", "--json", "{place}/good.txt"),
+        "--json good.txt: is what this call reads; choose another name",
+    ),
+    "json onto the test rows": (
+        (*GOOD_ROWS, "--test", "{place}/text.txt", "--out", "{place}/new", "--json", "{place}/text.txt"),
+        "--json text.txt: is what this call reads; choose another name",
+    ),
+    "json onto a file of the training folder": (
+        ("train", "{place}/pair", "--out", "{place}/new", "--json", "{place}/pair/test.txt"),
+        "--json pair/test.txt: is a data file of pair; choose another name",
+    ),
+    "json as the model": (
+        (*GOOD_ROWS, "--out", "{place}/new", "--json", "{place}/new"),
+        "--json new: must not lie in --out new, which is written as a whole; choose another",
+    ),
+    "json in the model": (
+        ("evaluate", "{place}/rows", "{place}/good.txt", "--json", "{place}/rows/model.json"),
+        "--json rows/model.json: lies in the saved model rows; choose a place outside",
+    ),
+    "json in any model": (("info", "--json", "{place}/words/info.json"), "lies in the saved model words; choose"),
+    "json in a store": (("info", "--json", "{place}/store/info.json"), "lies in the store store; choose"),
+    "json onto the rows of the propensities": (
+        (
+            "evaluate",
+            "{place}/rows",
+            "{place}/good.txt",
+            "--propensity",
+            "{place}/text.txt",
+            "--json",
+            "{place}/text.txt",
+        ),
+        "--json text.txt: is what this call reads; choose another name",
+    ),
+    "predict onto its data": (
+        ("predict", "{place}/rows", "{place}/good.txt", "--out", "{place}/good.txt"),
+        "--out good.txt: is what this call reads; choose another name",
+    ),
+    "predict onto its data by a link": (
+        ("predict", "{place}/rows", "{place}/good.txt", "--out", "{place}/link.txt"),
+        "--out link.txt: is what this call reads; choose another name",
+    ),
+    "train over the model that holds the rows": (
+        ("train", "{place}/rows/good.txt", "--out", "{place}/rows"),
+        "--out rows: holds rows/good.txt, which this call reads; choose another name",
+    ),
+    "out without a name": (
+        (*GOOD_ROWS, "--out", ""),
+        "argument --out: must be a name, got ''; see xmlsgd train --help",
+    ),
+    "json without a name": (("info", "--json", ""), "argument --json: must be a name, got ''"),
+    "no name to train on": (("train", "", *TRAIN), "argument TRAIN: must be a name, got ''"),
     "convert nothing": (
         ("convert", "{place}/none.txt", "{place}/new"),
         "none.txt: no such path, and no data set of this name",

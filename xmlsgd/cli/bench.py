@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from .kernels import prepare_kernels
 from .machine import limit_threads, peak_memory_bytes, processor, versions
-from .parameters import add_parameters, given_parameters, number, whole
-from .results import check_output, note, show, write_json
+from .outputs import check_file
+from .parameters import add_parameters, given_parameters, number, place, whole
+from .results import note, show, write_json
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -26,14 +27,14 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--features", type=whole, default=20_000, help="default 20000")
     parser.add_argument("--labels", type=whole, default=10_000, help="default 10000")
     parser.add_argument("--nnz", type=number, default=25, help="features a row (default 25)")
-    parser.add_argument("--json", metavar="FILE", help="write the results as JSON, - for stdout")
+    parser.add_argument("--json", type=place, metavar="FILE", help="write the results as JSON, - for stdout")
     add_parameters(parser)
     parser.set_defaults(max_epochs=2)
 
 
 def run(args: Namespace) -> None:
     """Make rows, train, predict, show."""
-    check_output(args.json, "--json")
+    check_file(args.json, "--json")
     limit_threads(args)
     from ..datasets.synthetic import make_xmc, split_rows
     from ..estimators import XMLClassifier

@@ -12,9 +12,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .failures import UsageError, say
+from .failures import say
 from .forms import OPENERS, add_source_arguments, is_raw_text, row_options
-from .parameters import whole
+from .outputs import check_apart
+from .parameters import place, whole
 from .results import show
 
 if TYPE_CHECKING:
@@ -26,10 +27,12 @@ FORMS = ("store", "text", "npz", "split")
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of the verb."""
-    parser.add_argument("source", metavar="SOURCE", help="data of any form")
-    parser.add_argument("target", metavar="TARGET", help="file or folder that takes the other form")
+    parser.add_argument("source", type=place, metavar="SOURCE", help="data of any form")
+    parser.add_argument("target", type=place, metavar="TARGET", help="file or folder that takes the other form")
     parser.add_argument("--to", choices=FORMS, help="form of the target (default: by its name)")
-    parser.add_argument("--vectorizer", metavar="DIR", help="model or store whose words raw text is turned into")
+    parser.add_argument(
+        "--vectorizer", type=place, metavar="DIR", help="model or store whose words raw text is turned into"
+    )
     parser.add_argument(
         "--max-errors", type=whole, default=1, metavar="N", help="list up to N broken lines (default 1)"
     )
@@ -39,8 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> None:
     """Read the source, write the target."""
     source, target = Path(args.source), Path(args.target)
-    if source.exists() and target.exists() and target.samefile(source):
-        raise UsageError(f"{args.target}: must not be the source itself")
+    check_apart(args.target, "TARGET", (args.source, args.vectorizer))
     from ..datasets.conversion import convert
 
     if not source.exists() or is_raw_text(args.source, args, labelled=True):

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from . import folder
 from .kernels import MESSAGE, compile_kernels, kernels_are_cached
 from .machine import limit_threads
-from .parameters import add_parameters
-from .results import check_output, show, table, write_json
+from .outputs import check_file, check_folder
+from .parameters import add_parameters, place
+from .results import show, table, write_json
 from .train import COLUMNS, new_model, train_and_save
 
 if TYPE_CHECKING:
@@ -30,16 +31,18 @@ WORDS = 14  # of an example on display
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of the verb."""
-    parser.add_argument("--out", metavar="DIR", default="xmlsgd-demo", help="folder of the model (default xmlsgd-demo)")
-    parser.add_argument("--json", metavar="FILE", help="write the results as JSON, - for stdout")
+    parser.add_argument(
+        "--out", type=place, metavar="DIR", default="xmlsgd-demo", help="folder of the model (default xmlsgd-demo)"
+    )
+    parser.add_argument("--json", type=place, metavar="FILE", help="write the results as JSON, - for stdout")
     add_parameters(parser)
     parser.set_defaults(train="python-functions", max_epochs=5)
 
 
 def run(args: Namespace) -> None:
     """Build the data, train, measure beside the baseline, show examples."""
-    folder.check_folder(args.out)
-    check_output(args.json, "--json")
+    check_folder(args.out)
+    check_file(args.json, "--json", beside=args.out)
     limit_threads(args)
     from ..datasets.python_functions import python_functions_texts, vectorized
     from .sources import Training, describe

@@ -8,8 +8,9 @@ from . import folder
 from .forms import add_source_arguments
 from .kernels import prepare_kernels
 from .machine import limit_threads, peak_memory_bytes, versions
-from .parameters import add_parameters, given_parameters, number, whole
-from .results import check_output, show, table, write_json
+from .outputs import check_file
+from .parameters import add_parameters, given_parameters, number, place, whole
+from .results import show, table, write_json
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -19,11 +20,13 @@ KS = (1, 3, 5)
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of the verb."""
-    parser.add_argument("model", metavar="DIR", help="folder of the model")
-    parser.add_argument("test", metavar="TEST", help="labelled rows, in any form that train takes")
-    parser.add_argument("--json", metavar="FILE", help="write the results as JSON, - for stdout")
+    parser.add_argument("model", type=place, metavar="DIR", help="folder of the model")
+    parser.add_argument("test", type=place, metavar="TEST", help="labelled rows, in any form that train takes")
+    parser.add_argument("--json", type=place, metavar="FILE", help="write the results as JSON, - for stdout")
     parser.add_argument("--k", type=whole, action="append", help="measure at this k too; may be repeated [-k]")
-    parser.add_argument("--propensity", metavar="TRAIN", help="training rows, whose labels give the propensities")
+    parser.add_argument(
+        "--propensity", type=place, metavar="TRAIN", help="training rows, whose labels give the propensities"
+    )
     parser.add_argument("--propensity-a", type=number, default=0.55, metavar="A", help="see docs/metrics.md")
     parser.add_argument("--propensity-b", type=number, default=1.5, metavar="B", help="see docs/metrics.md")
     add_source_arguments(parser)
@@ -32,7 +35,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> None:
     """Load, rank, measure."""
-    check_output(args.json, "--json")
+    check_file(args.json, "--json", args.model, args.test, args.propensity)
     limit_threads(args)
     from ..estimators import XMLClassifier
     from .measure import measure

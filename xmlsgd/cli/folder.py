@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .failures import UsageError
 from .results import plain
 
 if TYPE_CHECKING:
@@ -19,18 +18,6 @@ if TYPE_CHECKING:
 
 HISTORY, CURVE, REPORT = "history.jsonl", "learning_curve.png", "train.json"
 NO_MATPLOTLIB = 'not drawn, matplotlib is missing: pip install "xmlsgd[plot]"'
-
-
-def check_folder(out: str) -> None:
-    """Raise `UsageError` where no model folder can be made under this name: before the work, not after it."""
-    path = Path(out).absolute()
-    if path.exists() and not (path / "MANIFEST.json").is_file() and not (path.is_dir() and not any(path.iterdir())):
-        raise UsageError(f"--out {out}: exists and is not a saved model; choose another name or remove it")
-    above = next(folder for folder in path.parents if folder.exists())
-    if not above.is_dir():
-        raise UsageError(f"--out {out}: {above} is not a folder")
-    if not os.access(above, os.W_OK):
-        raise UsageError(f"--out {out}: the folder {above} cannot be written")
 
 
 @contextmanager

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .machine import processor, versions
-from .results import check_output, show, write_json
+from .outputs import check_file
+from .parameters import place
+from .results import show, write_json
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -13,12 +15,12 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of the verb."""
-    parser.add_argument("--json", metavar="FILE", help="write the same as JSON, - for stdout")
+    parser.add_argument("--json", type=place, metavar="FILE", help="write the same as JSON, - for stdout")
 
 
 def run(args: Namespace) -> None:
     """Print a line for each fact."""
-    check_output(args.json, "--json")
+    check_file(args.json, "--json")
     facts = {**versions(), **processor(), "gpu": "not used by this version"}
     show(args, "\n".join(f"{name:<14} {value}" for name, value in facts.items()))
     write_json(args.json, facts)

@@ -18,6 +18,13 @@ def sizes(text: str) -> tuple[int, ...]:
         raise ArgumentTypeError(f"must be numbers separated by commas, as in 512,256, got {text!r}") from None
 
 
+def place(text: str) -> str:
+    """Return a name of a file or folder: an empty one is mostly a variable that was never set."""
+    if not text:
+        raise ArgumentTypeError("must be a name, got ''")
+    return text
+
+
 def whole(text: str) -> int:
     """Return a whole number."""
     try:

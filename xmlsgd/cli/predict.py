@@ -13,8 +13,9 @@ from .failures import UsageError
 from .forms import add_source_arguments
 from .kernels import prepare_kernels
 from .machine import limit_threads
-from .parameters import add_parameters, given_parameters, number, whole
-from .results import STDOUT, check_output, note, whole_file
+from .outputs import STDOUT, check_file
+from .parameters import add_parameters, given_parameters, number, place, whole
+from .results import note, whole_file
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -28,11 +29,11 @@ BATCH = 8192  # rows ranked before their lines are written
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of the verb."""
-    parser.add_argument("model", metavar="DIR", help="folder of the model")
-    parser.add_argument("data", metavar="DATA", help="rows or texts")
+    parser.add_argument("model", type=place, metavar="DIR", help="folder of the model")
+    parser.add_argument("data", type=place, metavar="DATA", help="rows or texts")
     parser.add_argument("--k", type=whole, default=5, help="labels a row, at most (default 5) [-k, --top-k]")
     parser.add_argument("--threshold", type=number, metavar="SCORE", help="only labels with at least this score")
-    parser.add_argument("--out", metavar="FILE", default=STDOUT, help="default: stdout [-o]")
+    parser.add_argument("--out", type=place, metavar="FILE", default=STDOUT, help="default: stdout [-o]")
     add_source_arguments(parser)
     add_parameters(parser, ("precision", "n_jobs"))
 
@@ -41,7 +42,7 @@ def run(args: Namespace) -> None:
     """Load, rank, write."""
     if args.k < 1:
         raise UsageError(f"--k: must be at least 1, got {args.k}")
-    check_output(args.out, "--out")
+    check_file(args.out, "--out", args.model, args.data)
     limit_threads(args)
     from ..estimators import XMLClassifier
     from .sources import Known, read_features

@@ -10,13 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from .failures import UsageError
+from .outputs import STDOUT
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator, Mapping, Sequence
-
-STDOUT = "-"
 
 
 def note(args: Namespace, text: str) -> None:
@@ -52,19 +50,6 @@ def whole_file(path: str) -> Iterator[TextIO]:
         beside.replace(target)
     finally:
         beside.unlink(missing_ok=True)
-
-
-def check_output(path: str | None, flag: str) -> None:
-    """Raise `UsageError` where no file can be made under this name: before the work, not after it."""
-    if path is None or path == STDOUT:
-        return
-    folder = Path(path).absolute().parent
-    if Path(path).is_dir():
-        raise UsageError(f"{flag} {path}: must be a file, got a folder")
-    if not folder.is_dir():
-        raise UsageError(f"{flag} {path}: the folder {folder} does not exist; make it first")
-    if not os.access(folder, os.W_OK):
-        raise UsageError(f"{flag} {path}: the folder {folder} cannot be written")
 
 
 def write_json(path: str | None, result: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ from ..datasets.store import is_store
 from ..datasets.text import VECTORIZER_FILE, TextVectorizer, index_labels, read_raw_text
 from ..errors import DataError
 from .forms import is_raw_text, row_options
+from .outputs import STDIN
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from ..datasets.text import RawText
     from ..estimators import XMLClassifier
 
-STDIN = "-"
 NO_VECTORIZER = "the model was trained on rows of numbers and has no words, got text; pass rows, or train on text"
 
 

@@ -14,8 +14,9 @@ from . import folder
 from .forms import add_source_arguments
 from .kernels import prepare_kernels
 from .machine import limit_threads, peak_memory_bytes, versions
-from .parameters import add_parameters, given_parameters
-from .results import check_output, note, show, table, write_json
+from .outputs import check_file, check_folder
+from .parameters import add_parameters, given_parameters, place
+from .results import note, show, table, write_json
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -28,18 +29,20 @@ COLUMNS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "R@5")
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of the verb."""
-    parser.add_argument("train", metavar="TRAIN", help="what to learn from")
-    parser.add_argument("--test", metavar="TEST", help="rows to measure on, after every epoch and at the end")
-    parser.add_argument("--out", metavar="DIR", required=True, help="folder that takes the model [-o]")
-    parser.add_argument("--json", metavar="FILE", help="write the results as JSON, - for stdout")
+    parser.add_argument("train", type=place, metavar="TRAIN", help="what to learn from")
+    parser.add_argument(
+        "--test", type=place, metavar="TEST", help="rows to measure on, after every epoch and at the end"
+    )
+    parser.add_argument("--out", type=place, metavar="DIR", required=True, help="folder that takes the model [-o]")
+    parser.add_argument("--json", type=place, metavar="FILE", help="write the results as JSON, - for stdout")
     add_source_arguments(parser)
     add_parameters(parser)
 
 
 def run(args: Namespace) -> None:
     """Read, train, measure, save."""
-    folder.check_folder(args.out)
-    check_output(args.json, "--json")
+    check_folder(args.out, args.train, args.test)
+    check_file(args.json, "--json", args.train, args.test, beside=args.out)
     limit_threads(args)
     from .sources import Known, describe, read_training
 
@@ -82,12 +85,12 @@ def train_and_save(args: Namespace, model: XMLClassifier, data: Training) -> dic
 
         result |= measure(model, data.test, Y_train=data.train.Y, quiet=args.quiet)
     result |= about_run(model, data) | {"seconds": time.perf_counter() - started}
-    with folder.whole_folder(args.out) as path:
-        model.save(path)
-        folder.write_history(path, model.history_)
-        drawn = folder.draw_curve(path, model.history_, Path(args.train).name)
+    with folder.whole_folder(args.out) as beside:
+        model.save(beside)
+        folder.write_history(beside, model.history_)
+        drawn = folder.draw_curve(beside, model.history_, Path(args.train).name)
         result["learning_curve"] = f"{args.out}/{folder.CURVE}" if drawn else None
-        write_json(str(path / folder.REPORT), result)
+        write_json(str(beside / folder.REPORT), result)
     return result
 
 

@@ -1,0 +1,104 @@
+"""Names that a verb will write under, checked before the work: nothing that counts may be lost."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .failures import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+STDIN = STDOUT = "-"
+
+
+def check_file(path: str | None, flag: str, *inputs: str | None, beside: str | None = None) -> None:
+    """Raise `UsageError` where no file can be made under this name, or where it would take the place of an input.
+
+    `beside` is a folder that the same call will write, which must not be the place of the file.
+    """
+    if path is None or path == STDOUT:
+        return
+    folder = Path(path).absolute().parent
+    if Path(path).is_dir():
+        raise UsageError(f"{flag} {path}: must be a file, got a folder")
+    if not folder.is_dir():
+        raise UsageError(f"{flag} {path}: the folder {folder} does not exist; make it first")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"{flag} {path}: the folder {folder} cannot be written")
+    if beside is not None and _is_in(path, beside):
+        raise UsageError(f"{flag} {path}: must not lie in --out {beside}, which is written as a whole; choose another")
+    check_apart(path, flag, inputs)
+
+
+def check_folder(out: str, *inputs: str | None) -> None:
+    """Raise `UsageError` where no model folder can be made under `--out`, or where an input is or lies there."""
+    path = Path(out).absolute()
+    if path.exists() and not (path / "MANIFEST.json").is_file() and not (path.is_dir() and not any(path.iterdir())):
+        raise UsageError(f"--out {out}: exists and is not a saved model; choose another name or remove it")
+    above = next(folder for folder in path.parents if folder.exists())
+    if not above.is_dir():
+        raise UsageError(f"--out {out}: {above} is not a folder")
+    if not os.access(above, os.W_OK):
+        raise UsageError(f"--out {out}: the folder {above} cannot be written")
+    check_apart(out, "--out", inputs)
+
+
+def check_apart(path: str, flag: str, inputs: Iterable[str | None]) -> None:
+    """Raise `UsageError` where an output is an input or one of its files, or lies in a saved model or store.
+
+    An input in a folder that is going to be replaced would go with it.
+    """
+    for given in inputs:
+        if given is None:
+            continue
+        if _is_same(given, path):
+            raise UsageError(f"{flag} {path}: is what this call reads; choose another name")
+        if given != STDIN and os.path.exists(given):
+            if os.path.isdir(path) and _is_in(given, path):
+                raise UsageError(f"{flag} {path}: holds {given}, which this call reads; choose another name")
+            if _is_in(path, given) and _is_data_file(path):
+                raise UsageError(f"{flag} {path}: is a data file of {given}; choose another name")
+    for folder in Path(os.path.realpath(path)).parents:
+        kind = _kind_of(folder)
+        if kind:
+            raise UsageError(f"{flag} {path}: lies in the {kind} {folder}; choose a place outside")
+
+
+def _is_same(given: str, path: str) -> bool:
+    """Return whether an input is the file or folder of this name, also through links and as standard input."""
+    try:
+        there = os.fstat(sys.stdin.fileno()) if given == STDIN else os.stat(given)
+        here = os.stat(path)
+    except (OSError, ValueError, AttributeError):  # nothing there, or no real stream
+        return False
+    return not stat.S_ISCHR(here.st_mode) and os.path.samestat(there, here)
+
+
+def _is_in(path: str, folder: str) -> bool:
+    """Return whether a path is a folder, which may not be there yet, or lies in it."""
+    real = Path(os.path.realpath(path))
+    return Path(os.path.realpath(folder)) in (real, *real.parents)
+
+
+def _is_data_file(path: str) -> bool:
+    """Return whether a file is there that would be read with its folder."""
+    from ..datasets.xmc import LABEL_FILES, PAIRS, PARTS, SUFFIXES
+
+    name = Path(path).name
+    ends = tuple(f"{part}.txt{suffix}" for part in PARTS for suffix in SUFFIXES)
+    pairs = {file for names in PAIRS for pair in names.values() for file in pair}
+    return Path(path).is_file() and (name.endswith(ends) or name in pairs or name in LABEL_FILES)
+
+
+def _kind_of(folder: Path) -> str:
+    """Return what a folder is that only its own writer may change, or nothing."""
+    if (folder / "MANIFEST.json").is_file() and (folder / "model.json").is_file():
+        return "saved model"
+    if (folder / "store.json").is_file() and (folder / "X_indptr.npy").is_file():
+        return "store"
+    return ""
