@@ -7,6 +7,7 @@ import gzip
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import warnings
@@ -365,6 +366,21 @@ def failing(error):
 def test_ctrl_c_is_130(capsys):
     assert guarded(failing(KeyboardInterrupt())) == 130
     assert capsys.readouterr().err == "xmlsgd: interrupted\n"
+
+
+def test_sigterm_and_sighup_raise_like_ctrl_c_and_say_so(capsys):
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129)):
+        assert guarded(lambda: os.kill(os.getpid(), number)) == code  # noqa: B023 (called at once)
+        assert capsys.readouterr().err == f"xmlsgd: ended by {number.name}\n"
+        assert signal.getsignal(number) is signal.SIG_DFL
+
+
+def test_a_signal_that_is_ignored_stays_so():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert guarded(lambda: os.kill(os.getpid(), signal.SIGHUP)) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_reader_that_left_is_no_error_message(capsys):

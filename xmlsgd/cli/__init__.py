@@ -20,7 +20,8 @@ ALIASES = {"evaluate": ["test"]}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (default: the process's own) and return its exit code.
 
-    0: done. 1: a run failed. 2: wrong usage or bad input. 130: interrupted. 141: whoever read the output has left.
+    0: done. 1: a run failed. 2: wrong usage or bad input. 130: Ctrl-C. 143, 129: SIGTERM, SIGHUP. 141: whoever
+    read the output has left.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     return guarded(lambda: dispatch(words), traceback="--traceback" in words)

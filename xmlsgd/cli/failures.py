@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
+import threading
 import warnings
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
-INTERRUPTED, READER_LEFT = 128 + 2, 128 + 13  # as shells report SIGINT and SIGPIPE
+SIGNALLED = 128  # plus the signal's number, as shells report it
+READER_LEFT = SIGNALLED + 13  # SIGPIPE
 
 # An OSError with one of these is the disk's or the machine's fault; any other is a wrong name on the command line.
 MACHINE_ERRORS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE))
@@ -24,9 +28,39 @@ class UsageError(ValueError):
     """The words of the command line do not fit."""
 
 
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C or what is treated like it; the text says more than that. `signal` is what was received."""
+
+    def __init__(self, text: str, number: int = signal.SIGINT) -> None:
+        super().__init__(text)
+        self.signal = number
+
+
+@contextmanager
+def signals_raise() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise like Ctrl-C, so that nothing is left half-written and no temporary file stays.
+
+    A signal for which the process has other plans keeps them: `nohup` ignores SIGHUP.
+    """
+    names = ("SIGTERM", "SIGHUP") if threading.current_thread() is threading.main_thread() else ()
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    ours = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, _stop)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _stop(number: int, _: object) -> None:
+    raise Stopped(f"ended by {signal.Signals(number).name}", number)
+
+
 def guarded(run: Callable[[], None], traceback: bool = False) -> int:
     """Call `run` and return the exit code; an error becomes one line, below its traceback where that is asked for."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), signals_raise():
         # What a user can act on, in one line, without the line of our source that Python would add. Warnings of NumPy
         # about infinite numbers would come before our own error that says what to do.
         warnings.simplefilter("default", UserWarning)
@@ -40,9 +74,9 @@ def guarded(run: Callable[[], None], traceback: bool = False) -> int:
         except BrokenPipeError:
             _drop_output()
             return READER_LEFT
-        except KeyboardInterrupt:
-            say("interrupted")
-            return INTERRUPTED
+        except KeyboardInterrupt as stop:
+            say(str(stop) or "interrupted")
+            return SIGNALLED + signal_of(stop)
         except Exception as error:  # noqa: BLE001 (whatever it is, the user gets a line and no traceback)
             if traceback:
                 import traceback as tracebacks
@@ -52,6 +86,13 @@ def guarded(run: Callable[[], None], traceback: bool = False) -> int:
             say(text)
             return code
     return DONE
+
+
+def signal_of(stop: BaseException) -> int:
+    """Return the number of the signal that an interruption came from, by its causes."""
+    if isinstance(stop, Stopped):
+        return stop.signal
+    return signal_of(stop.__cause__) if stop.__cause__ else int(signal.SIGINT)
 
 
 def describe(error: Exception) -> tuple[int, str]:
@@ -75,7 +116,9 @@ def describe(error: Exception) -> tuple[int, str]:
 def say(text: str) -> None:
     """Write one line to stderr, whatever the text holds."""
     line = " ".join(text.split())
-    if sys.stderr is not None:
+    if sys.stderr is None:
+        return
+    with suppress(OSError):  # the terminal may be gone
         print("xmlsgd:", line.encode(errors="backslashreplace").decode(), file=sys.stderr)
 
 

@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..history import History
+from .failures import UsageError
+from .outputs import holds_other_things
 from .results import plain
 
 if TYPE_CHECKING:
@@ -25,12 +28,15 @@ def whole_folder(out: str) -> Iterator[Path]:
     """Give a name beside `out` to write a model folder under; rename it when all is written.
 
     An earlier folder steps aside first, since a rename needs an empty target, and comes back if the rename fails.
+    Anything but a model is not replaced, also if it came after the work began.
     """
     path = Path(os.path.realpath(out))
     path.parent.mkdir(parents=True, exist_ok=True)
     beside, aside = (path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}{end}") for end in ("", "-old"))
     try:
         yield beside
+        if holds_other_things(path):
+            raise UsageError(f"{out}: exists by now and is not a saved model")
         if path.exists():
             path.rename(aside)
         try:
@@ -44,6 +50,30 @@ def whole_folder(out: str) -> Iterator[Path]:
         shutil.rmtree(beside, ignore_errors=True)
 
 
+@contextmanager
+def growing_history(out: str) -> Iterator[History]:
+    """Give a `History` that writes its lines to `OUT.history.jsonl`, since the folder itself comes at the end.
+
+    The file goes when the folder is there, whose lines are the same, and where no epoch was finished. It stays behind
+    where the process is killed or the folder cannot be written.
+    """
+    path = Path(f"{Path(out)}.{HISTORY}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    history = History(path)
+    try:
+        yield history
+    except BaseException:
+        if not history.records:
+            path.unlink(missing_ok=True)
+        raise
+    path.unlink(missing_ok=True)
+
+
+def name_of_interrupted(out: str) -> str:
+    """Return where the model of an interrupted run goes: `out`, unless that has a model, which might be the better."""
+    return f"{Path(out)}.interrupted" if Path(out, "MANIFEST.json").is_file() else out
+
+
 def write_history(folder: Path, records: list[Record]) -> None:
     """Write a JSON line for each epoch."""
     (folder / HISTORY).write_text("".join(json.dumps(plain(record)) + "\n" for record in records))
@@ -53,6 +83,8 @@ def draw_curve(folder: Path, records: list[Record], title: str) -> bool:
     """Draw the learning curve; return whether there is one: not without matplotlib, and not of nothing."""
     from ..plots import plot_learning_curve
 
+    if not records:
+        return False
     try:
         plot_learning_curve(records, folder / CURVE, title)
     except ImportError:

@@ -38,7 +38,7 @@ def check_file(path: str | None, flag: str, *inputs: str | None, beside: str | N
 def check_folder(out: str, *inputs: str | None) -> None:
     """Raise `UsageError` where no model folder can be made under `--out`, or where an input is or lies there."""
     path = Path(out).absolute()
-    if path.exists() and not (path / "MANIFEST.json").is_file() and not (path.is_dir() and not any(path.iterdir())):
+    if holds_other_things(path):
         raise UsageError(f"--out {out}: exists and is not a saved model; choose another name or remove it")
     above = next(folder for folder in path.parents if folder.exists())
     if not above.is_dir():
@@ -46,6 +46,11 @@ def check_folder(out: str, *inputs: str | None) -> None:
     if not os.access(above, os.W_OK):
         raise UsageError(f"--out {out}: the folder {above} cannot be written")
     check_apart(out, "--out", inputs)
+
+
+def holds_other_things(path: Path) -> bool:
+    """Return whether anything but a saved model or an empty folder has this name."""
+    return path.exists() and not (path / "MANIFEST.json").is_file() and not (path.is_dir() and not any(path.iterdir()))
 
 
 def check_apart(path: str, flag: str, inputs: Iterable[str | None]) -> None:

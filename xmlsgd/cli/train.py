@@ -2,6 +2,9 @@
 
 TRAIN is a file (XMC or LIBSVM text, raw text `label1,label2<TAB>text`), a folder, a converted store, or the name of a
 data set. Where it has a test part of its own, that is the default of --test.
+
+While a run goes on, DIR.history.jsonl gets a line after every epoch. Ctrl-C saves the model as it is then: in DIR, or
+in DIR.interrupted where DIR holds an earlier model.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import folder
+from .failures import Stopped, signal_of
 from .forms import add_source_arguments
 from .kernels import prepare_kernels
 from .machine import limit_threads, peak_memory_bytes, versions
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
     from ..estimators import XMLClassifier
+    from ..history import History, Record
     from .sources import Training
 
 COLUMNS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "R@5")
@@ -75,26 +80,53 @@ def new_model(args: Namespace) -> XMLClassifier:
 
 
 def train_and_save(args: Namespace, model: XMLClassifier, data: Training) -> dict[str, Any]:
-    """Train on `data`, measure on its test rows, save all into `args.out`; return the results."""
+    """Train on `data`, measure on its test rows, save all into `args.out`; return the results.
+
+    After Ctrl-C the model is saved as it is; then raises `Stopped`, which says where.
+    """
     prepare_kernels(args, model.get_params())
     started = time.perf_counter()
-    fit(args, model, data)
+    before = getattr(model, "params_", None)
     result: dict[str, Any] = dict.fromkeys(("P@1", "P@3", "P@5"))
-    if data.test is not None:
-        from .measure import measure
-
-        result |= measure(model, data.test, Y_train=data.train.Y, quiet=args.quiet)
-    result |= about_run(model, data) | {"seconds": time.perf_counter() - started}
-    with folder.whole_folder(args.out) as beside:
-        model.save(beside)
-        folder.write_history(beside, model.history_)
-        drawn = folder.draw_curve(beside, model.history_, Path(args.train).name)
-        result["learning_curve"] = f"{args.out}/{folder.CURVE}" if drawn else None
-        write_json(str(beside / folder.REPORT), result)
+    stop = None
+    with folder.growing_history(args.out) as history:
+        try:
+            fit(args, model, data, history)
+            result |= measures(args, model, data)
+        except KeyboardInterrupt as interrupt:
+            if getattr(model, "params_", None) is before:
+                raise
+            stop = interrupt
+        result |= about_run(model, data, history.records)
+        result |= {"seconds": time.perf_counter() - started, "interrupted": stop is not None}
+        out = args.out if stop is None else folder.name_of_interrupted(args.out)
+        save(model, out, result, Path(args.train).name)
+    if stop is not None:
+        text = f"interrupted after {len(history.records)} whole epochs; the model as it was then is in {out}"
+        raise Stopped(text, signal_of(stop)) from stop
     return result
 
 
-def fit(args: Namespace, model: XMLClassifier, data: Training) -> None:
+def save(model: XMLClassifier, out: str, result: dict[str, Any], title: str) -> None:
+    """Write the folder of a model with all that tells how it came about; complete `result`."""
+    with folder.whole_folder(out) as beside:
+        model.save(beside)
+        folder.write_history(beside, model.history_)
+        drawn = folder.draw_curve(beside, model.history_, title)
+        result["learning_curve"] = f"{out}/{folder.CURVE}" if drawn else None
+        write_json(str(beside / folder.REPORT), result)
+
+
+def measures(args: Namespace, model: XMLClassifier, data: Training) -> dict[str, Any]:
+    """Return what is measured on the test rows, if there are any."""
+    if data.test is None:
+        return {}
+    from .measure import measure
+
+    return measure(model, data.test, Y_train=data.train.Y, quiet=args.quiet)
+
+
+def fit(args: Namespace, model: XMLClassifier, data: Training, history: History) -> None:
     """Train with a bar, measuring P@k on the test rows after every epoch."""
     from ..progress import Progress
     from .sources import known_labels, names_of_rows
@@ -108,17 +140,17 @@ def fit(args: Namespace, model: XMLClassifier, data: Training) -> None:
     Y = names_of_rows(train) if model.warm_start and train.label_names is not None else train.Y
     shown = [] if args.quiet or getattr(args, "verbose", 1) == 0 else [Progress()]
     try:
-        model.fit(train.X, Y, eval_set=eval_set, label_names=train.label_names, monitors=shown)
+        model.fit(train.X, Y, eval_set=eval_set, label_names=train.label_names, monitors=[*shown, history])
     finally:
         for bar in shown:
             bar.close()
 
 
-def about_run(model: XMLClassifier, data: Training) -> dict[str, Any]:
-    """Return what a run was and what it took."""
+def about_run(model: XMLClassifier, data: Training, records: list[Record]) -> dict[str, Any]:
+    """Return what a run was and what it took, by the records of its own epochs."""
     from .sources import shape_of
 
-    last = model.history_[-1]
+    last: Record = records[-1] if records else {"rows": 0, "seconds": 0.0, "loss": None}
     test = {"test": shape_of(data.test)} if data.test is not None else {}
     return {
         "train_seconds": last["seconds"],
