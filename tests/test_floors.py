@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "xmlsgd"
 
 # Lowest first. What stands on one floor does not import its neighbours, so algorithms never see executors.
 FLOORS = (
-    ("errors",),
+    ("errors", "files"),
     ("csr", "params", "records"),
     ("datasets", "losses", "metrics", "optimizers", "schedules"),
     ("devices", "samplers"),

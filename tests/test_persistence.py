@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import io
 import json
-import pathlib
+import os
 import pickle
-import shutil
+import threading
 
 import joblib
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xmlsgd import ModelFileError, XMLClassifier, checkpoint
+from xmlsgd import ModelFileError, XMLClassifier, checkpoint, files
+from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.checkpoint import Snapshot, read_model, write_model
 from xmlsgd.datasets.text import TextVectorizer
+from xmlsgd.files import sha256_of
 from xmlsgd.optimizers import Adagrad, Adam, Optimizer
 
 
@@ -136,6 +138,7 @@ def test_the_vectorizer_is_saved_with_the_model(tmp_path):
     "parameters",
     [
         {"optimizer": Adam(beta2=0.99, weight_decay=0.1)},
+        {"algorithm": Sequential(batch=2, rate=0.01)},
         {"class_weight": {0: 2.0, 1: 0.5}},
         {"class_weight": "balanced", "learning_rate_init": np.float64(0.01)},
         {"hidden_layer_sizes": [np.int64(16), 8]},
@@ -208,6 +211,19 @@ def test_an_optimizer_of_the_users_own_cannot_be_saved(rows, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("kind", ["elsewhere", "not JSON"])
+def test_an_algorithm_that_could_not_be_loaded_is_not_saved(rows, tmp_path, kind):
+    class Own(Sequential):
+        pass
+
+    model = small().fit(*rows)
+    model.algorithm = Own() if kind == "elsewhere" else Sequential(rate=np.inf)
+    message = "only algorithms of this package can be saved" if kind == "elsewhere" else "must be numbers or texts"
+    with pytest.raises(ModelFileError, match=message):
+        model.save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
 # Writing
 
 
@@ -248,34 +264,66 @@ def failing(monkeypatch, owner, name, at):
 
 
 @pytest.mark.parametrize(
-    ("owner", "name"),
-    [(np, "save"), (checkpoint, "_sync"), (checkpoint, "_sha256"), (checkpoint, "_replace")],
+    ("owner", "name", "at"),
+    [
+        *[(checkpoint, name, at) for name in ("_write_array", "sha256_of") for at in (1, 2, 3)],
+        *[(os, "fsync", at) for at in (1, 2, 3)],
+        (files, "_put_in_place", 1),
+    ],
 )
-@pytest.mark.parametrize("at", [1, 2, 3])
-def test_a_save_that_fails_leaves_the_earlier_model_and_nothing_else(rows, saved, monkeypatch, owner, name, at):
+def test_a_save_that_fails_leaves_the_earlier_model_and_names_it(rows, saved, monkeypatch, owner, name, at):
     before = XMLClassifier.load(saved).predict_topk(rows[0])
     other = small(random_state=1).fit(*rows)
     with monkeypatch.context() as patch:
-        calls = failing(patch, owner, name, at)
-        if name == "_replace" and at > 1:
-            other.save(saved.parent / "elsewhere")
-            assert len(calls) == 1
-            shutil.rmtree(saved.parent / "elsewhere")
-        else:
-            with pytest.raises(OSError, match="No space"):
-                other.save(saved)
+        failing(patch, owner, name, at)
+        with pytest.raises(OSError, match="No space") as caught:
+            other.save(saved)
+    assert saved.name in caught.value.filename
     assert np.array_equal(XMLClassifier.load(saved).predict_topk(rows[0])[1], before[1])
     assert [file.name for file in saved.parent.iterdir()] == ["model"]
 
 
-def test_a_rename_that_fails_halfway_puts_the_earlier_model_back(rows, saved, monkeypatch):
-    before = XMLClassifier.load(saved).predict_topk(rows[0])
-    with monkeypatch.context() as patch:
-        failing(patch, pathlib.Path, "rename", 2)
-        with pytest.raises(OSError, match="No space"):
-            small(random_state=1).fit(*rows).save(saved)
-    assert np.array_equal(XMLClassifier.load(saved).predict_topk(rows[0])[1], before[1])
+def test_two_who_save_and_one_who_loads_meet_no_error_and_no_mixture(rows, saved):
+    X, Y = rows
+    models = [small(random_state=seed).fit(X, Y) for seed in range(2)]
+    errors = []
+
+    def save_often(model):
+        try:
+            for _ in range(10):
+                model.save(saved)
+        except Exception as error:  # noqa: BLE001 (whatever it is, the test shows it)
+            errors.append(error)
+
+    savers = [threading.Thread(target=save_often, args=(model,)) for model in models]
+    for saver in savers:
+        saver.start()
+    for turn in range(20):  # without checksums a mixture would go unnoticed
+        loaded = XMLClassifier.load(saved, predict_only=False, verify=turn % 2)
+        (seed,) = [seed for seed, model in enumerate(models) if np.array_equal(loaded.params_, model.params_)]
+        assert np.array_equal(loaded.optimizer_state_, models[seed].optimizer_state_)
+        assert loaded.random_state == seed
+    for saver in savers:
+        saver.join()
+    assert errors == []
     assert [file.name for file in saved.parent.iterdir()] == ["model"]
+
+
+def test_a_model_is_not_saved_in_the_place_of_the_current_folder(rows, tmp_path, monkeypatch):
+    model = small().fit(*rows)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelFileError, match="is the current folder and cannot be replaced; name a folder in it"):
+        model.save(".")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("value", [float("nan"), object(), b"bytes"])
+def test_a_history_that_is_no_json_is_refused_before_anything_is_written(rows, tmp_path, value):
+    model = small().fit(*rows)
+    model.history_[-1]["own"] = value
+    with pytest.raises(ModelFileError, match="parameters and history must be finite numbers or texts"):
+        model.save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_snapshot_gives_back_what_it_kept():
@@ -336,6 +384,20 @@ def rewrite(folder, change=None, arrays=None):
         ({"parameters": {"hidden_layer_sizes": "16"}}, "hidden_layer_sizes: must be"),
         ({"parameters": {"optimizer": {"name": "os.system", "numbers": {}}}}, "unknown optimizer"),
         ({"parameters": {"class_weight": [1, 2]}}, "class_weight must be pairs"),
+        *[
+            ({"parameters": {"algorithm": algorithm}}, "unknown algorithm, got")
+            for algorithm in (
+                {},
+                {"module": "os", "class": "system", "numbers": {}},
+                {"module": "base", "class": "Algorithm", "numbers": {}},
+                {"module": "sequential", "class": "dataclass", "numbers": {}},
+                {"module": "sequential", "class": "Algorithm", "numbers": {}},
+                {"module": "sequential", "class": "Sequential", "numbers": {"speed": 1}},
+                {"module": "sequential", "class": "Sequential", "numbers": 3},
+                {"module": ["sequential"], "class": "Sequential", "numbers": {}},
+            )
+        ],
+        ({"history": [{"loss": "low"}]}, "history must be a list of records"),
         ({"parameters": 3}, "parameters must be among"),
         ({"vectorizer": True}, r"vectorizer.json: must be a regular file, got none"),
     ],
@@ -358,6 +420,8 @@ def test_a_description_that_does_not_fit_is_refused(saved, change, message):
         ({"hidden": [16, 16]}, "params must be float32"),
         ({"hidden": "16"}, "hidden must be a list"),
         ({"loss": "mse"}, "loss must be one of"),
+        ({"loss": []}, "loss must be one of"),
+        ({"hidden_dropout": 1.5}, r"hidden_dropout must be in \[0, 1\), got 1.5"),
         ({"input_scale": None}, "input_scale must be a number"),
         ({"depth": 3}, "network must have the fields"),
     ],
@@ -424,7 +488,7 @@ def edit_manifest(folder, edit):
         (lambda m: m.pop("files"), "must list the files"),
         (
             lambda m: m["files"].update({"../../etc/passwd.json": {}}),
-            "may name only .npy and .json files of its folder",
+            "may name only .npy and .json files, got",
         ),
         (lambda m: m["files"].update({"run.py": {}}), "may name only"),
         (lambda m: m["files"].update({"model.json": 3}), "may name only"),
@@ -445,6 +509,25 @@ def test_a_link_in_the_place_of_an_array_is_refused(saved, tmp_path):
         XMLClassifier.load(saved)
 
 
+@pytest.mark.parametrize("name", ["MANIFEST.json", "model.json"])
+def test_a_link_in_the_place_of_a_description_is_refused(saved, tmp_path, name):
+    (saved / name).rename(tmp_path / name)
+    (saved / name).symlink_to(tmp_path / name)
+    with pytest.raises(ModelFileError, match=f"{name}: is missing or no regular file"):
+        XMLClassifier.load(saved)
+
+
+@pytest.mark.parametrize("name", ["MANIFEST.json", "model.json"])
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a":' * 100_000, b"", b"\xff", b"1" * 10_000, b"null"])
+def test_what_is_no_json_object_is_refused(saved, name, text):
+    (saved / name).write_bytes(text)
+    if name == "model.json":
+        entry = {"bytes": len(text), "sha256": sha256_of(saved / name)}
+        edit_manifest(saved, lambda m: m["files"].update({name: entry}))
+    with pytest.raises(ModelFileError, match=f"{name}: must be a JSON object"):
+        XMLClassifier.load(saved)
+
+
 def test_an_array_of_objects_is_refused_unread(saved):
     class Trap:
         def __reduce__(self):
@@ -453,7 +536,7 @@ def test_an_array_of_objects_is_refused_unread(saved):
     buffer = io.BytesIO()
     np.save(buffer, np.array([Trap()], dtype=object), allow_pickle=True)
     (saved / "params.npy").write_bytes(buffer.getvalue())
-    digest = checkpoint._sha256(saved / "params.npy")
+    digest = sha256_of(saved / "params.npy")
     edit_manifest(
         saved, lambda m: m["files"].update({"params.npy": {"bytes": len(buffer.getvalue()), "sha256": digest}})
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from xmlsgd import csr as rows
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.datasets import store
 from xmlsgd.datasets.store import open_store, row_blocks, write_blocks, write_store
@@ -213,25 +216,116 @@ def test_a_damaged_store_is_refused_in_one_line(tmp_path, damage, message):
         ("X_data", 4, np.nan, "X_data.npy: values must be finite, got nan in row 0"),
     ],
 )
-@pytest.mark.parametrize("entries", [7, 1 << 20])
-def test_a_full_check_finds_a_wrong_number(tmp_path, monkeypatch, name, index, value, message, entries):
+@pytest.mark.parametrize("entries", [1, 7, 1 << 20])
+def test_a_wrong_number_in_an_array_that_was_changed_is_found(
+    tmp_path, monkeypatch, name, index, value, message, entries
+):
     write_store(example(), tmp_path / "set")
     replaced(name, put(index, value))(tmp_path / "set")
-    monkeypatch.setattr(store, "BLOCK_ENTRIES", entries)
-    assert open_store(tmp_path / "set").n_rows == 40
+    monkeypatch.setattr(rows, "CHECKED_ENTRIES", entries)
+    for _ in range(2):  # a store that was refused stays refused
+        with pytest.raises(DataError, match=message) as caught:
+            open_store(tmp_path / "set")
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["X_indices", "X_data", "Y_indices", "X_indptr", "Y_indptr"])
+def test_any_four_bytes_written_over_are_refused_or_leave_rows_that_are_sound(tmp_path, name):
+    write_store(example(), tmp_path / "set")
+    good = (tmp_path / "set" / f"{name}.npy").read_bytes()
+    rng = np.random.default_rng(0)
+    for at in rng.integers(store.HEADER_BYTES, len(good) - 4, 60).tolist():
+        (tmp_path / "set" / f"{name}.npy").write_bytes(good[:at] + rng.bytes(4) + good[at + 4 :])
+        try:
+            opened = open_store(tmp_path / "set")
+        except DataError:
+            continue
+        for matrix in (opened.X, opened.Y):
+            assert np.isfinite(matrix.data).all()
+            sums = matrix.to_scipy() @ np.ones(matrix.n_cols)
+            assert len(sums) == 40
+
+
+def pass_counter(monkeypatch):
+    """Return the list of the matrices whose entries are checked from now on."""
+    seen = []
+
+    def check(matrix, names):
+        seen.append(names)
+        rows.check_entries(matrix, names)
+
+    monkeypatch.setattr(store, "check_entries", check)
+    return seen
+
+
+def test_entries_are_checked_when_they_are_written_and_not_at_each_opening(tmp_path, monkeypatch):
+    passes = pass_counter(monkeypatch)
+    write_store(example(), tmp_path / "set")
+    assert len(passes) == 2
+    open_store(tmp_path / "set")
+    assert len(passes) == 2
+    open_store(tmp_path / "set", check=True)
+    assert len(passes) == 4
+
+
+def test_a_copy_is_checked_once(tmp_path, monkeypatch):
+    write_store(example(), tmp_path / "set")
+    shutil.copytree(tmp_path / "set", tmp_path / "copy", copy_function=shutil.copyfile)
+    for file in (tmp_path / "copy").iterdir():
+        os.utime(file, ns=(1, 1))
+    passes = pass_counter(monkeypatch)
+    for _ in range(3):
+        assert equal(open_store(tmp_path / "copy"), example())
+    assert len(passes) == 2
+
+
+@pytest.mark.parametrize("noted", [None, b"", b"[", b"[" * 60_000, b"{}", b"null"])
+def test_without_a_sound_note_of_the_last_check_all_is_checked(tmp_path, monkeypatch, noted):
+    write_store(example(), tmp_path / "set")
+    (tmp_path / "set" / "checked.json").unlink()
+    if noted is not None:
+        (tmp_path / "set" / "checked.json").write_bytes(noted)
+    passes = pass_counter(monkeypatch)
+    for _ in range(2):
+        open_store(tmp_path / "set")
+    assert len(passes) == 2
+
+
+def test_a_store_on_a_disk_that_cannot_be_written_is_opened(tmp_path, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    write_store(example(), tmp_path / "set")
+    (tmp_path / "set" / "checked.json").unlink()
+    monkeypatch.setattr(store, "whole_file", refuse)
+    assert equal(open_store(tmp_path / "set"), example())
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "value", "message"),
+    [
+        ("indices", 3, 30, r"X: indices: must be in \[0, 30\), got 30 in row 0"),
+        ("indptr", 5, 10**6, "X: indptr: must rise, got"),
+        ("data", 4, np.inf, "X: values must be finite, got inf in row 0"),
+    ],
+)
+def test_rows_that_no_reader_would_take_are_not_written(tmp_path, name, index, value, message):
+    dataset = example()
+    put(index, value)(getattr(dataset.X, name))
     with pytest.raises(DataError, match=message):
-        open_store(tmp_path / "set", check=True)
+        write_store(dataset, tmp_path / "set")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("entries", [1, 2, 3, 1 << 20])
 def test_a_full_check_finds_indices_that_do_not_rise(tmp_path, monkeypatch, entries):
     X = csr([[1, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]])
     write_store(Dataset(X, X), tmp_path / "set")
-    monkeypatch.setattr(store, "BLOCK_ENTRIES", entries)
+    monkeypatch.setattr(rows, "CHECKED_ENTRIES", entries)
     assert open_store(tmp_path / "set", check=True).n_rows == 4
     replaced("Y_indices", put(4, 1))(tmp_path / "set")
     with pytest.raises(DataError, match=r"Y_indices.npy: must rise within a row, but row 2 does not"):
-        open_store(tmp_path / "set", check=True)
+        open_store(tmp_path / "set")
 
 
 def failing_blocks(dataset):
@@ -253,19 +347,14 @@ def test_a_failure_in_the_middle_leaves_the_earlier_store(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == ["set"]
 
 
-def test_the_earlier_store_comes_back_when_the_last_rename_fails(tmp_path, monkeypatch):
-    rename = Path.rename
+def test_what_took_the_name_while_a_store_was_written_is_kept(tmp_path):
+    def blocks():
+        yield from row_blocks(example())
+        (tmp_path / "set").write_text("mine")
 
-    def failing(path, target):
-        if path.name.startswith(".set-") and not path.name.endswith("-old"):
-            raise PermissionError("no")
-        return rename(path, target)
-
-    write_store(example(seed=1), tmp_path / "set")
-    monkeypatch.setattr(Path, "rename", failing)
-    with pytest.raises(PermissionError):
-        write_store(example(), tmp_path / "set")
-    assert equal(open_store(tmp_path / "set", check=True), example(seed=1))
+    with pytest.raises(FileExistsError, match="set: exists and is not a store"):
+        write_blocks(blocks(), lambda: (30, 20), tmp_path / "set")
+    assert (tmp_path / "set").read_text() == "mine"
     assert [entry.name for entry in tmp_path.iterdir()] == ["set"]
 
 

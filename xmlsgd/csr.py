@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 WEIGHTS, ORDER, MASKS = 1, 2, 3
 
 INT32_MAX = np.iinfo(np.int32).max
+CHECKED_ENTRIES = 1 << 16  # looked at together: fit a core's cache with what is computed of them
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,6 +116,48 @@ def check_structure(csr: Any, name: str) -> None:
         raise DataError(
             f"{name}: indices must be in [0, {csr.shape[1]}), got {int(indices.min())} to {int(indices.max())}"
         )
+
+
+def check_pointers(indptr: np.ndarray, nnz: int, name: str) -> None:
+    """Raise `DataError` unless `indptr` rises from 0 to `nnz`; a kernel that follows others would leave its arrays."""
+    first, last = int(indptr[0]), int(indptr[-1])
+    if (first, last) != (0, nnz):
+        raise DataError(f"{name}: must lead from 0 to {nnz}, got {first} and {last}")
+    for start in range(0, len(indptr) - 1, CHECKED_ENTRIES):
+        piece = indptr[start : start + CHECKED_ENTRIES + 1]  # one more, to compare across the piece's end
+        falls = piece[1:] < piece[:-1]
+        if falls.any():
+            row = start + int(falls.argmax())
+            raise DataError(f"{name}: must rise, got {indptr[row + 1]} after {indptr[row]} at row {row}")
+
+
+def check_entries(matrix: CSR, names: tuple[str, str]) -> None:
+    """Raise `DataError` unless rows with sound pointers are canonical, with finite values; reads every entry once.
+
+    `names` are those of the indices and of the data in the error.
+    """
+    indptr, indices, n_cols = matrix.indptr, matrix.indices, matrix.n_cols
+    for start in range(0, matrix.nnz, CHECKED_ENTRIES):
+        piece = indices[start : start + CHECKED_ENTRIES + 1]  # one more, to compare across the piece's end
+        if piece.min() < 0 or piece.max() >= n_cols:
+            entry = start + int(((piece < 0) | (piece >= n_cols)).argmax())
+            row = _row_of(indptr, entry)
+            raise DataError(f"{names[0]}: must be in [0, {n_cols}), got {indices[entry]} in row {row}")
+        rises = piece[1:] > piece[:-1]
+        first, stop = np.searchsorted(indptr, (start + 1, start + len(piece)))
+        rises[indptr[first:stop] - (start + 1)] = True  # the first of a row has nothing to rise from
+        if not rises.all():
+            row = _row_of(indptr, start + 1 + int(rises.argmin()))
+            raise DataError(f"{names[0]}: must rise within a row, but row {row} does not")
+        finite = np.isfinite(matrix.data[start : start + CHECKED_ENTRIES])
+        if not finite.all():
+            entry = start + int(finite.argmin())
+            got, row = matrix.data[entry], _row_of(indptr, entry)
+            raise DataError(f"{names[1]}: values must be finite, got {got} in row {row}")
+
+
+def _row_of(indptr: np.ndarray, entry: int) -> int:
+    return int(np.searchsorted(indptr, entry, side="right")) - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)

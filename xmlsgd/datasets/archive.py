@@ -7,13 +7,13 @@ import os
 import shutil
 import stat
 import tarfile
-import uuid
 import zipfile
 import zlib
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING
 
 from ..errors import DataError, shorten
+from ..files import whole_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,28 +38,24 @@ def extract(archive: str | os.PathLike[str], folder: str | os.PathLike[str]) -> 
     Raises `DataError` for anything but plain files and folders, for names that lead outside, for more than the disk
     holds, and for a damaged archive.
     """
-    archive, folder = Path(archive), Path(folder)
-    scratch = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
-    scratch.mkdir(parents=True)
+    archive = Path(archive)
     try:
-        free = shutil.disk_usage(scratch).free
-        for name, size, source in members(archive):
-            free -= size
-            if free < 0:
-                raise DataError(f"{archive}: the disk has no room for its content, {-free} bytes more are needed")
-            target = inside(scratch, name, archive)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with source, open(target, "wb") as out:
-                shutil.copyfileobj(source, out, COPY_BYTES)
-        scratch.rename(folder)
+        with whole_folder(folder, replace=False) as whole:
+            free = shutil.disk_usage(whole).free
+            for name, size, source in members(archive):
+                free -= size
+                if free < 0:
+                    raise DataError(f"{archive}: the disk has no room for its content, {-free} bytes more are needed")
+                target = inside(whole, name, archive)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with source, open(target, "wb") as out:
+                    shutil.copyfileobj(source, out, COPY_BYTES)
     except DAMAGE as error:
         raise DataError(f"{archive}: not a readable zip or tar archive: {error}") from error
     except OSError as error:
         if error.errno is None:  # from a decompressor, not from the system
             raise DataError(f"{archive}: not a readable zip or tar archive: {error}") from error
         raise
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def members(archive: Path) -> Iterator[tuple[str, int, IO[bytes]]]:

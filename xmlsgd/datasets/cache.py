@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import DataError
+from ..files import state_of
 from .libsvm import read_blocks, read_libsvm
 from .store import open_store, read_description, write_blocks
 
@@ -36,7 +37,7 @@ def read_cached(path: Path, folder: Path, options: dict[str, Any]) -> Dataset:
     key = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:16]
     store = folder / f"{path.name.partition('.')[0]}-{key}"
     with suppress(DataError):  # none yet, or damaged
-        if read_description(store).get("source") == _state(path):
+        if read_description(store).get("source") == state_of(path):
             return open_store(store)
     try:
         text_to_store(path, store, options)
@@ -52,12 +53,6 @@ def relevant(options: dict[str, Any]) -> dict[str, Any]:
 
 def text_to_store(path: Path, store: Path, options: dict[str, Any]) -> None:
     """Write the rows of a text file as a store, one block of rows in memory at a time."""
-    source = _state(path)  # before the first look: what changes later makes the store outdated
+    source = state_of(path)  # before the first look: what changes later makes the store outdated
     blocks = read_blocks(path, **options)
     write_blocks(blocks, lambda: (cast("int", blocks.n_features), cast("int", blocks.n_labels)), store, source=source)
-
-
-def _state(path: Path) -> dict[str, int]:
-    """Return what changes when a file is written again."""
-    state = path.stat()
-    return {"bytes": state.st_size, "mtime_ns": state.st_mtime_ns}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, shorten
+from ..files import PACKED_ENDS, scratch_beside
 from .cache import text_to_store
 from .libsvm import write_libsvm
 from .pairs import write_npz, write_split
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ..csr import Dataset
 
 TEXT_ENDS = (".txt", ".svm", ".libsvm")
-PACKED_ENDS = (".gz", ".bz2", ".xz")
 FORMS = ("store", "text", "npz", "split")
 
 
@@ -47,7 +46,7 @@ def convert(
     if form == "store" and is_text(source):
         text_to_store(source, target, options)
         return
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
+    with scratch_beside(target) as scratch:
         if single:
             _write_one(load_file(source, cache=scratch, **options), target, form)
         else:

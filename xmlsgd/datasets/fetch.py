@@ -8,7 +8,6 @@ anew. The final name appears by renaming, after the checks.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import http.client
 import json
 import os
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import DataError
+from ..files import sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -77,15 +77,6 @@ def download(
         raise DataError(f"{url}: SHA-256 must be {sha256}, got {digest}; the file was removed")
     os.replace(part, path)
     return digest
-
-
-def sha256_of(path: str | os.PathLike[str]) -> str:
-    """Return the SHA-256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def receive_with_retries(

@@ -11,13 +11,9 @@ features, except at the end of the file, where blank lines count only up to the 
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
 import os
 import re
 import stat
-import zlib
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -28,11 +24,12 @@ import numpy as np
 
 from ..csr import CSR, INT32_MAX, Dataset
 from ..errors import DataError, shorten
+from ..files import BROKEN_STREAM, open_packed
 from .libsvm_parse import Options, Parsed, RowBlock, parse
 from .libsvm_write import write_libsvm
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 __all__ = ["LibsvmBlocks", "RowBlock", "read_blocks", "read_features", "read_libsvm", "write_libsvm"]
 
@@ -40,8 +37,6 @@ BLOCK_BYTES = 1 << 20  # text of one task: parsed within a core's cache, and man
 MAX_THREADS = 8  # one thread reads and gathers, in about a third of the time that one thread parses
 MAX_LINE_BYTES = 64 << 20  # the limit of every text reader of the package
 MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark
-MAGIC = ((b"\x1f\x8b", "gzip", gzip.open), (b"BZh", "bzip2", bz2.open), (b"\xfd7zXZ\0", "xz", lzma.open))
-BROKEN_STREAM = (OSError, EOFError, zlib.error, lzma.LZMAError)
 COMMENTS = re.compile(rb"(?:[ \t\r]*#[^\n]*\n)*")
 HEADER = re.compile(rb"[ \t\r]*(\d{1,18})[ \t\r]+(\d{1,18})(?:[ \t\r]+(\d{1,18}))?[ \t\r]*(?:#[^\n]*)?\n")
 
@@ -297,15 +292,8 @@ def _open(path: Path) -> Iterator[BinaryIO]:
     if not stat.S_ISREG(mode):
         got = "a directory" if stat.S_ISDIR(mode) else "a device or a pipe"
         raise DataError(f"{path}: path must name a regular file, got {got}")
-    with path.open("rb") as file:
-        start = file.read(6)
-        file.seek(0)
-        for magic, _, opener in MAGIC:
-            if start.startswith(magic):
-                with cast("Callable[..., BinaryIO]", opener)(file, "rb") as stream:
-                    yield stream
-                return
-        yield file
+    with open_packed(path) as stream:
+        yield stream
 
 
 def _cut(stream: BinaryIO, path: Path) -> Iterator[bytes]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
-import os
-import uuid
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,8 +13,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import numpy as np
 
 from ..errors import DataError
+from ..files import whole_file
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator
 
     from ..csr import Dataset
@@ -39,7 +39,7 @@ def write_libsvm(dataset: Dataset, path: str | os.PathLike[str], header: bool = 
     """
     _check_writable(dataset, header)
     path = Path(path)
-    with _replacing(path) as raw, _compressor(raw, path.suffix) as stream:
+    with whole_file(path) as raw, _compressor(raw, path.suffix) as stream:
         if header:
             stream.write(b"%d %d %d\n" % (dataset.n_rows, dataset.n_features, dataset.n_labels))
         start = 0
@@ -94,23 +94,3 @@ def _compressor(raw: BinaryIO, suffix: str) -> Iterator[BinaryIO]:
         return
     with COMPRESSORS[suffix](raw) as stream:
         yield cast("BinaryIO", stream)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
-    """Yield a new file beside `path` that takes its name once it is complete and on the disk."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 import warnings
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DataError, shorten
+from ..files import whole_folder
 from .archive import extract
 from .fetch import DownloadError
 from .fetch import download as fetch
@@ -229,12 +229,9 @@ def write_split(data: Path, rows_of_file: dict[str, np.ndarray], folder: Path) -
     """Write the rows of each file from the XMC text file `data` into `folder`: all files, or nothing."""
     if folder.is_dir():
         return  # another process has written it meanwhile
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
-        parts = Path(scratch, folder.name)
-        parts.mkdir()
+    with whole_folder(folder, replace=False) as whole:
         for name, rows in rows_of_file.items():
-            write_rows(data, rows, parts / name)
-        parts.rename(folder)
+            write_rows(data, rows, whole / name)
 
 
 def rows_of_split(file: Path, split: int) -> np.ndarray:

@@ -18,9 +18,7 @@ import importlib.util
 import os
 import platform
 import re
-import shutil
 import sysconfig
-import tempfile
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -28,6 +26,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 from ..csr import Dataset
 from ..errors import DataError
+from ..files import whole_folder
 from .text import RawText, TextVectorizer, index_labels, read_raw_text, write_raw_text
 
 if TYPE_CHECKING:
@@ -278,15 +277,9 @@ def _key(files: Sequence[tuple[str, Path]]) -> str:
 
 def _keep(folder: Path, parts: tuple[RawText, RawText]) -> None:
     """Write both parts into the cache, whole or not at all; a cache that cannot be written is no error."""
-    with contextlib.suppress(OSError):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as scratch:
-            whole = Path(scratch, folder.name)
-            whole.mkdir()
-            for part, name in zip(parts, CACHE_FILES, strict=True):
-                write_raw_text(whole / name, part)
-            shutil.rmtree(folder, ignore_errors=True)  # a damaged one would bar the way
-            whole.rename(folder)
+    with contextlib.suppress(OSError), whole_folder(folder) as whole:
+        for part, name in zip(parts, CACHE_FILES, strict=True):
+            write_raw_text(whole / name, part)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

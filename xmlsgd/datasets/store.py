@@ -4,9 +4,11 @@
     X_indptr.npy  X_indices.npy  X_data.npy      int64 (n + 1,), int32 (nnz,), float32 (nnz,)
     Y_indptr.npy  Y_indices.npy                  int64 (n + 1,), int32 (label entries,)
     labels.txt                                   name of label l on line l, where names are known
+    checked.json                                 bytes and times of change of the arrays when all of them was checked
 
 An entry of Y is a label that the row has, so its values are not kept. `numpy.load` reads every array. A store is made
-beside its final name and renamed, so that neither an error nor a crash leaves half of one under that name.
+beside its final name and renamed, so that neither an error nor a crash leaves half of one under that name. Indices and
+values are checked when a store is written, and again when it is opened with arrays that have changed since.
 """
 
 from __future__ import annotations
@@ -14,17 +16,17 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, overload
 
 import numpy as np
 
-from ..csr import CSR, INT32_MAX, Dataset
+from ..csr import CSR, INT32_MAX, Dataset, check_entries, check_pointers
 from ..errors import DataError, shorten
+from ..files import read_unreplaced, state_of, whole_file, whole_folder
 from .text import read_raw_text
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
     from .libsvm import RowBlock
 
 FORMAT, VERSION = "xmlsgd-store", 1
-DESCRIPTION, LABEL_NAMES = "store.json", "labels.txt"
+DESCRIPTION, LABEL_NAMES, CHECKED = "store.json", "labels.txt", "checked.json"
 DTYPES: dict[str, np.dtype[Any]] = {
     "X_indptr": np.dtype("<i8"),
     "X_indices": np.dtype("<i4"),
@@ -46,14 +48,18 @@ HEADER_BYTES = 128  # what NumPy writes before a vector of any length
 MAX_DESCRIPTION_BYTES = 1 << 16
 MAX_ENTRIES = 1 << 48  # far above any disk, and small enough that sizes in bytes stay below 2^63
 NO_NAME = re.compile("[\0\r\n\ufeff\ud800-\udfff]")  # what a line of UTF-8 cannot hold, or a reader would drop
-BLOCK_ENTRIES = 1 << 20  # entries handled at once when writing and checking: bounds memory
+BLOCK_ENTRIES = 1 << 20  # entries written at once: bounds memory
 
 
 def write_store(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     """Write `dataset` as the store `path`; an earlier store there is replaced.
 
-    Raises `FileExistsError` where something else has this name, `DataError` for label names that are not one line each.
+    Raises `FileExistsError` where something else has this name, `DataError` for rows that are not canonical or not
+    finite, and for label names that are not one line each.
     """
+    for part, matrix in (("X", dataset.X), ("Y", dataset.Y)):
+        check_pointers(matrix.indptr, matrix.nnz, f"{part}: indptr")
+        check_entries(matrix, (f"{part}: indices", part))
     rows = row_blocks(dataset)
     write_blocks(rows, lambda: (dataset.n_features, dataset.n_labels), path, dataset.label_names)
 
@@ -67,8 +73,8 @@ def write_blocks(
 ) -> None:
     """Write a store from blocks of rows (X_indptr, X_indices, X_data, Y_indptr, Y_indices), one in memory at a time.
 
-    The pointers of each block start from zero. `shape` tells (F, L) once the last block was taken. `source` is kept in
-    `store.json`. For the rest see `write_store`.
+    The pointers of each block start from zero, and its rows are taken to be sound: those of `read_blocks` are. `shape`
+    tells (F, L) once the last block was taken. `source` is kept in `store.json`. For the rest see `write_store`.
     """
     path = Path(path)
     with replacing(path) as folder:
@@ -88,6 +94,7 @@ def write_blocks(
             "source": source,
         }
         (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
+        _note_checked(folder, _states(folder))
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
@@ -98,10 +105,20 @@ def is_store(path: str | os.PathLike[str]) -> bool:
 def open_store(path: str | os.PathLike[str], check: bool = False) -> Dataset:
     """Return the data set of a store; its arrays are read-only memory maps.
 
-    The sizes of all files and the ends of the pointers are always checked; every pointer, index and value with `check`,
-    which reads the whole store. Raises `DataError` for a store that is damaged.
+    The sizes of all files and every pointer are always checked. Every index and value is where the arrays are not those
+    that were checked before, by their sizes and times of change, and with `check`; this reads the whole store once.
+    Raises `DataError` for a store that is damaged.
     """
     path = Path(path)
+    dataset, seen = read_unreplaced(path, partial(_open_checked, check=check))
+    if seen != _checked(path):
+        with suppress(OSError):  # read-only: it will be checked again
+            _note_checked(path, seen)
+    return dataset
+
+
+def _open_checked(path: Path, check: bool) -> tuple[Dataset, dict[str, Any]]:
+    """Return the data set of a store, and the state of its arrays, all of which was checked now or before."""
     store = read_description(path)
     F, L = store["n_features"], store["n_labels"]
     sizes = {"X_indptr": store["n_rows"] + 1, "X_indices": store["nnz"], "X_data": store["nnz"]}
@@ -110,13 +127,13 @@ def open_store(path: str | os.PathLike[str], check: bool = False) -> Dataset:
     ones = np.broadcast_to(np.float32(1), store["label_nnz"])  # one number for all entries, in no memory
     X = CSR(arrays["X_indptr"], arrays["X_indices"], arrays["X_data"], F)
     Y = CSR(arrays["Y_indptr"], arrays["Y_indices"], ones, L)
+    seen = _states(path)
+    check = check or seen != _checked(path)
     for part, matrix in (("X", X), ("Y", Y)):
-        first, last = int(matrix.indptr[0]), int(matrix.indptr[-1])
-        if (first, last) != (0, matrix.nnz):
-            raise DataError(f"{path}/{part}_indptr.npy: must lead from 0 to {matrix.nnz}, got {first} and {last}")
+        check_pointers(matrix.indptr, matrix.nnz, f"{path}/{part}_indptr.npy")
         if check:
-            _check_rows(matrix, path, part)
-    return Dataset(X, Y, _LabelNames(path / LABEL_NAMES, L) if store["label_names"] else None)
+            check_entries(matrix, (f"{path}/{part}_indices.npy", f"{path}/{part}_data.npy"))
+    return Dataset(X, Y, _LabelNames(path / LABEL_NAMES, L) if store["label_names"] else None), seen
 
 
 def row_blocks(dataset: Dataset, entries: int = BLOCK_ENTRIES) -> Iterator[RowBlock]:
@@ -165,28 +182,10 @@ def replacing(path: Path) -> Iterator[Path]:
     An earlier store of that name goes away then. Raises `FileExistsError` where anything else but an empty folder has
     the name.
     """
-    path = path.absolute()
     check_free(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside, aside = (path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}{end}") for end in ("", "-old"))
-    beside.mkdir()
-    try:
-        yield beside
-        for file in beside.rglob("*"):
-            if file.is_file():
-                _sync(file)
-        # A rename needs an empty target: what was there steps aside, and comes back if the rename fails.
-        with suppress(FileNotFoundError):
-            path.rename(aside)
-        try:
-            beside.rename(path)
-        except OSError:
-            if aside.exists():
-                aside.rename(path)
-            raise
-        shutil.rmtree(aside, ignore_errors=True)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
+    with whole_folder(path) as folder:
+        yield folder
+        check_free(path)  # writing may have taken hours
 
 
 def read_description(path: Path) -> dict[str, Any]:
@@ -212,6 +211,26 @@ def read_description(path: Path) -> dict[str, Any]:
     if type(found.get("label_names")) is not bool:
         raise DataError(f"{file}: label_names must be true or false, got {shorten(found.get('label_names'))}")
     return found
+
+
+def _states(path: Path) -> dict[str, dict[str, int]]:
+    """Return what changes when an array of a store is written again."""
+    return {name: state_of(path / f"{name}.npy") for name in DTYPES}
+
+
+def _checked(path: Path) -> Any:
+    """Return the state in which the arrays of a store were when all of them was checked; None where it is not known."""
+    try:
+        with (path / CHECKED).open("rb") as stream:
+            return json.loads(stream.read(MAX_DESCRIPTION_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _note_checked(path: Path, seen: dict[str, Any]) -> None:
+    """Note that all arrays of a store were checked in the state `seen`."""
+    with whole_file(path / CHECKED) as stream:
+        stream.write(json.dumps(seen, indent=1).encode() + b"\n")
 
 
 class _LabelNames(Sequence[str]):
@@ -302,41 +321,3 @@ def _open_array(file: Path, dtype: np.dtype[Any], size: int) -> np.ndarray:
     except OSError as error:
         raise DataError(f"{file}: must be a readable file, got {error.strerror or error}") from error
     return mapped.view(np.ndarray)  # Numba knows the plain class faster
-
-
-def _check_rows(matrix: CSR, path: Path, part: str) -> None:
-    """Raise `DataError` unless all rows are canonical and all values finite; reads the whole matrix, piece by piece."""
-    indptr, nnz = matrix.indptr, matrix.nnz
-    for start in range(0, matrix.n_rows, BLOCK_ENTRIES):
-        falls = np.flatnonzero(np.diff(indptr[start : start + BLOCK_ENTRIES + 1]) < 0)
-        if len(falls):
-            row = start + int(falls[0])
-            raise DataError(
-                f"{path}/{part}_indptr.npy: must rise, got {indptr[row + 1]} after {indptr[row]} at row {row}"
-            )
-    for start in range(0, nnz, BLOCK_ENTRIES):
-        indices = matrix.indices[start : start + BLOCK_ENTRIES + 1]  # one more, to compare across the piece's end
-        outside = np.flatnonzero((indices < 0) | (indices >= matrix.n_cols))
-        if len(outside):
-            row, got = _row_of(indptr, start + outside[0]), indices[outside[0]]
-            raise DataError(f"{path}/{part}_indices.npy: must be in [0, {matrix.n_cols}), got {got} in row {row}")
-        falls = start + 1 + np.flatnonzero(np.diff(indices) <= 0)
-        first_of_row = indptr[np.minimum(np.searchsorted(indptr, falls), matrix.n_rows)] == falls
-        if not first_of_row.all():
-            row = _row_of(indptr, falls[~first_of_row][0])
-            raise DataError(f"{path}/{part}_indices.npy: must rise within a row, but row {row} does not")
-        values = matrix.data[start : start + BLOCK_ENTRIES]
-        bad = np.flatnonzero(~np.isfinite(values))
-        if len(bad):
-            row, value = _row_of(indptr, start + bad[0]), values[bad[0]]
-            raise DataError(f"{path}/{part}_data.npy: values must be finite, got {value} in row {row}")
-
-
-def _row_of(indptr: np.ndarray, entry: int) -> int:
-    return int(np.searchsorted(indptr, entry, side="right")) - 1
-
-
-def _sync(file: Path) -> None:
-    """Wait until a file is on the disk."""
-    with file.open("rb+") as stream:
-        os.fsync(stream.fileno())

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import itertools
 import json
-import lzma
 import re
-import uuid
-import zlib
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
 from ..csr import CSR
 from ..errors import DataError, ModelFileError, shorten
+from ..files import BROKEN_STREAM, open_packed, whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -32,7 +29,6 @@ MAX_LINE_BYTES = 64 << 20  # the limit of every text reader of the package
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 LINE_END = re.compile(r"[\0\r\n]")
 LABEL_END = re.compile(r"[\0\r\n\t,]")
-BROKEN_STREAM = (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +88,8 @@ def write_raw_text(path: str | Path, raw: RawText) -> None:
             if not name or name != name.strip() or LABEL_END.search(name):
                 raise DataError(f"{path}: row {row}: a label name must be free of `,`, tab, outer blanks, got {name!r}")
     lines = raw.texts if raw.labels is None else map("\t".join, zip(map(",".join, raw.labels), raw.texts, strict=True))
-    scratch = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    try:
-        scratch.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
+    with whole_file(path) as stream:
+        stream.writelines(f"{line}\n".encode() for line in lines)
 
 
 def index_labels(labels: Iterable[Sequence[str]], names: Sequence[str] | None = None) -> tuple[CSR, list[str]]:
@@ -222,18 +214,14 @@ def _checked_texts(texts: Iterable[str]) -> Iterator[str]:
         yield text
 
 
-def _open(path: Path) -> BinaryIO:
-    """Open a file for reading bytes, unpacked by its suffix."""
+@contextmanager
+def _open(path: Path) -> Iterator[BinaryIO]:
+    """Open a regular file for reading bytes, unpacked if it is packed."""
     if not path.is_file():
         reason = "no such file" if not path.exists() else "a directory" if path.is_dir() else "not a regular file"
         raise DataError(f"{path}: must be a readable file, got {reason}")
-    if path.suffix == ".gz":
-        return cast("BinaryIO", gzip.open(path, "rb"))
-    if path.suffix == ".bz2":
-        return cast("BinaryIO", bz2.open(path, "rb"))
-    if path.suffix == ".xz":
-        return cast("BinaryIO", lzma.open(path, "rb"))
-    return path.open("rb")
+    with open_packed(path) as stream:
+        yield stream
 
 
 def _lines(path: str | Path) -> Iterator[str]:

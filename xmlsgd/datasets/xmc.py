@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..csr import Dataset
 from ..errors import DataError
+from ..files import PACKED_ENDS, open_packed
 from . import cache as store_cache
-from .libsvm import COMMENTS, HEADER, MAGIC, MARK, read_libsvm
+from .libsvm import COMMENTS, HEADER, MARK, read_libsvm
 from .pairs import NPZ_NAMES, SPLIT_NAMES, read_npz, read_split
 from .store import DESCRIPTION, is_store, open_store
 from .text import read_raw_text
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 PARTS = ("train", "test")
-SUFFIXES = ("", ".gz", ".bz2", ".xz")
+SUFFIXES = ("", *PACKED_ENDS)
 LABEL_FILES = tuple(f"labels.txt{suffix}" for suffix in SUFFIXES)
 PAIRS = (SPLIT_NAMES, NPZ_NAMES)
 FORMS = (
@@ -143,25 +144,14 @@ def _declared(path: Path, options: dict[str, Any]) -> tuple[bool, bool]:
     """Tell whether the header of a text file that was read, or an option, says how many features and labels it has."""
     header = None
     if options.get("header", "auto") is not False and path.is_file():
-        text = _first_bytes(path).removeprefix(MARK)
+        with open_packed(path) as stream:
+            text = stream.read(SEEN_BYTES).removeprefix(MARK)
         comments = COMMENTS.match(text)
         header = HEADER.match(text, comments.end() if comments else 0)
     return (
         header is not None or options.get("n_features") is not None,
         (header is not None and header[3] is not None) or options.get("n_labels") is not None,
     )
-
-
-def _first_bytes(path: Path) -> bytes:
-    """Return the start of a file, unpacked if it is packed."""
-    with path.open("rb") as file:
-        start = file.read(6)
-        file.seek(0)
-        opener = next((opener for magic, _, opener in MAGIC if start.startswith(magic)), None)
-        if opener is None:
-            return file.read(SEEN_BYTES)
-        with opener(file, "rb") as stream:
-            return stream.read(SEEN_BYTES)
 
 
 def _parts(folder: Path) -> dict[str, Path]:

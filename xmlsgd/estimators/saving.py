@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+import json
+from dataclasses import asdict, fields, is_dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .. import __version__
+from .. import __version__, algorithms
+from ..algorithms.base import Algorithm
 from ..checkpoint import read_model, write_model
 from ..errors import ModelFileError, shorten
+from ..files import read_unreplaced
 from ..losses import LOSSES
 from ..network import Network, state_layout
 from ..optimizers import OPTIMIZERS, Optimizer
-from .parameters import check_parameters, is_count
+from .parameters import check_parameters, is_count, is_number
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from .classifier import XMLClassifier
 
 FORMS = ("sparse", "dense", "lists", "multiclass")
@@ -47,15 +51,23 @@ def save(model: XMLClassifier, path: str | Path, predict_only: bool) -> None:
 
 
 def load(kind: type[XMLClassifier], path: str | Path, predict_only: bool, verify: bool) -> XMLClassifier:
-    """Return the model at `path`, checked part by part."""
+    """Return the model at `path`, checked part by part; one that is saved meanwhile is read as it was or as it is."""
+    try:
+        return read_unreplaced(Path(path), partial(_load, kind, predict_only, verify))
+    except OSError as error:
+        raise ModelFileError(f"{error.filename or path}: cannot be read, got {error.strerror or error}") from error
+
+
+def _load(kind: type[XMLClassifier], predict_only: bool, verify: bool, path: Path) -> XMLClassifier:
+    """Return the model that lies at `path`."""
     description, arrays = read_model(path, verify)
     if description.get("estimator") != "XMLClassifier":
         raise ModelFileError(f"{path}: must hold an XMLClassifier, got {shorten(description.get('estimator'))}")
     model = kind(**_parameters(kind, description.get("parameters"), path))
     try:
         check_parameters(model)
-    except ValueError as error:
-        raise ModelFileError(f"{path}: {error}") from error
+    except (TypeError, ValueError, OverflowError) as error:  # one of an unheard-of type may come from Python itself
+        raise ModelFileError(f"{path}: parameters: {error}") from error
     model.network_ = _network(description.get("network"), path)
     model.n_features_in_ = model.network_.n_features
     model._seed, model.n_epochs_, model.n_steps_, model._optimizer_kind = (
@@ -112,12 +124,40 @@ def _to_json(name: str, value: Any) -> Any:
         return [[key.item() if isinstance(key, np.generic) else key, float(weight)] for key, weight in value.items()]
     if name == "random_state" and not isinstance(value, int):
         return None  # a generator's state is not part of a model: the seed drawn from it is saved
-    if name == "algorithm" and not isinstance(value, str):
-        return type(value).__module__.rsplit(".", 1)[-1]
+    if isinstance(value, Algorithm):
+        return _algorithm_to_json(value)
     return value
 
 
-def _parameters(kind: type[XMLClassifier], saved: Any, path: str | Path) -> dict[str, Any]:
+def _algorithm_to_json(algorithm: Algorithm) -> dict[str, Any]:
+    """Return where an algorithm of this package is found, and its numbers."""
+    kind = type(algorithm)
+    package, _, module = kind.__module__.rpartition(".")
+    if package != algorithms.__name__ or not is_dataclass(algorithm):
+        raise ModelFileError(f"algorithm: only algorithms of this package can be saved, got {shorten(algorithm)}")
+    numbers = {field.name: getattr(algorithm, field.name) for field in fields(algorithm) if field.init}
+    try:
+        json.dumps(numbers, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ModelFileError(f"algorithm: its fields must be numbers or texts, got {shorten(numbers)}") from error
+    return {"module": module, "class": kind.__name__, "numbers": numbers}
+
+
+def _algorithm(saved: Any, path: Path) -> Algorithm:
+    """Return the algorithm that `_algorithm_to_json` described; nothing outside of `xmlsgd.algorithms` is imported."""
+    try:
+        if saved["module"] not in algorithms.algorithm_names():
+            raise KeyError(saved["module"])
+        module = import_module(f"{algorithms.__name__}.{saved['module']}")
+        kind = vars(module)[saved["class"]]
+        if not (isinstance(kind, type) and issubclass(kind, Algorithm) and kind.__module__ == module.__name__):
+            raise KeyError(saved["class"])
+        return kind(**saved["numbers"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(f"{path}: unknown algorithm, got {shorten(saved, 100)}") from error
+
+
+def _parameters(kind: type[XMLClassifier], saved: Any, path: Path) -> dict[str, Any]:
     """Return the constructor's arguments."""
     known = kind._get_param_names()
     if not isinstance(saved, dict) or not set(saved) <= set(known):
@@ -134,12 +174,14 @@ def _parameters(kind: type[XMLClassifier], saved: Any, path: str | Path) -> dict
     if isinstance(optimizer, dict):
         try:
             read["optimizer"] = OPTIMIZERS[optimizer["name"]](**optimizer["numbers"])
-        except (KeyError, TypeError) as error:
-            raise ModelFileError(f"{path}: unknown optimizer, got {shorten(optimizer)}") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelFileError(f"{path}: unknown optimizer, got {shorten(optimizer, 100)}") from error
+    if isinstance(read.get("algorithm"), dict):
+        read["algorithm"] = _algorithm(read["algorithm"], path)
     return read
 
 
-def _network(saved: Any, path: str | Path) -> Network:
+def _network(saved: Any, path: Path) -> Network:
     """Return the shape of the model, checked."""
     names = {field.name for field in fields(Network)}
     if not isinstance(saved, dict) or set(saved) != names:
@@ -147,15 +189,17 @@ def _network(saved: Any, path: str | Path) -> Network:
     hidden, loss = saved["hidden"], saved["loss"]
     if not isinstance(hidden, list) or not hidden or not all(is_count(size) for size in hidden):
         raise ModelFileError(f"{path}: hidden must be a list of positive integers, got {shorten(hidden)}")
-    if loss not in LOSSES:
+    if not isinstance(loss, str) or loss not in LOSSES:
         raise ModelFileError(f"{path}: loss must be one of {', '.join(LOSSES)}, got {shorten(loss)}")
     numbers: dict[str, Any] = {name: _number(saved, name, int, path) for name in ("n_features", "n_labels")}
     for name in ("input_dropout", "hidden_dropout", "input_scale"):
         numbers[name] = _number(saved, name, float, path)
+        if "dropout" in name and numbers[name] >= 1:
+            raise ModelFileError(f"{path}: {name} must be in [0, 1), got {numbers[name]}")
     return Network(hidden=tuple(hidden), loss=loss, **numbers)
 
 
-def _number(description: dict[str, Any], name: str, kind: type[int] | type[float], path: str | Path) -> Any:
+def _number(description: dict[str, Any], name: str, kind: type[int] | type[float], path: Path) -> Any:
     """Return a number of the description that is not negative."""
     value = description.get(name)
     if isinstance(value, kind) and not isinstance(value, bool) and 0 <= value < 1 << 62:
@@ -163,13 +207,14 @@ def _number(description: dict[str, Any], name: str, kind: type[int] | type[float
     raise ModelFileError(f"{path}: {name} must be a number of at least 0, got {shorten(value)}")
 
 
-def _history(records: Any, path: str | Path) -> list[dict[str, Any]]:
-    if not isinstance(records, list) or not all(isinstance(r, dict) and "loss" in r for r in records):
+def _history(records: Any, path: Path) -> list[dict[str, Any]]:
+    """Return the records, each with a loss."""
+    if not isinstance(records, list) or not all(isinstance(r, dict) and is_number(r.get("loss")) for r in records):
         raise ModelFileError(f"{path}: history must be a list of records, got {shorten(records)}")
     return records
 
 
-def _vector(arrays: dict[str, np.ndarray], name: str, size: int, path: str | Path) -> np.ndarray:
+def _vector(arrays: dict[str, np.ndarray], name: str, size: int, path: Path) -> np.ndarray:
     """Return a flat float32 array of the size that the description asks for."""
     array = arrays.get(name)
     if array is None or array.shape != (size,) or array.dtype != np.float32:
@@ -188,7 +233,7 @@ def _names_to_arrays(name: str, names: np.ndarray) -> dict[str, np.ndarray]:
     return {f"{name}_text": np.frombuffer(b"".join(texts), np.uint8), f"{name}_ends": ends, f"{name}_fixed": wide}
 
 
-def _names_from_arrays(name: str, arrays: dict[str, np.ndarray], path: str | Path) -> np.ndarray:
+def _names_from_arrays(name: str, arrays: dict[str, np.ndarray], path: Path) -> np.ndarray:
     """Return the names that `_names_to_arrays` wrote."""
     if name in arrays:
         if arrays[name].ndim != 1 or arrays[name].dtype.kind not in "biuf":
