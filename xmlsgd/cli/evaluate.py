@@ -39,12 +39,14 @@ def run(args: Namespace) -> None:
     limit_threads(args)
     from ..estimators import XMLClassifier
     from .measure import measure
-    from .sources import Known, read_test, shape_of
+    from .sources import Known, read_labels, read_test, shape_of
 
     model = XMLClassifier.load(args.model).set_params(**{"n_jobs": None, **given_parameters(args)})
     known = Known.of_model(model)
+    Y_train = None
+    if args.propensity:
+        Y_train, known = read_labels(args.propensity, args, known)
     test = read_test(args.test, args, known)
-    Y_train = read_test(args.propensity, args, known).Y if args.propensity else None
     prepare_kernels(args)
     ks = sorted({*KS, *(args.k or ())})
     result = measure(model, test, ks, args.quiet, Y_train=Y_train, A=args.propensity_a, B=args.propensity_b)
@@ -53,10 +55,7 @@ def run(args: Namespace) -> None:
     show(args, table(rows, [f"@{k}" for k in ks]))
     show(args, f"{test.n_rows:,} rows ranked in {result['predict_seconds']:.2f} s")
     result |= {
-        "train_seconds": folder.read_report(args.model).get(
-            "train_seconds", (model.history_ or [{}])[-1].get("seconds")
-        ),
-        "rows_per_second": result["predict_rows_per_second"],
+        **folder.training_of(args.model, model.history_),
         "peak_memory_bytes": peak_memory_bytes(),
         "parameters": model.get_params(),
         "data": {"test": shape_of(test)},

@@ -92,10 +92,17 @@ def draw_curve(folder: Path, records: list[Record], title: str) -> bool:
     return True
 
 
-def read_report(folder: str) -> dict[str, Any]:
-    """Return what `train` told of its run; empty for a model that was saved otherwise."""
+def training_of(folder: str, records: list[Record]) -> dict[str, Any]:
+    """Return "train_seconds" and "rows_per_second" of a model's last run, by its report or else by its records."""
     try:
         report = json.loads((Path(folder) / REPORT).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return report if isinstance(report, dict) else {}
+        return {name: report[name] for name in ("train_seconds", "rows_per_second")}
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):  # saved by the estimator, or altered
+        return speed_of(records)
+
+
+def speed_of(records: list[Record]) -> dict[str, Any]:
+    """Return the seconds of the run that the records end with, and the rows it trained on a second."""
+    last: Record = records[-1] if records else {}
+    rows, seconds = last.get("rows", 0), last.get("seconds", 0.0)
+    return {"train_seconds": seconds, "rows_per_second": rows / max(seconds, 1e-9)}

@@ -109,6 +109,22 @@ def read_test(path: str, args: Namespace, known: Known) -> Dataset:
         return _test_rows(file, args, known)
 
 
+def read_labels(path: str, args: Namespace, known: Known) -> tuple[CSR, Known]:
+    """Return the labels of training rows in the columns of `known`, and `known` with those that are new behind its own.
+
+    Features do not matter here: the rows may have others than `known`.
+    """
+    with on_disk(path) as file:
+        if not is_raw_text(file, args, labelled=True):
+            train, _ = load(file, args)
+            Y, names = _matched(train.Y, train.label_names, known)
+        elif known.names is None:
+            raise DataError(f"{file}: {NO_VECTORIZER}")
+        else:
+            Y, names = index_labels(read_raw_text(file, labelled=True).labels or (), known.names)
+    return Y, replace(known, n_labels=Y.n_cols, names=names if known.names is not None else None)
+
+
 def _test_rows(path: str, args: Namespace, known: Known) -> Dataset:
     """Return the rows of a file or a named set, as `read_test` says."""
     if is_raw_text(path, args, labelled=True):
@@ -147,10 +163,20 @@ def fitted(dataset: Dataset, known: Known, path: str) -> Dataset:
             f"{path}: must have the {known.n_features} features of training, got {dataset.n_features};"
             " give the training file a header with the larger number"
         )
-    X, Y, names = replace(dataset.X, n_cols=known.n_features), dataset.Y, dataset.label_names
-    if known.names is not None and names is not None and list(names) != list(known.names)[: len(names)]:
-        Y, names = _renamed(Y, names, known.names)
-    return Dataset(X, replace(Y, n_cols=max(Y.n_cols, known.n_labels)), names)
+    return Dataset(replace(dataset.X, n_cols=known.n_features), *_matched(dataset.Y, dataset.label_names, known))
+
+
+def _matched(Y: CSR, names: Sequence[str] | None, known: Known) -> tuple[CSR, Sequence[str] | None]:
+    """Return Y with its columns in the order of `known`, by name where both have names, and the names of the columns.
+
+    New labels stand behind those known.
+    """
+    if known.names is not None and names is not None:
+        if list(names) == list(known.names)[: len(names)]:
+            names = known.names
+        else:
+            Y, names = index_labels(_names_of(Y, names), known.names)
+    return replace(Y, n_cols=max(Y.n_cols, known.n_labels)), names
 
 
 def known_labels(Y: CSR, n_labels: int) -> CSR:
@@ -213,11 +239,6 @@ def _rows_of_text(path: str, raw: RawText, vectorizer: TextVectorizer | None, na
     if names is None and not columns:
         raise DataError(f"{path}: must have at least one label, got none in {len(raw.texts)} documents")
     return Dataset(vectorizer.transform(raw.texts), Y, columns)
-
-
-def _renamed(Y: CSR, names: Sequence[str], known: Sequence[str]) -> tuple[CSR, list[str]]:
-    """Return Y with its columns in the order of `known`, new names behind them."""
-    return index_labels(_names_of(Y, names), known)
 
 
 def _names_of(Y: CSR, names: Sequence[str]) -> list[list[str]]:

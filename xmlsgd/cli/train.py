@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..history import History, Record
     from .sources import Training
 
+PROPENSITY_ROWS = 3  # the least number of training rows for which propensities are defined
 COLUMNS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "R@5")
 
 
@@ -123,7 +124,8 @@ def measures(args: Namespace, model: XMLClassifier, data: Training) -> dict[str,
         return {}
     from .measure import measure
 
-    return measure(model, data.test, Y_train=data.train.Y, quiet=args.quiet)
+    propensity: dict[str, Any] = {"Y_train": data.train.Y} if data.train.n_rows >= PROPENSITY_ROWS else {}
+    return measure(model, data.test, quiet=args.quiet, **propensity)
 
 
 def fit(args: Namespace, model: XMLClassifier, data: Training, history: History) -> None:
@@ -150,13 +152,11 @@ def about_run(model: XMLClassifier, data: Training, records: list[Record]) -> di
     """Return what a run was and what it took, by the records of its own epochs."""
     from .sources import shape_of
 
-    last: Record = records[-1] if records else {"rows": 0, "seconds": 0.0, "loss": None}
     test = {"test": shape_of(data.test)} if data.test is not None else {}
     return {
-        "train_seconds": last["seconds"],
-        "rows_per_second": last["rows"] / max(last["seconds"], 1e-9),
+        **folder.speed_of(records),
         "peak_memory_bytes": peak_memory_bytes(),
-        "loss": last["loss"],
+        "loss": records[-1]["loss"] if records else None,
         "epochs": model.n_epochs_,
         "parameters": model.get_params(),
         "n_parameters": model.params_.size,
