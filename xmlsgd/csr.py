@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
 # What a random stream is for: second in its seed, so that no two streams are one.
-WEIGHTS, ORDER, MASKS = 1, 2, 3
+WEIGHTS, ORDER, MASKS, NOISE = 1, 2, 3, 4
 
 INT32_MAX = np.iinfo(np.int32).max
 CHECKED_ENTRIES = 1 << 16  # looked at together: fit a core's cache with what is computed of them
@@ -87,6 +87,12 @@ class CSR:
         """Return the indices and the data of row `i`."""
         span = slice(self.indptr[i], self.indptr[i + 1])
         return self.indices[span], self.data[span]
+
+    def row_entries(self, rows: np.ndarray) -> np.ndarray:
+        """Return the indices of the given rows, one row after another, int32."""
+        starts, lengths = self.indptr[rows], self.indptr[rows + 1] - self.indptr[rows]
+        ends = np.cumsum(lengths)
+        return self.indices[np.arange(ends[-1] if len(rows) else 0) + np.repeat(starts - ends + lengths, lengths)]
 
     def take(self, rows: np.ndarray) -> CSR:
         """Return a copy of the given rows, in the given order."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +13,7 @@ from .checkpoint import Snapshot
 from .history import History, Monitor, Record
 from .learner import Job, Start
 from .optimizers import Adam, Optimizer
-from .records import Step
+from .records import Event, Left, Report, Sharing, Step
 from .router import Router
 from .schedules import learning_rate_factor
 
@@ -67,7 +67,7 @@ def train(
     the rows of the whole run (`schedules.py`). When a loss or a parameter is not finite the run stops with the model of
     the last finished epoch and an optimizer state of zeros.
     """
-    executor.start(Job(dataset, network, optimizer or Adam(), seed, sample_weight, start), algorithm.shared)
+    executor.start(Job(dataset, network, optimizer or Adam(), seed, sample_weight, start), algorithm.sharing)
     before = start.epochs if start else 0
     history, snapshot = History(), Snapshot()
     watching = [*monitors, history]
@@ -75,10 +75,10 @@ def train(
     try:
         for monitor in watching:
             monitor.start(dataset.n_rows, epochs, executor.center)
-        algorithm.start(executor.workers, executor.center)
+        algorithm.start(executor.workers, dataset.n_rows)
         snapshot.keep(executor.center)
         for epoch in range(before, before + epochs):
-            loss = _run_epoch(epoch, Router(dataset.n_rows), algorithm, executor, clock, watching)
+            loss = Loop(epoch, Router(dataset.n_rows), algorithm, executor, clock, watching).run()
             # The last update of an epoch shows in no loss, but in the sum of the parameters.
             with np.errstate(all="ignore"):
                 finite = math.isfinite(loss) and bool(np.isfinite(executor.center.sum()))
@@ -126,27 +126,91 @@ class Clock:
         return learning_rate_factor(self.schedule, min((self.rows + rows / 2) / self.total, 1.0), self.warm_up)
 
 
-def _run_epoch(
-    epoch: int, router: Router, algorithm: Algorithm, executor: Executor, clock: Clock, watching: Iterable[Monitor]
-) -> float:
-    """Run all rows of one epoch once; return the sum of their losses, NaN or infinite when one was."""
-    total = 0.0
-    while True:
-        for w in executor.workers:
-            if w in executor.busy or not (size := algorithm.batch_size(w)) or not (span := router.take(size)):
+@dataclass
+class Loop:
+    """One epoch: every idle worker gets a span, every event is told to the algorithm, merges happen when they are due.
+
+    loss : the sum over the rows whose work is in the shared model, NaN or infinite when one was. open : by worker, rows
+    and losses of the work that is not.
+    """
+
+    epoch: int
+    router: Router
+    algorithm: Algorithm
+    executor: Executor
+    clock: Clock
+    watching: Sequence[Monitor]
+    loss: float = 0.0
+    open: dict[int, tuple[int, float]] = field(default_factory=dict)
+
+    def run(self) -> float:
+        """Train on all rows once; return the sum of their losses."""
+        algorithm, executor, router = self.algorithm, self.executor, self.router
+        while math.isfinite(self.loss):
+            self._hand_out()
+            members: Collection[int] = ()
+            if executor.busy:
+                self._note(executor.wait())
+                members = algorithm.merge_due(executor.busy)
+            elif router.leases:
+                members = executor.workers  # the end of the epoch
+            elif router.empty:
+                return self.loss
+            elif executor.expecting:
+                self._note(executor.wait())
+            else:
+                raise RuntimeError(f"{type(algorithm).__name__} gives none of the workers {executor.workers} any rows")
+            if members and math.isfinite(self.loss):
+                self._merge(members)
+        return self.loss
+
+    def _hand_out(self) -> None:
+        """Give every idle worker its next span."""
+        for w in self.executor.workers:
+            if w in self.executor.busy or not (size := self.algorithm.batch_size(w)):
                 continue
+            span = self.router.take(w, size, self.algorithm.updates(w))
+            if span is None:
+                return
             rows = span[1] - span[0]
-            executor.submit(Step(w, epoch, *span, algorithm.learning_rate(w, rows) * clock.factor(rows)))
-            algorithm.submitted(w, rows)
-        if not executor.busy:
-            return total
-        report = executor.wait()
-        algorithm.finished(report)
-        clock.rows += report.rows
-        total += report.loss
-        for monitor in watching:
+            rate = self.algorithm.learning_rate(w, min(size, rows)) * self.clock.factor(rows)
+            self.executor.submit(Step(w, self.epoch, *span, rate, size if rows > size else 0))
+            self.algorithm.submitted(w, rows)
+
+    def _note(self, event: Event) -> None:
+        """Tell the algorithm what happened."""
+        w = event.worker
+        if isinstance(event, Report):
+            self._finished(event)
+        elif isinstance(event, Left):
+            self.router.give_back(w)
+            self.clock.rows -= self.open.pop(w, (0, 0.0))[0]
+            self.algorithm.left(w)
+        else:
+            self.algorithm.joined(w)
+
+    def _finished(self, report: Report) -> None:
+        """Take a span's work into account; a shared model has it at once."""
+        w = report.worker
+        self.clock.rows += report.rows
+        rows, loss = self.open.get(w, (0, 0.0))
+        self.open[w] = rows + report.rows, loss + report.loss
+        if math.isfinite(report.loss):
+            self.executor.push(w, self.algorithm.weight(report))
+            self.algorithm.finished(report)
+        else:
+            self.loss = report.loss
+        if self.algorithm.sharing is not Sharing.REPLICAS:
+            self._commit([w])
+        for monitor in self.watching:
             monitor.step(report)
-        if not math.isfinite(report.loss):
-            return report.loss
-        if algorithm.merge_due(executor.busy):
-            algorithm.merge(executor)
+
+    def _merge(self, members: Collection[int]) -> None:
+        """Merge replicas; what they trained is in the shared model then."""
+        self.algorithm.merge(self.executor, members)
+        self._commit(members)
+
+    def _commit(self, members: Collection[int]) -> None:
+        """Note whose work is in the shared model."""
+        self.router.commit(members)
+        self.loss += sum(self.open.pop(w, (0, 0.0))[1] for w in members)

@@ -11,13 +11,14 @@ import numpy as np
 from .csr import MASKS, epoch_order
 from .network import state_layout
 from .params import zeros
-from .records import Report, Step
+from .records import Report, Sharing, Step
 
 if TYPE_CHECKING:
     from .csr import Dataset
     from .devices.base import Device
     from .network import Network
     from .optimizers import Optimizer
+    from .table import Table
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,41 +47,82 @@ class Job:
     start: Start | None = None
 
 
-class Learner:
-    """Runs the steps of a job in place on `flat`, float32 (n_params,), with its own optimizer state.
+class Order:
+    """The order of the rows of the current epoch."""
 
-    `state` and `steps` are those to go on with; by default zeros.
+    def __init__(self, n_rows: int, seed: int) -> None:
+        self._n_rows, self._seed = n_rows, seed
+        self._epoch, self._rows = -1, np.empty(0, np.int64)
+
+    def rows(self, step: Step) -> np.ndarray:
+        """Return the rows of a step, int64, in the order that (seed, epoch) gives."""
+        if step.epoch != self._epoch:
+            self._epoch, self._rows = step.epoch, epoch_order(self._n_rows, self._seed, step.epoch)
+        return self._rows[step.start : step.stop]
+
+
+class Learner:
+    """Runs the steps of a job in place on `flat`, float32 (n_params,), with an optimizer state.
+
+    `steps` are those that the state has seen. `touched`, uint8 (F + L,), gets a mark for each feature and each label
+    of a batch; None where nobody asks.
     """
 
     def __init__(
-        self, job: Job, device: Device, flat: np.ndarray, state: np.ndarray | None = None, steps: int = 0
-    ) -> None:
+        self, job: Job, device: Device, flat: np.ndarray, state: np.ndarray | None = None,
+        steps: int = 0, touched: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
         layout = state_layout(job.network.layout, job.optimizer)
-        self.job, self.device = job, device
+        self.job, self.device, self.touched = job, device, touched
         self.state = zeros(layout.size) if state is None else state
         self.layers = job.network.layers(flat, layout.views(self.state))
         self.steps = steps
-        self._epoch, self._order = -1, np.empty(0, np.int64)
+        self._order = Order(job.dataset.n_rows, job.seed)
+
+    @classmethod
+    def of(cls, job: Job, device: Device, table: Table, worker: int, sharing: Sharing) -> Learner:
+        """Return the learner of a worker of `table`; a shared model has one state for all."""
+        steps = 0 if job.start is None else job.start.steps
+        if sharing is Sharing.REPLICAS:
+            return cls(job, device, table.params[1 + worker], table.states[worker], steps, table.touched[worker])
+        row = 0 if sharing is Sharing.IN_PLACE else 1 + worker
+        return cls(job, device, table.params[row], table.states[0], steps)
+
+    def warm_up(self) -> None:
+        """Compile all kernels that the job needs, so that none compiles on the clock."""
+        scratch = Learner(self.job, self.device, zeros(self.job.network.layout.size))
+        scratch._update(np.zeros(1, np.int64), 0.0, 0)
 
     def step(self, step: Step) -> Report:
-        """Train on one batch; the loss of the report is the sum over its rows, before the update."""
-        job, started = self.job, time.perf_counter()
+        """Train on a span, update after update; the loss of the report is the sum over its rows, before the updates."""
+        started, loss, nnz = time.perf_counter(), 0.0, 0
+        rows = self._order.rows(step)
+        size = step.batch or len(rows)
+        for at in range(0, len(rows), size):
+            batch = rows[at : at + size]
+            loss += self._update(batch, step.learning_rate, _mask_seed(self.job.seed, step.epoch, step.start + at))
+            nnz += self._nnz(batch)
+        return Report(step.worker, len(rows), nnz, loss, time.perf_counter() - started, step.updates)
+
+    def _update(self, rows: np.ndarray, rate: float, seed: int) -> float:
+        """Train on one batch; return the sum of the losses of its rows."""
+        job = self.job
         X, Y = job.dataset.X, job.dataset.Y
-        rows = self._rows(step)
         weight = np.float32(1 / len(rows))
         scale = np.full(len(rows), weight) if job.sample_weight is None else job.sample_weight[rows] * weight
         self.steps += 1
-        update = job.optimizer.update(step.learning_rate, self.steps)
-        seed = _mask_seed(job.seed, step.epoch, step.start)
-        loss = job.network.step(self.device, self.layers, X, Y, rows, scale, update, seed)
-        nnz = int((X.indptr[rows + 1] - X.indptr[rows]).sum())
-        return Report(step.worker, len(rows), nnz, loss * len(rows), time.perf_counter() - started)
+        loss = job.network.step(
+            self.device, self.layers, X, Y, rows, scale, job.optimizer.update(rate, self.steps), seed
+        )
+        if self.touched is not None:
+            self.touched[X.row_entries(rows)] = 1
+            self.touched[job.network.n_features + Y.row_entries(rows)] = 1
+        return loss * len(rows)
 
-    def _rows(self, step: Step) -> np.ndarray:
-        """Return the rows of a step, in the order that (seed, epoch) gives."""
-        if step.epoch != self._epoch:
-            self._epoch, self._order = step.epoch, epoch_order(self.job.dataset.n_rows, self.job.seed, step.epoch)
-        return self._order[step.start : step.stop]
+    def _nnz(self, rows: np.ndarray) -> int:
+        """Return the stored features of `rows`."""
+        indptr = self.job.dataset.X.indptr
+        return int((indptr[rows + 1] - indptr[rows]).sum())
 
 
 def _mask_seed(seed: int, epoch: int, start: int) -> int:

@@ -3,25 +3,76 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
+
+
+class Sharing(Enum):
+    """How workers and the shared model meet.
+
+    IN_PLACE : all update the shared model itself, without locks; where memory is not common, as DELTA.
+    DELTA : each copies the shared model, steps on the copy and adds the difference, weighed by the algorithm.
+    REPLICAS : each has a model of its own, which the algorithm merges.
+    """
+
+    IN_PLACE = "in place"
+    DELTA = "delta"
+    REPLICAS = "replicas"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One batch for one worker: rows `start` to `stop` of the order of `epoch`, at `learning_rate`."""
+    """A span for one worker: rows `start` to `stop` of the order of `epoch`, in updates of `batch` rows each.
+
+    `batch` 0 makes the span one update. `learning_rate` is that of each update.
+    """
 
     worker: int
     epoch: int
     start: int
     stop: int
     learning_rate: float
+    batch: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Return the rows of the span."""
+        return self.stop - self.start
+
+    @property
+    def updates(self) -> int:
+        """Return the number of updates of the span."""
+        return -(-self.rows // self.batch) if self.batch else 1
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a worker says of a finished step: `loss` is the sum over its rows, `nnz` their stored features."""
+    """What a worker says of a finished step: `loss` is the sum over its rows, `nnz` their stored features.
+
+    `staleness` is the number of updates that others made to the shared model between this step's reading and writing.
+    """
 
     worker: int
     rows: int
     nnz: int
     loss: float
     seconds: float
+    updates: int = 1
+    staleness: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A worker is gone; what it did since its last merge is lost with it."""
+
+    worker: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A worker has come, with a copy of the shared model."""
+
+    worker: int
+
+
+Event = Report | Left | Joined

@@ -1,20 +1,74 @@
-"""The router: cuts an epoch's row order into spans of the sizes asked for, each row once."""
+"""The router: hands out an epoch's row order in spans, each row once, whoever takes it and whoever leaves.
+
+A span is leased to a worker until it is committed: at its report where workers update the shared model, at the merge of
+the replica that trained it otherwise. What a worker that leaves has not committed is handed out again.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+Span = tuple[int, int]
 
 
-@dataclass
+@dataclass(eq=False)
 class Router:
-    """Spans of [0, n_rows): `take` gives the next one, or None when the epoch is given out."""
+    """Spans of [0, n_rows).
+
+    work : None to cut by rows; else float64 (n_rows + 1,), the work of the rows before each place of the order, so that
+        a batch of `size` rows is cut where its work is that of `size` average rows.
+    """
 
     n_rows: int
+    work: np.ndarray | None = None
     at: int = 0
+    committed: int = 0
+    leases: dict[int, list[Span]] = field(default_factory=dict)
+    returned: list[Span] = field(default_factory=list)
 
-    def take(self, size: int) -> tuple[int, int] | None:
-        """Return (start, stop) of the next `size` rows, fewer at the end."""
-        if self.at >= self.n_rows:
+    @property
+    def empty(self) -> bool:
+        """Return whether nothing is left to hand out."""
+        return self.at >= self.n_rows and not self.returned
+
+    def take(self, worker: int, size: int, count: int = 1) -> Span | None:
+        """Lease the next `count` batches of `size` rows to a worker, fewer at the end; None when nothing is left.
+
+        A shorter last batch is a span of its own, so that every update knows its rows.
+        """
+        if self.empty:
             return None
-        start, self.at = self.at, min(self.at + size, self.n_rows)
-        return start, self.at
+        start, end = self.returned.pop() if self.returned else (self.at, self.n_rows)
+        stop = self._cut(start, end, size * count)
+        if self.work is None and stop - start > size:
+            stop -= (stop - start) % size
+        if start == self.at:
+            self.at = stop
+        elif stop < end:
+            self.returned.append((stop, end))
+        self.leases.setdefault(worker, []).append((start, stop))
+        return start, stop
+
+    def _cut(self, start: int, end: int, size: int) -> int:
+        """Return where a span of `size` rows, or of their average work, ends."""
+        if self.work is None:
+            return min(start + size, end)
+        target = self.work[start] + size * self.work[-1] / self.n_rows
+        stop = int(np.searchsorted(self.work, target))
+        nearer = stop > start + 1 and target - self.work[stop - 1] < self.work[min(stop, self.n_rows)] - target
+        return min(max(stop - nearer, start + 1), end)
+
+    def commit(self, workers: Iterable[int]) -> int:
+        """Note that what these workers trained is in the shared model; return the rows."""
+        rows = sum(stop - start for w in workers for start, stop in self.leases.pop(w, ()))
+        self.committed += rows
+        return rows
+
+    def give_back(self, worker: int) -> int:
+        """Take back what a worker that left had not committed; return the rows."""
+        spans = self.leases.pop(worker, [])
+        self.returned += spans[::-1]
+        return sum(stop - start for start, stop in spans)

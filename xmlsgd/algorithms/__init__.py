@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
-from collections.abc import Callable
 
 from ..errors import DataError
 from .base import Algorithm
@@ -12,7 +12,19 @@ from .base import Algorithm
 
 def algorithm_names() -> list[str]:
     """Return the names of the algorithms found in this folder."""
-    return sorted(m.name for m in pkgutil.iter_modules(__path__) if m.name != "base")
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if algorithm_class(m.name) is not None)
+
+
+def algorithm_class(name: str) -> type[Algorithm] | None:
+    """Return the algorithm that a module of this folder defines, None where it defines none."""
+    module = importlib.import_module(f"{__name__}.{name}")
+    own = [
+        kind
+        for kind in vars(module).values()
+        if isinstance(kind, type) and issubclass(kind, Algorithm) and kind.__module__ == module.__name__
+    ]
+    (kind,) = own or [Algorithm]  # one idea a file
+    return None if kind is Algorithm or inspect.isabstract(kind) else kind
 
 
 def get_algorithm(algorithm: str | Algorithm, batch: int, rate: float) -> Algorithm:
@@ -21,9 +33,6 @@ def get_algorithm(algorithm: str | Algorithm, batch: int, rate: float) -> Algori
         return algorithm
     if algorithm not in algorithm_names():
         raise DataError(f"algorithm must be one of {', '.join(algorithm_names())}, got {algorithm!r}")
-    module = importlib.import_module(f"{__name__}.{algorithm}")
-    kinds: list[Callable[..., Algorithm]] = [
-        c for c in vars(module).values() if isinstance(c, type) and issubclass(c, Algorithm) and c is not Algorithm
-    ]
-    (kind,) = kinds  # one idea a file
+    kind = algorithm_class(algorithm)
+    assert kind is not None
     return kind(batch=batch, rate=rate)

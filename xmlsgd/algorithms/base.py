@@ -2,56 +2,92 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from ..records import Sharing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    import numpy as np
-
+    from ..merging import Rule
     from ..records import Report
 
 
 class Comm(Protocol):
     """What an algorithm may do with replicas when it merges; an executor is one."""
 
-    def reduce(self, weights: Sequence[float]) -> np.ndarray:
-        """Return the sum of weights[w] times replica w."""
+    def merge(self, rule: Rule, members: Collection[int], memory: int = 0, equal: bool = True) -> None:
+        """Apply `rule` to every slice of the center and of the replicas of `members` (`merging.Merger.run`)."""
         ...
 
-    def blend(self, target: np.ndarray, alpha: float = 1.0, members: Sequence[int] | None = None) -> None:
-        """Move the replicas of `members` (default: all) towards `target` by a share `alpha`."""
+    @property
+    def n_params(self) -> int:
+        """Return the number of parameters."""
+        ...
+
+    def norm(self, worker: int) -> float:
+        """Return the Euclidean norm of a replica."""
+        ...
+
+    def now(self) -> float:
+        """Return the seconds of the run so far."""
         ...
 
 
+@dataclass
 class Algorithm:
     """Base of all algorithms: a picklable dataclass of hyperparameters; run state is made in `start`.
 
-    `shared`: workers update the center itself; otherwise each has its own replica.
+    batch : rows of an update, or the largest where sizes differ, >= 1.
+    rate : learning rate at `batch` rows, > 0.
     """
 
-    shared: ClassVar[bool] = False
+    batch: int = 256
+    rate: float = 6e-3
+    @property
+    def sharing(self) -> Sharing:
+        """Return how workers and the shared model meet."""
+        return Sharing.REPLICAS
 
-    def start(self, workers: Sequence[int], center: np.ndarray) -> None:
-        """Make the run state for these workers."""
+    def start(self, workers: Sequence[int], n_rows: int) -> None:
+        """Make the run state for these workers and epochs of `n_rows` rows."""
 
     def batch_size(self, w: int) -> int:
-        """Return the rows of the next batch of worker `w`; 0 makes it wait."""
-        raise NotImplementedError
+        """Return the rows of the next update of worker `w`; 0 makes it wait."""
+        return self.batch
+
+    def updates(self, w: int) -> int:
+        """Return the updates of the next span of worker `w`: many where they are so short that messages would cost."""
+        return 1
 
     def learning_rate(self, w: int, rows: int) -> float:
-        """Return the rate of a batch of `rows` on worker `w`, before the schedule's factor."""
-        raise NotImplementedError
+        """Return the rate of an update of `rows` rows on worker `w`, before the schedule's factor."""
+        return self.rate
 
     def submitted(self, w: int, rows: int) -> None:
-        """Note that worker `w` got a batch."""
+        """Note that worker `w` got a span of `rows` rows."""
 
     def finished(self, report: Report) -> None:
-        """Note that a batch is done."""
+        """Note that a span is done."""
 
-    def merge_due(self, busy: Collection[int]) -> bool:
-        """Return whether replicas are to be merged now."""
-        return False
+    def weight(self, report: Report) -> float:
+        """Return the weight of a finished span's difference in the shared model (`Sharing.DELTA`)."""
+        return 1.0
 
-    def merge(self, comm: Comm) -> None:
-        """Merge the replicas."""
+    def left(self, w: int) -> None:
+        """Note that worker `w` is gone, and with it what it did since its last merge."""
+
+    def joined(self, w: int) -> None:
+        """Note that worker `w` has come, with a copy of the shared model."""
+
+    def merge_due(self, busy: Collection[int]) -> Collection[int]:
+        """Return the workers, none of them busy, whose replicas are to be merged now."""
+        return ()
+
+    def merge(self, comm: Comm, members: Collection[int]) -> None:
+        """Merge the replicas of `members`; at the end of an epoch, of all that have trained since their last merge."""
+
+    def notes(self) -> dict[str, object]:
+        """Return what the record of an epoch shall tell of the run state: sizes, weights, choices."""
+        return {}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
+from ..records import Sharing
 from .base import Algorithm
 
 
@@ -12,14 +12,7 @@ from .base import Algorithm
 class Sequential(Algorithm):
     """Every batch has `batch` rows and the same `rate`; workers, if several, share the model."""
 
-    batch: int = 256
-    rate: float = 6e-3
-    shared: ClassVar[bool] = True
-
-    def batch_size(self, w: int) -> int:
-        """Return the fixed size."""
-        return self.batch
-
-    def learning_rate(self, w: int, rows: int) -> float:
-        """Return the fixed rate."""
-        return self.rate
+    @property
+    def sharing(self) -> Sharing:
+        """Return that there is one model."""
+        return Sharing.IN_PLACE

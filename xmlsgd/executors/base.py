@@ -3,53 +3,101 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..deltas import Deltas
+from ..learner import Order
+from ..merging import Merger
+from ..network import state_layout
+from ..records import Left, Report, Sharing
+from ..table import Shape, Table
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Collection
 
     from ..learner import Job
-    from ..records import Report, Step
+    from ..merging import Rule
+    from ..records import Event, Step
 
 
 class Executor(ABC):
-    """Base of all executors. `table` float32 (1 + replicas, n_params): row 0 is the center.
+    """Base of all executors; a kind of executor gives `start`, `_begin`, `_next`, `now` and `close`.
 
     A replica is written by its worker while that worker is busy, by the coordinator while it is idle. With a shared
-    model there are no replicas: all workers write row 0, on purpose and without locks.
+    model in place all workers write the center, on purpose and without locks (`Sharing`).
+
+    workers : those alive, ascending. busy : those with a step. merge_threads : threads that merge.
     """
 
-    workers: Sequence[int]
-    table: np.ndarray
+    merge_threads = 1
 
-    def __init__(self) -> None:
+    def __init__(self, n_workers: int) -> None:
+        self.workers = list(range(n_workers))
         self.busy: set[int] = set()
+        self.table: Table
+        self._deltas: Deltas | None = None
 
     @property
     def center(self) -> np.ndarray:
         """Return the shared or merged model, float32 (n_params,)."""
-        return self.table[0]
+        center: np.ndarray = self.table.params[0]
+        return center
+
+    @property
+    def n_params(self) -> int:
+        """Return the number of parameters, padding included."""
+        return len(self.center)
+
+    @property
+    def expecting(self) -> bool:
+        """Return whether a worker is yet to join."""
+        return False
 
     @abstractmethod
-    def start(self, job: Job, shared: bool) -> None:
+    def start(self, job: Job, sharing: Sharing) -> None:
         """Make the table and the learners, compile the kernels, then set the clock to zero.
 
-        A job with a `start` begins there; a single learner then works on its arrays.
+        A job with a `start` begins there.
         """
 
-    @abstractmethod
-    def optimizer_state(self) -> tuple[np.ndarray, int]:
-        """Return the optimizer's state, float32, and the steps it has seen: what a later run goes on with."""
-
-    @abstractmethod
     def submit(self, step: Step) -> None:
-        """Give a worker a step."""
+        """Give an idle worker a step."""
+        w = step.worker
+        self.busy.add(w)
+        self._read[w] = self._updates
+        if self._deltas:
+            self._deltas.pull(w, np.unique(self._X.row_entries(self._order.rows(step))))
+        self._begin(step)
+
+    def wait(self) -> Event:
+        """Return what happens next, in clock order: a report, or a worker that leaves or joins."""
+        event = self._next()
+        w = event.worker
+        if isinstance(event, Report):
+            self.busy.discard(w)
+            self.steps[w] += event.updates
+            event = replace(event, staleness=self._updates - self._read[w])
+            self._updates += event.updates
+        elif isinstance(event, Left):
+            self.workers.remove(w)
+            self.busy.discard(w)
+            if self._deltas:
+                self._deltas.drop(w)
+        else:
+            self.workers = sorted([*self.workers, w])
+            self.merger.copy_center(w)
+        return event
 
     @abstractmethod
-    def wait(self) -> Report:
-        """Return the report of the next finished step, in clock order."""
+    def _begin(self, step: Step) -> None:
+        """Start a step."""
+
+    @abstractmethod
+    def _next(self) -> Event:
+        """Return the next event."""
 
     @abstractmethod
     def now(self) -> float:
@@ -57,20 +105,44 @@ class Executor(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release workers and files."""
+        """Release workers and files; the center stays readable."""
 
-    def reduce(self, weights: Sequence[float]) -> np.ndarray:
-        """Return the sum of weights[w] times replica w, float32 (n_params,)."""
-        total = np.zeros_like(self.center)
-        for w, weight in zip(self.workers, weights, strict=True):
-            total += np.float32(weight) * self.table[1 + w]
-        return total
+    def push(self, worker: int, weight: float) -> None:
+        """Add `weight` times what a worker's last step changed to the center, where workers step on copies of it."""
+        if self._deltas:
+            self._deltas.push(worker, weight)
 
-    def blend(self, target: np.ndarray, alpha: float = 1.0, members: Sequence[int] | None = None) -> None:
-        """Move the replicas of `members` (default: all) towards `target` by a share `alpha`."""
-        for w in self.workers if members is None else members:
-            replica = self.table[1 + w]
-            if alpha == 1:
-                replica[:] = target  # to the bit: synchronous algorithms rely on equal replicas
-            else:
-                replica += np.float32(alpha) * (target - replica)
+    def merge(self, rule: Rule, members: Collection[int], memory: int = 0, equal: bool = True) -> None:
+        """Apply a rule to the center and the replicas of `members` (`Merger.run`)."""
+        self.merger.run(rule, members, memory, equal)
+
+    def norm(self, worker: int) -> float:
+        """Return the Euclidean norm of a replica."""
+        replica = self.table.params[1 + worker]
+        return float(np.sqrt(np.dot(replica, replica)))
+
+    def optimizer_state(self) -> tuple[np.ndarray, int]:
+        """Return the optimizer's state, float32, and the steps it has seen: what a later run goes on with."""
+        state: np.ndarray = self.table.states[0]
+        return state, max(self.steps.values())
+
+    def _prepare(self, job: Job, sharing: Sharing, make: Callable[[Shape], Table]) -> Shape:
+        """Make the table with `make` and write the first model and states into it; return its shape."""
+        layout, state = job.network.layout, state_layout(job.network.layout, job.optimizer)
+        n = len(self.workers)
+        replicas = {Sharing.IN_PLACE: 0, Sharing.DELTA: 2 * n, Sharing.REPLICAS: n}[sharing]
+        states = n if sharing is Sharing.REPLICAS else 1
+        shape = Shape(layout.size, state.size, replicas, states, job.network.n_features + job.network.n_labels)
+        self.table = make(shape)
+        if job.start is None:
+            job.network.initialize(self.center, job.dataset.Y, job.seed)
+        else:
+            self.center[:] = job.start.params
+            self.table.states[:] = job.start.state
+        self.table.params[1:] = self.center
+        self.steps = dict.fromkeys(self.workers, 0 if job.start is None else job.start.steps)
+        self._X, self._order = job.dataset.X, Order(job.dataset.n_rows, job.seed)
+        self._updates, self._read = 0, dict.fromkeys(self.workers, 0)
+        self.merger = Merger(self.table, layout, self.merge_threads)
+        self._deltas = Deltas(self.table, layout, self.merge_threads) if sharing is Sharing.DELTA else None
+        return shape

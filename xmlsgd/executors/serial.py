@@ -6,66 +6,55 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from ..learner import Job, Learner
-from ..params import zeros
+import numpy as np
+
+from ..learner import Learner
+from ..records import Sharing
+from ..table import Table
 from .base import Executor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
-
     from ..devices.base import Device
-    from ..records import Report, Step
+    from ..learner import Job
+    from ..records import Event, Step
+    from ..table import Shape
 
 
 class Serial(Executor):
-    """Workers in turn, one for each device; steps run when they are waited for, in the order of submission."""
+    """Workers in turn, one for each device; steps run when they are waited for, in the order of submission.
+
+    A shared model is updated in place; it goes on in the arrays of an earlier run (`Job.start`).
+    """
 
     def __init__(self, devices: Sequence[Device]) -> None:
-        super().__init__()
+        super().__init__(len(devices))
         self.devices = devices
-        self.workers = range(len(devices))
         self._queue: deque[Step] = deque()
 
-    def start(self, job: Job, shared: bool) -> None:
+    def start(self, job: Job, sharing: Sharing) -> None:
         """Make the table and one learner a device."""
-        n_rows, size = 1 if shared else 1 + len(self.devices), job.network.layout.size
-        start = job.start
-        if start is not None and n_rows == 1:
-            self.table = start.params.reshape(1, size)
-        else:
-            self.table = zeros(n_rows * size).reshape(n_rows, size)
-            if start is None:
-                job.network.initialize(self.center, job.dataset.Y, job.seed)
-            else:
-                self.center[:] = start.params
-        self.table[1:] = self.center
-        self.learners = [self._learner(job, w, self.table[0 if shared else 1 + w]) for w in self.workers]
+        if sharing is Sharing.DELTA:
+            sharing = Sharing.IN_PLACE  # nobody writes between a step's reading and its writing
+
+        def make(shape: Shape) -> Table:
+            if job.start is None or sharing is Sharing.REPLICAS:
+                return Table.in_memory(shape)
+            marks = np.zeros((1, shape.marks), np.uint8)
+            return Table(job.start.params.reshape(1, -1), job.start.state.reshape(1, -1), marks)
+
+        self._prepare(job, sharing, make)
+        self.learners = [Learner.of(job, self.devices[w], self.table, w, sharing) for w in self.workers]
         self._started = time.perf_counter()
 
-    def _learner(self, job: Job, w: int, flat: np.ndarray) -> Learner:
-        """Return the learner of worker `w`; one alone takes the state of an earlier run over, several copy it."""
-        if job.start is None:
-            return Learner(job, self.devices[w], flat)
-        state = job.start.state if len(self.devices) == 1 else job.start.state.copy()
-        return Learner(job, self.devices[w], flat, state, job.start.steps)
-
-    def optimizer_state(self) -> tuple[np.ndarray, int]:
-        """Return the state and the steps of the first worker."""
-        return self.learners[0].state, self.learners[0].steps
-
-    def submit(self, step: Step) -> None:
-        """Queue a step."""
-        self.busy.add(step.worker)
+    def _begin(self, step: Step) -> None:
         self._queue.append(step)
 
-    def wait(self) -> Report:
-        """Run the oldest queued step."""
+    def _next(self) -> Event:
         step = self._queue.popleft()
-        report = self.learners[step.worker].step(step)
-        self.busy.remove(step.worker)
-        return report
+        self._read[step.worker] = self._updates
+        return self.learners[step.worker].step(step)
 
     def now(self) -> float:
         """Return the seconds since the start."""

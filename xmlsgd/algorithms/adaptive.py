@@ -1,0 +1,175 @@
+"""Adaptive SGD: dynamic scheduling, batch size scaling, normalized model merging.
+
+Ma, Rusu, Wu, Sim 2021 (arXiv 2110.07029), Algorithms 1 and 2. Batches of a mega-batch go to whoever is free. Then
+replicas are merged by their shares of the updates, with global momentum, and sizes change so that all will make equally
+many updates in the next one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import DataError
+from ..merging import Part
+from .base import Comm
+from .combining import COMBINE, WEIGHTS, choice
+from .outer import HeavyBall
+from .rounds import Rounds, even_part
+
+BATCHES = 100  # of the largest size in a mega-batch (the paper's default)
+STEP32 = 32  # rows: the size step of the released code
+
+
+@dataclass
+class AdaptiveSGD(Rounds):
+    """batch : b_max, the largest size; a size b trains at rate * b / b_max.
+
+    low : b_min; None for b_max / 8. mega_batch : rows between merges, at least the sum of the sizes; None for about 100
+    b_max, in even parts of an epoch. size_rule : "multiplicative", "additive" (the paper's), "step32" (of the released
+    code) or "fixed". kappa : exponent of the multiplicative rule, in (0, 2), monotone up to 1. size_step : beta of the
+    additive rule; None for the largest that does not oscillate. out_of_range : "clamp", or "skip" as the paper has it.
+    dispatch : "dynamic", or "static" for equal shares. weights, combine : see `combining.py`. momentum : gamma, in
+    [0, 1); None for min(1 - 1/n, 0.8). perturbation : delta, in [0, 1); the paper's 0.1 inflates the model.
+    norm_threshold : norm a parameter above which nothing is perturbed. renormalise : whether perturbed weights are made
+    to sum to 1.
+    """
+
+    low: int | None = None
+    mega_batch: int | None = None
+    size_rule: str = "multiplicative"
+    kappa: float = 0.5
+    size_step: float | None = None
+    out_of_range: str = "clamp"
+    dispatch: str = "dynamic"
+    weights: str = "updates"
+    combine: str = "mean"
+    momentum: float | None = None
+    perturbation: float = 0.0
+    norm_threshold: float = 0.1
+    renormalise: bool = True
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for numbers outside their ranges and unknown names."""
+        choice("size_rule", self.size_rule, SIZE_RULES)
+        choice("out_of_range", self.out_of_range, {"clamp": 0, "skip": 0})
+        choice("dispatch", self.dispatch, {"dynamic": 0, "static": 0})
+        choice("weights", self.weights, WEIGHTS)
+        choice("combine", self.combine, COMBINE)
+        if not 0 < self.kappa < 2:
+            raise DataError(f"kappa must be in (0, 2), got {self.kappa}")
+        if not 0 <= self.perturbation < 1:
+            raise DataError(f"perturbation must be in [0, 1), got {self.perturbation}")
+        if self.low is not None and not 1 <= self.low <= self.batch:
+            raise DataError(f"low must be in [1, batch = {self.batch}], got {self.low}")
+
+    def start(self, workers: Sequence[int], n_rows: int) -> None:
+        """Give all workers the largest size."""
+        super().start(workers, n_rows)
+        self.least = self.low if self.low is not None else max(self.batch // 8, 1)
+        rows = self.mega_batch or even_part(n_rows, BATCHES * self.batch)
+        self.mega_rows = max(rows, sum(self.size.values()))
+        gamma = min(1 - 1 / len(workers), 0.8) if self.momentum is None else self.momentum
+        self.outer = HeavyBall(gamma)
+        self.shares: Mapping[int, float] = {}
+
+    def goes_on(self, w: int) -> bool:
+        """Return whether rows of the mega-batch are left, for all or, if shares are static, for this worker."""
+        if self.dispatch == "dynamic":
+            return sum(self.given.values()) < self.mega_rows
+        return self.given[w] < self.mega_rows / len(self.given)
+
+    def learning_rate(self, w: int, rows: int) -> float:
+        """Return the rate, linear in the size of the worker's batches."""
+        return self.rate * self.size[w] / self.batch
+
+    def merge(self, comm: Comm, members: Collection[int]) -> None:
+        """Merge by normalized weights with global momentum, then change the sizes."""
+        weights, combine, work = self.merge_weights(comm), COMBINE[self.combine], self.work
+
+        def rule(part: Part) -> None:
+            self.outer.apply(part, combine(part, weights, work))
+            part.broadcast()
+
+        comm.merge(rule, members, self.outer.memory)
+        self.shares = weights
+        # An epoch may end within a mega-batch: counts of a part of it say too little.
+        if 2 * sum(self.given.values()) >= self.mega_rows:
+            self.rescale()
+        self.begin_round()
+
+    def merge_weights(self, comm: Comm) -> dict[int, float]:
+        """Return the weight of each replica: its share, the extremes perturbed while the model is small."""
+        alpha = WEIGHTS[self.weights](self.work)
+        updates = {w: done.updates for w, done in self.work.items()}
+        if not self.perturbation or len(set(updates.values())) == 1 or not self._small(comm):
+            return alpha
+        alpha[max(updates, key=lambda w: updates[w])] *= 1 + self.perturbation
+        alpha[min(updates, key=lambda w: updates[w])] *= 1 - self.perturbation
+        total = sum(alpha.values()) if self.renormalise else 1.0
+        return {w: a / total for w, a in alpha.items()}
+
+    def _small(self, comm: Comm) -> bool:
+        """Return whether every replica's norm a parameter is below the threshold."""
+        return all(comm.norm(w) / comm.n_params < self.norm_threshold for w in self.work)
+
+    def rescale(self) -> None:
+        """Change the sizes by the size rule."""
+        self.size = SIZE_RULES[self.size_rule](self, {w: done.updates for w, done in self.work.items()})
+
+    def within(self, sizes: Mapping[int, float]) -> dict[int, int]:
+        """Return wanted sizes as whole rows within the bounds; those outside are clamped or left as they were."""
+        if self.out_of_range == "skip":
+            sizes = {w: b if self.least <= b <= self.batch else self.size[w] for w, b in sizes.items()}
+        return {w: int(min(max(round(b), self.least), self.batch)) for w, b in sizes.items()}
+
+    def notes(self) -> dict[str, object]:
+        """Return sizes and merge weights."""
+        return {"sizes": dict(self.size), "weights": {w: round(a, 6) for w, a in self.shares.items()}}
+
+
+SizeRule = Callable[[AdaptiveSGD, Mapping[int, int]], dict[int, int]]
+
+
+def fixed(self: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
+    """Return the sizes as they are."""
+    return dict(self.size)
+
+
+def multiplicative(self: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
+    """Return sizes times (updates over their mean) ** kappa, the largest held at b_max.
+
+    Ratios contract to those of the speeds; the largest is pinned because the rule leaves the level of all sizes free.
+    """
+    mean = np.mean(list(updates.values()))
+    wanted = {w: self.size[w] * (u / mean) ** self.kappa for w, u in updates.items()}
+    level = self.batch / max(wanted.values())
+    return self.within({w: b * level for w, b in wanted.items()})
+
+
+def additive(self: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
+    """Return sizes plus beta times (updates - their mean): the paper's rule.
+
+    Stable if beta * updates / size < 2, monotone below 1, which the automatic beta keeps.
+    """
+    mean = np.mean(list(updates.values()))
+    largest = min((self.size[w] / u for w, u in updates.items() if u), default=math.inf)
+    beta = min(largest, self.least / 2) if self.size_step is None else self.size_step
+    return self.within({w: self.size[w] + beta * (u - mean) for w, u in updates.items()})
+
+
+def step32(self: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
+    """Return sizes 32 rows larger above the mean of the updates, 32 smaller below: the released code's rule."""
+    mean = np.mean(list(updates.values()))
+    return self.within({w: self.size[w] + STEP32 * int(np.sign(u - mean)) for w, u in updates.items()})
+
+
+SIZE_RULES: dict[str, SizeRule] = {
+    "multiplicative": multiplicative,
+    "additive": additive,
+    "step32": step32,
+    "fixed": fixed,
+}

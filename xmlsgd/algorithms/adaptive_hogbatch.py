@@ -1,0 +1,64 @@
+"""Adaptive Hogbatch: batch sizes follow the update counts, so that CPU and GPU make equally many updates.
+
+Ma, Rusu, Wu, Sim 2021 (arXiv 2004.08771), Algorithm 2. Equal counts are within reach if the ranges of update rates that
+the bounds allow overlap; otherwise sizes rest at opposite bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import DataError
+from ..records import Report
+from .hogbatch import Hogbatch
+
+
+@dataclass
+class AdaptiveHogbatch(Hogbatch):
+    """A worker behind all others in updates gets smaller tasks, one ahead of all others larger ones.
+
+    factor : of a change of size (alpha in the paper), >= 1; 1 leaves Algorithm 1. survival : share of the concurrent
+    updates of a CPU worker that survive conflicts (beta), in (0, 1]. low, high : bounds of a task's rows, by worker
+    like `sizes`; () for an eighth of the first size and for eight times it.
+    """
+
+    factor: float = 2.0
+    survival: float = 1.0
+    low: tuple[int, ...] = ()
+    high: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for numbers outside their ranges."""
+        super().__post_init__()
+        if not self.factor >= 1 or not 0 < self.survival <= 1:
+            raise DataError(f"factor must be >= 1 and survival in (0, 1], got {self.factor} and {self.survival}")
+
+    def start(self, workers: Sequence[int], n_rows: int) -> None:
+        """Set sizes and bounds."""
+        super().start(workers, n_rows)
+        self.bounds = {w: self.first_bounds(w) for w in workers}
+
+    def first_bounds(self, w: int) -> tuple[int, int]:
+        """Return the smallest and the largest task of worker `w`, with a row for each of its threads."""
+        first = self.first_size(w)
+        low = self.low[w % len(self.low)] if self.low else first // 8
+        return max(low, self.updates(w)), self.high[w % len(self.high)] if self.high else 8 * first
+
+    def finished(self, report: Report) -> None:
+        """Count a task's updates; then change the size of the worker's next one."""
+        w, n = report.worker, report.updates
+        self.done[w] += n * self.survival if n > 1 else n
+        others = [count for v, count in self.done.items() if v != w]
+        if not others:
+            return
+        low, high = self.bounds[w]
+        if self.done[w] < min(others):
+            self.size[w] = max(low, round(self.size[w] / self.factor))
+        elif self.done[w] > max(others):
+            self.size[w] = min(high, round(self.size[w] * self.factor))
+
+    def joined(self, w: int) -> None:
+        """Give a new worker its first size and bounds."""
+        super().joined(w)
+        self.bounds[w] = self.first_bounds(w)

@@ -1,0 +1,114 @@
+"""How replicas make one model: means with weights, and rules that look at who has touched a row.
+
+A worker's share of the work gives its weight; touch counts and AdaSum are for rows that few replicas have trained, as
+those of rare labels, whose progress a plain mean divides by the number of workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from ..errors import DataError
+from ..merging import Part
+
+
+class Work(NamedTuple):
+    """What a worker did since the last merge: its updates, its rows, and the rows of its batches."""
+
+    updates: int
+    rows: int
+    size: int
+
+
+def equal(work: Mapping[int, Work]) -> dict[int, float]:
+    """Return equal weights."""
+    return dict.fromkeys(work, 1 / len(work))
+
+
+def by_updates(work: Mapping[int, Work]) -> dict[int, float]:
+    """Return shares of the updates; when all are equal, of the batch sizes (Adaptive SGD)."""
+    counts = {w: done.updates for w, done in work.items()}
+    if len(set(counts.values())) == 1:
+        return by_size(work)
+    return shares(counts)
+
+
+def by_size(work: Mapping[int, Work]) -> dict[int, float]:
+    """Return shares of the batch sizes."""
+    return shares({w: done.size for w, done in work.items()})
+
+
+def by_rows(work: Mapping[int, Work]) -> dict[int, float]:
+    """Return shares of the rows trained."""
+    return shares({w: done.rows for w, done in work.items()})
+
+
+def shares(counts: Mapping[int, float]) -> dict[int, float]:
+    """Return counts over their sum, in float64; equal shares when all are 0."""
+    total = sum(counts.values())
+    return {w: count / total for w, count in counts.items()} if total else dict.fromkeys(counts, 1 / len(counts))
+
+
+def mean(part: Part, weights: Mapping[int, float], work: Mapping[int, Work]) -> np.ndarray:
+    """Return the weighted mean."""
+    return part.mean(weights)
+
+
+def nova(part: Part, weights: Mapping[int, float], work: Mapping[int, Work]) -> np.ndarray:
+    """Return FedNova's mean: differences per update, times the mean number of updates (Wang et al. 2020)."""
+    steps = sum(weights[w] * work[w].updates for w in work)
+    total = np.zeros_like(part.center)
+    for w, replica in part.replicas.items():
+        if work[w].updates:
+            total += np.float32(weights[w] * steps / work[w].updates) * (replica - part.center)
+    return part.center + total
+
+
+def touch_count(part: Part, weights: Mapping[int, float], work: Mapping[int, Work]) -> np.ndarray:
+    """Return the mean in which a row counts only for those who touched it: what one alone has learned stays whole."""
+    if part.touched is None:
+        return part.mean(weights)
+    share = np.array([weights[w] for w in part.replicas], np.float32)[:, None] * part.touched
+    total = share.sum(axis=0)
+    # Rows that nobody touched as a true label or feature moved all the same: by the plain mean.
+    share = np.where(total > 0, share / np.maximum(total, np.finfo(np.float32).tiny), np.float32(0))
+    untouched = total == 0
+    merged = np.zeros_like(part.center)
+    for i, (w, replica) in enumerate(part.replicas.items()):
+        merged += (share[i] + np.float32(weights[w]) * untouched)[:, None] * replica
+    return merged
+
+
+def adasum(part: Part, weights: Mapping[int, float], work: Mapping[int, Work]) -> np.ndarray:
+    """Return the center plus AdaSum of the differences, row by row (Maleki et al. 2020).
+
+    Orthogonal differences add up, parallel ones are averaged. Workers are folded in pairs, in their order.
+    """
+    changes = [replica - part.center for replica in part.replicas.values()]
+    while len(changes) > 1:
+        pairs = [changes[i : i + 2] for i in range(0, len(changes), 2)]
+        changes = [pair[0] if len(pair) == 1 else _adasum_pair(*pair) for pair in pairs]
+    return part.center + changes[0]
+
+
+def _adasum_pair(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return (1 - a.b / 2 a.a) a + (1 - a.b / 2 b.b) b for each row."""
+    dot = np.einsum("ij,ij->i", a, b)[:, None]
+    tiny = np.finfo(np.float32).tiny
+    aa, bb = (np.maximum(np.einsum("ij,ij->i", v, v), tiny)[:, None] for v in (a, b))
+    return (1 - dot / (2 * aa)) * a + (1 - dot / (2 * bb)) * b
+
+
+Weights = Callable[[Mapping[int, Work]], dict[int, float]]
+Combine = Callable[[Part, Mapping[int, float], Mapping[int, Work]], np.ndarray]
+WEIGHTS: dict[str, Weights] = {"equal": equal, "updates": by_updates, "batch": by_size, "rows": by_rows}
+COMBINE: dict[str, Combine] = {"mean": mean, "nova": nova, "touch_count": touch_count, "adasum": adasum}
+
+
+def choice(name: str, given: str, options: Mapping[str, object]) -> None:
+    """Raise `DataError` unless `given` is one of the options."""
+    if given not in options:
+        raise DataError(f"{name} must be one of {', '.join(options)}, got {given!r}")

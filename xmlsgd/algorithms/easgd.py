@@ -1,0 +1,88 @@
+"""Elastic averaging SGD: replicas and a center pull at each other.
+
+Zhang, Choromanska, LeCun 2015 (arXiv 1412.6651): every `sync_every` updates w_j <- w_j - alpha (w_j - z) and
+z <- z + alpha * sum of (w_j - z). Nobody is overwritten: replicas go on exploring around the center.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import DataError
+from ..merging import Part
+from .base import Comm
+from .outer import check_momentum, fading
+from .rounds import Rounds
+
+PULL = 0.9  # n * alpha of the paper's experiments
+
+
+@dataclass
+class EASGD(Rounds):
+    """correction : alpha, in (0, 2 (1 + mu) / (1 + mu + k)) for k learners; None for 0.9 / k; 0 for learners on their own.
+
+    sync_every : tau, updates between meetings, >= 1. center_momentum : mu, of the center, in [0, 1).
+    asynchronous : a learner meets the center alone when it has done its updates, instead of waiting for all.
+    """
+
+    correction: float | None = None
+    sync_every: int = 10
+    center_momentum: float = 0.0
+    asynchronous: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for numbers outside their ranges."""
+        check_momentum(self.center_momentum)
+        if self.sync_every < 1:
+            raise DataError(f"sync_every must be at least 1, got {self.sync_every}")
+
+    def start(self, workers: Sequence[int], n_rows: int) -> None:
+        """Set the strength of the pull for this many learners; raise `DataError` for one that is not stable."""
+        super().start(workers, n_rows)
+        self.alpha = self.pull(len(workers)) if self.correction is None else self.correction
+        self.check(len(workers))
+
+    def pull(self, k: int) -> float:
+        """Return alpha for k learners."""
+        return PULL / k
+
+    def check(self, k: int) -> None:
+        """Raise `DataError` unless the map of replicas and center contracts without gradients (see docs/decisions.md)."""
+        mu = self.center_momentum
+        bound = 2 * (1 + mu) / (1 + mu + k)
+        if not 0 <= self.alpha < bound:
+            raise DataError(f"correction must be in [0, {bound:.4g}) for {k} learners, got {self.alpha:.4g}")
+
+    def goes_on(self, w: int) -> bool:
+        """Return whether the learner has updates left before it meets the center."""
+        return self.given[w] < self.sync_every * self.batch
+
+    def merge_due(self, busy: Collection[int]) -> Collection[int]:
+        """Return all learners when the last is done, or one by one."""
+        if not self.asynchronous:
+            return super().merge_due(busy)
+        return [w for w in self.size if w not in busy and self.given[w] and not self.goes_on(w)][:1]
+
+    def merge(self, comm: Comm, members: Collection[int]) -> None:
+        """Let the learners and the center pull at each other."""
+        comm.merge(self.elastic, members, fading(self.center_momentum), equal=False)
+        for w in members:
+            self.given[w] = 0
+
+    def elastic(self, part: Part) -> None:
+        """Move each learner by alpha towards the center, and the center by all that the learners moved."""
+        alpha, mu = np.float32(self.alpha), np.float32(self.center_momentum)
+        total = np.zeros_like(part.center)
+        for replica in part.replicas.values():
+            correction = alpha * (replica - part.center)
+            replica -= correction
+            total += correction
+        if self.center_momentum:
+            motion = part.slot("motion")
+            motion *= mu
+            motion += total
+            total = motion
+        part.center += total

@@ -1,0 +1,65 @@
+"""CPU+GPU Hogbatch: workers of unequal speed update one shared model with batches of unequal size.
+
+Ma, Rusu, Wu, Sim 2021 (arXiv 2004.08771), Algorithm 1: small batches where threads are many, large ones on GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import DataError
+from .hogwild import Hogwild
+
+
+@dataclass
+class Hogbatch(Hogwild):
+    """A task of worker w is `sizes[w]` rows in `threads[w]` updates; its rate is linear in the rows of an update.
+
+    batch : rows of an update at which the rate is `rate`. sizes : rows of a task, by worker, repeated for further
+    workers; () for `batch` an update. threads : equal updates of a task, likewise. cap : the largest rate; None for
+    `rate`, so that it is linear below `batch` only (uncapped, batches of 1,024 rows diverged).
+    """
+
+    sizes: tuple[int, ...] = ()
+    threads: tuple[int, ...] = (1,)
+    cap: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for sizes that hold no row for each thread."""
+        if any(t < 1 for t in self.threads) or not self.threads:
+            raise DataError(f"threads must be at least 1, got {self.threads}")
+        n = max(len(self.sizes), len(self.threads))
+        for w in range(n if self.sizes else 0):
+            if self.sizes[w % len(self.sizes)] < self.threads[w % len(self.threads)]:
+                raise DataError(f"sizes must hold a row for each thread, got {self.sizes} for threads {self.threads}")
+
+    def start(self, workers: Sequence[int], n_rows: int) -> None:
+        """Set the sizes of tasks."""
+        super().start(workers, n_rows)
+        self.size = {w: self.first_size(w) for w in workers}
+
+    def first_size(self, w: int) -> int:
+        """Return the rows of the first task of worker `w`."""
+        return self.sizes[w % len(self.sizes)] if self.sizes else self.batch * self.updates(w)
+
+    def updates(self, w: int) -> int:
+        """Return the threads of worker `w`: an update each."""
+        return self.threads[w % len(self.threads)]
+
+    def batch_size(self, w: int) -> int:
+        """Return the rows of an update."""
+        return max(self.size[w] // self.updates(w), 1) if self.may_start(w) else 0
+
+    def learning_rate(self, w: int, rows: int) -> float:
+        """Return eta_ref * rows / b_ref, at most `cap`."""
+        return min(self.rate * rows / self.batch, self.rate if self.cap is None else self.cap)
+
+    def joined(self, w: int) -> None:
+        """Give a new worker its first size."""
+        super().joined(w)
+        self.size[w] = self.first_size(w)
+
+    def notes(self) -> dict[str, object]:
+        """Return sizes and updates of the workers."""
+        return {"sizes": dict(self.size), "updates": dict(self.done)}

@@ -1,0 +1,62 @@
+"""Local SGD: every worker makes some steps of its own, then an outer optimizer moves the common model by their mean.
+
+Stich 2019; with `HeavyBall` it is BMUF (Chen and Huo 2016), with `Nesterov` DiLoCo (Douillard et al. 2023). Dynamic
+local updates give a slow worker fewer steps instead of making fast ones wait (Liu et al. 2024, arXiv 2401.09135).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from ..errors import DataError
+from ..merging import Part
+from .base import Comm
+from .combining import COMBINE, WEIGHTS, choice
+from .outer import HeavyBall, Outer
+from .rounds import Rounds
+
+
+@dataclass
+class LocalSGD(Rounds):
+    """steps : updates of a worker between merges, >= 1.
+
+    dynamic : whether the steps of a round go to whoever is free, so that slow workers make fewer. outer : what moves
+    the common model; None for block momentum of 1 - 1/n. weights, combine : how replicas are weighed and combined
+    (`combining.py`).
+    """
+
+    steps: int = 32
+    dynamic: bool = True
+    outer: Outer | None = None
+    weights: str = "rows"
+    combine: str = "mean"
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for steps below 1 and unknown names."""
+        if self.steps < 1:
+            raise DataError(f"steps must be at least 1, got {self.steps}")
+        choice("weights", self.weights, WEIGHTS)
+        choice("combine", self.combine, COMBINE)
+
+    def start(self, workers: Sequence[int], n_rows: int) -> None:
+        """Begin the first round with the outer optimizer for this many workers."""
+        super().start(workers, n_rows)
+        self.moving = self.outer or HeavyBall(min(1 - 1 / len(workers), 0.8))
+
+    def goes_on(self, w: int) -> bool:
+        """Return whether steps of the round are left, for all or for this worker."""
+        if self.dynamic:
+            return sum(self.given.values()) < self.steps * self.batch * len(self.given)
+        return self.given[w] < self.steps * self.batch
+
+    def merge(self, comm: Comm, members: Collection[int]) -> None:
+        """Combine the replicas and move the common model."""
+        weights, combine, work = WEIGHTS[self.weights](self.work), COMBINE[self.combine], self.work
+
+        def rule(part: Part) -> None:
+            self.moving.apply(part, combine(part, weights, work))
+            part.broadcast()
+
+        comm.merge(rule, members, self.moving.memory)
+        self.begin_round()

@@ -1,0 +1,75 @@
+"""What is done about updates that were computed on an old model, as an axis of its own.
+
+Staleness counts the updates that others made between an update's reading and its writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..errors import DataError
+
+
+class Staleness:
+    """Base of the rules: every update counts in full, nobody waits."""
+
+    def weight(self, staleness: int) -> float:
+        """Return the weight of an update of this staleness."""
+        return 1.0
+
+    def may_start(self, w: int, updates: Mapping[int, int]) -> bool:
+        """Return whether worker `w` may start another update, given how many each worker has made."""
+        return True
+
+
+@dataclass(frozen=True)
+class Damped(Staleness):
+    """Weigh by (1 + staleness) ** -power, power >= 0."""
+
+    power: float = 1.0
+
+    def weight(self, staleness: int) -> float:
+        """Return the damped weight."""
+        return float((1 + staleness) ** -self.power)
+
+
+@dataclass(frozen=True)
+class DelayAdaptive(Staleness):
+    """Weigh by min(1, usual / staleness): steps adapt to the delay (Koloskova, Stich, Jaggi 2022; Mishchenko et al. 2022).
+
+    usual : the staleness up to which an update counts in full, > 0; about the number of workers.
+    """
+
+    usual: float = 4.0
+
+    def weight(self, staleness: int) -> float:
+        """Return the weight, 1 for what is not staler than usual."""
+        return min(1.0, self.usual / max(staleness, 1))
+
+
+@dataclass(frozen=True)
+class Dropped(Staleness):
+    """Drop updates of a staleness of `limit` or more (Ringmaster ASGD, Maranjyan et al. 2025)."""
+
+    limit: int = 64
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for a limit at which nothing would ever be kept."""
+        if self.limit < 1:
+            raise DataError(f"limit of staleness must be at least 1, got {self.limit}")
+
+    def weight(self, staleness: int) -> float:
+        """Return 0 for what is too stale."""
+        return float(staleness < self.limit)
+
+
+@dataclass(frozen=True)
+class Bounded(Staleness):
+    """Let nobody be more than `slack` updates ahead of the slowest (stale synchronous parallel, Ho et al. 2013)."""
+
+    slack: int = 3
+
+    def may_start(self, w: int, updates: Mapping[int, int]) -> bool:
+        """Return whether `w` is within the slack."""
+        return updates[w] - min(updates.values()) <= self.slack

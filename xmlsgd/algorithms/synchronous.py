@@ -1,0 +1,35 @@
+"""Synchronous SGD: a batch on every worker, one common update, again.
+
+With plain SGD the mean of the replicas, each one step from the common model and weighed by its rows, is the step of the
+summed gradient of all batches. With a stateful optimizer each worker keeps its own state, and the steps are averaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from ..merging import Part
+from .base import Comm
+from .combining import by_rows
+from .rounds import Rounds
+
+
+@dataclass
+class Synchronous(Rounds):
+    """batch : rows a worker, so that a step is of `workers` times as many; `rate` is the rate of that step."""
+
+    def goes_on(self, w: int) -> bool:
+        """Return whether the worker has not had its batch."""
+        return self.given[w] == 0
+
+    def merge(self, comm: Comm, members: Collection[int]) -> None:
+        """Take the mean, weighed by rows, as the common model."""
+        weights = by_rows(self.work)
+
+        def rule(part: Part) -> None:
+            part.center[:] = part.mean(weights)
+            part.broadcast()
+
+        comm.merge(rule, members)
+        self.begin_round()

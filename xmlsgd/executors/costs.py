@@ -1,0 +1,94 @@
+"""What a step costs on a simulated device: overhead, work, a speed that changes, noise, stalls, absences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..csr import NOISE
+from ..errors import DataError
+
+if TYPE_CHECKING:
+    from ..records import Report
+
+
+@dataclass(frozen=True)
+class VirtualDevice:
+    """A device on the simulated clock.
+
+    overhead : seconds an update, >= 0. per_row, per_nnz : seconds a row and a stored feature at speed 1, >= 0.
+    speed : factor of the speed, > 0; `trace` : (from second, factor) pieces that replace it, ascending.
+    noise : standard deviation of the logarithm of a step's duration. stalls : (share of steps, factor of duration).
+    absent : (from, to) seconds in which it is away; it then loses what it has not merged. price : money an hour.
+    """
+
+    overhead: float = 1e-3
+    per_row: float = 1e-4
+    per_nnz: float = 0.0
+    speed: float = 1.0
+    trace: tuple[tuple[float, float], ...] = ()
+    noise: float = 0.0
+    stalls: tuple[float, float] = (0.0, 1.0)
+    absent: tuple[tuple[float, float], ...] = ()
+    price: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for a device on which a step would take no time, or for ever."""
+        speeds = [self.speed, *(factor for _, factor in self.trace)]
+        if not all(math.isfinite(s) and s > 0 for s in speeds):
+            raise DataError(f"speed must be finite and above 0, got {speeds}")
+        costs = self.overhead, self.per_row, self.per_nnz
+        if not all(math.isfinite(c) and c >= 0 for c in costs) or sum(costs) == 0:
+            raise DataError(f"overhead, per_row and per_nnz must be at least 0 and not all 0, got {costs}")
+        moments = [moment for span in self.absent for moment in span]
+        if moments != sorted(set(moments)) or [t for t, _ in self.trace] != sorted({t for t, _ in self.trace}):
+            raise DataError(f"moments of trace and absent must ascend, got {self.trace} and {self.absent}")
+
+    def seconds(self, at: float, rows: int, nnz: int, updates: int, draw: np.random.Generator) -> float:
+        """Return the duration of a step that begins at second `at`; `draw` gives its noise."""
+        work = self.per_row * rows + self.per_nnz * nnz
+        factor = math.exp(self.noise * draw.standard_normal()) if self.noise else 1.0
+        if self.stalls[0] and draw.random() < self.stalls[0]:
+            factor *= self.stalls[1]
+        begun = at + self.overhead * updates * factor
+        return self._end(begun, work * factor) - at
+
+    def speed_at(self, at: float) -> float:
+        """Return the factor of the speed at second `at`."""
+        return next((factor for since, factor in reversed(self.trace) if since <= at), self.speed)
+
+    def _end(self, at: float, work: float) -> float:
+        """Return when `work`, seconds at speed 1, is done if it begins at `at`."""
+        for change in [since for since, _ in self.trace if since > at]:
+            speed = self.speed_at(at)
+            if at + work / speed <= change:
+                return at + work / speed
+            work -= (change - at) * speed
+            at = change
+        return at + work / self.speed_at(at)
+
+
+def step_noise(seed: int, worker: int, task: int) -> np.random.Generator:
+    """Return the generator of the noise of one task of one worker: it depends on nothing that happened before."""
+    return np.random.default_rng((seed, NOISE, worker, task))
+
+
+def fit_device(reports: Iterable[Report]) -> VirtualDevice:
+    """Return the device whose costs fit real reports best: least squares with costs that are not negative.
+
+    The noise is the spread of the logarithm of real over fitted durations. Needs at least three reports.
+    """
+    from scipy.optimize import nnls
+
+    seen = [(r.updates, r.rows, r.nnz, r.seconds) for r in reports]
+    if len(seen) < 3:
+        raise DataError(f"at least 3 reports are needed to fit the costs of a device, got {len(seen)}")
+    table = np.array(seen, np.float64)
+    # Relative errors count: weigh every step by its duration.
+    costs, _ = nnls(table[:, :3] / table[:, 3:], np.ones(len(table)))
+    fitted = table[:, :3] @ costs
+    return VirtualDevice(*map(float, costs), noise=float(np.std(np.log(table[:, 3] / fitted))))

@@ -1,0 +1,36 @@
+"""The simulated clock over real worker processes: one step at a time, in simulated order, on the mapped table.
+
+Shows that pickling, mapping and writing back change nothing: a run equals the simulated one to the bit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .processes import Team
+from .simulated import Simulated
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..devices.base import Device
+    from ..learner import Job
+    from ..records import Sharing
+    from .costs import VirtualDevice
+
+
+class Lockstep(Simulated):
+    """One process for each virtual device of `fleet`; `make_device` makes the real device of each."""
+
+    def __init__(self, make_device: Callable[[], Device], fleet: Sequence[VirtualDevice], **settings: Any) -> None:
+        super().__init__(None, fleet, **settings)
+        self.team = Team([make_device] * len(fleet))
+
+    def _start_learners(self, job: Job, sharing: Sharing) -> None:
+        self.team.assign(job, self._prepare(job, sharing, self.team.make_table(job)), sharing)
+        self.learners = [self.team.processes[w] for w in self.workers]
+
+    def close(self) -> None:
+        """End the processes."""
+        super().close()
+        self.team.close()

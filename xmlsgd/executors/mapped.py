@@ -1,0 +1,78 @@
+"""The data of a job as files that every worker maps: nothing is copied for a worker, nothing goes through a pipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..csr import CSR, Dataset
+from ..learner import Job
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """An array in a file: dtype, shape, and where in bytes it begins."""
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+    @classmethod
+    def of(cls, array: np.ndarray, path: Path) -> ArrayFile:
+        """Return where a memory-mapped array lies; any other is written to `path` first."""
+        array = np.ascontiguousarray(array)
+        base = array
+        while base is not None and not (isinstance(base, np.memmap) and not isinstance(base.base, np.ndarray)):
+            base = base.base if isinstance(base, np.ndarray) else None
+        if base is None or base.filename is None:
+            array.tofile(path)
+            return cls(str(path), array.dtype.str, array.shape, 0)
+        return cls(str(base.filename), array.dtype.str, array.shape, base.offset + address(array) - address(base))
+
+    def open(self) -> np.ndarray:
+        """Map the array, read-only."""
+        if 0 in self.shape:
+            return np.empty(self.shape, self.dtype)
+        return np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
+
+
+def address(array: np.ndarray) -> int:
+    """Return where in memory an array begins."""
+    return int(array.__array_interface__["data"][0])
+
+
+@dataclass(frozen=True)
+class MappedJob:
+    """A job whose arrays are files. `job` is the same without data; of its start only the numbers are left."""
+
+    job: Job
+    arrays: dict[str, ArrayFile]
+    n_features: int
+    n_labels: int
+
+    @classmethod
+    def of(cls, job: Job, folder: Path) -> MappedJob:
+        """Write what of the job's data is not in files yet into `folder`."""
+        X, Y = job.dataset.X, job.dataset.Y
+        arrays = {f"X_{name}": getattr(X, name) for name in ("indptr", "indices", "data")}
+        arrays |= {f"Y_{name}": getattr(Y, name) for name in ("indptr", "indices", "data")}
+        if job.sample_weight is not None:
+            arrays["weight"] = job.sample_weight
+        files = {name: ArrayFile.of(array, folder / name) for name, array in arrays.items()}
+        none = np.empty(0, np.float32)
+        start = None if job.start is None else replace(job.start, params=none, state=none)
+        bare = replace(job, dataset=None, sample_weight=None, start=start)  # type: ignore[arg-type]
+        return cls(bare, files, X.n_cols, Y.n_cols)
+
+    def open(self) -> Job:
+        """Return the job over mapped data."""
+        arrays = {name: file.open() for name, file in self.arrays.items()}
+        X = CSR(arrays["X_indptr"], arrays["X_indices"], arrays["X_data"], self.n_features)
+        Y = CSR(arrays["Y_indptr"], arrays["Y_indices"], arrays["Y_data"], self.n_labels)
+        return replace(self.job, dataset=Dataset(X, Y), sample_weight=arrays.get("weight"))

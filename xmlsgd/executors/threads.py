@@ -1,0 +1,72 @@
+"""One thread a worker, in this process; the kernels release the interpreter's lock."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from ..learner import Learner
+from ..table import Table
+from .base import Executor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..devices.base import Device
+    from ..learner import Job
+    from ..records import Event, Sharing, Step
+
+
+class Threads(Executor):
+    """Workers that run at once, one for each device. Devices of one thread each overlap best."""
+
+    def __init__(self, devices: Sequence[Device], merge_threads: int = 1) -> None:
+        super().__init__(len(devices))
+        self.devices, self.merge_threads = devices, merge_threads
+        self._threads: list[threading.Thread] = []
+
+    def start(self, job: Job, sharing: Sharing) -> None:
+        """Make the table and one learner and one thread a device."""
+        self._prepare(job, sharing, Table.in_memory)
+        self._done: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
+        self._inboxes: list[queue.SimpleQueue[Step | None]] = [queue.SimpleQueue() for _ in self.workers]
+        for w, device in enumerate(self.devices):
+            learner = Learner.of(job, device, self.table, w, sharing)
+            thread = threading.Thread(target=self._work, args=(learner, device, self._inboxes[w]), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        self._started = time.perf_counter()
+
+    def _work(self, learner: Learner, device: Device, inbox: queue.SimpleQueue[Step | None]) -> None:
+        """Run the steps of one worker until None comes; what goes wrong is raised where it is waited for."""
+        with device.start():
+            while (step := inbox.get()) is not None:
+                try:
+                    self._done.put(learner.step(step))
+                except BaseException as error:  # noqa: BLE001  raised in `_next`
+                    self._done.put(error)
+                    return
+
+    def _begin(self, step: Step) -> None:
+        self._inboxes[step.worker].put(step)
+
+    def _next(self) -> Event:
+        event = self._done.get()
+        if isinstance(event, BaseException):
+            raise event
+        return event
+
+    def now(self) -> float:
+        """Return the seconds since the start."""
+        return time.perf_counter() - self._started
+
+    def close(self) -> None:
+        """Let the workers finish what they are at, and end them."""
+        for inbox in self._inboxes:
+            inbox.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+        self.busy.clear()

@@ -1,0 +1,138 @@
+"""A worker process: takes steps from its pipe, runs them on the mapped table, sends reports back.
+
+Started as `python -m xmlsgd.executors.worker FD`, so that it never imports the caller's script. It ends when the pipe
+does: no worker outlives its coordinator.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from dataclasses import dataclass, replace
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import WorkerDied
+from ..learner import Learner
+from ..table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..devices.base import Device
+    from ..records import Report, Sharing, Step
+    from ..table import Shape
+    from .mapped import MappedJob
+
+PACKAGE_ROOT = Path(__file__).parents[2]
+GRACE = 10.0  # seconds to finish a step and leave, before a worker is killed
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """All that a worker needs to know: which job, which rows of which table, on which device.
+
+    slowdown : every step is made to take that many times as long, to try out unequal workers; 1 for as fast as can be.
+    """
+
+    worker: int
+    job: MappedJob
+    table: Path
+    shape: Shape
+    sharing: Sharing
+    make_device: Callable[[], Device]
+    n_threads: int
+    slowdown: float = 1.0
+
+
+class WorkerProcess:
+    """The coordinator's end of a worker process."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self.worker = assignment.worker
+        self.pipe, theirs = Pipe()
+        threads = str(assignment.n_threads)
+        environment = os.environ | {
+            "NUMBA_NUM_THREADS": threads, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": "1",
+            "PYTHONPATH": os.pathsep.join([str(PACKAGE_ROOT), os.environ.get("PYTHONPATH", "")]),
+        }  # fmt: skip
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        self.pipe.send(sys.path)
+        self.pipe.send(assignment)
+
+    def receive(self) -> Report | None:
+        """Return the next report, None for a worker that has become ready; raise `WorkerDied` for one that failed.
+
+        `EOFError` when the process is gone.
+        """
+        message = self.pipe.recv()
+        if isinstance(message, str):
+            raise WorkerDied(f"worker {self.worker} failed:\n{message}")
+        return message
+
+    def step(self, step: Step) -> Report:
+        """Run one step and wait for its report."""
+        self.pipe.send(step)
+        report = self.receive()
+        assert report is not None
+        return report
+
+    def fate(self) -> str:
+        """Return how the process ended."""
+        code = self.process.wait(GRACE)
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+
+    def close(self) -> None:
+        """Let the process end; kill one that does not."""
+        self.pipe.close()
+        try:
+            self.process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def _serve(pipe: Connection) -> None:
+    """Run the steps of one worker until the pipe ends."""
+    sys.path[:] = pipe.recv()
+    assignment: Assignment = pipe.recv()
+    device = assignment.make_device()
+    learner = Learner.of(
+        assignment.job.open(), device, Table.open(assignment.table, assignment.shape), assignment.worker,
+        assignment.sharing,
+    )  # fmt: skip
+    with device.start():
+        learner.warm_up()
+        pipe.send(None)
+        while True:
+            report = learner.step(pipe.recv())
+            if assignment.slowdown > 1:
+                time.sleep((assignment.slowdown - 1) * report.seconds)
+                report = replace(report, seconds=assignment.slowdown * report.seconds)
+            pipe.send(report)
+
+
+def main(fd: int) -> None:
+    """Serve the coordinator at the other end of the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the coordinator's: it ends the workers when it is done
+    with Connection(fd) as pipe:
+        try:
+            _serve(pipe)
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            pass
+        except BaseException:  # noqa: BLE001  told to the coordinator, which raises it
+            pipe.send(traceback.format_exc())
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,163 @@
+"""Merging of replicas, a slice at a time: an algorithm writes its rule for one slice, this applies it to the model.
+
+Slices fit in a level-2 cache and are merged by several threads. Of the input layer only rows take part in which some
+member differs from the center, or which an outer momentum still moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from .params import Layout
+from .table import Table
+
+SLICE = 1 << 16  # floats: 256 kB a vector, so that center, replicas and slots of a few workers stay in a level-2 cache
+DENSE_SHARE = 0.5  # of the input rows: beyond it, gathering rows costs more than merging all of them
+
+
+@dataclass(eq=False)
+class Part:
+    """Rows of one tensor at a merge. All arrays are float32 (rows, width), written in place.
+
+    center : the shared model. replicas : those of the members, by worker. touched : bool (members, rows), who has
+    trained on these rows since the last merge, None where all rows are trained by everyone. `slot(name)` is a vector
+    that the rule keeps from merge to merge, zeros at first.
+    """
+
+    name: str
+    center: np.ndarray
+    replicas: dict[int, np.ndarray]
+    touched: np.ndarray | None
+    slot: Callable[[str], np.ndarray]
+
+    def mean(self, weights: Mapping[int, float]) -> np.ndarray:
+        """Return the sum of weights[w] times replica w, in the order of the members."""
+        total = np.zeros_like(self.center)
+        for w, replica in self.replicas.items():
+            total += np.float32(weights[w]) * replica
+        return total
+
+    def broadcast(self) -> None:
+        """Copy the center to the members."""
+        for replica in self.replicas.values():
+            replica[:] = self.center
+
+
+Rule = Callable[[Part], None]
+
+
+class Merger:
+    """Applies rules to a table whose parameters have `layout`, W0 first and the output layer last."""
+
+    def __init__(self, table: Table, layout: Layout, n_threads: int) -> None:
+        self.table, self.layout, self.n_threads = table, layout, n_threads
+        names = list(layout.shapes)
+        self._input, self._output = names[0], names[-2:]
+        self._n_features = layout.shapes[self._input][0]
+        n_workers = len(table.params) - 1
+        # Rows of W0 that another's merge has changed in the center since a worker last took it over.
+        self._behind = np.zeros((n_workers, self._n_features), bool)
+        self._moving = np.zeros(self._n_features, np.int64)  # the last merge in which momentum still moves a row
+        self._slots: dict[str, np.ndarray] = {}
+        self.merges = 0
+
+    def run(self, rule: Rule, members: Collection[int], memory: int = 0, equal: bool = True) -> int:
+        """Apply `rule` to every slice of the center and the replicas of `members`; return the floats of a vector.
+
+        memory : merges for which the rule goes on to move a row that nobody touches. equal : whether the rule leaves
+        the members equal to the center.
+        """
+        members = sorted(members)
+        self.merges += 1
+        rows = self._active(members, memory)
+        self._note(members, rows, equal)
+        slices = list(self._slices(members, rows))
+        if self.n_threads > 1:
+            with ThreadPoolExecutor(self.n_threads) as pool:
+                list(pool.map(lambda place: self._apply(rule, members, *place), slices))
+        else:
+            for place in slices:
+                self._apply(rule, members, *place)
+        self.table.touched[members] = 0
+        dense = sum(int(np.prod(shape)) for name, shape in self.layout.shapes.items() if name != self._input)
+        return dense + len(rows) * self.layout.shapes[self._input][1]
+
+    def copy_center(self, worker: int) -> None:
+        """Make the replica of `worker` a copy of the center; with a shared model there is nothing to do."""
+        if len(self.table.touched) == len(self.table.params) - 1:
+            self.table.params[1 + worker] = self.table.params[0]
+            self.table.touched[worker] = 0
+            self._behind[worker] = False
+
+    def _active(self, members: list[int], memory: int) -> np.ndarray:
+        """Return the rows of W0 that this merge is about, ascending."""
+        touched = (self.table.touched[members, : self._n_features] != 0) | self._behind[members]
+        changed = touched.any(axis=0)
+        self._moving[changed] = self.merges + memory
+        return np.flatnonzero(changed | (self._moving >= self.merges))
+
+    def _note(self, members: list[int], rows: np.ndarray, equal: bool) -> None:
+        """Note who will differ from the center after the merge."""
+        others = np.ones(len(self._behind), bool)
+        others[members] = False
+        self._behind[np.ix_(others, rows)] = True
+        self._behind[np.ix_(members, rows)] = not equal
+
+    def _slices(self, members: list[int], rows: np.ndarray) -> Iterator[tuple[str, slice | np.ndarray]]:
+        """Yield (tensor, rows) of each slice."""
+        for name, shape in self.layout.shapes.items():
+            n, step = shape[0], max(SLICE // (shape[1] if len(shape) == 2 else 1), 1)
+            if name == self._input and len(rows) <= DENSE_SHARE * n:
+                for at in range(0, len(rows), step):
+                    yield name, rows[at : at + step]
+            else:
+                for at in range(0, n, step):
+                    yield name, slice(at, min(at + step, n))
+
+    def _apply(self, rule: Rule, members: list[int], name: str, rows: slice | np.ndarray) -> None:
+        """Apply the rule to one slice; rows in an array are gathered and written back."""
+        taken: list[tuple[np.ndarray, np.ndarray]] = []
+
+        def view(flat: np.ndarray) -> np.ndarray:
+            tensor = self._tensor(flat, name)
+            part = tensor[rows]
+            if not isinstance(rows, slice):
+                taken.append((tensor, part))
+            return part
+
+        params = self.table.params
+        rule(
+            Part(
+                name,
+                view(params[0]),
+                {w: view(params[1 + w]) for w in members},
+                self._touched(members, name, rows),
+                lambda slot: view(self._slot(slot)),
+            )
+        )
+        for tensor, part in taken:
+            tensor[rows] = part
+
+    def _tensor(self, flat: np.ndarray, name: str) -> np.ndarray:
+        """Return a tensor of a flat vector as (rows, width)."""
+        tensor = self.layout.views(flat)[name]
+        return tensor if tensor.ndim == 2 else tensor[:, None]
+
+    def _touched(self, members: list[int], name: str, rows: slice | np.ndarray) -> np.ndarray | None:
+        """Return who has touched the rows of a slice, or None where a row is not that of a feature or a label."""
+        n = self._n_features
+        if name == self._input:
+            marks = self.table.touched[:, :n]
+        elif name in self._output:
+            marks = self.table.touched[:, n:]
+        else:
+            return None
+        return marks[members][:, rows] != 0
+
+    def _slot(self, name: str) -> np.ndarray:
+        """Return the vector of a slot, float32 (n_params,)."""
+        return self._slots.setdefault(name, np.zeros(self.layout.size, np.float32))
