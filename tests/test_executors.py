@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from xmlsgd.algorithms.hogwild import Hogwild
+from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.csr import CSR, ORDER, Dataset
+from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
+from xmlsgd.engine import train
+from xmlsgd.errors import WorkerDied
+from xmlsgd.executors.costs import VirtualDevice
+from xmlsgd.executors.lockstep import Lockstep
+from xmlsgd.executors.mapped import ArrayFile, MappedJob
+from xmlsgd.executors.processes import Processes
+from xmlsgd.executors.run_folder import RunFolder
 from xmlsgd.executors.serial import Serial
+from xmlsgd.executors.simulated import Simulated
+from xmlsgd.executors.threads import Threads
+from xmlsgd.history import Monitor
 from xmlsgd.learner import Job, Learner, Start
 from xmlsgd.network import Network, state_layout
 from xmlsgd.optimizers import SGD, Adam
-from xmlsgd.records import Step
+from xmlsgd.records import Left, Report, Sharing, Step
 
 N_ROWS = 12
 NETWORK = Network(6, 5, (4,))
@@ -26,9 +43,21 @@ def job():
     return Job(Dataset(X, Y), NETWORK, SGD(), seed=3)
 
 
-@pytest.fixture
-def executor():
-    made = Serial([Reference(), Reference(), Reference()])
+def cpu():
+    return CPU(1, precision="float32")
+
+
+KINDS = {
+    "serial": lambda: Serial([cpu(), cpu(), cpu()]),
+    "threads": lambda: Threads([cpu(), cpu(), cpu()]),
+    "simulated": lambda: Simulated(cpu(), [VirtualDevice(speed=speed) for speed in (1.0, 0.9, 0.8)]),
+    "processes": lambda: Processes([cpu] * 3),
+}
+
+
+@pytest.fixture(params=KINDS)
+def executor(request):
+    made = KINDS[request.param]()
     yield made
     made.close()
 
@@ -37,75 +66,141 @@ def step(worker, start, stop, epoch=0, rate=0.1):
     return Step(worker, epoch, start, stop, rate)
 
 
+# --- every executor ----------------------------------------------------------------------------------------------
+
+
 def test_replicas_start_as_copies_of_the_center(executor, job):
-    executor.start(job, shared=False)
-    assert executor.table.shape == (4, SIZE)
+    executor.start(job, Sharing.REPLICAS)
     expected = np.zeros(SIZE, np.float32)
     NETWORK.initialize(expected, job.dataset.Y, job.seed)
-    np.testing.assert_array_equal(executor.table, np.tile(expected, (4, 1)))
+    np.testing.assert_array_equal(executor.table.params, np.tile(expected, (4, 1)))
+    assert executor.table.params.ctypes.data % 4 == 0
 
 
-def test_a_shared_model_has_one_row_that_all_workers_write(executor, job):
-    executor.start(job, shared=True)
-    assert executor.table.shape == (1, SIZE)
-    before = executor.center.copy()
-    seen = [before]
+@pytest.mark.parametrize("sharing", [Sharing.IN_PLACE, Sharing.DELTA])
+def test_every_worker_of_a_shared_model_changes_the_center(executor, job, sharing):
+    executor.start(job, sharing)
     for worker in executor.workers:
+        before = executor.center.copy()
         executor.submit(step(worker, 4 * worker, 4 * worker + 4))
-        executor.wait()
-        assert np.any(executor.center != seen[-1])
-        seen.append(executor.center.copy())
+        report = executor.wait()
+        executor.push(worker, 1.0)
+        assert np.any(executor.center != before)
+        assert report.staleness == 0
 
 
 def test_a_worker_writes_its_replica_and_nothing_else(executor, job):
-    executor.start(job, shared=False)
-    before = executor.table.copy()
+    executor.start(job, Sharing.REPLICAS)
+    before = executor.table.params.copy()
     executor.submit(step(1, 0, 4))
     executor.wait()
-    changed = np.flatnonzero(np.any(executor.table != before, axis=1))
+    changed = np.flatnonzero(np.any(executor.table.params != before, axis=1))
     assert changed.tolist() == [2]
+    rows = np.random.default_rng((3, ORDER, 0)).permutation(N_ROWS)[:4]
+    marks = np.zeros(6 + 5, np.uint8)
+    marks[job.dataset.X.row_entries(rows)] = 1
+    marks[6 + job.dataset.Y.row_entries(rows)] = 1
+    np.testing.assert_array_equal(executor.table.touched, [0 * marks, marks, 0 * marks])
 
 
-def test_steps_finish_in_the_order_of_submission_and_busy_says_who_runs(executor, job):
-    executor.start(job, shared=False)
+def test_every_step_is_reported_once_and_busy_says_who_runs(executor, job):
+    executor.start(job, Sharing.REPLICAS)
     for worker in (2, 0, 1):
         executor.submit(step(worker, 0, 2 + worker))
     assert executor.busy == {0, 1, 2}
-    reports = [executor.wait() for _ in range(3)]
-    assert [report.worker for report in reports] == [2, 0, 1]
-    assert [report.rows for report in reports] == [4, 2, 3]
+    reports = {report.worker: report for report in (executor.wait() for _ in range(3))}
+    assert {w: report.rows for w, report in reports.items()} == {0: 2, 1: 3, 2: 4}
     assert executor.busy == set()
 
 
-def test_reduce_is_the_weighted_sum_of_the_replicas(executor, job):
-    executor.start(job, shared=False)
-    executor.table[1:] = np.arange(3, dtype=np.float32)[:, None] + 1
-    np.testing.assert_array_equal(executor.reduce([0.5, 0.25, 2]), np.full(SIZE, 0.5 + 0.5 + 6))
+def test_a_span_is_as_many_updates_as_its_steps_one_by_one(executor, job):
+    executor.start(job, Sharing.REPLICAS)
+    executor.submit(Step(0, 0, 0, 8, 0.1, batch=3))
+    whole = executor.wait()
+    losses = []
+    for start, stop in ((0, 3), (3, 6), (6, 8)):
+        executor.submit(step(1, start, stop))
+        losses.append(executor.wait().loss)
+    np.testing.assert_array_equal(executor.table.params[1], executor.table.params[2])
+    assert (whole.updates, whole.rows) == (3, 8)
+    assert whole.loss == pytest.approx(sum(losses))
 
 
-def test_reduce_wants_one_weight_a_worker(executor, job):
-    executor.start(job, shared=False)
-    with pytest.raises(ValueError, match="shorter"):
-        executor.reduce([0.5, 0.5])
+def test_all_executors_compute_the_same_replicas_to_the_bit(executor, job):
+    executor.start(job, Sharing.REPLICAS)
+    serial = KINDS["serial"]()
+    serial.start(job, Sharing.REPLICAS)
+    for made in (executor, serial):
+        for first in (0, 6):
+            for w in made.workers:
+                made.submit(step(w, first + 2 * w, first + 2 * w + 2))
+            for _ in made.workers:
+                made.wait()
+    np.testing.assert_array_equal(executor.table.params, serial.table.params)
 
 
-def test_blend_moves_the_members_by_a_share_of_the_way(executor, job):
-    executor.start(job, shared=False)
-    executor.table[:] = np.array([9, 0, 2, 4], np.float32)[:, None]
-    executor.blend(np.full(SIZE, 8, np.float32), alpha=0.25, members=[0, 2])
-    np.testing.assert_array_equal(executor.table[:, 0], [9, 2, 2, 5])
-    executor.blend(executor.center)
-    np.testing.assert_array_equal(executor.table, np.full((4, SIZE), 9))
+def test_a_merge_applies_its_rule_to_the_center_and_the_members(executor, job):
+    executor.start(job, Sharing.REPLICAS)
+    executor.table.params[:] = np.array([9, 0, 2, 4], np.float32)[:, None]
+    executor.table.touched[:] = 1
+
+    def rule(part):
+        part.center[:] = part.mean({0: 0.5, 2: 0.25})
+        part.broadcast()
+
+    executor.merge(rule, [0, 2])
+    for row, value in enumerate([1, 1, 2, 1]):
+        for view in NETWORK.layout.views(executor.table.params[row]).values():
+            np.testing.assert_array_equal(view, np.full(view.shape, value))
 
 
 def test_the_clock_starts_at_zero_and_runs(executor, job):
-    executor.start(job, shared=True)
+    executor.start(job, Sharing.IN_PLACE)
     first, second = executor.now(), executor.now()
     assert 0 <= first <= second < 60
 
 
-def test_close_drops_what_was_queued(executor, job):
-    executor.start(job, shared=True)
+@pytest.mark.parametrize("sharing", list(Sharing))
+def test_a_run_goes_on_from_the_model_state_and_steps_of_an_earlier_one(executor, job, sharing):
+    optimizer = Adam()
+    params = np.full(SIZE, 0.1, np.float32)
+    state = np.full(state_layout(NETWORK.layout, optimizer).size, 0.01, np.float32)
+    executor.start(Job(job.dataset, NETWORK, optimizer, start=Start(params, state, steps=7)), sharing)
+    np.testing.assert_array_equal(executor.center, params)
+    np.testing.assert_array_equal(executor.table.states[0], state)
+    executor.submit(step(0, 0, 4))
+    executor.wait()
+    state_now, steps = executor.optimizer_state()
+    assert np.any(state_now != 0.01)
+    assert steps == 8
+
+
+def test_what_a_worker_raises_is_raised_where_it_is_waited_for(executor, job):
+    if isinstance(executor, Processes):
+        executor.team.makers = [broken] * 3
+        with pytest.raises(WorkerDied, match=r"worker 0 failed:\n(.|\n)*RuntimeError: out of order"):
+            executor.start(job, Sharing.REPLICAS)
+        return
+    executor.start(job, Sharing.REPLICAS)
+    executor.learners[0].device.input_forward = broken
+    with pytest.raises(RuntimeError, match="out of order"):
+        executor.submit(step(0, 0, 4))
+        executor.wait()
+
+
+def broken(*arguments):
+    raise RuntimeError("out of order")
+
+
+# --- serial ------------------------------------------------------------------------------------------------------
+
+
+def test_serial_steps_finish_in_the_order_of_submission(job):
+    executor = KINDS["serial"]()
+    executor.start(job, Sharing.REPLICAS)
+    for worker in (2, 0, 1):
+        executor.submit(step(worker, 0, 2))
+    assert [executor.wait().worker for _ in range(3)] == [2, 0, 1]
     executor.submit(step(0, 0, 4))
     executor.close()
     assert executor.busy == set()
@@ -113,19 +208,123 @@ def test_close_drops_what_was_queued(executor, job):
         executor.wait()
 
 
-def test_one_worker_goes_on_in_the_arrays_of_an_earlier_run(job):
+def test_one_serial_worker_goes_on_in_the_arrays_of_an_earlier_run(job):
     optimizer = Adam()
     params = np.full(SIZE, 0.1, np.float32)
     state = np.zeros(state_layout(NETWORK.layout, optimizer).size, np.float32)
     executor = Serial([Reference()])
-    executor.start(Job(job.dataset, NETWORK, optimizer, start=Start(params, state, steps=7)), shared=True)
+    executor.start(Job(job.dataset, NETWORK, optimizer, start=Start(params, state, steps=7)), Sharing.IN_PLACE)
     executor.submit(step(0, 0, 4))
     executor.wait()
     assert np.shares_memory(executor.center, params)
     assert state.any()
-    got, steps = executor.optimizer_state()
-    assert np.shares_memory(got, state)
-    assert steps == 8
+    assert np.shares_memory(executor.optimizer_state()[0], state)
+
+
+# --- simulated ---------------------------------------------------------------------------------------------------
+
+
+def test_a_lockstep_run_over_processes_equals_the_simulated_one_to_the_bit(job):
+    fleet = [VirtualDevice(speed=1.0, noise=0.1), VirtualDevice(speed=0.6)]
+    runs = []
+    for executor in (Simulated(cpu(), fleet, seed=1), Lockstep(cpu, fleet, seed=1)):
+        algorithm = Hogwild(batch=2, rate=0.1)
+        runs.append(train(job.dataset, NETWORK, algorithm, executor, optimizer=SGD(), epochs=2))
+    np.testing.assert_array_equal(runs[0].params, runs[1].params)
+    assert [record["seconds"] for record in runs[0].records] == [record["seconds"] for record in runs[1].records]
+
+
+def test_a_difference_is_added_to_what_others_have_written_meanwhile(job):
+    executor = Simulated(cpu(), [VirtualDevice(speed=1.0), VirtualDevice(speed=0.5)])
+    executor.start(job, Sharing.IN_PLACE)
+    first = executor.center.copy()
+    executor.submit(step(1, 0, 4))
+    executor.submit(step(0, 4, 8))
+    alone = [Learner(job, cpu(), first.copy()) for _ in range(2)]
+    for learner, (start, stop) in zip(alone, ((4, 8), (0, 4)), strict=True):
+        learner.step(step(0, start, stop))
+    changes = [learner.flat - first for learner in alone]
+    for worker, staleness, expected in ((0, 0, first + changes[0]), (1, 1, first + changes[0] + changes[1])):
+        report = executor.wait()
+        assert isinstance(report, Report)
+        executor.push(report.worker, 1.0)
+        assert (report.worker, report.staleness) == (worker, staleness)
+        np.testing.assert_allclose(executor.center, expected, rtol=1e-6, atol=1e-7)
+
+
+# --- processes ---------------------------------------------------------------------------------------------------
+
+
+def test_a_killed_worker_is_replaced_and_its_rows_are_trained_again(job):
+    executor = Processes([cpu] * 2)
+    killed = []
+
+    class Killing(Synchronous):
+        def finished(self, report):
+            super().finished(report)
+            if not killed:
+                process = executor.team.processes[1].process
+                process.kill()
+                process.wait()
+                killed.append(process.pid)
+
+    seen = []
+
+    class Rows(Monitor):
+        def step(self, report):
+            seen.append(report.rows)
+
+    run = train(job.dataset, NETWORK, Killing(2, 0.1), executor, optimizer=SGD(), epochs=3, monitors=[Rows()])
+    assert killed
+    assert executor.failures == ["worker 1: killed by SIGKILL"]
+    assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS, 3 * N_ROWS]
+
+
+def test_a_run_ends_when_no_worker_is_left(job):
+    executor = Processes([cpu], restarts=0)
+    executor.start(job, Sharing.REPLICAS)
+    executor.team.processes[0].process.kill()
+    executor.submit(step(0, 0, 4))
+    assert isinstance(executor.wait(), Left)
+    with pytest.raises(WorkerDied, match="no worker is left: worker 0: killed by SIGKILL"):
+        executor.wait()
+    executor.close()
+
+
+def test_a_run_leaves_nothing_in_shared_memory_and_the_model_stays_readable(job):
+    executor = Processes([cpu])
+    executor.start(job, Sharing.REPLICAS)
+    folder = executor.team.folder.path
+    assert {"table", "lock", "X_indices"} <= {file.name for file in folder.iterdir()}
+    executor.close()
+    assert not folder.exists()
+    assert np.isfinite(executor.center).all()
+
+
+def test_the_folder_of_a_killed_run_is_removed_by_the_next():
+    code = "from xmlsgd.executors.run_folder import RunFolder; import os; print(RunFolder(10).path, flush=True); os._exit(9)"
+    path = Path(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip())
+    assert path.is_dir()
+    living = RunFolder(10)
+    assert not path.exists()
+    RunFolder(10).close()
+    assert living.path.is_dir(), "a folder in use stays"
+    living.close()
+
+
+def test_data_that_lie_in_files_are_not_copied_for_the_workers(job, tmp_path):
+    file = np.memmap(tmp_path / "values", np.float32, "w+", shape=(20,))
+    file[:] = np.arange(20)
+    part = ArrayFile.of(file[4:9], tmp_path / "copy")
+    assert part.path == str(tmp_path / "values")
+    assert not (tmp_path / "copy").exists()
+    np.testing.assert_array_equal(part.open(), np.arange(4, 9))
+    plain = ArrayFile.of(np.arange(5)[::2], tmp_path / "copy")
+    np.testing.assert_array_equal(plain.open(), [0, 2, 4])
+    mapped = MappedJob.of(job, tmp_path).open()
+    for name in ("indptr", "indices", "data"):
+        np.testing.assert_array_equal(getattr(mapped.dataset.X, name), getattr(job.dataset.X, name))
+        np.testing.assert_array_equal(getattr(mapped.dataset.Y, name), getattr(job.dataset.Y, name))
 
 
 # --- the learner -------------------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ PACKAGE = Path(__file__).parents[1] / "xmlsgd"
 FLOORS = (
     ("errors", "files"),
     ("csr", "params", "records"),
-    ("datasets", "losses", "metrics", "optimizers", "schedules"),
-    ("devices", "samplers"),
-    ("network",),
+    ("datasets", "losses", "metrics", "optimizers", "schedules", "table"),
+    ("devices", "merging"),
+    ("deltas", "network"),
     ("learner",),
     ("algorithms", "executors"),
     ("checkpoint", "history", "router"),

@@ -73,7 +73,7 @@ class Learner:
         steps: int = 0, touched: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         layout = state_layout(job.network.layout, job.optimizer)
-        self.job, self.device, self.touched = job, device, touched
+        self.job, self.device, self.flat, self.touched = job, device, flat, touched
         self.state = zeros(layout.size) if state is None else state
         self.layers = job.network.layers(flat, layout.views(self.state))
         self.steps = steps

@@ -45,6 +45,7 @@ class Algorithm:
 
     batch: int = 256
     rate: float = 6e-3
+
     @property
     def sharing(self) -> Sharing:
         """Return how workers and the shared model meet."""

@@ -60,7 +60,7 @@ class HeavyBall(Outer):
 
 @dataclass(frozen=True)
 class Nesterov(Outer):
-    """DiLoCo: d = center - mean; velocity <- momentum * velocity + d; center <- center - rate * (d + momentum * velocity)."""
+    """DiLoCo: d = center - mean; v <- momentum * v + d; center <- center - rate * (d + momentum * v)."""
 
     momentum: float = 0.9
     rate: float = 0.7

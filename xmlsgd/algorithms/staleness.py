@@ -18,7 +18,7 @@ class Staleness:
         """Return the weight of an update of this staleness."""
         return 1.0
 
-    def may_start(self, w: int, updates: Mapping[int, int]) -> bool:
+    def may_start(self, w: int, updates: Mapping[int, float]) -> bool:
         """Return whether worker `w` may start another update, given how many each worker has made."""
         return True
 
@@ -36,7 +36,7 @@ class Damped(Staleness):
 
 @dataclass(frozen=True)
 class DelayAdaptive(Staleness):
-    """Weigh by min(1, usual / staleness): steps adapt to the delay (Koloskova, Stich, Jaggi 2022; Mishchenko et al. 2022).
+    """Weigh by min(1, usual / staleness): steps adapt to the delay (Koloskova et al. 2022; Mishchenko et al. 2022).
 
     usual : the staleness up to which an update counts in full, > 0; about the number of workers.
     """
@@ -70,6 +70,6 @@ class Bounded(Staleness):
 
     slack: int = 3
 
-    def may_start(self, w: int, updates: Mapping[int, int]) -> bool:
+    def may_start(self, w: int, updates: Mapping[int, float]) -> bool:
         """Return whether `w` is within the slack."""
         return updates[w] - min(updates.values()) <= self.slack

@@ -78,7 +78,7 @@ class Executor(ABC):
         w = event.worker
         if isinstance(event, Report):
             self.busy.discard(w)
-            self.steps[w] += event.updates
+            self._steps[w] += event.updates
             event = replace(event, staleness=self._updates - self._read[w])
             self._updates += event.updates
         elif isinstance(event, Left):
@@ -124,7 +124,7 @@ class Executor(ABC):
     def optimizer_state(self) -> tuple[np.ndarray, int]:
         """Return the optimizer's state, float32, and the steps it has seen: what a later run goes on with."""
         state: np.ndarray = self.table.states[0]
-        return state, max(self.steps.values())
+        return state, max(self._steps.values())
 
     def _prepare(self, job: Job, sharing: Sharing, make: Callable[[Shape], Table]) -> Shape:
         """Make the table with `make` and write the first model and states into it; return its shape."""
@@ -140,7 +140,7 @@ class Executor(ABC):
             self.center[:] = job.start.params
             self.table.states[:] = job.start.state
         self.table.params[1:] = self.center
-        self.steps = dict.fromkeys(self.workers, 0 if job.start is None else job.start.steps)
+        self._steps = dict.fromkeys(self.workers, 0 if job.start is None else job.start.steps)
         self._X, self._order = job.dataset.X, Order(job.dataset.n_rows, job.seed)
         self._updates, self._read = 0, dict.fromkeys(self.workers, 0)
         self.merger = Merger(self.table, layout, self.merge_threads)

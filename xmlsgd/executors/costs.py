@@ -91,4 +91,5 @@ def fit_device(reports: Iterable[Report]) -> VirtualDevice:
     # Relative errors count: weigh every step by its duration.
     costs, _ = nnls(table[:, :3] / table[:, 3:], np.ones(len(table)))
     fitted = table[:, :3] @ costs
-    return VirtualDevice(*map(float, costs), noise=float(np.std(np.log(table[:, 3] / fitted))))
+    overhead, per_row, per_nnz = map(float, costs)
+    return VirtualDevice(overhead, per_row, per_nnz, noise=float(np.std(np.log(table[:, 3] / fitted))))

@@ -23,7 +23,7 @@ class Lockstep(Simulated):
     """One process for each virtual device of `fleet`; `make_device` makes the real device of each."""
 
     def __init__(self, make_device: Callable[[], Device], fleet: Sequence[VirtualDevice], **settings: Any) -> None:
-        super().__init__(None, fleet, **settings)
+        super().__init__(make_device(), fleet, **settings)
         self.team = Team([make_device] * len(fleet))
 
     def _start_learners(self, job: Job, sharing: Sharing) -> None:

@@ -7,6 +7,7 @@ counts at least once.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
@@ -106,19 +107,16 @@ class Processes(Executor):
         self._started = time.perf_counter()
 
     def _begin(self, step: Step) -> None:
-        try:
+        with contextlib.suppress(OSError):  # a dead worker: the end of its pipe is the next thing heard of it
             self.team.processes[step.worker].pipe.send(step)
-        except OSError:
-            pass  # it is dead: the end of its pipe is the next thing heard of it
 
     def _next(self) -> Event:
         while True:
-            processes = {process.pipe: process for process in self.team.processes.values()}
-            if not processes:
+            if not self.team.processes:
                 raise WorkerDied("no worker is left: " + "; ".join(self.failures))
+            ready = wait([process.pipe for process in self.team.processes.values()])
             # In the order of the workers, so that ties do not depend on the system.
-            ready = wait(list(processes))
-            process = min((processes[pipe] for pipe in ready), key=lambda p: p.worker)
+            process = min((p for p in self.team.processes.values() if p.pipe in ready), key=lambda p: p.worker)
             try:
                 report = process.receive()
             except (EOFError, OSError):

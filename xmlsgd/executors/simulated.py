@@ -43,7 +43,7 @@ class Simulated(Executor):
     """
 
     def __init__(
-        self, device: Device | None, fleet: Sequence[VirtualDevice], bandwidth: float = 2e10, seed: int = 0,
+        self, device: Device, fleet: Sequence[VirtualDevice], bandwidth: float = 2e10, seed: int = 0,
         merge_threads: int = 1,
     ) -> None:  # fmt: skip
         if not fleet:

@@ -32,16 +32,16 @@ class Threads(Executor):
         self._prepare(job, sharing, Table.in_memory)
         self._done: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
         self._inboxes: list[queue.SimpleQueue[Step | None]] = [queue.SimpleQueue() for _ in self.workers]
-        for w, device in enumerate(self.devices):
-            learner = Learner.of(job, device, self.table, w, sharing)
-            thread = threading.Thread(target=self._work, args=(learner, device, self._inboxes[w]), daemon=True)
+        self.learners = [Learner.of(job, device, self.table, w, sharing) for w, device in enumerate(self.devices)]
+        for learner, inbox in zip(self.learners, self._inboxes, strict=True):
+            thread = threading.Thread(target=self._work, args=(learner, inbox), daemon=True)
             thread.start()
             self._threads.append(thread)
         self._started = time.perf_counter()
 
-    def _work(self, learner: Learner, device: Device, inbox: queue.SimpleQueue[Step | None]) -> None:
+    def _work(self, learner: Learner, inbox: queue.SimpleQueue[Step | None]) -> None:
         """Run the steps of one worker until None comes; what goes wrong is raised where it is waited for."""
-        with device.start():
+        with learner.device.start():
             while (step := inbox.get()) is not None:
                 try:
                     self._done.put(learner.step(step))
