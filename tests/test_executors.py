@@ -183,9 +183,13 @@ def test_what_a_worker_raises_is_raised_where_it_is_waited_for(executor, job):
         return
     executor.start(job, Sharing.REPLICAS)
     executor.learners[0].device.input_forward = broken
-    with pytest.raises(RuntimeError, match="out of order"):
+
+    def run():
         executor.submit(step(0, 0, 4))
         executor.wait()
+
+    with pytest.raises(RuntimeError, match="out of order"):
+        run()
 
 
 def broken(*arguments):
@@ -302,7 +306,9 @@ def test_a_run_leaves_nothing_in_shared_memory_and_the_model_stays_readable(job)
 
 
 def test_the_folder_of_a_killed_run_is_removed_by_the_next():
-    code = "from xmlsgd.executors.run_folder import RunFolder; import os; print(RunFolder(10).path, flush=True); os._exit(9)"
+    code = (
+        "import os; from xmlsgd.executors.run_folder import RunFolder as R; print(R(9).path, flush=True); os._exit(9)"
+    )
     path = Path(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip())
     assert path.is_dir()
     living = RunFolder(10)

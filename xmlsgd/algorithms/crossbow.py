@@ -93,7 +93,7 @@ class Crossbow(EASGD):
         part.center[:] = replica
 
     def sma(self, part: Part) -> None:
-        """Apply the corrections, taken from where the learners stood before their last step if they meet at every one."""
+        """Apply corrections, taken from where learners stood before their last step if they meet at every one."""
         if self.sync_every > 1:
             self.elastic(part)
             return

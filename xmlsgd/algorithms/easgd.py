@@ -22,7 +22,7 @@ PULL = 0.9  # n * alpha of the paper's experiments
 
 @dataclass
 class EASGD(Rounds):
-    """correction : alpha, in (0, 2 (1 + mu) / (1 + mu + k)) for k learners; None for 0.9 / k; 0 for learners on their own.
+    """correction : alpha, in [0, 2 (1 + mu) / (1 + mu + k)) for k learners; None for 0.9 / k; 0 pulls at nobody.
 
     sync_every : tau, updates between meetings, >= 1. center_momentum : mu, of the center, in [0, 1).
     asynchronous : a learner meets the center alone when it has done its updates, instead of waiting for all.
@@ -50,7 +50,7 @@ class EASGD(Rounds):
         return PULL / k
 
     def check(self, k: int) -> None:
-        """Raise `DataError` unless the map of replicas and center contracts without gradients (see docs/decisions.md)."""
+        """Raise `DataError` unless replicas and center contract where there is no gradient."""
         mu = self.center_momentum
         bound = 2 * (1 + mu) / (1 + mu + k)
         if not 0 <= self.alpha < bound:

@@ -1,6 +1,6 @@
 """Elastic averaging: equal shares for all, then the plain mean: the baseline of the Adaptive SGD paper.
 
-Ma, Rusu, Wu, Sim 2021 (arXiv 2110.07029): a mega-batch is split evenly and beforehand, so that all wait for the slowest.
+Ma, Rusu, Wu, Sim 2021 (arXiv 2110.07029): a mega-batch is split evenly beforehand, so that all wait for the slowest.
 """
 
 from __future__ import annotations
