@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 FORMAT, VERSION = "xmlsgd-model", 1
 MANIFEST, DESCRIPTION = "MANIFEST.json", "model.json"
-# What NumPy raises for a file that holds no array, or one of objects.
-NO_ARRAY = (OSError, EOFError, ValueError, TypeError, SyntaxError, OverflowError, MemoryError, RecursionError)
 MAX_JSON_BYTES = 1 << 28  # a history of a million epochs
 
 
@@ -99,10 +98,7 @@ def read_model(path: str | Path, verify: bool = True) -> tuple[dict[str, Any], d
         file = path / name
         _check_file(file, name, entry, verify)
         if file.suffix == ".npy":
-            try:
-                arrays[file.stem] = np.load(file, mmap_mode="r", allow_pickle=False)
-            except NO_ARRAY as error:
-                raise ModelFileError(f"{file}: must be a plain array, got {shorten(str(error), 100)}") from error
+            arrays[file.stem] = _map_array(file)
     return _read_json(path / DESCRIPTION), arrays
 
 
@@ -112,6 +108,16 @@ def _write_array(file: Path, array: np.ndarray) -> None:
     with file.open("xb") as stream:
         np.lib.format.write_array_header_1_0(stream, np.lib.format.header_data_from_array_1_0(array))
         stream.write(array.reshape(-1).view(np.uint8).data)
+
+
+def _map_array(file: Path) -> np.ndarray:
+    """Map an array, read-only; raise where the file holds none, one of objects, or one that `save` would not write."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of a header that only an old NumPy wrote
+            return np.load(file, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # NumPy gives the header to Python's own parser, which may raise anything
+        raise ModelFileError(f"{file}: must be a plain array, got {shorten(str(error), 100)}") from error
 
 
 def _check_file(file: Path, name: str, entry: Any, verify: bool) -> None:

@@ -24,6 +24,7 @@ from .parameters import check_parameters, is_count, is_number
 if TYPE_CHECKING:
     from .classifier import XMLClassifier
 
+NESTED = ("hidden_layer_sizes", "optimizer", "class_weight", "algorithm")  # parameters that are more than one value
 FORMS = ("sparse", "dense", "lists", "multiclass")
 
 
@@ -162,6 +163,9 @@ def _parameters(kind: type[XMLClassifier], saved: Any, path: Path) -> dict[str, 
     known = kind._get_param_names()
     if not isinstance(saved, dict) or not set(saved) <= set(known):
         raise ModelFileError(f"{path}: parameters must be among those of XMLClassifier, got {shorten(saved)}")
+    nested = [name for name, value in saved.items() if isinstance(value, dict | list) and name not in NESTED]
+    if nested:
+        raise ModelFileError(f"{path}: {nested[0]} must be a number or a text, got {shorten(saved[nested[0]])}")
     read = dict(saved)
     if isinstance(read.get("hidden_layer_sizes"), list):
         read["hidden_layer_sizes"] = tuple(read["hidden_layer_sizes"])
