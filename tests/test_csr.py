@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from unittest import mock
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xmlsgd.csr import CSR, Dataset, epoch_order
+from xmlsgd import csr
+from xmlsgd.csr import CSR, Dataset, check_entries, check_pointers, epoch_order
 from xmlsgd.errors import DataError
 
 
@@ -100,3 +104,37 @@ def test_the_order_of_an_epoch_is_a_permutation_fixed_by_seed_and_epoch(n_rows, 
 def test_epochs_and_seeds_have_orders_of_their_own():
     orders = {tuple(epoch_order(50, seed, epoch)) for seed in range(3) for epoch in range(3)}
     assert len(orders) == 9
+
+
+@st.composite
+def broken_rows(draw):
+    """Return a CSR of small numbers that may break any rule."""
+    indptr = [0, *draw(st.lists(st.integers(-1, 6), max_size=4)), 6]
+    indices = draw(st.lists(st.integers(-1, 4), min_size=6, max_size=6))
+    data = draw(st.lists(st.sampled_from([0.0, 1.0, 1.0, -3e38, 3e38, np.nan, np.inf]), min_size=6, max_size=6))
+    return CSR(np.array(indptr, np.int64), np.array(indices, np.int32), np.array(data, np.float32), 4)
+
+
+@given(broken_rows(), st.sampled_from([1, 2, 3, 1 << 16]))
+def test_rows_are_refused_where_one_rule_is_broken_whatever_is_looked_at_together(matrix, entries):
+    indptr, indices = matrix.indptr.tolist(), matrix.indices.tolist()
+    falling = any(a > b for a, b in itertools.pairwise(indptr))
+    rows = [] if falling else [indices[a:b] for a, b in itertools.pairwise(indptr)]
+    sound = all(0 <= i < 4 for i in indices) and all(row == sorted(set(row)) for row in rows)
+    with mock.patch.object(csr, "CHECKED_ENTRIES", entries):
+        if falling:
+            with pytest.raises(DataError, match="pointers: must rise"):
+                check_pointers(matrix.indptr, matrix.nnz, "pointers")
+            return
+        check_pointers(matrix.indptr, matrix.nnz, "pointers")
+        if sound and np.isfinite(matrix.data).all():
+            check_entries(matrix, ("indices", "data"))
+        else:
+            with pytest.raises(DataError, match=r"indices: must|data: values must be finite"):
+                check_entries(matrix, ("indices", "data"))
+
+
+@pytest.mark.parametrize("ends", [(1, 3), (0, 2), (0, 10**12)])
+def test_pointers_that_do_not_lead_from_zero_to_the_end_are_refused(ends):
+    with pytest.raises(DataError, match=f"pointers: must lead from 0 to 3, got {ends[0]} and {ends[1]}"):
+        check_pointers(np.array(ends), 3, "pointers")

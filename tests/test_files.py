@@ -255,6 +255,12 @@ def test_a_device_is_written_in_place():
     assert not Path(os.devnull).is_file()
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_a_full_device_is_named():
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"), whole_file("/dev/full") as stream:
+        stream.write(b"more")
+
+
 def test_a_disk_without_locks_is_written_and_never_swept(tmp_path, monkeypatch):
     fcntl = pytest.importorskip("fcntl")
 

@@ -7,7 +7,10 @@ import gzip
 import io
 import lzma
 import re
+import subprocess
+import sys
 from decimal import Decimal
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -18,6 +21,7 @@ from hypothesis import strategies as st
 from xmlsgd.csr import CSR, INT32_MAX, Dataset
 from xmlsgd.datasets import libsvm, libsvm_write
 from xmlsgd.datasets.libsvm import read_blocks, read_features, read_libsvm, write_libsvm
+from xmlsgd.datasets.libsvm_parse import Options, parse
 from xmlsgd.errors import DataError
 
 FLOAT32_MIN = np.finfo(np.float32).tiny
@@ -258,6 +262,36 @@ def test_blocks_tell_the_shape_of_the_header_with_the_first_one(tmp_path):
     assert (blocks.n_features, blocks.n_labels) == (40, 30)
 
 
+PEAK = """
+import resource, sys
+from xmlsgd.datasets.libsvm import read_blocks
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+for _ in read_blocks(sys.argv[1], n_threads=2):
+    pass
+before, n_rows = peak(), 0
+for block in read_blocks(sys.argv[2], n_threads=2):
+    n_rows += len(block.X_indptr) - 1
+print(n_rows, peak() - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in bytes elsewhere")
+def test_blocks_of_a_large_file_are_parsed_within_the_memory_of_a_few(tmp_path):
+    line = b"1,2,3 " + b" ".join(b"%d:0.%d" % (i * 7, i + 1) for i in range(40)) + b"\n"
+    n_small, n_large = (n * libsvm.BLOCK_BYTES // len(line) for n in (8, 100))
+    (tmp_path / "small.txt").write_bytes(line * n_small)  # enough to fill every buffer once
+    (tmp_path / "large.txt").write_bytes(line * n_large)
+    command = [sys.executable, "-c", PEAK, str(tmp_path / "small.txt"), str(tmp_path / "large.txt")]
+    root = Path(__file__).parents[1]
+    result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    n_rows, more = map(int, result.stdout.split())
+    assert n_rows == n_large
+    assert more < 16 * libsvm.BLOCK_BYTES  # of 100 blocks
+
+
 def test_files_of_features_alone_are_read_as_one_matrix(tmp_path):
     path = tmp_path / "trn_X_Xf.txt"
     path.write_bytes(b"3 5\n0:1 4:2\n\n3:0.5\n")
@@ -307,7 +341,7 @@ def test_mutated_files_give_what_the_grammar_says_or_a_data_error(tmp_path):
     original = b"6 9 5\n0,3 0:1.25 4:-2e-3 8:7\n\n 1:0.5\n# x\n4 7:1 2:3.5\n2,1\n1 8:123456789012345678\n"
     alphabet = np.frombuffer(b"0123456789,,::  \t\n\r#.-+eE\0\xffna", np.uint8)
     accepted = 0
-    for k in range(3000):
+    for k in range(1000):
         data = bytearray(original if k % 2 else original[6:])
         for _ in range(rng.integers(1, 4)):
             place = int(rng.integers(0, len(data)))
@@ -319,7 +353,36 @@ def test_mutated_files_give_what_the_grammar_says_or_a_data_error(tmp_path):
             else:
                 del data[place]
         accepted += assert_read_as_by_the_reference(tmp_path / "m.txt", bytes(data), 1 << (k % 8), 1 + k % 2, "error")
-    assert 300 < accepted < 2700  # both outcomes were seen
+    assert 100 < accepted < 900  # both outcomes were seen
+
+
+def test_ten_thousand_mutated_blocks_are_parsed_as_the_grammar_says_or_refused():
+    rng = np.random.default_rng(1)
+    first = b"0 0:1\n"  # no header, and a label and a feature whatever follows
+    lines = [b"0,3 0:1.25 4:-2e-3 8:7", b" 1:0.5", b"# x", b"4 7:1 2:3.5", b"2,1", b"", b"1 8:1e-46 9:.5", b" 3:1e39"]
+    alphabet = np.frombuffer(b"0123456789,,::  \t\n\r#.-+eE\0\xffna", np.uint8)
+    accepted = 0
+    for k in range(10_000):
+        data = bytearray(b"\n".join(lines[i] for i in rng.integers(0, len(lines), 3)) + b" ")
+        for place in rng.integers(0, len(data), 1 + k % 3).tolist():
+            data[place : place + int(rng.integers(0, 3))] = rng.choice(alphabet, int(rng.integers(0, 3))).tobytes()
+        block = first + bytes(data).removesuffix(b"\n") + b"\n"
+        duplicates = ("error", "sum")[k % 2]
+        parsed = parse(block, Options(True, True, False, duplicates), None, None)
+        try:
+            rows, (n_features, n_labels) = reference(block, duplicates == "sum")
+        except ValueError:
+            assert parsed.error is not None
+            assert 0 <= parsed.error[0] < block.count(b"\n")
+            continue
+        assert parsed.error is None
+        X_indptr, X_indices, X_data, Y_indptr, Y_indices = parsed.rows
+        X = CSR(X_indptr, X_indices, X_data, n_features)
+        Y = CSR(Y_indptr, Y_indices, np.ones(len(Y_indices), np.float32), n_labels)
+        found = rows_of(Dataset(X, Y))
+        assert found[: len(found) - parsed.blank_tail] == rows
+        accepted += 1
+    assert 1000 < accepted < 9000  # both outcomes were seen
 
 
 @pytest.mark.parametrize("make", [gzip.compress, bz2.compress, lzma.compress], ids=["gzip", "bzip2", "xz"])

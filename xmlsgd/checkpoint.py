@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .errors import ModelFileError, shorten
-from .files import sha256_of, whole_folder
+from .files import naming, sha256_of, whole_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,8 +35,9 @@ class Snapshot:
     def keep(self, flat: np.ndarray) -> None:
         """Save a copy of `flat`."""
         self._file.seek(0)
-        self._file.write(np.ascontiguousarray(flat).data)  # says which error it met, unlike `tofile`
-        self._file.flush()
+        with naming(Path(tempfile.gettempdir())):
+            self._file.write(np.ascontiguousarray(flat).data)  # says which error it met, unlike `tofile`
+            self._file.flush()
 
     def restore(self, flat: np.ndarray) -> None:
         """Write the saved copy back into `flat`."""

@@ -50,7 +50,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
-        with path.open("wb") as stream:
+        with naming(path), path.open("wb") as stream:
             yield stream
         return
     with scratch_beside(path) as scratch:
@@ -95,15 +95,23 @@ def scratch_beside(path: Path) -> Iterator[Path]:
     _sweep(path)
     scratch, lock = _new_scratch(path)
     try:
-        yield scratch
-    except OSError as error:
-        if error.errno in NO_ROOM and error.filename is None:
-            error.filename = str(path)
-        raise
+        with naming(path):
+            yield scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
         if lock is not None:
             os.close(lock)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an error about a full disk name `path` where it names no file: those of writing into an open one do not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_ROOM and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 def read_unreplaced(path: Path, read: Callable[[Path], Read]) -> Read:
