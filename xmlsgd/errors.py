@@ -22,6 +22,6 @@ class WorkerDied(RuntimeError):
 
 
 def shorten(got: object, limit: int = 40) -> str:
-    """Quote `got` for an error line: `repr`, at most `limit` characters, no control codes."""
-    text = repr(got)
+    """Quote `got` for an error line: `repr` in one line, at most `limit` characters, no control codes."""
+    text = " ".join(line.strip() for line in repr(got).splitlines())
     return text if len(text) <= limit else text[: limit - 3] + "..."

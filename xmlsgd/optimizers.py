@@ -13,23 +13,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .errors import DataError
+from .errors import DataError, shorten
 
 SGD_KIND, MOMENTUM_KIND, ADAGRAD_KIND, ROW_ADAGRAD_KIND, ADAM_KIND = range(5)
 # Places in `hyper`.
-RATE, DECAY, CLIP, FIRST, SECOND, EPSILON, FIRST_SCALE, SECOND_SCALE, OUTPUT_EPSILON = range(9)
+RATE, DECAY, CLIP, FIRST, SECOND, EPSILON, FIRST_SCALE, SECOND_SCALE = range(8)
 
 
 class Update(NamedTuple):
-    """The update of one step: `kind` selects the rule, `hyper` float32 (9,) holds its numbers."""
+    """The update of one step: `kind` selects the rule, `hyper` float32 (8,) holds its numbers.
+
+    output_epsilon : epsilon of the output layer; None for that of the others.
+    """
 
     kind: int
     hyper: np.ndarray
+    output_epsilon: float | None = None
 
     def for_output(self) -> Update:
-        """Return the update of the output layer, which has an epsilon of its own."""
+        """Return the update of the output layer."""
+        if self.output_epsilon is None:
+            return self
         hyper = self.hyper.copy()
-        hyper[EPSILON] = hyper[OUTPUT_EPSILON]
+        hyper[EPSILON] = self.output_epsilon
         return Update(self.kind, hyper)
 
 
@@ -54,7 +60,7 @@ class Optimizer:
 
     def update(self, rate: float, steps: int) -> Update:
         """Return the update of step number `steps` (from 1) at learning rate `rate`."""
-        hyper = np.zeros(9, np.float32)
+        hyper = np.zeros(8, np.float32)
         hyper[RATE], hyper[DECAY], hyper[CLIP] = rate, self.weight_decay, self.clip_norm
         self.fill(hyper, steps)
         return Update(self.kind, hyper)
@@ -91,7 +97,7 @@ class Adagrad(Optimizer):
 
     def fill(self, hyper: np.ndarray, steps: int) -> None:
         """Write epsilon."""
-        hyper[EPSILON] = hyper[OUTPUT_EPSILON] = self.epsilon
+        hyper[EPSILON] = self.epsilon
 
 
 @dataclass(frozen=True)
@@ -121,10 +127,13 @@ class Adam(Optimizer):
     kind = ADAM_KIND
     slots = 2
 
+    def update(self, rate: float, steps: int) -> Update:
+        """Return the update of a step, with the epsilon of the output layer."""
+        return super().update(rate, steps)._replace(output_epsilon=self.output_epsilon)
+
     def fill(self, hyper: np.ndarray, steps: int) -> None:
         """Write the decays and their corrections at this step."""
-        hyper[FIRST], hyper[SECOND] = self.beta1, self.beta2
-        hyper[EPSILON], hyper[OUTPUT_EPSILON] = self.epsilon, self.output_epsilon
+        hyper[FIRST], hyper[SECOND], hyper[EPSILON] = self.beta1, self.beta2, self.epsilon
         hyper[FIRST_SCALE] = 1.0 / (1.0 - self.beta1**steps)
         hyper[SECOND_SCALE] = 1.0 / math.sqrt(1.0 - self.beta2**steps)
 
@@ -142,6 +151,6 @@ def get_optimizer(optimizer: str | Optimizer, **numbers: float) -> Optimizer:
     """Return the optimizer of a name, built with `numbers`; an `Optimizer` is returned as it is."""
     if isinstance(optimizer, Optimizer):
         return optimizer
-    if optimizer not in OPTIMIZERS:
-        raise DataError(f"optimizer must be one of {', '.join(OPTIMIZERS)} or an Optimizer, got {optimizer!r}")
+    if not isinstance(optimizer, str) or optimizer not in OPTIMIZERS:
+        raise DataError(f"optimizer must be one of {', '.join(OPTIMIZERS)} or an Optimizer, got {shorten(optimizer)}")
     return OPTIMIZERS[optimizer](**numbers)

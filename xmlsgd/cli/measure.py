@@ -20,7 +20,11 @@ BATCH = 8192  # rows ranked between two movements of the bar
 
 
 def rank(model: XMLClassifier, X: CSR, k: int, quiet: bool = False) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return label columns int32 (n, k) and scores float32 (n, k), best first, and the seconds it took."""
+    """Return label columns int32 (n, k) and scores float32 (n, k), best first, and the seconds it took.
+
+    A k above the number of labels is that number.
+    """
+    k = min(k, len(model.classes_))
     labels, scores, seconds = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k), np.float32), 0.0
     model.predict_topk(X.take(np.arange(min(1, X.n_rows))), k=k)  # compiles at the first use: not to be timed
     for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=quiet):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,12 +20,13 @@ from ..engine import Interrupted, Run
 from ..errors import DataError, DivergenceError, shorten
 from ..learner import Start
 from . import memory, saving
-from .fitting import Plan, Task, advice, check_lengths, launch, plan_of, prepare
-from .growing import begin, begin_state, grow
+from .fitting import Plan, Task, advice, check_form, check_lengths, check_monitors, launch, plan_of, prepare
+from .growing import begin, begin_state, copy_rows, grow
 from .inputs import read_features, read_weight
-from .parameters import check_parameters
+from .names import as_names
+from .parameters import check_parameters, is_number
 from .scoring import Scorer, check_dense, checked_columns
-from .targets import Form, as_names, read_labels
+from .targets import Form, check_declared, declared, read_labels
 from .training import flops, make_device, thread_count
 
 if TYPE_CHECKING:
@@ -70,18 +72,22 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
     average_weights : share of the run, in [0, 1], whose models are averaged at its end; not with early_stopping.
     early_stopping : stop when P@1 on `eval_set`, or on a `validation_fraction` of the rows, has not risen by more
         than `tol` (a fraction) for `n_epochs_no_change` epochs; the best model is kept.
-    class_weight : None, "balanced" or {class: weight}; for one class a row.
+    class_weight : None, "balanced" or {class: weight}, 1 where none is given; for one class a row. Rows of a class of
+        weight 0 are not learned.
     algorithm : name or `Algorithm`. devices : "cpu".
     precision : of the matrix products, "float32", "bfloat16", or "auto" for the faster one of this processor.
-    n_jobs : threads; None for as many as the work can feed, -1 for all cores. With one, a seed gives the same bits.
-    warm_start : begin `fit` with the parameters of the last one.
+    n_jobs : threads, at most one a core; None for as many as the work can feed, -1 for all cores, -2 for all but one.
+        With one, a seed gives the same bits.
+    warm_start : begin `fit` with the parameters of the last one. Either way the earlier model stays in memory, and is
+        what the estimator goes back to if `fit` fails.
     random_state : seed of weights, row order and dropout. verbose : 1 for a progress bar on a terminal.
 
     Attributes
     ----------
     classes_ (L,) names of the label columns; n_features_in_; feature_names_in_ where X had them; params_, float32,
-    the flat parameters (`Network.layout`); history_, one record an epoch; loss_curve_; n_epochs_, of all fits since
-    the last fresh one; vectorizer_, if set, turns texts into X and is saved along.
+    the flat parameters (`Network.layout`); history_, one record an epoch, whose `rows` and `seconds` of training (no
+    reading, compiling or measuring) count from the start of its call; loss_curve_; n_epochs_, of all fits since the
+    last fresh one; vectorizer_, if set, turns texts into X and is saved along.
 
     `score` is the accuracy for one class a row, and P@1 for multi-label data: subset accuracy, scikit-learn's usual
     choice there, is near zero for any model with many labels.
@@ -189,25 +195,24 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
         percent in `history_`; `label_names` name the columns of an indicator; `monitors` watch the run. Raises
         `DataError` for input that breaks a rule, `MemoryEstimateError` before a run that would not fit, and
         `DivergenceError` when the loss is not finite in the first epoch; later it warns and keeps the last good model.
+        After an error the estimator is what it was before.
         """
         check_parameters(self)
+        check_monitors(monitors)
         old = self.network_ if self.warm_start and self.__sklearn_is_fitted__() else None
         with self._unless_refused():
-            known = self.classes_ if old else None if label_names is None else as_names(label_names)
+            known = self.classes_ if old else None if label_names is None else as_names(label_names, "label_names")
             task = prepare(self, X, y, known, old, sample_weight, eval_set)
-            memory.check(self._estimate(task), task.network)
-        if old is None:
-            self._begin_anew()
-        start = begin(task.network, task.optimizer, task.dataset.Y, self._seed)
-        if old is not None:
-            learned = Start(self.params_, begin_state(old, task.optimizer))
-            grown = grow(old, task.network, task.optimizer, learned, task.dataset.Y, self._seed)
-            start.params[:] = grown.params
-        start = replace(start, epochs=self.n_epochs_)
-        run = self._launch(task, start, plan_of(self, task), monitors)
-        if run.diverged and not run.records:
-            raise DivergenceError(advice(self, start.epochs + 1))
-        self._keep(task, run, start.epochs)
+            memory.check(self._estimate(task, self._learned_bytes()), task.network)
+            if old is None:
+                self._begin_anew()
+            start = replace(begin(task.network, task.optimizer, task.dataset.Y, self._seed), epochs=self.n_epochs_)
+            if old is not None:
+                copy_rows(old.layout, self.params_, task.network.layout, start.params)
+            run = self._launch(task, start, plan_of(self, task), monitors)
+            if run.diverged and not run.records:
+                raise DivergenceError(advice(self, start.epochs + 1))
+            self._keep(task, run, start.epochs)
         if run.diverged:
             text = f"{advice(self, self.n_epochs_ + 1)}; the last good model is kept"
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
@@ -216,39 +221,44 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> XMLClassifier:
         """Learn from more rows in one pass at a constant rate; return self.
 
-        Columns of X and labels may be added at any time: the model grows and keeps what it learned. `classes` names
-        labels that later calls will bring. The optimizer goes on where the last call, `fit` or `load` left it. A call
-        copies the model once to a temporary file, to step back to when the loss is not finite (`DivergenceError`), so
-        that calls with many rows cost less than many calls.
+        Columns of X and labels may be added at any time: the model grows and keeps what it learned. `classes`, if
+        given, lists all labels: those seen before, those of y, and those that later calls will bring; a label outside
+        is an error. The optimizer goes on where the last call, `fit` or `load` left it. A call copies the model once to
+        a temporary file, to step back to when the loss is not finite (`DivergenceError`), so that calls with many rows
+        cost less than many calls.
         """
         check_parameters(self)
         old = self.network_ if self.__sklearn_is_fitted__() else None
         with self._unless_refused():
-            known = _union(self.classes_ if old else None, classes)
+            known = declared(self.classes_ if old else None, classes, y)
             task = prepare(self, X, y, known, old, sample_weight)
-            memory.check(self._estimate(task), task.network)
-        if old is None:
-            self._begin_anew()
-            start = begin(task.network, task.optimizer, task.dataset.Y, self._seed)
-        else:
-            start = grow(old, task.network, task.optimizer, self._learned(task), task.dataset.Y, self._seed)
-        run = self._launch(task, start, Plan(1, "constant", 0.0), ())
-        if old is not None or not run.diverged:
+            check_declared(task.labels.classes, None if classes is None else known)
+            memory.check(self._estimate(task, self._learned_bytes(task)), task.network)
+            if old is None:
+                self._begin_anew()
+                start = begin(task.network, task.optimizer, task.dataset.Y, self._seed)
+            else:
+                start = grow(old, task.network, task.optimizer, self._learned(task), task.dataset.Y, self._seed)
+            run = self._launch(task, start, Plan(1, "constant", 0.0), ())
+            if run.diverged and (old is None or old.layout != task.network.layout):
+                raise DivergenceError(advice(self, start.epochs + 1))
             self._keep(task, run, start.epochs)
-        if run.diverged:
+        if run.diverged:  # the arrays were changed in place: the parameters are back, the optimizer begins anew
             raise DivergenceError(advice(self, start.epochs + 1))
         return self
 
-    def estimate_memory(self, X: Any, y: Any) -> dict[str, int]:
+    def estimate_memory(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> dict[str, int]:
         """Return the bytes that `fit(X, y)` would take by part, with their sum as "total"; nothing is trained.
 
-        Parts: parameters, optimizer_state, average, data (without memory maps), buffers.
+        Parts: parameters, optimizer_state, average, earlier_model (a fitted one, which stays until the new one is
+        done), data (without memory maps), names (of the labels), buffers, evaluation (of `eval_set`, or of rows held
+        out for early stopping).
         """
         check_parameters(self)
         probe = XMLClassifier(**self.get_params(deep=False))
         if hasattr(self, "vectorizer_"):
             probe.vectorizer_ = self.vectorizer_
-        return probe._estimate(prepare(probe, X, y, None, None, None))
+        return probe._estimate(prepare(probe, X, y, None, None, None, eval_set), self._learned_bytes())
 
     # Predicting
 
@@ -292,16 +302,21 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
         """Return the k best labels of each row: (labels, scores), int32 and float32 (n, k), best first.
 
         Labels are columns: `classes_[labels]` are their names. Scores are those of `decision_function`; with BCE
-        1 / (1 + exp(-score)) is the probability. Ties go to the smaller column. Only columns in `labels`, if given,
-        and scores of at least `threshold` count; where fewer than k remain, label -1 and score -inf fill up.
-        With `as_csr` the answer is a scipy CSR array (n, L) of the scores.
+        1 / (1 + exp(-score)) is the probability. Ties go to the smaller column. A k above the number of labels is that
+        number. Only columns in `labels`, if given, and scores of at least `threshold` count; where fewer than k remain,
+        label -1 and score -inf fill up. With `as_csr` the answer is a scipy CSR array (n, L) of the scores.
+
+        All labels are scored. Where `precision` makes products bfloat16, the best k + 8 by these are scored anew in
+        float32 and ranked by that, so a label just below them may be missed; with "float32" the k best are exact.
         """
         check_is_fitted(self)
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise DataError(f"k: must be an integer of at least 1, got {shorten(k)}")
+        if threshold is not None and (not is_number(threshold) or math.isnan(threshold)):
+            raise DataError(f"threshold: must be a number or None, got {shorten(threshold)}")
         X = read_features(self, X)
         columns = None if labels is None else checked_columns(labels, len(self.classes_))
-        best, scores = self._scorer(X).top_k(X, int(k), columns)
+        best, scores = self._scorer(X).top_k(X, min(int(k), len(self.classes_)), columns)
         if threshold is not None:
             low = scores < threshold
             best[low], scores[low] = -1, -np.inf
@@ -352,11 +367,18 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
         return chances
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy for one class a row, P@1 (a fraction) for multi-label data."""
+        """Return the accuracy for one class a row, P@1 (a fraction) for multi-label data.
+
+        Labels that the model does not know count as missed; an indicator must have a column for each that it knows.
+        """
         check_is_fitted(self)
-        if self.label_form_ == "multiclass":
+        labels = read_labels(y, self.classes_)
+        check_form(labels.form, self.label_form_)
+        if labels.form == "multiclass":
             return float(super().score(X, y, sample_weight))
-        truth = read_labels(y, self.classes_).Y
+        if labels.form != "lists" and labels.Y.n_cols != len(self.classes_):
+            raise DataError(f"Y: must have the {len(self.classes_)} columns of the model, got {labels.Y.n_cols}")
+        truth = labels.Y
         best, _ = self.predict_topk(X, 1)
         check_lengths(len(best), truth.n_rows)
         hits = np.asarray(truth.to_scipy()[np.arange(len(best)), best[:, 0]]).ravel() != 0
@@ -386,19 +408,19 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
 
     @contextmanager
     def _unless_refused(self) -> Iterator[None]:
-        """Leave the model as it was where its input is refused."""
+        """Leave the model as it was where its input is refused or learning fails; Ctrl-C keeps what was learned."""
         before = dict(self.__dict__)
         try:
             yield
+        except Interrupted:
+            raise
         except BaseException:
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
 
     def _begin_anew(self) -> None:
-        """Draw a seed and let go of what was learned, so that two models are never in memory together."""
-        for name in ("params_", "optimizer_state_"):
-            self.__dict__.pop(name, None)
+        """Draw a seed and begin the history."""
         self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         self.n_epochs_, self.history_ = 0, []
 
@@ -423,16 +445,26 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
         """Take the result of a run over; `epochs` were done before it."""
         if epochs == 0:
             self.label_form_ = task.labels.form
-        self.classes_, self.network_ = task.labels.classes, task.network
+        names = task.labels.classes
+        self.classes_, self.network_ = np.arange(len(names)) if isinstance(names, range) else names, task.network
         self.params_, self.optimizer_state_, self.n_steps_ = run.params, run.state, run.steps
         self._optimizer_kind, self._devices = task.optimizer.kind, {}
         self.history_ = [*self.history_, *run.records]
         self.loss_curve_ = [record["loss"] for record in self.history_]
         self.n_epochs_ = epochs + len(run.records)
 
-    def _estimate(self, task: Task) -> dict[str, int]:
-        averaged = self.average_weights > 0
-        return memory.estimate(task.dataset, task.network, task.optimizer, task.batch, task.n_threads, averaged)
+    def _learned_bytes(self, task: Task | None = None) -> int:
+        """Return the bytes of the model so far, which stays beside a new one; none where `task` goes on in place."""
+        if not self.__sklearn_is_fitted__():
+            return 0
+        params, state = self.params_, self.optimizer_state_
+        if task is not None and self.network_.layout == task.network.layout and params.flags.writeable:
+            params = None
+            state = None if self._optimizer_kind == task.optimizer.kind else state
+        return memory.resident(params) + memory.resident(state)
+
+    def _estimate(self, task: Task, earlier: int) -> dict[str, int]:
+        return memory.estimate(task, self.average_weights > 0, earlier)
 
     def _scorer(self, X: CSR) -> Scorer:
         """Return what scores rows; the device and its buffers are kept between calls."""
@@ -442,14 +474,6 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
             self._devices.clear()
             self._devices[wanted] = make_device(*wanted)
         return Scorer(self.network_, self.params_, self._devices[wanted])
-
-
-def _union(known: np.ndarray | None, classes: Any) -> np.ndarray | None:
-    """Return the names of labels known so far and, behind them, those of `classes` that are new."""
-    if classes is None:
-        return known
-    named = as_names(classes)
-    return np.unique(named) if known is None else np.concatenate([known, named[~np.isin(named, known)]])
 
 
 def _writeable(array: np.ndarray) -> np.ndarray:

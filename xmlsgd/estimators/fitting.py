@@ -22,7 +22,7 @@ from ..progress import Progress
 from .inputs import read_features, read_weight
 from .parameters import optimizer_of
 from .scoring import Scorer
-from .targets import Labels, form_of, label_weights, read_labels
+from .targets import Form, Labels, form_of, label_weights, read_labels
 from .training import auto_batch_size, auto_epochs, auto_rate, flops, input_scale, make_device, thread_count
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Rows to learn, checked, with the network that learns them. `held_out` rows are measured after every epoch."""
+    """Rows to learn, checked, with what learns them. `held_out` rows are measured after every epoch."""
 
     dataset: Dataset
     labels: Labels
@@ -45,6 +45,7 @@ class Task:
     optimizer: Optimizer
     batch: int
     n_threads: int
+    device: Any
 
     @property
     def n_rows(self) -> int:
@@ -76,7 +77,8 @@ def prepare(
     batch = auto_batch_size(dataset.n_rows) if model.batch_size == "auto" else min(model.batch_size, dataset.n_rows)
     # Backward takes two products for each one forward.
     n_threads = thread_count(model.n_jobs, 3 * flops(network, dataset.X, batch))
-    return Task(dataset, labels, weight, held_out, network, optimizer, int(batch), n_threads)
+    device = make_device(model.devices, n_threads, model.precision)
+    return Task(dataset, labels, weight, held_out, network, optimizer, int(batch), n_threads, device)
 
 
 def read_rows(model: XMLClassifier, X: Any, y: Any, classes: Any, old: Network | None) -> tuple[Dataset, Labels]:
@@ -87,8 +89,8 @@ def read_rows(model: XMLClassifier, X: Any, y: Any, classes: Any, old: Network |
         )
     features = read_features(model, X, reset=old is None, grow=old is not None)
     labels = read_labels(y, classes)
-    if old is not None and (labels.form == "multiclass") != (model.label_form_ == "multiclass"):
-        raise DataError(f"Y: must be of the form seen before ({model.label_form_}), got {labels.form}")
+    if old is not None:
+        check_form(labels.form, model.label_form_)
     if features.n_rows == 0:
         raise DataError("X: must have at least one row, got 0")
     check_lengths(features.n_rows, labels.Y.n_rows)
@@ -96,6 +98,20 @@ def read_rows(model: XMLClassifier, X: Any, y: Any, classes: Any, old: Network |
         raise DataError(f"Y: must have at least one label, got none in {labels.Y.n_rows} rows")
     model.n_features_in_ = features.n_cols
     return Dataset(features, labels.Y), labels
+
+
+def check_form(form: Form, seen: Form, name: str = "") -> None:
+    """Raise `DataError` where one class a row meets sets of labels."""
+    if (form == "multiclass") != (seen == "multiclass"):
+        raise DataError(f"{name}Y must be of the form of the training labels ({seen}), got {form}")
+
+
+def check_monitors(monitors: Any) -> None:
+    """Raise `DataError` unless `monitors` is a list of `Monitor`."""
+    listed = monitors if isinstance(monitors, list | tuple) else [monitors]
+    strange = [monitor for monitor in listed if not isinstance(monitor, Monitor)]
+    if strange or listed is not monitors:
+        raise DataError(f"monitors: must be a list of Monitor objects, got {shorten((strange or listed)[0])}")
 
 
 def check_lengths(n_rows: int, n_labelled: int, name: str = "") -> None:
@@ -106,7 +122,7 @@ def check_lengths(n_rows: int, n_labelled: int, name: str = "") -> None:
 
 def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan, monitors: Sequence[Monitor]) -> Run:
     """Train from `start`, whose arrays change in place, and return the run."""
-    device = make_device(model.devices, task.n_threads, model.precision)
+    device = task.device
     algorithm = get_algorithm(model.algorithm, task.batch, rate_of(model, task.optimizer))
     measure = Measure(task.held_out, task.network, device) if task.held_out else None
     snapshot, progress = Snapshot(), Progress() if model.verbose else None
@@ -191,9 +207,12 @@ def _network(model: XMLClassifier, dataset: Dataset, labels: Labels, old: Networ
 def _row_weights(model: XMLClassifier, sample_weight: Any, labels: Labels) -> np.ndarray | None:
     """Return the weight of each row, its own times that of its class, or None for ones."""
     weight, by_class = read_weight(sample_weight, labels.Y.n_rows), label_weights(model.class_weight, labels)
-    if weight is None or by_class is None:
-        return weight if by_class is None else by_class
-    return weight * by_class
+    if by_class is None:
+        return weight
+    product: np.ndarray = by_class if weight is None else weight * by_class
+    if not (np.isfinite(product).all() and product.any()):
+        raise DataError("class_weight: must leave rows of a finite weight above 0, got none; use weights around 1")
+    return product
 
 
 def _read_eval_set(model: XMLClassifier, eval_set: Any, labels: Labels) -> Dataset | None:
@@ -203,9 +222,7 @@ def _read_eval_set(model: XMLClassifier, eval_set: Any, labels: Labels) -> Datas
     if not isinstance(eval_set, tuple | list) or len(eval_set) != 2:
         raise DataError(f"eval_set: must be a pair (X, Y), got {shorten(eval_set)}")
     X = read_features(model, eval_set[0])
-    form = form_of(eval_set[1])
-    if (form == "multiclass") != (labels.form == "multiclass"):
-        raise DataError(f"eval_set: Y must be of the form of the training labels ({labels.form}), got {form}")
+    check_form(form_of(eval_set[1], "eval_set: Y"), labels.form, "eval_set: ")
     Y = read_labels(eval_set[1], labels.classes, "eval_set: Y").Y
     check_lengths(X.n_rows, Y.n_rows, "eval_set: ")
     if X.n_rows == 0:

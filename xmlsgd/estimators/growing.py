@@ -38,12 +38,12 @@ def grow(old: Network, new: Network, optimizer: Optimizer, start: Start, Y: CSR,
         return start
     mixed = int(np.random.SeedSequence((seed, old.n_features, new.n_features)).generate_state(1)[0])
     grown = begin(new, optimizer, Y, mixed)
-    _copy(old.layout, start.params, new.layout, grown.params)
-    _copy(state_layout(old.layout, optimizer), start.state, state_layout(new.layout, optimizer), grown.state)
+    copy_rows(old.layout, start.params, new.layout, grown.params)
+    copy_rows(state_layout(old.layout, optimizer), start.state, state_layout(new.layout, optimizer), grown.state)
     return Start(grown.params, grown.state, start.steps, start.epochs)
 
 
-def _copy(old: Layout, source: np.ndarray, new: Layout, target: np.ndarray) -> None:
+def copy_rows(old: Layout, source: np.ndarray, new: Layout, target: np.ndarray) -> None:
     """Copy every tensor of `source` to the first rows of its larger namesake: features and labels are rows."""
     views = new.views(target)
     for name, tensor in old.views(source).items():

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from .classifier import XMLClassifier
 
+BLOCK = 1 << 20  # entries of a CSR that are checked in one go
+
 
 def read_features(model: XMLClassifier, X: Any, reset: bool = False, grow: bool = False) -> CSR:
     """Return X as a CSR, checked against the features that `model` knows.
@@ -32,10 +34,12 @@ def read_features(model: XMLClassifier, X: Any, reset: bool = False, grow: bool 
         check_csr(X, "X")
         read, names = X, None
     else:
+        check_plain(X, "X")
+        n_columns = _columns_of(X)
         before = getattr(model, "n_features_in_", 0)
-        wider = grow and np.ndim(X) == 2 and X.shape[1] > before
+        wider = grow and n_columns > before
         known = getattr(model, "feature_names_in_", None)
-        with refusals():
+        with refusals("X"):
             X = validate_data(
                 model, X, reset=reset or wider, accept_sparse="csr", dtype=[np.float32, np.float64],
                 ensure_all_finite=False,
@@ -57,13 +61,33 @@ def read_features(model: XMLClassifier, X: Any, reset: bool = False, grow: bool 
     return read
 
 
+class NotANumber(DataError, TypeError):
+    """A value that is no number; scikit-learn's rules ask for a `TypeError`."""
+
+
 @contextmanager
-def refusals() -> Iterator[None]:
-    """Turn the `ValueError` with which scikit-learn refuses data into a `DataError`."""
+def refusals(name: str) -> Iterator[None]:
+    """Turn the error with which scikit-learn or NumPy refuses data into a `DataError` of one line."""
     try:
         yield
-    except ValueError as error:
-        raise DataError(str(error)) from error
+    except DataError:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
+        kind = NotANumber if isinstance(error, TypeError) else DataError
+        raise kind(f"{name}: {' '.join(str(error).split())}") from error
+
+
+def check_plain(data: Any, name: str) -> None:
+    """Raise `DataError` for arrays that NumPy would read as something else than they say."""
+    if isinstance(data, np.ma.MaskedArray):
+        raise DataError(f"{name}: masked arrays are not supported, got one; pass a plain array, as from filled(0)")
+    if isinstance(data, np.matrix):
+        raise DataError(f"{name}: np.matrix is not supported, got one; pass np.asarray of it")
+    dtypes = [*getattr(data, "dtypes", []), getattr(data, "dtype", None)]  # of a data frame, of an array
+    strange = [dtype for dtype in dtypes if getattr(dtype, "kind", "f") in "cmM"]
+    if strange:
+        hint = "Complex data not supported" if strange[0].kind == "c" else "dates and times have no unit as numbers"
+        raise DataError(f"{name}: must hold real numbers, got {strange[0]}; {hint}; convert it first")
 
 
 def is_text(X: Any) -> bool:
@@ -74,24 +98,50 @@ def is_text(X: Any) -> bool:
 
 
 def check_csr(matrix: CSR, name: str) -> None:
-    """Raise `DataError` unless the arrays of a CSR describe rows that a kernel may follow; one pass, no copies."""
+    """Raise `DataError` unless a CSR is canonical and finite; one pass in blocks, so that a memory map stays one."""
     indptr, indices = matrix.indptr, matrix.indices
+    if not all(isinstance(array, np.ndarray) and array.ndim == 1 for array in (indptr, indices, matrix.data)):
+        raise DataError(f"{name}: must be of three 1-D arrays, got {shorten(indptr)}, {shorten(indices)}")
     types = [array.dtype.name for array in (indptr, indices, matrix.data)]
     if types != ["int64", "int32", "float32"]:
         raise DataError(f"{name}: must be of int64, int32 and float32 arrays, got {', '.join(types)}")
-    if indptr[0] != 0 or indptr[-1] != len(indices) or len(matrix.data) != len(indices) or np.any(np.diff(indptr) < 0):
+    if (
+        len(indptr) == 0
+        or indptr[0] != 0
+        or indptr[-1] != len(indices)
+        or len(matrix.data) != len(indices)
+        or np.any(np.diff(indptr) < 0)
+    ):
         raise DataError(f"{name}: indptr must rise from 0 to nnz = {len(indices)} over {matrix.n_rows} rows")
-    if len(indices) and (indices.min() < 0 or indices.max() >= matrix.n_cols):
-        raise DataError(f"{name}: indices must be in [0, {matrix.n_cols}), got {indices.min()} to {indices.max()}")
+    starts = np.zeros(min(BLOCK, len(indices)) + 1, dtype=bool)
+    for first in range(0, len(indices), BLOCK):
+        # One entry of the next block as well, so that the step into it is seen.
+        part, data = indices[first : first + BLOCK + 1], matrix.data[first : first + BLOCK]
+        if part.min() < 0 or part.max() >= matrix.n_cols:
+            raise DataError(f"{name}: indices must be in [0, {matrix.n_cols}), got {part.min()} to {part.max()}")
+        starts[:] = False
+        low, high = np.searchsorted(indptr, [first, first + len(part)])
+        starts[indptr[low:high] - first] = True
+        falls = np.flatnonzero((part[1:] <= part[:-1]) & ~starts[1 : len(part)])
+        wrong = np.flatnonzero(~np.isfinite(data))
+        if len(falls) or len(wrong):
+            at = int((falls if len(falls) else wrong)[0])
+            row = int(np.searchsorted(indptr, first + at, side="right")) - 1
+            if len(falls):
+                got = f"{part[at + 1]} after {part[at]}"
+                raise DataError(f"{name}: row {row}: indices must rise, none twice, got {got}")
+            raise DataError(f"{name}: row {row}: values must be finite, got {data[at]}")
 
 
 def read_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     """Return the weights of the rows, float32 (n,); None stays None."""
     if sample_weight is None:
         return None
+    check_plain(sample_weight, "sample_weight")
     try:
-        weight = np.asarray(sample_weight, dtype=np.float32)
-    except (TypeError, ValueError) as error:
+        with np.errstate(over="ignore"):
+            weight = np.asarray(sample_weight, dtype=np.float32)
+    except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"sample_weight: must be numbers, got {shorten(sample_weight)}") from error
     if weight.ndim == 0:
         weight = np.full(n_rows, weight)
@@ -105,6 +155,26 @@ def read_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     if not weight.any():
         raise DataError("sample_weight: must have at least one value above zero, got zeros only")
     return weight
+
+
+def shape_of(data: Any) -> tuple[int, ...]:
+    """Return the shape that NumPy sees, () for what is no array and no sequence."""
+    shape = getattr(data, "shape", None)
+    return shape if isinstance(shape, tuple) else np.asarray(data).shape
+
+
+def _columns_of(X: Any) -> int:
+    """Return the number of columns of a matrix; `DataError` for what is none."""
+    with refusals("X"):
+        shape = shape_of(X)
+    if len(shape) == 0:
+        raise DataError(f"X: must be a dense or sparse matrix of numbers, got {shorten(X)}")
+    if len(shape) == 1:
+        raise DataError(
+            f"X: Expected 2D array, got shape {shape}. Reshape your data: X.reshape(1, -1) for one row, "
+            "X.reshape(-1, 1) for one feature"
+        )
+    return shape[1]
 
 
 def _sparse_rows(X: np.ndarray) -> sp.csr_array:

@@ -10,35 +10,34 @@ import numpy as np
 
 from ..errors import MemoryEstimateError
 from ..network import state_layout
+from .training import row_blocks
 
 if TYPE_CHECKING:
     from ..csr import CSR, Dataset
     from ..network import Network
-    from ..optimizers import Optimizer
+    from .fitting import Task
 
 SHARE = 0.8  # of the limit that an estimate may take: the rest is for the interpreter, the kernels, other programs
-CHUNK = 256  # labels a thread works on at a time
 
 
-def estimate(
-    dataset: Dataset, network: Network, optimizer: Optimizer, batch: int, n_threads: int, averaged: bool
-) -> dict[str, int]:
+def estimate(task: Task, averaged: bool, earlier: int) -> dict[str, int]:
     """Return the bytes of a training run by part, and their sum as "total".
 
     Data in memory maps count as zero: the system takes their pages back when it needs them. `average` is the second
-    copy of the parameters that averaging keeps.
+    copy of the parameters that averaging keeps, `evaluation` what measuring held-out rows takes, `earlier_model` the
+    bytes of a model that stays beside the new one until that is done.
     """
-    width, B = max(network.hidden), batch
+    network, held_out = task.network, task.held_out
+    labelled = [task.dataset] if held_out is None else [task.dataset, held_out]
     parts = {
         "parameters": 4 * network.layout.size,
-        "optimizer_state": 4 * state_layout(network.layout, optimizer).size,
+        "optimizer_state": 4 * state_layout(network.layout, task.optimizer).size,
         "average": 4 * network.layout.size if averaged else 0,
-        "data": sum(_resident(part) for part in (dataset.X, dataset.Y)),
-        "buffers": n_threads * 4 * (2 * B * width + CHUNK * (B + 2 * width) + 8 * B)
-        + 4 * network.n_features
-        + 8 * dataset.n_rows
-        + 24 * _largest_batch(dataset.X, B)
-        + 4 * B * width * (2 + len(network.hidden)),
+        "earlier_model": earlier,
+        "data": sum(_resident(part) for rows in labelled for part in (rows.X, rows.Y)),
+        "names": 8 * network.n_labels,
+        "buffers": _buffers(task),
+        "evaluation": _evaluation(task, held_out) if held_out else 0,
     }
     return {**parts, "total": sum(parts.values())}
 
@@ -49,14 +48,21 @@ def check(estimated: dict[str, int], network: Network) -> None:
     allowed = int(SHARE * limit)
     if estimated["total"] <= allowed:
         return
-    model = estimated["parameters"] + estimated["optimizer_state"] + estimated["average"]
+    model = estimated["parameters"] + estimated["optimizer_state"] + estimated["average"] + estimated["evaluation"]
     width = int(max(network.hidden) * (allowed - estimated["total"] + model) / model)
-    remedy = f"hidden_layer_sizes=({width},)" if width >= 1 else "a machine with more memory"
-    parts = ", ".join(f"{name} {_readable(size)}" for name, size in estimated.items() if name != "total")
+    remedies = [f"about hidden_layer_sizes=({width},) would fit"] if width >= 1 else ["use a machine with more memory"]
+    if estimated["earlier_model"]:
+        remedies.append("a clone() of the model lets go of the earlier one")
+    parts = ", ".join(f"{name} {_readable(size)}" for name, size in estimated.items() if size and name != "total")
     raise MemoryEstimateError(
-        f"training needs about {_readable(estimated['total'])} ({parts}), more than 80 % of {_readable(limit)}; about "
-        f"{remedy} would fit, and optimizer='row_adagrad' or 'sgd' keep less state"
+        f"training needs about {_readable(estimated['total'])} ({parts}), more than 80 % of {_readable(limit)}; "
+        f"{', '.join(remedies)}, and optimizer='row_adagrad' or 'sgd' keep less state"
     )
+
+
+def resident(array: np.ndarray | None) -> int:
+    """Return the bytes of an array, zero for none, a memory map, and one number that stands for many."""
+    return 0 if array is None or 0 in array.strides or _is_mapped(array) else array.nbytes
 
 
 def memory_limit() -> int:
@@ -90,7 +96,29 @@ def _text_of(file: Path) -> str:
 
 def _resident(matrix: CSR) -> int:
     """Return the bytes of a CSR's arrays that are not memory maps."""
-    return sum(array.nbytes for array in (matrix.indptr, matrix.indices, matrix.data) if not _is_mapped(array))
+    return sum(resident(array) for array in (matrix.indptr, matrix.indices, matrix.data))
+
+
+def _buffers(task: Task) -> int:
+    """Return the bytes of a step's scratch arrays."""
+    from ..devices.cpu import CHUNK  # here, so that an estimator can be made without loading Numba
+
+    network, X, B = task.network, task.dataset.X, task.batch
+    width = max(network.hidden)
+    a_thread = 4 * (2 * B * width + CHUNK * (B + 2 * width) + 8 * B)
+    activations = 4 * B * width * (2 + len(network.hidden))
+    return (
+        task.n_threads * a_thread + activations + 4 * network.n_features + 8 * task.n_rows + 24 * _largest_batch(X, B)
+    )
+
+
+def _evaluation(task: Task, held_out: Dataset) -> int:
+    """Return the bytes that measuring takes: packed weights, where they are bfloat16, and a block of rows."""
+    network = task.network
+    width = network.hidden[-1]
+    packed = 2 * (network.n_labels + 32) * (width + 32) if task.device.bfloat16 else 0
+    n_rows = min(held_out.n_rows, len(row_blocks(held_out.n_rows, network.hidden)[0]))
+    return packed + 4 * n_rows * (sum(network.hidden) + width + 64) + 100 * held_out.n_rows
 
 
 def _is_mapped(array: np.ndarray) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from sklearn.utils import check_random_state
 
 from ..algorithms import get_algorithm
+from ..algorithms.base import Algorithm
 from ..errors import DataError, shorten
 from ..losses import get_loss
 from ..optimizers import Optimizer, get_optimizer
@@ -18,42 +20,57 @@ if TYPE_CHECKING:
     from .classifier import XMLClassifier
 
 
+FLOAT32_MAX = float(np.finfo(np.float32).max)  # kernels take numbers in float32
+MAX_SEED = 2**32 - 1
+
+
 def check_parameters(model: XMLClassifier) -> None:
     """Raise `DataError` for a parameter outside its range."""
     sizes = model.hidden_layer_sizes
-    if np.ndim(sizes) != 1 or len(sizes) == 0 or not all(is_count(size) for size in sizes):
-        raise DataError(
-            f"hidden_layer_sizes: must be one or more positive integers, as in (256,), got {shorten(sizes)}"
-        )
-    if model.loss != "auto":
+    listed = isinstance(sizes, Sequence) or (isinstance(sizes, np.ndarray) and sizes.ndim == 1)
+    if not listed or len(sizes) == 0 or not all(is_count(size) for size in sizes):
+        raise _refused(model, "hidden_layer_sizes", "one or more positive integers, as in (256,)")
+    if not _is_auto(model.loss):
         get_loss(model.loss)
     optimizer_of(model)
-    if model.learning_rate not in SCHEDULES:
-        known = ", ".join(SCHEDULES)
-        raise DataError(f"learning_rate: must be one of {known}, got {shorten(model.learning_rate)}")
+    if not isinstance(model.learning_rate, str) or model.learning_rate not in SCHEDULES:
+        raise _refused(model, "learning_rate", f"one of {', '.join(SCHEDULES)}")
     rate = model.learning_rate_init
-    if rate != "auto" and not (is_number(rate) and 0 < rate < math.inf):
-        raise DataError(f"learning_rate_init: must be 'auto' or above 0, got {shorten(rate)}")
+    if not _is_auto(rate) and not (is_amount(rate) and rate != 0):
+        raise _refused(model, "learning_rate_init", "'auto' or above 0")
     for name in ("batch_size", "max_epochs"):
-        value = getattr(model, name)
-        if value != "auto" and not is_count(value):
-            raise DataError(f"{name}: must be 'auto' or a positive integer, got {shorten(value)}")
+        if not _is_auto(getattr(model, name)) and not is_count(getattr(model, name)):
+            raise _refused(model, name, "'auto' or a positive integer")
     if not is_count(model.n_epochs_no_change):
-        raise DataError(f"n_epochs_no_change: must be a positive integer, got {shorten(model.n_epochs_no_change)}")
+        raise _refused(model, "n_epochs_no_change", "a positive integer")
     for name in ("warm_up", "input_dropout", "hidden_dropout"):
-        if not (is_number(getattr(model, name)) and 0 <= getattr(model, name) < 1):
-            raise DataError(f"{name}: must be in [0, 1), got {shorten(getattr(model, name))}")
+        if not (is_amount(getattr(model, name)) and getattr(model, name) < 1):
+            raise _refused(model, name, "in [0, 1)")
     for name in ("weight_decay", "clip_norm", "tol"):
-        if not (is_number(getattr(model, name)) and 0 <= getattr(model, name) < math.inf):
-            raise DataError(f"{name}: must be 0 or above, got {shorten(getattr(model, name))}")
-    if not (is_number(model.average_weights) and 0 <= model.average_weights <= 1):
-        raise DataError(f"average_weights: must be in [0, 1], got {shorten(model.average_weights)}")
-    if not (is_number(model.validation_fraction) and 0 < model.validation_fraction < 1):
-        raise DataError(f"validation_fraction: must be in (0, 1), got {shorten(model.validation_fraction)}")
+        if not is_amount(getattr(model, name)):
+            raise _refused(model, name, "0 or above")
+    if not (is_amount(model.average_weights) and model.average_weights <= 1):
+        raise _refused(model, "average_weights", "in [0, 1]")
+    if not (is_amount(model.validation_fraction) and 0 < model.validation_fraction < 1):
+        raise _refused(model, "validation_fraction", "in (0, 1)")
+    for name in ("early_stopping", "warm_start"):
+        if not isinstance(getattr(model, name), bool | np.bool_):
+            raise _refused(model, name, "True or False")
+    if not isinstance(model.verbose, int | np.integer | np.bool_) or model.verbose < 0:
+        raise _refused(model, "verbose", "0 or a positive integer")
     if model.early_stopping and model.average_weights:
         raise DataError("average_weights: cannot be combined with early_stopping, which keeps the best model")
+    if not isinstance(model.algorithm, str | Algorithm):
+        raise _refused(model, "algorithm", "a name or an Algorithm")
     get_algorithm(model.algorithm, 1, 1.0)
+    for name in ("devices", "precision"):
+        if not isinstance(getattr(model, name), str):
+            raise _refused(model, name, "a string")
     thread_count(model.n_jobs)
+    try:
+        check_random_state(model.random_state)
+    except ValueError:
+        raise _refused(model, "random_state", f"None, an integer in [0, {MAX_SEED}] or a RandomState") from None
 
 
 def optimizer_of(model: XMLClassifier) -> Optimizer:
@@ -69,3 +86,16 @@ def is_count(value: object) -> bool:
 def is_number(value: object) -> bool:
     """Return whether a value is a real number."""
     return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def is_amount(value: object) -> bool:
+    """Return whether a value is a real number of at least 0 that float32 holds."""
+    return is_number(value) and bool(0 <= value <= FLOAT32_MAX)  # type: ignore[operator]
+
+
+def _is_auto(value: object) -> bool:
+    return isinstance(value, str) and value == "auto"
+
+
+def _refused(model: XMLClassifier, name: str, allowed: str) -> DataError:
+    return DataError(f"{name}: must be {allowed}, got {shorten(getattr(model, name))}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -13,9 +13,14 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from ..csr import CSR
 from ..errors import DataError, shorten
-from .inputs import check_csr, refusals
+from .inputs import check_csr, check_plain, refusals, shape_of
+from .names import Names, as_names, check_text, extended, plain, values
+from .parameters import is_amount
 
 Form: TypeAlias = Literal["sparse", "dense", "lists", "multiclass"]
+
+
+COLLECTIONS = list | tuple | set | frozenset | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -23,43 +28,76 @@ class Labels:
     """The labels of n rows: Y (n, L) without zeros, the name of each column, and the form in which they came."""
 
     Y: CSR
-    classes: np.ndarray
+    classes: Names
     form: Form
 
 
-def form_of(Y: Any) -> Form:
+def form_of(Y: Any, name: str = "Y") -> Form:
     """Return the form of labels: a matrix, a sequence of label collections, or one class a row.
 
     As in scikit-learn, lists of one length that hold 0 and 1 only are the rows of an indicator.
     """
     if isinstance(Y, CSR) or sp.issparse(Y):
         return "sparse"
+    check_plain(Y, name)
     if _is_lists(Y) and not _is_indicator(Y):
         return "lists"
-    shape = np.asarray(Y).shape
+    shape = shape_of(Y)
+    if len(shape) == 0:
+        raise DataError(f"{name}: must be a matrix, label lists or one class a row, got {shorten(Y)}")
+    if len(shape) > 2:
+        raise DataError(f"{name}: must have 1 or 2 dimensions, got shape {shape}")
     return "dense" if len(shape) == 2 and shape[1] > 1 else "multiclass"
 
 
-def read_labels(Y: Any, classes: np.ndarray | None = None, name: str = "Y") -> Labels:
+def read_labels(Y: Any, classes: Names | None = None, name: str = "Y") -> Labels:
     """Return labels of any form; those not among `classes` get columns behind them.
 
     `classes` are the names of the columns so far. A matrix with more columns than names is an error unless the names
     are the column numbers.
     """
-    form = form_of(Y)
+    form = form_of(Y, name)
     if form == "lists":
         return _read_lists(Y, classes, name)
     if form == "multiclass":
-        return _read_multiclass(Y, classes)
+        return _read_multiclass(Y, classes, name)
     csr = _read_matrix(Y, form, name)
     n_known = 0 if classes is None else len(classes)
     if classes is None or (csr.n_cols > n_known and np.array_equal(classes, np.arange(n_known))):
-        classes = np.arange(csr.n_cols)
+        classes = range(csr.n_cols)
     elif csr.n_cols > n_known:
         raise DataError(f"{name}: must have a column for each of the {n_known} named labels, got {csr.n_cols}")
     elif csr.n_cols < n_known:
         raise DataError(f"{name}: must have at least the {n_known} columns seen before, got {csr.n_cols}")
     return Labels(csr, classes, form)
+
+
+def declared(known: Names | None, classes: Any, Y: Any) -> Names | None:
+    """Return the names known so far and, behind them, those of `classes` that are new.
+
+    The first names are sorted, unless Y is a matrix, whose columns they name in their order. Raises `DataError` where
+    `classes` lacks a label that is known or holds one twice.
+    """
+    if classes is None:
+        return known
+    named = as_names(classes, "classes")
+    different, counts = np.unique(named, return_counts=True)
+    if len(different) < len(named):
+        raise DataError(f"classes: must hold every label once, got {shorten(different[counts > 1].tolist()[0])} twice")
+    if known is None:
+        return named if form_of(Y) in ("sparse", "dense") else different
+    names = extended(known, named.tolist(), "classes")
+    missing = set(values(known)).difference(named.tolist())
+    if missing:
+        raise DataError(f"classes: must hold every label seen before, got none that is {shorten(missing.pop())}")
+    return names
+
+
+def check_declared(names: Names, declared: Names | None) -> None:
+    """Raise `DataError` where rows brought labels beyond those declared as `classes`."""
+    if declared is not None and len(names) > len(declared):
+        got = shorten(values(names)[len(declared)])
+        raise DataError(f"classes: must hold every label of Y, got {got} in Y; add it, or leave classes out")
 
 
 def label_weights(class_weight: Any, labels: Labels) -> np.ndarray | None:
@@ -73,48 +111,40 @@ def label_weights(class_weight: Any, labels: Labels) -> np.ndarray | None:
             raise DataError(f"class_weight: must be 'balanced', a dict or None, got {shorten(class_weight)}")
         counts = np.bincount(labels.Y.indices, minlength=len(labels.classes))
         by_class = len(labels.Y.indices) / (np.count_nonzero(counts) * np.maximum(counts, 1))
-    elif isinstance(class_weight, dict):
-        unknown = [key for key in class_weight if key not in set(labels.classes.tolist())]
-        if unknown:
-            raise DataError(f"class_weight: must name classes of Y, got {shorten(unknown[0])}")
-        by_class = np.array([class_weight.get(key, 1.0) for key in labels.classes.tolist()])
     else:
-        raise DataError(f"class_weight: must be 'balanced', a dict or None, got {shorten(class_weight)}")
+        by_class = _given_weights(class_weight, values(labels.classes))
     return by_class.astype(np.float32)[labels.Y.indices]
 
 
-def as_names(names: Iterable[Any]) -> np.ndarray:
-    """Return label names as an array; strings as objects, so that one long name does not widen all."""
-    listed = list(names)
-    if all(isinstance(name, str) for name in listed):
-        array = np.empty(len(listed), dtype=object)
-        array[:] = listed
-        return array
-    return np.asarray(listed)
+def _given_weights(class_weight: Any, classes: list[Any]) -> np.ndarray:
+    """Return the weight of each class, 1 where it is not given; with weight 0 the rows of a class are not learned."""
+    if not isinstance(class_weight, dict):
+        raise DataError(f"class_weight: must be 'balanced', a dict or None, got {shorten(class_weight)}")
+    unknown = [key for key in class_weight if key not in set(classes)]
+    if unknown:
+        raise DataError(f"class_weight: must name classes of Y, got {shorten(unknown[0])}")
+    for key, weight in class_weight.items():
+        if not is_amount(weight):
+            got = f"{shorten(weight)} for {shorten(key)}"
+            raise DataError(f"class_weight: a weight must be a finite number of at least 0, got {got}")
+    return np.array([class_weight.get(key, 1.0) for key in classes])
 
 
 def _is_lists(Y: Any) -> bool:
     """Return whether Y is a sequence of collections that does not already form a matrix of NumPy."""
-    if isinstance(Y, list | tuple):
-        return len(Y) > 0 and isinstance(Y[0], list | tuple | set | frozenset | np.ndarray)
-    values = getattr(Y, "values", Y)  # a column of a data frame
-    return (
-        isinstance(values, np.ndarray)
-        and values.dtype == object
-        and values.ndim == 1
-        and len(values) > 0
-        and isinstance(values[0], list | tuple | set | frozenset | np.ndarray)
-    )
-
-
-def _is_indicator(Y: Sequence[Any]) -> bool:
-    """Return whether all rows have the same length, above 1, and hold 0 and 1 only."""
-    width = len(Y[0])
-    if width < 2 or any(len(row) != width or isinstance(row, set | frozenset) for row in Y):
+    rows = Y if isinstance(Y, list | tuple) else getattr(Y, "values", Y)  # a column of a data frame
+    if isinstance(rows, np.ndarray) and (rows.dtype != object or rows.ndim != 1):
         return False
-    return all(value in (0, 1) for row in Y for value in row if not isinstance(value, str)) and not any(
-        isinstance(value, str) for row in Y for value in row
-    )
+    return isinstance(rows, list | tuple | np.ndarray) and any(isinstance(row, COLLECTIONS) for row in rows)
+
+
+def _is_indicator(Y: Iterable[Any]) -> bool:
+    """Return whether all rows are of the same length, above 1, and hold 0 and 1 only."""
+    rows = [row for row in Y if isinstance(row, list | tuple | np.ndarray)]
+    if len(rows) < len(list(Y)) or len(rows[0]) < 2:
+        return False
+    width = len(rows[0])
+    return all(len(row) == width and all(not isinstance(x, str) and x in (0, 1) for x in row) for row in rows)
 
 
 def _read_matrix(Y: Any, form: Form, name: str) -> CSR:
@@ -123,48 +153,43 @@ def _read_matrix(Y: Any, form: Form, name: str) -> CSR:
         check_csr(Y, name)
         csr = Y
     elif form == "sparse":
+        if Y.dtype.kind not in "biuf":
+            raise DataError(f"{name}: an indicator must hold numbers, got {Y.dtype}")
         csr = CSR.from_scipy(Y, name)
     else:
         dense = np.asarray(Y)
         if dense.dtype.kind not in "biuf":
             raise DataError(f"{name}: a dense indicator must hold numbers, got {dense.dtype}")
-        with refusals():
+        with refusals(name):
             assert_all_finite(dense, input_name="y")
-        bad = np.argwhere((dense != 0) & (dense != 1))
-        if len(bad):
-            row, column = bad[0]
-            raise DataError(f"{name}: row {row}: a dense indicator must hold 0 and 1, got {dense[row, column]}")
         csr = CSR.from_scipy(sp.csr_array(dense), name)
     if csr.n_cols == 0:
         raise DataError(f"{name}: must have at least one label column, got shape {csr.shape}")
-    if csr.data.all():
+    is_one = csr.data == 1
+    if is_one.all():
         return csr
-    kept = csr.data != 0
-    indptr = np.concatenate([[0], np.cumsum(kept)])[csr.indptr]
-    return CSR(indptr, csr.indices[kept], csr.data[kept], csr.n_cols)
+    wrong = np.flatnonzero(~is_one & (csr.data != 0))
+    if len(wrong):
+        row = int(np.searchsorted(csr.indptr, wrong[0], side="right")) - 1
+        got = f"{csr.data[wrong[0]]:g} in column {csr.indices[wrong[0]]}"
+        raise DataError(f"{name}: row {row}: an indicator must hold 0 and 1, got {got}; pass Y != 0 to drop the values")
+    indptr = np.concatenate([[0], np.cumsum(is_one)])[csr.indptr]
+    return CSR(indptr, csr.indices[is_one], csr.data[is_one], csr.n_cols)
 
 
-def _read_lists(Y: Sequence[Any], classes: np.ndarray | None, name: str) -> Labels:
+def _read_lists(Y: Any, classes: Names | None, name: str) -> Labels:
     """Return label lists as columns in the order of `classes`, then sorted; a label twice in a row counts once."""
     rows = [set(_items(row, i, name)) for i, row in enumerate(Y)]
     found = set().union(*rows)
-    known = [] if classes is None else classes.tolist()
-    try:
-        columns = [*known, *sorted(found.difference(known))]
-    except TypeError as error:
-        raise DataError(f"{name}: labels must be all numbers or all strings, got {error}") from error
-    index = {label: column for column, label in enumerate(columns)}
+    names = _with_new(classes, found, name)
+    if len(names) == 0:
+        raise DataError(f"{name}: must have at least one label, got none in {len(rows)} rows")
+    index = _columns(names)
     indptr = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum([len(row) for row in rows], out=indptr[1:])
     ids = (column for row in rows for column in sorted(index[label] for label in row))
     indices = np.fromiter(ids, dtype=np.int32, count=int(indptr[-1]))
-    if not columns:
-        raise DataError(f"{name}: must have at least one label, got none in {len(rows)} rows")
-    return Labels(
-        CSR(indptr, indices, np.ones(len(indices), np.float32), len(columns)),
-        classes if classes is not None and len(columns) == len(classes) else as_names(columns),
-        "lists",
-    )
+    return Labels(CSR(indptr, indices, np.ones(len(indices), np.float32), len(names)), names, "lists")
 
 
 def _items(row: Any, i: int, name: str) -> Iterable[Any]:
@@ -175,27 +200,52 @@ def _items(row: Any, i: int, name: str) -> Iterable[Any]:
         raise DataError(f"{name}: row {i}: must be a list of labels, got {shorten(row)}")
     labels = [label.item() if isinstance(label, np.generic) else label for label in row]
     for label in labels:
-        if not isinstance(label, int | str):
+        if isinstance(label, bool) or not isinstance(label, int | str):
             raise DataError(f"{name}: row {i}: a label must be an int or a string, got {shorten(label)}")
     return labels
 
 
-def _read_multiclass(Y: Any, classes: np.ndarray | None) -> Labels:
+def _read_multiclass(Y: Any, classes: Names | None, name: str) -> Labels:
     """Return one class a row as columns in the order of `classes`, then sorted."""
-    with refusals():
-        y = column_or_1d(Y, warn=True)
+    with refusals(name):
+        # NumPy would make strings of numbers beside strings, and floats of large integers.
+        y = column_or_1d(np.array(Y, dtype=object) if isinstance(Y, list | tuple) else Y, warn=True)
+        if y.dtype == object:
+            y = _typed(y, name)
+        if y.dtype.kind not in "biufUO":
+            raise DataError(f"{name}: classes must be numbers or strings, got {y.dtype}")
         if y.dtype.kind == "f":
             assert_all_finite(y, input_name="y")
         check_classification_targets(y)
     found, ids = np.unique(y, return_inverse=True)
     if classes is None:
+        if found.dtype.kind in "UO":
+            check_text(found.tolist(), name)
         classes = found
     else:
-        new = found[~np.isin(found, classes)]
-        classes = np.concatenate([classes, new]) if len(new) else classes
-        order = np.argsort(classes, kind="stable")
-        ids = order[np.searchsorted(classes, found, sorter=order)][ids]
+        classes = _with_new(classes, found.tolist(), name)
+        index = _columns(classes)
+        ids = np.array([index[label] for label in found.tolist()], dtype=np.int32)[ids]
     indices = np.asarray(ids, dtype=np.int32).ravel()
     n = len(indices)
     csr = CSR(np.arange(n + 1, dtype=np.int64), indices, np.ones(n, np.float32), len(classes))
     return Labels(csr, classes, "multiclass")
+
+
+def _typed(y: np.ndarray, name: str) -> np.ndarray:
+    """Return classes in an object array by what they are: strings stay, numbers become an array of their type."""
+    for i, label in enumerate(y):
+        if not isinstance(label, bool | int | float | str | np.bool_ | np.integer | np.floating):
+            raise DataError(f"{name}: row {i}: a class must be a number or a string, got {shorten(label)}")
+    return as_names(y, name)
+
+
+def _with_new(known: Names | None, found: Iterable[Any], name: str) -> Names:
+    """Return the names known so far and, behind them, those `found` that are new, sorted."""
+    ordered = np.sort(plain(list(found), name))
+    return ordered if known is None else extended(known, ordered.tolist(), name)
+
+
+def _columns(names: Names) -> dict[Any, int]:
+    """Return the column of each name, as a Python value."""
+    return {label: column for column, label in enumerate(values(names))}

@@ -62,9 +62,10 @@ def input_scale(X: CSR) -> float:
 
 
 def thread_count(n_jobs: int | None, flops: float = math.inf) -> int:
-    """Return the threads of `n_jobs`: -1 for all cores that this process may use, -2 for all but one.
+    """Return the threads of `n_jobs`: -1 for all cores that this process may use, -2 for all but one, and so on.
 
-    None is for as many as `flops`, the work of a step or of a prediction, can feed.
+    None is for as many as `flops`, the work of a step or of a prediction, can feed. At least one and at most all cores:
+    more threads than cores only cost memory.
     """
     from joblib import cpu_count
 
@@ -72,7 +73,7 @@ def thread_count(n_jobs: int | None, flops: float = math.inf) -> int:
         return int(min(cpu_count(), max(flops / FLOPS_PER_THREAD, 1)))
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
         raise DataError(f"n_jobs: must be None or an integer other than 0, got {shorten(n_jobs)}")
-    return int(n_jobs) if n_jobs > 0 else max(cpu_count() + 1 + int(n_jobs), 1)
+    return min(int(n_jobs), cpu_count()) if n_jobs > 0 else max(cpu_count() + 1 + int(n_jobs), 1)
 
 
 def flops(network: Network, X: CSR, n_rows: int) -> float:

@@ -1,0 +1,102 @@
+"""Names of label columns: all integers, all strings, all floats or all booleans, and they stay what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ..errors import DataError, shorten
+
+# A range stands for columns named by their numbers: it takes no memory, whatever width a matrix claims.
+Names: TypeAlias = np.ndarray | range
+
+KINDS = {bool: "booleans", int: "integers", float: "floats", str: "strings"}
+
+
+def values(names: Names) -> list[Any]:
+    """Return names as Python values, which compare exactly whatever their types."""
+    return names.tolist() if isinstance(names, np.ndarray) else list(names)
+
+
+def as_names(names: Any, name: str) -> np.ndarray:
+    """Return label names as an array; strings of a list as objects, so that one long name does not widen all.
+
+    Integers are int64, or uint64 where they need it. Raises `DataError` for names of several types, of another type,
+    beyond 64 bits, and for text that UTF-8 cannot hold. A name may come twice: titles of real data sets do.
+    """
+    if isinstance(names, str | bytes | dict) or not isinstance(names, Iterable):
+        raise DataError(f"{name}: must be a list of label names, got {shorten(names)}")
+    if not isinstance(names, np.ndarray) or names.dtype.kind not in "biufU":
+        return plain([label.item() if isinstance(label, np.generic) else label for label in names], name)
+    if names.ndim != 1:
+        raise DataError(f"{name}: must be a list of label names, got an array of shape {names.shape}")
+    if names.dtype.kind == "f" and not np.isfinite(names).all():
+        raise DataError(f"{name}: a label must be finite, got {names[~np.isfinite(names)][0]}")
+    if names.dtype.kind == "U":
+        check_text(names.tolist(), name)
+    return names
+
+
+def extended(known: Names, found: Sequence[Any], name: str) -> Names:
+    """Return `known` and, behind them, those of `found` (Python values) that are new.
+
+    Raises `DataError` where strings meet numbers: no label of the one kind is ever one of the other.
+    """
+    before = values(known)
+    strange = [label for label in found if before and isinstance(label, str) != isinstance(before[0], str)]
+    if strange:
+        kind, first = KINDS[type(before[0])], shorten(before[0])
+        raise DataError(f"{name}: labels must be {kind}, as {first} seen before, got {shorten(strange[0])}")
+    seen = set(before)
+    new = [label for label in found if label not in seen]
+    if not new:
+        return known
+    # Text of a fixed width grows with its longest name; anything else is built from the values, never by a cast.
+    if isinstance(known, np.ndarray) and known.dtype.kind == "U":
+        check_text(new, name)
+        return np.concatenate([known, np.array(new)])
+    return plain(before + new, name)
+
+
+def plain(labels: list[Any], name: str) -> np.ndarray:
+    """Return Python values of one type as an array: int64 or uint64, float64, bool, or strings as objects."""
+    kinds = {type(label) for label in labels}
+    for label in labels:
+        if type(label) not in KINDS:
+            raise DataError(f"{name}: a label must be an integer or a string, got {shorten(label)}")
+    if len(kinds) > 1:
+        first = labels[0]
+        other = next(label for label in labels if type(label) is not type(first))
+        raise DataError(
+            f"{name}: labels must be all of one type, got {shorten(first)} and {shorten(other)}; strings suit all"
+        )
+    if kinds == {int}:
+        return _integers(labels, name)
+    if kinds != {str}:
+        return np.array(labels)
+    check_text(labels, name)
+    array = np.empty(len(labels), dtype=object)
+    array[:] = labels
+    return array
+
+
+def check_text(labels: Iterable[str], name: str) -> None:
+    """Raise `DataError` for text that UTF-8 cannot hold: a model with such a name could not be saved."""
+    for label in labels:
+        try:
+            label.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(f"{name}: a label must be text that UTF-8 can hold, got {shorten(label)}") from error
+
+
+def _integers(labels: list[int], name: str) -> np.ndarray:
+    """Return integers exactly: NumPy by itself makes floats of those that need a sign and 64 bits."""
+    low, high = min(labels), max(labels)
+    for dtype in (np.int64, np.uint64):
+        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
+            return np.array(labels, dtype=dtype)
+    raise DataError(
+        f"{name}: integer labels must fit 64 bits, got {low} to {high}; pass strings, as in {shorten(str(high))}"
+    )
