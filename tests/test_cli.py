@@ -16,12 +16,11 @@ import numpy as np
 import pytest
 
 from xmlsgd.cli import VERBS, main, new_parser
-from xmlsgd.cli.folder import whole_folder
 from xmlsgd.cli.forms import is_raw_text
 from xmlsgd.cli.outputs import check_file, check_folder
 from xmlsgd.cli.parameters import PARAMETERS, given_parameters
 from xmlsgd.cli.parser import canonical
-from xmlsgd.cli.results import plain, table, whole_file
+from xmlsgd.cli.results import plain, table, text_file
 from xmlsgd.datasets.text import read_raw_text
 from xmlsgd.datasets.xmc import load_folder
 from xmlsgd.estimators import XMLClassifier
@@ -397,6 +396,8 @@ def test_words_after_two_dashes_are_no_flags():
     [
         ("1,2 3:0.5\n", True, False),
         ("2 10 4\n1,2 3:0.5\n", True, False),
+        ("# some rows\n1,2 3:0.5 # the first\n", False, False),
+        ("1,2 3:0.5\n1,2 x:0.5\n3 1:1\n", False, False),
         ("1,2\t3:0.5\t4:1e-3\n", True, False),
         ("1,2 3:abc x\n", True, False),
         ("tag\tread a file\n", True, True),
@@ -427,7 +428,7 @@ def test_a_file_takes_its_name_when_it_is_complete(tmp_path):
     target.write_text("before")
 
     def write_half():
-        with whole_file(str(target)) as stream:
+        with text_file(str(target)) as stream:
             stream.write("half")
             raise KeyboardInterrupt
 
@@ -438,20 +439,9 @@ def test_a_file_takes_its_name_when_it_is_complete(tmp_path):
 
 
 def test_a_device_is_written_and_not_replaced():
-    with whole_file(os.devnull) as stream:
+    with text_file(os.devnull) as stream:
         stream.write("gone")
     assert not Path(os.devnull).is_file()
-
-
-def test_a_folder_takes_its_name_when_it_is_complete(tmp_path):
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "MANIFEST.json").write_text("old")
-    with whole_folder(str(tmp_path / "model")) as beside:
-        beside.mkdir()
-        (beside / "MANIFEST.json").write_text("new")
-        assert (tmp_path / "model" / "MANIFEST.json").read_text() == "old"
-    assert (tmp_path / "model" / "MANIFEST.json").read_text() == "new"
-    assert [file.name for file in tmp_path.iterdir()] == ["model"]
 
 
 def test_out_may_be_new_empty_or_a_model(tmp_path):

@@ -168,7 +168,10 @@ BAD_CALLS = {
         "new: is not a saved model: MANIFEST.json is missing",
     ),
     "evaluate without a model": (("evaluate", "{place}/none", "{place}/good.txt"), "none: is not a saved model"),
-    "evaluate a file as a model": (("evaluate", "{place}/good.txt", "{place}/good.txt"), "good.txt/MANIFEST.json: "),
+    "evaluate a file as a model": (
+        ("evaluate", "{place}/good.txt", "{place}/good.txt"),
+        "good.txt: is not a saved model",
+    ),
     "evaluate at k = 0": (
         ("evaluate", "{place}/rows", "{place}/good.txt", "-k", "0"),
         "ks: must be integers of at least 1",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from .files import whole_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,12 +30,8 @@ def plot_learning_curve(records: Sequence[Record], path: str | Path, title: str 
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     draw(figure, records)
     figure.suptitle(title or None)
-    beside = path.with_name(f".{path.stem}-{uuid.uuid4().hex[:8]}{path.suffix}")
-    try:
-        figure.savefig(beside, dpi=150)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with whole_file(path) as stream:
+        figure.savefig(stream, dpi=150, format=path.suffix[1:] or None)
     return path
 
 

@@ -12,8 +12,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..files import open_packed
 from .failures import say
-from .forms import OPENERS, add_source_arguments, is_raw_text, row_options
+from .forms import add_source_arguments, is_raw_text, row_options
 from .outputs import check_apart
 from .parameters import place, whole
 from .results import show
@@ -126,7 +127,7 @@ def errors_of(path: str, options: dict[str, Any], limit: int) -> list[str]:
 
 def copy_behind(path: str, line: int, target: str) -> None:
     """Copy what follows a line of a file that may be packed."""
-    with OPENERS.get(Path(path).suffix, open)(path, "rb") as stream, open(target, "wb") as rest:
+    with open_packed(path) as stream, open(target, "wb") as rest:
         for _ in range(line):
             stream.readline()
         while block := stream.read(1 << 20):

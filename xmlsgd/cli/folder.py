@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..history import History
-from .failures import UsageError
-from .outputs import holds_other_things
 from .results import plain
 
 if TYPE_CHECKING:
@@ -21,33 +16,6 @@ if TYPE_CHECKING:
 
 HISTORY, CURVE, REPORT = "history.jsonl", "learning_curve.png", "train.json"
 NO_MATPLOTLIB = 'not drawn, matplotlib is missing: pip install "xmlsgd[plot]"'
-
-
-@contextmanager
-def whole_folder(out: str) -> Iterator[Path]:
-    """Give a name beside `out` to write a model folder under; rename it when all is written.
-
-    An earlier folder steps aside first, since a rename needs an empty target, and comes back if the rename fails.
-    Anything but a model is not replaced, also if it came after the work began.
-    """
-    path = Path(os.path.realpath(out))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside, aside = (path.with_name(f".{path.name}-{uuid.uuid4().hex[:8]}{end}") for end in ("", "-old"))
-    try:
-        yield beside
-        if holds_other_things(path):
-            raise UsageError(f"{out}: exists by now and is not a saved model")
-        if path.exists():
-            path.rename(aside)
-        try:
-            beside.rename(path)
-        except OSError:
-            if aside.exists():
-                aside.rename(path)
-            raise
-        shutil.rmtree(aside, ignore_errors=True)
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
 
 
 @contextmanager

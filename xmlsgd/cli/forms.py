@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import itertools
-import lzma
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..files import BROKEN_STREAM, open_packed
+
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
+    from collections.abc import Iterable
 
-OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 LINES_SEEN = 100
 LINE_BYTES = 1 << 20
 ENTRY = re.compile(r"-?\d*:")  # how an entry `feature:value` begins, also a broken one
@@ -47,28 +46,36 @@ def is_raw_text(path: str, args: Namespace, labelled: bool) -> bool:
 
     With `labelled`, documents stand behind a tab: `label1,label2<TAB>text`.
     """
+    file = Path(path)
+    seen = file.is_file() and file.suffix != ".npz"
+    return is_document(_first_lines(file) if seen else (), args, labelled)
+
+
+def is_document(lines: Iterable[str], args: Namespace, labelled: bool) -> bool:
+    """Return whether the first lines of something are documents, as `is_raw_text` says.
+
+    A tab with words behind it is in no row of numbers, but words alone may be a broken row: then most lines decide.
+    """
     if args.format != "auto":
         return bool(args.format == "raw")
-    file = Path(path)
-    if not file.is_file() or file.suffix == ".npz":
-        return False
-    return any(_is_document(line, labelled) for line in _first_lines(file))
+    found = [_has_words(line, labelled) for line in lines if line.partition("#")[0].strip()]
+    return any(found) if labelled else 2 * sum(found) > len(found)
 
 
-def _is_document(line: str, labelled: bool) -> bool:
+def _has_words(line: str, labelled: bool) -> bool:
     """Return whether a line has words where rows have only numbers and entries."""
     labels, tab, text = line.partition("\t")
     if labelled and not tab:
         return False
-    words = (text if tab else labels).split()
+    words = (text if tab else labels).partition("#")[0].split()
     return any(not ENTRY.match(word) and not NUMBERS.fullmatch(word) for word in words)
 
 
 def _first_lines(file: Path) -> list[str]:
     """Return the first lines of a file that may be packed, none where it cannot be read: its reader says why."""
     try:
-        with OPENERS.get(file.suffix, open)(file, "rb") as stream:
+        with open_packed(file) as stream:
             lines = [stream.readline(LINE_BYTES) for _ in range(LINES_SEEN)]
-    except (OSError, EOFError, lzma.LZMAError):
+    except BROKEN_STREAM:
         return []
     return [line.decode(errors="replace") for line in itertools.takewhile(bool, lines)]

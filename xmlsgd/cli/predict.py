@@ -2,7 +2,7 @@
 
 A line reads `label:score label:score ...`, best first. Where the model knows label names, these stand for the numbers,
 and tabs part the entries, since names may hold blanks. DATA may be text without labels if the model was trained on
-text; `-` is standard input or output.
+text. `-` is standard input or output; standard input is answered block by block, of about 1 MB each.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from .failures import UsageError
 from .forms import add_source_arguments
 from .kernels import prepare_kernels
 from .machine import limit_threads
-from .outputs import STDOUT, check_file
+from .outputs import STDIN, STDOUT, check_file
 from .parameters import add_parameters, given_parameters, number, place, whole
-from .results import note, whole_file
+from .results import note, text_file
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from ..csr import CSR
     from ..estimators import XMLClassifier
+    from .sources import Known
 
 BATCH = 8192  # rows ranked before their lines are written
 
@@ -45,24 +46,40 @@ def run(args: Namespace) -> None:
     check_file(args.out, "--out", args.model, args.data)
     limit_threads(args)
     from ..estimators import XMLClassifier
-    from .sources import Known, read_features
+    from .sources import Known
 
     model = XMLClassifier.load(args.model).set_params(**{"n_jobs": None, **given_parameters(args)})
-    X = read_features(args.data, args, Known.of_model(model))
+    blocks = feature_blocks(args, Known.of_model(model))
     prepare_kernels(args)
-    with whole_file(args.out) as stream:
-        stream.writelines(lines(args, model, X))
+    n_rows = 0
+    with text_file(args.out) as stream:
+        for X in blocks:
+            stream.writelines(lines(args, model, X))
+            stream.flush()
+            n_rows += X.n_rows
     if args.out != STDOUT:
-        note(args, f"{X.n_rows:,} rows: {args.out}")
+        note(args, f"{n_rows:,} rows: {args.out}")
+
+
+def feature_blocks(args: Namespace, known: Known) -> Iterable[CSR]:
+    """Return the rows to rank: those of standard input as they come, those of anything else at once."""
+    if args.data == STDIN:
+        from .stream import stdin_blocks
+
+        return stdin_blocks(args, known)
+    from .sources import read_features
+
+    return [read_features(args.data, args, known)]
 
 
 def lines(args: Namespace, model: XMLClassifier, X: CSR) -> Iterator[str]:
     """Yield the line of each row."""
     from ..progress import in_batches
 
+    quiet = args.quiet or args.data == STDIN  # nobody knows how much is to come
     named = model.classes_.dtype.kind in "OU"
     names = [str(name) for name in model.classes_.tolist()]
-    for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=args.quiet):
+    for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=quiet):
         labels, scores = model.predict_topk(X.take(rows), k=args.k, threshold=args.threshold)
         for best, of_best in zip(labels.tolist(), scores.tolist(), strict=True):
             entries = (f"{names[j]}:{z:.6g}" for j, z in zip(best, of_best, strict=True) if j >= 0)

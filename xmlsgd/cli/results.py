@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
 import sys
-import uuid
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from ..files import whole_file
 from .outputs import STDOUT
 
 if TYPE_CHECKING:
@@ -30,32 +29,19 @@ def show(args: Namespace, text: str) -> None:
 
 
 @contextmanager
-def whole_file(path: str) -> Iterator[TextIO]:
-    """Open a text file that takes its name when it is complete; `-` is stdout.
-
-    What is no regular file, such as `/dev/null`, is written in place: a rename would put a file there instead.
-    """
+def text_file(path: str) -> Iterator[TextIO]:
+    """Open a text file that takes its name when it is complete; `-` is stdout."""
     if path == STDOUT:
         yield sys.stdout
         return
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        with target.open("w", encoding="utf-8", newline="\n") as stream:
-            yield stream
-        return
-    beside = target.with_name(f".{target.name}-{uuid.uuid4().hex[:8]}")
-    try:
-        with beside.open("w", encoding="utf-8", newline="\n") as stream:
-            yield stream
-        beside.replace(target)
-    finally:
-        beside.unlink(missing_ok=True)
+    with whole_file(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as stream:
+        yield stream
 
 
 def write_json(path: str | None, result: Mapping[str, Any]) -> None:
     """Write a result, if a file is asked for; numbers that are none become null."""
     if path is not None:
-        with whole_file(path) as stream:
+        with text_file(path) as stream:
             json.dump(plain(result), stream, indent=1, allow_nan=False)
             stream.write("\n")
 

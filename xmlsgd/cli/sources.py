@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 import tempfile
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
 from ..csr import CSR, Dataset
 from ..datasets import BUILT_IN, load_dataset
 from ..datasets.store import is_store
-from ..datasets.text import VECTORIZER_FILE, TextVectorizer, index_labels, read_raw_text
+from ..datasets.text import MAX_LINE_BYTES, VECTORIZER_FILE, TextVectorizer, index_labels, read_raw_text
 from ..errors import DataError
+from ..files import BLOCK_BYTES
 from .forms import is_raw_text, row_options
 from .outputs import STDIN
 
@@ -72,11 +72,22 @@ def on_disk(path: str) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="xmlsgd-") as folder:
         file = Path(folder, "stdin")
         with file.open("wb") as stream:
-            shutil.copyfileobj(sys.stdin.buffer, stream)
+            _copy_lines(sys.stdin.buffer, stream)
         try:
             yield str(file)
         except DataError as error:
             raise DataError(str(error).replace(str(file), "stdin")) from error
+
+
+def _copy_lines(source: BinaryIO, target: BinaryIO) -> None:
+    """Copy text; raise `DataError` for a line that no reader would take, before it fills the disk."""
+    length = 0
+    while block := source.read(BLOCK_BYTES):
+        target.write(block)
+        end = block.rfind(b"\n") + 1
+        length = len(block) - end if end else length + len(block)
+        if length > MAX_LINE_BYTES:
+            raise DataError(f"stdin: a line must be at most {MAX_LINE_BYTES} bytes, got more")
 
 
 def read_training(args: Namespace, known: Known | None = None) -> Training:
@@ -115,17 +126,29 @@ def read_labels(path: str, args: Namespace, known: Known) -> tuple[CSR, Known]:
     Features do not matter here: the rows may have others than `known`.
     """
     with on_disk(path) as file:
-        if not is_raw_text(file, args, labelled=True):
+        raw = _training_texts(file, args)
+        if raw is None:
             train, _ = load(file, args)
             Y, names = _matched(train.Y, train.label_names, known)
         elif known.names is None:
             raise DataError(f"{file}: {NO_VECTORIZER}")
         else:
-            Y, names = index_labels(read_raw_text(file, labelled=True).labels or (), known.names)
+            Y, names = index_labels(raw.labels or (), known.names)
     return Y, replace(known, n_labels=Y.n_cols, names=names if known.names is not None else None)
 
 
-def _test_rows(path: str, args: Namespace, known: Known) -> Dataset:
+def _training_texts(path: str, args: Namespace) -> RawText | None:
+    """Return the labelled documents of a source, of its training part where it has two; None for rows of numbers."""
+    if is_raw_text(path, args, labelled=True):
+        return read_raw_text(path, labelled=True)
+    if not _is_built_in(path):
+        return None
+    from ..datasets.python_functions import python_functions_texts
+
+    return python_functions_texts()[0]
+
+
+def _test_rows(path: str, args: Namespace, known: Known, labels_required: bool = True) -> Dataset:
     """Return the rows of a file or a named set, as `read_test` says."""
     if is_raw_text(path, args, labelled=True):
         raw = read_raw_text(path, labelled=True)
@@ -136,34 +159,38 @@ def _test_rows(path: str, args: Namespace, known: Known) -> Dataset:
         from ..datasets.python_functions import python_functions_texts
 
         return _rows_of_text(path, python_functions_texts()[1], known.vectorizer, known.names)
-    first, second = load(path, args)
+    first, second = load(path, args, labels_required)
     return fitted(second or first, known, path)
 
 
 def read_features(path: str, args: Namespace, known: Known) -> CSR:
-    """Return the rows to predict labels for; documents may do without labels."""
-    with on_disk(path) as file:
-        if not is_raw_text(file, args, labelled=False):
-            return _test_rows(file, args, known).X
-        if known.vectorizer is None:
-            raise DataError(f"{file}: {NO_VECTORIZER}")
-        labelled = args.format == "auto" and is_raw_text(file, args, labelled=True)
-        return known.vectorizer.transform(read_raw_text(file, labelled=labelled).texts)
+    """Return the rows of a file, store, folder or named set to predict labels for; they may do without labels."""
+    if not is_raw_text(path, args, labelled=False):
+        return _test_rows(path, args, known, labels_required=False).X
+    if known.vectorizer is None:
+        raise DataError(f"{path}: {NO_VECTORIZER}")
+    labelled = args.format == "auto" and is_raw_text(path, args, labelled=True)
+    return known.vectorizer.transform(read_raw_text(path, labelled=labelled).texts)
 
 
-def load(path: str, args: Namespace) -> tuple[Dataset, Dataset | None]:
+def load(path: str, args: Namespace, labels_required: bool = True) -> tuple[Dataset, Dataset | None]:
     """Return the rows of a file, store, folder or named set, and its test part where it has one."""
-    return load_dataset(path, **row_options(args))
+    return load_dataset(path, labels_required=labels_required, **row_options(args))
 
 
 def fitted(dataset: Dataset, known: Known, path: str) -> Dataset:
     """Return test rows with the columns of `known`; `DataError` for a feature that training did not have."""
-    if dataset.n_features > known.n_features:
+    check_features(dataset.n_features, known, path)
+    return Dataset(replace(dataset.X, n_cols=known.n_features), *_matched(dataset.Y, dataset.label_names, known))
+
+
+def check_features(n_features: int, known: Known, path: str) -> None:
+    """Raise `DataError` for more features than training had."""
+    if n_features > known.n_features:
         raise DataError(
-            f"{path}: must have the {known.n_features} features of training, got {dataset.n_features};"
+            f"{path}: must have the {known.n_features} features of training, got {n_features};"
             " give the training file a header with the larger number"
         )
-    return Dataset(replace(dataset.X, n_cols=known.n_features), *_matched(dataset.Y, dataset.label_names, known))
 
 
 def _matched(Y: CSR, names: Sequence[str] | None, known: Known) -> tuple[CSR, Sequence[str] | None]:

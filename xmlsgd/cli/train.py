@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..files import whole_folder
 from . import folder
 from .failures import Stopped, signal_of
 from .forms import add_source_arguments
@@ -110,12 +111,13 @@ def train_and_save(args: Namespace, model: XMLClassifier, data: Training) -> dic
 
 def save(model: XMLClassifier, out: str, result: dict[str, Any], title: str) -> None:
     """Write the folder of a model with all that tells how it came about; complete `result`."""
-    with folder.whole_folder(out) as beside:
+    with whole_folder(out) as beside:
         model.save(beside)
         folder.write_history(beside, model.history_)
         drawn = folder.draw_curve(beside, model.history_, title)
         result["learning_curve"] = f"{out}/{folder.CURVE}" if drawn else None
         write_json(str(beside / folder.REPORT), result)
+        check_folder(out)  # something else may have taken the name meanwhile
 
 
 def measures(args: Namespace, model: XMLClassifier, data: Training) -> dict[str, Any]:

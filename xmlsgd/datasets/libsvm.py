@@ -16,7 +16,7 @@ import re
 import stat
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -108,13 +108,15 @@ def read_blocks(
     n_labels: int | None = None,
     labels_required: bool = True,
     n_threads: int | None = None,
+    stream: BinaryIO | None = None,
 ) -> LibsvmBlocks:
     """Return an iterator over the rows of a file, block by block, for data larger than memory.
 
-    Options and errors are those of `read_libsvm`; what is wrong with the file is raised when its turn comes.
+    Options and errors are those of `read_libsvm`; what is wrong with the file is raised when its turn comes. With a
+    `stream` the text is read from it, and `path` is its name in errors.
     """
     options = Options(zero_based, zero_based_labels, header, duplicates, labels_required=labels_required)
-    return LibsvmBlocks(path, options, n_features, n_labels, n_threads)
+    return LibsvmBlocks(path, options, n_features, n_labels, n_threads, stream)
 
 
 class LibsvmBlocks:
@@ -130,8 +132,10 @@ class LibsvmBlocks:
         n_features: int | None,
         n_labels: int | None,
         n_threads: int | None,
+        stream: BinaryIO | None = None,
     ) -> None:
         self.path = Path(path)
+        self._stream = stream
         self.n_features = _check_size("n_features", n_features)
         self.n_labels = _check_size("n_labels", n_labels)
         self._options = options
@@ -162,7 +166,8 @@ class LibsvmBlocks:
 
     def _read(self) -> Iterator[RowBlock]:
         """Parse block after block, `n_threads` at a time; raise what is wrong in the order of the lines."""
-        with _open(self.path) as stream, ThreadPoolExecutor(self._threads) as pool:
+        opened = _open(self.path) if self._stream is None else nullcontext(self._stream)
+        with opened as stream, ThreadPoolExecutor(self._threads) as pool:
             blank = 0
             for parsed in self._parse_all(stream, pool):
                 if parsed.error is not None:

@@ -65,13 +65,19 @@ def read_raw_text(path: str | Path, labels_path: str | Path | None = None, *, la
     if labelled:
         labels = []
         for i, line in enumerate(texts):
-            head, tab, texts[i] = line.partition("\t")
-            if not tab:
-                raise DataError(f"{path}:{i + 1}: must read `label1,label2<TAB>text`, got no tab in {shorten(line)}")
+            head, texts[i] = split_labels(line, f"{path}:{i + 1}")
             labels.append(_names(head))
     if not texts:
         raise DataError(f"{path}: must hold at least one document, got an empty file")
     return RawText(texts, labels)
+
+
+def split_labels(line: str, where: str) -> tuple[str, str]:
+    """Return labels and text of a line `label1,label2<TAB>text`; `where` is `file:line` for the error."""
+    labels, tab, text = line.partition("\t")
+    if not tab:
+        raise DataError(f"{where}: must read `label1,label2<TAB>text`, got no tab in {shorten(line)}")
+    return labels, text
 
 
 def write_raw_text(path: str | Path, raw: RawText) -> None:
@@ -226,14 +232,22 @@ def _open(path: Path) -> Iterator[BinaryIO]:
 
 def _lines(path: str | Path) -> Iterator[str]:
     """Yield the lines of a text file without their ends, decoded and checked one at a time."""
-    number = 0
     try:
         with _open(Path(path)) as stream:
-            while line := stream.readline(MAX_LINE_BYTES + 1):
-                number += 1
-                yield _decode(line, f"{path}:{number}")
+            yield from lines_of(stream, str(path))
     except BROKEN_STREAM as error:
-        raise DataError(f"{path}:{number + 1}: cannot be read, got {error}") from error
+        raise DataError(f"{path}: cannot be read, got {error}") from error
+
+
+def lines_of(stream: BinaryIO, name: str) -> Iterator[str]:
+    """Yield the lines of a stream without their ends, decoded and checked one at a time; `name` is for the errors."""
+    number = 0
+    try:
+        while line := stream.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            yield _decode(line, f"{name}:{number}")
+    except BROKEN_STREAM as error:
+        raise DataError(f"{name}:{number + 1}: cannot be read, got {error}") from error
 
 
 def _decode(line: bytes, where: str) -> str:
