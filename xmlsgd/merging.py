@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from math import prod
+from threading import Lock
 
 import numpy as np
 
@@ -57,12 +59,15 @@ class Merger:
         self.table, self.layout, self.n_threads = table, layout, n_threads
         names = list(layout.shapes)
         self._input, self._output = names[0], names[-2:]
+        offsets = layout.offsets
+        self._places = {name: (offsets[name], (shape[0], prod(shape[1:]))) for name, shape in layout.shapes.items()}
         self._n_features = layout.shapes[self._input][0]
         n_workers = len(table.params) - 1
         # Rows of W0 that another's merge has changed in the center since a worker last took it over.
         self._behind = np.zeros((n_workers, self._n_features), bool)
         self._moving = np.zeros(self._n_features, np.int64)  # the last merge in which momentum still moves a row
         self._slots: dict[str, np.ndarray] = {}
+        self._lock = Lock()  # slices are merged by several threads, the first of which makes a slot
         self.merges = 0
 
     def run(self, rule: Rule, members: Collection[int], memory: int = 0, equal: bool = True) -> int:
@@ -144,8 +149,8 @@ class Merger:
 
     def _tensor(self, flat: np.ndarray, name: str) -> np.ndarray:
         """Return a tensor of a flat vector as (rows, width)."""
-        tensor = self.layout.views(flat)[name]
-        return tensor if tensor.ndim == 2 else tensor[:, None]
+        start, shape = self._places[name]
+        return flat[start : start + shape[0] * shape[1]].reshape(shape)
 
     def _touched(self, members: list[int], name: str, rows: slice | np.ndarray) -> np.ndarray | None:
         """Return who has touched the rows of a slice, or None where a row is not that of a feature or a label."""
@@ -160,4 +165,7 @@ class Merger:
 
     def _slot(self, name: str) -> np.ndarray:
         """Return the vector of a slot, float32 (n_params,)."""
-        return self._slots.setdefault(name, np.zeros(self.layout.size, np.float32))
+        with self._lock:
+            if name not in self._slots:
+                self._slots[name] = np.zeros(self.layout.size, np.float32)
+            return self._slots[name]

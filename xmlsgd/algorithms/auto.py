@@ -1,0 +1,112 @@
+"""The algorithm that suits a fleet, chosen from what its workers share and how fast they were measured to be.
+
+Why these: docs/decisions.md. Workers that write one memory need no merges and lose nothing to averaging, so they share
+the model. Replicas are merged by Adaptive SGD, which keeps unequal workers busy and costs nothing where they are equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from ..errors import DataError
+from ..records import Report, Sharing
+from .adaptive import AdaptiveSGD
+from .base import Algorithm, Comm
+from .hogwild import Hogwild
+from .sequential import Sequential
+
+ALONE = "one worker: nothing to share or merge"
+
+
+@dataclass
+class Auto(Algorithm):
+    """One worker trains alone; workers over one memory share the model; others have replicas that are merged.
+
+    speeds : rows a second of each worker, () for equal ones. one_memory : whether all workers can write the model in
+    place. worth : share of the rows below which a worker is parked: its part of the merges and its stale updates cost
+    more than it brings; in [0, 1).
+    """
+
+    speeds: tuple[float, ...] = ()
+    one_memory: bool = True
+    worth: float = 0.02
+
+    def __post_init__(self) -> None:
+        """Choose; raise `DataError` for speeds that are not above 0."""
+        if any(not speed > 0 for speed in self.speeds):
+            raise DataError(f"speeds must be above 0, got {self.speeds}")
+        if not 0 <= self.worth < 1:
+            raise DataError(f"worth must be in [0, 1), got {self.worth}")
+        total = sum(self.speeds)
+        self.parked = {w for w, speed in enumerate(self.speeds) if speed < self.worth * total}
+        working = len(self.speeds) - len(self.parked)
+        if working == 1:
+            kind, self.reason = Sequential, ALONE
+        elif self.one_memory:
+            kind, self.reason = Hogwild, "workers write one memory: no merges, no averaging"
+        else:
+            kind, self.reason = AdaptiveSGD, "workers have memories of their own: replicas, merged by their updates"
+        self.chosen: Algorithm = kind(self.batch, self.rate)
+        if self.parked:
+            shares = ", ".join(f"{w} ({self.speeds[w] / total:.1%})" for w in sorted(self.parked))
+            self.reason += f"; parked, for they would bring below {self.worth:.0%} of the rows: {shares}"
+
+    @property
+    def sharing(self) -> Sharing:
+        """Return that of the chosen algorithm."""
+        return self.chosen.sharing
+
+    def start(self, workers: Sequence[int], n_rows: int) -> None:
+        """Start with the workers that are not parked."""
+        working = [w for w in workers if w not in self.parked]
+        if len(working) == 1 and self.sharing is Sharing.IN_PLACE:
+            self.chosen, self.reason = Sequential(self.batch, self.rate), ALONE
+        self.chosen.start(working, n_rows)
+
+    def batch_size(self, w: int) -> int:
+        """Return 0 for a parked worker."""
+        return 0 if w in self.parked else self.chosen.batch_size(w)
+
+    def updates(self, w: int) -> int:
+        """Return what the chosen algorithm says."""
+        return self.chosen.updates(w)
+
+    def learning_rate(self, w: int, rows: int) -> float:
+        """Return what the chosen algorithm says."""
+        return self.chosen.learning_rate(w, rows)
+
+    def submitted(self, w: int, rows: int) -> None:
+        """Tell the chosen algorithm."""
+        self.chosen.submitted(w, rows)
+
+    def finished(self, report: Report) -> None:
+        """Tell the chosen algorithm."""
+        self.chosen.finished(report)
+
+    def weight(self, report: Report) -> float:
+        """Return what the chosen algorithm says."""
+        return self.chosen.weight(report)
+
+    def left(self, w: int) -> None:
+        """Tell the chosen algorithm, if it knows the worker."""
+        if w not in self.parked:
+            self.chosen.left(w)
+
+    def joined(self, w: int) -> None:
+        """Tell the chosen algorithm, unless the worker is parked."""
+        if w not in self.parked:
+            self.chosen.joined(w)
+
+    def merge_due(self, busy: Collection[int]) -> Collection[int]:
+        """Return what the chosen algorithm says."""
+        return self.chosen.merge_due(busy)
+
+    def merge(self, comm: Comm, members: Collection[int]) -> None:
+        """Let the chosen algorithm merge the workers that it knows."""
+        self.chosen.merge(comm, [w for w in members if w not in self.parked])
+
+    def notes(self) -> dict[str, object]:
+        """Return the choice, why, and what it notes."""
+        name = type(self.chosen).__name__
+        return {"algorithm": name, "reason": self.reason, **self.chosen.notes()}
