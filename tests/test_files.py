@@ -249,6 +249,12 @@ def test_a_full_disk_is_told_with_the_path(tmp_path, code):
         assert caught.value.filename == str(tmp_path / "set")
 
 
+def test_where_nothing_can_be_made_the_name_that_was_asked_for_is_told(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught, whole_file(tmp_path / "nowhere" / "file"):
+        pass
+    assert caught.value.filename == str(tmp_path / "nowhere" / "file")
+
+
 def test_a_device_is_written_in_place():
     with whole_file(os.devnull) as stream:
         stream.write(b"nothing")

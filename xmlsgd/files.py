@@ -220,7 +220,11 @@ def _new_scratch(path: Path) -> tuple[Path, int | None]:
     """Make a scratch folder and lock it; the lock is None where the disk knows no locks."""
     while True:
         scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")
-        scratch.mkdir()
+        try:
+            scratch.mkdir()
+        except OSError as error:  # no such folder, or not ours to write
+            error.filename = str(path)
+            raise
         try:
             return scratch, _lock(scratch)
         except (BlockingIOError, FileNotFoundError):
