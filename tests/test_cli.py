@@ -252,6 +252,14 @@ def test_text_without_labels_goes_from_stdin_to_stdout(models):
     assert result.stderr == ""
 
 
+def test_a_huge_k_is_all_labels_and_huge_threads_are_all_processors(models, tmp_path):
+    words = ["predict", models / "rows", TEST_ROWS, "--k", str(10**30), "--threads", str(10**6)]
+    result = in_a_process(*words, "--out", tmp_path / "p.txt")
+    assert (result.returncode, result.stderr) == (0, "")
+    n_labels = len(XMLClassifier.load(models / "rows").classes_)
+    assert {line.count(":") for line in (tmp_path / "p.txt").read_text().splitlines()} == {n_labels}
+
+
 def test_a_threshold_leaves_out_low_scores(models, capsys):
     run("predict", models / "rows", TEST_ROWS, "--threshold", "1e9")
     assert capsys.readouterr().out == "\n" * N_TEST

@@ -174,7 +174,11 @@ BAD_CALLS = {
     ),
     "evaluate at k = 0": (
         ("evaluate", "{place}/rows", "{place}/good.txt", "-k", "0"),
-        "ks: must be integers of at least 1",
+        "--k: must be at least 1, got 0",
+    ),
+    "evaluate at a huge k": (
+        ("evaluate", "{place}/rows", "{place}/good.txt", "-k", "1000000000000"),
+        "--k: must be at most the 3 labels of the model, got 1000000000000",
     ),
     "text for a model of rows": (
         ("evaluate", "{place}/rows", "{place}/text.txt"),

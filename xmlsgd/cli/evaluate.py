@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from . import folder
+from .failures import UsageError
 from .forms import add_source_arguments
 from .kernels import prepare_kernels
 from .machine import limit_threads, peak_memory_bytes, versions
@@ -35,6 +36,9 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> None:
     """Load, rank, measure."""
+    ks = sorted({*KS, *(args.k or ())})
+    if ks[0] < 1:
+        raise UsageError(f"--k: must be at least 1, got {ks[0]}")
     check_file(args.json, "--json", args.model, args.test, args.propensity)
     limit_threads(args)
     from ..estimators import XMLClassifier
@@ -43,12 +47,13 @@ def run(args: Namespace) -> None:
 
     model = XMLClassifier.load(args.model).set_params(**{"n_jobs": None, **given_parameters(args)})
     known = Known.of_model(model)
+    if ks[-1] > max(KS[-1], known.n_labels):
+        raise UsageError(f"--k: must be at most the {known.n_labels} labels of the model, got {ks[-1]}")
     Y_train = None
     if args.propensity:
         Y_train, known = read_labels(args.propensity, args, known)
     test = read_test(args.test, args, known)
     prepare_kernels(args)
-    ks = sorted({*KS, *(args.k or ())})
     result = measure(model, test, ks, args.quiet, Y_train=Y_train, A=args.propensity_a, B=args.propensity_b)
     kinds = ("P", "nDCG", "R", "PSP") if args.propensity else ("P", "nDCG", "R")
     rows = [(kind, {f"@{k}": result[f"{kind}@{k}"] for k in ks}) for kind in kinds]

@@ -70,8 +70,10 @@ def _model_name() -> str:
 def limit_threads(args: Namespace) -> None:
     """Hold parsers and kernels to `--n-jobs` threads: before Numba is loaded, which asks but once.
 
-    Where it is loaded already, the estimator's own limit holds alone.
+    More than the machine has processors are as many as it has. Where Numba is loaded already, the estimator's own limit
+    holds alone.
     """
     n_jobs = getattr(args, "n_jobs", None)
     if n_jobs and n_jobs > 0 and "numba" not in sys.modules:
-        os.environ["NUMBA_NUM_THREADS"] = str(n_jobs)
+        args.n_jobs = min(n_jobs, os.cpu_count() or 1)
+        os.environ["NUMBA_NUM_THREADS"] = str(args.n_jobs)

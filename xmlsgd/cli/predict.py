@@ -77,10 +77,11 @@ def lines(args: Namespace, model: XMLClassifier, X: CSR) -> Iterator[str]:
     from ..progress import in_batches
 
     quiet = args.quiet or args.data == STDIN  # nobody knows how much is to come
+    k = min(args.k, len(model.classes_))
     named = model.classes_.dtype.kind in "OU"
     names = [str(name) for name in model.classes_.tolist()]
     for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=quiet):
-        labels, scores = model.predict_topk(X.take(rows), k=args.k, threshold=args.threshold)
+        labels, scores = model.predict_topk(X.take(rows), k=k, threshold=args.threshold)
         for best, of_best in zip(labels.tolist(), scores.tolist(), strict=True):
             entries = (f"{names[j]}:{z:.6g}" for j, z in zip(best, of_best, strict=True) if j >= 0)
             yield ("\t" if named else " ").join(entries) + "\n"
