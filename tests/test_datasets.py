@@ -131,6 +131,15 @@ def test_a_failure_of_the_writer_leaves_nothing(tmp_path, monkeypatch, form):
     assert list((tmp_path / "out").iterdir()) == []
 
 
+def test_what_a_killed_conversion_left_goes_away_with_the_next(tmp_path):
+    write_store(TRAIN, tmp_path / "store")
+    left = tmp_path / ".set.0123abcd.partial"
+    left.mkdir()
+    (left / "half").touch()
+    convert(tmp_path / "store", tmp_path / "set", "npz")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["set", "store"]
+
+
 def test_an_unknown_form_or_source_is_refused(tmp_path):
     write_store(TRAIN, tmp_path / "store")
     with pytest.raises(DataError, match="form must be one of store, text, npz, split, got 'hdf5'"):
