@@ -455,4 +455,4 @@ def test_a_closed_pipe_ends_quietly(place):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_a_failed_run(place):
     code, err = shell("$X predict rows good.txt --threads 1 --out /dev/full", place)
-    assert (code, err) == (1, "xmlsgd: [Errno 28] No space left on device\n")
+    assert (code, err) == (1, "xmlsgd: /dev/full: No space left on device\n")
