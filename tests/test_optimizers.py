@@ -12,7 +12,7 @@ from xmlsgd.devices.base import Dropout, Layer
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
-from xmlsgd.optimizers import OPTIMIZERS, SGD, Adagrad, Adam, Momentum, Optimizer, RowAdagrad, get_optimizer
+from xmlsgd.optimizers import EPSILON, OPTIMIZERS, SGD, Adagrad, Adam, Momentum, Optimizer, RowAdagrad, get_optimizer
 
 RATE = 0.1
 # The weights of one unit with two inputs, and the gradients of two steps; the bias sees the third number.
@@ -161,3 +161,14 @@ def test_an_optimizer_is_found_by_name_and_built_with_numbers():
 def test_an_unknown_name_lists_the_optimizers_there_are():
     with pytest.raises(DataError, match="sgd, momentum, adagrad, row_adagrad, adam or an Optimizer, got 'lion'"):
         get_optimizer("lion")
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_only_adam_has_an_epsilon_of_its_own_for_the_output_layer(optimizer):
+    update = OPTIMIZERS[optimizer]().update(RATE, 3)
+    output = update.for_output()
+    differ = np.flatnonzero(update.hyper != output.hyper).tolist()
+    assert differ == ([EPSILON] if optimizer == "adam" else [])
+    assert output.kind == update.kind
+    if optimizer == "adam":
+        assert output.hyper[EPSILON] == np.float32(Adam().output_epsilon)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .records import Report
 
 SAMPLES = 64  # models that enter the mean: more cost time and change the third digit of P@1 no more
+BLOCK = 1 << 16  # floats averaged in one go: three of them lie in a level-2 cache
 
 
 class WeightAverage(Monitor):
@@ -43,7 +44,10 @@ class WeightAverage(Monitor):
         if self.mean is None:
             self.mean = self.center.copy()
         else:
-            self.mean += (self.center - self.mean) / np.float32(self.samples)
+            # In blocks, so that no third copy of the model is ever made.
+            for first in range(0, self.mean.size, BLOCK):
+                mean, center = self.mean[first : first + BLOCK], self.center[first : first + BLOCK]
+                mean += (center - mean) / np.float32(self.samples)
 
     def epoch(self, record: Record, center: np.ndarray) -> bool:
         """Note in the record whether the mean has begun."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -83,8 +84,9 @@ def check_plain(data: Any, name: str) -> None:
         raise DataError(f"{name}: masked arrays are not supported, got one; pass a plain array, as from filled(0)")
     if isinstance(data, np.matrix):
         raise DataError(f"{name}: np.matrix is not supported, got one; pass np.asarray of it")
-    dtypes = [*getattr(data, "dtypes", []), getattr(data, "dtype", None)]  # of a data frame, of an array
-    strange = [dtype for dtype in dtypes if getattr(dtype, "kind", "f") in "cmM"]
+    dtypes = getattr(data, "dtypes", None)  # a data frame has one a column
+    each = dtypes if isinstance(dtypes, Iterable) else [getattr(data, "dtype", None)]
+    strange = [dtype for dtype in each if getattr(dtype, "kind", "f") in "cmM"]
     if strange:
         hint = "Complex data not supported" if strange[0].kind == "c" else "dates and times have no unit as numbers"
         raise DataError(f"{name}: must hold real numbers, got {strange[0]}; {hint}; convert it first")

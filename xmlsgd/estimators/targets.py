@@ -37,9 +37,9 @@ def form_of(Y: Any, name: str = "Y") -> Form:
 
     As in scikit-learn, lists of one length that hold 0 and 1 only are the rows of an indicator.
     """
+    check_plain(Y, name)
     if isinstance(Y, CSR) or sp.issparse(Y):
         return "sparse"
-    check_plain(Y, name)
     if _is_lists(Y) and not _is_indicator(Y):
         return "lists"
     shape = shape_of(Y)
@@ -153,8 +153,6 @@ def _read_matrix(Y: Any, form: Form, name: str) -> CSR:
         check_csr(Y, name)
         csr = Y
     elif form == "sparse":
-        if Y.dtype.kind not in "biuf":
-            raise DataError(f"{name}: an indicator must hold numbers, got {Y.dtype}")
         csr = CSR.from_scipy(Y, name)
     else:
         dense = np.asarray(Y)
@@ -208,8 +206,9 @@ def _items(row: Any, i: int, name: str) -> Iterable[Any]:
 def _read_multiclass(Y: Any, classes: Names | None, name: str) -> Labels:
     """Return one class a row as columns in the order of `classes`, then sorted."""
     with refusals(name):
-        # NumPy would make strings of numbers beside strings, and floats of large integers.
-        y = column_or_1d(np.array(Y, dtype=object) if isinstance(Y, list | tuple) else Y, warn=True)
+        # NumPy would make strings of numbers beside strings, and floats of large integers and of those of pandas.
+        foreign = isinstance(Y, list | tuple) or not isinstance(getattr(Y, "dtype", np.dtype(float)), np.dtype)
+        y = column_or_1d(np.array(Y, dtype=object) if foreign else Y, warn=True)
         if y.dtype == object:
             y = _typed(y, name)
         if y.dtype.kind not in "biufUO":

@@ -1,0 +1,51 @@
+"""The estimate of a run's memory is near what the run takes at its peak."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("resource")
+
+# A process of its own: the peak of a process never falls.
+RUN = """
+import resource, sys
+import numpy as np, scipy.sparse as sp
+from xmlsgd import XMLClassifier
+
+def rows(n, F, L):
+    rng = np.random.default_rng(0)
+    columns = [np.arange(n * 8).reshape(n, 8) * 97 % width for width in (F, L)]  # every feature and label is touched
+    return [sp.csr_array((np.ones(n * 8, np.float32), np.sort(c, axis=1).ravel(), np.arange(0, n * 8 + 1, 8)),
+                         shape=(n, width)) for c, width in zip(columns, (F, L))]
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+case = sys.argv[1]
+made = dict(hidden_layer_sizes=(128,), max_epochs=1, batch_size=256, random_state=0, n_jobs=1)
+made["average_weights"] = 0.5 if case == "averaged" else 0.0
+X, Y = rows(4096, 20_011, 100_003)
+watched = (X, Y) if case == "evaluated" else None
+small = rows(300, 50, 300)
+XMLClassifier(**made).fit(*small, eval_set=small)  # loads libraries and kernels
+model = XMLClassifier(**made)
+before = resident()
+if case == "refitted":
+    model.fit(X, Y)
+estimated = model.estimate_memory(X, Y, eval_set=watched)["total"]
+model.fit(X, Y, eval_set=watched)
+print(estimated, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("case", ["plain", "averaged", "evaluated", "refitted"])
+def test_the_estimate_is_near_the_measured_peak(case):
+    done = subprocess.run([sys.executable, "-c", RUN, case], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    estimated, taken = map(int, done.stdout.split())
+    assert 0.85 < taken / estimated < 1.08, f"estimated {estimated / 1e6:.0f} MB, took {taken / 1e6:.0f} MB"
