@@ -86,7 +86,7 @@ def check_plain(data: Any, name: str) -> None:
         raise DataError(f"{name}: np.matrix is not supported, got one; pass np.asarray of it")
     dtypes = getattr(data, "dtypes", None)  # a data frame has one a column
     each = dtypes if isinstance(dtypes, Iterable) else [getattr(data, "dtype", None)]
-    strange = [dtype for dtype in each if getattr(dtype, "kind", "f") in "cmM"]
+    strange: list[Any] = [dtype for dtype in each if getattr(dtype, "kind", "f") in "cmM"]
     if strange:
         hint = "Complex data not supported" if strange[0].kind == "c" else "dates and times have no unit as numbers"
         raise DataError(f"{name}: must hold real numbers, got {strange[0]}; {hint}; convert it first")
