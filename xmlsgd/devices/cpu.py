@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
-import scipy.linalg.cython_blas  # noqa: F401  the BLAS of Numba's np.dot: loaded now, so that it can be limited
-from threadpoolctl import ThreadpoolController
 
 from ..errors import DataError
 from ..losses import SOFTMAX
 from ..params import zeros
 from . import bf16, cpu_input, cpu_output, cpu_topk, kernel_cache
 from .base import Dropout, Layer
+from .threads import ONE_THREAD_BLAS, launch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..csr import CSR
     from ..optimizers import Update
+    from .kernel import Kernel
 
 CHUNK = 256  # labels: at B = H = 256 a chunk's operands and weights take 1.2 MB, inside a level-2 cache of 2 MB
 PREDICT_BATCH = 256  # rows whose lists of the best are kept together
@@ -39,6 +39,9 @@ class CPU:
 
     `precision`: "float32", "bfloat16" (products only; sums, weights and state are float32) or "auto", which is
     bfloat16 where the processor multiplies it natively. Buffers are made once for each batch shape and reused.
+
+    A device of one thread runs in the Python thread that calls it and touches no other, so that several of them train
+    side by side in one process: kernels release the GIL.
     """
 
     def __init__(self, n_threads: int = 1, precision: str = "auto") -> None:
@@ -50,7 +53,7 @@ class CPU:
         self.n_threads = n_threads
         self.bfloat16 = bf16.HAS_AVX512_BF16 if precision == "auto" else precision == "bfloat16"
         self._buffers: dict[Any, np.ndarray] = {}
-        self._blas, self._lock = ThreadpoolController(), threading.RLock()
+        self._lock = threading.RLock()
 
     def buffer(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
         """Return an array, zeros when it is new, that keeps its memory between calls of one name and shape."""
@@ -63,11 +66,15 @@ class CPU:
 
     @contextlib.contextmanager
     def start(self) -> Iterator[None]:
-        """Keep Numba at this device's threads and the BLAS, which prange calls, at one; one user at a time.
+        """Keep Numba at this device's threads and the BLAS, which kernels call, at one; one user at a time.
 
-        The buffers belong to whoever is inside, so a second Python thread waits.
+        To be entered by the Python thread that calls the operations. The buffers belong to whoever is inside, so a
+        second one waits.
         """
-        with self._lock, self._blas.limit(limits=1):
+        with self._lock, ONE_THREAD_BLAS:
+            if self.n_threads == 1:
+                yield
+                return
             before = numba.get_num_threads()
             numba.set_num_threads(min(self.n_threads, numba.config.NUMBA_NUM_THREADS))
             try:
@@ -78,8 +85,13 @@ class CPU:
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:
         """Return A (B, H) = relu(X[rows] W + b)."""
         A = np.empty((len(rows), layer.W.shape[1]), np.float32)
-        cpu_input.input_forward(
-            rows, *_usual(X.indptr, X.indices, X.data, layer.W, layer.b), dropout.seed, float(dropout.share), A
+        self._run(
+            cpu_input.input_forward,
+            rows,
+            *_usual(X.indptr, X.indices, X.data, layer.W, layer.b),
+            dropout.seed,
+            float(dropout.share),
+            A,
         )
         return A
 
@@ -91,7 +103,7 @@ class CPU:
 
     def drop(self, A: np.ndarray, dropout: Dropout) -> None:
         """Leave out a share of A in place and scale the rest up."""
-        cpu_input.drop(A, dropout.seed, float(dropout.share))
+        self._run(cpu_input.drop, A, dropout.seed, float(dropout.share))
 
     def output_step(
         self, A: np.ndarray, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update
@@ -121,30 +133,51 @@ class CPU:
             packed, pads = self.buffer("packed", (n, words), np.uint32), self.buffer("pads", (n, 2, Hp))
             forward = self.buffer("forward", (Bp * Hp // 2,), np.uint32)
             backward = self.buffer("backward", (Bp * Hp // 2,), np.uint32)
-            cpu_output.pack_activations(padded, forward, backward, packed)
+            self._run(cpu_output.pack_activations, padded, forward, backward, packed)
             if loss == SOFTMAX:
                 parts = self.buffer("largest", (n, Bp)), self.buffer("total", (n, Bp))
-                cpu_output.log_sums_bf16(
-                    layer.W, layer.b, forward, chunk, packed, Z, pads, bf16.TILE_CONFIGURATION, *parts, logits
+                self._run(
+                    cpu_output.log_sums_bf16,
+                    layer.W,
+                    layer.b,
+                    forward,
+                    chunk,
+                    packed,
+                    Z,
+                    pads,
+                    bf16.TILE_CONFIGURATION,
+                    *parts,
+                    logits,
                 )
                 log_sum[:] = _log_sum(*parts)
-            cpu_output.output_step_bf16(
-                *head, forward, backward, chunk, packed, *scratch, pads, bf16.TILE_CONFIGURATION, losses
+            self._run(
+                cpu_output.output_step_bf16,
+                *head,
+                forward,
+                backward,
+                chunk,
+                packed,
+                *scratch,
+                pads,
+                bf16.TILE_CONFIGURATION,
+                losses,
             )
         else:
             if loss == SOFTMAX:
                 parts = self.buffer("largest", (n, Bp)), self.buffer("total", (n, Bp))
-                cpu_output.log_sums_float32(layer.W, layer.b, padded, chunk, Z, *parts, logits)
+                self._run(cpu_output.log_sums_float32, layer.W, layer.b, padded, chunk, Z, *parts, logits)
                 log_sum[:] = _log_sum(*parts)
             part = self.buffer("dA_part", (n, Bp, Hp))
-            cpu_output.output_step_float32(*head, padded, chunk, Z, dW, dA, part, db, ints, logits, losses)
+            self._run(cpu_output.output_step_float32, *head, padded, chunk, Z, dW, dA, part, db, ints, logits, losses)
         return float(losses.sum()), dA.sum(axis=0)[:B, :H]
 
     def dense_step(self, A: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update) -> np.ndarray:
         """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""
         dA = dZ @ layer.W
-        cpu_output.rows_update(layer.W, dZ.T @ A, layer.Ws, layer.Wt, update.kind, update.hyper, self.n_threads)
-        cpu_output.update_biases(update.kind, layer.b, dZ.sum(axis=0), layer.bs, layer.bt, update.hyper)
+        self._run(
+            cpu_output.rows_update, layer.W, dZ.T @ A, layer.Ws, layer.Wt, update.kind, update.hyper, self.n_threads
+        )
+        cpu_output.biases_update.alone(update.kind, layer.b, dZ.sum(axis=0), layer.bs, layer.bt, update.hyper)
         return dA
 
     def input_step(
@@ -155,15 +188,15 @@ class CPU:
         counts = self.buffer("counts", (X.n_cols,), np.int32)
         features, starts = np.empty(nnz, np.int32), np.empty(nnz + 1, np.int64)
         entry_row, entry_value = np.empty(nnz, np.int32), np.empty(nnz, np.float32)
-        n = cpu_input.group_entries(
+        n = cpu_input.group_entries.alone(
             rows, *_usual(X.indptr, X.indices, X.data), dropout.seed, float(dropout.share),
             counts, features, starts, entry_row, entry_value,
         )  # fmt: skip
-        cpu_input.input_update(
-            dZ, features[:n], starts, entry_row, entry_value, layer.W, layer.Ws, layer.Wt,
+        self._run(
+            cpu_input.input_update, dZ, features[:n], starts, entry_row, entry_value, layer.W, layer.Ws, layer.Wt,
             update.kind, update.hyper, self.buffer("gradients", (self.n_threads, dZ.shape[1])),
         )  # fmt: skip
-        cpu_output.update_biases(update.kind, layer.b, dZ.sum(axis=0), layer.bs, layer.bt, update.hyper)
+        cpu_output.biases_update.alone(update.kind, layer.b, dZ.sum(axis=0), layer.bs, layer.bt, update.hyper)
 
     def top_k(self, A: np.ndarray, layer: Layer, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return labels int32 (n, k) and logits float32 (n, k), best first, ties to the smaller label.
@@ -182,17 +215,27 @@ class CPU:
             Hp = pad32(H)
             padded = self._padded("top A", A, n_batches * PREDICT_BATCH, Hp)
             packed = self.buffer("labels", (pad32(L) * Hp // 2,), np.uint32)
-            cpu_topk.pack_weights(W, packed, self.buffer("pads", (self.n_threads, 2, Hp)))
+            self._run(cpu_topk.pack_weights, W, packed, self.buffer("pads", (self.n_threads, 2, Hp)))
             Z = self.buffer("top Z", (self.n_threads, bf16.BLOCK, PREDICT_BATCH))
             operand = self.buffer("operand", (self.n_threads, PREDICT_BATCH * Hp // 2 + 256), np.uint32)
-            cpu_topk.top_k_bf16(
-                padded, packed, b, PREDICT_BATCH, operand, Z, limits, bf16.TILE_CONFIGURATION, scores, labels
+            self._run(
+                cpu_topk.top_k_bf16,
+                padded,
+                packed,
+                b,
+                PREDICT_BATCH,
+                operand,
+                Z,
+                limits,
+                bf16.TILE_CONFIGURATION,
+                scores,
+                labels,
             )
-            cpu_topk.rescore(A, W, b, labels, scores)
+            self._run(cpu_topk.rescore, A, W, b, labels, scores)
         else:
             padded = self._padded("top A", A, n_batches * PREDICT_BATCH, H)
             Z = self.buffer("top Z", (self.n_threads, CHUNK, PREDICT_BATCH))
-            cpu_topk.top_k_float32(padded, W, b, PREDICT_BATCH, CHUNK, Z, limits, scores, labels)
+            self._run(cpu_topk.top_k_float32, padded, W, b, PREDICT_BATCH, CHUNK, Z, limits, scores, labels)
         if wide < k:
             gap = ((0, 0), (0, k - wide))
             return np.pad(labels, gap, constant_values=-1), np.pad(scores, gap, constant_values=-np.inf)
@@ -215,8 +258,16 @@ class CPU:
     def _positives(self, Y: CSR, rows: np.ndarray) -> np.ndarray:
         """Return the batch's (label, row) pairs as sorted keys, int64."""
         keys = np.empty(int((Y.indptr[rows + 1] - Y.indptr[rows]).sum()), np.int64)
-        cpu_output.gather_positives(rows, *_usual(Y.indptr, Y.indices), keys)
+        cpu_output.gather_positives.alone(rows, *_usual(Y.indptr, Y.indices), keys)
         return keys
+
+    def _run(self, kernel: Kernel, *arguments: Any) -> None:
+        """Run a kernel on this device's threads."""
+        if self.n_threads == 1:
+            kernel.alone(*arguments)
+        else:
+            with launch():
+                kernel.threaded(*arguments)
 
 
 class _Unlocked:

@@ -7,15 +7,16 @@ updated as soon as its gradient is summed.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
 from ..optimizers import CLIP
 from .cpu_rows import FAST, clip_row, kept, update_row
+from .kernel import kernel
 
 _ZERO = np.float32(0)
 
 
-@njit(cache=True, nogil=True, parallel=True, fastmath=FAST, error_model="numpy")
+@kernel(fastmath=FAST)
 def input_forward(rows, indptr, indices, data, W, b, seed, drop, A):
     """Write A (B, H) = relu(X[rows] W + b); a share `drop` of the entries of X is left out, the rest scaled up."""
     scale = np.float32(1.0 / (1.0 - drop))
@@ -33,7 +34,7 @@ def input_forward(rows, indptr, indices, data, W, b, seed, drop, A):
             a[j] = max(a[j], _ZERO)
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def group_entries(rows, indptr, indices, data, seed, drop, counts, features, starts, entry_row, entry_value):
     """Group the entries of a batch by feature, in one pass to count and one to place; return how many features.
 
@@ -71,7 +72,7 @@ def group_entries(rows, indptr, indices, data, seed, drop, counts, features, sta
     return n_features
 
 
-@njit(cache=True, nogil=True, parallel=True, fastmath=FAST, error_model="numpy")
+@kernel(fastmath=FAST)
 def input_update(dA, features, starts, entry_row, entry_value, W, s, t, kind, hyper, gradients):
     """Sum the gradient of each named row of W (F, H) and update it: W[f] -= rule(sum of value * dA[row]).
 
@@ -94,7 +95,7 @@ def input_update(dA, features, starts, entry_row, entry_value, W, s, t, kind, hy
             update_row(kind, W[row], g, s[min(row, s_rows - 1)], t[min(row, t_rows - 1)], hyper)
 
 
-@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
+@kernel()
 def drop(A, seed, share):
     """Set a share of the entries of A (B, H) to zero in place and scale the rest up."""
     scale = np.float32(1.0 / (1.0 - share))

@@ -18,12 +18,13 @@ from ..optimizers import CLIP
 from . import bf16
 from .bf16 import BLOCK, TILE_BYTES
 from .cpu_rows import FAST, clip_row, exp_negative, label_gradient, update_biases, update_row
+from .kernel import kernel
 
-_ZERO, _ONE = np.float32(0), np.float32(1)
+_ZERO = np.float32(0)
 _LOWEST = np.float32(-3.0e38)
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def gather_positives(rows, indptr, indices, keys):
     """Write label * 2^32 + batch row of every positive of the batch to `keys`, ascending; return their number."""
     n = 0
@@ -46,7 +47,7 @@ def positives_of(keys, at, label, out):
     return at, n
 
 
-@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
+@kernel()
 def pack_activations(A, forward, backward, scratch):
     """Pack A (B, H), both multiples of 32, as the operands B of W A^T (`forward`) and of G A (`backward`)."""
     B, H = A.shape
@@ -125,7 +126,7 @@ def softmax_block(Z, b, label, n_labels, largest, total, top):
             total[i] += exp_negative(z[i] + bias - top[i])
 
 
-@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
+@kernel()
 def log_sums_bf16(W, b, forward, chunk, packed, Z, pads, configuration, largest, total, tops):
     """Run the softmax's first pass: maximum and sum of exponentials of every row, a part a thread, (threads, B)."""
     L = W.shape[0]
@@ -146,7 +147,7 @@ def log_sums_bf16(W, b, forward, chunk, packed, Z, pads, configuration, largest,
         bf16.tiles_off()
 
 
-@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
+@kernel()
 def log_sums_float32(W, b, A, chunk, Z, largest, total, tops):
     """Run the softmax's first pass in float32; as `log_sums_bf16`."""
     L = W.shape[0]
@@ -168,7 +169,7 @@ def first_key(keys, label):
     return np.searchsorted(keys, np.int64(label) << 32)
 
 
-@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
+@kernel()
 def output_step_bf16(
     W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper,
     forward, backward, chunk, packed, Z, dW, dA, db, ints, logits, pads, configuration, losses,
@@ -234,7 +235,7 @@ def output_step_bf16(
         bf16.tiles_off()
 
 
-@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
+@kernel()
 def output_step_float32(
     W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper,
     A, chunk, Z, dW, dA, dA_part, db, ints, logits, losses,
@@ -272,7 +273,7 @@ def output_step_float32(
         losses[thread] = value
 
 
-@njit(cache=True, nogil=True, parallel=True, fastmath=FAST, error_model="numpy")
+@kernel(fastmath=FAST)
 def rows_update(W, G, s, t, kind, hyper, n_threads):
     """Update every row of W (R, C) by the gradient G (R, C) in place; G is clipped in place."""
     s_rows, t_rows = s.shape[0], t.shape[0]
@@ -281,3 +282,9 @@ def rows_update(W, G, s, t, kind, hyper, n_threads):
             if hyper[CLIP] > 0:
                 clip_row(G[row], hyper[CLIP])
             update_row(kind, W[row], G[row], s[min(row, s_rows - 1)], t[min(row, t_rows - 1)], hyper)
+
+
+@kernel()
+def biases_update(kind, b, g, s, t, hyper):
+    """Update all biases b (m,) of a layer by their gradient g (m,)."""
+    update_biases(kind, b, g, s, t, hyper)

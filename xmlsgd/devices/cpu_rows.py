@@ -125,7 +125,7 @@ def update_row(kind, w, g, s, t, hyper):
             w[j] -= rate * g[j]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def update_biases(kind, b, g, s, t, hyper):
     """Update the biases b (m,) by their gradient g (m,): no decay, no clipping, one accumulator each."""
     plain = hyper.copy()

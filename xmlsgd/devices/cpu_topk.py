@@ -15,6 +15,7 @@ from . import bf16
 from .bf16 import BLOCK, TILE_BYTES
 from .cpu_output import pack_labels
 from .cpu_rows import FAST
+from .kernel import kernel
 
 LANES = 16
 _NONE = np.float32(-np.inf)
@@ -70,7 +71,7 @@ def offer(z, bias, label, limits, scores, labels, n_rows):
             row += 1
 
 
-@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
+@kernel()
 def pack_weights(W, packed, pads):
     """Pack all labels of W (L, H) as operand A, once a call of predict."""
     n_threads, _, H = pads.shape
@@ -81,7 +82,7 @@ def pack_weights(W, packed, pads):
             pack_labels(W, block * BLOCK, BLOCK, target, 0, 0, pads[thread])
 
 
-@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
+@kernel()
 def top_k_bf16(A, packed, b, batch, operand, Z, limits, configuration, scores, labels):
     """Write the k best labels of every row of A (n, H), best first, by bfloat16 logits.
 
@@ -114,7 +115,7 @@ def top_k_bf16(A, packed, b, batch, operand, Z, limits, configuration, scores, l
         bf16.tiles_off()
 
 
-@njit(cache=True, nogil=True, parallel=True, error_model="numpy")
+@kernel()
 def top_k_float32(A, W, b, batch, chunk, Z, limits, scores, labels):
     """Write the k best labels of every row of A (n, H), best first, by float32 logits; n is a multiple of `batch`."""
     n = A.shape[0]
@@ -138,7 +139,7 @@ def top_k_float32(A, W, b, batch, chunk, Z, limits, scores, labels):
                     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True, parallel=True, fastmath=FAST, error_model="numpy")
+@kernel(fastmath=FAST)
 def rescore(A, W, b, labels, scores):
     """Replace the scores (n, k) of candidate `labels` by float32 logits and sort each row, best first.
 

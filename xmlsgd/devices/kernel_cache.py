@@ -1,52 +1,40 @@
-"""Numba's cache of compiled kernels, thrown away when any source that went into them has changed.
-
-Numba compares a cached kernel with the file that defines it, not with the files whose functions and constants it
-compiled in (numba issue 6845 is of this kind), nor with what the processor was found to do.
-"""
+"""The files of Numba's cache that hold our kernels: which there are, and away with those of other sources."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from pathlib import Path
 
-from . import avx512, bf16, cpu_input, cpu_output, cpu_rows, cpu_topk
+from . import cpu_input, cpu_output, cpu_topk
+from .kernel import STAMP, Kernel
 
-PACKAGE = Path(__file__).parents[1]
-SOURCES = (
-    *(
-        PACKAGE / "devices" / f"{name}.py"
-        for name in ("avx512", "bf16", "cpu_input", "cpu_output", "cpu_rows", "cpu_topk")
-    ),
-    PACKAGE / "losses.py",
-    PACKAGE / "optimizers.py",
-)
-MODULES = (cpu_input, cpu_output, cpu_rows, cpu_topk)
+MODULES = (cpu_input, cpu_output, cpu_topk)
+
+
+def kernels() -> list[Kernel]:
+    """Return all kernels of the CPU."""
+    return [value for module in MODULES for value in vars(module).values() if isinstance(value, Kernel)]
 
 
 def cache_folders() -> set[Path]:
     """Return the folders where Numba keeps these kernels."""
-    kernels = [value for module in MODULES for value in vars(module).values() if hasattr(value, "stats")]
-    return {Path(kernel.stats.cache_path) for kernel in kernels if kernel.stats.cache_path}
+    paths = [form.stats.cache_path for kernel in kernels() for form in (kernel.alone, kernel.threaded)]
+    return {Path(path) for path in paths if path}
 
 
 def cached_kernels(folder: Path) -> list[Path]:
-    """Return the cache files of these kernels in a folder."""
-    return [file for module in MODULES for file in folder.glob(f"{module.__name__.rpartition('.')[2]}.*.nb[ic]")]
+    """Return the cache files of these kernels in a folder, those of other sources left out."""
+    return [file for file in _kernel_files(folder) if STAMP in file.name]
 
 
 def refresh() -> None:
-    """Remove kernels that were compiled from other sources; before the first call of any. A read-only cache stays."""
-    digest = hashlib.sha256(repr((bf16.HAS_AMX, bf16.HAS_AVX512_BF16, avx512.HAS_AVX512)).encode())
-    for source in SOURCES:
-        digest.update(source.read_bytes())
-    stamp = digest.hexdigest()
+    """Remove kernels that were compiled from other sources. What cannot be removed stays; it is never used."""
     for folder in cache_folders():
-        noted = folder / "xmlsgd-kernels.txt"
         with contextlib.suppress(OSError):
-            if noted.is_file() and noted.read_text() == stamp:
-                continue
-            for file in cached_kernels(folder):
-                file.unlink(missing_ok=True)
-            folder.mkdir(parents=True, exist_ok=True)
-            noted.write_text(stamp)
+            for file in _kernel_files(folder):
+                if STAMP not in file.name:
+                    file.unlink(missing_ok=True)
+
+
+def _kernel_files(folder: Path) -> list[Path]:
+    return [file for module in MODULES for file in folder.glob(f"{module.__name__.rpartition('.')[2]}.*.nb[ic]")]
