@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from xmlsgd.history import History
+from xmlsgd.history import History, seconds_of_all_runs
 from xmlsgd.plots import draw, plot_learning_curve
 from xmlsgd.progress import Progress, in_batches
 from xmlsgd.records import Report
@@ -41,9 +41,23 @@ def test_the_plot_shows_loss_by_epoch_and_precision_by_seconds():
     assert shown == {"P@1": [[1.5, 50.0], [3.0, 60.0]], "P@3": [[1.5, 30.0], [3.0, 40.0]]}
 
 
+def test_the_seconds_of_several_runs_follow_each_other():
+    again = [{"epoch": 2, "rows": 10, "seconds": 0.5, "loss": 1.0, "P@1": 65.0}]
+    other = [
+        {"epoch": 3, "rows": 70, "seconds": 9.0, "loss": 1.0},
+        {"epoch": 4, "rows": 140, "seconds": 18.0, "loss": 1},
+    ]
+    records = [*RECORDS, *again, *other]
+    assert seconds_of_all_runs(records) == [1.5, 3.0, 3.5, 12.5, 21.5]
+    assert seconds_of_all_runs([]) == []
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    draw(figure, records)
+    assert figure.axes[1].lines[0].get_xydata().tolist() == [[1.5, 50.0], [3.0, 60.0], [3.5, 65.0]]
+
+
 def test_a_run_without_measures_has_one_panel():
     figure = pytest.importorskip("matplotlib.figure").Figure()
-    draw(figure, [{"epoch": 0, "seconds": 1.0, "loss": 3.0}])
+    draw(figure, [{"epoch": 0, "rows": 10, "seconds": 1.0, "loss": 3.0}])
     assert len(figure.axes) == 1
 
 

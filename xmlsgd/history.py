@@ -1,13 +1,18 @@
-"""What a run leaves behind: one record an epoch; and those who watch it: measures, stop rules, progress."""
+"""What a run leaves behind: one record an epoch; and those who watch it: measures, stop rules, progress.
+
+A record has "epoch", counted from 0 over all runs of a model; "rows" and "seconds", trained on and taken since the
+start of the run that it is of; "loss", the mean over the rows of the epoch; and what monitors add, such as "P@1".
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy as np
 
@@ -17,7 +22,11 @@ Record = dict[str, Any]
 
 
 class Monitor:
-    """Base of all who watch a run. Times spent here are not on the run's clock."""
+    """Base of all who watch a run.
+
+    The run's clock stands still in `epoch` and has stopped before `finish`. It runs in `start` and `step`, which
+    must be quick.
+    """
 
     def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
         """Note the rows of an epoch, the number of epochs and the model that the run will change in place."""
@@ -52,6 +61,21 @@ class History(Monitor):
             with self.path.open("a") as lines:
                 lines.write(json.dumps(record) + "\n")
         return False
+
+
+def seconds_of_all_runs(records: Sequence[Record]) -> list[float]:
+    """Return for each record the seconds of training since the first one, over runs that each count from zero.
+
+    A run goes on where an epoch has as many rows as its first one had.
+    """
+    total, seconds = 0.0, []
+    first: Record = {}
+    for before, record in itertools.pairwise([{}, *records]):
+        if not before or record["rows"] != before["rows"] + first["rows"]:
+            total += before.get("seconds", 0.0)
+            first = record
+        seconds.append(total + record["seconds"])
+    return seconds
 
 
 class Evaluation(Monitor):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .files import whole_file
+from .history import seconds_of_all_runs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,7 +37,8 @@ def plot_learning_curve(records: Sequence[Record], path: str | Path, title: str 
 
 
 def draw(figure: Any, records: Sequence[Record]) -> None:
-    """Draw loss by epoch and, where it was measured, precision by seconds into a matplotlib figure."""
+    """Draw loss by epoch and, where it was measured, precision by seconds of all runs into a matplotlib figure."""
+    timed = list(zip(seconds_of_all_runs(records), records, strict=True))
     measures = [name for name in MEASURES if any(name in record for record in records)]
     losses, *others = figure.subplots(1, 2 if measures else 1, squeeze=False)[0]
     losses.plot([record["epoch"] + 1 for record in records], [record["loss"] for record in records], "o-", color="C3")
@@ -44,8 +46,8 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
     losses.xaxis.get_major_locator().set_params(integer=True)
     for precision in others:
         for name in measures:
-            measured = [record for record in records if name in record]
-            precision.plot([r["seconds"] for r in measured], [r[name] for r in measured], "o-", label=name)
+            measured = [(at, record[name]) for at, record in timed if name in record]
+            precision.plot(*zip(*measured, strict=True), "o-", label=name)
         precision.set(xlabel="seconds of training", ylabel="percent")
         precision.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(measures), frameon=False)
     for panel in (losses, *others):

@@ -1,6 +1,6 @@
 """Measure this machine: rows a second in training and in prediction, on synthetic rows of a given shape.
 
-Training counts whole epochs; prediction is the exact top 5, the median of three passes. Kernels are compiled before
+Training counts whole epochs; prediction is the top 5, the median of three passes. Kernels are compiled before
 the clock starts.
 """
 
