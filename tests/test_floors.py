@@ -19,7 +19,7 @@ FLOORS = (
     ("learner",),
     ("algorithms", "executors"),
     ("checkpoint", "history", "router"),
-    ("averaging", "plots", "progress"),
+    ("averaging", "plots", "progress", "workers"),
     ("engine",),
     ("estimators",),
     ("cli",),

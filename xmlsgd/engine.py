@@ -16,6 +16,7 @@ from .optimizers import Adam, Optimizer
 from .records import Event, Left, Report, Sharing, Step
 from .router import Router
 from .schedules import learning_rate_factor
+from .workers import WorkerLog
 
 if TYPE_CHECKING:
     from .algorithms.base import Algorithm
@@ -28,13 +29,15 @@ if TYPE_CHECKING:
 class Run:
     """What `train` returns: the model float32 (n_params,), one record an epoch, and whether the loss diverged.
 
-    `state` and `steps` are the optimizer's: with them a later run goes on (`Start`).
+    `state` and `steps` are the optimizer's: with them a later run goes on (`Start`). `workers` says what
+    each of several workers did and brings (`WorkerLog.summary`).
     """
 
     params: np.ndarray
     records: list[Record]
     state: np.ndarray
     steps: int
+    workers: list[Record] = field(default_factory=list)
     diverged: bool = False
 
 
@@ -69,8 +72,8 @@ def train(
     """
     executor.start(Job(dataset, network, optimizer or Adam(), seed, sample_weight, start), algorithm.sharing)
     before = start.epochs if start else 0
-    history, snapshot = History(), Snapshot()
-    watching = [*monitors, history]
+    log, history, snapshot = WorkerLog(executor, algorithm), History(), Snapshot()
+    watching = [log, *monitors, history]
     clock = Clock(dataset.n_rows * epochs, schedule, warm_up)
     try:
         for monitor in watching:
@@ -86,11 +89,11 @@ def train(
                 snapshot.restore(executor.center)
                 state, _ = executor.optimizer_state()
                 state[:] = 0
-                return Run(executor.center, history.records, state, 0, diverged=True)
+                return Run(executor.center, history.records, state, 0, log.summary(), diverged=True)
             record: Record = {
                 "epoch": epoch,
                 "rows": clock.rows,
-                "seconds": round(executor.now() - clock.paused, 4),
+                "seconds": round(executor.now() - clock.paused, 6),
                 "loss": loss / dataset.n_rows,
             }
             paused_at = executor.now()
@@ -103,9 +106,10 @@ def train(
             clock.paused += executor.now() - paused_at
         for monitor in watching:
             monitor.finish(executor.center)
-        return Run(executor.center, history.records, *executor.optimizer_state())
+        return Run(executor.center, history.records, *executor.optimizer_state(), log.summary())
     except KeyboardInterrupt as interrupt:
-        raise Interrupted(Run(executor.center, history.records, *executor.optimizer_state())) from interrupt
+        run = Run(executor.center, history.records, *executor.optimizer_state(), log.summary())
+        raise Interrupted(run) from interrupt
     finally:
         snapshot.close()
         executor.close()

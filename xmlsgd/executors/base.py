@@ -29,7 +29,8 @@ class Executor(ABC):
     A replica is written by its worker while that worker is busy, by the coordinator while it is idle. With a shared
     model in place all workers write the center, on purpose and without locks (`Sharing`).
 
-    workers : those alive, ascending. busy : those with a step. merge_threads : threads that merge.
+    workers : those alive, ascending. busy : those with a step. merge_threads : threads that merge. merge_seconds : what
+    merges have taken so far.
     """
 
     merge_threads = 1
@@ -37,6 +38,7 @@ class Executor(ABC):
     def __init__(self, n_workers: int) -> None:
         self.workers = list(range(n_workers))
         self.busy: set[int] = set()
+        self.merge_seconds = 0.0
         self.table: Table
         self._deltas: Deltas | None = None
 
@@ -50,6 +52,11 @@ class Executor(ABC):
     def n_params(self) -> int:
         """Return the number of parameters, padding included."""
         return len(self.center)
+
+    @property
+    def merges(self) -> int:
+        """Return the number of merges so far."""
+        return self.merger.merges
 
     @property
     def expecting(self) -> bool:
@@ -114,7 +121,9 @@ class Executor(ABC):
 
     def merge(self, rule: Rule, members: Collection[int], memory: int = 0, equal: bool = True) -> None:
         """Apply a rule to the center and the replicas of `members` (`Merger.run`)."""
+        begun = self.now()
         self.merger.run(rule, members, memory, equal)
+        self.merge_seconds += self.now() - begun
 
     def norm(self, worker: int) -> float:
         """Return the Euclidean norm of a replica."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,8 @@ class VirtualDevice:
     overhead : seconds an update, >= 0. per_row, per_nnz : seconds a row and a stored feature at speed 1, >= 0.
     speed : factor of the speed, > 0; `trace` : (from second, factor) pieces that replace it, ascending.
     noise : standard deviation of the logarithm of a step's duration. stalls : (share of steps, factor of duration).
-    absent : (from, to) seconds in which it is away; it then loses what it has not merged. price : money an hour.
+    absent : (from, to) seconds in which it is away; it then loses what it has not merged. price : money an hour, >= 0,
+    while it is there. name : for tables.
     """
 
     overhead: float = 1e-3
@@ -35,6 +37,7 @@ class VirtualDevice:
     stalls: tuple[float, float] = (0.0, 1.0)
     absent: tuple[tuple[float, float], ...] = ()
     price: float = 0.0
+    name: str = "device"
 
     def __post_init__(self) -> None:
         """Raise `DataError` for a device on which a step would take no time, or for ever."""
@@ -44,6 +47,10 @@ class VirtualDevice:
         costs = self.overhead, self.per_row, self.per_nnz
         if not all(math.isfinite(c) and c >= 0 for c in costs) or sum(costs) == 0:
             raise DataError(f"overhead, per_row and per_nnz must be at least 0 and not all 0, got {costs}")
+        if not (math.isfinite(self.noise) and self.noise >= 0 and math.isfinite(self.price) and self.price >= 0):
+            raise DataError(f"noise and price must be finite and at least 0, got {self.noise} and {self.price}")
+        if not (0 <= self.stalls[0] <= 1 and 1 <= self.stalls[1] < math.inf):
+            raise DataError(f"stalls must be a share in [0, 1] and a factor of at least 1, got {self.stalls}")
         moments = [moment for span in self.absent for moment in span]
         if moments != sorted(set(moments)) or [t for t, _ in self.trace] != sorted({t for t, _ in self.trace}):
             raise DataError(f"moments of trace and absent must ascend, got {self.trace} and {self.absent}")
@@ -61,6 +68,24 @@ class VirtualDevice:
         """Return the factor of the speed at second `at`."""
         return next((factor for since, factor in reversed(self.trace) if since <= at), self.speed)
 
+    def presence(self, until: float) -> list[tuple[float, float]]:
+        """Return the (from, to) seconds until `until` in which the device is there."""
+        moments = [0.0, *(moment for span in self.absent for moment in span), until]
+        spans = zip(moments[::2], moments[1::2], strict=True)
+        return [(begin, min(end, until)) for begin, end in spans if begin < min(end, until)]
+
+    def capacity(self, until: float) -> float:
+        """Return the work, in seconds at speed 1, that the device could do until second `until` if it never waited."""
+        total = 0.0
+        for begin, end in self.presence(until):
+            moments = [begin, *(since for since, _ in self.trace if begin < since < end), end]
+            total += sum((b - a) * self.speed_at(a) for a, b in itertools.pairwise(moments))
+        return total
+
+    def cost(self, until: float) -> float:
+        """Return the money for the device until second `until`."""
+        return self.price * sum(end - begin for begin, end in self.presence(until)) / 3600
+
     def _end(self, at: float, work: float) -> float:
         """Return when `work`, seconds at speed 1, is done if it begins at `at`."""
         for change in [since for since, _ in self.trace if since > at]:
@@ -70,6 +95,18 @@ class VirtualDevice:
             work -= (change - at) * speed
             at = change
         return at + work / self.speed_at(at)
+
+
+def scheduling_efficiency(fleet: Sequence[VirtualDevice], rows: int, nnz_per_row: float, seconds: float) -> float:
+    """Return useful work over the sum of device speeds times elapsed time: 1 if nobody ever waits or loses work.
+
+    `rows` of `nnz_per_row` stored features were trained in `seconds`. Overheads of updates and merges count as losses.
+    """
+    costs = [device.per_row + device.per_nnz * nnz_per_row for device in fleet]
+    possible = sum(
+        device.capacity(seconds) / cost if cost else math.inf for device, cost in zip(fleet, costs, strict=True)
+    )
+    return rows / possible if possible else 0.0
 
 
 def step_noise(seed: int, worker: int, task: int) -> np.random.Generator:

@@ -50,7 +50,7 @@ class Simulated(Executor):
             raise DataError("a fleet needs at least one device, got none")
         super().__init__(len(fleet))
         self.device, self.fleet, self.bandwidth, self.seed = device, fleet, bandwidth, seed
-        self.merge_threads, self.merge_seconds = merge_threads, 0.0
+        self.merge_threads = merge_threads
         self._events: list[tuple[float, int, Event]] = []
 
     @property

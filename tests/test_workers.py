@@ -1,0 +1,174 @@
+"""What each worker did and brings: in the records, in the run's summary, in advice."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from xmlsgd.algorithms.adaptive import AdaptiveSGD
+from xmlsgd.algorithms.elastic import Elastic
+from xmlsgd.algorithms.hogbatch import Hogbatch
+from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.algorithms.synchronous import Synchronous
+from xmlsgd.csr import CSR, Dataset
+from xmlsgd.devices.reference import Reference
+from xmlsgd.engine import train
+from xmlsgd.errors import DataError
+from xmlsgd.executors.costs import VirtualDevice, scheduling_efficiency
+from xmlsgd.executors.serial import Serial
+from xmlsgd.executors.simulated import Simulated
+from xmlsgd.history import History
+from xmlsgd.network import Network
+from xmlsgd.optimizers import SGD
+from xmlsgd.workers import Tally, advice, marginal_values
+
+N_ROWS = 240
+NETWORK = Network(6, 5, (4,))
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    rng = np.random.default_rng(0)
+    X, Y = (CSR.from_scipy(sp.csr_array(rng.random((N_ROWS, n)) * (rng.random((N_ROWS, n)) < 0.5))) for n in (6, 5))
+    return Dataset(X, Y)
+
+
+def simulate(dataset, algorithm, speeds, epochs=2, **device):
+    fleet = [VirtualDevice(**{"overhead": 0.0, "per_row": 1.0, "speed": speed, **device}) for speed in speeds]
+    executor = Simulated(Reference(), fleet)
+    return train(dataset, NETWORK, algorithm, executor, optimizer=SGD(), epochs=epochs)
+
+
+# --- records -----------------------------------------------------------------------------------------------------
+
+
+def test_records_tell_what_each_of_several_workers_did(dataset):
+    run = simulate(dataset, Synchronous(10, 0.1), (1.0, 0.5))
+    for record in run.records:
+        first, second = record["workers"]
+        assert (first["worker"], second["worker"]) == (0, 1)
+        assert (first["rows"], second["rows"]) == (120, 120)
+        assert (first["updates"], second["updates"]) == (12, 12)
+        assert (first["busy"], second["busy"]) == (120.0, 240.0)
+        assert first["utilisation"] == pytest.approx(0.5, abs=1e-3)
+        assert second["utilisation"] == pytest.approx(1.0, abs=1e-3)
+        assert (first["batch"], second["batch"]) == (10, 10)
+        assert record["merges"] == 12
+        assert 0 < record["merge_seconds"] < 1e-3
+        assert "staleness" not in first, "replicas have none"
+    assert [record["seconds"] for record in run.records] == pytest.approx([240, 480], abs=1e-3)
+
+
+def test_busy_idle_and_merging_are_all_of_the_time_of_a_worker(dataset):
+    """T8.6: where all meet at merges, the slowest worker never waits."""
+    run = simulate(dataset, Synchronous(10, 0.1), (1.0, 0.25), epochs=1)
+    (record,) = run.records
+    assert record["workers"][1]["busy"] + record["merge_seconds"] == pytest.approx(record["seconds"], abs=1e-5)
+
+
+def test_records_of_a_shared_model_tell_the_staleness_of_updates(dataset):
+    """Two equal workers alternate: each update but the first misses the one that ended while it ran."""
+    run = simulate(dataset, Hogbatch(10, 0.1, threads=(1,)), (1.0, 1.0), epochs=1)
+    for entry in run.records[0]["workers"]:
+        assert entry["staleness_max"] == 1
+        assert 0.9 < entry["staleness"] <= 1
+        assert entry["batch"] == 10
+
+
+def test_records_tell_batch_sizes_and_merge_weights_of_adaptive_sgd(dataset):
+    run = simulate(dataset, AdaptiveSGD(8, 0.1, mega_batch=80), (1.0, 0.5), epochs=4)
+    fast, slow = run.records[-1]["workers"]
+    assert fast["batch"] == 8
+    assert slow["batch"] < 8
+    assert fast["weight"] + slow["weight"] == pytest.approx(1, abs=1e-5)
+    assert run.records[-1]["merges"] == 3
+    json.dumps(run.records, allow_nan=False)
+
+
+def test_one_worker_alone_leaves_records_as_they_were(dataset):
+    run = train(dataset, NETWORK, Sequential(10, 0.1), Serial([Reference()]), optimizer=SGD(), epochs=1)
+    assert run.records[0].keys() == {"epoch", "rows", "seconds", "loss"}
+    assert run.workers == []
+
+
+def test_other_monitors_see_the_workers_in_the_record(dataset, tmp_path):
+    history = History(tmp_path / "history.jsonl")
+    fleet = [VirtualDevice(), VirtualDevice()]
+    executor = Simulated(Reference(), fleet)
+    train(dataset, NETWORK, Synchronous(10, 0.1), executor, optimizer=SGD(), epochs=1, monitors=[history])
+    (line,) = (tmp_path / "history.jsonl").read_text().splitlines()
+    assert len(json.loads(line)["workers"]) == 2
+
+
+def test_merging_on_a_real_clock_takes_time_and_is_counted(dataset):
+    executor = Serial([Reference(), Reference()])
+    run = train(dataset, NETWORK, Elastic(10, 0.1), executor, optimizer=SGD(), epochs=1)
+    assert 0 < run.records[0]["merge_seconds"] < run.records[0]["seconds"]
+
+
+# --- what a worker brings ----------------------------------------------------------------------------------------
+
+
+def test_a_worker_brings_its_share_of_the_rows_where_batches_go_to_whoever_is_free(dataset):
+    run = simulate(dataset, Hogbatch(2, 0.1), (1.0, 1.0, 0.05))
+    brings = [entry["brings"] for entry in run.workers]
+    assert brings == pytest.approx([0.48, 0.48, 0.025], abs=0.03)
+    assert advice(run.workers) == [f"worker 2 brings {100 * brings[2]:.0f} % of the rows a second; it can be parked"]
+
+
+def test_a_worker_that_all_others_wait_for_brings_less_than_nothing(dataset):
+    run = simulate(dataset, Synchronous(10, 0.1), (1.0, 1.0, 0.5, 0.25))
+    # With it 4 rows every 4 seconds a row, without it 3 every 2.
+    assert run.workers[3]["brings"] == pytest.approx(1 - 1.5, abs=1e-3)
+    assert advice(run.workers) == ["worker 3 slows the others: without it, 50 % more rows a second"]
+    assert run.workers[0]["brings"] == pytest.approx(0.25, abs=1e-3)
+
+
+def test_equal_workers_all_earn_their_places_however_many_they_are():
+    tallies = {w: Tally(rows=10, updates=1, spans=1, busy=1.0) for w in range(50)}
+    values = marginal_values(tallies, 0.0)
+    assert list(values.values()) == pytest.approx([0.02] * 50)
+    assert advice([{"worker": w, "brings": value} for w, value in values.items()]) == []
+
+
+def test_a_worker_without_which_nothing_is_done_brings_all():
+    assert marginal_values({0: Tally(rows=10, busy=1.0), 1: Tally()}, 0.0) == {0: 1.0, 1: 0.0}
+
+
+# --- capacity, efficiency, cost ------------------------------------------------------------------------------------
+
+
+def test_scheduling_efficiency_is_one_where_nobody_waits_and_falls_where_the_fast_wait_for_the_slow(dataset):
+    fleet = [VirtualDevice(0.0, 1.0, speed=speed) for speed in (1.0, 0.5)]
+    for algorithm, expected in ((Hogbatch(1, 0.1), 1.0), (Synchronous(10, 0.1), 2 / 3)):
+        run = train(dataset, NETWORK, algorithm, Simulated(Reference(), fleet), optimizer=SGD(), epochs=1)
+        seconds = run.records[-1]["seconds"]
+        assert scheduling_efficiency(fleet, N_ROWS, 3.0, seconds) == pytest.approx(expected, abs=0.01)
+
+
+def test_the_capacity_of_a_device_follows_its_trace_and_its_absences():
+    device = VirtualDevice(speed=1.0, trace=((4.0, 0.5),), absent=((2.0, 3.0), (6.0, 8.0)))
+    assert device.presence(7.0) == [(0.0, 2.0), (3.0, 6.0)]
+    assert device.capacity(7.0) == 2 + 1 + 2 * 0.5
+    assert device.capacity(10.0) == 2 + 1 + 2 * 0.5 + 2 * 0.5
+    assert VirtualDevice(absent=((0.0, 5.0),)).capacity(3.0) == 0
+
+
+def test_a_device_costs_its_price_while_it_is_there():
+    assert VirtualDevice(price=3.6, absent=((10.0, 20.0),)).cost(100.0) == pytest.approx(0.09)
+
+
+@pytest.mark.parametrize(
+    ("device", "complaint"),
+    [
+        ({"noise": -1.0}, "noise and price must be finite and at least 0, got -1.0 and 0.0"),
+        ({"price": float("nan")}, "noise and price must be finite and at least 0, got 0.0 and nan"),
+        ({"stalls": (2.0, 3.0)}, r"stalls must be a share in \[0, 1\] and a factor of at least 1, got \(2.0, 3.0\)"),
+    ],
+)
+def test_a_device_with_numbers_outside_their_ranges_is_refused(device, complaint):
+    with pytest.raises(DataError, match=complaint):
+        VirtualDevice(**device)

@@ -1,0 +1,149 @@
+"""Who did what in a run of several workers: work, waiting, staleness, merges, and what each worker brings.
+
+The epoch records get it as "workers", the `Run` as its summary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .history import Monitor, Record
+from .records import Report, Sharing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+
+    from .algorithms.base import Algorithm
+    from .executors.base import Executor
+
+# Notes of an algorithm that name something of each worker, and what a worker's entry calls it.
+NOTES = {"sizes": "batch", "weights": "weight"}
+EARNS = 0.2  # of an equal share of the throughput: a worker that brings less is hardly missed
+
+
+@dataclass
+class Tally:
+    """The work of one worker: rows, updates, spans, seconds at work; staleness summed over spans, and the largest."""
+
+    rows: int = 0
+    updates: int = 0
+    spans: int = 0
+    busy: float = 0.0
+    staleness: int = 0
+    stalest: int = 0
+
+    def add(self, other: Tally) -> None:
+        """Add the work of `other`."""
+        self.rows += other.rows
+        self.updates += other.updates
+        self.spans += other.spans
+        self.busy += other.busy
+        self.staleness += other.staleness
+        self.stalest = max(self.stalest, other.stalest)
+
+    def entry(self, worker: int, elapsed: float, stale: bool) -> Record:
+        """Return the numbers as a record; utilisation is the busy share of `elapsed` seconds."""
+        found: Record = {
+            "worker": worker,
+            "rows": self.rows,
+            "updates": self.updates,
+            "busy": round(self.busy, 6),
+            "utilisation": round(self.busy / elapsed, 4) if elapsed > 0 else 0.0,
+        }
+        if stale:
+            found |= {"staleness": round(self.staleness / max(self.spans, 1), 2), "staleness_max": self.stalest}
+        return found
+
+
+class WorkerLog(Monitor):
+    """Tell of the workers of a run: where there is more than one, every record gets what they did in its epoch.
+
+    "workers" holds for each worker rows, updates, seconds busy, utilisation, mean and largest staleness (where the
+    model is shared), and what the algorithm notes of it: rows of its next batch, weight in the last merge. "merges" and
+    "merge_seconds" are of the epoch, "algorithm" holds the other notes.
+    """
+
+    def __init__(self, executor: Executor, algorithm: Algorithm) -> None:
+        self.executor, self.algorithm = executor, algorithm
+        self.total: dict[int, Tally] = {}
+        self._epoch: dict[int, Tally] = {}
+        self._seconds, self._merges, self._merge_seconds = 0.0, 0, 0.0
+
+    def step(self, report: Report) -> None:
+        """Count a finished span."""
+        done = Tally(report.rows, report.updates, 1, report.seconds, report.staleness, report.staleness)
+        self._epoch.setdefault(report.worker, Tally()).add(done)
+
+    def epoch(self, record: Record, center: np.ndarray) -> bool:
+        """Add the work of an epoch to its record."""
+        for w in self.executor.workers:
+            self._epoch.setdefault(w, Tally())
+        for w, tally in self._epoch.items():
+            self.total.setdefault(w, Tally()).add(tally)
+        if len(self.total) > 1:
+            notes = self.algorithm.notes()
+            record["workers"] = self._entries(self._epoch, record["seconds"] - self._seconds, notes)
+            record["merges"] = self.executor.merges - self._merges
+            record["merge_seconds"] = round(self.executor.merge_seconds - self._merge_seconds, 6)
+            record["algorithm"] = {name: value for name, value in notes.items() if not self._by_worker(value)}
+        self._epoch, self._seconds = {}, record["seconds"]
+        self._merges, self._merge_seconds = self.executor.merges, self.executor.merge_seconds
+        return False
+
+    def summary(self) -> list[Record]:
+        """Return an entry a worker over all finished epochs, with what it brings; none where it was alone."""
+        if len(self.total) < 2:
+            return []
+        brings = marginal_values(self.total, self._merge_seconds)
+        entries = self._entries(self.total, self._seconds, {})
+        return [entry | {"brings": round(brings[entry["worker"]], 4)} for entry in entries]
+
+    def _entries(self, tallies: Mapping[int, Tally], elapsed: float, notes: Mapping[str, object]) -> list[Record]:
+        """Return an entry a worker, with the notes about it."""
+        entries = []
+        for w in sorted(tallies):
+            entry = tallies[w].entry(w, elapsed, self.algorithm.sharing is not Sharing.REPLICAS)
+            for name, value in notes.items():
+                if isinstance(value, dict) and w in value and self._by_worker(value):
+                    entry.setdefault(NOTES.get(name, name), value[w])
+            entries.append(entry)
+        return entries
+
+    def _by_worker(self, note: object) -> bool:
+        """Return whether a note says something of each worker."""
+        return isinstance(note, dict) and note.keys() <= self.total.keys()
+
+
+def marginal_values(tallies: Mapping[int, Tally], merge_seconds: float) -> dict[int, float]:
+    """Return the share of the throughput that each of several workers brings: 1 - rows/s without it over with it.
+
+    A run takes as long as its busiest worker is busy, plus its merges. Without a worker the others take over its rows
+    in proportion to theirs, and a merge reads and writes a vector less. Below 0: the run would be faster without it.
+    """
+    n, rows = len(tallies), sum(tally.rows for tally in tallies.values())
+    whole = max(tally.busy for tally in tallies.values()) + merge_seconds
+    values = {}
+    for w in tallies:
+        others = [tally for v, tally in tallies.items() if v != w]
+        kept = sum(tally.rows for tally in others)
+        if not kept:
+            values[w] = 1.0
+            continue
+        without = max(tally.busy for tally in others) * rows / kept + merge_seconds * n / (n + 1)
+        values[w] = 1 - whole / without if without > 0 else 0.0
+    return values
+
+
+def advice(summary: Sequence[Record]) -> list[str]:
+    """Return a line for each worker of a run's summary that is not worth its place."""
+    lines = []
+    for entry in summary:
+        who, brings = f"worker {entry['worker']}", entry["brings"]
+        if brings < 0:
+            lines.append(f"{who} slows the others: without it, {-100 * brings:.0f} % more rows a second")
+        elif brings < EARNS / len(summary):
+            lines.append(f"{who} brings {100 * brings:.0f} % of the rows a second; it can be parked")
+    return lines
