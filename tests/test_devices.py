@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 from xmlsgd.csr import CSR
-from xmlsgd.devices import avx512, bf16, cpu_rows
+from xmlsgd.devices import avx512, bf16, cpu_rows, get_device, kernel_cache
 from xmlsgd.devices.base import Device, Dropout, Layer
 from xmlsgd.devices.cpu import CPU, PREDICT_BATCH
 from xmlsgd.devices.reference import Reference, kept
@@ -548,3 +551,70 @@ def test_the_reference_offers_what_the_protocol_asks_for():
     assert operations <= set(dir(Reference())) & set(dir(CPU))
     with Reference().start() as nothing:
         assert nothing is None
+
+
+# --- compiling ahead ---------------------------------------------------------------------------------------------
+
+
+def compiled_signatures():
+    return {
+        (form.py_func.__qualname__, signature)
+        for kernel in kernel_cache.kernels()
+        for form in (kernel.alone, kernel.threaded)
+        for signature in form.signatures
+    }
+
+
+def test_nothing_compiles_after_warming_up(device):
+    """Every loss, optimizer, depth and dropout; memory maps, whose arrays are read-only; prediction."""
+    device.warm_up(list(LOSSES.values()))
+    before = compiled_signatures()
+    for loss in LOSSES:
+        for name in OPTIMIZERS:
+            for hidden, share in (((24,), 0.0), ((40, 32), 0.3)):
+                network = Network(60, 100, hidden, loss, input_dropout=share, hidden_dropout=share)
+                whole_step(device, network, OPTIMIZERS[name]())
+    X, rows, layer, _ = input_batch()
+    for array in (*layer, X.indptr, X.indices, X.data):
+        array.flags.writeable = False
+    A = device.input_forward(X, rows, layer, Dropout(0, 0))
+    output = random_layer(np.random.default_rng(0), (50, 40), 50)
+    for array in output:
+        array.flags.writeable = False
+    device.top_k(A, output, 5)
+    assert compiled_signatures() == before
+
+
+def test_warming_up_compiles_only_what_the_settings_need():
+    source = (
+        "from xmlsgd.devices import cpu_input, cpu_output\n"
+        "from xmlsgd.devices.cpu import CPU\n"
+        "CPU(1, 'float32').warm_up([0], deep=False, dropout=False)\n"
+        "kernels = cpu_input.drop, cpu_output.rows_update, cpu_output.log_sums_float32\n"
+        "print([len(kernel.alone.signatures) for kernel in kernels], len(cpu_input.input_update.alone.signatures))"
+    )
+    result = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[0, 0, 0] 1"
+
+
+# --- by name -----------------------------------------------------------------------------------------------------
+
+
+def test_a_device_is_found_by_the_name_of_its_module():
+    assert get_device("cpu") is CPU
+    assert get_device("reference") is Reference
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("abacus", "device must be one of cpu, reference, got 'abacus'"),
+        ("bf16", "device must be one of cpu, reference, got 'bf16'"),
+        ("base", "device must be one of cpu, reference, got 'base'"),
+        ("cuda:0", "device 'cuda:0': training on GPUs is not there yet; use one of cpu, reference"),
+    ],
+)
+def test_an_unknown_device_is_answered_with_those_there_are(name, complaint):
+    with pytest.raises(DataError) as error:
+        get_device(name)
+    assert str(error.value) == complaint

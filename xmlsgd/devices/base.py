@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+    from contextlib import AbstractContextManager
+
     from ..csr import CSR
     from ..optimizers import Update
 
@@ -38,7 +41,19 @@ class Dropout(NamedTuple):
 
 
 class Device(Protocol):
-    """The operations. Arrays are float32; A and dA are (B, H); outputs are arguments, written in place."""
+    """The operations. Arrays are float32; A and dA are (B, H). Layers are changed in place, results are returned."""
+
+    def start(self) -> AbstractContextManager[None]:
+        """Return the context in which one Python thread at a time calls the operations."""
+        ...
+
+    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True) -> None:
+        """Compile or load every kernel of networks with these losses, so that nothing compiles on a run's clock.
+
+        `deep`: also those of a second hidden layer; `dropout`: also that of dropped activations. Optimizers, sizes and
+        k choose no kernel; prediction is always included.
+        """
+        ...
 
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:
         """Return A (B, H) = relu(X[rows] W + b), a share of the entries of X left out and the rest scaled up."""

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 import numba
 import numpy as np
 
+from ..csr import CSR
 from ..errors import DataError
 from ..losses import SOFTMAX
+from ..optimizers import SGD
 from ..params import zeros
 from . import bf16, cpu_input, cpu_output, cpu_topk, kernel_cache
 from .base import Dropout, Layer
 from .threads import ONE_THREAD_BLAS, launch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
-    from ..csr import CSR
     from ..optimizers import Update
     from .kernel import Kernel
 
@@ -81,6 +82,23 @@ class CPU:
                 yield
             finally:
                 numba.set_num_threads(before)
+
+    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True) -> None:
+        """Compile or load every kernel of networks with these losses, by running each operation on one row."""
+        X = CSR(np.array([0, 1]), np.zeros(1, np.int32), np.ones(1, np.float32), 1)
+        row, scale, update = np.zeros(1, np.int64), np.ones(1, np.float32), SGD().update(0.0, 1)
+        none = np.zeros((1, 1), np.float32)
+        layer = Layer(none.copy(), none[0].copy(), none, none[0], none, none[0])
+        with self.start():
+            A = self.input_forward(X, row, layer, Dropout(0.0, 0))
+            if dropout:
+                self.drop(A, Dropout(0.0, 0))
+            for loss in losses:
+                self.output_step(A, X, row, scale, layer, loss, update)
+            if deep:
+                self.dense_step(A, A, layer, update)
+            self.input_step(X, row, A, layer, update, Dropout(0.0, 0))
+            self.top_k(A, layer, 1)
 
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:
         """Return A (B, H) = relu(X[rows] W + b)."""
@@ -295,3 +313,6 @@ def _log_sum(largest: np.ndarray, total: np.ndarray) -> np.ndarray:
     """Return log sum exp of each row from the parts (threads, B) of its maximum and sum."""
     top = largest.max(axis=0)
     return top + np.log((total * np.exp(largest - top)).sum(axis=0))
+
+
+DEVICE = CPU

@@ -30,6 +30,8 @@ from ..optimizers import (
 from .base import Dropout, Layer
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ..csr import CSR
     from ..optimizers import Update
 
@@ -37,9 +39,12 @@ if TYPE_CHECKING:
 class Reference:
     """A device that defines what the other devices compute; for tests and small examples."""
 
-    def start(self) -> Any:
+    def start(self) -> nullcontext[None]:
         """Return a context that changes nothing."""
         return nullcontext()
+
+    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True) -> None:
+        """Do nothing: nothing is compiled."""
 
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:
         """Return A (B, H) = relu(X[rows] W + b)."""
@@ -192,3 +197,6 @@ def update_row(kind: int, w: np.ndarray, g: np.ndarray, s: np.ndarray, t: np.nda
         w[:] = moved - h[RATE] * s
     else:
         w[:] = moved - h[RATE] * g
+
+
+DEVICE = Reference
