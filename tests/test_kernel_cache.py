@@ -1,0 +1,64 @@
+"""Compiled kernels on disk: those of other sources go, foreign files stay, a folder may be missing or unwritable."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from xmlsgd.devices import kernel_cache
+from xmlsgd.devices.kernel import STAMP
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel_cache, "cache_folders", lambda: {tmp_path})
+    return tmp_path
+
+
+def test_kernels_of_other_sources_are_dropped_and_foreign_files_are_not_touched(folder):
+    ours = f"cpu_input.drop_alone_{STAMP}_011-1.py311.nbi"
+    foreign = ["cpu_parser.parse-3.py311.nbi", "cpu_input.txt", "notes.nbi"]
+    for name in [ours, "cpu_input.drop_alone_0123456789ab_011-1.py311.nbi", *foreign]:
+        (folder / name).touch()
+    assert [file.name for file in kernel_cache.cached_kernels(folder)] == [ours]
+    kernel_cache.refresh()
+    assert sorted(file.name for file in folder.iterdir()) == sorted([ours, *foreign])
+
+
+def test_a_missing_folder_is_no_error(monkeypatch, tmp_path):
+    monkeypatch.setattr(kernel_cache, "cache_folders", lambda: {tmp_path / "none"})
+    kernel_cache.refresh()
+    assert kernel_cache.cached_kernels(tmp_path / "none") == []
+
+
+def test_kernels_that_cannot_be_removed_are_left(folder, monkeypatch):
+    stale = folder / "cpu_topk.rescore_alone_0123456789ab_011-1.py311.nbc"
+    stale.touch()
+
+    def refuse(self, missing_ok=False):
+        raise PermissionError(self)
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    kernel_cache.refresh()
+    assert stale.exists()
+
+
+def test_kernels_work_where_no_folder_for_a_cache_can_be_written():
+    source = (
+        "import numpy as np\n"
+        "from xmlsgd.devices.base import Dropout\n"
+        "from xmlsgd.devices.cpu import CPU\n"
+        "A = np.ones((4, 16), np.float32)\n"
+        "CPU(1).drop(A, Dropout(0.0, 1))\n"
+        "print(A.sum())\n"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": "/dev/null/none"}
+    environment["NUMBA_CACHE_LOCATOR_CLASSES"] = "UserProvidedCacheLocator"
+    result = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=False, env=environment
+    )
+    assert result.stdout.strip() == "64.0", result.stderr
