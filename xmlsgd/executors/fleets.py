@@ -1,0 +1,68 @@
+"""Fleets in a line of text: `gpu:1*2/price=3,cpu:.1/overhead=.0002`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from ..errors import DataError
+from .costs import VirtualDevice
+
+FORM = "NAME:SPEED[*COUNT][/OPTION=VALUE]..., as in gpu:1*2/price=3,cpu:.1/noise=.05"
+MEMBER = re.compile(r"([A-Za-z][\w-]*):([^*/]+)(?:\*(\d{1,4}))?((?:/[^/]+)*)")
+MOST = 1024  # devices
+OPTIONS = {
+    "noise": "standard deviation of the logarithm of a step's duration",
+    "stalls": "SHARExFACTOR: that share of the steps takes so many times as long",
+    "absent": "FROM-TO: seconds in which the device is away; may be given again",
+    "trace": "FROM:SPEED: the speed from that second on; may be given again",
+    "overhead": "seconds an update",
+    "price": "money an hour",
+}
+
+
+def parse_fleet(text: str, base: VirtualDevice) -> list[VirtualDevice]:
+    """Return the devices of a text, with the costs of `base` at speed 1; `DataError` for what cannot be read."""
+    fleet: list[VirtualDevice] = []
+    for member in text.split(","):
+        found = MEMBER.fullmatch(member.strip())
+        if not found:
+            raise DataError(f"fleet: must be {FORM}, got {member!r}")
+        name, speed, count, options = found.groups()
+        given = _options(options)
+        device = replace(base, **{"speed": _number(speed), "noise": 0.0, "name": name, **given})
+        fleet += [device] * int(count or 1)
+        if not 1 <= len(fleet) <= MOST:
+            raise DataError(f"fleet: must have 1 to {MOST} devices, got {text!r}")
+    return [replace(device, name=f"{device.name} {i}") for i, device in enumerate(fleet)]
+
+
+def _options(text: str) -> dict[str, Any]:
+    """Return the fields of a device that `/noise=.1/absent=3-5` sets."""
+    fields: dict[str, Any] = {}
+    for option in text.split("/")[1:]:
+        name, _, value = option.partition("=")
+        if name not in OPTIONS:
+            raise DataError(f"fleet: options are {', '.join(OPTIONS)}, got {option!r}")
+        if name == "stalls":
+            fields[name] = _pair(value, "x")
+        elif name in ("absent", "trace"):
+            fields[name] = (*fields.get(name, ()), _pair(value, "-" if name == "absent" else ":"))
+        else:
+            fields[name] = _number(value)
+    return fields
+
+
+def _pair(text: str, between: str) -> tuple[float, float]:
+    """Return the two numbers of `3-5`."""
+    first, _, second = text.partition(between)
+    return _number(first), _number(second)
+
+
+def _number(text: str) -> float:
+    """Return a number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise DataError(f"fleet: must have numbers, got {text!r}; the form is {FORM}") from None
