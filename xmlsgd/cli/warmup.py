@@ -20,6 +20,14 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> None:
     """Compile, and say how long it took."""
+    from ..datasets.libsvm_parse import Options, parse
+    from ..estimators.training import make_device, thread_count
+    from ..losses import LOSSES
+
     started = time.perf_counter()
-    compile_kernels(given_parameters(args))
+    parameters = given_parameters(args)
+    compile_kernels(parameters)
+    parse(b"0 0:1\n", Options(True, True, "auto", "error"), None, None)
+    for n_threads in {1, thread_count(parameters.get("n_jobs"))}:  # one thread has kernels of its own
+        make_device("cpu", n_threads, parameters.get("precision", "auto")).warm_up(LOSSES.values())
     show(args, f"kernels are compiled ({time.perf_counter() - started:.1f} s)")
