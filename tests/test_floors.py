@@ -21,7 +21,7 @@ FLOORS = (
     ("checkpoint", "history", "router"),
     ("averaging", "plots", "progress", "workers"),
     ("engine",),
-    ("estimators",),
+    ("estimators", "simulation"),
     ("cli",),
     ("__main__",),
     ("__init__",),

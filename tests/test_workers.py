@@ -146,15 +146,16 @@ def test_scheduling_efficiency_is_one_where_nobody_waits_and_falls_where_the_fas
     for algorithm, expected in ((Hogbatch(1, 0.1), 1.0), (Synchronous(10, 0.1), 2 / 3)):
         run = train(dataset, NETWORK, algorithm, Simulated(Reference(), fleet), optimizer=SGD(), epochs=1)
         seconds = run.records[-1]["seconds"]
-        assert scheduling_efficiency(fleet, N_ROWS, 3.0, seconds) == pytest.approx(expected, abs=0.01)
+        assert scheduling_efficiency(fleet, N_ROWS, seconds, 1, 3.0) == pytest.approx(expected, abs=0.01)
 
 
 def test_the_capacity_of_a_device_follows_its_trace_and_its_absences():
-    device = VirtualDevice(speed=1.0, trace=((4.0, 0.5),), absent=((2.0, 3.0), (6.0, 8.0)))
+    device = VirtualDevice(0.0, 1.0, speed=1.0, trace=((4.0, 0.5),), absent=((2.0, 3.0), (6.0, 8.0)))
     assert device.presence(7.0) == [(0.0, 2.0), (3.0, 6.0)]
-    assert device.capacity(7.0) == 2 + 1 + 2 * 0.5
-    assert device.capacity(10.0) == 2 + 1 + 2 * 0.5 + 2 * 0.5
-    assert VirtualDevice(absent=((0.0, 5.0),)).capacity(3.0) == 0
+    assert device.capacity(7.0, 1, 0.0) == 2 + 1 + 2 * 0.5
+    assert device.capacity(10.0, 1, 0.0) == 2 + 1 + 2 * 0.5 + 2 * 0.5
+    assert VirtualDevice(absent=((0.0, 5.0),)).capacity(3.0, 1, 0.0) == 0
+    assert VirtualDevice(2.0, 1.0, per_nnz=0.5).capacity(12.0, 4, 3.0) == 12 / (2 / 4 + 1 + 1.5)
 
 
 def test_a_device_costs_its_price_while_it_is_there():

@@ -1,4 +1,8 @@
-"""The learning curve of a run: loss by epoch, precision by training time."""
+"""The learning curve of a run, the curves of several over time, and what the workers of a run did.
+
+Figures appear whole or not at all. All raise `ImportError` without matplotlib (`pip install "xmlsgd[plot]"`), and
+`ValueError` where there is nothing to draw.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +13,52 @@ from .files import whole_file
 from .history import seconds_of_all_runs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from .history import Record
 
 MEASURES = ("P@1", "P@3", "P@5")
+STYLES = ("-", "--", ":", "-.")  # beyond ten methods, whose colours are all there are
 
 
 def plot_learning_curve(records: Sequence[Record], path: str | Path, title: str = "") -> Path:
-    """Draw `records` (`History.records`) into an image file of the type of its suffix; return its path.
+    """Draw `records` (`History.records`) into an image file of the type of its suffix; return its path."""
+    if not records:
+        raise ValueError("records: must hold at least one epoch, got none")
+    return _drawn(lambda figure: draw(figure, records), path, title)
 
-    The file appears whole or not at all. Raises `ImportError` without matplotlib (`pip install "xmlsgd[plot]"`), and
-    `ValueError` without a record.
+
+def plot_over_time(
+    runs: Mapping[str, Sequence[Sequence[Record]]], path: str | Path, measure: str = "P@1", title: str = ""
+) -> Path:
+    """Draw a measure by seconds for several methods into one image file; return its path.
+
+    `runs` has the runs of each method, as of several seeds: records with "seconds" and the measure. Runs of a method
+    have a colour.
     """
+    if not any(len(run) for of_method in runs.values() for run in of_method):
+        raise ValueError("runs: must hold at least one record, got none")
+    return _drawn(lambda figure: draw_over_time(figure, runs, measure), path, title)
+
+
+def plot_workers(records: Sequence[Record], path: str | Path, names: Sequence[str] = (), title: str = "") -> Path:
+    """Draw batch sizes by epoch and utilisation of the workers of a run into an image file; return its path.
+
+    `records` are those of a run of several workers; `names` are of the workers, in their order (default: numbers).
+    """
+    if not any("workers" in record for record in records):
+        raise ValueError("records: must be of a run of several workers, got none that tells of them")
+    return _drawn(lambda figure: draw_workers(figure, records, names), path, title)
+
+
+def _drawn(draw_into: Callable[[Any], None], path: str | Path, title: str) -> Path:
+    """Write a figure into an image file of the type of its suffix; return its path."""
     # No pyplot: it would choose a window system and keep every figure for the rest of the process.
     from matplotlib.figure import Figure
 
-    if not records:
-        raise ValueError("records: must hold at least one epoch, got none")
     path = Path(path)
     figure = Figure(figsize=(9, 3.4), layout="constrained")
-    draw(figure, records)
+    draw_into(figure)
     figure.suptitle(title or None)
     with whole_file(path) as stream:
         figure.savefig(stream, dpi=150, format=path.suffix[1:] or None)
@@ -51,4 +80,46 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
         precision.set(xlabel="seconds of training", ylabel="percent")
         precision.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(measures), frameon=False)
     for panel in (losses, *others):
+        panel.grid(alpha=0.3)
+
+
+def draw_over_time(figure: Any, runs: Mapping[str, Sequence[Sequence[Record]]], measure: str) -> None:
+    """Draw a measure by seconds, a line a run, into a matplotlib figure."""
+    panel = figure.subplots()
+    for i, (method, of_method) in enumerate(runs.items()):
+        for j, run in enumerate(of_method):
+            measured = [record for record in run if measure in record]
+            seconds, values = [r["seconds"] for r in measured], [r[measure] for r in measured]
+            panel.plot(
+                seconds,
+                values,
+                marker=".",
+                lw=1,
+                color=f"C{i % 10}",
+                ls=STYLES[i // 10 % 4],
+                label=None if j else method,
+            )
+    panel.set(xlabel="seconds", ylabel=measure)
+    panel.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    panel.grid(alpha=0.3)
+
+
+def draw_workers(figure: Any, records: Sequence[Record], names: Sequence[str]) -> None:
+    """Draw batch sizes by epoch, where they are noted, and the busy share of the run into a matplotlib figure."""
+    told = [record for record in records if "workers" in record]
+    workers = sorted({entry["worker"] for record in told for entry in record["workers"]})
+    name = {w: names[w] if w < len(names) else f"worker {w}" for w in workers}
+    sizes, shares = figure.subplots(1, 2)
+    for w in workers:
+        trace = [(r["epoch"] + 1, e["batch"]) for r in told for e in r["workers"] if e["worker"] == w and "batch" in e]
+        sizes.plot([epoch for epoch, _ in trace], [size for _, size in trace], "o-", label=name[w])
+    busy = [sum(e["busy"] for r in told for e in r["workers"] if e["worker"] == w) for w in workers]
+    shares.bar(
+        [name[w] for w in workers], [100 * b / told[-1]["seconds"] for b in busy], color=[f"C{w % 10}" for w in workers]
+    )
+    sizes.set(xlabel="epoch", ylabel="rows a batch", ylim=(0, None))
+    sizes.xaxis.get_major_locator().set_params(integer=True)
+    shares.set(ylabel="percent of the time at work", ylim=(0, 105))
+    sizes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4, frameon=False)
+    for panel in (sizes, shares):
         panel.grid(alpha=0.3)

@@ -13,7 +13,7 @@ from .parser import Parser, canonical, formatted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-VERBS = ("demo", "train", "evaluate", "predict", "convert", "bench", "warmup", "info")
+VERBS = ("demo", "train", "evaluate", "predict", "convert", "simulate", "bench", "warmup", "info")
 ALIASES = {"evaluate": ["test"]}
 
 

@@ -74,12 +74,16 @@ class VirtualDevice:
         spans = zip(moments[::2], moments[1::2], strict=True)
         return [(begin, min(end, until)) for begin, end in spans if begin < min(end, until)]
 
-    def capacity(self, until: float) -> float:
-        """Return the work, in seconds at speed 1, that the device could do until second `until` if it never waited."""
+    def row_seconds(self, at: float, batch: int, nnz: float) -> float:
+        """Return the seconds a row at second `at`, in batches of `batch` rows of `nnz` stored features."""
+        return self.overhead / batch + (self.per_row + self.per_nnz * nnz) / self.speed_at(at)
+
+    def capacity(self, until: float, batch: int, nnz: float) -> float:
+        """Return the rows that the device could train until second `until` if it never waited (`row_seconds`)."""
         total = 0.0
         for begin, end in self.presence(until):
             moments = [begin, *(since for since, _ in self.trace if begin < since < end), end]
-            total += sum((b - a) * self.speed_at(a) for a, b in itertools.pairwise(moments))
+            total += sum((b - a) / self.row_seconds(a, batch, nnz) for a, b in itertools.pairwise(moments))
         return total
 
     def cost(self, until: float) -> float:
@@ -97,15 +101,13 @@ class VirtualDevice:
         return at + work / self.speed_at(at)
 
 
-def scheduling_efficiency(fleet: Sequence[VirtualDevice], rows: int, nnz_per_row: float, seconds: float) -> float:
+def scheduling_efficiency(fleet: Sequence[VirtualDevice], rows: int, seconds: float, batch: int, nnz: float) -> float:
     """Return useful work over the sum of device speeds times elapsed time: 1 if nobody ever waits or loses work.
 
-    `rows` of `nnz_per_row` stored features were trained in `seconds`. Overheads of updates and merges count as losses.
+    `rows` were trained in `seconds`. The speed of a device is that at `batch` rows an update (`capacity`), so that
+    smaller batches count as losses, as merges do, and larger ones could bring it above 1.
     """
-    costs = [device.per_row + device.per_nnz * nnz_per_row for device in fleet]
-    possible = sum(
-        device.capacity(seconds) / cost if cost else math.inf for device, cost in zip(fleet, costs, strict=True)
-    )
+    possible = sum(device.capacity(seconds, batch, nnz) for device in fleet)
     return rows / possible if possible else 0.0
 
 

@@ -82,5 +82,4 @@ def scenario(name: str, base: VirtualDevice, rows: int, nnz: float, batch: int) 
 
 def expected_seconds(fleet: Sequence[VirtualDevice], rows: int, nnz: float, batch: int) -> float:
     """Return how long `rows` rows of `nnz` features take in batches of `batch` if nobody ever waits or changes."""
-    costs = [d.overhead / batch + (d.per_row + d.per_nnz * nnz) / d.speed for d in fleet]
-    return rows / sum(1 / cost for cost in costs)
+    return rows / sum(1 / device.row_seconds(0.0, batch, nnz) for device in fleet)

@@ -1,0 +1,169 @@
+"""Runs on a simulated clock, side by side, and the command line that shows them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from xmlsgd.algorithms import algorithm_names
+from xmlsgd.algorithms.adaptive import AdaptiveSGD
+from xmlsgd.algorithms.elastic import Elastic
+from xmlsgd.algorithms.hogwild import Hogwild
+from xmlsgd.cli import main
+from xmlsgd.datasets.synthetic import make_xmc, split_rows
+from xmlsgd.devices.reference import Reference
+from xmlsgd.errors import DataError
+from xmlsgd.executors.costs import VirtualDevice
+from xmlsgd.metrics import precision_at_k
+from xmlsgd.network import Network
+from xmlsgd.optimizers import SGD, Adam
+from xmlsgd.simulation import Setting, fastest_alone, simulate
+
+DATA = str(Path(__file__).parents[1] / "data")
+FLEET = [VirtualDevice(0.0, 1e-3, speed=speed, price=3600.0) for speed in (1.0, 0.5)]
+
+
+@pytest.fixture(scope="module")
+def setting():
+    train, test = split_rows(make_xmc(300, 60, 12, nnz_per_row=8, labels_per_row=1.5, random_state=0))
+    network, device = Network(60, 12, (8,)), Reference()
+
+    def measure(flat):
+        layers = network.layers(flat)
+        A = network.hidden_activations(device, layers, test.X, np.arange(test.n_rows))
+        labels, _ = device.top_k(A, layers[-1], 1)
+        return {"P@1": 100 * float(precision_at_k(test.Y, labels, 1)[0])}
+
+    return Setting(train, network, Adam(), device, measure, epochs=2, points=3)
+
+
+def test_a_run_is_measured_in_the_course_of_its_epochs_and_after_each(setting):
+    outcome = simulate(setting, Hogwild(10, 0.02), FLEET)
+    seconds = [point["seconds"] for point in outcome.curve]
+    assert seconds == sorted(seconds)
+    assert len(outcome.curve) == 6
+    assert [point["P@1"] for point in outcome.curve[2::3]] == [record["P@1"] for record in outcome.records]
+    assert outcome.curve[2]["rows"] == 240
+    assert outcome.final() == outcome.curve[-1]["P@1"]
+
+
+def test_the_time_to_a_measure_is_when_it_was_first_reached(setting):
+    outcome = simulate(setting, Hogwild(10, 0.02), FLEET)
+    assert outcome.seconds_to(0.0) == outcome.curve[0]["seconds"]
+    assert outcome.seconds_to(101.0) is None
+
+
+def test_two_runs_of_a_setting_are_the_same_to_the_last_digit(setting):
+    """T8.1."""
+    fleet = [VirtualDevice(1e-3, 1e-3, noise=0.2, stalls=(0.1, 5.0)) for _ in range(3)]
+    first, second = (simulate(setting, AdaptiveSGD(10, 0.02, mega_batch=80), fleet) for _ in range(2))
+    assert (first.curve, first.records, first.workers) == (second.curve, second.records, second.workers)
+
+
+def test_the_fleet_costs_what_its_devices_cost_until_the_end(setting):
+    outcome = simulate(setting, Hogwild(10, 0.02), FLEET)
+    assert outcome.cost == pytest.approx(2 * outcome.seconds)
+    assert outcome.rows_per_second == pytest.approx(1500, rel=0.1)
+    assert 0.9 < outcome.efficiency <= 1
+    assert 0.9 < outcome.utilisation <= 1
+    assert outcome.merge_share == 0
+
+
+def test_the_fastest_device_alone_is_the_fastest(setting):
+    outcome = fastest_alone(setting, Hogwild(10, 0.02), FLEET[::-1])
+    assert [device.speed for device in outcome.fleet] == [1.0]
+    assert outcome.rows_per_second == pytest.approx(1000, rel=1e-3)
+    assert outcome.utilisation == 1
+    assert outcome.efficiency == pytest.approx(1, abs=1e-3)
+
+
+def test_who_waits_for_the_slowest_is_less_efficient(setting):
+    """T8.7 in small: shares given out beforehand against batches for whoever is free."""
+    fleet = [VirtualDevice(0.0, 1e-3, speed=speed) for speed in (1.0, 1.0, 0.5, 0.25)]
+    static, dynamic = (
+        simulate(setting, algorithm, fleet)
+        for algorithm in (Elastic(5, 0.02, mega_batch=120), AdaptiveSGD(5, 0.02, mega_batch=120))
+    )
+    assert static.efficiency < 0.5
+    assert dynamic.efficiency > 0.75
+    assert dynamic.seconds < 0.7 * static.seconds
+
+
+def test_a_run_that_diverges_says_so(setting):
+    wild = dataclasses.replace(setting, optimizer=SGD())
+    with np.errstate(all="ignore"):
+        outcome = simulate(wild, Hogwild(10, 1e30), FLEET)
+    assert outcome.diverged
+    assert outcome.final() == 0
+
+
+def test_numbers_outside_their_ranges_are_refused(setting):
+    for wrong in ({"points": 0}, {"bandwidth": 0.0}, {"bandwidth": float("nan")}):
+        with pytest.raises(DataError, match="points must be at least 1, bandwidth above 0"):
+            dataclasses.replace(setting, **wrong)
+
+
+# --- command line ------------------------------------------------------------------------------------------------
+
+SMALL = ["--rows", "400", "--hidden", "16", "--epochs", "1", "--threads", "1", "--points", "1", "--quiet"]
+
+
+def run(tmp_path, *words):
+    """Return the JSON of a simulation of the sample."""
+    file = tmp_path / "result.json"
+    assert main(["simulate", DATA, *SMALL, "--json", str(file), *words]) == 0
+    return json.loads(file.read_text())
+
+
+def test_the_command_line_tells_what_a_fleet_would_give(tmp_path, capsys):
+    words = [word for word in SMALL if word != "--quiet"]
+    assert main(["simulate", DATA, *words, "--fleet", "gpu:1/price=2,cpu:.1"]) == 0
+    shown = capsys.readouterr().out
+    for part in ("speed 1:", "400 rows", "gpu 0", "cpu 1", "busy %", "scheduling efficiency"):
+        assert part in shown
+
+
+def test_a_comparison_of_all_algorithms_is_one_table(tmp_path, capsys):
+    words = [word for word in SMALL if word != "--quiet"]
+    assert main(["simulate", DATA, *words, "--fleet", "s3", "--compare", "all"]) == 0
+    first, header, *rows = capsys.readouterr().out.splitlines()
+    assert first.startswith("speed 1:")
+    assert header.split()[:2] == ["P@1", "seconds"]
+    assert [row.split("  ")[0] for row in rows] == [*algorithm_names(), "fastest alone"]
+
+
+def test_the_json_of_a_simulation_has_fleet_runs_and_versions(tmp_path):
+    found = run(tmp_path, "--fleet", "gpu:1*2,cpu:.1/noise=.1", "--compare", "adaptive,elastic")
+    assert [device["name"] for device in found["fleet"]] == ["gpu 0", "gpu 1", "cpu 2"]
+    assert set(found["runs"]) == {"adaptive", "elastic", "fastest alone"}
+    assert len(found["runs"]["adaptive"]["workers"]) == 3
+    assert found["versions"]["xmlsgd"]
+
+
+def test_a_simulation_is_drawn_where_a_file_is_asked_for(tmp_path):
+    pytest.importorskip("matplotlib")
+    run(tmp_path, "--plot", str(tmp_path / "curves.png"))
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--fleet", "gpu"], "fleet: must be NAME:SPEED"),
+        (["--fleet", "gpu:-1"], "speed must be finite and above 0"),
+        (["--compare", "adaptive,magic"], "algorithm must be one of"),
+        (["--algorithm", "magic"], "algorithm must be one of"),
+        (["--rows", "0"], "--rows: must be at least 1, got 0"),
+        (["--points", "0"], "points must be at least 1"),
+        (["--bandwidth", "0"], "bandwidth above 0"),
+        (["--plot", "/nowhere/curves.png"], "does not exist"),
+    ],
+)
+def test_what_cannot_be_simulated_is_one_line(words, complaint, capsys):
+    assert main(["simulate", DATA, *SMALL, *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert complaint in line

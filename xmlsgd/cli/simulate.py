@@ -1,0 +1,255 @@
+"""What would this fleet give me? Train on simulated devices: P@1 over time, who is busy, what it costs.
+
+DATA is what `train` takes. The arithmetic is real, only the clock is simulated: a device of speed 1 is as fast as this
+machine, whose steps are timed first. Without a test part a fifth of the rows is held out.
+
+A fleet is NAME:SPEED[*COUNT][/OPTION=VALUE]... with commas between, as in "gpu:1*2/price=3,cpu:.1/noise=.05", or one of
+the scenarios S1 to S8. Options: price (money an hour), noise, stalls=SHARExFACTOR, absent=FROM-TO (seconds),
+trace=FROM:SPEED, overhead (seconds an update).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .forms import add_source_arguments
+from .kernels import prepare_kernels
+from .machine import limit_threads, versions
+from .outputs import check_file
+from .parameters import add_parameters, given_parameters, number, place, whole
+from .results import note, show, table, write_json
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Mapping
+
+    from ..csr import Dataset
+    from ..estimators.fitting import Task
+    from ..executors.costs import VirtualDevice
+    from ..simulation import Outcome, Setting
+
+FLAGS = (
+    "hidden_layer_sizes", "loss", "optimizer", "learning_rate_init", "learning_rate", "warm_up", "batch_size",
+    "max_epochs", "weight_decay", "clip_norm", "input_dropout", "hidden_dropout", "algorithm", "precision", "n_jobs",
+    "random_state",
+)  # fmt: skip
+TEST_ROWS = 2000  # measured some times an epoch: more would take longer than training
+ALONE = "fastest alone"
+REACHED = 0.95  # of the best P@1 of a comparison: when each gets there
+COLUMNS = ("P@1", "seconds", "to 95 %", "rows/s", "busy %", "effic. %", "merge %", "cost")
+DEVICE_COLUMNS = ("speed", "rows %", "update %", "busy %", "batch", "brings %", "cost")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    """Add the flags of the verb."""
+    parser.add_argument("train", type=place, metavar="DATA", help="what to learn from")
+    parser.add_argument("--test", type=place, metavar="TEST", help="rows to measure on")
+    parser.add_argument("--fleet", type=place, default="S2", metavar="FLEET", help="devices, or S1 to S8 (default S2)")
+    parser.add_argument("--compare", type=place, metavar="NAMES", help="algorithms with commas between, or all")
+    parser.add_argument("--rows", type=whole, default=10_000, help="training rows at most (default 10000)")
+    parser.add_argument("--points", type=whole, default=4, help="measurements an epoch (default 4)")
+    parser.add_argument("--bandwidth", type=number, default=20, help="GB a second of a merge (default 20)")
+    parser.add_argument("--json", type=place, metavar="FILE", help="write the results as JSON, - for stdout")
+    parser.add_argument("--plot", type=place, metavar="FILE", help="draw P@1 over time (needs matplotlib)")
+    add_source_arguments(parser)
+    add_parameters(parser, FLAGS)
+    parser.set_defaults(algorithm="adaptive", max_epochs=3)
+
+
+def run(args: Namespace) -> None:
+    """Read, time this machine, train on the simulated clock, show."""
+    check_file(args.json, "--json", args.train, args.test)
+    check_file(args.plot, "--plot", args.train, args.test)
+    limit_threads(args)
+    from ..algorithms import get_algorithm
+    from ..estimators.fitting import rate_of
+    from ..executors.calibration import measure_device
+    from ..learner import Job
+    from ..simulation import fastest_alone, simulate
+
+    model, task = prepared(args)
+    setting = setting_of(args, model, task)
+    prepare_kernels(args, model.get_params())
+    rate = rate_of(model, task.optimizer)
+    outcomes: dict[str, Outcome] = {}
+    with task.device.start():
+        base = measure_device(Job(task.dataset, task.network, task.optimizer), task.device)
+        fleet = fleet_of(args, base, setting, task.batch)
+        for name in algorithms_of(args):
+            note(args, f"{name} ...")
+            outcomes[name] = simulate(setting, get_algorithm(name, task.batch, rate), fleet)
+        if args.compare:
+            outcomes[ALONE] = fastest_alone(setting, get_algorithm("sequential", task.batch, rate), fleet)
+    show(args, timed(base, setting, task.batch))
+    if args.compare:
+        show(args, table([(name, row(outcome, outcomes)) for name, outcome in outcomes.items()], COLUMNS))
+    else:
+        for line in lines(outcomes[args.algorithm]):
+            show(args, line)
+    draw(args, outcomes)
+    write_json(args.json, result(args, base, fleet, outcomes))
+
+
+def prepared(args: Namespace) -> tuple[Any, Task]:
+    """Return the estimator of the flags, and its task on at most `--rows` rows."""
+    from ..datasets.synthetic import split_rows
+    from ..estimators import XMLClassifier
+    from ..estimators.fitting import prepare
+    from ..estimators.parameters import check_parameters
+    from .failures import UsageError
+    from .sources import known_labels, read_training
+
+    if args.rows < 1:
+        raise UsageError(f"--rows: must be at least 1, got {args.rows}")
+    model = XMLClassifier(**given_parameters(args))
+    check_parameters(model)
+    algorithms_of(args)
+    data = read_training(args)
+    train, test = (data.train, data.test) if data.test is not None else split_rows(data.train)
+    train, test = first_rows(train, args.rows), first_rows(test, TEST_ROWS)
+    return model, prepare(model, train.X, train.Y, None, None, None, (test.X, known_labels(test.Y, train.n_labels)))
+
+
+def first_rows(dataset: Dataset, most: int) -> Dataset:
+    """Return at most `most` rows, drawn at random: files are often sorted."""
+    import numpy as np
+
+    from ..csr import Dataset
+
+    if dataset.n_rows <= most:
+        return dataset
+    rows = np.sort(np.random.default_rng(0).permutation(dataset.n_rows)[:most])
+    return Dataset(dataset.X.take(rows), dataset.Y.take(rows), dataset.label_names)
+
+
+def setting_of(args: Namespace, model: Any, task: Task) -> Setting:
+    """Return what all runs have in common."""
+    from ..estimators.fitting import Measure, plan_of
+    from ..simulation import Setting
+
+    assert task.held_out is not None
+    plan = plan_of(model, task)
+    seed = model.random_state if isinstance(model.random_state, int) else 0
+    return Setting(
+        task.dataset, task.network, task.optimizer, task.device, Measure(task.held_out, task.network, task.device),
+        plan.epochs, plan.schedule, plan.warm_up, args.points, 1e9 * args.bandwidth, seed,
+    )  # fmt: skip
+
+
+def algorithms_of(args: Namespace) -> list[str]:
+    """Return the names of the algorithms to run; `DataError` for unknown ones."""
+    from ..algorithms import algorithm_names, get_algorithm
+
+    if args.compare == "all":
+        return algorithm_names()
+    names = args.compare.split(",") if args.compare else [args.algorithm]
+    for name in names:
+        get_algorithm(name, 1, 1.0)
+    return list(names)
+
+
+def fleet_of(args: Namespace, base: VirtualDevice, setting: Setting, batch: int) -> list[VirtualDevice]:
+    """Return the devices of `--fleet`."""
+    from ..executors.fleets import parse_fleet
+    from ..executors.scenarios import SCENARIOS, scenario
+
+    if args.fleet.upper() in SCENARIOS:
+        return scenario(args.fleet.upper(), base, setting.dataset.n_rows * setting.epochs, setting.nnz, batch)
+    return parse_fleet(args.fleet, base)
+
+
+def timed(base: VirtualDevice, setting: Setting, batch: int) -> str:
+    """Return what a step takes on this machine."""
+    update = base.overhead + batch * (base.per_row + base.per_nnz * setting.nnz)
+    return f"speed 1: {1000 * update:.2f} ms an update of {batch} rows, as timed on this machine; seconds are simulated"
+
+
+def row(outcome: Outcome, outcomes: Mapping[str, Outcome]) -> dict[str, float | None]:
+    """Return the row of an outcome in a comparison."""
+    target = REACHED * max(other.final() for other in outcomes.values())
+    return {
+        "P@1": outcome.final(),
+        "seconds": outcome.seconds,
+        "to 95 %": outcome.seconds_to(target),
+        "rows/s": outcome.rows_per_second,
+        "busy %": 100 * outcome.utilisation,
+        "effic. %": 100 * outcome.efficiency,
+        "merge %": 100 * outcome.merge_share,
+        "cost": outcome.cost,
+    }
+
+
+def lines(outcome: Outcome) -> list[str]:
+    """Return P@1 over time, what each device did, and what is to be said of the whole."""
+    from ..workers import advice
+
+    at = "second"
+    points = [(f"{p['rows']:>12,} rows", {at: p["seconds"], "P@1": p["P@1"]}) for p in outcome.curve]
+    found = [table(points, (at, "P@1")), ""]
+    if outcome.workers:
+        found += [
+            table([(device_name(outcome, e), device_row(outcome, e)) for e in outcome.workers], DEVICE_COLUMNS),
+            "",
+        ]
+    found.append(
+        f"{outcome.rows_per_second:,.0f} rows/s; scheduling efficiency {100 * outcome.efficiency:.0f} %, merges "
+        f"{100 * outcome.merge_share:.1f} % of the time; cost {outcome.cost:.4g}"
+    )
+    if outcome.diverged:
+        found.append("the loss was not finite: pass a lower --learning-rate-init")
+    return found + advice(outcome.workers)
+
+
+def device_name(outcome: Outcome, entry: Mapping[str, Any]) -> str:
+    """Return the name of a worker's device."""
+    return outcome.fleet[entry["worker"]].name
+
+
+def device_row(outcome: Outcome, entry: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the row of a worker: its speed, shares of the work, size of its last batches, cost."""
+    device = outcome.fleet[entry["worker"]]
+    rows, updates = (max(sum(other[name] for other in outcome.workers), 1) for name in ("rows", "updates"))
+    last: Mapping[str, Any] = next((e for e in outcome.records[-1]["workers"] if e["worker"] == entry["worker"]), {})
+    return {
+        "speed": device.speed,
+        "rows %": 100 * entry["rows"] / rows,
+        "update %": 100 * entry["updates"] / updates,
+        "busy %": 100 * entry["utilisation"],
+        "batch": last.get("batch"),
+        "brings %": 100 * entry["brings"],
+        "cost": device.cost(outcome.seconds),
+    }
+
+
+def draw(args: Namespace, outcomes: Mapping[str, Outcome]) -> None:
+    """Draw the curves if a file is asked for."""
+    if args.plot is None:
+        return
+    from ..plots import plot_over_time
+
+    curves = {name: [outcome.curve] for name, outcome in outcomes.items() if outcome.curve}
+    plot_over_time(curves, args.plot, title=f"{args.fleet}, simulated")
+
+
+def result(
+    args: Namespace, base: VirtualDevice, fleet: list[VirtualDevice], outcomes: Mapping[str, Outcome]
+) -> dict[str, Any]:
+    """Return all of it for JSON."""
+    from dataclasses import asdict
+
+    return {
+        "fleet": [asdict(device) for device in fleet],
+        "speed_one": asdict(base),
+        "runs": {
+            name: {
+                **row(outcome, outcomes),
+                "diverged": outcome.diverged,
+                "curve": outcome.curve,
+                "workers": outcome.workers,
+                "records": outcome.records,
+            }
+            for name, outcome in outcomes.items()
+        },
+        "parameters": given_parameters(args),
+        "versions": versions(),
+    }

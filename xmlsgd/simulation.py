@@ -1,0 +1,162 @@
+"""What would this fleet give me? Runs on a simulated clock, and what they reached at which time and price.
+
+The arithmetic is real, so that the model is the one that such a fleet would train; only the clock is simulated.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .algorithms.sequential import Sequential
+from .engine import train
+from .errors import DataError
+from .executors.costs import scheduling_efficiency
+from .executors.simulated import Simulated
+from .history import Monitor, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import numpy as np
+
+    from .algorithms.base import Algorithm
+    from .csr import Dataset
+    from .devices.base import Device
+    from .executors.costs import VirtualDevice
+    from .network import Network
+    from .optimizers import Optimizer
+    from .records import Report
+
+    Measure = Callable[[np.ndarray], dict[str, float]]
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """What the runs of a comparison have in common.
+
+    measure : from parameters to {"P@1": percent, ...}. points : measurements an epoch, >= 1. bandwidth : bytes a second
+    of a merge. seed : of the rows' order, the first weights and the noise of the devices.
+    """
+
+    dataset: Dataset
+    network: Network
+    optimizer: Optimizer
+    device: Device
+    measure: Measure
+    epochs: int = 3
+    schedule: str = "linear"
+    warm_up: float = 0.02
+    points: int = 4
+    bandwidth: float = 2e10
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for numbers outside their ranges."""
+        if self.points < 1 or not 0 < self.bandwidth < math.inf:
+            raise DataError(f"points must be at least 1, bandwidth above 0, got {self.points} and {self.bandwidth}")
+
+    @property
+    def nnz(self) -> float:
+        """Return the stored features of an average row."""
+        return self.dataset.X.nnz / self.dataset.n_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a run was: the records of its epochs, the workers' summary, and measurements in the course of time.
+
+    curve : records of "seconds", "rows" and what was measured. efficiency : see `scheduling_efficiency`. cost : money
+    for the fleet until the end.
+    """
+
+    fleet: Sequence[VirtualDevice]
+    records: list[Record]
+    workers: list[Record]
+    curve: list[Record]
+    diverged: bool
+    efficiency: float
+    cost: float
+
+    @property
+    def seconds(self) -> float:
+        """Return the simulated seconds of the run."""
+        return float(self.records[-1]["seconds"]) if self.records else 0.0
+
+    @property
+    def rows_per_second(self) -> float:
+        """Return the rows trained a second."""
+        return self.records[-1]["rows"] / self.seconds if self.records else 0.0
+
+    @property
+    def utilisation(self) -> float:
+        """Return the busy share of the workers' time, 1 for a device alone."""
+        shares = [entry["utilisation"] for entry in self.workers]
+        return sum(shares) / len(shares) if shares else 1.0
+
+    @property
+    def merge_share(self) -> float:
+        """Return the share of the time that merges take."""
+        spent = sum(record.get("merge_seconds", 0.0) for record in self.records)
+        return spent / self.seconds if self.seconds else 0.0
+
+    def final(self, name: str = "P@1") -> float:
+        """Return a measure at the end, 0 for a run that diverged."""
+        return float(self.curve[-1][name]) if self.curve and not self.diverged else 0.0
+
+    def seconds_to(self, target: float, name: str = "P@1") -> float | None:
+        """Return the second at which a measure first reached `target`, None if it never did."""
+        return next((point["seconds"] for point in self.curve if point[name] >= target), None)
+
+
+class Curve(Monitor):
+    """Measure the model some times an epoch, by the rows that are done; the simulated clock does not count it."""
+
+    def __init__(self, measure: Measure, executor: Simulated, points: int) -> None:
+        self.measure, self.executor, self.points = measure, executor, points
+        self.curve: list[Record] = []
+
+    def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
+        """Place the measurements."""
+        self.center, self.rows, self.end, self.n_rows = center, 0, n_rows, n_rows
+        self.every = n_rows / self.points
+        self.next = self.every
+
+    def step(self, report: Report) -> None:
+        """Measure if it is time; at the end of an epoch its last merge comes first."""
+        self.rows += report.rows
+        if self.next <= self.rows < self.end:
+            self._note(self.executor.now(), self.rows, self.measure(self.center))
+
+    def epoch(self, record: Record, center: np.ndarray) -> bool:
+        """Measure the model of the epoch."""
+        found = self.measure(center)
+        record.update(found)
+        self.rows, self.end = record["rows"], record["rows"] + self.n_rows
+        self._note(record["seconds"], self.rows, found)
+        return False
+
+    def _note(self, seconds: float, rows: int, found: dict[str, float]) -> None:
+        """Add a point; the next is due after the rows of a part of an epoch."""
+        self.curve.append({"seconds": seconds, "rows": rows, **found})
+        self.next = self.every * (rows // self.every + 1)
+
+
+def simulate(setting: Setting, algorithm: Algorithm, fleet: Sequence[VirtualDevice]) -> Outcome:
+    """Train with `algorithm` on `fleet` and return what came of it. The setting's device must have been started."""
+    executor = Simulated(setting.device, fleet, setting.bandwidth, setting.seed)
+    curve = Curve(setting.measure, executor, setting.points)
+    run = train(
+        setting.dataset, setting.network, algorithm, executor, optimizer=setting.optimizer, epochs=setting.epochs,
+        schedule=setting.schedule, warm_up=setting.warm_up, seed=setting.seed, monitors=[curve],
+    )  # fmt: skip
+    rows, seconds = (run.records[-1]["rows"], run.records[-1]["seconds"]) if run.records else (0, 0.0)
+    efficiency = scheduling_efficiency(fleet, rows, seconds, algorithm.batch, setting.nnz)
+    cost = sum(device.cost(seconds) for device in fleet)
+    return Outcome(fleet, run.records, run.workers, curve.curve, run.diverged, efficiency, cost)
+
+
+def fastest_alone(setting: Setting, algorithm: Algorithm, fleet: Sequence[VirtualDevice]) -> Outcome:
+    """Return what the fastest device would do without the others, at the batch and the rate of `algorithm`."""
+    return simulate(setting, Sequential(algorithm.batch, algorithm.rate), [max(fleet, key=lambda d: d.speed)])
