@@ -17,9 +17,10 @@ from .prediction import prediction
 from .prepare import prepare
 from .report import RESULTS
 from .throughput import VARIANTS, throughput
+from .workers import workers
 
 # In the order of `all`: what reads the runs of another comes after it.
-TABLES = {"throughput": throughput, "accuracy": accuracy, "prediction": prediction, "memory": memory}
+TABLES = {"throughput": throughput, "accuracy": accuracy, "prediction": prediction, "memory": memory, "workers": workers}
 WHAT = ("all", *TABLES, "parsing", "install")
 
 
@@ -35,6 +36,7 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--timeout", type=float, default=3600, help="seconds a run of a peer may take (%(default)g)")
     parser.add_argument("--rounds", type=int, default=3, help="of throughput and parsing (%(default)s)")
     parser.add_argument("--steps", type=int, default=128, help="of training in a round (%(default)s)")
+    parser.add_argument("--epochs", type=int, default=3, help="of workers (%(default)s)")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, help="of PyTorch, for throughput (all)")
     parser.add_argument("--peers", nargs="+", default=[], metavar="PEER[:SETTING]", help="of accuracy, prediction")
     parser.add_argument("--parameters", type=json.loads, default={}, help="of XMLClassifier, as JSON")
@@ -53,7 +55,7 @@ def main() -> int:
         parser.error("--data: name at least one folder")
     plan = Plan(
         Launcher(args.envs, args.threads, args.timeout), args.work, args.out, args.rounds, args.steps,
-        tuple(args.variants) if args.variants else None, tuple(args.peers), args.parameters, args.reuse,
+        tuple(args.variants) if args.variants else None, tuple(args.peers), args.parameters, args.reuse, args.epochs,
     )  # fmt: skip
     for source in args.data:
         for name in TABLES if args.what == "all" else [args.what]:

@@ -23,6 +23,7 @@ class Plan:
     peers: tuple[str, ...] = ()  # PEER or PEER:SETTING
     parameters: dict[str, Any] = field(default_factory=dict)  # of XMLClassifier
     reuse: bool = False  # runs of an earlier call
+    epochs: int = 3  # of the runs of several workers
 
     @property
     def threads(self) -> int:
