@@ -20,7 +20,13 @@ from .throughput import VARIANTS, throughput
 from .workers import workers
 
 # In the order of `all`: what reads the runs of another comes after it.
-TABLES = {"throughput": throughput, "accuracy": accuracy, "prediction": prediction, "memory": memory, "workers": workers}
+TABLES = {
+    "throughput": throughput,
+    "accuracy": accuracy,
+    "prediction": prediction,
+    "memory": memory,
+    "workers": workers,
+}
 WHAT = ("all", *TABLES, "parsing", "install")
 
 

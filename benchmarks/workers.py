@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import statistics
 from dataclasses import dataclass, field
@@ -125,8 +126,8 @@ def table(data: str, runs: list[dict[str, Any]], names: list[str]) -> Table:
     columns = ["algorithm", "rows/s", f"rows/s, one slowed {SLOW:g}x", "P@1", f"s to P@1 {target:.1f}", "merging %"]
     columns += ["MB", "bound MB"]
     notes = [
-        f"Rates are multiples of {alone:,.0f} rows/s of one worker of one thread. With one of two workers at a quarter "
-        f"of its speed 1.25 is what there is; those that give rows to whoever is free: {', '.join(DYNAMIC)}.",
+        f"Rates are multiples of {alone:,.0f} rows/s of one worker of one thread.",
+        f"With one of two workers at a quarter of its speed there is 1.25; to whoever is free give: {', '.join(DYNAMIC)}.",
         "MB: of all workers together, what they share counted once; the bound is one table and 150 MB a worker.",
     ]
     return Table(f"Two workers against one on {data}", columns, lines, notes)
@@ -137,7 +138,7 @@ def reached(runs: list[dict[str, Any]], target: float) -> str:
     seconds = []
     for run in runs:
         points = [(0.0, 0.0), *run["curve"]]
-        for (t0, p0), (t1, p1) in zip(points, points[1:], strict=False):
+        for (t0, p0), (t1, p1) in itertools.pairwise(points):
             if p1 >= target:
                 seconds.append(t0 + (t1 - t0) * (target - p0) / max(p1 - p0, 1e-9))
                 break

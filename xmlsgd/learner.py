@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .csr import MASKS, epoch_order
+from .losses import get_loss
 from .network import state_layout
 from .params import zeros
 from .records import Report, Sharing, Step
@@ -90,8 +91,8 @@ class Learner:
 
     def warm_up(self) -> None:
         """Compile all kernels that the job needs, so that none compiles on the clock."""
-        scratch = Learner(self.job, self.device, zeros(self.job.network.layout.size))
-        scratch._update(np.zeros(1, np.int64), 0.0, 0)
+        network = self.job.network
+        self.device.warm_up([get_loss(network.loss)], len(network.hidden) > 1, network.hidden_dropout > 0)
 
     def step(self, step: Step) -> Report:
         """Train on a span, update after update; the loss of the report is the sum over its rows, before the updates."""

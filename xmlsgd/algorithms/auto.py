@@ -41,6 +41,7 @@ class Auto(Algorithm):
         total = sum(self.speeds)
         self.parked = {w for w, speed in enumerate(self.speeds) if speed < self.worth * total}
         working = len(self.speeds) - len(self.parked)
+        kind: type[Algorithm]
         if working == 1:
             kind, self.reason = Sequential, ALONE
         elif self.one_memory:

@@ -21,13 +21,14 @@ from ..errors import DataError, DivergenceError, shorten
 from ..learner import Start
 from . import memory, saving
 from .fitting import Plan, Task, advice, check_form, check_lengths, check_monitors, launch, plan_of, prepare
+from .fleet import make_device, parse_devices
 from .growing import begin, begin_state, copy_rows, grow
 from .inputs import read_features, read_weight
 from .names import as_names
 from .parameters import check_parameters, is_number
 from .scoring import Scorer, check_dense, checked_columns
 from .targets import Form, check_declared, declared, read_labels
-from .training import flops, make_device, thread_count
+from .training import flops, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -74,7 +75,8 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
         than `tol` (a fraction) for `n_epochs_no_change` epochs; the best model is kept.
     class_weight : None, "balanced" or {class: weight}, 1 where none is given; for one class a row. Rows of a class of
         weight 0 are not learned.
-    algorithm : name or `Algorithm`. devices : "cpu".
+    algorithm : how several workers learn together, a name or an `Algorithm`; "auto" for what suits their speeds.
+    devices : who works: "cpu", or several as in "cpu*2", each a process of its own; the threads are shared out.
     precision : of the matrix products, "float32", "bfloat16", or "auto" for the faster one of this processor.
     n_jobs : threads, at most one a core; None for as many as the work can feed, -1 for all cores, -2 for all but one.
         With one, a seed gives the same bits.
@@ -114,7 +116,7 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
         n_epochs_no_change: int = 3,
         tol: float = 1e-4,
         class_weight: dict[Any, float] | str | None = None,
-        algorithm: Any = "sequential",
+        algorithm: Any = "auto",
         devices: str = "cpu",
         precision: str = "auto",
         n_jobs: int | None = None,
@@ -469,7 +471,7 @@ class XMLClassifier(ClassifierMixin, BaseEstimator):
     def _scorer(self, X: CSR) -> Scorer:
         """Return what scores rows; the device and its buffers are kept between calls."""
         n_threads = thread_count(self.n_jobs, flops(self.network_, X, X.n_rows))
-        wanted = self.devices, n_threads, self.precision
+        wanted = parse_devices(self.devices)[0].partition(":")[0], n_threads, self.precision
         if wanted not in self._devices:
             self._devices.clear()
             self._devices[wanted] = make_device(*wanted)

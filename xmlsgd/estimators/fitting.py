@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +15,18 @@ from ..checkpoint import Snapshot
 from ..csr import Dataset
 from ..engine import Run, train
 from ..errors import DataError, shorten
-from ..executors.serial import Serial
 from ..history import EarlyStopping, Evaluation, Monitor
+from ..learner import Job
 from ..metrics import precision_at_k
 from ..network import Network
 from ..progress import Progress
+from ..records import Sharing
+from .fleet import Worker, algorithm_of, executor_of, make_device, measure_speeds, parse_devices, workers_of
 from .inputs import read_features, read_weight
 from .parameters import optimizer_of
 from .scoring import Scorer
 from .targets import Form, Labels, form_of, label_weights, read_labels
-from .training import auto_batch_size, auto_epochs, auto_rate, flops, input_scale, make_device, thread_count
+from .training import auto_batch_size, auto_epochs, auto_rate, flops, input_scale, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +38,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Rows to learn, checked, with what learns them. `held_out` rows are measured after every epoch."""
+    """Rows to learn, checked, with what learns them. `held_out` rows are measured after every epoch.
+
+    `device` has all threads: it trains where there is one worker, and measures.
+    """
 
     dataset: Dataset
     labels: Labels
@@ -46,6 +52,8 @@ class Task:
     batch: int
     n_threads: int
     device: Any
+    workers: list[Worker]
+    sharing: Sharing
 
     @property
     def n_rows(self) -> int:
@@ -76,9 +84,12 @@ def prepare(
     network, optimizer = _network(model, dataset, labels, old), optimizer_of(model)
     batch = auto_batch_size(dataset.n_rows) if model.batch_size == "auto" else min(model.batch_size, dataset.n_rows)
     # Backward takes two products for each one forward.
-    n_threads = thread_count(model.n_jobs, 3 * flops(network, dataset.X, batch))
-    device = make_device(model.devices, n_threads, model.precision)
-    return Task(dataset, labels, weight, held_out, network, optimizer, int(batch), n_threads, device)
+    work = math.inf if len(parse_devices(model.devices)) > 1 else 3 * flops(network, dataset.X, batch)
+    n_threads = thread_count(model.n_jobs, work)
+    workers = workers_of(model.devices, n_threads)
+    sharing = get_algorithm(model.algorithm, 1, 1.0).sharing
+    device = make_device(workers[0].kind, n_threads, model.precision)
+    return Task(dataset, labels, weight, held_out, network, optimizer, int(batch), n_threads, device, workers, sharing)
 
 
 def read_rows(model: XMLClassifier, X: Any, y: Any, classes: Any, old: Network | None) -> tuple[Dataset, Labels]:
@@ -122,15 +133,22 @@ def check_lengths(n_rows: int, n_labelled: int, name: str = "") -> None:
 
 def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan, monitors: Sequence[Monitor]) -> Run:
     """Train from `start`, whose arrays change in place, and return the run."""
-    device = task.device
-    algorithm = get_algorithm(model.algorithm, task.batch, rate_of(model, task.optimizer))
+    device, rate = task.device, rate_of(model, task.optimizer)
+
+    def speeds() -> tuple[float, ...]:
+        return measure_speeds(
+            Job(task.dataset, task.network, task.optimizer), task.workers, model.precision, task.batch
+        )
+
+    algorithm = algorithm_of(model.algorithm, task.batch, rate, task.workers, speeds)
+    executor = executor_of(task.workers, device, model.precision)
     measure = Measure(task.held_out, task.network, device) if task.held_out else None
     snapshot, progress = Snapshot(), Progress() if model.verbose else None
     try:
         watching = [*_monitors(model, measure, snapshot), *([progress] if progress else []), *monitors]
         with device.start():
             return train(
-                task.dataset, task.network, algorithm, Serial([device]), optimizer=task.optimizer,
+                task.dataset, task.network, algorithm, executor, optimizer=task.optimizer,
                 epochs=plan.epochs, schedule=plan.schedule, warm_up=plan.warm_up, seed=model._seed,
                 sample_weight=task.weight, start=start, monitors=watching,
             )  # fmt: skip

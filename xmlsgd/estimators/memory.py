@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import MemoryEstimateError
+from ..executors.base import table_shape
 from ..network import state_layout
 from .training import row_blocks
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ..network import Network
     from .fitting import Task
 
+WORKER_BYTES = 150_000_000  # a process with Numba and its kernels
 SHARE = 0.8  # of the limit that an estimate may take: the rest is for the interpreter, the kernels, other programs
 
 
@@ -35,6 +37,7 @@ def estimate(task: Task, averaged: bool, earlier: int) -> dict[str, int]:
         "average": 4 * network.layout.size if averaged else 0,
         "earlier_model": earlier,
         "data": sum(_resident(part) for rows in labelled for part in (rows.X, rows.Y)),
+        "workers": _workers(task),
         "names": 8 * network.n_labels,
         "buffers": _buffers(task),
         "evaluation": _evaluation(task, held_out) if held_out else 0,
@@ -110,6 +113,14 @@ def _buffers(task: Task) -> int:
     return (
         task.n_threads * a_thread + activations + 4 * network.n_features + 8 * task.n_rows + 24 * _largest_batch(X, B)
     )
+
+
+def _workers(task: Task) -> int:
+    """Return the bytes of several workers: the table that they share, and the processes."""
+    n = len(task.workers)
+    if n == 1:
+        return 0
+    return 4 * table_shape(task.network, task.optimizer, n, task.sharing).floats + n * WORKER_BYTES
 
 
 def _evaluation(task: Task, held_out: Dataset) -> int:

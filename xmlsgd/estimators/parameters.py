@@ -14,6 +14,7 @@ from ..errors import DataError, shorten
 from ..losses import get_loss
 from ..optimizers import Optimizer, get_optimizer
 from ..schedules import SCHEDULES
+from .fleet import parse_devices
 from .training import thread_count
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ def check_parameters(model: XMLClassifier) -> None:
     for name in ("devices", "precision"):
         if not isinstance(getattr(model, name), str):
             raise _refused(model, name, "a string")
+    parse_devices(model.devices)
     thread_count(model.n_jobs)
     try:
         check_random_state(model.random_state)

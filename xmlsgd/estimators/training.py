@@ -83,15 +83,6 @@ def flops(network: Network, X: CSR, n_rows: int) -> float:
     return 2.0 * n_rows * (dense + network.hidden[0] * X.nnz / max(X.n_rows, 1))
 
 
-def make_device(devices: str, n_threads: int, precision: str) -> Any:
-    """Return the device of a name: "cpu", with its threads and precision."""
-    if devices != "cpu":
-        raise DataError(f"devices: must be 'cpu', got {shorten(devices)}")
-    from ..devices.cpu import CPU
-
-    return CPU(n_threads, precision)
-
-
 def row_blocks(n_rows: int, hidden: tuple[int, ...]) -> list[np.ndarray]:
     """Return the row numbers of blocks whose activations take at most 64 MB."""
     size = max(ROW_BLOCK_BYTES // (4 * max(hidden)), 1)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from ..learner import Job
     from ..merging import Rule
+    from ..network import Network
+    from ..optimizers import Optimizer
     from ..records import Event, Step
 
 
@@ -137,11 +139,7 @@ class Executor(ABC):
 
     def _prepare(self, job: Job, sharing: Sharing, make: Callable[[Shape], Table]) -> Shape:
         """Make the table with `make` and write the first model and states into it; return its shape."""
-        layout, state = job.network.layout, state_layout(job.network.layout, job.optimizer)
-        n = len(self.workers)
-        replicas = {Sharing.IN_PLACE: 0, Sharing.DELTA: 2 * n, Sharing.REPLICAS: n}[sharing]
-        states = n if sharing is Sharing.REPLICAS else 1
-        shape = Shape(layout.size, state.size, replicas, states, job.network.n_features + job.network.n_labels)
+        layout, shape = job.network.layout, table_shape(job.network, job.optimizer, len(self.workers), sharing)
         self.table = make(shape)
         if job.start is None:
             job.network.initialize(self.center, job.dataset.Y, job.seed)
@@ -155,3 +153,11 @@ class Executor(ABC):
         self.merger = Merger(self.table, layout, self.merge_threads)
         self._deltas = Deltas(self.table, layout, self.merge_threads) if sharing is Sharing.DELTA else None
         return shape
+
+
+def table_shape(network: Network, optimizer: Optimizer, n_workers: int, sharing: Sharing) -> Shape:
+    """Return the shape of the table of a run."""
+    model, state = network.layout.size, state_layout(network.layout, optimizer).size
+    replicas = {Sharing.IN_PLACE: 0, Sharing.DELTA: 2 * n_workers, Sharing.REPLICAS: n_workers}[sharing]
+    states = n_workers if sharing is Sharing.REPLICAS else 1
+    return Shape(model, state, replicas, states, network.n_features + network.n_labels)

@@ -46,6 +46,8 @@ class Serial(Executor):
 
         self._prepare(job, sharing, make)
         self.learners = [Learner.of(job, self.devices[w], self.table, w, sharing) for w in self.workers]
+        for learner in self.learners:
+            learner.warm_up()
         self._started = time.perf_counter()
 
     def _begin(self, step: Step) -> None:

@@ -33,6 +33,8 @@ class Threads(Executor):
         self._done: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
         self._inboxes: list[queue.SimpleQueue[Step | None]] = [queue.SimpleQueue() for _ in self.workers]
         self.learners = [Learner.of(job, device, self.table, w, sharing) for w, device in enumerate(self.devices)]
+        for learner in self.learners:
+            learner.warm_up()
         for learner, inbox in zip(self.learners, self._inboxes, strict=True):
             thread = threading.Thread(target=self._work, args=(learner, inbox), daemon=True)
             thread.start()

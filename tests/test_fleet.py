@@ -1,0 +1,106 @@
+"""Several workers under the estimator: what `devices` names, which algorithm "auto" takes, real processes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from xmlsgd import XMLClassifier, make_xmc
+from xmlsgd.algorithms import algorithm_names
+from xmlsgd.algorithms.auto import Auto
+from xmlsgd.errors import DataError
+from xmlsgd.estimators.fleet import parse_devices, workers_of
+from xmlsgd.records import Sharing
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_xmc(400, 120, 60, nnz_per_row=8, labels_per_row=2, random_state=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("cpu", ["cpu"]), ("cpu*3", ["cpu"] * 3), ("cpu, cpu*2", ["cpu"] * 3), ("reference,cpu", ["reference", "cpu"])],
+)
+def test_devices_are_written_kind_index_learners(text, names):
+    assert parse_devices(text) == names
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "kind:index"),
+        ("cpu*0", "kind:index"),
+        ("cpu*", "kind:index"),
+        ("cpu;cpu", "kind:index"),
+        ("cpu*1000", "kind:index"),
+        (",".join(["cpu*200"] * 2), "at most 256 workers"),
+        ("tpu", "device must be one of"),
+        ("cuda:0", "cuda:0"),
+        (2, "must be a text"),
+    ],
+)
+def test_devices_that_cannot_be_are_one_line(text, complaint):
+    with pytest.raises(DataError, match=complaint) as error:
+        parse_devices(text)
+    assert "\n" not in str(error.value)
+
+
+def test_workers_on_the_cpu_share_its_threads():
+    assert [worker.n_threads for worker in workers_of("cpu*3", 8)] == [2, 2, 2]
+    assert [worker.n_threads for worker in workers_of("cpu*3", 1)] == [1, 1, 1]
+    assert [worker.n_threads for worker in workers_of("cpu", 8)] == [8]
+
+
+@pytest.mark.parametrize("algorithm", ["auto", "adaptive", "hogwild", "crossbow"])
+def test_two_worker_processes_learn_what_one_learns(data, algorithm):
+    settings = {"hidden_layer_sizes": (16,), "max_epochs": 30, "batch_size": 16, "random_state": 0}
+    one = XMLClassifier(**settings).fit(data.X, data.Y)
+    two = XMLClassifier(**settings, algorithm=algorithm, devices="cpu*2").fit(data.X, data.Y)
+    assert two.score(data.X, data.Y) > 0.8 * one.score(data.X, data.Y) > 0.3
+    assert len(two.history_[-1]["workers"]) == 2
+    assert np.isfinite(two.params_).all()
+
+
+def test_a_model_of_several_workers_goes_on_learning(data):
+    model = XMLClassifier((16,), algorithm="adaptive", devices="cpu*2", max_epochs=2, batch_size=16, warm_start=True)
+    model.fit(data.X, data.Y)
+    first = model.score(data.X, data.Y)
+    model.fit(data.X, data.Y)
+    assert model.n_epochs_ == 4
+    assert model.score(data.X, data.Y) > first
+    model.partial_fit(data.X, data.Y)
+    assert model.n_epochs_ == 5
+
+
+def test_every_algorithm_has_a_name_and_defaults_that_work_for_one_worker(data):
+    assert {
+        "hogwild", "hogbatch", "adaptive_hogbatch", "synchronous", "elastic", "easgd", "local_sgd", "adaptive",
+        "crossbow", "auto", "sequential",
+    } <= set(algorithm_names())  # fmt: skip
+    scores = {}
+    for name in algorithm_names():
+        model = XMLClassifier((8,), algorithm=name, max_epochs=5, batch_size=16, random_state=0)
+        scores[name] = model.fit(data.X, data.Y).score(data.X, data.Y)
+    assert min(scores.values()) > 0.1, scores
+
+
+def test_auto_shares_one_memory_merges_over_several_and_trains_alone_with_one_worker():
+    assert Auto(speeds=(1.0,)).sharing is Sharing.IN_PLACE
+    assert "one worker" in Auto(speeds=(1.0,)).reason
+    assert Auto(speeds=(1.0, 1.0)).sharing is Sharing.IN_PLACE
+    assert Auto(speeds=(1.0, 0.1), one_memory=False).sharing is Sharing.REPLICAS
+
+
+def test_auto_parks_a_worker_that_brings_less_than_it_costs_and_says_so():
+    algorithm = Auto(speeds=(100.0, 100.0, 1.0), one_memory=False)
+    algorithm.start([0, 1, 2], 1000)
+    assert [bool(algorithm.batch_size(w)) for w in range(3)] == [True, True, False]
+    assert "parked" in algorithm.reason
+    assert "2 (0.5%)" in algorithm.reason
+
+
+@pytest.mark.parametrize("numbers", [{"speeds": (1.0, 0.0)}, {"worth": 1.0}, {"worth": -0.1}])
+def test_auto_refuses_numbers_that_cannot_be(numbers):
+    with pytest.raises(DataError):
+        Auto(**numbers)

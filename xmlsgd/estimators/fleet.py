@@ -1,0 +1,100 @@
+"""The devices that train: what the text `devices` names, and the executor and the algorithm for them.
+
+A device is written `kind:index*learners`, several are separated by commas: "cpu", "cpu*2", "cuda:0*4,cpu".
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..algorithms import get_algorithm
+from ..algorithms.auto import Auto
+from ..devices import get_device
+from ..errors import DataError, shorten
+from ..executors.calibration import measure_device
+from ..executors.processes import Processes
+from ..executors.serial import Serial
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..algorithms.base import Algorithm
+    from ..devices.base import Device
+    from ..executors.base import Executor
+    from ..learner import Job
+
+_DEVICE = re.compile(r"\s*(?P<kind>[a-z_]+)(:(?P<index>\d+))?(\*(?P<learners>\d+))?\s*", re.ASCII)
+MOST_WORKERS = 256
+
+
+class Worker(NamedTuple):
+    """A learner's device: its kind, its threads, and the name under which it was asked for."""
+
+    kind: str
+    n_threads: int
+    name: str
+
+
+def parse_devices(devices: Any) -> list[str]:
+    """Return the name of each worker's device, `kind` or `kind:index`; raise `DataError` for a text that names none."""
+    if not isinstance(devices, str):
+        raise DataError(f"devices: must be a text such as 'cpu' or 'cpu*2', got {shorten(devices)}")
+    names: list[str] = []
+    for part in devices.split(","):
+        match = _DEVICE.fullmatch(part)
+        if match is None or (match["learners"] is not None and not 1 <= int(match["learners"]) <= MOST_WORKERS):
+            raise DataError(f"devices: must be kind:index*learners, as in 'cpu*2', got {shorten(devices)}")
+        kind, index = match["kind"], match["index"]
+        name = kind if index is None else f"{kind}:{index}"
+        try:
+            get_device(name)
+        except DataError as error:
+            raise DataError(f"devices: {error}") from None
+        names += [name] * int(match["learners"] or 1)
+    if len(names) > MOST_WORKERS:
+        raise DataError(f"devices: at most {MOST_WORKERS} workers, got {len(names)}")
+    return names
+
+
+def workers_of(devices: str, n_threads: int) -> list[Worker]:
+    """Return the workers; those on the CPU share its threads evenly."""
+    names = parse_devices(devices)
+    n_cpu = sum(name == "cpu" for name in names)
+    return [Worker(name.partition(":")[0], max(n_threads // n_cpu, 1) if name == "cpu" else 1, name) for name in names]
+
+
+def make_device(kind: str, n_threads: int, precision: str) -> Device:
+    """Return a device; picklable with `functools.partial`, so that a worker process makes its own."""
+    return get_device(kind)(n_threads, precision)
+
+
+def executor_of(workers: list[Worker], device: Device, precision: str) -> Executor:
+    """Return the executor: in this process on `device` for one worker, one process a worker for several."""
+    if len(workers) == 1:
+        return Serial([device])
+    makers = [partial(make_device, worker.kind, worker.n_threads, precision) for worker in workers]
+    return Processes(makers, [worker.n_threads for worker in workers])
+
+
+def algorithm_of(
+    algorithm: str | Algorithm, batch: int, rate: float, workers: list[Worker], speeds: Callable[[], tuple[float, ...]]
+) -> Algorithm:
+    """Return the algorithm; "auto" is told how fast the workers are, which `speeds` measures if there are several."""
+    if algorithm != "auto":
+        return get_algorithm(algorithm, batch, rate)
+    measured = speeds() if len(set(workers)) > 1 else (1.0,) * len(workers)
+    return Auto(batch, rate, measured, one_memory=all(worker.kind == "cpu" for worker in workers))
+
+
+def measure_speeds(job: Job, workers: list[Worker], precision: str, batch: int) -> tuple[float, ...]:
+    """Return the rows a second of each worker's device in batches of `batch` rows; every kind is timed once."""
+    speeds: dict[Worker, float] = {}
+    for worker in set(workers):
+        device = make_device(worker.kind, worker.n_threads, precision)
+        with device.start():
+            costs = measure_device(job, device)
+        nnz = batch * job.dataset.X.nnz / job.dataset.n_rows
+        speeds[worker] = batch / (costs.overhead + costs.per_row * batch + costs.per_nnz * nnz)
+    return tuple(speeds[worker] for worker in workers)
