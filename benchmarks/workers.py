@@ -127,7 +127,7 @@ def table(data: str, runs: list[dict[str, Any]], names: list[str]) -> Table:
     columns += ["MB", "bound MB"]
     notes = [
         f"Rates are multiples of {alone:,.0f} rows/s of one worker of one thread.",
-        f"With one of two workers at a quarter of its speed there is 1.25; to whoever is free give: {', '.join(DYNAMIC)}.",
+        f"With one of two at a quarter of its speed there is 1.25; to whoever is free give: {', '.join(DYNAMIC)}.",
         "MB: of all workers together, what they share counted once; the bound is one table and 150 MB a worker.",
     ]
     return Table(f"Two workers against one on {data}", columns, lines, notes)

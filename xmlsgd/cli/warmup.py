@@ -21,7 +21,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> None:
     """Compile, and say how long it took."""
     from ..datasets.libsvm_parse import Options, parse
-    from ..estimators.training import make_device, thread_count
+    from ..estimators.fleet import make_device
+    from ..estimators.training import thread_count
     from ..losses import LOSSES
 
     started = time.perf_counter()

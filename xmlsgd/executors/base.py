@@ -143,7 +143,7 @@ class Executor(ABC):
         self.table = make(shape)
         if job.start is None:
             job.network.initialize(self.center, job.dataset.Y, job.seed)
-        else:
+        elif not np.may_share_memory(self.center, job.start.params):
             self.center[:] = job.start.params
             self.table.states[:] = job.start.state
         self.table.params[1:] = self.center
