@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .checkpoint import Snapshot
+from .csr import epoch_order
 from .history import History, Monitor, Record
 from .learner import Job, Start
 from .optimizers import Adam, Optimizer
@@ -78,10 +79,12 @@ def train(
     try:
         for monitor in watching:
             monitor.start(dataset.n_rows, epochs, executor.center)
+        work = algorithm.work_of(dataset)
         algorithm.start(executor.workers, dataset.n_rows)
         snapshot.keep(executor.center)
         for epoch in range(before, before + epochs):
-            loss = Loop(epoch, Router(dataset.n_rows), algorithm, executor, clock, watching).run()
+            router = Router(dataset.n_rows, None if work is None else work_before(work, seed, epoch))
+            loss = Loop(epoch, router, algorithm, executor, clock, watching).run()
             # The last update of an epoch shows in no loss, but in the sum of the parameters.
             with np.errstate(all="ignore"):
                 finite = math.isfinite(loss) and bool(np.isfinite(executor.center.sum()))
@@ -108,11 +111,18 @@ def train(
             monitor.finish(executor.center)
         return Run(executor.center, history.records, *executor.optimizer_state(), log.summary())
     except KeyboardInterrupt as interrupt:
+        if algorithm.trial is not None:
+            executor.restore()
         run = Run(executor.center, history.records, *executor.optimizer_state(), log.summary())
         raise Interrupted(run) from interrupt
     finally:
         snapshot.close()
         executor.close()
+
+
+def work_before(work: np.ndarray, seed: int, epoch: int) -> np.ndarray:
+    """Return the work before each place of an epoch's order, float64 (n_rows + 1,), given that of each row."""
+    return np.concatenate([[0.0], np.cumsum(work[epoch_order(len(work), seed, epoch)])])
 
 
 @dataclass
@@ -187,32 +197,42 @@ class Loop:
         if isinstance(event, Report):
             self._finished(event)
         elif isinstance(event, Left):
-            self.router.give_back(w)
-            self.clock.rows -= self.open.pop(w, (0, 0.0))[0]
+            self._give_back(w)
             self.algorithm.left(w)
         else:
             self.algorithm.joined(w)
 
     def _finished(self, report: Report) -> None:
-        """Take a span's work into account; a shared model has it at once."""
-        w = report.worker
+        """Take a span's work into account; a shared model has it at once, that of a trial nobody sees."""
+        w, trial = report.worker, self.algorithm.trial is not None
         self.clock.rows += report.rows
         rows, loss = self.open.get(w, (0, 0.0))
         self.open[w] = rows + report.rows, loss + report.loss
-        if math.isfinite(report.loss):
+        if math.isfinite(report.loss) or trial:
             self.executor.push(w, self.algorithm.weight(report))
             self.algorithm.finished(report)
         else:
             self.loss = report.loss
         if self.algorithm.sharing is not Sharing.REPLICAS:
             self._commit([w])
-        for monitor in self.watching:
-            monitor.step(report)
+        if not trial:
+            for monitor in self.watching:
+                monitor.step(report)
 
     def _merge(self, members: Collection[int]) -> None:
-        """Merge replicas; what they trained is in the shared model then."""
+        """Merge replicas; what they trained is in the shared model then, unless it was a trial."""
+        trial = self.algorithm.trial
         self.algorithm.merge(self.executor, members)
-        self._commit(members)
+        if trial is None:
+            self._commit(members)
+        elif self.algorithm.trial != trial:
+            for w in list(self.router.leases):
+                self._give_back(w)
+
+    def _give_back(self, w: int) -> None:
+        """Take back the rows of a worker whose work is lost."""
+        self.router.give_back(w)
+        self.clock.rows -= self.open.pop(w, (0, 0.0))[0]
 
     def _commit(self, members: Collection[int]) -> None:
         """Note whose work is in the shared model."""

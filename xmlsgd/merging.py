@@ -67,6 +67,7 @@ class Merger:
         self._behind = np.zeros((n_workers, self._n_features), bool)
         self._moving = np.zeros(self._n_features, np.int64)  # the last merge in which momentum still moves a row
         self._slots: dict[str, np.ndarray] = {}
+        self._saved: tuple[np.ndarray, np.ndarray] | None = None
         self._lock = Lock()  # slices are merged by several threads, the first of which makes a slot
         self.merges = 0
 
@@ -97,6 +98,29 @@ class Merger:
             self.table.params[1 + worker] = self.table.params[0]
             self.table.touched[worker] = 0
             self._behind[worker] = False
+
+    def keep(self, slot: str) -> None:
+        """Make a slot a copy of the center, all rows of it."""
+        self._slots[slot] = self.table.params[0].copy()
+
+    def checkpoint(self) -> None:
+        """Keep the center and the optimizer states, in memory, in place of an earlier checkpoint."""
+        self._saved = self.table.params[0].copy(), self.table.states.copy()
+
+    def restore(self) -> None:
+        """Put the center and all replicas back to the checkpoint, the states too; slots begin anew.
+
+        Without a checkpoint nothing is done.
+        """
+        if self._saved is None:
+            return
+        model, states = self._saved
+        self.table.params[:] = model
+        self.table.states[:] = states
+        self.table.touched[:] = 0
+        self._behind[:] = False
+        self._moving[:] = 0
+        self._slots.clear()
 
     def _active(self, members: list[int], memory: int) -> np.ndarray:
         """Return the rows of W0 that this merge is about, ascending."""

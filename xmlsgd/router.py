@@ -58,7 +58,7 @@ class Router:
             return min(start + size, end)
         target = self.work[start] + size * self.work[-1] / self.n_rows
         stop = int(np.searchsorted(self.work, target))
-        nearer = stop > start + 1 and target - self.work[stop - 1] < self.work[min(stop, self.n_rows)] - target
+        nearer = bool(stop > start + 1 and target - self.work[stop - 1] < self.work[min(stop, self.n_rows)] - target)
         return min(max(stop - nearer, start + 1), end)
 
     def commit(self, workers: Iterable[int]) -> int:
@@ -70,5 +70,17 @@ class Router:
     def give_back(self, worker: int) -> int:
         """Take back what a worker that left had not committed; return the rows."""
         spans = self.leases.pop(worker, [])
-        self.returned += spans[::-1]
+        self.returned = _joined([*self.returned, *spans])[::-1]
+        if self.returned and self.returned[0][1] == self.at:
+            self.at = self.returned.pop(0)[0]
         return sum(stop - start for start, stop in spans)
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in ascending order, those that meet as one: whoever takes them shall get whole batches."""
+    joined: list[Span] = []
+    for start, stop in sorted(spans):
+        if joined and joined[-1][1] == start:
+            start = joined.pop()[0]
+        joined.append((start, stop))
+    return joined

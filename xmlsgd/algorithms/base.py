@@ -10,6 +10,9 @@ from ..records import Sharing
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    import numpy as np
+
+    from ..csr import Dataset
     from ..merging import Rule
     from ..records import Report
 
@@ -19,6 +22,18 @@ class Comm(Protocol):
 
     def merge(self, rule: Rule, members: Collection[int], memory: int = 0, equal: bool = True) -> None:
         """Apply `rule` to every slice of the center and of the replicas of `members` (`merging.Merger.run`)."""
+        ...
+
+    def keep(self, slot: str) -> None:
+        """Make a slot of the rules a copy of the center."""
+        ...
+
+    def checkpoint(self) -> None:
+        """Keep the center and the optimizer states."""
+        ...
+
+    def restore(self) -> None:
+        """Put center, replicas and states back to the checkpoint, and empty the slots; nobody may be busy."""
         ...
 
     @property
@@ -50,6 +65,19 @@ class Algorithm:
     def sharing(self) -> Sharing:
         """Return how workers and the shared model meet."""
         return Sharing.REPLICAS
+
+    @property
+    def trial(self) -> int | None:
+        """Return the number of the trial under way, None while the model is trained for good.
+
+        What a trial trains may diverge, and is given out again when another trial or training follows: the algorithm
+        has put the model back by then.
+        """
+        return None
+
+    def work_of(self, dataset: Dataset) -> np.ndarray | None:
+        """Return the work of each row, float64 (n_rows,), if batches are to be cut by work; called before `start`."""
+        return None
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Make the run state for these workers and epochs of `n_rows` rows."""

@@ -127,6 +127,18 @@ class Executor(ABC):
         self.merger.run(rule, members, memory, equal)
         self.merge_seconds += self.now() - begun
 
+    def keep(self, slot: str) -> None:
+        """Make a slot of the merge rules a copy of the center."""
+        self.merger.keep(slot)
+
+    def checkpoint(self) -> None:
+        """Keep the center and the optimizer states."""
+        self.merger.checkpoint()
+
+    def restore(self) -> None:
+        """Put center, replicas and states back to the checkpoint; nobody may be busy."""
+        self.merger.restore()
+
     def norm(self, worker: int) -> float:
         """Return the Euclidean norm of a replica."""
         replica = self.table.params[1 + worker]

@@ -65,6 +65,7 @@ class Simulated(Executor):
         self._start_learners(job, sharing)
         self._time, self._serial, self._tasks = 0.0, count(), [0] * len(self.fleet)
         self._ready = [0.0] * len(self.fleet)  # when a worker that merged while others worked can go on
+        self._merged = 0.0  # when the coordinator, which merges one after the other, is free
         self._flying: dict[int, int] = {}  # worker -> number of the event that ends its step
         for w, device in enumerate(self.fleet):
             for begin, end in device.absent:
@@ -105,11 +106,12 @@ class Simulated(Executor):
         floats = self.merger.run(rule, members, memory, equal)
         seconds = 4 * floats * 2 * (1 + len(members)) / self.bandwidth
         self.merge_seconds += seconds
+        self._merged = max(self._merged, self._time) + seconds
         if self.busy:
             for w in members:
-                self._ready[w] = self._time + seconds
+                self._ready[w] = self._merged
         else:
-            self._time += seconds
+            self._time = self._merged
 
     def now(self) -> float:
         """Return the seconds of the simulated clock."""
