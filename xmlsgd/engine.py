@@ -164,14 +164,17 @@ class Loop:
             self._hand_out()
             members: Collection[int] = ()
             if executor.busy:
-                self._note(executor.wait())
+                event = executor.wait(algorithm.deadline())
+                algorithm.now = executor.now()
+                if event is not None:
+                    self._note(event)
                 members = algorithm.merge_due(executor.busy)
             elif router.leases:
                 members = executor.workers  # the end of the epoch
             elif router.empty:
                 return self.loss
-            elif executor.expecting:
-                self._note(executor.wait())
+            elif executor.expecting and (event := executor.wait()):
+                self._note(event)
             else:
                 raise RuntimeError(f"{type(algorithm).__name__} gives none of the workers {executor.workers} any rows")
             if members and math.isfinite(self.loss):
@@ -189,6 +192,7 @@ class Loop:
             rows = span[1] - span[0]
             rate = self.algorithm.learning_rate(w, min(size, rows)) * self.clock.factor(rows)
             self.executor.submit(Step(w, self.epoch, *span, rate, size if rows > size else 0))
+            self.algorithm.now = self.executor.now()
             self.algorithm.submitted(w, rows)
 
     def _note(self, event: Event) -> None:

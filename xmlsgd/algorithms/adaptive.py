@@ -8,7 +8,7 @@ many updates in the next one.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import DataError
 from ..merging import Part
 from .base import Comm
-from .combining import COMBINE, WEIGHTS, choice
+from .combining import COMBINE, WEIGHTS, Work, choice
 from .outer import HeavyBall
 from .rounds import Rounds, even_part
 
@@ -35,7 +35,8 @@ class AdaptiveSGD(Rounds):
     dispatch : "dynamic", or "static" for equal shares. weights, combine : see `combining.py`. momentum : gamma, in
     [0, 1); None for min(1 - 1/n, 0.8). perturbation : delta, in [0, 1); the paper's 0.1 inflates the model.
     norm_threshold : norm a parameter above which nothing is perturbed. renormalise : whether perturbed weights are made
-    to sum to 1.
+    to sum to 1. patience : times its usual duration that a batch may take before the others merge without its worker,
+    > 1; math.inf waits for everybody, as the paper does.
     """
 
     low: int | None = None
@@ -51,6 +52,7 @@ class AdaptiveSGD(Rounds):
     perturbation: float = 0.0
     norm_threshold: float = 0.1
     renormalise: bool = True
+    patience: float = 2.0
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges and unknown names."""
@@ -86,39 +88,38 @@ class AdaptiveSGD(Rounds):
         """Return the rate, linear in the size of the worker's batches."""
         return self.rate * self.size[w] / self.batch
 
-    def merge(self, comm: Comm, members: Collection[int]) -> None:
+    def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Merge by normalized weights with global momentum, then change the sizes."""
-        weights, combine, work = self.merge_weights(comm), COMBINE[self.combine], self.work
+        weights, combine = self.merge_weights(comm, work), COMBINE[self.combine]
 
         def rule(part: Part) -> None:
             self.outer.apply(part, combine(part, weights, work))
             part.broadcast()
 
-        comm.merge(rule, members, self.outer.memory)
+        comm.merge(rule, work, self.outer.memory)
         self.shares = weights
         # An epoch may end within a mega-batch: counts of a part of it say too little.
-        if 2 * sum(self.given.values()) >= self.mega_rows:
-            self.rescale()
-        self.begin_round()
+        if 2 * sum(done.rows for done in work.values()) >= self.mega_rows:
+            self.rescale(work)
 
-    def merge_weights(self, comm: Comm) -> dict[int, float]:
+    def merge_weights(self, comm: Comm, work: Mapping[int, Work]) -> dict[int, float]:
         """Return the weight of each replica: its share, the extremes perturbed while the model is small."""
-        alpha = WEIGHTS[self.weights](self.work)
-        updates = {w: done.updates for w, done in self.work.items()}
-        if not self.perturbation or len(set(updates.values())) == 1 or not self._small(comm):
+        alpha = WEIGHTS[self.weights](work)
+        updates = {w: done.updates for w, done in work.items()}
+        if not self.perturbation or len(set(updates.values())) == 1 or not self._small(comm, work):
             return alpha
         alpha[max(updates, key=lambda w: updates[w])] *= 1 + self.perturbation
         alpha[min(updates, key=lambda w: updates[w])] *= 1 - self.perturbation
         total = sum(alpha.values()) if self.renormalise else 1.0
         return {w: a / total for w, a in alpha.items()}
 
-    def _small(self, comm: Comm) -> bool:
+    def _small(self, comm: Comm, work: Mapping[int, Work]) -> bool:
         """Return whether every replica's norm a parameter is below the threshold."""
-        return all(comm.norm(w) / comm.n_params < self.norm_threshold for w in self.work)
+        return all(comm.norm(w) / comm.n_params < self.norm_threshold for w in work)
 
-    def rescale(self) -> None:
+    def rescale(self, work: Mapping[int, Work]) -> None:
         """Change the sizes by the size rule."""
-        self.size = SIZE_RULES[self.size_rule](self, {w: done.updates for w, done in self.work.items()})
+        self.size |= SIZE_RULES[self.size_rule](self, {w: done.updates for w, done in work.items()})
 
     def within(self, sizes: Mapping[int, float]) -> dict[int, int]:
         """Return wanted sizes as whole rows within the bounds; those outside are clamped or left as they were."""

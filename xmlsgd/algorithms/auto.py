@@ -79,6 +79,7 @@ class Auto(Algorithm):
 
     def submitted(self, w: int, rows: int) -> None:
         """Tell the chosen algorithm."""
+        self.chosen.now = self.now
         self.chosen.submitted(w, rows)
 
     def finished(self, report: Report) -> None:
@@ -101,7 +102,12 @@ class Auto(Algorithm):
 
     def merge_due(self, busy: Collection[int]) -> Collection[int]:
         """Return what the chosen algorithm says."""
+        self.chosen.now = self.now
         return self.chosen.merge_due(busy)
+
+    def deadline(self) -> float | None:
+        """Return what the chosen algorithm says."""
+        return self.chosen.deadline()
 
     def merge(self, comm: Comm, members: Collection[int]) -> None:
         """Let the chosen algorithm merge the workers that it knows."""

@@ -61,6 +61,8 @@ class Algorithm:
     batch: int = 256
     rate: float = 6e-3
 
+    now = 0.0  # seconds of the run at the moment in which the engine asks
+
     @property
     def sharing(self) -> Sharing:
         """Return how workers and the shared model meet."""
@@ -109,6 +111,10 @@ class Algorithm:
 
     def joined(self, w: int) -> None:
         """Note that worker `w` has come, with a copy of the shared model."""
+
+    def deadline(self) -> float | None:
+        """Return the second of the run at which `merge_due` is to be asked even if nothing happens before."""
+        return None
 
     def merge_due(self, busy: Collection[int]) -> Collection[int]:
         """Return the workers, none of them busy, whose replicas are to be merged now."""

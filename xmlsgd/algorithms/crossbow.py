@@ -7,13 +7,14 @@ w_j <- w_j - g_j - c_j with c_j = alpha (w_j - z); then z <- z + sum of c_j + mu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..merging import Part
 from .base import Comm
+from .combining import Work
 from .easgd import EASGD
 from .learner_tuning import LearnerTuner
 from .outer import fading
@@ -60,10 +61,10 @@ class Crossbow(EASGD):
         """Put every learner back to the average at the next meeting, as the paper does when the rate changes."""
         self.restarting = True
 
-    def merge(self, comm: Comm, members: Collection[int]) -> None:
+    def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Correct learners and average; then see whether one learner more a device pays."""
-        members = [w for w in members if self.active(w)]
-        rows = sum(self.given[w] for w in members)
+        members = [w for w in work if self.active(w)]
+        rows = sum(work[w].rows for w in members)
         if len(members) == 1:
             comm.merge(self.alone, members)
         else:
@@ -71,8 +72,6 @@ class Crossbow(EASGD):
         if self.restarting:
             comm.merge(self.put_back, members)
             self.restarting = False
-        for w in members:
-            self.given[w] = 0
         if self.tuner and self.tuner.changed(comm.now(), rows):
             self._set_alpha()
             comm.merge(self.put_back, [w for w in self.size if self.active(w)])

@@ -6,7 +6,7 @@ z <- z + alpha * sum of (w_j - z). Nobody is overwritten: replicas go on explori
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import DataError
 from ..merging import Part
 from .base import Comm
+from .combining import Work
 from .outer import check_momentum, fading
 from .rounds import Rounds
 
@@ -66,11 +67,13 @@ class EASGD(Rounds):
             return super().merge_due(busy)
         return [w for w in self.size if w not in busy and self.given[w] and not self.goes_on(w)][:1]
 
-    def merge(self, comm: Comm, members: Collection[int]) -> None:
+    def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Let the learners and the center pull at each other."""
-        comm.merge(self.elastic, members, fading(self.center_momentum), equal=False)
-        for w in members:
-            self.given[w] = 0
+        comm.merge(self.elastic, work, fading(self.center_momentum), equal=False)
+
+    def merge_late(self, comm: Comm, work: Mapping[int, Work]) -> None:
+        """Let late learners meet the center like any others."""
+        self.merge_all(comm, work)
 
     def elastic(self, part: Part) -> None:
         """Move each learner by alpha towards the center, and the center by all that the learners moved."""

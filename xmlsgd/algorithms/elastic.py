@@ -6,6 +6,7 @@ Ma, Rusu, Wu, Sim 2021 (arXiv 2110.07029): a mega-batch is split evenly beforeha
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from .adaptive import AdaptiveSGD
 
@@ -18,3 +19,4 @@ class Elastic(AdaptiveSGD):
     dispatch: str = "static"
     weights: str = "equal"
     momentum: float | None = 0.0
+    patience: float = inf

@@ -6,13 +6,13 @@ local updates give a slow worker fewer steps instead of making fast ones wait (L
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import DataError
 from ..merging import Part
 from .base import Comm
-from .combining import COMBINE, WEIGHTS, choice
+from .combining import COMBINE, WEIGHTS, Work, choice
 from .outer import HeavyBall, Outer
 from .rounds import Rounds
 
@@ -23,7 +23,8 @@ class LocalSGD(Rounds):
 
     dynamic : whether the steps of a round go to whoever is free, so that slow workers make fewer. outer : what moves
     the common model; None for block momentum of 1 - 1/n. weights, combine : how replicas are weighed and combined
-    (`combining.py`).
+    (`combining.py`). patience : times its usual duration that a batch may take before the others merge without its
+    worker, > 1; math.inf waits for everybody.
     """
 
     steps: int = 32
@@ -31,6 +32,7 @@ class LocalSGD(Rounds):
     outer: Outer | None = None
     weights: str = "rows"
     combine: str = "mean"
+    patience: float = 2.0
 
     def __post_init__(self) -> None:
         """Raise `DataError` for steps below 1 and unknown names."""
@@ -50,13 +52,12 @@ class LocalSGD(Rounds):
             return sum(self.given.values()) < self.steps * self.batch * len(self.given)
         return self.given[w] < self.steps * self.batch
 
-    def merge(self, comm: Comm, members: Collection[int]) -> None:
+    def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Combine the replicas and move the common model."""
-        weights, combine, work = WEIGHTS[self.weights](self.work), COMBINE[self.combine], self.work
+        weights, combine = WEIGHTS[self.weights](work), COMBINE[self.combine]
 
         def rule(part: Part) -> None:
             self.moving.apply(part, combine(part, weights, work))
             part.broadcast()
 
-        comm.merge(rule, members, self.moving.memory)
-        self.begin_round()
+        comm.merge(rule, work, self.moving.memory)

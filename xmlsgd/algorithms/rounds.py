@@ -6,20 +6,36 @@ The common part of model averaging, whatever opens and ends a round and whatever
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
+import numpy as np
+
+from ..merging import Part
 from ..records import Report
 from .base import Algorithm, Comm
 from .combining import Work
 
+SMOOTHING = 0.3  # weight of the last batch in a worker's usual pace
+
 
 @dataclass
 class Rounds(Algorithm, ABC):
-    """Counts what each worker has been given and has done in the round; a merge ends it."""
+    """Counts what each worker has been given and has done in the round; a merge ends it.
+
+    With a finite `patience`, a worker whose batch takes more than so many times as long as usual does not hold up the
+    others: they merge without it, and it is merged by itself when it is done.
+    """
+
+    patience = inf
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Begin the first round."""
+        self.pace: dict[int, float] = {}  # usual seconds a row, by worker
+        self.due: dict[int, float] = {}  # when the batch of a busy worker is late
+        self.late: set[int] = set()  # left out of the last merge
+        self.merged_rows = 0  # of the last merge
         self.n_rows = n_rows
         self.size = dict.fromkeys(workers, self.batch)
         self.given = dict.fromkeys(workers, 0)  # rows, of the round
@@ -30,25 +46,54 @@ class Rounds(Algorithm, ABC):
         """Return whether worker `w` gets another batch in this round."""
 
     @abstractmethod
+    def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
+        """Merge the replicas of the workers in `work`, which says what each did since its last merge."""
+
     def merge(self, comm: Comm, members: Collection[int]) -> None:
-        """Merge the replicas of `members` and call `begin_round`."""
+        """Merge the replicas of `members`, or of late ones, and let them begin a round."""
+        work = {w: self.work[w] for w in members}
+        if self.late.intersection(members):
+            self.merge_late(comm, work)
+        else:
+            self.merge_all(comm, work)
+            self.merged_rows = sum(done.rows for done in work.values())
+        for w in members:
+            self.given[w], self.work[w] = 0, Work(0, 0, self.size[w])
+        self.late -= set(members)
+
+    def merge_late(self, comm: Comm, work: Mapping[int, Work]) -> None:
+        """Merge workers after the others, with the weight that they would have had with them."""
+        rows = sum(done.rows for done in work.values())
+        weights = {w: done.rows / (rows + self.merged_rows) for w, done in work.items()}
+
+        def rule(part: Part) -> None:
+            part.center += part.mean(weights) - np.float32(sum(weights.values())) * part.center
+            part.broadcast()
+
+        comm.merge(rule, work)
 
     def batch_size(self, w: int) -> int:
         """Return the worker's size while the round is open for it."""
         return self.size[w] if self.goes_on(w) else 0
 
     def submitted(self, w: int, rows: int) -> None:
-        """Count the rows given out."""
+        """Count the rows given out, and note when they are late."""
         self.given[w] += rows
+        self.due[w] = self.now + self.patience * self.pace[w] * rows if w in self.pace else inf
 
     def finished(self, report: Report) -> None:
-        """Count the work done."""
+        """Count the work done, and how long it took."""
         w, done = report.worker, self.work[report.worker]
+        pace = report.seconds / report.rows
+        self.pace[w] = pace if w not in self.pace else self.pace[w] + SMOOTHING * (pace - self.pace[w])
+        del self.due[w]
         self.work[w] = Work(done.updates + report.updates, done.rows + report.rows, self.size[w])
 
     def left(self, w: int) -> None:
         """Forget a worker: its rows go to others."""
         del self.size[w], self.given[w], self.work[w]
+        self.late.discard(w)
+        self.due.pop(w, None)
 
     def joined(self, w: int) -> None:
         """Take a new worker into the round, with the mean size of the others."""
@@ -56,15 +101,27 @@ class Rounds(Algorithm, ABC):
         self.given[w], self.work[w] = 0, Work(0, 0, self.size[w])
 
     def merge_due(self, busy: Collection[int]) -> Collection[int]:
-        """Return all workers when nobody is busy or goes on."""
-        if busy or not any(self.given.values()) or any(self.goes_on(w) for w in self.size):
+        """Return all workers when nobody goes on and nobody is busy but the late; late ones when they are done."""
+        late = sorted(self.late.difference(busy))
+        if late:
+            return late
+        ready = [w for w in self.size if w not in busy]
+        if not any(self.given[w] for w in ready) or any(self.goes_on(w) for w in ready):
             return ()
-        return list(self.size)
+        if any(self.now < self.due[w] for w in busy if w not in self.late):
+            return ()
+        for w in busy:
+            self.late.add(w)
+            self.given[w] = 0  # what it was given belongs to the round that ends
+        return ready
 
-    def begin_round(self) -> None:
-        """Begin to count anew."""
-        self.given = dict.fromkeys(self.given, 0)
-        self.work = {w: Work(0, 0, self.size[w]) for w in self.size}
+    def deadline(self) -> float | None:
+        """Return when the busy will all be late, if all others wait for them."""
+        idle = [w for w in self.size if w not in self.due]
+        waited_for = [due for w, due in self.due.items() if w not in self.late]
+        if not idle or not waited_for or any(self.goes_on(w) for w in idle):
+            return None
+        return max(waited_for) if max(waited_for) < inf else None
 
     def notes(self) -> dict[str, object]:
         """Return the sizes of the workers."""

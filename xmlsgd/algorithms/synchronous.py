@@ -6,12 +6,12 @@ summed gradient of all batches. With a stateful optimizer each worker keeps its 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..merging import Part
 from .base import Comm
-from .combining import by_rows
+from .combining import Work, by_rows
 from .rounds import Rounds
 
 
@@ -23,13 +23,12 @@ class Synchronous(Rounds):
         """Return whether the worker has not had its batch."""
         return self.given[w] == 0
 
-    def merge(self, comm: Comm, members: Collection[int]) -> None:
+    def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Take the mean, weighed by rows, as the common model."""
-        weights = by_rows(self.work)
+        weights = by_rows(work)
 
         def rule(part: Part) -> None:
             part.center[:] = part.mean(weights)
             part.broadcast()
 
-        comm.merge(rule, members)
-        self.begin_round()
+        comm.merge(rule, work)

@@ -81,9 +81,14 @@ class Executor(ABC):
             self._deltas.pull(w, np.unique(self._X.row_entries(self._order.rows(step))))
         self._begin(step)
 
-    def wait(self) -> Event:
-        """Return what happens next, in clock order: a report, or a worker that leaves or joins."""
-        event = self._next()
+    def wait(self, until: float | None = None) -> Event | None:
+        """Return what happens next, in clock order: a report, or a worker that leaves or joins.
+
+        None when nothing happens before second `until`. An executor in which nothing happens by itself never gives up.
+        """
+        event = self._next(until)
+        if event is None:
+            return None
         w = event.worker
         if isinstance(event, Report):
             self.busy.discard(w)
@@ -105,8 +110,8 @@ class Executor(ABC):
         """Start a step."""
 
     @abstractmethod
-    def _next(self) -> Event:
-        """Return the next event."""
+    def _next(self, until: float | None) -> Event | None:
+        """Return the next event, None when there is none before second `until`."""
 
     @abstractmethod
     def now(self) -> float:

@@ -110,11 +110,14 @@ class Processes(Executor):
         with contextlib.suppress(OSError):  # a dead worker: the end of its pipe is the next thing heard of it
             self.team.processes[step.worker].pipe.send(step)
 
-    def _next(self) -> Event:
+    def _next(self, until: float | None) -> Event | None:
         while True:
             if not self.team.processes:
                 raise WorkerDied("no worker is left: " + "; ".join(self.failures))
-            ready = wait([process.pipe for process in self.team.processes.values()])
+            patience = None if until is None else max(until - self.now(), 0.0)
+            ready = wait([process.pipe for process in self.team.processes.values()], patience)
+            if not ready:
+                return None
             # In the order of the workers, so that ties do not depend on the system.
             process = min((p for p in self.team.processes.values() if p.pipe in ready), key=lambda p: p.worker)
             try:

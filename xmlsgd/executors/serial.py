@@ -53,7 +53,7 @@ class Serial(Executor):
     def _begin(self, step: Step) -> None:
         self._queue.append(step)
 
-    def _next(self) -> Event:
+    def _next(self, until: float | None) -> Event:
         step = self._queue.popleft()
         self._read[step.worker] = self._updates
         return self.learners[step.worker].step(step)

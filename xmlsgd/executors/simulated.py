@@ -91,8 +91,11 @@ class Simulated(Executor):
         seconds = self.fleet[w].seconds(begun, report.rows, report.nnz, report.updates, noise)
         self._flying[w] = self._schedule(begun + seconds, replace(report, seconds=seconds))
 
-    def _next(self) -> Event:
+    def _next(self, until: float | None) -> Event | None:
         while True:
+            if until is not None and self._events[0][0] > until:
+                self._time = max(self._time, until)
+                return None
             at, number, event = heapq.heappop(self._events)
             self._time = max(self._time, at)  # a merge may have taken until after it
             if isinstance(event, Left):

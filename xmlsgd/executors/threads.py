@@ -54,8 +54,11 @@ class Threads(Executor):
     def _begin(self, step: Step) -> None:
         self._inboxes[step.worker].put(step)
 
-    def _next(self) -> Event:
-        event = self._done.get()
+    def _next(self, until: float | None) -> Event | None:
+        try:
+            event = self._done.get(timeout=None if until is None else max(until - self.now(), 0.0))
+        except queue.Empty:
+            return None
         if isinstance(event, BaseException):
             raise event
         return event
