@@ -24,7 +24,7 @@ from xmlsgd.algorithms.efficiency import (
     implicit_momentum,
     quadratic_path,
 )
-from xmlsgd.algorithms.group_tuning import CENTRE, MOMENTA, RATES, GroupTuner, Phase, Result, Setting, best, skipped
+from xmlsgd.algorithms.group_tuning import CENTRE, FRACTIONS, MOMENTA, GroupTuner, Phase, Result, Setting, best, skipped
 from xmlsgd.algorithms.omnivore import PER_LABEL, PER_NNZ, Omnivore, most_groups
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.csr import CSR, Dataset, epoch_order
@@ -452,13 +452,13 @@ def trials(order, g):
 
 def test_the_cold_start_begins_with_one_group_and_one_momentum():
     order = play(GroupTuner(4, 1.0), flat_loss)
-    assert trials(order, 1) == [Setting(1, 0.9, rate) for rate in RATES]
+    assert trials(order, 1) == [Setting(1, 0.9, 1 / part) for part in FRACTIONS]
 
 
 def test_more_groups_try_all_momenta_and_the_rate_or_a_tenth_of_it():
     order = play(GroupTuner(2, 1.0), lambda s: s.rate)  # the winner of one group has the smallest rate
-    least = RATES[-1]
-    assert trials(order, 2) == [*(Setting(2, m, least) for m in MOMENTA), Setting(2, 0.9, 0.1 * least)]
+    least = 1 / FRACTIONS[-1]
+    assert trials(order, 2) == [*(Setting(2, m, least) for m in MOMENTA), Setting(2, 0.9, least / 10)]
 
 
 def test_a_rate_never_rises_with_the_groups():
@@ -493,8 +493,8 @@ def test_what_is_at_least_as_daring_as_a_pair_that_failed_is_skipped():
     assert not skipped(Setting(1, 0.0, 1.0), None, failed)
     assert not skipped(Setting(1, 0.6, 0.01), None, failed)
     order = play(GroupTuner(2, 1.0), lambda s: math.nan if s.groups == 2 and s.momentum >= 0.3 else s.rate)
-    least = RATES[-1]
-    assert trials(order, 2) == [Setting(2, 0.0, least), Setting(2, 0.3, least), Setting(2, 0.9, 0.1 * least)]
+    least = 1 / FRACTIONS[-1]
+    assert trials(order, 2) == [Setting(2, 0.0, least), Setting(2, 0.3, least), Setting(2, 0.9, least / 10)]
 
 
 def test_groups_are_not_split_further_when_an_update_gets_hardly_faster():
@@ -516,8 +516,8 @@ def test_the_steady_state_begins_with_the_most_groups_before_saturation():
     assert {phase.setting.groups for phase in order} == {1, 2, 4}
     later = order[[phase.trial for phase in order].index(False) + 1 :]
     rate = later[0].setting.rate
-    expected = [Setting(2, m, scale * rate) for scale in (1, 0.1) for m in MOMENTA]
-    assert trials(later, 2) == [pytest.approx(setting) for setting in expected]
+    expected = [Setting(2, m, rate / part) for part in (1, 10) for m in MOMENTA]
+    assert trials(later, 2) == expected
 
 
 def test_near_the_best_loss_the_larger_rate_then_the_larger_momentum_is_preferred():
@@ -554,7 +554,7 @@ def test_halving_keeps_to_divisors_of_the_workers():
 def test_a_search_in_which_all_diverges_ends_with_the_least_daring_setting():
     order = play(GroupTuner(4, 1.0), lambda s: math.nan)
     assert trials(order, 2) == []
-    assert order[-1] == Phase(Setting(1, 0.9, RATES[-1]), trial=False)
+    assert order[-1] == Phase(Setting(1, 0.9, 1 / FRACTIONS[-1]), trial=False)
 
 
 # --- the tuner in a run ------------------------------------------------------------------------------------------
@@ -627,9 +627,9 @@ def test_a_trial_that_diverges_is_passed_over_and_leaves_no_trace(dataset):
     assert not np.isfinite(algorithm.tuner.results[0].loss)
     assert algorithm.notes()["trials"][0] == {"groups": 1, "momentum": 0.9, "rate": 1e20, "loss": None}
     assert np.isfinite(executor.table.states).all()
-    assert len(algorithm.begun) > len(RATES)
+    assert len(algorithm.begun) > len(FRACTIONS)
     first = algorithm.begun[0][1]
-    for _, model, _ in algorithm.begun[: len(RATES)]:
+    for _, model, _ in algorithm.begun[: len(FRACTIONS)]:
         np.testing.assert_array_equal(model, first)
 
 

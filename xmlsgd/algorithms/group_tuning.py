@@ -15,7 +15,7 @@ from ..errors import DataError
 from .efficiency import divisors
 
 MOMENTA = (0.0, 0.3, 0.6, 0.9)  # tried wherever a group may wait for another
-RATES = (1.0, 0.1, 0.01, 0.001)  # tried with one group, times the rate given
+FRACTIONS = (1, 10, 100, 1000)  # the rate given is divided by them: tried with one group, with more the first two
 CENTRE = 0.6  # momentum from which a search begins anew after groups were halved
 
 
@@ -99,7 +99,7 @@ class GroupTuner:
 
     def cold_start(self) -> Generator[Phase, Result, tuple[Setting, int]]:
         """Return the setting of the lowest loss, and the most groups before saturation."""
-        pairs = [(self.momentum, scale * self.rate) for scale in RATES]
+        pairs = [(self.momentum, self.rate / part) for part in FRACTIONS]
         winners: Tried = {}
         previous, before, most = None, math.inf, 1
         for g in divisors(self.n_workers):
@@ -114,7 +114,7 @@ class GroupTuner:
             before, most = seconds, g
             pairs = grid(previous.rate)
         if not winners:
-            return Setting(1, self.momentum, RATES[-1] * self.rate), 1
+            return Setting(1, self.momentum, self.rate / FRACTIONS[-1]), 1
         return best(winners), most
 
     def steady_state(self, g: int, rate: float) -> Generator[Phase, Result, Setting]:
@@ -129,7 +129,7 @@ class GroupTuner:
 def grid(rate: float, centre: float = 0.0) -> list[tuple[float, float]]:
     """Return pairs (momentum, rate), the larger rate and the momentum nearest to `centre` first."""
     momenta = sorted(MOMENTA, key=lambda m: abs(m - centre))
-    return [(m, scale * rate) for scale in RATES[:2] for m in momenta]
+    return [(m, rate / part) for part in FRACTIONS[:2] for m in momenta]
 
 
 def search(g: int, pairs: Sequence[tuple[float, float]], previous: Setting | None = None) -> Search:
