@@ -7,6 +7,7 @@ import json
 import math
 import pickle
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -153,13 +154,22 @@ def test_gradients_of_the_members_sum_to_that_of_the_whole_batch(dataset):
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.6])
-def test_the_update_is_that_of_the_paper_worked_by_hand(dataset, momentum):
-    """Two groups of two: v <- m v - eta G of the model that the group read, w <- w + v."""
-    algorithm = Updates(BATCH, RATE, groups=2, momentum=momentum)
-    executor = simulated(kind=Recorded)
-    run = go(dataset, algorithm, executor, epochs=1)
-    w = np.zeros(NETWORK.layout.size, np.float32)
-    NETWORK.initialize(w, dataset.Y, 0)
+@pytest.mark.parametrize("n_features", [14, 600])
+def test_the_update_is_that_of_the_paper_worked_by_hand(dataset, momentum, n_features):
+    """Two groups of two: v <- m v - eta G of the model that the group read, w <- w + v; in rows that few have, too."""
+    network = replace(NETWORK, n_features=n_features)
+    if n_features > 14:
+        X = np.random.default_rng(1).random((N_ROWS, n_features))
+        dataset = Dataset(CSR.from_scipy(sp.csr_array(X * (X < 0.005))), dataset.Y)
+    algorithm, executor = Updates(BATCH, RATE, groups=2, momentum=momentum), simulated(kind=Recorded)
+    with executor.device.start():
+        run = train(
+            dataset, network, algorithm, executor, optimizer=SGD(), epochs=1, schedule="constant", warm_up=0
+        )  # fmt: skip
+    of_all_rows = len(algorithm.log) * 4 * 2 * 3 * network.layout.size / executor.bandwidth
+    assert (executor.merge_seconds < 0.5 * of_all_rows) == (n_features > 14), "merges are sparse where rows are"
+    w = np.zeros(network.layout.size, np.float32)
+    network.initialize(w, dataset.Y, 0)
     v, waiting = np.zeros_like(w), {worker: [] for worker in range(4)}
     for step in executor.steps:
         waiting[step.worker].append(step)
@@ -172,7 +182,7 @@ def test_the_update_is_that_of_the_paper_worked_by_hand(dataset, momentum):
             if trained:
                 step, flat = waiting[member].pop(0), read[j].copy()
                 assert step.rows == trained
-                Learner(Job(dataset, NETWORK, SGD()), cpu(), flat).step(step)
+                Learner(Job(dataset, network, SGD()), cpu(), flat).step(step)
                 G += (read[j] - flat) / np.float32(RATE) * np.float32(trained / total)
         v = np.float32(momentum) * v - np.float32(RATE) * G
         w = w + v
