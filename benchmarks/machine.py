@@ -46,7 +46,8 @@ def git_commit() -> str:
 def command_line() -> str:
     """Return the command with the last parts of absolute paths: where folders lie is no one's business."""
     words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
-    return " ".join(["python", "-m", "benchmarks", *words])
+    module = getattr(sys.modules["__main__"].__spec__, "name", "benchmarks").removesuffix(".__main__")
+    return " ".join(["python", "-m", module, *words])
 
 
 def describe(threads: int) -> dict[str, Any]:

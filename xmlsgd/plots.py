@@ -25,7 +25,7 @@ def plot_learning_curve(records: Sequence[Record], path: str | Path, title: str 
     """Draw `records` (`History.records`) into an image file of the type of its suffix; return its path."""
     if not records:
         raise ValueError("records: must hold at least one epoch, got none")
-    return _drawn(lambda figure: draw(figure, records), path, title)
+    return save_figure(lambda figure: draw(figure, records), path, title)
 
 
 def plot_over_time(
@@ -38,7 +38,7 @@ def plot_over_time(
     """
     if not any(len(run) for of_method in runs.values() for run in of_method):
         raise ValueError("runs: must hold at least one record, got none")
-    return _drawn(lambda figure: draw_over_time(figure, runs, measure), path, title)
+    return save_figure(lambda figure: draw_over_time(figure, runs, measure), path, title)
 
 
 def plot_workers(records: Sequence[Record], path: str | Path, names: Sequence[str] = (), title: str = "") -> Path:
@@ -48,11 +48,11 @@ def plot_workers(records: Sequence[Record], path: str | Path, names: Sequence[st
     """
     if not any("workers" in record for record in records):
         raise ValueError("records: must be of a run of several workers, got none that tells of them")
-    return _drawn(lambda figure: draw_workers(figure, records, names), path, title)
+    return save_figure(lambda figure: draw_workers(figure, records, names), path, title)
 
 
-def _drawn(draw_into: Callable[[Any], None], path: str | Path, title: str) -> Path:
-    """Write a figure into an image file of the type of its suffix; return its path."""
+def save_figure(draw_into: Callable[[Any], None], path: str | Path, title: str) -> Path:
+    """Let `draw_into` draw into a matplotlib figure, write it to a file of the type of the suffix; return its path."""
     # No pyplot: it would choose a window system and keep every figure for the rest of the process.
     from matplotlib.figure import Figure
 

@@ -67,8 +67,8 @@ class Setting:
 class Outcome:
     """What a run was: the records of its epochs, the workers' summary, and measurements in the course of time.
 
-    curve : records of "seconds", "rows" and what was measured. efficiency : see `scheduling_efficiency`. cost : money
-    for the fleet until the end.
+    curve : records of "seconds", "rows", "loss" (mean over the rows since the last) and what was measured.
+    efficiency : see `scheduling_efficiency`. cost : money for the fleet until the end.
     """
 
     fleet: Sequence[VirtualDevice]
@@ -120,12 +120,14 @@ class Curve(Monitor):
     def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
         """Place the measurements."""
         self.center, self.rows, self.end, self.n_rows = center, 0, n_rows, n_rows
+        self.losses, self.counted = 0.0, 0
         self.every = n_rows / self.points
         self.next = self.every
 
     def step(self, report: Report) -> None:
         """Measure if it is time; at the end of an epoch its last merge comes first."""
         self.rows += report.rows
+        self.losses, self.counted = self.losses + report.loss, self.counted + report.rows
         if self.next <= self.rows < self.end:
             self._note(self.executor.now(), self.rows, self.measure(self.center))
 
@@ -139,7 +141,9 @@ class Curve(Monitor):
 
     def _note(self, seconds: float, rows: int, found: dict[str, float]) -> None:
         """Add a point; the next is due after the rows of a part of an epoch."""
-        self.curve.append({"seconds": seconds, "rows": rows, **found})
+        loss = self.losses / max(self.counted, 1)
+        self.losses, self.counted = 0.0, 0
+        self.curve.append({"seconds": seconds, "rows": rows, "loss": loss, **found})
         self.next = self.every * (rows // self.every + 1)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..learner import Job
 
 SIZES = (1, 4, 16, 32, 64, 128, 256)  # rows of the timed updates
-REPEATS = 5  # of which the median counts: neighbours on the machine make single ones long
+REPEATS = 5  # of which the shortest counts: what else runs on the machine only makes steps longer
 
 
 def measure_device(job: Job, device: Device) -> VirtualDevice:
@@ -27,11 +27,11 @@ def measure_device(job: Job, device: Device) -> VirtualDevice:
     job.network.initialize(learner.flat, job.dataset.Y, job.seed)
     learner.warm_up()
     sizes = sorted({min(size, job.dataset.n_rows) for size in SIZES})
-    reports = [_median([learner.step(Step(0, 0, 0, size, 0.0)) for _ in range(1 + REPEATS)][1:]) for size in sizes]
+    reports = [_shortest([learner.step(Step(0, 0, 0, size, 0.0)) for _ in range(1 + REPEATS)][1:]) for size in sizes]
     # Few rows leave few sizes; each twice says no more and no less.
     return replace(fit_device(reports if len(reports) >= 3 else 3 * reports), noise=0.0)
 
 
-def _median(reports: list[Report]) -> Report:
-    """Return the report of the middle duration."""
-    return sorted(reports, key=lambda report: report.seconds)[len(reports) // 2]
+def _shortest(reports: list[Report]) -> Report:
+    """Return the report of the shortest duration."""
+    return min(reports, key=lambda report: report.seconds)

@@ -1,0 +1,1 @@
+"""The papers' own experiments, on simulated devices; `python -m benchmarks.papers --help`."""

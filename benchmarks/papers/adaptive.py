@@ -1,0 +1,58 @@
+"""Adaptive SGD against its rivals, and step by step: Ma, Rusu, Wu, Sim 2021 (arXiv 2110.07029), figures 6 to 10.
+
+On four devices that differ by 32 % (S2), and strongly (S3). The ablation starts from the elastic baseline, with equal
+shares, and adds one part of the method after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from xmlsgd.algorithms.adaptive import AdaptiveSGD
+from xmlsgd.algorithms.crossbow import Crossbow
+from xmlsgd.algorithms.elastic import Elastic
+from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.algorithms.synchronous import Synchronous
+from xmlsgd.executors.costs import VirtualDevice
+from xmlsgd.plots import plot_workers
+
+from .study import Method, Study, compared
+
+MERGES = 8  # an epoch
+PARTS: dict[str, dict[str, Any]] = {
+    "+ dynamic scheduling": {"size_rule": "fixed", "weights": "equal", "momentum": 0.0},
+    "+ batch size scaling": {"weights": "equal", "momentum": 0.0},
+    "+ normalized weights": {"momentum": 0.0},
+    "+ momentum: Adaptive SGD": {},
+}
+
+
+def adaptive(study: Study) -> None:
+    """Run and publish both scenarios."""
+    for name, what in (("S2", "devices 1:.9:.8:.7"), ("S3", "devices 1:1:.5:.25")):
+        fleet = study.fleet(name)
+        runs = study.run(methods(study, fleet))
+        study.publish(f"adaptive-{name}", compared(runs, f"Adaptive SGD on {study.data}, {what} ({name})"), runs)
+        study.draw(f"adaptive-{name}", runs)
+        records = runs["+ momentum: Adaptive SGD"].outcomes[0].records
+        names = [device.name for device in fleet]
+        plot_workers(records, study.out / f"adaptive-{name}-workers-{study.data}.png", names)
+
+
+def methods(study: Study, fleet: Sequence[VirtualDevice]) -> list[Method]:
+    """Return the rivals and the steps from elastic averaging to Adaptive SGD."""
+    batch = study.batch
+    mega = max(-(-study.setting.dataset.n_rows // MERGES), len(fleet) * batch)
+    fastest = [max(fleet, key=lambda device: device.speed)]
+
+    def step(name: str, parts: dict[str, Any]) -> Method:
+        return Method(name, lambda rate: AdaptiveSGD(batch, rate, mega_batch=mega, **parts), fleet)
+
+    return [
+        Method("one device", lambda rate: Sequential(batch, rate), fastest),
+        Method("synchronous", lambda rate: Synchronous(batch, rate), fleet),
+        Method("Crossbow", lambda rate: Crossbow(batch, rate), fleet),
+        Method("elastic", lambda rate: Elastic(batch, rate, mega_batch=mega), fleet),
+        *(step(name, parts) for name, parts in PARTS.items()),
+    ]

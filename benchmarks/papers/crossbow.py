@@ -1,0 +1,99 @@
+"""Crossbow: learners a device. Koliousis and others 2019 (PVLDB 12(11)), figures 12 to 15.
+
+Learners of a device share its arithmetic and hide each other's overheads: m of them work at 1/m of its speed each,
+with an overhead of their own. One learner with a small batch leaves most of the device idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from xmlsgd.algorithms.crossbow import Crossbow
+from xmlsgd.executors.costs import VirtualDevice
+from xmlsgd.plots import save_figure
+
+from ..report import Table
+from .study import Method, Runs, Study, finals, median, point_at, ranged, target
+
+LEARNERS = (1, 2, 4, 8)
+SMALL = 4  # the batch of a learner is that of the study over this
+IDLE = 3.0  # overhead of a step of one learner over its arithmetic: it fills a quarter of the device
+COLUMNS = ("learners", "P@1", "rows/s", "times one", "epochs to target", "s to target", "merging %", "rate")
+
+
+def crossbow(study: Study) -> None:
+    """Run and publish all numbers of learners."""
+    runs = study.run([method(study, k) for k in LEARNERS])
+    found = table(study, runs)
+    study.publish("crossbow", found, runs)
+    study.draw("crossbow", runs)
+    draw(study, runs)
+
+
+def method(study: Study, k: int) -> Method:
+    """Return Crossbow with `k` learners on one device."""
+    batch = max(study.batch // SMALL, 1)
+    return Method(f"{k}", lambda rate: Crossbow(batch, rate), learners(study, batch, k))
+
+
+def learners(study: Study, batch: int, k: int) -> list[VirtualDevice]:
+    """Return the learners of one device."""
+    work = batch * (study.base.per_row + study.base.per_nnz * study.setting.nnz)
+    return [replace(study.base, overhead=IDLE * work, speed=1 / k, name=f"learner {i}") for i in range(k)]
+
+
+def epochs_to_target(study: Study, runs: Runs, goal: float) -> float | None:
+    """Return the median epochs until the goal, None where most runs missed it."""
+    points = [point for outcome in runs.outcomes if (point := point_at(outcome, goal)) is not None]
+    if 2 * len(points) <= len(runs.outcomes):
+        return None
+    return median([point["rows"] / study.setting.dataset.n_rows for point in points])
+
+
+def table(study: Study, runs: Mapping[str, Runs]) -> Table:
+    """Return throughput and epochs to the target by learners."""
+    goal = target(runs)
+    one = median([outcome.rows_per_second for outcome in runs[str(LEARNERS[0])].outcomes])
+    rows = []
+    for name, found in runs.items():
+        speed = median([outcome.rows_per_second for outcome in found.outcomes])
+        epochs = epochs_to_target(study, found, goal)
+        rows.append(
+            [
+                name,
+                ranged(finals(found)),
+                f"{speed:,.0f}",
+                f"{speed / one:.2f}",
+                "-" if epochs is None else f"{epochs:.2f}",
+                "-" if epochs is None else f"{epochs * study.setting.dataset.n_rows / speed:.1f}",
+                f"{100 * median([outcome.merge_share for outcome in found.outcomes]):.1f}",
+                f"{found.rate:g}",
+            ]
+        )
+    note = (
+        f"The target is a P@1 of {goal:.2f}. Batches of {max(study.batch // SMALL, 1)} rows; a step of one learner is "
+        f"{IDLE:g} parts overhead, one part arithmetic."
+    )
+    return Table(f"Crossbow on {study.data}: learners of one device", COLUMNS, rows, [note])
+
+
+def draw(study: Study, runs: Mapping[str, Runs]) -> None:
+    """Draw throughput and epochs to the target by learners."""
+    goal = target(runs)
+    ks = [int(name) for name in runs]
+    speeds = [median([outcome.rows_per_second for outcome in found.outcomes]) for found in runs.values()]
+    reached = [
+        (k, e) for k, found in zip(ks, runs.values(), strict=True) if (e := epochs_to_target(study, found, goal))
+    ]
+
+    def panels(figure):  # type: ignore[no-untyped-def]
+        throughput, epochs = figure.subplots(1, 2)
+        throughput.plot(ks, speeds, "o-")
+        epochs.plot([k for k, _ in reached], [e for _, e in reached], "o-", color="C1")
+        throughput.set(xlabel="learners", ylabel="rows a second", ylim=(0, None))
+        epochs.set(xlabel="learners", ylabel="epochs to the target", ylim=(0, None))
+        for panel in (throughput, epochs):
+            panel.grid(alpha=0.3)
+
+    save_figure(panels, study.out / f"crossbow-learners-{study.data}.png", "")

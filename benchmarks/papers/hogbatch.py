@@ -1,0 +1,100 @@
+"""Hogbatch and Adaptive Hogbatch on a GPU and a CPU: Ma, Rusu, Wu, Sim 2021 (arXiv 2004.08771), figures 5 to 8.
+
+Time to a loss, and who made the updates. The CPU trains by eight threads, a tenth as fast as the GPU in all (S4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
+from xmlsgd.algorithms.hogbatch import Hogbatch
+from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.simulation import Outcome
+
+from ..report import Table
+from .study import Method, Runs, Study, median, ranged
+
+THREADS = 8  # of the CPU, a row each at first
+GPU_BATCHES = 4  # of the batch at which the rate is the rate: the GPU's first size
+CPU_ROWS = (1, 64)  # a thread, bounds
+REACHED = 0.95  # of the loss reduction that the best method reaches
+COLUMNS = ("method", "loss", "P@1", "seconds", "s to target", "updates %", "rows %", "busy %", "staleness", "rate")
+
+
+def hogbatch(study: Study) -> None:
+    """Run and publish the scenario."""
+    runs = study.run(methods(study))
+    study.publish("hogbatch-S4", table(study, runs), runs)
+    study.draw("hogbatch-S4", runs, "loss")
+
+
+def methods(study: Study) -> list[Method]:
+    """Return the GPU alone, both with fixed sizes, both with sizes that follow the update counts.
+
+    The CPU alone, in updates of a row, would take hours to compute.
+    """
+    batch, fleet = study.batch, study.fleet("S4")
+    sizes, threads = (GPU_BATCHES * batch, THREADS), (1, THREADS)
+    low, high = (max(sizes[0] // 8, 1), CPU_ROWS[0] * THREADS), (sizes[0], CPU_ROWS[1] * THREADS)
+    return [
+        Method("GPU", lambda rate: Sequential(sizes[0], rate), fleet[:1]),
+        Method("CPU+GPU Hogbatch", lambda rate: Hogbatch(batch, rate, sizes=sizes, threads=threads), fleet),
+        Method(
+            "Adaptive Hogbatch",
+            lambda rate: AdaptiveHogbatch(batch, rate, sizes=sizes, threads=threads, low=low, high=high),
+            fleet,
+        ),
+    ]
+
+
+def table(study: Study, runs: Mapping[str, Runs]) -> Table:
+    """Return losses, times, and each device's share of the work, GPU first."""
+    first = max(outcome.curve[0]["loss"] for found in runs.values() for outcome in found.outcomes if outcome.curve)
+    best = min(median(losses(found)) for found in runs.values())
+    goal = first - REACHED * (first - best)
+    rows = []
+    for name, found in runs.items():
+        reached = [at for outcome in found.outcomes if (at := seconds_to_loss(outcome, goal)) is not None]
+        rows.append(
+            [
+                name,
+                ranged(losses(found)),
+                f"{median([outcome.final() for outcome in found.outcomes]):.2f}",
+                f"{median([outcome.seconds for outcome in found.outcomes]):.1f}",
+                f"{median(reached):.1f}" if 2 * len(reached) > len(found.outcomes) else "-",
+                *(shares(found.outcomes, key) for key in ("updates", "rows", "utilisation")),
+                between(found.outcomes, "staleness"),
+                f"{found.rate:g}",
+            ]
+        )
+    note = (
+        f"The target is a loss of {goal:.3f}, {100 * REACHED:.0f} % of the way from the first to the best. Shares, "
+        "busy time and mean staleness: GPU / CPU."
+    )
+    return Table(f"Hogbatch on {study.data}, a GPU and a CPU of a tenth of its speed (S4)", COLUMNS, rows, [note])
+
+
+def losses(runs: Runs) -> list[float]:
+    """Return the loss of each run over its last rows."""
+    return [outcome.curve[-1]["loss"] if outcome.curve else float("inf") for outcome in runs.outcomes]
+
+
+def seconds_to_loss(outcome: Outcome, goal: float) -> float | None:
+    """Return when the loss first was as low as the goal."""
+    return next((point["seconds"] for point in outcome.curve if point["loss"] <= goal), None)
+
+
+def shares(outcomes: Sequence[Outcome], key: str) -> str:
+    """Return each worker's share in percent: of all work, or busy of its own time."""
+    found = []
+    for w in range(len(outcomes[0].workers)):
+        of = [sum(e[key] for e in o.workers) if key != "utilisation" else 1 for o in outcomes]
+        found.append(median([100 * o.workers[w][key] / max(total, 1) for o, total in zip(outcomes, of, strict=True)]))
+    return " / ".join(f"{share:.0f}" for share in found) or "100"
+
+
+def between(outcomes: Sequence[Outcome], key: str) -> str:
+    """Return a number of each worker."""
+    workers = range(len(outcomes[0].workers))
+    return " / ".join(f"{median([o.workers[w][key] for o in outcomes]):.1f}" for w in workers) or "0"

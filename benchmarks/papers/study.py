@@ -1,0 +1,173 @@
+"""What all experiments share: one setting, one grid of rates for all methods, seeds, medians and ranges."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from xmlsgd.algorithms.base import Algorithm
+from xmlsgd.executors.costs import VirtualDevice
+from xmlsgd.executors.scenarios import scenario
+from xmlsgd.plots import plot_over_time
+from xmlsgd.simulation import Outcome, Setting, simulate
+
+from ..report import Table, publish
+
+REACHED = 0.95  # of the best median P@1 of a table: when each method gets there
+NOISY_POINTS = 3  # measurements whose mean counts for reaching it
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of a table: its algorithm at a rate, and the devices it runs on."""
+
+    name: str
+    make: Callable[[float], Algorithm]
+    fleet: Sequence[VirtualDevice]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs of a method, a seed each, at the best rate of the grid; and what every rate reached with the first."""
+
+    rate: float
+    outcomes: list[Outcome]
+    grid: dict[float, float]
+
+
+@dataclass(frozen=True)
+class Study:
+    """The setting of all runs, the device of speed 1, rows a batch, rates and seeds, and where results go."""
+
+    setting: Setting
+    base: VirtualDevice
+    batch: int
+    rates: Sequence[float]
+    seeds: int
+    threads: int
+    out: Path
+    data: str
+
+    def fleet(self, name: str) -> list[VirtualDevice]:
+        """Return the devices of a scenario."""
+        rows = self.setting.dataset.n_rows * self.setting.epochs
+        return scenario(name, self.base, rows, self.setting.nnz, self.batch)
+
+    def run(self, methods: Sequence[Method]) -> dict[str, Runs]:
+        """Run all methods, each at every rate with the first seed, then at its best rate with the others."""
+        found = {}
+        for method in methods:
+            tried = {rate: self._simulate(method, rate, 0) for rate in self.rates}
+            grid = {rate: outcome.final() for rate, outcome in tried.items()}
+            best = max(grid, key=lambda rate: grid[rate])
+            outcomes = [tried[best], *(self._simulate(method, best, seed) for seed in range(1, self.seeds))]
+            found[method.name] = Runs(best, outcomes, grid)
+            print(f"{method.name}: P@1 {median(finals(found[method.name])):.2f} at rate {best:g}", flush=True)
+        return found
+
+    def _simulate(self, method: Method, rate: float, seed: int) -> Outcome:
+        """Return one run."""
+        return simulate(replace(self.setting, seed=seed), method.make(rate), method.fleet)
+
+    def publish(self, name: str, table: Table, runs: Mapping[str, Runs]) -> None:
+        """Print a table and write it, with every run behind it."""
+        note = (
+            f"{self.setting.dataset.n_rows:,} rows, {self.setting.epochs} epochs, {self.seeds} seeds (median, range), "
+            f"{self.setting.network.hidden[0]} hidden units, batches of at most {self.batch} rows, rates "
+            f"{', '.join(f'{rate:g}' for rate in self.rates)} for everybody. Seconds are simulated; a device of speed "
+            "1 is as fast as the machine named below."
+        )
+        publish(
+            f"{name}-{self.data}", replace(table, notes=[*table.notes, note]), as_json(runs), self.threads, self.out
+        )
+
+    def draw(self, name: str, runs: Mapping[str, Runs], measure: str = "P@1") -> None:
+        """Draw a measure over time, a line a run."""
+        curves = {method: [outcome.curve for outcome in found.outcomes] for method, found in runs.items()}
+        plot_over_time(curves, self.out / f"{name}-{self.data}.png", measure)
+
+
+COLUMNS = ("method", "P@1", "seconds", "s to target", "rows to target", "rows/s", "busy %", "merging %", "rate")
+
+
+def compared(runs: Mapping[str, Runs], title: str, notes: Sequence[str] = ()) -> Table:
+    """Return the table that all methods have in common."""
+    goal = target(runs)
+    rows = []
+    for name, found in runs.items():
+        reached = [at for outcome in found.outcomes if (at := point_at(outcome, goal)) is not None]
+        rows.append(
+            [
+                name,
+                ranged(finals(found)),
+                f"{median([o.seconds for o in found.outcomes]):.1f}",
+                *(at_target([point[key] for point in reached], found) for key in ("seconds", "rows")),
+                f"{median([o.rows_per_second for o in found.outcomes]):,.0f}",
+                f"{100 * median([o.utilisation for o in found.outcomes]):.0f}",
+                f"{100 * median([o.merge_share for o in found.outcomes]):.1f}",
+                f"{found.rate:g}",
+            ]
+        )
+    note = f"The target is a P@1 of {goal:.2f}, {100 * REACHED:.0f} % of the best, over {NOISY_POINTS} measurements."
+    return Table(title, COLUMNS, rows, [note, *notes])
+
+
+def target(runs: Mapping[str, Runs]) -> float:
+    """Return the P@1 whose time is compared."""
+    return REACHED * max(median(finals(found)) for found in runs.values())
+
+
+def point_at(outcome: Outcome, goal: float) -> dict[str, Any] | None:
+    """Return the first point of a run at which the mean of the last measurements reaches the goal."""
+    values = [point["P@1"] for point in outcome.curve]
+    for i, point in enumerate(outcome.curve):
+        last = values[max(i + 1 - NOISY_POINTS, 0) : i + 1]
+        if not outcome.diverged and sum(last) / len(last) >= goal:
+            return point
+    return None
+
+
+def at_target(values: Sequence[float], runs: Runs) -> str:
+    """Return the median where most runs got there, else a dash."""
+    return f"{median(values):,.1f}".removesuffix(".0") if 2 * len(values) > len(runs.outcomes) else "-"
+
+
+def finals(runs: Runs) -> list[float]:
+    """Return what each run reached at its end."""
+    return [outcome.final() for outcome in runs.outcomes]
+
+
+def median(values: Sequence[float]) -> float:
+    """Return the median."""
+    return statistics.median(values)
+
+
+def ranged(values: Sequence[float]) -> str:
+    """Return the median and, of several, the range."""
+    middle = f"{median(values):.2f}"
+    return f"{middle} [{min(values):.2f}, {max(values):.2f}]" if len(values) > 1 else middle
+
+
+def as_json(runs: Mapping[str, Runs]) -> dict[str, Any]:
+    """Return all runs as JSON takes them."""
+    return {
+        name: {
+            "rate": found.rate,
+            "grid": {f"{rate:g}": reached for rate, reached in found.grid.items()},
+            "fleet": [{"name": d.name, "speed": d.speed, "noise": d.noise} for d in found.outcomes[0].fleet],
+            "seeds": [
+                {
+                    "curve": outcome.curve,
+                    "workers": outcome.workers,
+                    "records": outcome.records,
+                    "efficiency": outcome.efficiency,
+                    "diverged": outcome.diverged,
+                }
+                for outcome in found.outcomes
+            ],
+        }
+        for name, found in runs.items()
+    }
