@@ -48,9 +48,10 @@ def test_a_single_lucky_measurement_does_not_reach_the_target():
     assert point_at(outcome(90, 90, diverged=True), 50.0) is None
 
 
-def test_the_target_is_a_share_of_the_best_median():
-    runs = {"a": Runs(1.0, [outcome(40), outcome(60), outcome(50)], {}), "b": Runs(1.0, [outcome(30)], {})}
+def test_the_target_is_a_share_of_what_the_best_median_settled_at():
+    runs = {"a": Runs(1.0, [outcome(40), outcome(9, 50, 60, 70), outcome(50)], {}), "b": Runs(1.0, [outcome(30)], {})}
     assert target(runs) == pytest.approx(0.95 * 50)
+    assert target({"a": Runs(1.0, [outcome(90, diverged=True)], {})}) == 0
 
 
 def test_a_method_that_most_seeds_did_not_bring_there_has_no_time():
