@@ -31,6 +31,7 @@ def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     (folder / "good.txt").write_text(GOOD)
     (folder / "text.txt").write_text(TEXT)
+    (folder / "unlabelled.txt").write_text("read a file\nclose it: done\n3 files are closed\n")
     assert main(["train", str(folder / "good.txt"), "--out", str(folder / "rows"), "--quiet", *QUICK]) == 0
     assert main(["train", str(folder / "text.txt"), "--out", str(folder / "words"), "--quiet", *QUICK]) == 0
     assert main(["convert", str(folder / "good.txt"), str(folder / "store"), "--quiet"]) == 0
@@ -147,7 +148,7 @@ BAD_CALLS = {
     "unknown optimizer": ((*GOOD_ROWS, *TRAIN, "--optimizer", "adamw"), "optimizer must be one of sgd, "),
     "unknown schedule": ((*GOOD_ROWS, *TRAIN, "--schedule", "step"), "learning_rate: must be one of constant, "),
     "unknown algorithm": ((*GOOD_ROWS, *TRAIN, "--algorithm", "magic"), "algorithm must be one of "),
-    "unknown device": ((*GOOD_ROWS, *TRAIN, "--devices", "tpu"), "devices: must be 'cpu', got 'tpu'"),
+    "unknown device": ((*GOOD_ROWS, *TRAIN, "--devices", "tpu"), "devices: device must be one of cpu, reference, got"),
     "unknown precision": ((*GOOD_ROWS, *TRAIN, "--precision", "int4"), "precision must be one of "),
     "no threads": ((*GOOD_ROWS, *TRAIN, "--threads", "0"), "n_jobs: must be None or an integer other than 0, got 0"),
     "missing file": (("train", "{place}/none.txt", *TRAIN), "none.txt"),
@@ -170,7 +171,29 @@ BAD_CALLS = {
     "evaluate without a model": (("evaluate", "{place}/none", "{place}/good.txt"), "none: is not a saved model"),
     "evaluate a file as a model": (
         ("evaluate", "{place}/good.txt", "{place}/good.txt"),
-        "good.txt: is not a saved model",
+        "good.txt: is not a saved model: it is a file, a model is a folder",
+    ),
+    "evaluate with model and data swapped": (
+        ("evaluate", "{place}/good.txt", "{place}/rows"),
+        "good.txt: is not a saved model, but rows is; the model comes first: xmlsgd evaluate rows good.txt",
+    ),
+    "predict with model and data swapped": (
+        ("predict", "{place}/store", "{place}/rows"),
+        "store: is not a saved model, but rows is; the model comes first: xmlsgd predict rows store",
+    ),
+    "predict for a model": (("predict", "{place}/words", "{place}/words"), "words: must hold data, got a saved model"),
+    "train on a model": (("train", "{place}/words", *TRAIN), "words: must hold data, got a saved model"),
+    "train on text without labels": (
+        ("train", "{place}/unlabelled.txt", *TRAIN),
+        "or labels and a tab before each text, `label1,label2<TAB>text`, got texts without labels",
+    ),
+    "convert text without labels": (
+        ("convert", "{place}/unlabelled.txt", "{place}/new"),
+        "unlabelled.txt: must hold rows of numbers, or labels and a tab before each text",
+    ),
+    "test rows without their flag": (
+        (*GOOD_ROWS, "{place}/good.txt", *TRAIN),
+        "unrecognized arguments: good.txt; test rows go behind --test",
     ),
     "evaluate at k = 0": (
         ("evaluate", "{place}/rows", "{place}/good.txt", "-k", "0"),

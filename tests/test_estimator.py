@@ -603,7 +603,11 @@ FLAWED = CSR(np.array([0, 2]), np.array([0, 9], np.int32), np.ones(2, np.float32
         (FLAWED, Y2[:1], r"X: indices must be in \[0, 2\), got 0 to 9"),
         (X2[:1], FLAWED, r"Y: indices must be in \[0, 2\), got 0 to 9"),
         (CSR(np.array([0, 1]), np.array([0]), np.ones(1), 2), Y2[:1], "X: must be of int64, int32 and float32 arrays"),
-        (CSR(np.array([1, 1]), np.array([0], np.int32), np.ones(1, np.float32), 2), Y2[:1], "X: indptr must rise"),
+        (
+            CSR(np.array([1, 1]), np.array([0], np.int32), np.ones(1, np.float32), 2),
+            Y2[:1],
+            "X: indptr: must lead from 0 to 1, got 1 and 1",
+        ),
         (X2, sp.csr_array((2, 4)), "Y: must have at least one label, got none in 2 rows"),
         (X2, [[], []], "Y: must have at least one label, got none in 2 rows"),
         (X2, sp.csr_array((2, 0)), r"Y: must have at least one label column, got shape \(2, 0\)"),

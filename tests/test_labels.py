@@ -188,8 +188,11 @@ def test_declared_classes_name_the_columns_of_a_matrix_in_their_order():
         (np.ones((N, 4, 1)), "X: Found array with dim 3"),
         (np.full((N, 4), object()), "X: float() argument must be a string or a real number"),
         ([[1, 2], [3]], "X: setting an array element with a sequence."),
-        (CSR(np.array([0, 1]), np.array([2], np.int32), np.array([np.nan], np.float32), 4), "X: row 0: values must be"),
-        (CSR(np.array([0, 2]), np.array([2, 1], np.int32), np.ones(2, np.float32), 4), "X: row 0: indices must rise"),
+        (
+            CSR(np.array([0, 1]), np.array([2], np.int32), np.array([np.nan], np.float32), 4),
+            "X: values must be finite, got nan in row 0",
+        ),
+        (CSR(np.array([0, 2]), np.array([2, 1], np.int32), np.ones(2, np.float32), 4), "X: indices: must rise"),
         (CSR([0, 1], [2], [1.0], 4), "X: must be of three 1-D arrays, got [0, 1], [2]"),
     ],
 )
@@ -200,7 +203,7 @@ def test_what_is_no_matrix_of_numbers_is_refused_by_fit_and_predict(bad, message
 
 
 def test_a_flaw_of_our_rows_is_found_in_every_block(monkeypatch):
-    monkeypatch.setattr("xmlsgd.estimators.inputs.BLOCK", 3)
+    monkeypatch.setattr("xmlsgd.csr.CHECKED_ENTRIES", 3)
     sound = CSR.from_scipy(X)
     quick().fit(sound, Y)
     for at in range(1, sound.nnz):
@@ -208,11 +211,11 @@ def test_a_flaw_of_our_rows_is_found_in_every_block(monkeypatch):
         data[at] = np.inf
         row = at // 4
         text = refused(quick().fit, CSR(sound.indptr, indices, data, 4), Y)
-        assert text == f"X: row {row}: values must be finite, got inf"
+        assert text == f"X: values must be finite, got inf in row {row}"
         if at % 4:
             indices[at] = indices[at - 1]
             text = refused(quick().fit, CSR(sound.indptr, indices, sound.data, 4), Y)
-            assert text.startswith(f"X: row {row}: indices must rise, none twice, got")
+            assert text == f"X: indices: must rise within a row, but row {row} does not"
 
 
 # Parameters

@@ -384,6 +384,12 @@ def test_k_below_one_or_not_an_integer_is_refused(k):
         metrics.recall_at_k(Y23, np.zeros((2, 1), dtype=int), k)
 
 
+def test_k_may_exceed_few_labels_but_not_without_bound():
+    assert metrics.precision_at_k(Y23, np.zeros((2, 1), dtype=int), 100).shape == (100,)
+    with pytest.raises(DataError, match="k: must be at most the number of labels 3, or 100, got 1000000000000"):
+        metrics.precision_at_k(Y23, np.zeros((2, 1), dtype=int), 10**12)
+
+
 @pytest.mark.parametrize(
     ("Y", "message"),
     [

@@ -355,6 +355,12 @@ class TestCache:
             assert rows.X.indices.tolist() == [0 if options else 1]
         assert len(parses) == 2
 
+    def test_rows_to_predict_labels_for_are_taken_from_the_store_of_training(self, tmp_path, parses):
+        put(tmp_path, rows__txt="1 1:1\n")
+        for required in (True, False):
+            assert load_file(tmp_path / "rows.txt", cache=tmp_path / "stores", labels_required=required).Y.nnz == 1
+        assert len(parses) == len(list((tmp_path / "stores").iterdir())) == 1
+
     def test_a_changed_file_is_parsed_again_and_leaves_one_store(self, tmp_path, file, parses):
         load_file(file, cache=tmp_path / "stores")
         write_libsvm(TEST, file)
@@ -398,7 +404,7 @@ class TestCache:
         assert len(parses) == 2
 
 
-def test_rows_without_labels_are_cached_apart_from_those_that_must_have_them(tmp_path):
+def test_cached_rows_without_labels_are_refused_where_labels_are_needed(tmp_path):
     path = tmp_path / "data.txt"
     path.write_text(" 0:1 2:0.5\n1:2\n")
     for _ in range(2):

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .errors import ModelFileError, shorten
-from .files import naming, sha256_of, whole_folder
+from .files import DESCRIPTION, MANIFEST, naming, sha256_of, whole_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 FORMAT, VERSION = "xmlsgd-model", 1
-MANIFEST, DESCRIPTION = "MANIFEST.json", "model.json"
 MAX_JSON_BYTES = 1 << 28  # a history of a million epochs
 
 
@@ -40,9 +39,10 @@ class Snapshot:
             self._file.flush()
 
     def restore(self, flat: np.ndarray) -> None:
-        """Write the saved copy back into `flat`."""
+        """Read the saved copy back into `flat`, float32 and contiguous."""
         self._file.seek(0)
-        flat[:] = np.fromfile(self._file, np.float32, flat.size)
+        n_bytes = self._file.readinto(flat.data.cast("B"))
+        assert n_bytes == flat.nbytes
 
     def close(self) -> None:
         """Remove the file."""
@@ -141,7 +141,8 @@ def _check_regular(file: Path) -> None:
 def _read_json(file: Path) -> dict[str, Any]:
     """Return a JSON object from a file."""
     if not os.path.lexists(file):
-        raise ModelFileError(f"{file.parent}: is not a saved model: {file.name} is missing")
+        reason = "it is a file, a model is a folder" if file.parent.is_file() else f"{file.name} is missing"
+        raise ModelFileError(f"{file.parent}: is not a saved model: {reason}")
     _check_regular(file)
     if file.stat().st_size > MAX_JSON_BYTES:
         raise ModelFileError(f"{file}: must be at most {MAX_JSON_BYTES} bytes, got {file.stat().st_size}")

@@ -37,6 +37,7 @@ BROKEN_STREAM = (OSError, EOFError, zlib.error, lzma.LZMAError)  # what reading 
 BLOCK_BYTES = 1 << 20
 OLD = "old"  # in a scratch folder: what gave way to the new folder, where the two cannot change places at once
 TRIES = 100  # of two who write or read one name at once, one is done each time
+MANIFEST, DESCRIPTION = "MANIFEST.json", "model.json"  # by which a saved model is known
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EOPNOTSUPP)
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # fcntl.h, linux/fs.h
@@ -143,6 +144,11 @@ def open_packed(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                     yield stream
                 return
         yield file
+
+
+def is_model(folder: Path) -> bool:
+    """Say whether `folder` looks like a saved model; it may be damaged."""
+    return (folder / MANIFEST).is_file() and (folder / DESCRIPTION).is_file()
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:

@@ -10,7 +10,8 @@ zero is a true label. `predicted` is one of
 
 Notation: h_ij = 1 if the label at rank j of row i is true, n_i the number of true labels of row i, d_j = 1/log2(j+1),
 q_l the inverse propensity of label l. Rows without a true label score 0 and count. All functions raise `DataError` for
-k < 1, NaN scores, labels outside [-1, L), a label twice in a row's ranking, shapes that do not fit, and no row.
+k < 1, k above both L and 100, NaN scores, labels outside [-1, L), a label twice in a row's ranking, shapes that do not
+fit, and no row.
 
 Sources: K. Bhatia et al., The Extreme Classification Repository, 2016; H. Jain, Y. Prabhu, M. Varma, Extreme
 Multi-label Loss Functions for Recommendation, Tagging, Ranking & Other Missing Label Applications, KDD 2016. The
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 Matrix: TypeAlias = Any  # CSR, scipy sparse matrix or array, numpy array
 
+RANKS = 100  # to which the measures go also where there are fewer labels
 DENSE_CHUNK = 1 << 22  # dense scores looked at in one go: bounds the temporaries at about 100 MB
 
 
@@ -187,6 +189,8 @@ def _ranked(Y_true: Matrix, predicted: Matrix, k: int) -> _Ranked:
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise DataError(f"k: must be an integer of at least 1, got {shorten(k)}")
     Y = _labels_of(Y_true, "Y_true")
+    if k > max(Y.n_cols, RANKS):
+        raise DataError(f"k: must be at most the number of labels {Y.n_cols}, or {RANKS}, got {shorten(k)}")
     labels = _top_labels(predicted, Y.shape, int(k))
     # Row and label as one number: those of Y rise, so that membership is one binary search each.
     offsets = np.arange(Y.n_rows, dtype=np.int64) * Y.n_cols

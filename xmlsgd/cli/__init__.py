@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from .. import __version__
-from .failures import guarded
+from .failures import UsageError, guarded
 from .parser import Parser, canonical, formatted
 
 if TYPE_CHECKING:
@@ -29,7 +29,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def dispatch(words: Sequence[str]) -> None:
     """Parse the words and run their verb."""
-    args = new_parser().parse_args(canonical(words))
+    args, strange = new_parser().parse_known_args(canonical(words))
+    if strange:
+        second = not strange[0].startswith("-") and getattr(args, "test", "") is None
+        hint = "test rows go behind --test" if second else f"see xmlsgd {args.verb} --help"
+        raise UsageError(f"unrecognized arguments: {' '.join(strange)}; {hint}")
     import_module(f"{__name__}.{args.verb}").run(args)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..files import open_packed
 from .failures import say
-from .forms import add_source_arguments, is_raw_text, row_options
+from .forms import add_source_arguments, is_raw_text, row_options, texts_told
 from .outputs import check_apart
 from .parameters import place, whole
 from .results import show
@@ -51,7 +51,8 @@ def run(args: Namespace) -> None:
     else:
         if args.max_errors > 1:
             report_errors(args)
-        convert(source, target, args.to, **row_options(args))
+        with texts_told(args.source, args):
+            convert(source, target, args.to, **row_options(args))
     show(args, f"{args.target}: {size(target)}")
 
 

@@ -9,8 +9,9 @@ from .failures import UsageError
 from .forms import add_source_arguments
 from .kernels import prepare_kernels
 from .machine import limit_threads, peak_memory_bytes, versions
+from .model import load_model
 from .outputs import check_file
-from .parameters import add_parameters, given_parameters, number, place, whole
+from .parameters import add_parameters, number, place, whole
 from .results import show, table, write_json
 
 if TYPE_CHECKING:
@@ -41,11 +42,10 @@ def run(args: Namespace) -> None:
         raise UsageError(f"--k: must be at least 1, got {ks[0]}")
     check_file(args.json, "--json", args.model, args.test, args.propensity)
     limit_threads(args)
-    from ..estimators import XMLClassifier
     from .measure import measure
     from .sources import Known, read_labels, read_test, shape_of
 
-    model = XMLClassifier.load(args.model).set_params(**{"n_jobs": None, **given_parameters(args)})
+    model = load_model(args, args.test)
     known = Known.of_model(model)
     if ks[-1] > max(KS[-1], known.n_labels):
         raise UsageError(f"--k: must be at most the {known.n_labels} labels of the model, got {ks[-1]}")

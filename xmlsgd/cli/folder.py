@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..files import MANIFEST
 from ..history import History
 from .results import plain
 
@@ -39,7 +40,7 @@ def growing_history(out: str) -> Iterator[History]:
 
 def name_of_interrupted(out: str) -> str:
     """Return where the model of an interrupted run goes: `out`, unless that has a model, which might be the better."""
-    return f"{Path(out)}.interrupted" if Path(out, "MANIFEST.json").is_file() else out
+    return f"{Path(out)}.interrupted" if Path(out, MANIFEST).is_file() else out
 
 
 def write_history(folder: Path, records: list[Record]) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import itertools
 import re
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import DataError
 from ..files import BROKEN_STREAM, open_packed
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 LINES_SEEN = 100
 LINE_BYTES = 1 << 20
 ENTRY = re.compile(r"-?\d*:")  # how an entry `feature:value` begins, also a broken one
+VALUE = re.compile(r":[-+.\d]")  # of an entry whose index may be broken
 NUMBERS = re.compile(r"[-+\d.,]*")  # labels, or a part of the header
 
 
@@ -49,6 +52,18 @@ def is_raw_text(path: str, args: Namespace, labelled: bool) -> bool:
     file = Path(path)
     seen = file.is_file() and file.suffix != ".npz"
     return is_document(_first_lines(file) if seen else (), args, labelled)
+
+
+@contextmanager
+def texts_told(path: str, args: Namespace) -> Iterator[None]:
+    """Say of a file of texts without labels that it is one, where it could not be read as rows."""
+    try:
+        yield
+    except DataError as error:
+        if not is_raw_text(path, args, labelled=False) or any(map(VALUE.search, _first_lines(Path(path)))):
+            raise
+        want = "rows of numbers, or labels and a tab before each text, `label1,label2<TAB>text`"
+        raise DataError(f"{path}: must hold {want}, got texts without labels") from error
 
 
 def is_document(lines: Iterable[str], args: Namespace, labelled: bool) -> bool:

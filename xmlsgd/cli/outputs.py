@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..files import MANIFEST, is_model
 from .failures import UsageError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def check_folder(out: str, *inputs: str | None) -> None:
 
 def holds_other_things(path: Path) -> bool:
     """Return whether anything but a saved model or an empty folder has this name."""
-    return path.exists() and not (path / "MANIFEST.json").is_file() and not (path.is_dir() and not any(path.iterdir()))
+    return path.exists() and not (path / MANIFEST).is_file() and not (path.is_dir() and not any(path.iterdir()))
 
 
 def check_apart(path: str, flag: str, inputs: Iterable[str | None]) -> None:
@@ -102,7 +103,7 @@ def _is_data_file(path: str) -> bool:
 
 def _kind_of(folder: Path) -> str:
     """Return what a folder is that only its own writer may change, or nothing."""
-    if (folder / "MANIFEST.json").is_file() and (folder / "model.json").is_file():
+    if is_model(folder):
         return "saved model"
     if (folder / "store.json").is_file() and (folder / "X_indptr.npy").is_file():
         return "store"

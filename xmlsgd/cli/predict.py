@@ -13,8 +13,9 @@ from .failures import UsageError
 from .forms import add_source_arguments
 from .kernels import prepare_kernels
 from .machine import limit_threads
+from .model import load_model
 from .outputs import STDIN, STDOUT, check_file
-from .parameters import add_parameters, given_parameters, number, place, whole
+from .parameters import add_parameters, number, place, whole
 from .results import note, text_file
 
 if TYPE_CHECKING:
@@ -45,10 +46,9 @@ def run(args: Namespace) -> None:
         raise UsageError(f"--k: must be at least 1, got {args.k}")
     check_file(args.out, "--out", args.model, args.data)
     limit_threads(args)
-    from ..estimators import XMLClassifier
     from .sources import Known
 
-    model = XMLClassifier.load(args.model).set_params(**{"n_jobs": None, **given_parameters(args)})
+    model = load_model(args, args.data)
     blocks = feature_blocks(args, Known.of_model(model))
     prepare_kernels(args)
     n_rows = 0

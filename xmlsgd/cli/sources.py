@@ -17,7 +17,7 @@ from ..datasets.store import is_store
 from ..datasets.text import MAX_LINE_BYTES, VECTORIZER_FILE, TextVectorizer, index_labels, read_raw_text
 from ..errors import DataError
 from ..files import BLOCK_BYTES
-from .forms import is_raw_text, row_options
+from .forms import is_raw_text, row_options, texts_told
 from .outputs import STDIN
 
 if TYPE_CHECKING:
@@ -175,7 +175,8 @@ def read_features(path: str, args: Namespace, known: Known) -> CSR:
 
 def load(path: str, args: Namespace, labels_required: bool = True) -> tuple[Dataset, Dataset | None]:
     """Return the rows of a file, store, folder or named set, and its test part where it has one."""
-    return load_dataset(path, labels_required=labels_required, **row_options(args))
+    with texts_told(path, args):
+        return load_dataset(path, labels_required=labels_required, **row_options(args))
 
 
 def fitted(dataset: Dataset, known: Known, path: str) -> Dataset:

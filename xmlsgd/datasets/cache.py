@@ -18,13 +18,8 @@ if TYPE_CHECKING:
 
 CACHE = "~/.cache/xmlsgd/stores"
 MIN_BYTES = 4 << 20  # two cores parse so much plain text in 0.05 s: not worth a second copy on the disk
-DEFAULTS = {  # of the others: None
-    "zero_based": True,
-    "zero_based_labels": True,
-    "header": "auto",
-    "duplicates": "error",
-    "labels_required": True,
-}
+DEFAULTS = {"zero_based": True, "zero_based_labels": True, "header": "auto", "duplicates": "error"}  # of others: None
+INDIFFERENT = ("n_threads", "labels_required")  # options that change nothing of what is read
 
 
 def read_cached(path: Path, folder: Path, options: dict[str, Any]) -> Dataset:
@@ -37,7 +32,10 @@ def read_cached(path: Path, folder: Path, options: dict[str, Any]) -> Dataset:
     key = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:16]
     store = folder / f"{path.name.partition('.')[0]}-{key}"
     with suppress(DataError):  # none yet, or damaged
-        if read_description(store).get("source") == state_of(path):
+        description = read_description(store)
+        # The reader of the text tells who needs labels that there are none.
+        enough = description["label_nnz"] or not options.get("labels_required", True)
+        if enough and description.get("source") == state_of(path):
             return open_store(store)
     try:
         text_to_store(path, store, options)
@@ -48,7 +46,8 @@ def read_cached(path: Path, folder: Path, options: dict[str, Any]) -> Dataset:
 
 def relevant(options: dict[str, Any]) -> dict[str, Any]:
     """Return those of the options of `read_libsvm` that ask for something else than is done without them."""
-    return {name: value for name, value in options.items() if value != DEFAULTS.get(name) and name != "n_threads"}
+    asked = {name: value for name, value in options.items() if name not in INDIFFERENT}
+    return {name: value for name, value in asked.items() if value != DEFAULTS.get(name)}
 
 
 def text_to_store(path: Path, store: Path, options: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..csr import Dataset
 from ..errors import DataError
-from ..files import PACKED_ENDS, open_packed
+from ..files import PACKED_ENDS, is_model, open_packed
 from . import cache as store_cache
 from .libsvm import COMMENTS, HEADER, MARK, read_libsvm
 from .pairs import NPZ_NAMES, SPLIT_NAMES, read_npz, read_split
@@ -62,6 +62,8 @@ def load_folder(
     if not path.is_dir() or is_store(path):
         return load_file(path, cache=cache, **options), None
     found = _parts(path)
+    if "train" not in found and is_model(path):
+        raise DataError(f"{path}: must hold data, got a saved model")
     if "train" not in found:
         got = ", ".join(sorted(entry.name for entry in path.iterdir())[:8]) or "an empty folder"
         raise DataError(f"{path}: must hold {FORMS}; got {got}")
@@ -133,9 +135,7 @@ def _load_text(path: Path, cache: bool | str | os.PathLike[str] | None, options:
 
 def _refuse(options: dict[str, Any], path: Path) -> None:
     """Raise `DataError` for options that would change how text is read, of something that is no text."""
-    asked = [
-        name for name in store_cache.relevant(options) if name != "labels_required"
-    ]  # which only lets more through
+    asked = store_cache.relevant(options)
     if asked:
         raise DataError(f"{path}: {', '.join(asked)} is for text files only")
 

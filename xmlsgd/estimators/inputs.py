@@ -10,15 +10,13 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import validate_data
 
-from ..csr import CSR
+from ..csr import CSR, check_entries, check_pointers
 from ..errors import DataError, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .classifier import XMLClassifier
-
-BLOCK = 1 << 20  # entries of a CSR that are checked in one go
 
 
 def read_features(model: XMLClassifier, X: Any, reset: bool = False, grow: bool = False) -> CSR:
@@ -100,39 +98,18 @@ def is_text(X: Any) -> bool:
 
 
 def check_csr(matrix: CSR, name: str) -> None:
-    """Raise `DataError` unless a CSR is canonical and finite; one pass in blocks, so that a memory map stays one."""
+    """Raise `DataError` unless a CSR is canonical and finite; in one pass that leaves a memory map one."""
     indptr, indices = matrix.indptr, matrix.indices
     if not all(isinstance(array, np.ndarray) and array.ndim == 1 for array in (indptr, indices, matrix.data)):
         raise DataError(f"{name}: must be of three 1-D arrays, got {shorten(indptr)}, {shorten(indices)}")
     types = [array.dtype.name for array in (indptr, indices, matrix.data)]
     if types != ["int64", "int32", "float32"]:
         raise DataError(f"{name}: must be of int64, int32 and float32 arrays, got {', '.join(types)}")
-    if (
-        len(indptr) == 0
-        or indptr[0] != 0
-        or indptr[-1] != len(indices)
-        or len(matrix.data) != len(indices)
-        or np.any(np.diff(indptr) < 0)
-    ):
-        raise DataError(f"{name}: indptr must rise from 0 to nnz = {len(indices)} over {matrix.n_rows} rows")
-    starts = np.zeros(min(BLOCK, len(indices)) + 1, dtype=bool)
-    for first in range(0, len(indices), BLOCK):
-        # One entry of the next block as well, so that the step into it is seen.
-        part, data = indices[first : first + BLOCK + 1], matrix.data[first : first + BLOCK]
-        if part.min() < 0 or part.max() >= matrix.n_cols:
-            raise DataError(f"{name}: indices must be in [0, {matrix.n_cols}), got {part.min()} to {part.max()}")
-        starts[:] = False
-        low, high = np.searchsorted(indptr, [first, first + len(part)])
-        starts[indptr[low:high] - first] = True
-        falls = np.flatnonzero((part[1:] <= part[:-1]) & ~starts[1 : len(part)])
-        wrong = np.flatnonzero(~np.isfinite(data))
-        if len(falls) or len(wrong):
-            at = int((falls if len(falls) else wrong)[0])
-            row = int(np.searchsorted(indptr, first + at, side="right")) - 1
-            if len(falls):
-                got = f"{part[at + 1]} after {part[at]}"
-                raise DataError(f"{name}: row {row}: indices must rise, none twice, got {got}")
-            raise DataError(f"{name}: row {row}: values must be finite, got {data[at]}")
+    if len(indptr) == 0 or len(matrix.data) != len(indices):
+        got = f"{len(indptr)}, {len(indices)} and {len(matrix.data)}"
+        raise DataError(f"{name}: must be of n + 1 pointers and as many indices as values, got {got}")
+    check_pointers(indptr, matrix.nnz, f"{name}: indptr")
+    check_entries(matrix, (f"{name}: indices", name))
 
 
 def read_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
