@@ -28,9 +28,10 @@ from ..report import RESULTS
 from .adaptive import adaptive
 from .crossbow import crossbow
 from .hogbatch import hogbatch
+from .omnivore import omnivore
 from .study import Study
 
-EXPERIMENTS = {"adaptive": adaptive, "hogbatch": hogbatch, "crossbow": crossbow}
+EXPERIMENTS = {"adaptive": adaptive, "hogbatch": hogbatch, "crossbow": crossbow, "omnivore": omnivore}
 # One thread: so small steps do not feed two.
 QUICK = {
     "rows": 3000,

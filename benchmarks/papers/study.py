@@ -22,11 +22,12 @@ NOISY_POINTS = 3  # measurements whose mean counts for reaching it
 
 @dataclass(frozen=True)
 class Method:
-    """A row of a table: its algorithm at a rate, and the devices it runs on."""
+    """A row of a table: its algorithm at a rate, the devices it runs on, and its rates, () for those of the study."""
 
     name: str
     make: Callable[[float], Algorithm]
     fleet: Sequence[VirtualDevice]
+    rates: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Study:
         """Run all methods, each at every rate with the first seed, then at its best rate with the others."""
         found = {}
         for method in methods:
-            tried = {rate: self._simulate(method, rate, 0) for rate in self.rates}
+            tried = {rate: self._simulate(method, rate, 0) for rate in method.rates or self.rates}
             grid = {rate: outcome.final() for rate, outcome in tried.items()}
             best = max(grid, key=lambda rate: grid[rate])
             outcomes = [tried[best], *(self._simulate(method, best, seed) for seed in range(1, self.seeds))]

@@ -1,0 +1,121 @@
+"""Omnivore: compute groups. Hadjis, Zhang, Mitliagkas, Iter, Re 2016 (arXiv 1606.04487), figures 5 to 9 and section 4.
+
+What groups cost and bring, on four equal devices (S1): the momentum that asynchrony amounts to, seconds an update as
+predicted and as simulated, and what the tuner chooses against the whole grid of groups, momentum and rate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from xmlsgd.algorithms.efficiency import (
+    HardwareEfficiency,
+    divisors,
+    fit_momentum,
+    implicit_momentum,
+    quadratic_path,
+)
+from xmlsgd.algorithms.group_tuning import MOMENTA
+from xmlsgd.algorithms.omnivore import Omnivore
+from xmlsgd.simulation import Outcome
+
+from ..report import Table
+from .study import Method, Runs, Study, compared, finals, median
+
+SCENARIO, WORKERS = "S1", 4
+TUNED = "tuned"
+TRIAL_UPDATES = 20  # of one group, in a trial: twice those that it is judged by
+# Of the model of asynchrony: rate, updates and replicas of a descent on a quadratic.
+RATE, UPDATES, REPLICAS = 0.2, 60, 20_000
+COLUMNS = (
+    "groups", "1 - 1/g", "fitted, at random", "fitted, in turn", "ms an update, predicted", "simulated", "error %"
+)  # fmt: skip
+
+
+def omnivore(study: Study) -> None:
+    """Run and publish the grid, the tuner, and the models of efficiency."""
+    runs = study.run([*(method(study, g, m) for g in divisors(WORKERS) for m in MOMENTA), tuned(study)])
+    found = compared(runs, f"Omnivore on {study.data}, four equal devices ({SCENARIO})", [verdict(runs)])
+    study.publish("omnivore", found, runs)
+    study.draw("omnivore", runs)
+    study.publish(
+        "omnivore-efficiency", efficiency(study, runs), {name_of(g): runs[name_of(g)] for g in divisors(WORKERS)}
+    )
+
+
+def name_of(g: int, momentum: float = 0.0) -> str:
+    """Return the name of a point of the grid."""
+    return f"g = {g}, m = {momentum:g}"
+
+
+def method(study: Study, g: int, momentum: float) -> Method:
+    """Return a point of the grid, but for its rate."""
+    batch = study.batch
+    return Method(
+        name_of(g, momentum),
+        lambda rate: Omnivore(batch, rate, groups=g, momentum=momentum, split="rows"),
+        study.fleet(SCENARIO),
+    )
+
+
+def tuned(study: Study) -> Method:
+    """Return the tuner, which begins with the largest rate of the grid."""
+    batch = study.batch
+    seconds = TRIAL_UPDATES * model(study, 0.0).update_seconds(1)
+    return Method(
+        TUNED,
+        lambda rate: Omnivore(batch, rate, tune=True, slice_seconds=seconds, split="rows"),
+        study.fleet(SCENARIO),
+        (max(study.rates),),
+    )
+
+
+def model(study: Study, vector: float) -> HardwareEfficiency:
+    """Return the model of the four devices, with `vector` seconds to read and write a model in a merge."""
+    compute = study.batch * (study.base.per_row + study.base.per_nnz * study.setting.nnz)
+    return HardwareEfficiency(WORKERS, compute, overhead=study.base.overhead, server=vector, exchange=vector)
+
+
+def verdict(runs: Mapping[str, Runs]) -> str:
+    """Return what the tuner chose, and what that cost against the best of the grid."""
+    chosen = runs[TUNED].outcomes[0].records[-1]["algorithm"]
+    grid = {name: median(finals(found)) for name, found in runs.items() if name != TUNED}
+    best = max(grid, key=lambda name: grid[name])
+    regret = grid[best] - median(finals(runs[TUNED]))
+    return (
+        f"The tuner chose {name_of(chosen['groups'], chosen['momentum'])} at rate {chosen['rate']:g}; best of the "
+        f"grid: {best} at rate {runs[best].rate:g}. Regret: {regret:.2f} points of P@1."
+    )
+
+
+def efficiency(study: Study, runs: Mapping[str, Runs]) -> Table:
+    """Return what is predicted and what was found for each number of groups."""
+    rows = []
+    for g in divisors(WORKERS):
+        outcome = runs[name_of(g)].outcomes[0]
+        predicted = model(study, vector_seconds(outcome, g)).update_seconds(g)
+        simulated = outcome.seconds * study.batch / outcome.records[-1]["rows"]
+        paths = (quadratic_path(g, RATE, UPDATES, REPLICAS, in_turn=in_turn) for in_turn in (False, True))
+        rows.append(
+            [
+                f"{g}",
+                f"{implicit_momentum(g):.3f}",
+                *(f"{fit_momentum(path, path)[0]:.3f}" for path in paths),
+                f"{1000 * predicted:.2f}",
+                f"{1000 * simulated:.2f}",
+                f"{100 * (simulated / predicted - 1):+.1f}",
+            ]
+        )
+    note = (
+        "Momentum is fitted to the mean path of a descent on a quadratic, with groups that finish at random or in "
+        "turn. Simulated updates count the start and the end of every epoch, when groups have no company."
+    )
+    return Table(f"Omnivore on {study.data}: what groups amount to, and what they cost", COLUMNS, rows, [note])
+
+
+def vector_seconds(outcome: Outcome, g: int) -> float:
+    """Return the seconds that a merge takes for each model it reads and writes: its members' and the shared one."""
+    records: list[dict[str, Any]] = outcome.records
+    a_merge = sum(record["merge_seconds"] for record in records) / sum(record["merges"] for record in records)
+    return a_merge / (WORKERS / g + 1)
