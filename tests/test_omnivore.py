@@ -271,6 +271,17 @@ def test_a_run_outlives_the_absence_of_everybody(dataset):
     assert np.isfinite(run.params).all()
 
 
+def test_a_worker_that_waits_for_a_group_goes_on_alone_when_all_others_leave():
+    algorithm = Omnivore(BATCH, groups=1, tune=False)
+    algorithm.start([0], N_ROWS)
+    algorithm.joined(1)
+    assert algorithm.batch_size(1) == 0
+    algorithm.closing = True  # also at the end of a trial
+    algorithm.left(0)
+    assert algorithm.batch_size(1) == BATCH
+    assert algorithm.notes()["members"] == [[1]]
+
+
 def test_a_group_whose_last_worker_leaves_is_gone():
     groups = ComputeGroups(8)
     groups.form([0, 1, 2], 2)
@@ -700,3 +711,19 @@ def test_groups_and_the_tuner_work_on_real_executors(dataset, make):
     assert all(result.seconds > 0 and np.isfinite(result.loss) for _, result in algorithm.tuner.history())
     assert not run.diverged
     assert np.any(run.params != algorithm.begun[0][1])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_row_is_in_the_model_once_whoever_leaves_and_comes_in_whatever_phase(dataset, seed):
+    rng = np.random.default_rng(seed)
+
+    def absences(end):
+        moments = np.sort(rng.uniform(0, end, 6))
+        return tuple((float(a), float(b)) for a, b in moments.reshape(-1, 2))
+
+    fleet = [VirtualDevice(speed=speed, noise=0.2, absent=absences(0.15)) for speed in SPEEDS[: 2 + seed % 3]]
+    algorithm = tuned(slice_seconds=float(rng.uniform(1e-4, 0.02)))
+    run = go(dataset, algorithm, Simulated(cpu(), fleet, seed=seed), epochs=6)
+    assert [record["rows"] for record in run.records] == [N_ROWS * e for e in range(1, 7)]
+    assert len(algorithm.tuner.results) > 4
+    assert np.isfinite(run.params).all()

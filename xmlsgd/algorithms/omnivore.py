@@ -95,7 +95,7 @@ class Omnivore(Algorithm):
 
     def begin_phase(self, phase: Phase) -> None:
         """Begin to count anew and form the groups of a phase."""
-        self.phase, self.closing = phase, False
+        self.phase = phase
         self.losses: deque[float] = deque(maxlen=self.score_window)
         self.version, self.staleness, self.first_update = 0, 0, 0.0
         self.form_groups()
@@ -104,7 +104,7 @@ class Omnivore(Algorithm):
         """Deal all workers out to groups, which are about to read the model as it is."""
         self.compute.form(self.workers, self.phase.setting.groups)
         self.read = dict.fromkeys(self.compute.members, self.version)  # the version of the model that a group read
-        self.reads_kept = False
+        self.reads_kept = self.closing = False
         self.coming.clear()
 
     @property
@@ -139,6 +139,8 @@ class Omnivore(Algorithm):
             self.coming.remove(w)
         else:
             self.compute.remove(w)
+            if not self.compute.members:  # those that are coming are as the model is: none has written it since
+                self.form_groups()
 
     def joined(self, w: int) -> None:
         """Let a new worker wait until a group has written the model, which it then reads too."""
