@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.hogbatch import Hogbatch
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.algorithms.synchronous import Synchronous
+from xmlsgd.cli import main
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.devices.reference import Reference
 from xmlsgd.engine import train
@@ -23,7 +25,7 @@ from xmlsgd.executors.simulated import Simulated
 from xmlsgd.history import History
 from xmlsgd.network import Network
 from xmlsgd.optimizers import SGD
-from xmlsgd.workers import Tally, advice, marginal_values
+from xmlsgd.workers import Tally, advice, marginal_values, summary
 
 N_ROWS = 240
 NETWORK = Network(6, 5, (4,))
@@ -128,7 +130,7 @@ def test_a_worker_that_all_others_wait_for_brings_less_than_nothing(dataset):
 
 
 def test_equal_workers_all_earn_their_places_however_many_they_are():
-    tallies = {w: Tally(rows=10, updates=1, spans=1, busy=1.0) for w in range(50)}
+    tallies = {w: Tally(rows=10, updates=1, busy=1.0) for w in range(50)}
     values = marginal_values(tallies, 0.0)
     assert list(values.values()) == pytest.approx([0.02] * 50)
     assert advice([{"worker": w, "brings": value} for w, value in values.items()]) == []
@@ -173,3 +175,23 @@ def test_a_device_costs_its_price_while_it_is_there():
 def test_a_device_with_numbers_outside_their_ranges_is_refused(device, complaint):
     with pytest.raises(DataError, match=complaint):
         VirtualDevice(**device)
+
+
+def test_the_summary_adds_up_the_records_of_a_run(dataset):
+    run = simulate(dataset, Hogbatch(10, 0.1), (1.0, 0.5), epochs=3)
+    entries = [record["workers"] for record in run.records]
+    for w, entry in enumerate(run.workers):
+        for name in ("rows", "updates"):
+            assert entry[name] == sum(of_epoch[w][name] for of_epoch in entries)
+        assert entry["utilisation"] == pytest.approx(entry["busy"] / run.records[-1]["seconds"], abs=1e-4)
+        assert entry["staleness_max"] == max(of_epoch[w]["staleness_max"] for of_epoch in entries)
+    assert summary([]) == summary([{"epoch": 0, "seconds": 1.0}]) == []
+
+
+def test_training_by_several_workers_tells_in_its_json_what_each_did(tmp_path):
+    data, file = str(Path(__file__).parents[1] / "data"), tmp_path / "result.json"
+    words = ["--devices", "cpu*2", "--hidden", "8", "--epochs", "1", "--threads", "1", "--json", str(file), "--quiet"]
+    assert main(["train", data, "--out", str(tmp_path / "model"), *words]) == 0
+    workers = json.loads(file.read_text())["workers"]
+    assert [entry["worker"] for entry in workers] == [0, 1]
+    assert sum(entry["rows"] for entry in workers) == 2108

@@ -17,7 +17,7 @@ from .optimizers import Adam, Optimizer
 from .records import Event, Left, Report, Sharing, Step
 from .router import Router
 from .schedules import learning_rate_factor
-from .workers import WorkerLog
+from .workers import WorkerLog, summary
 
 if TYPE_CHECKING:
     from .algorithms.base import Algorithm
@@ -30,16 +30,19 @@ if TYPE_CHECKING:
 class Run:
     """What `train` returns: the model float32 (n_params,), one record an epoch, and whether the loss diverged.
 
-    `state` and `steps` are the optimizer's: with them a later run goes on (`Start`). `workers` says what
-    each of several workers did and brings (`WorkerLog.summary`).
+    `state` and `steps` are the optimizer's: with them a later run goes on (`Start`).
     """
 
     params: np.ndarray
     records: list[Record]
     state: np.ndarray
     steps: int
-    workers: list[Record] = field(default_factory=list)
     diverged: bool = False
+
+    @property
+    def workers(self) -> list[Record]:
+        """Return what each of several workers did and brings (`workers.summary`)."""
+        return summary(self.records)
 
 
 class Interrupted(KeyboardInterrupt):
@@ -92,7 +95,7 @@ def train(
                 snapshot.restore(executor.center)
                 state, _ = executor.optimizer_state()
                 state[:] = 0
-                return Run(executor.center, history.records, state, 0, log.summary(), diverged=True)
+                return Run(executor.center, history.records, state, 0, diverged=True)
             record: Record = {
                 "epoch": epoch,
                 "rows": clock.rows,
@@ -109,11 +112,11 @@ def train(
             clock.paused += executor.now() - paused_at
         for monitor in watching:
             monitor.finish(executor.center)
-        return Run(executor.center, history.records, *executor.optimizer_state(), log.summary())
+        return Run(executor.center, history.records, *executor.optimizer_state())
     except KeyboardInterrupt as interrupt:
         if algorithm.trial is not None:
             executor.restore()
-        run = Run(executor.center, history.records, *executor.optimizer_state(), log.summary())
+        run = Run(executor.center, history.records, *executor.optimizer_state())
         raise Interrupted(run) from interrupt
     finally:
         snapshot.close()

@@ -1,6 +1,6 @@
 """Who did what in a run of several workers: work, waiting, staleness, merges, and what each worker brings.
 
-The epoch records get it as "workers", the `Run` as its summary.
+The epoch records get it as "workers"; `summary` adds them up.
 """
 
 from __future__ import annotations
@@ -26,23 +26,27 @@ EARNS = 0.2  # of an equal share of the throughput: a worker that brings less is
 
 @dataclass
 class Tally:
-    """The work of one worker: rows, updates, spans, seconds at work; staleness summed over spans, and the largest."""
+    """The work of one worker: rows, updates, seconds at work; staleness summed over the updates, and the largest."""
 
     rows: int = 0
     updates: int = 0
-    spans: int = 0
     busy: float = 0.0
-    staleness: int = 0
+    staleness: float = 0.0
     stalest: int = 0
 
     def add(self, other: Tally) -> None:
         """Add the work of `other`."""
         self.rows += other.rows
         self.updates += other.updates
-        self.spans += other.spans
         self.busy += other.busy
         self.staleness += other.staleness
         self.stalest = max(self.stalest, other.stalest)
+
+    @classmethod
+    def of(cls, entry: Record) -> Tally:
+        """Return what an entry of a record tells."""
+        updates, staleness = entry["updates"], entry.get("staleness", 0.0)
+        return cls(entry["rows"], updates, entry["busy"], staleness * updates, entry.get("staleness_max", 0))
 
     def entry(self, worker: int, elapsed: float, stale: bool) -> Record:
         """Return the numbers as a record; utilisation is the busy share of `elapsed` seconds."""
@@ -54,7 +58,7 @@ class Tally:
             "utilisation": round(self.busy / elapsed, 4) if elapsed > 0 else 0.0,
         }
         if stale:
-            found |= {"staleness": round(self.staleness / max(self.spans, 1), 2), "staleness_max": self.stalest}
+            found |= {"staleness": round(self.staleness / max(self.updates, 1), 4), "staleness_max": self.stalest}
         return found
 
 
@@ -68,24 +72,23 @@ class WorkerLog(Monitor):
 
     def __init__(self, executor: Executor, algorithm: Algorithm) -> None:
         self.executor, self.algorithm = executor, algorithm
-        self.total: dict[int, Tally] = {}
+        self._known: set[int] = set()
         self._epoch: dict[int, Tally] = {}
         self._seconds, self._merges, self._merge_seconds = 0.0, 0, 0.0
 
     def step(self, report: Report) -> None:
         """Count a finished span."""
-        done = Tally(report.rows, report.updates, 1, report.seconds, report.staleness, report.staleness)
+        done = Tally(report.rows, report.updates, report.seconds, report.staleness * report.updates, report.staleness)
         self._epoch.setdefault(report.worker, Tally()).add(done)
 
     def epoch(self, record: Record, center: np.ndarray) -> bool:
         """Add the work of an epoch to its record."""
         for w in self.executor.workers:
             self._epoch.setdefault(w, Tally())
-        for w, tally in self._epoch.items():
-            self.total.setdefault(w, Tally()).add(tally)
-        if len(self.total) > 1:
+        self._known |= self._epoch.keys()
+        if len(self._known) > 1:
             notes = self.algorithm.notes()
-            record["workers"] = self._entries(self._epoch, record["seconds"] - self._seconds, notes)
+            record["workers"] = self._entries(record["seconds"] - self._seconds, notes)
             record["merges"] = self.executor.merges - self._merges
             record["merge_seconds"] = round(self.executor.merge_seconds - self._merge_seconds, 6)
             record["algorithm"] = {name: value for name, value in notes.items() if not self._by_worker(value)}
@@ -93,19 +96,11 @@ class WorkerLog(Monitor):
         self._merges, self._merge_seconds = self.executor.merges, self.executor.merge_seconds
         return False
 
-    def summary(self) -> list[Record]:
-        """Return an entry a worker over all finished epochs, with what it brings; none where it was alone."""
-        if len(self.total) < 2:
-            return []
-        brings = marginal_values(self.total, self._merge_seconds)
-        entries = self._entries(self.total, self._seconds, {})
-        return [entry | {"brings": round(brings[entry["worker"]], 4)} for entry in entries]
-
-    def _entries(self, tallies: Mapping[int, Tally], elapsed: float, notes: Mapping[str, object]) -> list[Record]:
-        """Return an entry a worker, with the notes about it."""
+    def _entries(self, elapsed: float, notes: Mapping[str, object]) -> list[Record]:
+        """Return an entry a worker of the epoch, with the notes about it."""
         entries = []
-        for w in sorted(tallies):
-            entry = tallies[w].entry(w, elapsed, self.algorithm.sharing is not Sharing.REPLICAS)
+        for w in sorted(self._epoch):
+            entry = self._epoch[w].entry(w, elapsed, self.algorithm.sharing is not Sharing.REPLICAS)
             for name, value in notes.items():
                 if isinstance(value, dict) and w in value and self._by_worker(value):
                     entry.setdefault(NOTES.get(name, name), value[w])
@@ -114,7 +109,21 @@ class WorkerLog(Monitor):
 
     def _by_worker(self, note: object) -> bool:
         """Return whether a note says something of each worker."""
-        return isinstance(note, dict) and note.keys() <= self.total.keys()
+        return isinstance(note, dict) and note.keys() <= self._known
+
+
+def summary(records: Sequence[Record]) -> list[Record]:
+    """Return an entry a worker over all records of a run, with what it brings; none where it was alone."""
+    told = [record for record in records if "workers" in record]
+    tallies: dict[int, Tally] = {}
+    for record in told:
+        for entry in record["workers"]:
+            tallies.setdefault(entry["worker"], Tally()).add(Tally.of(entry))
+    if len(tallies) < 2:
+        return []
+    brings = marginal_values(tallies, sum(record["merge_seconds"] for record in told))
+    stale = any("staleness" in entry for entry in told[-1]["workers"])
+    return [tallies[w].entry(w, told[-1]["seconds"], stale) | {"brings": round(brings[w], 4)} for w in sorted(tallies)]
 
 
 def marginal_values(tallies: Mapping[int, Tally], merge_seconds: float) -> dict[int, float]:
@@ -137,13 +146,13 @@ def marginal_values(tallies: Mapping[int, Tally], merge_seconds: float) -> dict[
     return values
 
 
-def advice(summary: Sequence[Record]) -> list[str]:
-    """Return a line for each worker of a run's summary that is not worth its place."""
+def advice(workers: Sequence[Record]) -> list[str]:
+    """Return a line for each worker of a run's `summary` that is not worth its place."""
     lines = []
-    for entry in summary:
+    for entry in workers:
         who, brings = f"worker {entry['worker']}", entry["brings"]
         if brings < 0:
             lines.append(f"{who} slows the others: without it, {-100 * brings:.0f} % more rows a second")
-        elif brings < EARNS / len(summary):
+        elif brings < EARNS / len(workers):
             lines.append(f"{who} brings {100 * brings:.0f} % of the rows a second; it can be parked")
     return lines

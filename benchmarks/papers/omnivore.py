@@ -101,7 +101,8 @@ def efficiency(study: Study, runs: Mapping[str, Runs]) -> Table:
             [
                 f"{g}",
                 f"{implicit_momentum(g):.3f}",
-                *(f"{fit_momentum(path, path)[0]:.3f}" for path in paths),
+                # One group moves by the gradient alone, which no fit can tell from momentum.
+                *("-" if g == 1 else f"{fit_momentum(path, path)[0]:.3f}" for path in paths),
                 f"{1000 * predicted:.2f}",
                 f"{1000 * simulated:.2f}",
                 f"{100 * (simulated / predicted - 1):+.1f}",

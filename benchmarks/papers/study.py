@@ -75,15 +75,14 @@ class Study:
 
     def publish(self, name: str, table: Table, runs: Mapping[str, Runs]) -> None:
         """Print a table and write it, with every run behind it."""
+        hidden, rates = self.setting.network.hidden[0], ", ".join(f"{rate:g}" for rate in self.rates)
         note = (
-            f"{self.setting.dataset.n_rows:,} rows, {self.setting.epochs} epochs, {self.seeds} seeds (median, range), "
-            f"{self.setting.network.hidden[0]} hidden units, batches of at most {self.batch} rows, rates "
-            f"{', '.join(f'{rate:g}' for rate in self.rates)} for everybody. Seconds are simulated; a device of speed "
-            "1 is as fast as the machine named below."
+            f"{self.setting.dataset.n_rows:,} rows, {self.setting.epochs} epochs, {hidden} hidden units, batches of at "
+            f"most {self.batch} rows, rates {rates} for everybody; seeds: {self.seeds}, median and range. Seconds are "
+            "simulated; a device of speed 1 is as fast as the machine named below."
         )
-        publish(
-            f"{name}-{self.data}", replace(table, notes=[*table.notes, note]), as_json(runs), self.threads, self.out
-        )
+        notes = [*table.notes, note]
+        publish(f"{name}-{self.data}", replace(table, notes=notes), as_json(runs), self.threads, self.out)
 
     def draw(self, name: str, runs: Mapping[str, Runs], measure: str = "P@1") -> None:
         """Draw a measure over time, a line a run."""

@@ -51,6 +51,7 @@ def run(args: Namespace) -> None:
     check_folder(args.out, args.train, args.test)
     check_file(args.json, "--json", args.train, args.test, beside=args.out)
     limit_threads(args)
+    from ..workers import advice
     from .sources import Known, describe, read_training
 
     started = time.perf_counter()
@@ -62,6 +63,8 @@ def run(args: Namespace) -> None:
     if data.test is not None:
         show(args, table([("", result)], COLUMNS))
     show(args, f"trained in {result['train_seconds']:.1f} s, {result['rows_per_second']:,.0f} rows/s")
+    for line in advice(result["workers"]):
+        show(args, line)
     show(args, f"model: {args.out}")
     show(args, f"learning curve: {result['learning_curve'] or folder.NO_MATPLOTLIB}")
     write_json(args.json, result)
@@ -152,12 +155,14 @@ def fit(args: Namespace, model: XMLClassifier, data: Training, history: History)
 
 def about_run(model: XMLClassifier, data: Training, records: list[Record]) -> dict[str, Any]:
     """Return what a run was and what it took, by the records of its own epochs."""
+    from ..workers import summary
     from .sources import shape_of
 
     test = {"test": shape_of(data.test)} if data.test is not None else {}
     return {
         **folder.speed_of(records),
         "peak_memory_bytes": peak_memory_bytes(),
+        "workers": summary(records),
         "loss": records[-1]["loss"] if records else None,
         "epochs": model.n_epochs_,
         "parameters": model.get_params(),
