@@ -176,12 +176,15 @@ class Loop:
                 members = executor.workers  # the end of the epoch
             elif router.empty:
                 return self.loss
-            elif executor.expecting and (event := executor.wait()):
+            elif (executor.expecting or not executor.workers) and (event := executor.wait()):
                 self._note(event)
             else:
                 raise RuntimeError(f"{type(algorithm).__name__} gives none of the workers {executor.workers} any rows")
             if members and math.isfinite(self.loss):
                 self._merge(members)
+        # Who is still at work would write over a model that is put back.
+        while executor.busy:
+            executor.wait()
         return self.loss
 
     def _hand_out(self) -> None:

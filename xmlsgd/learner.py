@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .csr import Dataset
     from .devices.base import Device
     from .network import Network
-    from .optimizers import Optimizer
+    from .optimizers import Optimizer, Update
     from .table import Table
 
 
@@ -65,29 +65,26 @@ class Order:
 class Learner:
     """Runs the steps of a job in place on `flat`, float32 (n_params,), with an optimizer state.
 
-    `steps` are those that the state has seen. `touched`, uint8 (F + L,), gets a mark for each feature and each label
-    of a batch; None where nobody asks.
+    `touched`, uint8 (F + L,), gets a mark for each feature and each label of a batch; None where nobody asks.
     """
 
     def __init__(
         self, job: Job, device: Device, flat: np.ndarray, state: np.ndarray | None = None,
-        steps: int = 0, touched: np.ndarray | None = None,
+        touched: np.ndarray | None = None,
     ) -> None:  # fmt: skip
         layout = state_layout(job.network.layout, job.optimizer)
         self.job, self.device, self.flat, self.touched = job, device, flat, touched
         self.state = zeros(layout.size) if state is None else state
         self.layers = job.network.layers(flat, layout.views(self.state))
-        self.steps = steps
         self._order = Order(job.dataset.n_rows, job.seed)
 
     @classmethod
     def of(cls, job: Job, device: Device, table: Table, worker: int, sharing: Sharing) -> Learner:
         """Return the learner of a worker of `table`; a shared model has one state for all."""
-        steps = 0 if job.start is None else job.start.steps
         if sharing is Sharing.REPLICAS:
-            return cls(job, device, table.params[1 + worker], table.states[worker], steps, table.touched[worker])
+            return cls(job, device, table.params[1 + worker], table.states[worker], table.touched[worker])
         row = 0 if sharing is Sharing.IN_PLACE else 1 + worker
-        return cls(job, device, table.params[row], table.states[0], steps)
+        return cls(job, device, table.params[row], table.states[0])
 
     def warm_up(self) -> None:
         """Compile all kernels that the job needs, so that none compiles on the clock."""
@@ -99,22 +96,19 @@ class Learner:
         started, loss, nnz = time.perf_counter(), 0.0, 0
         rows = self._order.rows(step)
         size = step.batch or len(rows)
-        for at in range(0, len(rows), size):
-            batch = rows[at : at + size]
-            loss += self._update(batch, step.learning_rate, _mask_seed(self.job.seed, step.epoch, step.start + at))
+        for i, at in enumerate(range(0, len(rows), size), 1):
+            batch, seed = rows[at : at + size], _mask_seed(self.job.seed, step.epoch, step.start + at)
+            loss += self._update(batch, self.job.optimizer.update(step.learning_rate, step.seen + i), seed)
             nnz += self._nnz(batch)
         return Report(step.worker, len(rows), nnz, loss, time.perf_counter() - started, step.updates)
 
-    def _update(self, rows: np.ndarray, rate: float, seed: int) -> float:
+    def _update(self, rows: np.ndarray, update: Update, seed: int) -> float:
         """Train on one batch; return the sum of the losses of its rows."""
         job = self.job
         X, Y = job.dataset.X, job.dataset.Y
         weight = np.float32(1 / len(rows))
         scale = np.full(len(rows), weight) if job.sample_weight is None else job.sample_weight[rows] * weight
-        self.steps += 1
-        loss = job.network.step(
-            self.device, self.layers, X, Y, rows, scale, job.optimizer.update(rate, self.steps), seed
-        )
+        loss = job.network.step(self.device, self.layers, X, Y, rows, scale, update, seed)
         if self.touched is not None:
             self.touched[X.row_entries(rows)] = 1
             self.touched[job.network.n_features + Y.row_entries(rows)] = 1

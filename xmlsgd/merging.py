@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
 from threading import Lock
+from typing import Protocol
 
 import numpy as np
 
@@ -21,20 +22,29 @@ SLICE = 1 << 16  # floats: 256 kB a vector, so that center, replicas and slots o
 DENSE_SHARE = 0.5  # of the input rows: beyond it, gathering rows costs more than merging all of them
 
 
+class Slot(Protocol):
+    """Gives what a rule keeps from merge to merge."""
+
+    def __call__(self, name: str, worker: int | None = None) -> np.ndarray:
+        """Return the rows of a slot, float32."""
+        ...
+
+
 @dataclass(eq=False)
 class Part:
     """Rows of one tensor at a merge. All arrays are float32 (rows, width), written in place.
 
     center : the shared model. replicas : those of the members, by worker. touched : bool (members, rows), who has
     trained on these rows since the last merge, None where all rows are trained by everyone. `slot(name)` is a vector
-    that the rule keeps from merge to merge, zeros at first.
+    that the rule keeps from merge to merge, zeros at first; `slot(name, worker)` is one that a worker loses when it
+    leaves.
     """
 
     name: str
     center: np.ndarray
     replicas: dict[int, np.ndarray]
     touched: np.ndarray | None
-    slot: Callable[[str], np.ndarray]
+    slot: Slot
 
     def mean(self, weights: Mapping[int, float]) -> np.ndarray:
         """Return the sum of weights[w] times replica w, in the order of the members."""
@@ -66,7 +76,7 @@ class Merger:
         # Rows of W0 that another's merge has changed in the center since a worker last took it over.
         self._behind = np.zeros((n_workers, self._n_features), bool)
         self._moving = np.zeros(self._n_features, np.int64)  # the last merge in which momentum still moves a row
-        self._slots: dict[str, np.ndarray] = {}
+        self._slots: dict[tuple[str, int | None], np.ndarray] = {}
         self._saved: tuple[np.ndarray, np.ndarray] | None = None
         self._lock = Lock()  # slices are merged by several threads, the first of which makes a slot
         self.merges = 0
@@ -93,15 +103,20 @@ class Merger:
         return dense + len(rows) * self.layout.shapes[self._input][1]
 
     def copy_center(self, worker: int) -> None:
-        """Make the replica of `worker` a copy of the center; with a shared model there is nothing to do."""
+        """Make the replica of `worker` a copy of the center, and forget what rules kept for it.
+
+        With a shared model there is nothing to do.
+        """
         if len(self.table.touched) == len(self.table.params) - 1:
             self.table.params[1 + worker] = self.table.params[0]
             self.table.touched[worker] = 0
             self._behind[worker] = False
+            for key in [key for key in self._slots if key[1] == worker]:
+                del self._slots[key]
 
     def keep(self, slot: str) -> None:
         """Make a slot a copy of the center, all rows of it."""
-        self._slots[slot] = self.table.params[0].copy()
+        self._slots[slot, None] = self.table.params[0].copy()
 
     def checkpoint(self) -> None:
         """Keep the center and the optimizer states, in memory, in place of an earlier checkpoint."""
@@ -123,11 +138,12 @@ class Merger:
         self._slots.clear()
 
     def _active(self, members: list[int], memory: int) -> np.ndarray:
-        """Return the rows of W0 that this merge is about, ascending."""
+        """Return the rows of W0 that this merge is about, ascending: all, where gathering most would cost more."""
         touched = (self.table.touched[members, : self._n_features] != 0) | self._behind[members]
         changed = touched.any(axis=0)
         self._moving[changed] = self.merges + memory
-        return np.flatnonzero(changed | (self._moving >= self.merges))
+        rows = np.flatnonzero(changed | (self._moving >= self.merges))
+        return rows if len(rows) <= DENSE_SHARE * self._n_features else np.arange(self._n_features)
 
     def _note(self, members: list[int], rows: np.ndarray, equal: bool) -> None:
         """Note who will differ from the center after the merge."""
@@ -140,7 +156,7 @@ class Merger:
         """Yield (tensor, rows) of each slice."""
         for name, shape in self.layout.shapes.items():
             n, step = shape[0], max(SLICE // (shape[1] if len(shape) == 2 else 1), 1)
-            if name == self._input and len(rows) <= DENSE_SHARE * n:
+            if name == self._input and len(rows) < n:
                 for at in range(0, len(rows), step):
                     yield name, rows[at : at + step]
             else:
@@ -150,6 +166,7 @@ class Merger:
     def _apply(self, rule: Rule, members: list[int], name: str, rows: slice | np.ndarray) -> None:
         """Apply the rule to one slice; rows in an array are gathered and written back."""
         taken: list[tuple[np.ndarray, np.ndarray]] = []
+        slots: dict[tuple[str, int | None], np.ndarray] = {}
 
         def view(flat: np.ndarray) -> np.ndarray:
             tensor = self._tensor(flat, name)
@@ -158,6 +175,13 @@ class Merger:
                 taken.append((tensor, part))
             return part
 
+        def slot(name: str, worker: int | None = None) -> np.ndarray:
+            # Gathered once: of two copies of a slot's rows, the one written back last would undo the other.
+            key = name, worker
+            if key not in slots:
+                slots[key] = view(self._slot(key))
+            return slots[key]
+
         params = self.table.params
         rule(
             Part(
@@ -165,7 +189,7 @@ class Merger:
                 view(params[0]),
                 {w: view(params[1 + w]) for w in members},
                 self._touched(members, name, rows),
-                lambda slot: view(self._slot(slot)),
+                slot,
             )
         )
         for tensor, part in taken:
@@ -187,9 +211,9 @@ class Merger:
             return None
         return marks[members][:, rows] != 0
 
-    def _slot(self, name: str) -> np.ndarray:
+    def _slot(self, key: tuple[str, int | None]) -> np.ndarray:
         """Return the vector of a slot, float32 (n_params,)."""
         with self._lock:
-            if name not in self._slots:
-                self._slots[name] = np.zeros(self.layout.size, np.float32)
-            return self._slots[name]
+            if key not in self._slots:
+                self._slots[key] = np.zeros(self.layout.size, np.float32)
+            return self._slots[key]

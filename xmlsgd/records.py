@@ -23,7 +23,8 @@ class Sharing(Enum):
 class Step:
     """A span for one worker: rows `start` to `stop` of the order of `epoch`, in updates of `batch` rows each.
 
-    `batch` 0 makes the span one update. `learning_rate` is that of each update.
+    `batch` 0 makes the span one update. `learning_rate` is that of each update. `seen` are the updates that the
+    optimizer's state has seen before.
     """
 
     worker: int
@@ -32,6 +33,7 @@ class Step:
     stop: int
     learning_rate: float
     batch: int = 0
+    seen: int = 0
 
     @property
     def rows(self) -> int:

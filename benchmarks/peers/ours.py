@@ -86,7 +86,7 @@ def throughput(problem: Problem, precision: str, warm_up: int, steps: int) -> di
     with device.start():
         for i in range(warm_up + steps):
             epoch, at = divmod(i, dataset.n_rows // BATCH)
-            step = Step(0, epoch, at * BATCH, (at + 1) * BATCH, RATE)
+            step = Step(0, epoch, at * BATCH, (at + 1) * BATCH, RATE, seen=i)
             start = time.perf_counter()
             learner.step(step)
             seconds.append(time.perf_counter() - start)

@@ -17,7 +17,7 @@ from ..errors import DataError
 from ..merging import Part
 from .base import Comm
 from .combining import COMBINE, WEIGHTS, Work, choice
-from .outer import HeavyBall
+from .outer import HeavyBall, block_momentum, check_momentum
 from .rounds import Rounds, even_part
 
 BATCHES = 100  # of the largest size in a mega-batch (the paper's default)
@@ -56,6 +56,7 @@ class AdaptiveSGD(Rounds):
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges and unknown names."""
+        super().__post_init__()
         choice("size_rule", self.size_rule, SIZE_RULES)
         choice("out_of_range", self.out_of_range, {"clamp": 0, "skip": 0})
         choice("dispatch", self.dispatch, {"dynamic": 0, "static": 0})
@@ -67,16 +68,26 @@ class AdaptiveSGD(Rounds):
             raise DataError(f"perturbation must be in [0, 1), got {self.perturbation}")
         if self.low is not None and not 1 <= self.low <= self.batch:
             raise DataError(f"low must be in [1, batch = {self.batch}], got {self.low}")
+        if self.mega_batch is not None and self.mega_batch < 1:
+            raise DataError(f"mega_batch must be at least 1, got {self.mega_batch}")
+        if self.size_step is not None and not 0 < self.size_step < math.inf:
+            raise DataError(f"size_step must be finite and above 0, got {self.size_step}")
+        if not self.norm_threshold >= 0:
+            raise DataError(f"norm_threshold must be at least 0, got {self.norm_threshold}")
+        if self.momentum is not None:
+            check_momentum(self.momentum)
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Give all workers the largest size."""
         super().start(workers, n_rows)
         self.least = self.low if self.low is not None else max(self.batch // 8, 1)
-        rows = self.mega_batch or even_part(n_rows, BATCHES * self.batch)
-        self.mega_rows = max(rows, sum(self.size.values()))
-        gamma = min(1 - 1 / len(workers), 0.8) if self.momentum is None else self.momentum
-        self.outer = HeavyBall(gamma)
         self.shares: Mapping[int, float] = {}
+
+    @property
+    def mega_rows(self) -> int:
+        """Return the rows of a mega-batch: at least one batch for everyone."""
+        rows = self.mega_batch or even_part(self.n_rows, BATCHES * self.batch)
+        return max(rows, sum(self.size.values()))
 
     def goes_on(self, w: int) -> bool:
         """Return whether rows of the mega-batch are left, for all or, if shares are static, for this worker."""
@@ -91,12 +102,13 @@ class AdaptiveSGD(Rounds):
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Merge by normalized weights with global momentum, then change the sizes."""
         weights, combine = self.merge_weights(comm, work), COMBINE[self.combine]
+        outer = block_momentum(len(work)) if self.momentum is None else HeavyBall(self.momentum)
 
         def rule(part: Part) -> None:
-            self.outer.apply(part, combine(part, weights, work))
+            outer.apply(part, combine(part, weights, work))
             part.broadcast()
 
-        comm.merge(rule, work, self.outer.memory)
+        comm.merge(rule, work, outer.memory)
         self.shares = weights
         # An epoch may end within a mega-batch: counts of a part of it say too little.
         if 2 * sum(done.rows for done in work.values()) >= self.mega_rows:
@@ -118,8 +130,10 @@ class AdaptiveSGD(Rounds):
         return all(comm.norm(w) / comm.n_params < self.norm_threshold for w in work)
 
     def rescale(self, work: Mapping[int, Work]) -> None:
-        """Change the sizes by the size rule."""
-        self.size |= SIZE_RULES[self.size_rule](self, {w: done.updates for w, done in work.items()})
+        """Change the sizes by the size rule; who joined in the middle of the mega-batch keeps its own."""
+        updates = {w: done.updates for w, done in work.items() if w not in self.newcomers}
+        if any(updates.values()):
+            self.size |= SIZE_RULES[self.size_rule](self, updates)
 
     def within(self, sizes: Mapping[int, float]) -> dict[int, int]:
         """Return wanted sizes as whole rows within the bounds; those outside are clamped or left as they were."""
@@ -137,7 +151,7 @@ SizeRule = Callable[[AdaptiveSGD, Mapping[int, int]], dict[int, int]]
 
 def fixed(self: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
     """Return the sizes as they are."""
-    return dict(self.size)
+    return {w: self.size[w] for w in updates}
 
 
 def multiplicative(self: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:

@@ -20,7 +20,7 @@ class AdaptiveHogbatch(Hogbatch):
 
     factor : of a change of size (alpha in the paper), >= 1; 1 leaves Algorithm 1. survival : share of the concurrent
     updates of a CPU worker that survive conflicts (beta), in (0, 1]. low, high : bounds of a task's rows, by worker
-    like `sizes`; () for an eighth of the first size and for eight times it.
+    like `sizes`; () for an eighth of the first size and for eight times it. A first size outside them is clamped.
     """
 
     factor: float = 2.0
@@ -33,17 +33,24 @@ class AdaptiveHogbatch(Hogbatch):
         super().__post_init__()
         if not self.factor >= 1 or not 0 < self.survival <= 1:
             raise DataError(f"factor must be >= 1 and survival in (0, 1], got {self.factor} and {self.survival}")
+        if any(b < 1 for b in (*self.low, *self.high)):
+            raise DataError(f"low and high must be at least 1, got {self.low} and {self.high}")
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
-        """Set sizes and bounds."""
+        """Set sizes and bounds; raise `DataError` for a worker whose bounds leave no size."""
         super().start(workers, n_rows)
-        self.bounds = {w: self.first_bounds(w) for w in workers}
+        self.bounds: dict[int, tuple[int, int]] = {}
+        for w in workers:
+            self._set_bounds(w)
 
     def first_bounds(self, w: int) -> tuple[int, int]:
         """Return the smallest and the largest task of worker `w`, with a row for each of its threads."""
         first = self.first_size(w)
-        low = self.low[w % len(self.low)] if self.low else first // 8
-        return max(low, self.updates(w)), self.high[w % len(self.high)] if self.high else 8 * first
+        low = max(self.low[w % len(self.low)] if self.low else first // 8, self.updates(w))
+        high = self.high[w % len(self.high)] if self.high else max(8 * first, low)
+        if low > high:
+            raise DataError(f"low, with a row a thread, must be at most high, got {low} and {high} for worker {w}")
+        return low, high
 
     def finished(self, report: Report) -> None:
         """Count a task's updates; then change the size of the worker's next one."""
@@ -54,11 +61,16 @@ class AdaptiveHogbatch(Hogbatch):
             return
         low, high = self.bounds[w]
         if self.done[w] < min(others):
-            self.size[w] = max(low, round(self.size[w] / self.factor))
+            self.size[w] = max(low, self.size[w] / self.factor)
         elif self.done[w] > max(others):
-            self.size[w] = min(high, round(self.size[w] * self.factor))
+            self.size[w] = min(high, self.size[w] * self.factor)
 
     def joined(self, w: int) -> None:
         """Give a new worker its first size and bounds."""
         super().joined(w)
-        self.bounds[w] = self.first_bounds(w)
+        self._set_bounds(w)
+
+    def _set_bounds(self, w: int) -> None:
+        """Set the bounds of worker `w`, and its size within them."""
+        low, high = self.bounds[w] = self.first_bounds(w)
+        self.size[w] = min(max(self.size[w], low), high)

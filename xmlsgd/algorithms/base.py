@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from ..errors import DataError
 from ..records import Sharing
 
 if TYPE_CHECKING:
@@ -62,6 +64,13 @@ class Algorithm:
     rate: float = 6e-3
 
     now = 0.0  # seconds of the run at the moment in which the engine asks
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for numbers outside their ranges."""
+        if self.batch < 1:
+            raise DataError(f"batch must be at least 1, got {self.batch}")
+        if not 0 < self.rate < math.inf:
+            raise DataError(f"rate must be finite and above 0, got {self.rate}")
 
     @property
     def sharing(self) -> Sharing:

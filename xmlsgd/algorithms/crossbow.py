@@ -7,11 +7,13 @@ w_j <- w_j - g_j - c_j with c_j = alpha (w_j - z); then z <- z + sum of c_j + mu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from ..errors import DataError
 from ..merging import Part
 from .base import Comm
 from .combining import Work
@@ -33,12 +35,25 @@ class Crossbow(EASGD):
     center_momentum: float = 0.9
     learners: int = 1
 
+    def __post_init__(self) -> None:
+        """Raise `DataError` for numbers outside their ranges, and for learners that meet one by one."""
+        super().__post_init__()
+        if self.asynchronous:
+            raise DataError("Crossbow's learners meet all at once: asynchronous must be False; EASGD has both")
+        if self.learners < 1:
+            raise DataError(f"learners must be at least 1, got {self.learners}")
+
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Begin with all learners, or with one a device if their number is to be found."""
-        self.tuner = LearnerTuner(self.learners) if self.learners > 1 else None
         super().start(workers, n_rows)
-        self._set_alpha()
+        self.tuner = LearnerTuner(self.learners) if self.learners > 1 else None
+        self.learning = self.chosen()
         self.restarting = False
+
+    @property
+    def learners_now(self) -> int:
+        """Return k, the learners that take part."""
+        return len(self.learning)
 
     def pull(self, k: int) -> float:
         """Return alpha for k learners."""
@@ -49,13 +64,34 @@ class Crossbow(EASGD):
         if k > 1:
             super().check(k)
 
-    def active(self, w: int) -> bool:
-        """Return whether learner `w` takes part."""
-        return self.tuner is None or w % self.learners < self.tuner.learners
+    def chosen(self) -> set[int]:
+        """Return the learners that shall take part: the first of each device, as many as the tuner says."""
+        most = self.tuner.learners if self.tuner else self.learners
+        places = Counter[int]()  # taken, by device
+        chosen = set()
+        for w in sorted(self.size):
+            places[w // self.learners] += 1
+            if places[w // self.learners] <= most:
+                chosen.add(w)
+        return chosen
 
     def goes_on(self, w: int) -> bool:
-        """Return whether an active learner has updates left in this iteration."""
-        return self.active(w) and super().goes_on(w)
+        """Return whether a learner that takes part has updates left in this iteration."""
+        return w in self.learning and super().goes_on(w)
+
+    def left(self, w: int) -> None:
+        """Forget a learner; another of its device may take its place at the next meeting."""
+        super().left(w)
+        self.learning.discard(w)
+
+    def joined(self, w: int) -> None:
+        """Take a new learner in, if its device has room for it."""
+        super().joined(w)
+        self.learning |= self.chosen() & {w}
+
+    def merge_due(self, busy: Collection[int]) -> Collection[int]:
+        """Return all learners when the last is done, or when all that took part are gone and others have to begin."""
+        return super().merge_due(busy) if self.learning else list(self.size)
 
     def restart(self) -> None:
         """Put every learner back to the average at the next meeting, as the paper does when the rate changes."""
@@ -63,33 +99,24 @@ class Crossbow(EASGD):
 
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Correct learners and average; then see whether one learner more a device pays."""
-        members = [w for w in work if self.active(w)]
-        rows = sum(work[w].rows for w in members)
-        if len(members) == 1:
-            comm.merge(self.alone, members)
-        else:
-            comm.merge(self.sma, members, self.memory(), equal=False)
-        if self.restarting:
-            comm.merge(self.put_back, members)
-            self.restarting = False
-        if self.tuner and self.tuner.changed(comm.now(), rows):
-            self._set_alpha()
-            comm.merge(self.put_back, [w for w in self.size if self.active(w)])
-
-    def memory(self) -> int:
-        """Return the merges for which an untouched row still moves."""
-        return fading(self.center_momentum)
-
-    def _set_alpha(self) -> None:
-        """Set the strength of the pull for the learners that take part."""
-        k = sum(self.active(w) for w in self.size)
-        if self.correction is None:
-            self.alpha = self.pull(k)
+        self.merges += 1
+        rows = sum(work[w].rows for w in self.learning)
+        if len(self.learning) == 1:
+            comm.merge(self.alone, self.learning)
+        elif self.learning:
+            comm.merge(self.sma, self.learning, fading(self.center_momentum), equal=False)
+        if self.tuner:
+            self.tuner.changed(comm.now(), rows)
+        chosen = self.chosen()
+        if self.restarting or chosen != self.learning:
+            comm.merge(self.put_back, chosen)
+        self.learning, self.restarting = chosen, False
 
     def alone(self, part: Part) -> None:
-        """Take the one learner as the average."""
+        """Take the one learner as the average, which has no motion of its own then."""
         (replica,) = part.replicas.values()
         part.center[:] = replica
+        self.put_back(part)
 
     def sma(self, part: Part) -> None:
         """Apply corrections, taken from where learners stood before their last step if they meet at every one."""
@@ -98,7 +125,7 @@ class Crossbow(EASGD):
             return
         alpha, total = np.float32(self.alpha), np.zeros_like(part.center)
         for w, replica in part.replicas.items():
-            correction = alpha * part.slot(f"w{w} - z")
+            correction = alpha * part.slot("w - z", w)
             replica -= correction
             total += correction
         motion = part.slot("motion")
@@ -106,15 +133,15 @@ class Crossbow(EASGD):
         motion += total
         part.center += motion
         for w, replica in part.replicas.items():
-            part.slot(f"w{w} - z")[:] = replica - part.center
+            part.slot("w - z", w)[:] = replica - part.center
 
     def put_back(self, part: Part) -> None:
         """Put learners back to the average and end its motion."""
         part.broadcast()
         part.slot("motion")[:] = 0
         for w in part.replicas:
-            part.slot(f"w{w} - z")[:] = 0
+            part.slot("w - z", w)[:] = 0
 
     def notes(self) -> dict[str, object]:
-        """Return alpha and the learners a device."""
-        return {"alpha": self.alpha, "learners": self.tuner.learners if self.tuner else self.learners}
+        """Return what the elastic average notes, and the learners a device."""
+        return {**super().notes(), "learners": self.tuner.learners if self.tuner else self.learners}

@@ -6,6 +6,7 @@ z <- z + alpha * sum of (w_j - z). Nobody is overwritten: replicas go on explori
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -36,6 +37,7 @@ class EASGD(Rounds):
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges."""
+        super().__post_init__()
         check_momentum(self.center_momentum)
         if self.sync_every < 1:
             raise DataError(f"sync_every must be at least 1, got {self.sync_every}")
@@ -43,19 +45,45 @@ class EASGD(Rounds):
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Set the strength of the pull for this many learners; raise `DataError` for one that is not stable."""
         super().start(workers, n_rows)
-        self.alpha = self.pull(len(workers)) if self.correction is None else self.correction
         self.check(len(workers))
+        self.merges = 0
+        rows = self.sync_every * self.batch * len(workers)
+        if self.sync_every > 1 and rows > n_rows:
+            warnings.warn(
+                f"sync_every = {self.sync_every} takes {rows} rows, more than an epoch of {n_rows}: learners meet at "
+                "its end only",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    @property
+    def learners_now(self) -> int:
+        """Return k, the learners that pull at the center."""
+        return len(self.size)
+
+    @property
+    def alpha(self) -> float:
+        """Return the strength of the pull; `correction` unless so many have joined that it is not stable any more."""
+        k = max(self.learners_now, 1)
+        if self.correction is None or self.correction >= self.bound(k):
+            return self.pull(k)
+        return self.correction
 
     def pull(self, k: int) -> float:
         """Return alpha for k learners."""
         return PULL / k
 
-    def check(self, k: int) -> None:
-        """Raise `DataError` unless replicas and center contract where there is no gradient."""
+    def bound(self, k: int) -> float:
+        """Return the alpha below which k replicas and the center contract where there is no gradient."""
         mu = self.center_momentum
-        bound = 2 * (1 + mu) / (1 + mu + k)
-        if not 0 <= self.alpha < bound:
-            raise DataError(f"correction must be in [0, {bound:.4g}) for {k} learners, got {self.alpha:.4g}")
+        return 2 * (1 + mu) / (1 + mu + k)
+
+    def check(self, k: int) -> None:
+        """Raise `DataError` for a correction that is not stable with k learners."""
+        if self.correction is not None and not 0 <= self.correction < self.bound(k):
+            raise DataError(
+                f"correction must be in [0, {self.bound(k):.4g}) for {k} learners, got {self.correction:.4g}"
+            )
 
     def goes_on(self, w: int) -> bool:
         """Return whether the learner has updates left before it meets the center."""
@@ -69,6 +97,7 @@ class EASGD(Rounds):
 
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Let the learners and the center pull at each other."""
+        self.merges += 1
         comm.merge(self.elastic, work, fading(self.center_momentum), equal=False)
 
     def merge_late(self, comm: Comm, work: Mapping[int, Work]) -> None:
@@ -89,3 +118,7 @@ class EASGD(Rounds):
             motion += total
             total = motion
         part.center += total
+
+    def notes(self) -> dict[str, object]:
+        """Return the pull, the momentum of the center and how often learners have met."""
+        return {"alpha": self.alpha, "center_momentum": self.center_momentum, "merges": self.merges}

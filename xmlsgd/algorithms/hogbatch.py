@@ -26,7 +26,10 @@ class Hogbatch(Hogwild):
     cap: float | None = None
 
     def __post_init__(self) -> None:
-        """Raise `DataError` for sizes that hold no row for each thread."""
+        """Raise `DataError` for a cap that is not above 0 and for sizes that hold no row for each thread."""
+        super().__post_init__()
+        if self.cap is not None and not self.cap > 0:
+            raise DataError(f"cap must be above 0, got {self.cap}")
         if any(t < 1 for t in self.threads) or not self.threads:
             raise DataError(f"threads must be at least 1, got {self.threads}")
         n = max(len(self.sizes), len(self.threads))
@@ -37,7 +40,7 @@ class Hogbatch(Hogwild):
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Set the sizes of tasks."""
         super().start(workers, n_rows)
-        self.size = {w: self.first_size(w) for w in workers}
+        self.size: dict[int, float] = {w: self.first_size(w) for w in workers}
 
     def first_size(self, w: int) -> int:
         """Return the rows of the first task of worker `w`."""
@@ -49,7 +52,7 @@ class Hogbatch(Hogwild):
 
     def batch_size(self, w: int) -> int:
         """Return the rows of an update."""
-        return max(self.size[w] // self.updates(w), 1) if self.may_start(w) else 0
+        return max(int(self.size[w]) // self.updates(w), 1) if self.may_start(w) else 0
 
     def learning_rate(self, w: int, rows: int) -> float:
         """Return eta_ref * rows / b_ref, at most `cap`."""
@@ -61,5 +64,5 @@ class Hogbatch(Hogwild):
         self.size[w] = self.first_size(w)
 
     def notes(self) -> dict[str, object]:
-        """Return sizes and updates of the workers."""
-        return {"sizes": dict(self.size), "updates": dict(self.done)}
+        """Return the sizes of tasks, and what Hogwild notes."""
+        return {"sizes": {w: int(size) for w, size in self.size.items()}, **super().notes()}

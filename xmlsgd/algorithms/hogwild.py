@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..records import Report, Sharing
 from .base import Algorithm
-from .staleness import Staleness
+from .staleness import Fairness, Staleness
 
 SPAN = 1024  # rows of a message: with updates of one row, a message takes below 2 % of the time of its rows
 
@@ -36,7 +36,8 @@ class Hogwild(Algorithm):
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Begin to count updates."""
         self.done: dict[int, float] = dict.fromkeys(workers, 0)
-        self.span = min(SPAN, n_rows // (MESSAGES * len(workers)))
+        self.fairness = Fairness()
+        self.span = min(SPAN, n_rows // (MESSAGES * max(len(workers), 1)))
 
     def batch_size(self, w: int) -> int:
         """Return the fixed size, 0 for a worker that has to wait for slower ones."""
@@ -56,7 +57,9 @@ class Hogwild(Algorithm):
 
     def weight(self, report: Report) -> float:
         """Return what the staleness rule says."""
-        return 1.0 if self.staleness is None else self.staleness.weight(report.staleness)
+        weight = 1.0 if self.staleness is None else self.staleness.weight(report.staleness)
+        self.fairness.note(report, weight)
+        return weight
 
     def left(self, w: int) -> None:
         """Wait no longer for a worker that is gone."""
@@ -65,3 +68,7 @@ class Hogwild(Algorithm):
     def joined(self, w: int) -> None:
         """Let a new worker begin with the slowest."""
         self.done[w] = min(self.done.values(), default=0)
+
+    def notes(self) -> dict[str, object]:
+        """Return the updates of the workers and, where a rule weighs them, how it treats long rows."""
+        return {"updates": dict(self.done)} | ({"nnz_bias": self.fairness.bias()} if self.staleness else {})

@@ -6,14 +6,14 @@ local updates give a slow worker fewer steps instead of making fast ones wait (L
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import DataError
 from ..merging import Part
 from .base import Comm
 from .combining import COMBINE, WEIGHTS, Work, choice
-from .outer import HeavyBall, Outer
+from .outer import Outer, block_momentum
 from .rounds import Rounds
 
 
@@ -22,9 +22,9 @@ class LocalSGD(Rounds):
     """steps : updates of a worker between merges, >= 1.
 
     dynamic : whether the steps of a round go to whoever is free, so that slow workers make fewer. outer : what moves
-    the common model; None for block momentum of 1 - 1/n. weights, combine : how replicas are weighed and combined
-    (`combining.py`). patience : times its usual duration that a batch may take before the others merge without its
-    worker, > 1; math.inf waits for everybody.
+    the common model; None for block momentum of 1 - 1/n, at most 0.8. weights, combine : how replicas are weighed and
+    combined (`combining.py`). patience : times its usual duration that a batch may take before the others merge without
+    its worker, > 1; math.inf waits for everybody.
     """
 
     steps: int = 32
@@ -35,16 +35,12 @@ class LocalSGD(Rounds):
     patience: float = 2.0
 
     def __post_init__(self) -> None:
-        """Raise `DataError` for steps below 1 and unknown names."""
+        """Raise `DataError` for numbers outside their ranges and unknown names."""
+        super().__post_init__()
         if self.steps < 1:
             raise DataError(f"steps must be at least 1, got {self.steps}")
         choice("weights", self.weights, WEIGHTS)
         choice("combine", self.combine, COMBINE)
-
-    def start(self, workers: Sequence[int], n_rows: int) -> None:
-        """Begin the first round with the outer optimizer for this many workers."""
-        super().start(workers, n_rows)
-        self.moving = self.outer or HeavyBall(min(1 - 1 / len(workers), 0.8))
 
     def goes_on(self, w: int) -> bool:
         """Return whether steps of the round are left, for all or for this worker."""
@@ -55,9 +51,10 @@ class LocalSGD(Rounds):
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Combine the replicas and move the common model."""
         weights, combine = WEIGHTS[self.weights](work), COMBINE[self.combine]
+        outer = self.outer or block_momentum(len(work))
 
         def rule(part: Part) -> None:
-            self.moving.apply(part, combine(part, weights, work))
+            outer.apply(part, combine(part, weights, work))
             part.broadcast()
 
-        comm.merge(rule, work, self.moving.memory)
+        comm.merge(rule, work, outer.memory)

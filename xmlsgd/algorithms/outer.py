@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import DataError
 from ..merging import Part
 
+MOST = 0.8  # of block momentum: with 0.9, four workers lost a tenth of P@1
 NEGLIGIBLE = 1e-3  # of a row's last motion; what momentum would still do to an untouched row after that is left out
 
 
@@ -42,11 +43,15 @@ class HeavyBall(Outer):
     rate: float = 1.0
 
     def __post_init__(self) -> None:
-        """Raise `DataError` for a momentum that would never let go."""
+        """Raise `DataError` for a momentum that would never let go, and for a rate that is not above 0."""
         check_momentum(self.momentum)
+        check_rate(self.rate)
 
     def apply(self, part: Part, mean: np.ndarray) -> None:
         """Move the center."""
+        if self.momentum == 0 and self.rate == 1:
+            part.center[:] = mean  # to the bit, which center + (mean - center) is not
+            return
         motion = part.slot("motion")
         motion *= np.float32(self.momentum)
         motion += np.float32(self.rate) * (mean - part.center)
@@ -66,8 +71,9 @@ class Nesterov(Outer):
     rate: float = 0.7
 
     def __post_init__(self) -> None:
-        """Raise `DataError` for a momentum that would never let go."""
+        """Raise `DataError` for a momentum that would never let go, and for a rate that is not above 0."""
         check_momentum(self.momentum)
+        check_rate(self.rate)
 
     def apply(self, part: Part, mean: np.ndarray) -> None:
         """Move the center."""
@@ -91,6 +97,14 @@ class OuterAdam(Outer):
     decay: float = 0.99
     epsilon: float = 1e-3
 
+    def __post_init__(self) -> None:
+        """Raise `DataError` for numbers outside their ranges."""
+        check_momentum(self.momentum)
+        check_momentum(self.decay)
+        check_rate(self.rate)
+        if not self.epsilon > 0:
+            raise DataError(f"epsilon must be above 0, got {self.epsilon}")
+
     def apply(self, part: Part, mean: np.ndarray) -> None:
         """Move the center."""
         first, second, d = part.slot("first moment"), part.slot("second moment"), part.center - mean
@@ -108,6 +122,17 @@ def check_momentum(momentum: float) -> None:
     """Raise `DataError` unless the momentum is in [0, 1)."""
     if not 0 <= momentum < 1:
         raise DataError(f"momentum must be in [0, 1), got {momentum}")
+
+
+def check_rate(rate: float) -> None:
+    """Raise `DataError` unless the rate is finite and above 0."""
+    if not 0 < rate < math.inf:
+        raise DataError(f"rate of an outer optimizer must be finite and above 0, got {rate}")
+
+
+def block_momentum(n_workers: int) -> HeavyBall:
+    """Return the momentum that BMUF advises for so many workers, 1 - 1/n, at most `MOST`."""
+    return HeavyBall(min(1 - 1 / max(n_workers, 1), MOST))
 
 
 def fading(momentum: float) -> int:

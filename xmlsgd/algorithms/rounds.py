@@ -12,6 +12,7 @@ from math import inf
 
 import numpy as np
 
+from ..errors import DataError
 from ..merging import Part
 from ..records import Report
 from .base import Algorithm, Comm
@@ -30,12 +31,19 @@ class Rounds(Algorithm, ABC):
 
     patience = inf
 
+    def __post_init__(self) -> None:
+        """Raise `DataError` for numbers outside their ranges."""
+        super().__post_init__()
+        if not self.patience > 1:
+            raise DataError(f"patience must be above 1, got {self.patience}")
+
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Begin the first round."""
         self.pace: dict[int, float] = {}  # usual seconds a row, by worker
         self.due: dict[int, float] = {}  # when the batch of a busy worker is late
         self.late: set[int] = set()  # left out of the last merge
         self.merged_rows = 0  # of the last merge
+        self.newcomers: set[int] = set()  # joined in the middle of the round: their counts say nothing yet
         self.n_rows = n_rows
         self.size = dict.fromkeys(workers, self.batch)
         self.given = dict.fromkeys(workers, 0)  # rows, of the round
@@ -60,6 +68,7 @@ class Rounds(Algorithm, ABC):
         for w in members:
             self.given[w], self.work[w] = 0, Work(0, 0, self.size[w])
         self.late -= set(members)
+        self.newcomers -= set(members)
 
     def merge_late(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Merge workers after the others, with the weight that they would have had with them."""
@@ -93,12 +102,14 @@ class Rounds(Algorithm, ABC):
         """Forget a worker: its rows go to others."""
         del self.size[w], self.given[w], self.work[w]
         self.late.discard(w)
+        self.newcomers.discard(w)
         self.due.pop(w, None)
 
     def joined(self, w: int) -> None:
         """Take a new worker into the round, with the mean size of the others."""
         self.size[w] = round(sum(self.size.values()) / len(self.size)) if self.size else self.batch
         self.given[w], self.work[w] = 0, Work(0, 0, self.size[w])
+        self.newcomers.add(w)
 
     def merge_due(self, busy: Collection[int]) -> Collection[int]:
         """Return all workers when nobody goes on and nobody is busy but the late; late ones when they are done."""

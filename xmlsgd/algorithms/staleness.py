@@ -5,10 +5,14 @@ Staleness counts the updates that others made between an update's reading and it
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import DataError
+from ..records import Report
+
+UNFAIR = 0.02  # of the features a row; beyond it, rows of some lengths count less than others
 
 
 class Staleness:
@@ -29,6 +33,11 @@ class Damped(Staleness):
 
     power: float = 1.0
 
+    def __post_init__(self) -> None:
+        """Raise `DataError` for a power that would blow up what is old."""
+        if not self.power >= 0:
+            raise DataError(f"power must be at least 0, got {self.power}")
+
     def weight(self, staleness: int) -> float:
         """Return the damped weight."""
         return float((1 + staleness) ** -self.power)
@@ -42,6 +51,11 @@ class DelayAdaptive(Staleness):
     """
 
     usual: float = 4.0
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` unless some staleness is usual."""
+        if not self.usual > 0:
+            raise DataError(f"usual staleness must be above 0, got {self.usual}")
 
     def weight(self, staleness: int) -> float:
         """Return the weight, 1 for what is not staler than usual."""
@@ -70,6 +84,46 @@ class Bounded(Staleness):
 
     slack: int = 3
 
+    def __post_init__(self) -> None:
+        """Raise `DataError` for a slack with which even the slowest would wait."""
+        if self.slack < 0:
+            raise DataError(f"slack must be at least 0, got {self.slack}")
+
     def may_start(self, w: int, updates: Mapping[int, float]) -> bool:
         """Return whether `w` is within the slack."""
         return updates[w] - min(updates.values()) <= self.slack
+
+
+@dataclass
+class Fairness:
+    """What share long rows have in the updates that count: rows with many features take long and are late.
+
+    rows, features : of all updates. kept_rows, kept_features : of all, times their weights.
+    """
+
+    rows: int = 0
+    features: int = 0
+    kept_rows: float = 0.0
+    kept_features: float = 0.0
+
+    def note(self, report: Report, weight: float) -> None:
+        """Count a finished step."""
+        self.rows += report.rows
+        self.features += report.nnz
+        self.kept_rows += weight * report.rows
+        self.kept_features += weight * report.nnz
+
+    def bias(self) -> float:
+        """Return the features a row of what counts over those of all, minus 1; warn of what is `UNFAIR`."""
+        if not (self.features and self.kept_rows):
+            return 0.0
+        bias = self.kept_features / self.kept_rows / (self.features / self.rows) - 1
+        if abs(bias) > UNFAIR:
+            more = "fewer" if bias < 0 else "more"
+            warnings.warn(
+                f"updates that count have {100 * abs(bias):.0f} % {more} features a row than all: late updates are "
+                "dropped or damped, and long rows are late",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return bias

@@ -42,6 +42,8 @@ class Executor(ABC):
         self.busy: set[int] = set()
         self.merge_seconds = 0.0
         self.table: Table
+        self.merger: Merger
+        self._seen: list[int]
         self._deltas: Deltas | None = None
 
     @property
@@ -79,7 +81,7 @@ class Executor(ABC):
         self._read[w] = self._updates
         if self._deltas:
             self._deltas.pull(w, np.unique(self._X.row_entries(self._order.rows(step))))
-        self._begin(step)
+        self._begin(replace(step, seen=self._seen[self._state_of(w)]))
 
     def wait(self, until: float | None = None) -> Event | None:
         """Return what happens next, in clock order: a report, or a worker that leaves or joins.
@@ -92,9 +94,9 @@ class Executor(ABC):
         w = event.worker
         if isinstance(event, Report):
             self.busy.discard(w)
-            self._steps[w] += event.updates
+            self._seen[self._state_of(w)] += event.updates
+            self._made[w] = event.updates
             event = replace(event, staleness=self._updates - self._read[w])
-            self._updates += event.updates
         elif isinstance(event, Left):
             self.workers.remove(w)
             self.busy.discard(w)
@@ -102,7 +104,7 @@ class Executor(ABC):
                 self._deltas.drop(w)
         else:
             self.workers = sorted([*self.workers, w])
-            self.merger.copy_center(w)
+            self._begin_anew(w)
         return event
 
     @abstractmethod
@@ -122,7 +124,13 @@ class Executor(ABC):
         """Release workers and files; the center stays readable."""
 
     def push(self, worker: int, weight: float) -> None:
-        """Add `weight` times what a worker's last step changed to the center, where workers step on copies of it."""
+        """Add `weight` times what a worker's last step changed to the center, where workers step on copies of it.
+
+        A step of weight 0 makes nobody's model older.
+        """
+        made = self._made.pop(worker)
+        if weight:
+            self._updates += made
         if self._deltas:
             self._deltas.push(worker, weight)
 
@@ -139,10 +147,12 @@ class Executor(ABC):
     def checkpoint(self) -> None:
         """Keep the center and the optimizer states."""
         self.merger.checkpoint()
+        self._saved = list(self._seen)
 
     def restore(self) -> None:
         """Put center, replicas and states back to the checkpoint; nobody may be busy."""
         self.merger.restore()
+        self._seen = list(self._saved)
 
     def norm(self, worker: int) -> float:
         """Return the Euclidean norm of a replica."""
@@ -152,7 +162,7 @@ class Executor(ABC):
     def optimizer_state(self) -> tuple[np.ndarray, int]:
         """Return the optimizer's state, float32, and the steps it has seen: what a later run goes on with."""
         state: np.ndarray = self.table.states[0]
-        return state, max(self._steps.values())
+        return state, max(self._seen)
 
     def _prepare(self, job: Job, sharing: Sharing, make: Callable[[Shape], Table]) -> Shape:
         """Make the table with `make` and write the first model and states into it; return its shape."""
@@ -164,12 +174,26 @@ class Executor(ABC):
             self.center[:] = job.start.params
             self.table.states[:] = job.start.state
         self.table.params[1:] = self.center
-        self._steps = dict.fromkeys(self.workers, 0 if job.start is None else job.start.steps)
+        self._first, self._own_states = job.start, sharing is Sharing.REPLICAS
+        self._seen = [0 if job.start is None else job.start.steps] * shape.states  # updates, of each optimizer state
         self._X, self._order = job.dataset.X, Order(job.dataset.n_rows, job.seed)
+        self._saved = list(self._seen)
         self._updates, self._read = 0, dict.fromkeys(self.workers, 0)
+        self._made: dict[int, int] = {}  # updates of a worker's last step, until they are pushed
         self.merger = Merger(self.table, layout, self.merge_threads)
         self._deltas = Deltas(self.table, layout, self.merge_threads) if sharing is Sharing.DELTA else None
         return shape
+
+    def _state_of(self, worker: int) -> int:
+        """Return which optimizer state a worker has: its own, or the one of a shared model."""
+        return worker if self._own_states else 0
+
+    def _begin_anew(self, worker: int) -> None:
+        """Give a worker that joins the center and, if it has one of its own, the optimizer state of the start."""
+        self.merger.copy_center(worker)
+        if self._own_states:
+            self.table.states[worker] = 0 if self._first is None else self._first.state
+            self._seen[worker] = 0 if self._first is None else self._first.steps
 
 
 def table_shape(network: Network, optimizer: Optimizer, n_workers: int, sharing: Sharing) -> Shape:

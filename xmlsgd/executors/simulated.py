@@ -7,11 +7,12 @@ that staleness is just what the durations make it. Nothing depends on the wall c
 from __future__ import annotations
 
 import heapq
+import math
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
-from ..errors import DataError
+from ..errors import DataError, WorkerDied
 from ..learner import Learner
 from ..records import Joined, Left, Report, Sharing
 from ..table import Table
@@ -73,7 +74,8 @@ class Simulated(Executor):
                     self._schedule(begin, Left(w, "absent"))
                 else:
                     self.workers.remove(w)
-                self._schedule(end, Joined(w))
+                if end < math.inf:
+                    self._schedule(end, Joined(w))
 
     def _start_learners(self, job: Job, sharing: Sharing) -> None:
         """Make the table and who computes the steps, one a worker."""
@@ -93,6 +95,8 @@ class Simulated(Executor):
 
     def _next(self, until: float | None) -> Event | None:
         while True:
+            if not self._events:
+                raise WorkerDied("no worker is left: all devices of the fleet are away, and none returns")
             if until is not None and self._events[0][0] > until:
                 self._time = max(self._time, until)
                 return None

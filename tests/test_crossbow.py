@@ -1,0 +1,313 @@
+"""Crossbow's synchronous model averaging and elastic averaging: pulls, conservation, bounds, the number of learners."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import toy
+
+from xmlsgd.algorithms.crossbow import Crossbow
+from xmlsgd.algorithms.easgd import EASGD
+from xmlsgd.algorithms.learner_tuning import LearnerTuner
+from xmlsgd.errors import DataError
+from xmlsgd.executors.costs import VirtualDevice
+from xmlsgd.network import Network
+
+
+def started(k, kind=Crossbow, **settings):
+    algorithm = kind(10, 0.1, **{"sync_every": 1, **settings})
+    algorithm.start(range(k), 10**6)
+    return algorithm
+
+
+def meet(algorithm, comm, steps=None):
+    """Let every replica move by its step, then merge."""
+    comm.table.touched[:] = 1
+    members = range(len(comm.table.params) - 1)
+    if steps is not None:
+        comm.table.params[1:] += np.array(steps, np.float32)[:, None]
+    algorithm.merge(comm, members)
+
+
+# --- the update --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.9])
+def test_an_iteration_is_the_papers_worked_by_hand(mu):
+    """Section 5.1: corrections are taken from where learners stood before their step."""
+    algorithm = Crossbow(10, 0.2, center_momentum=mu)
+    done, executor = toy.run(algorithm, toy.fleet(1, 0.8, 0.5), n_rows=300)
+    z = previous = 0.0
+    w, steps = np.zeros(3), np.zeros(3)
+    for kind, what in executor.log:
+        if kind == "issue":
+            rows = toy.rows_of(what, 300)
+            steps[what.worker] = w[what.worker] - toy.moved(w[what.worker], 0.2, rows)
+        elif kind == "merge":
+            c = (w - z) / 3
+            w, z, previous = w - steps - c, z + c.sum() + mu * (z - previous), z
+            steps = np.zeros(3)
+    assert len(executor.of("merge")) == 10
+    assert z > 0
+    assert toy.weight(done, 300) == pytest.approx(z, rel=1e-4)
+    replicas = [toy.weight(type(done)(row, [], None, 0), 300) for row in executor.table.params[1:]]
+    assert replicas == pytest.approx(w.tolist(), rel=1e-4)
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.5])
+def test_elastic_averaging_is_the_papers_worked_by_hand(mu):
+    """Section 6, EASGD: every tau steps learners and center move towards each other, by what they are after them."""
+    algorithm = EASGD(10, 0.2, sync_every=3, center_momentum=mu, correction=0.2)
+    done, executor = toy.run(algorithm, toy.fleet(1, 0.8), n_rows=240)
+    z = previous = 0.0
+    w = np.zeros(2)
+    for kind, what in executor.log:
+        if kind == "issue":
+            w[what.worker] = toy.moved(w[what.worker], 0.2, toy.rows_of(what))
+        elif kind == "merge":
+            c = 0.2 * (w - z)
+            w, z, previous = w - c, z + c.sum() + mu * (z - previous), z
+    assert len(executor.of("merge")) == 4
+    assert toy.weight(done) == pytest.approx(z, rel=1e-4)
+
+
+def test_asynchronous_elastic_averaging_meets_the_center_one_by_one():
+    algorithm = EASGD(10, 0.2, sync_every=2, correction=0.3, asynchronous=True)
+    done, executor = toy.run(algorithm, toy.fleet(1, 0.6), n_rows=240)
+    z, w = 0.0, np.zeros(2)
+    assert [len(members) for members in executor.of("merge")[:-1]] == [1] * (len(executor.of("merge")) - 1)
+    for kind, what in executor.log:
+        if kind == "issue":
+            w[what.worker] = toy.moved(w[what.worker], 0.2, toy.rows_of(what))
+        elif kind == "merge":
+            c = 0.3 * (w[what] - z)
+            w[what], z = w[what] - c, z + c.sum()
+    assert toy.weight(done) == pytest.approx(z, rel=1e-4)
+
+
+def test_momentum_of_the_center_changes_it_and_is_noted():
+    """Trap 8: it is off in both released systems."""
+    models = []
+    for mu in (0.0, 0.9):
+        algorithm = Crossbow(10, 0.2, center_momentum=mu)
+        models.append(toy.weight(toy.run(algorithm, toy.fleet(1, 1))[0]))
+        assert algorithm.notes()["center_momentum"] == mu
+    assert abs(models[1] - models[0]) > 0.1 * abs(models[0])
+
+
+# --- invariants --------------------------------------------------------------------------------------------------
+
+
+def test_one_learner_is_plain_gradient_descent():
+    """T5.1, trap 7: to the bit, since it has nothing to average with."""
+    data, network = toy.random_data(65, 7, 5), Network(7, 5, (4,))
+    done, _ = toy.run(Crossbow(10, 0.3), toy.fleet(1), device=toy.Reference(), data=data, network=network, epochs=2)
+    np.testing.assert_array_equal(done.params, toy.sequential(data, network, epochs=2).params)
+
+
+@pytest.mark.parametrize("kind", [Crossbow, EASGD])
+def test_without_a_pull_learners_are_independent_and_the_center_stands_still(kind):
+    """T5.2."""
+    algorithm = kind(10, 0.2, sync_every=1, correction=0.0, center_momentum=0.0)
+    done, executor = toy.run(algorithm, toy.fleet(1, 0.7))
+    assert toy.weight(done) == 0
+    w = np.zeros(2)
+    for step in executor.of("issue"):
+        w[step.worker] = toy.moved(w[step.worker], 0.2, toy.rows_of(step))
+    views = (Network(240, 1, (1,)).layout.views(row)["W1"][0, 0] for row in executor.table.params[1:])
+    np.testing.assert_allclose(list(views), w, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [Crossbow, EASGD])
+def test_learners_and_center_together_change_by_the_steps_alone(kind):
+    """T5.3, T6.3."""
+    algorithm, comm = started(3, kind, center_momentum=0.0, correction=0.2), toy.Replicas(1, 1, 2, 4)
+    if kind is Crossbow:  # the first correction is taken from where learners began, at the center
+        comm = toy.Replicas(1, 1, 1, 1)
+    total, rng = sum(comm.values()), np.random.default_rng(0)
+    for _ in range(20):
+        steps = rng.standard_normal(3)
+        meet(algorithm, comm, steps)
+        total += steps.sum()
+        assert sum(comm.values()) == pytest.approx(total, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", [Crossbow, EASGD])
+def test_without_gradients_all_meet_in_the_middle(kind):
+    """T5.4: (sum of all w + z) / (k + 1), and the distance shrinks geometrically."""
+    algorithm, comm = started(3, kind, center_momentum=0.0, correction=0.3), toy.Replicas(0, 0, 0, 0)
+    meet(algorithm, comm, [1.0, 2.0, 5.0])
+    spreads = []
+    for _ in range(60):
+        meet(algorithm, comm)
+        spreads.append(np.ptp(comm.values()))
+    np.testing.assert_allclose(comm.values(), 8 / 4, rtol=1e-4)
+    assert spreads[20] < 1e-2 * spreads[0]
+
+
+def test_the_order_of_the_learners_does_not_matter():
+    """T5.5."""
+    centers = []
+    for order in ([0, 1, 2], [2, 0, 1]):
+        algorithm, comm = started(3), toy.Replicas(0, 0, 0, 0)
+        for steps in ([1, 2, 5], [-1, 0.5, 2], [0.1, 0.2, 0.3]):
+            meet(algorithm, comm, np.array(steps)[order])
+        centers.append(comm.values()[0])
+    assert centers[0] == pytest.approx(centers[1], rel=1e-5)
+
+
+def test_after_a_restart_all_learners_are_at_the_center_which_rests():
+    """T5.6: every replica is z, and z has no motion left."""
+    algorithm, comm = started(3), toy.Replicas(0, 0, 0, 0)
+    for _ in range(3):
+        meet(algorithm, comm, [1, 2, 5])
+    algorithm.restart()
+    meet(algorithm, comm, [1, 2, 5])
+    values = comm.values()
+    assert values == [values[0]] * 4
+    meet(algorithm, comm)
+    assert comm.values() == values
+
+
+@pytest.mark.parametrize(("k", "mu"), [(2, 0.0), (4, 0.0), (4, 0.9), (8, 0.5)])
+def test_a_correction_is_stable_just_below_the_bound_and_refused_at_it(k, mu):
+    """T5.8, trap 7."""
+    bound = 2 * (1 + mu) / (1 + mu + k)
+    for alpha in (bound, bound + 0.1, -0.1):
+        for kind in (Crossbow, EASGD):
+            with pytest.raises(DataError, match=r"correction must be in \[0, "):
+                started(k, kind, correction=alpha, center_momentum=mu)
+
+    class Unbounded(Crossbow):
+        def bound(self, k):
+            return np.inf
+
+    def spread(alpha):
+        algorithm = started(k, Unbounded, correction=alpha, center_momentum=mu)
+        comm = toy.Replicas(0, *[0] * k)
+        meet(algorithm, comm, np.arange(1, k + 1))
+        for _ in range(150):
+            meet(algorithm, comm)
+        return np.ptp(comm.values())
+
+    assert spread(0.9 * bound) < k
+    assert spread(1.1 * bound) > 100
+
+
+@pytest.mark.parametrize("kind", [Crossbow, EASGD])
+def test_the_pull_follows_the_number_of_learners(kind):
+    """Who joined late must not make it unstable; a correction of one's own gives way when it would."""
+    share = 1.0 if kind is Crossbow else 0.9
+    algorithm = started(2, kind)
+    assert algorithm.alpha == share / 2
+    for w in (2, 3):
+        algorithm.joined(w)
+    assert algorithm.alpha == share / 4
+    algorithm.left(0)
+    assert algorithm.alpha == pytest.approx(share / 3)
+    own = started(2, kind, correction=0.6, center_momentum=0.0)
+    assert own.alpha == 0.6
+    own.joined(2)
+    assert own.alpha == pytest.approx(share / 3), "0.6 is not below 2 / (3 + 1)"
+
+
+def test_who_leaves_and_comes_back_pulls_from_the_center():
+    """What a learner was away from z before it left is forgotten."""
+    algorithm, comm = started(3, center_momentum=0.0), toy.Replicas(0, 0, 0, 0)
+    meet(algorithm, comm, [3, 6, 9])
+    algorithm.left(2)
+    algorithm.joined(2)
+    comm.merger.copy_center(2)
+    w, z = np.array(comm.values()[1:]), comm.values()[0]
+    assert w[2] == z == 0
+    meet(algorithm, comm)
+    c = (w - z) / 3
+    np.testing.assert_allclose(comm.values(), [z + c.sum(), *(w - c)], rtol=1e-5)
+
+
+def test_learners_meet_in_every_epoch_and_a_rare_meeting_is_warned_of():
+    """Trap 13."""
+    algorithm = EASGD(10, 0.1, sync_every=4)
+    toy.run(algorithm, toy.fleet(1, 1), epochs=2)
+    assert algorithm.notes()["merges"] == 6
+    algorithm = EASGD(10, 0.1, sync_every=10**6)
+    with pytest.warns(RuntimeWarning, match="sync_every = 1000000 takes 20000000 rows, more than an epoch of 240"):
+        toy.run(algorithm, toy.fleet(1, 1), epochs=2)
+    assert algorithm.notes()["merges"] == 2, "the end of an epoch is a meeting"
+
+
+def test_crossbow_does_not_meet_one_by_one():
+    with pytest.raises(DataError, match="learners meet all at once"):
+        Crossbow(asynchronous=True)
+    with pytest.raises(DataError, match="learners must be at least 1, got 0"):
+        Crossbow(learners=0)
+
+
+# --- the number of learners --------------------------------------------------------------------------------------
+
+
+def tuned(throughput, noise=lambda i: 1.0, most=16):
+    """Let a tuner see `throughput(learners)` until it ends; return the learners."""
+    tuner, now = LearnerTuner(most, interval=1), 0.0
+    tuner.changed(now, 100)
+    for i in range(200):
+        now += 100 / (throughput(tuner.learners) * noise(i))
+        tuner.changed(now, 100)
+    assert tuner.ended
+    return tuner.learners
+
+
+@pytest.mark.parametrize("knee", [1, 2, 4, 7])
+def test_the_tuner_stops_at_the_knee_of_the_throughput(knee):
+    """T5.9."""
+    assert abs(tuned(lambda m: min(m, knee) + 0.01 * m) - knee) <= 1
+
+
+@pytest.mark.parametrize("outlier", range(12))
+def test_one_slow_sample_does_not_end_the_tuning(outlier):
+    """T5.9, trap 12."""
+    assert abs(tuned(lambda m: min(m, 4), lambda i: 0.1 if i == outlier else 1.0) - 4) <= 1
+
+
+def test_a_tuner_that_pays_to_the_last_ends_with_all():
+    assert tuned(lambda m: m, most=4) == 4
+    with pytest.raises(DataError, match="windows must be at least 3, got 2"):
+        LearnerTuner(4, windows=2)
+
+
+def test_learners_that_are_added_begin_at_the_center():
+    """Two devices of three learners; all of a device share its speed beyond two."""
+
+    class Noting(Crossbow):
+        counts: tuple[int, ...] = (2,)
+
+        def merge_all(self, comm, work):
+            super().merge_all(comm, work)
+            if self.counts[-1] != len(self.learning):
+                self.counts = (*self.counts, len(self.learning))
+                table = executor.table.params
+                for w in self.learning:
+                    np.testing.assert_array_equal(table[1 + w], table[0])
+
+    algorithm = Noting(4, 0.2, learners=3)
+    executor = toy.Logged(toy.Quadratic(), [VirtualDevice(1e-3, 1e-6) for _ in range(6)])
+    toy.train(toy.dataset(6000), Network(6000, 1, (1,)), algorithm, executor, optimizer=toy.SGD(), epochs=1)
+    assert algorithm.counts == (2, 4, 6)
+    assert {step.worker for step in executor.of("issue")} == set(range(6))
+    assert algorithm.alpha == 1 / 6
+
+
+def test_a_learner_takes_the_place_of_one_that_died():
+    """Learner 0 of a device dies while learner 1 does not take part yet: the run goes on with learner 1."""
+    fleet = [VirtualDevice(1e-3, 1e-4, absent=((0.05, np.inf),)), VirtualDevice(1e-3, 1e-4)]
+
+    class OneLearner(Crossbow):
+        def start(self, workers, n_rows):
+            super().start(workers, n_rows)
+            self.tuner.ended = True
+
+    done, executor = toy.run(OneLearner(4, 0.2, learners=2), fleet, n_rows=400)
+    workers = [step.worker for step in executor.of("issue")]
+    assert workers[0] == 0
+    assert set(workers[workers.index(1) :]) == {1}
+    assert done.records[0]["rows"] == 400

@@ -1,0 +1,223 @@
+"""Hogwild, Hogbatch and Adaptive Hogbatch: one shared model, tasks of unequal sizes, sizes that follow the updates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import toy
+
+from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
+from xmlsgd.algorithms.hogbatch import Hogbatch
+from xmlsgd.algorithms.hogwild import Hogwild
+from xmlsgd.devices.cpu import CPU
+from xmlsgd.engine import train
+from xmlsgd.errors import DataError
+from xmlsgd.executors.costs import VirtualDevice
+from xmlsgd.executors.threads import Threads
+from xmlsgd.network import Network
+from xmlsgd.optimizers import SGD
+
+GPU = VirtualDevice(overhead=2e-3, per_row=1e-4)
+
+
+def by_hand(executor, n_rows=240):
+    """The paper's update on one shared number: w <- w + (copy after - copy read), at the end of every task."""
+    w, flying = 0.0, {}
+    for kind, what in executor.log:
+        if kind == "issue":
+            copy, rows = w, toy.rows_of(what, n_rows)
+            size = what.batch or len(rows)
+            for at in range(0, len(rows), size):
+                copy = toy.moved(copy, what.learning_rate, rows[at : at + size])
+            flying[what.worker] = copy - w
+        elif kind == "done":
+            w += flying.pop(what.worker)
+    return w
+
+
+def test_the_model_is_the_sum_of_what_every_task_changed_on_the_copy_it_read():
+    """The write-back of section 2.3 worked by hand, trap 1."""
+    algorithm = Hogbatch(8, 0.2, sizes=(8, 32), threads=(4, 1), cap=0.5)
+    done, executor = toy.run(algorithm, [VirtualDevice(0, 1e-3), GPU])
+    assert {report.staleness > 0 for report in executor.of("done")} == {True, False}
+    assert toy.weight(done) == pytest.approx(by_hand(executor), rel=1e-4)
+
+
+def test_a_difference_takes_effect_when_its_task_ends_and_was_computed_when_it_began():
+    """A slow task read 0 and writes its own change only, on top of the three that ended before it."""
+    done, executor = toy.run(Hogwild(10, 0.5), [VirtualDevice(0, 1.0), VirtualDevice(0, 0.29)], n_rows=40)
+    first, *others = executor.of("issue")
+    assert [report.worker for report in executor.of("done")] == [1, 1, 1, 0]
+    w = 0.0
+    for step in others:
+        w = toy.moved(w, 0.5, toy.rows_of(step, 40))
+    w += toy.moved(0.0, 0.5, toy.rows_of(first, 40))
+    assert toy.weight(done, 40) == pytest.approx(w, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", [Hogwild, Hogbatch, AdaptiveHogbatch])
+def test_one_worker_of_one_thread_is_sequential_gradient_descent(kind):
+    """T2.1."""
+    data, network = toy.random_data(60, 7, 5), Network(7, 5, (4,))
+    done, _ = toy.run(kind(10, 0.3), toy.fleet(1), device=toy.Reference(), data=data, network=network, epochs=2)
+    np.testing.assert_array_equal(done.params, toy.sequential(data, network, epochs=2).params)
+
+
+def test_long_spans_of_single_rows_change_nothing_but_the_number_of_messages():
+    """T1.3, trap 14."""
+
+    class Spanning(Hogwild):
+        length = 1
+
+        def start(self, workers, n_rows):
+            super().start(workers, n_rows)
+            self.span = self.length
+
+    data, network, runs, messages = toy.random_data(2000, 7, 5), Network(7, 5, (4,)), [], []
+    for Spanning.length in (1, 1000):
+        done, executor = toy.run(Spanning(1, 0.02), toy.fleet(1), device=toy.Reference(), data=data, network=network)
+        runs.append(done.params)
+        messages.append(len(executor.of("issue")))
+    np.testing.assert_array_equal(*runs)
+    assert messages == [2000, 2]
+
+
+def test_spans_of_single_rows_are_long_and_all_workers_get_some():
+    algorithm = Hogwild(1, 0.1)
+    algorithm.start(range(4), 10**6)
+    assert algorithm.updates(0) == 1024
+    algorithm.start(range(4), 1280)
+    assert algorithm.updates(0) == 10
+    algorithm.start(range(4), 5)
+    assert algorithm.updates(0) == 1
+    algorithm = Hogwild(256, 0.1)
+    algorithm.start(range(4), 10**6)
+    assert algorithm.updates(0) == 4
+
+
+def test_workers_on_disjoint_rows_and_features_may_come_in_any_order():
+    """T6.6: nobody reads what another writes, so that the marks are those of any sequential order."""
+    data = toy.dataset(300)
+    done, executor = toy.run(Hogwild(1, 0.1), toy.fleet(1, 0.7, 0.3), data=data, device=toy.Marking())
+    assert {step.worker for step in executor.of("issue")} == {0, 1, 2}
+    np.testing.assert_array_equal(toy.marks(done.params, data), 1)
+
+
+def test_threads_that_write_one_model_at_once_lower_its_loss():
+    """T6.6: conflicts cost precision, not the run."""
+    data, network = toy.random_data(400, 12, 9), Network(12, 9, (16,))
+    devices = [CPU(1, precision="float32") for _ in range(4)]
+    run = train(data, network, Hogwild(1, 0.05), Threads(devices), optimizer=SGD(), epochs=5)
+    losses = [record["loss"] for record in run.records]
+    assert losses[-1] < 0.99 * losses[0]
+    assert np.isfinite(run.params).all()
+
+
+# --- sizes and steps ---------------------------------------------------------------------------------------------
+
+
+def adaptive_run(devices, n_rows=20000, **settings):
+    """Return (updates by worker, sizes by task, executor) of a run whose steps cost nothing to compute."""
+    sizes = {w: [] for w in range(len(devices))}
+
+    class Noting(AdaptiveHogbatch):
+        def submitted(self, w, rows):
+            sizes[w].append(self.size[w])
+
+    algorithm = Noting(**{"batch": 64, "rate": 0.1, **settings})
+    _, executor = toy.run(algorithm, devices, n_rows=n_rows, device=toy.Marking())
+    return algorithm.done, sizes, executor
+
+
+def test_sizes_stay_in_their_bounds_and_are_the_first_times_a_power_of_the_factor():
+    """T2.2: also where a size of half rows lies between."""
+    bounds = {"sizes": (10, 1000), "low": (2, 100), "high": (640, 1700)}
+    devices = [VirtualDevice(0, 1e-3), VirtualDevice(0, 1e-4)]
+    _, sizes, _ = adaptive_run(devices, **bounds)
+    for w, (first, low, high) in enumerate([(10, 2, 640), (1000, 100, 1700)]):
+        assert {low, high} & set(sizes[w]) or len(set(sizes[w])) > 2
+        assert low <= min(sizes[w]) <= max(sizes[w]) <= high
+        anchors = (first, low, high)  # a size that was clamped goes on from its bound
+        for size in sizes[w]:
+            assert any(np.log2(size / anchor).is_integer() for anchor in anchors), size
+
+
+def test_update_counts_become_equal_where_rates_can_be():
+    """T2.4: 1.05 after 200 tasks; with fixed sizes the fast device makes ten times as many."""
+    devices = [VirtualDevice(1e-4, 1e-5), VirtualDevice(1e-4, 1e-4)]
+    done, _, executor = adaptive_run(devices, n_rows=60_000, low=(8,), high=(256,))
+    assert len(executor.of("done")) > 200
+    assert max(done.values()) / min(done.values()) <= 1.05
+    fixed, _, _ = adaptive_run(devices, n_rows=60_000, factor=1.0)
+    assert max(fixed.values()) / min(fixed.values()) > 5
+
+
+def test_sizes_rest_at_opposite_bounds_where_rates_cannot_be_equal():
+    """T2.4."""
+    devices = [VirtualDevice(0, 1e-5), VirtualDevice(0, 1e-3)]
+    done, sizes, _ = adaptive_run(devices, low=(32,), high=(128,))
+    assert (sizes[0][-1], sizes[1][-1]) == (128, 32)
+    assert done[0] > 2 * done[1]
+
+
+@pytest.mark.parametrize("same", [{"factor": 1.0}, {"low": (64, 32), "high": (64, 32)}])
+def test_without_room_for_changes_it_is_hogbatch(same):
+    """T2.6."""
+    devices = [VirtualDevice(0, 1e-3, noise=0.1), VirtualDevice(0, 1e-4, noise=0.1)]
+    adaptive, first = toy.run(AdaptiveHogbatch(64, 0.1, sizes=(64, 32), **same), devices, n_rows=2000)
+    plain, second = toy.run(Hogbatch(64, 0.1, sizes=(64, 32)), devices, n_rows=2000)
+    np.testing.assert_array_equal(adaptive.params, plain.params)
+    assert first.of("issue") == second.of("issue")
+
+
+def test_a_task_of_several_threads_counts_as_many_updates_as_survive():
+    """T2.7: 23 rows in tasks of 4 threads with 2 rows each; the last task has 3 updates of 2 rows, then one of 1."""
+    _, _, executor = adaptive_run([VirtualDevice(0, 1e-3)], n_rows=23, threads=(4,), sizes=(8,), survival=0.5)
+    counts = [report.updates for report in executor.of("done")]
+    assert counts == [4, 4, 3, 1]
+    done, _, _ = adaptive_run([VirtualDevice(0, 1e-3)], n_rows=16, threads=(4,), sizes=(8,), survival=0.5)
+    assert done == {0: 2 * 4 * 0.5}
+
+
+def test_the_step_is_linear_in_the_rows_of_an_update_up_to_the_cap():
+    """T2.8: also that of a tail."""
+    _, executor = toy.run(Hogbatch(64, 0.5, sizes=(16, 256), threads=(4, 1), cap=1.0), toy.fleet(1, 1), n_rows=1001)
+    rates = {(step.batch or step.rows, step.learning_rate) for step in executor.of("issue")}
+    assert {(4, 0.5 * 4 / 64), (256, 1.0)} <= rates
+    assert all(rate == min(0.5 * rows / 64, 1.0) for rows, rate in rates)
+    assert {rows for rows, _ in rates} - {4, 256}, "there is a tail"
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"threads": (0,)}, "threads must be at least 1"),
+        ({"threads": (8,), "sizes": (4,)}, "sizes must hold a row for each thread"),
+        ({"cap": 0.0}, "cap must be above 0"),
+        ({"factor": 0.5}, "factor must be >= 1"),
+        ({"survival": 0.0}, r"survival in \(0, 1\]"),
+        ({"low": (0,)}, "low and high must be at least 1"),
+        ({"batch": 0}, "batch must be at least 1, got 0"),
+        ({"rate": 0.0}, "rate must be finite and above 0, got 0"),
+    ],
+)
+def test_bad_numbers_are_refused_at_construction(settings, complaint):
+    with pytest.raises(DataError, match=complaint):
+        AdaptiveHogbatch(**settings)
+
+
+def test_bounds_that_leave_no_size_are_refused():
+    with pytest.raises(DataError, match="low, with a row a thread, must be at most high, got 8 and 4 for worker 0"):
+        AdaptiveHogbatch(64, 0.1, threads=(8,), low=(1,), high=(4,)).start([0, 1], 100)
+
+
+def test_a_worker_that_joins_begins_with_the_slowest_and_its_first_size():
+    algorithm = AdaptiveHogbatch(64, 0.1, sizes=(64, 32))
+    algorithm.start([0], 1000)
+    algorithm.done[0] = 7.0
+    algorithm.joined(1)
+    assert (algorithm.done[1], algorithm.size[1], algorithm.bounds[1]) == (7.0, 32, (4, 256))
+    algorithm.left(0)
+    algorithm.left(1)
+    algorithm.joined(0)
+    assert algorithm.done == {0: 0}

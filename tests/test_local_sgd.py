@@ -1,0 +1,253 @@
+"""Local SGD, its outer optimizers, synchronous gradients, and the rules that combine replicas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import toy
+
+from xmlsgd.algorithms.combining import COMBINE, WEIGHTS, Work
+from xmlsgd.algorithms.local_sgd import LocalSGD
+from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer, OuterAdam, fading
+from xmlsgd.algorithms.synchronous import Synchronous
+from xmlsgd.errors import DataError
+from xmlsgd.merging import Part
+from xmlsgd.network import Network
+
+DATA, NETWORK = toy.random_data(240, 7, 5), Network(7, 5, (4,))
+
+
+def trained(algorithm, devices, **settings):
+    return toy.run(algorithm, devices, device=toy.Reference(), data=DATA, network=NETWORK, **settings)[0].params
+
+
+# --- outer optimizers --------------------------------------------------------------------------------------------
+
+
+def plain_mean(means):
+    return list(means)
+
+
+def block_momentum(means, gamma=0.6, zeta=0.8):
+    """BMUF: G <- mean - w; D <- gamma D + zeta G; w <- w + D."""
+    w, D, out = 0.0, 0.0, []
+    for mean in means:
+        D = gamma * D + zeta * (mean(w) - w)
+        w += D
+        out.append(w)
+    return out
+
+
+def diloco(means, momentum=0.9, rate=0.7):
+    """DiLoCo: SGD with Nesterov momentum, as PyTorch has it, on the outer gradient w - mean."""
+    w, buffer, out = 0.0, 0.0, []
+    for mean in means:
+        gradient = w - mean(w)
+        buffer = momentum * buffer + gradient
+        w -= rate * (gradient + momentum * buffer)
+        out.append(w)
+    return out
+
+
+def fed_adam(means, rate=0.1, first=0.9, second=0.99, epsilon=1e-3):
+    w, m, v, out = 0.0, 0.0, 0.0, []
+    for mean in means:
+        d = w - mean(w)
+        m, v = first * m + (1 - first) * d, second * v + (1 - second) * d * d
+        w -= rate * m / (np.sqrt(v) + epsilon)
+        out.append(w)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("outer", "by_hand"),
+    [
+        (Outer(), lambda means: block_momentum(means, 0.0, 1.0)),
+        (HeavyBall(0.6, 0.8), block_momentum),
+        (Nesterov(0.9, 0.7), diloco),
+        (OuterAdam(0.1), fed_adam),
+    ],
+    ids=["mean", "bmuf", "diloco", "adam"],
+)
+def test_a_run_is_the_papers_worked_by_hand(outer, by_hand):
+    """Three local steps a worker from the common w, the mean of the replicas, the outer step (sections 6 and 7)."""
+    done, executor = toy.run(LocalSGD(10, 0.2, steps=3, dynamic=False, outer=outer), toy.fleet(1, 0.9))
+    steps = executor.of("issue")
+    assert len(executor.of("merge")) == 4
+
+    def mean_of(part):
+        def mean(w):
+            replicas = [w, w]
+            for step in part:
+                replicas[step.worker] = toy.moved(replicas[step.worker], 0.2, toy.rows_of(step))
+            return np.mean(replicas)
+
+        return mean
+
+    expected = by_hand([mean_of(steps[first : first + 6]) for first in range(0, 24, 6)])
+    assert toy.weight(done) == pytest.approx(expected[-1], rel=1e-4)
+
+
+def test_diloco_with_a_heavy_ball_of_rate_one_is_block_momentum():
+    """T6.5: the same object; d = w - mean and D = -v."""
+    w, v, D, center = 1.0, 0.0, 0.0, 1.0
+    outer, slots = HeavyBall(0.9, 1.0), {}
+    part = Part("b0", np.ones((1, 1), np.float32), {}, None, lambda name: slots.setdefault(name, np.zeros((1, 1))))
+    for mean in (0.5, 0.2, -0.3):
+        outer.apply(part, np.full((1, 1), mean, np.float32))
+        v = 0.9 * v + (w - mean)
+        w -= v
+        D = 0.9 * D + (mean - center)
+        center += D
+        assert w == pytest.approx(center)
+        assert float(part.center[0, 0]) == pytest.approx(w, rel=1e-6)
+
+
+def test_one_worker_is_sequential_gradient_descent():
+    """T8.3: block momentum of one worker is none."""
+    np.testing.assert_array_equal(
+        trained(LocalSGD(10, 0.3, steps=5), toy.fleet(1)), toy.sequential(DATA, NETWORK).params
+    )
+
+
+def test_momentum_fades_to_a_thousandth():
+    assert fading(0.0) == 0
+    assert 0.9 ** fading(0.9) <= 1e-3 < 0.9 ** (fading(0.9) - 1)
+
+
+# --- synchronous gradients ---------------------------------------------------------------------------------------
+
+
+def test_synchronous_gradients_are_those_of_one_device_with_the_whole_batch():
+    """T6.1: also for a tail that only one worker has a part of."""
+    for n_rows in (240, 233):
+        data = toy.random_data(n_rows, 7, 5)
+        many = toy.run(
+            Synchronous(10, 0.3), toy.fleet(1, 0.5, 0.2), device=toy.Reference(), data=data, network=NETWORK
+        )[0].params
+        np.testing.assert_allclose(many, toy.sequential(data, NETWORK, batch=30).params, rtol=1e-4, atol=1e-6)
+
+
+def test_one_local_step_and_a_plain_mean_are_synchronous_gradients():
+    """T6.4, to the bit."""
+    local = LocalSGD(10, 0.3, steps=1, dynamic=False, outer=Outer())
+    fleet = toy.fleet(1, 0.5)
+    np.testing.assert_array_equal(trained(local, fleet), trained(Synchronous(10, 0.3), fleet))
+
+
+# --- rounds ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dynamic", "expected"), [(True, {0: 6, 1: 2}), (False, {0: 4, 1: 4})])
+def test_slow_workers_make_fewer_steps_where_rounds_are_dynamic(dynamic, expected):
+    _, executor = toy.run(LocalSGD(10, 0.1, steps=4, dynamic=dynamic), toy.fleet(1, 0.3), n_rows=80)
+    steps = [step.worker for step in executor.of("issue")]
+    assert {w: steps.count(w) for w in (0, 1)} == expected
+    assert executor.of("merge") == [[0, 1]]
+
+
+@pytest.mark.parametrize("kind", [Synchronous, LocalSGD])
+def test_a_round_goes_on_with_those_who_are_left_and_takes_in_who_joins(kind):
+    """Worker 2 leaves in the middle of a step and comes back while the others wait for nobody."""
+    fleet = toy.fleet(1, 0.9, 0.1)
+    fleet[2] = type(fleet[2])(0, 1e-3, speed=0.1, absent=((0.05, 0.12),))
+    settings = {} if kind is Synchronous else {"steps": 2, "dynamic": False}
+    done, executor = toy.run(kind(10, 0.1, **settings), fleet, n_rows=400)
+    assert done.records[0]["rows"] == 400
+    merges = executor.of("merge")
+    assert merges[0] == [0, 1]
+    assert [0, 1, 2] in merges
+    assert sorted(set(executor.of("left")) | set(executor.of("joined"))) == [2]
+
+
+# --- weights and rules -------------------------------------------------------------------------------------------
+
+WORK = {0: Work(6, 60, 10), 1: Work(2, 40, 20), 2: Work(0, 0, 10)}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("equal", [1 / 3] * 3), ("updates", [0.75, 0.25, 0]), ("batch", [0.25, 0.5, 0.25]), ("rows", [0.6, 0.4, 0])],
+)
+def test_weights_are_shares_of_the_work(name, expected):
+    assert list(WEIGHTS[name](WORK).values()) == pytest.approx(expected, abs=1e-12)
+
+
+def test_workers_without_any_work_have_equal_weights():
+    idle = {0: Work(0, 0, 10), 1: Work(0, 0, 30)}
+    assert WEIGHTS["rows"](idle) == {0: 0.5, 1: 0.5}
+    assert WEIGHTS["updates"](idle) == {0: 0.25, 1: 0.75}, "equal updates: by size"
+
+
+def combined(name, center, replicas, touched=None, weights=None, work=None):
+    part = Part(
+        "W1",
+        np.array(center, np.float32),
+        {w: np.array(rows, np.float32) for w, rows in enumerate(replicas)},
+        None if touched is None else np.array(touched),
+        None,
+    )
+    n = len(replicas)
+    work = work or {w: Work(1, 1, 1) for w in range(n)}
+    return COMBINE[name](part, weights or dict.fromkeys(range(n), 1 / n), work)
+
+
+def test_the_mean_is_weighed():
+    np.testing.assert_allclose(combined("mean", [[0]], [[[1]], [[5]]], weights={0: 0.75, 1: 0.25}), [[2]])
+
+
+def test_fednova_counts_differences_by_the_update():
+    """w + (sum p u) * sum p (w_i - w) / u: 4 updates by 8 and 1 by 1 weigh as 2 and 1 an update."""
+    work = {0: Work(4, 0, 1), 1: Work(1, 0, 1), 2: Work(0, 0, 1)}
+    weights = {0: 0.5, 1: 0.3, 2: 0.2}
+    got = combined("nova", [[10]], [[[18]], [[11]], [[10]]], weights=weights, work=work)
+    assert got[0, 0] == pytest.approx(10 + (0.5 * 4 + 0.3 * 1) * (0.5 * 8 / 4 + 0.3 * 1 / 1))
+    np.testing.assert_allclose(
+        combined("nova", [[0]], [[[3]], [[6]]]), combined("mean", [[0]], [[[3]], [[6]]]), err_msg="equal updates"
+    )
+
+
+def test_a_row_that_one_replica_alone_has_touched_keeps_all_it_has_learned():
+    """Touch counts: rows touched by one, by two, by nobody (the plain mean)."""
+    replicas = [[[4], [4], [4]], [[0], [2], [2]], [[0], [0], [0]]]
+    touched = [[True, True, False], [False, True, False], [False, False, False]]
+    np.testing.assert_allclose(combined("touch_count", [[0], [0], [0]], replicas, touched), [[4], [3], [2]])
+    np.testing.assert_allclose(combined("touch_count", [[0], [0], [0]], replicas), [[4 / 3], [2], [2]])
+
+
+def test_adasum_adds_orthogonal_and_averages_parallel_differences():
+    center = [[1, 1], [1, 1]]
+    got = combined("adasum", center, [[[3, 1], [3, 1]], [[1, 5], [3, 1]]])
+    np.testing.assert_allclose(got, [[3, 5], [3, 1]])
+    third = combined("adasum", [[0, 0]], [[[2, 0]], [[0, 4]], [[0, 0]]])
+    np.testing.assert_allclose(third, [[2, 4]], err_msg="who has learned nothing takes nothing away")
+
+
+@pytest.mark.parametrize("combine", sorted(COMBINE))
+def test_all_rules_train_a_model(combine):
+    algorithm = LocalSGD(5, 0.3, steps=2, combine=combine)
+    data = toy.learnable_data(240)
+    run, _ = toy.run(
+        algorithm, toy.fleet(1, 0.6, 0.3), device=toy.Reference(), data=data, network=toy.FITTING, epochs=5
+    )
+    losses = [record["loss"] for record in run.records]
+    assert losses[-1] < 0.9 * losses[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: LocalSGD(steps=0), "steps must be at least 1, got 0"),
+        (lambda: LocalSGD(weights="magic"), "weights must be one of equal, updates, batch, rows, got 'magic'"),
+        (lambda: LocalSGD(combine="magic"), "combine must be one of"),
+        (lambda: HeavyBall(1.0), "momentum must be in"),
+        (lambda: HeavyBall(0.5, 0.0), "rate of an outer optimizer must be finite and above 0, got 0"),
+        (lambda: Nesterov(-0.1), "momentum must be in"),
+        (lambda: Nesterov(rate=np.inf), "rate of an outer optimizer"),
+        (lambda: OuterAdam(epsilon=0), "epsilon must be above 0, got 0"),
+        (lambda: OuterAdam(decay=1.0), "momentum must be in"),
+    ],
+)
+def test_bad_numbers_are_refused_at_construction(make, complaint):
+    with pytest.raises(DataError, match=complaint):
+        make()

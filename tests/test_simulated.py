@@ -1,0 +1,279 @@
+"""The simulated clock: repeatable, monotone, one task a device; who is away, who is parked, who goes on."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pytest
+import toy
+
+from xmlsgd.algorithms import algorithm_names, get_algorithm
+from xmlsgd.algorithms.crossbow import Crossbow
+from xmlsgd.algorithms.easgd import EASGD
+from xmlsgd.algorithms.elastic import Elastic
+from xmlsgd.algorithms.hogwild import Hogwild
+from xmlsgd.algorithms.local_sgd import LocalSGD
+from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.algorithms.synchronous import Synchronous
+from xmlsgd.engine import train
+from xmlsgd.errors import DataError, WorkerDied
+from xmlsgd.executors.costs import VirtualDevice
+from xmlsgd.executors.serial import Serial
+from xmlsgd.executors.simulated import Simulated
+from xmlsgd.learner import Start
+from xmlsgd.metrics import precision_at_k
+from xmlsgd.network import Network
+from xmlsgd.optimizers import SGD, Adam
+
+N_ROWS, BATCH = 240, 5
+DATA = toy.learnable_data(N_ROWS)
+NAMES = [name for name in algorithm_names() if name not in ("auto", "omnivore")]
+FLEET = toy.fleet(1, 0.8, 0.5, noise=0.1)
+AWAY = tuple(VirtualDevice(0, 1e-3, speed=speed, noise=0.1, absent=absent) for speed, absent in [
+    (1, ((0.03, 0.06),)), (0.8, ((0.0, 0.05), (0.1, 0.2))), (0.5, ((0.02, 0.022), (0.09, np.inf)))
+])  # fmt: skip
+
+
+def made(name):
+    """An algorithm with meetings so frequent that an epoch of the test has some."""
+    settings = {"easgd": {"sync_every": 3}, "local_sgd": {"steps": 3}}.get(name, {})
+    if name in ("adaptive", "elastic"):
+        settings = {"mega_batch": 45}
+    return type(get_algorithm(name, BATCH, 0.1))(BATCH, 0.1, **settings)
+
+
+def trained(name, fleet=FLEET, seed=0, epochs=2, start=None, optimizer=None):
+    executor = toy.Logged(toy.Reference(), fleet, seed=seed)
+    run = train(
+        DATA, toy.FITTING, made(name), executor, optimizer=optimizer or SGD(), epochs=epochs, schedule="constant",
+        warm_up=0, start=start,
+    )  # fmt: skip
+    return run, executor
+
+
+def sha(array):
+    return hashlib.sha256(array.tobytes()).hexdigest()
+
+
+# --- repeats, and the clock --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fleet", [FLEET, AWAY], ids=["present", "away"])
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_repeats_to_the_bit_and_another_seed_gives_another_schedule_of_the_same_rows(name, fleet):
+    """T8.1, T2.3, T3.6: the same rows once an epoch, whoever is away."""
+    (first, log), (second, again), (_, other) = trained(name, fleet), trained(name, fleet), trained(name, fleet, seed=1)
+    assert sha(first.params) == sha(second.params)
+    assert log.times == again.times
+    assert log.times != other.times
+    for executor in (log, other):
+        rows = sum(report.rows for report in executor.of("done"))
+        assert rows == 2 * N_ROWS or fleet is AWAY
+        assert first.records[-1]["rows"] == 2 * N_ROWS
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_issued_are_done_lost_or_in_flight_at_every_event_and_no_device_has_two_tasks(name):
+    """T8.4, T8.5."""
+    _, executor = trained(name, AWAY)
+    assert executor.times == sorted(executor.times)
+    flying, away = {}, {1}
+    for kind, what in executor.log:
+        if kind == "issue":
+            assert what.worker not in flying
+            assert what.worker not in away
+            flying[what.worker] = what
+        elif kind == "done":
+            assert flying.pop(what.worker).rows == what.rows
+        elif kind == "left":
+            flying.pop(what, None)
+            away.add(what)
+        elif kind == "joined":
+            away.remove(what)
+        else:
+            assert not set(what) & (set(flying) | away), "who is busy or away takes no part"
+    assert not flying
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "easgd"])
+def test_one_worker_is_sequential_gradient_descent(name):
+    """T8.3; elastic averaging pulls also at one learner."""
+    run, _ = trained(name, toy.fleet(1))
+    np.testing.assert_array_equal(run.params, trained("sequential", toy.fleet(1))[0].params)
+
+
+def test_four_stale_workers_lose_precision_at_one_rate_and_regain_it_at_a_quarter():
+    """T8.10, trap 15: the simulated clock shows what threads on few cores hide."""
+    data = toy.learnable_data(400, seed=1)
+
+    def precision(n_workers, rate):
+        fleet = toy.fleet(*[1] * n_workers)
+        run, _ = toy.run(Hogwild(10, rate), fleet, device=toy.Reference(), data=data, network=toy.FITTING, epochs=3)
+        layers, rows = toy.FITTING.layers(run.params), np.arange(400)
+        A = toy.FITTING.hidden_activations(toy.Reference(), layers, data.X, rows)
+        labels, _ = toy.Reference().top_k(A, layers[-1], 1)
+        return float(precision_at_k(data.Y, labels, 1)[0])
+
+    assert precision(1, 2.0) > 0.95
+    assert precision(4, 2.0) < 0.5
+    assert precision(4, 0.5) > 0.95
+
+
+# --- fencing -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", [Hogwild(10, 0.1), Synchronous(10, 0.1)], ids=["shared", "replicas"])
+def test_a_worker_that_is_back_before_its_lost_step_would_have_ended_does_not_apply_it(algorithm):
+    """T1.2: the report of what it was at when it left changes nothing."""
+    fleet = [VirtualDevice(0, 1e-2, absent=((0.05, 0.06),)), VirtualDevice(0, 1e-2)]
+    data = toy.dataset(40)
+    done, executor = toy.run(algorithm, fleet, data=data, device=toy.Marking())
+    first = executor.of("issue")[0]
+    assert (first.worker, executor.of("left"), executor.of("joined")) == (0, [0], [0])
+    assert len([step for step in executor.of("issue") if step.start == first.start]) == 2, "its rows are issued again"
+    ends = [
+        at for (kind, what), at in zip(executor.log, executor.times, strict=True) if kind == "done" and not what.worker
+    ]
+    assert 0.1 not in ends
+    if isinstance(algorithm, Hogwild):
+        np.testing.assert_array_equal(toy.marks(done.params, data), 1)
+    assert done.records[0]["rows"] == 40
+
+
+# --- away and parked ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_waits_until_somebody_is_there(name):
+    """All devices are away from the start, and again in the middle."""
+    fleet = [VirtualDevice(0, 1e-3, absent=((0.0, begin), (0.1, 0.3))) for begin in (0.02, 0.05)]
+    run, executor = trained(name, fleet, epochs=1)
+    assert executor.times[0] >= 0.02
+    assert executor.log[0][0] == "joined"
+    assert run.records[0]["rows"] == N_ROWS
+    assert run.records[0]["seconds"] > 0.3
+    assert np.isfinite(run.params).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_ends_with_one_line_when_nobody_will_come_back(name):
+    fleet = [VirtualDevice(0, 1e-3, absent=((begin, np.inf),)) for begin in (0.03, 0.05)]
+    with pytest.raises(WorkerDied, match=r"no worker is left: all devices of the fleet are away, and none returns"):
+        trained(name, fleet)
+
+
+def test_an_algorithm_that_parks_all_workers_is_named():
+    class Parking(Sequential):
+        def batch_size(self, w):
+            return 0
+
+    with pytest.raises(RuntimeError, match=r"Parking gives none of the workers \[0, 1, 2\] any rows"):
+        train(DATA, toy.FITTING, Parking(BATCH, 0.1), Simulated(toy.Reference(), FLEET), optimizer=SGD(), epochs=1)
+
+
+def test_who_is_away_at_first_joins_with_the_model_of_that_moment():
+    fleet = [VirtualDevice(0, 1e-3), VirtualDevice(0, 1e-3, absent=((0.0, 0.05),))]
+    executor = toy.Logged(toy.Quadratic(), fleet)
+    seen = []
+
+    class Looking(Synchronous):
+        def joined(self, w):
+            super().joined(w)
+            seen.append((executor.table.params[1 + w] == executor.center).all() and bool(executor.center.any()))
+
+    train(toy.dataset(N_ROWS), Network(N_ROWS, 1, (1,)), Looking(10, 0.1), executor, optimizer=SGD(), epochs=1)
+    assert seen == [True]
+    workers = [step.worker for step in executor.of("issue")]
+    assert workers[:4] == [0, 0, 0, 0]
+    assert workers.count(1) >= 8
+
+
+def test_a_worker_that_joins_has_an_optimizer_state_of_its_own_from_the_start():
+    """Neither the half-written state of who died nor a bias correction of other steps."""
+    fleet = [VirtualDevice(0, 1e-3), VirtualDevice(0, 1e-3, absent=((0.052, 0.06),))]
+    states = []
+
+    class Looking(Synchronous):
+        def joined(self, w):
+            super().joined(w)
+            states.append(executor.table.states[w].any())
+
+    executor = toy.Logged(toy.Reference(), fleet)
+    train(DATA, toy.FITTING, Looking(BATCH, 0.01), executor, optimizer=Adam(), epochs=1)
+    assert states == [False]
+    rejoined = [kind for kind, _ in executor.log].index("joined")
+    steps = [what for kind, what in executor.log[rejoined:] if kind == "issue" and what.worker == 1]
+    assert executor.optimizer_state()[1] > len(steps) > 0
+    assert executor._seen[1] == len(steps)
+
+
+def test_workers_of_one_model_correct_adams_bias_by_all_their_updates():
+    executor = toy.Logged(toy.Reference(), FLEET)
+    run = train(DATA, toy.FITTING, Hogwild(BATCH, 0.01), executor, optimizer=Adam(), epochs=1)
+    assert run.steps == N_ROWS / BATCH
+
+
+def test_a_diverged_model_is_not_written_over_by_those_still_at_work():
+    class Faulty(toy.Quadratic):
+        n_steps = 0
+
+        def output_step(self, A, Y, rows, scale, layer, loss, update):
+            self.n_steps += 1
+            value, A = super().output_step(A, Y, rows, scale, layer, loss, update)
+            return (np.nan if self.n_steps == 1 else value), A
+
+    devices = [Faulty(), toy.Quadratic(), toy.Quadratic()]
+    executor = Serial(devices)
+    network = Network(N_ROWS, 1, (1,))
+    run = train(toy.dataset(N_ROWS), network, Hogwild(10, 0.1), executor, optimizer=SGD(), epochs=1)
+    assert run.diverged
+    assert network.layout.views(run.params)["W1"][0, 0] == 0
+    assert devices[1].__dict__ == {}
+    assert not executor.busy
+
+
+# --- resuming ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_algorithm_goes_on_from_an_earlier_run(name):
+    first, _ = trained(name, AWAY, epochs=1, optimizer=Adam())
+    start = Start(first.params.copy(), first.state.copy(), first.steps, epochs=1)
+    second, executor = trained(name, AWAY, epochs=1, optimizer=Adam(), start=start)
+    assert [record["epoch"] for record in second.records] == [1]
+    assert second.steps > first.steps
+    assert {step.epoch for step in executor.of("issue")} == {1}
+    assert second.records[0]["loss"] < first.records[0]["loss"]
+
+
+@pytest.mark.parametrize("name", ["elastic", "synchronous", "hogbatch", "hogwild", "sequential"])
+def test_two_runs_in_a_row_equal_one_where_epochs_leave_nothing_behind(name):
+    """No momentum, sizes or replicas that go on from epoch to epoch."""
+    fleet = toy.fleet(1, 0.83, 0.47)  # no two end at the same moment, whose order would hang on how seconds are rounded
+    whole, _ = trained(name, fleet)
+    first, _ = trained(name, fleet, epochs=1)
+    second, _ = trained(name, fleet, epochs=1, start=Start(first.params, first.state, first.steps, epochs=1))
+    np.testing.assert_allclose(second.params, whole.params, rtol=1e-6, atol=1e-7)
+    assert second.steps == whole.steps
+
+
+def test_epochs_take_the_rows_in_different_orders():
+    """Trap 3."""
+    _, executor = trained("adaptive", FLEET)
+    orders = [toy.epoch_order(N_ROWS, 0, epoch).tolist() for epoch in (0, 1)]
+    assert orders[0] != orders[1]
+    assert {step.epoch for step in executor.of("issue")} == {0, 1}
+
+
+def test_a_fleet_needs_a_device():
+    with pytest.raises(DataError, match="a fleet needs at least one device, got none"):
+        Simulated(toy.Reference(), [])
+
+
+def test_all_algorithms_learn_though_workers_come_and_go():
+    for algorithm in (Crossbow(BATCH, 0.5), EASGD(BATCH, 0.5, sync_every=2), Elastic(BATCH, 0.5, mega_batch=60),
+                      LocalSGD(BATCH, 0.5, steps=2), Hogwild(BATCH, 0.2)):  # fmt: skip
+        run, _ = toy.run(algorithm, AWAY, device=toy.Reference(), data=DATA, network=toy.FITTING, epochs=6)
+        losses = [record["loss"] for record in run.records]
+        assert losses[-1] < 0.9 * losses[0], algorithm

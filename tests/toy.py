@@ -1,0 +1,216 @@
+"""Small parts that the tests of algorithms and of the engine share: models of one number, rows that leave marks."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.csr import CSR, Dataset, epoch_order
+from xmlsgd.devices.reference import Reference
+from xmlsgd.engine import train
+from xmlsgd.executors.costs import VirtualDevice
+from xmlsgd.executors.simulated import Simulated
+from xmlsgd.history import Monitor
+from xmlsgd.merging import Merger
+from xmlsgd.network import Network
+from xmlsgd.optimizers import RATE, SGD
+from xmlsgd.records import Report
+from xmlsgd.table import Shape, Table
+
+
+def dataset(n_rows):
+    """Every row has one feature, its own, and the one label."""
+    ones = np.ones(n_rows, np.float32)
+    X = CSR(np.arange(n_rows + 1, dtype=np.int64), np.arange(n_rows, dtype=np.int32), ones, n_rows)
+    Y = CSR(np.arange(n_rows + 1, dtype=np.int64), np.zeros(n_rows, np.int32), ones, 1)
+    return Dataset(X, Y)
+
+
+def random_data(n_rows, n_features, n_labels, seed=0, density=0.4):
+    rng = np.random.default_rng(seed)
+    return Dataset(
+        *(
+            CSR.from_scipy(sp.csr_array(rng.random((n_rows, n)) * (rng.random((n_rows, n)) < density)))
+            for n in (n_features, n_labels)
+        )
+    )
+
+
+def learnable_data(n_rows, n_labels=8, noise=12, seed=0):
+    """Every row has one label, one of the two features of that label, and three features that mean nothing."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(n_labels, size=n_rows)
+    X = np.zeros((n_rows, 2 * n_labels + noise), np.float32)
+    X[np.arange(n_rows), 2 * labels + rng.integers(2, size=n_rows)] = 1
+    for row in X:
+        row[2 * n_labels + rng.choice(noise, 3, replace=False)] = 0.5
+    return Dataset(*(CSR.from_scipy(sp.csr_array(rows)) for rows in (X, np.eye(n_labels)[labels])))
+
+
+FITTING = Network(28, 8, (16,), "softmax")  # for `learnable_data`
+
+
+class Marking(Reference):
+    """Adds 1 to the weight of a row's feature whenever the row is trained, and changes nothing else."""
+
+    def input_forward(self, X, rows, layer, dropout):
+        return np.zeros((len(rows), layer.W.shape[1]), np.float32)
+
+    def output_step(self, A, Y, rows, scale, layer, loss, update):
+        return 0.0, A
+
+    def input_step(self, X, rows, dZ, layer, update, dropout):
+        layer.W[X.row_entries(rows)] += 1
+
+
+class Fatal(Marking):
+    """Kills its process in the middle of a step that trains one of the `fatal` rows, each of them once."""
+
+    def __init__(self, folder, fatal):
+        self.folder, self.fatal = folder, fatal
+
+    def input_step(self, X, rows, dZ, layer, update, dropout):
+        half = len(rows) // 2
+        super().input_step(X, rows[:half], dZ, layer, update, dropout)
+        for row in set(rows.tolist()) & set(self.fatal):
+            if not (self.folder / str(row)).exists():
+                (self.folder / str(row)).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+        super().input_step(X, rows[half:], dZ, layer, update, dropout)
+
+
+class Quadratic(Marking):
+    """A step moves the one weight of the output layer, w, towards the mean number m of its rows: w -= rate (w - m)."""
+
+    def output_step(self, A, Y, rows, scale, layer, loss, update):
+        W = layer.W
+        W -= update.hyper[RATE] * (W - np.float32(rows.mean() / 100))
+        return 0.0, A
+
+
+def moved(w, rate, rows):
+    """The step of `Quadratic` by hand."""
+    return w - rate * (w - rows.mean() / 100)
+
+
+class Logged(Simulated):
+    """Keeps what happens: ("issue", step), ("done", report), ("left" or "joined", worker), ("merge", members)."""
+
+    def __init__(self, device, fleet, **settings):
+        super().__init__(device, fleet, **settings)
+        self.log, self.times = [], []
+
+    def _note(self, *entry):
+        self.log.append(entry)
+        self.times.append(self.now())
+
+    def submit(self, step):
+        self._note("issue", step)
+        super().submit(step)
+
+    def wait(self, until=None):
+        event = super().wait(until)
+        if event is None:
+            return None
+        self._note("done", event) if isinstance(event, Report) else self._note(
+            type(event).__name__.lower(), event.worker
+        )
+        return event
+
+    def merge(self, rule, members, memory=0, equal=True):
+        self._note("merge", sorted(members))
+        super().merge(rule, members, memory, equal)
+
+    def of(self, kind):
+        return [what for name, what in self.log if name == kind]
+
+
+def sequential(data, network, batch=10, rate=0.3, epochs=1):
+    """The model of one worker alone, with the arithmetic of the reference device."""
+    return run(Sequential(batch, rate), fleet(1), device=Reference(), data=data, network=network, epochs=epochs)[0]
+
+
+def fleet(*speeds, **costs):
+    return [VirtualDevice(**{"overhead": 0.0, "per_row": 1e-3, "speed": speed, **costs}) for speed in speeds]
+
+
+def run(
+    algorithm, devices, n_rows=240, device=None, data=None, network=None, epochs=1, seed=0, monitors=(), start=None
+):
+    """Train on the simulated clock with plain SGD at a constant rate; return the run and the executor."""
+    data = data or dataset(n_rows)
+    executor = Logged(device or Quadratic(), devices)
+    network = network or Network(data.n_features, data.n_labels, (1,))
+    done = train(
+        data, network, algorithm, executor, optimizer=SGD(), epochs=epochs, schedule="constant", warm_up=0, seed=seed,
+        monitors=monitors, start=start,
+    )  # fmt: skip
+    return done, executor
+
+
+def weight(done, n_rows=240):
+    """The one weight of the output layer of a toy model."""
+    return float(Network(n_rows, 1, (1,)).layout.views(done.params)["W1"][0, 0])
+
+
+def rows_of(step, n_rows=240, seed=0):
+    return epoch_order(n_rows, seed, step.epoch)[step.start : step.stop]
+
+
+def marks(params, data, seed=0):
+    """How often each row's mark is in the model."""
+    network = Network(data.n_features, data.n_labels, (1,))
+    first = np.zeros(network.layout.size, np.float32)
+    network.initialize(first, data.Y, seed)
+    views = (network.layout.views(flat)["W0"][:, 0] for flat in (params, first))
+    now, before = views
+    return np.round(now - before).astype(int)
+
+
+class Spans(Monitor):
+    """Counts what is reported."""
+
+    def start(self, n_rows, epochs, center):
+        self.reports = []
+
+    def step(self, report):
+        self.reports.append(report)
+
+
+class Replicas:
+    """A center and replicas of given numbers, to be merged: what an executor is to an algorithm."""
+
+    def __init__(self, center, *replicas, n_threads=1, network=None):
+        self.network = network or Network(3, 2, (2,))
+        layout, n = self.network.layout, len(replicas)
+        marks = self.network.n_features + self.network.n_labels
+        self.table = Table.in_memory(Shape(layout.size, 0, n, n, marks))
+        for row, values in zip(self.table.params, (center, *replicas), strict=True):
+            row[:] = values
+        self.table.touched[:] = 1
+        self.merger = Merger(self.table, layout, n_threads)
+        self.seconds = 0.0
+
+    n_params = property(lambda self: self.table.params.shape[1])
+    center = property(lambda self: self.table.params[0])
+
+    def merge(self, rule, members, memory=0, equal=True):
+        self.merger.run(rule, members, memory, equal)
+
+    def norm(self, worker):
+        return float(np.linalg.norm(self.table.params[1 + worker]))
+
+    def now(self):
+        return self.seconds
+
+    def views(self, row):
+        """The tensors of the center (0) or of a replica (1 + worker), padding left out."""
+        return self.network.layout.views(self.table.params[row])
+
+    def values(self):
+        """The first weight of each vector."""
+        return [float(self.views(row)["W0"][0, 0]) for row in range(len(self.table.params))]
