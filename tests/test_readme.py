@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from xmlsgd.algorithms import algorithm_names
 from xmlsgd.cli import VERBS, new_parser
 from xmlsgd.cli.parameters import PARAMETERS
 from xmlsgd.cli.parser import canonical
@@ -20,9 +21,9 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 # Not docs/benchmarks.md, which a script writes on the machine that it describes.
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md")]
-PAGES += [ROOT / "docs" / f"{name}.md" for name in ("architecture", "data", "decisions", "metrics")]
+PAGES += [ROOT / "docs" / f"{name}.md" for name in ("architecture", "data", "decisions", "metrics", "workers")]
 SHELL_BLOCKS = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
-TRY, TEST, TEXT_TO_TOPK = SHELL_BLOCKS[:3]
+TRY, TEST, TEXT_TO_TOPK, WORKERS = SHELL_BLOCKS
 
 
 @pytest.fixture
@@ -33,28 +34,47 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_python_of_the_readme_runs(place):
-    test = doctest.DocTestParser().get_doctest(README, {}, "README.md", "README.md", 0)
-    assert len(test.examples) >= 8
+@pytest.mark.parametrize(("page", "least"), [("README.md", 8), ("docs/workers.md", 12)])
+def test_the_python_of_a_page_runs(page, least, place):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    test = doctest.DocTestParser().get_doctest(text, {}, page, page, 0)
+    assert len(test.examples) >= least
     report: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     runner.run(test, out=report.append)
     assert not report, "".join(report)
-    assert (place / "model" / "model.json").is_file()
+    assert page != "README.md" or (place / "model" / "model.json").is_file()
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_the_way_from_text_to_top_k_runs(place):
-    script = 'set -euo pipefail\nxmlsgd() { "$PYTHON" -m xmlsgd "$@"; }\n' + TEXT_TO_TOPK
+def run_lines(lines, place):
+    """Run lines of a page in bash; return what they print."""
+    script = 'set -euo pipefail\nxmlsgd() { "$PYTHON" -m xmlsgd "$@"; }\n' + lines
     environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
     result = subprocess.run(
         ["bash", "-c", script], cwd=place, env=environment, capture_output=True, text=True, check=False, timeout=300
     )
     assert result.returncode == 0, result.stderr
-    *_, prediction = result.stdout.splitlines()
+    return result.stdout.splitlines()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_the_way_from_text_to_top_k_runs(place):
+    *_, prediction = run_lines(TEXT_TO_TOPK, place)
     assert len(prediction.split("\t")) == 5
     for name in ("vectorizer.json", "history.jsonl", "train.json", "learning_curve.png"):
         assert (place / "model" / name).is_file()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_the_lines_about_several_workers_run(place):
+    printed = run_lines(WORKERS, place)
+    assert (place / "pair" / "model.json").is_file()
+    assert {"adaptive", "synchronous"} <= {line.split()[0] for line in printed if line}
+
+
+def test_every_algorithm_is_in_the_table_and_nothing_else():
+    page = (ROOT / "docs" / "workers.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) - {"algorithm"} == set(algorithm_names())
 
 
 def test_the_two_commands_are_those_of_the_checks():
