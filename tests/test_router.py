@@ -14,7 +14,6 @@ from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.engine import train
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.executors.processes import Processes
-from xmlsgd.network import Network
 from xmlsgd.optimizers import SGD
 from xmlsgd.router import Router
 
@@ -31,13 +30,13 @@ class Naive(Router):
 
 
 class Adding(LocalSGD):
-    """Adds what all replicas have changed to the center, so that the marks of each row are counted in it."""
+    """Adds the rows that a replica has touched to the center, where they are 0 unless they were trained before."""
 
     def merge_all(self, comm, work):
         def rule(part):
-            before = part.center.copy()
-            for replica in part.replicas.values():
-                part.center += replica - before
+            if part.name == "W0":
+                for replica, touched in zip(part.replicas.values(), part.touched, strict=True):
+                    part.center[touched] += replica[touched]
             part.broadcast()
 
         comm.merge(rule, work)
@@ -141,6 +140,20 @@ def test_every_row_is_in_the_model_once_though_workers_come_and_go(seed, algorit
     np.testing.assert_array_equal(unreliable_run(seed, algorithm), 1)
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_every_row_is_in_the_model_once_though_some_steps_are_late_and_their_workers_leave(seed):
+    """T1.1: who stalls is left out of a merge, and merged by itself later or lost with its rows."""
+    rng = np.random.default_rng(seed)
+    devices = [
+        VirtualDevice(0.0, 1e-3, speed=speed, stalls=(0.1, 20.0), absent=absences(rng, 4, 0.8))
+        for speed in (1, 0.8, 0.6)
+    ]
+    data, algorithm = toy.dataset(N_ROWS), Adding(7, 0.1, steps=3)
+    done, executor = toy.run(algorithm, devices, data=data, device=toy.Marking())
+    assert {len(members) for members in executor.of("merge")} >= {1, 2, 3}
+    np.testing.assert_array_equal(toy.marks(done.params, data), 1)
+
+
 def test_answered_taken_as_done_loses_rows(monkeypatch):
     """T1.1: the same runs under the naive rule."""
     monkeypatch.setattr(engine, "Router", Naive)
@@ -169,7 +182,7 @@ def test_every_row_is_in_the_model_once_though_processes_are_killed(tmp_path, mo
     fatal = [int(order[at]) for at in (95, 203, 340)]
     executor = Processes([partial(toy.Fatal, tmp_path, fatal)] * 2, restarts=4)
     algorithm = Killing(10, 0.1, steps=5)
-    done = train(data, Network(400, 1, (1,)), algorithm, executor, optimizer=SGD(), epochs=1)
+    done = train(data, toy.counting(data), algorithm, executor, optimizer=SGD(), epochs=1)
     assert algorithm.killed == 1
     assert 3 <= len(executor.failures) <= 4, "who is killed at the last merge is not missed"
     counts = toy.marks(done.params, data)

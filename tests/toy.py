@@ -14,7 +14,6 @@ from xmlsgd.devices.reference import Reference
 from xmlsgd.engine import train
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.executors.simulated import Simulated
-from xmlsgd.history import Monitor
 from xmlsgd.merging import Merger
 from xmlsgd.network import Network
 from xmlsgd.optimizers import RATE, SGD
@@ -144,7 +143,7 @@ def run(
     """Train on the simulated clock with plain SGD at a constant rate; return the run and the executor."""
     data = data or dataset(n_rows)
     executor = Logged(device or Quadratic(), devices)
-    network = network or Network(data.n_features, data.n_labels, (1,))
+    network = network or counting(data)
     done = train(
         data, network, algorithm, executor, optimizer=SGD(), epochs=epochs, schedule="constant", warm_up=0, seed=seed,
         monitors=monitors, start=start,
@@ -161,24 +160,14 @@ def rows_of(step, n_rows=240, seed=0):
     return epoch_order(n_rows, seed, step.epoch)[step.start : step.stop]
 
 
-def marks(params, data, seed=0):
+def counting(data):
+    """A network of one hidden unit whose input weights begin at 0, so that they count marks."""
+    return Network(data.n_features, data.n_labels, (1,), input_scale=0.0)
+
+
+def marks(params, data):
     """How often each row's mark is in the model."""
-    network = Network(data.n_features, data.n_labels, (1,))
-    first = np.zeros(network.layout.size, np.float32)
-    network.initialize(first, data.Y, seed)
-    views = (network.layout.views(flat)["W0"][:, 0] for flat in (params, first))
-    now, before = views
-    return np.round(now - before).astype(int)
-
-
-class Spans(Monitor):
-    """Counts what is reported."""
-
-    def start(self, n_rows, epochs, center):
-        self.reports = []
-
-    def step(self, report):
-        self.reports.append(report)
+    return np.round(counting(data).layout.views(params)["W0"][:, 0], 3)
 
 
 class Replicas:
