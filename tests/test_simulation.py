@@ -14,6 +14,8 @@ from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.cli import main
+from xmlsgd.cli.results import aligned
+from xmlsgd.cli.simulate import algorithm_of
 from xmlsgd.datasets.synthetic import make_xmc, split_rows
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
@@ -105,6 +107,18 @@ def test_numbers_outside_their_ranges_are_refused(setting):
     for wrong in ({"points": 0}, {"bandwidth": 0.0}, {"bandwidth": float("nan")}):
         with pytest.raises(DataError, match="points must be at least 1, bandwidth above 0"):
             dataclasses.replace(setting, **wrong)
+
+
+def test_numbers_too_wide_for_their_column_widen_it():
+    lines = aligned(["a", "bb"], ["rows/s", "cost"], [["1,234,567,890", "0.1"], ["-", "2"]]).splitlines()
+    assert lines == ["           rows/s     cost", "a   1,234,567,890      0.1", "bb              -        2"]
+
+
+def test_the_automatic_choice_is_told_the_speeds_of_the_fleet():
+    fleet = [VirtualDevice(0.0, 1e-3, speed=speed) for speed in (1.0, 1.0, 0.001)]
+    algorithm = algorithm_of("auto", 10, 0.1, fleet, nnz=5.0)
+    assert algorithm.parked == {2}
+    assert isinstance(algorithm_of("adaptive", 10, 0.1, fleet, nnz=5.0), AdaptiveSGD)
 
 
 # --- command line ------------------------------------------------------------------------------------------------

@@ -61,9 +61,16 @@ def plain(value: Any) -> Any:
 
 def table(rows: Sequence[tuple[str, Mapping[str, float | None]]], columns: Sequence[str]) -> str:
     """Return lines of right-aligned numbers with two digits, below their columns."""
-    width = max((len(name) for name, _ in rows), default=0)
-    lines = [" " * width + "".join(f"{column:>9}" for column in columns)]
-    for name, values in rows:
-        cells = (values.get(column) for column in columns)
-        lines.append(f"{name:<{width}}" + "".join(f"{'-' if v is None else f'{v:.2f}':>9}" for v in cells))
+    cells = [[("-" if (v := values.get(c)) is None else f"{v:.2f}") for c in columns] for _, values in rows]
+    return aligned([name for name, _ in rows], columns, cells)
+
+
+def aligned(names: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    """Return lines of names and right-aligned cells below their columns."""
+    first = max((len(name) for name in names), default=0)
+    widths = [max(9, 2 + max(map(len, column))) for column in zip(columns, *cells, strict=True)]
+    lines = [
+        f"{name:<{first}}" + "".join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
+        for name, row in zip(["", *names], [columns, *cells], strict=True)
+    ]
     return "\n".join(line.rstrip() for line in lines)

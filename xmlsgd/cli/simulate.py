@@ -5,7 +5,8 @@ machine, whose steps are timed first. Without a test part a fifth of the rows is
 
 A fleet is NAME:SPEED[*COUNT][/OPTION=VALUE]... with commas between, as in "gpu:1*2/price=3,cpu:.1/noise=.05", or one of
 the scenarios S1 to S8. Options: price (money an hour), noise, stalls=SHARExFACTOR, absent=FROM-TO (seconds),
-trace=FROM:SPEED, overhead (seconds an update).
+trace=FROM:SPEED, overhead (seconds an update). Merges take time by --bandwidth; what workers of one shared model read
+and write is taken to cost nothing beyond their steps.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from .kernels import prepare_kernels
 from .machine import limit_threads, versions
 from .outputs import check_file
 from .parameters import add_parameters, given_parameters, number, place, whole
-from .results import note, show, table, write_json
+from .results import aligned, note, show, write_json
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from ..algorithms.base import Algorithm
     from ..csr import Dataset
     from ..estimators.fitting import Task
     from ..executors.costs import VirtualDevice
@@ -36,8 +38,16 @@ FLAGS = (
 TEST_ROWS = 2000  # measured some times an epoch: more would take longer than training
 ALONE = "fastest alone"
 REACHED = 0.95  # of the best P@1 of a comparison: when each gets there
-COLUMNS = ("P@1", "seconds", "to 95 %", "rows/s", "busy %", "effic. %", "merge %", "cost")
-DEVICE_COLUMNS = ("speed", "rows %", "update %", "busy %", "batch", "brings %", "cost")
+# Columns and how their numbers are written.
+COLUMNS = {
+    "P@1": ".2f", "seconds": ".3g", "to 95 %": ".3g", "rows/s": ",.0f", "busy %": ".0f", "effic. %": ".0f",
+    "merge %": ".1f", "cost": ".3g",
+}  # fmt: skip
+CURVE = {"seconds": ".3g", "P@1": ".2f", "loss": ".4g"}
+DEVICES = {
+    "speed": "g", "rows %": ".1f", "updates %": ".1f", "busy %": ".0f", "batch": ".0f",
+    "brings %": ".0f", "cost": ".3g",
+}  # fmt: skip
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -53,7 +63,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--plot", type=place, metavar="FILE", help="draw P@1 over time (needs matplotlib)")
     add_source_arguments(parser)
     add_parameters(parser, FLAGS)
-    parser.set_defaults(algorithm="adaptive", max_epochs=3)
+    parser.set_defaults(algorithm="adaptive")
 
 
 def run(args: Namespace) -> None:
@@ -77,12 +87,12 @@ def run(args: Namespace) -> None:
         fleet = fleet_of(args, base, setting, task.batch)
         for name in algorithms_of(args):
             note(args, f"{name} ...")
-            outcomes[name] = simulate(setting, get_algorithm(name, task.batch, rate), fleet)
+            outcomes[name] = simulate(setting, algorithm_of(name, task.batch, rate, fleet, setting.nnz), fleet)
         if args.compare:
             outcomes[ALONE] = fastest_alone(setting, get_algorithm("sequential", task.batch, rate), fleet)
     show(args, timed(base, setting, task.batch))
     if args.compare:
-        show(args, table([(name, row(outcome, outcomes)) for name, outcome in outcomes.items()], COLUMNS))
+        show(args, written(COLUMNS, {name: row(outcome, outcomes) for name, outcome in outcomes.items()}))
     else:
         for line in lines(outcomes[args.algorithm]):
             show(args, line)
@@ -148,6 +158,16 @@ def algorithms_of(args: Namespace) -> list[str]:
     return list(names)
 
 
+def algorithm_of(name: str, batch: int, rate: float, fleet: Sequence[VirtualDevice], nnz: float) -> Algorithm:
+    """Return the algorithm of a name; "auto" is told the speeds, and that the devices have memories of their own."""
+    from ..algorithms import get_algorithm
+    from ..algorithms.auto import Auto
+
+    if name != "auto":
+        return get_algorithm(name, batch, rate)
+    return Auto(batch, rate, tuple(1 / device.row_seconds(0.0, batch, nnz) for device in fleet), one_memory=False)
+
+
 def fleet_of(args: Namespace, base: VirtualDevice, setting: Setting, batch: int) -> list[VirtualDevice]:
     """Return the devices of `--fleet`."""
     from ..executors.fleets import parse_fleet
@@ -162,6 +182,17 @@ def timed(base: VirtualDevice, setting: Setting, batch: int) -> str:
     """Return what a step takes on this machine."""
     update = base.overhead + batch * (base.per_row + base.per_nnz * setting.nnz)
     return f"speed 1: {1000 * update:.2f} ms an update of {batch} rows, as timed on this machine; seconds are simulated"
+
+
+def written(columns: Mapping[str, str], rows: Mapping[str, Mapping[str, float | None]]) -> str:
+    """Return named rows as a table, each number in the form of its column."""
+    cells = [[written_number(row.get(column), form) for column, form in columns.items()] for row in rows.values()]
+    return aligned(list(rows), list(columns), cells)
+
+
+def written_number(value: float | None, form: str) -> str:
+    """Return a number in a form, a dash for none."""
+    return "-" if value is None else f"{value:{form}}"
 
 
 def row(outcome: Outcome, outcomes: Mapping[str, Outcome]) -> dict[str, float | None]:
@@ -183,14 +214,10 @@ def lines(outcome: Outcome) -> list[str]:
     """Return P@1 over time, what each device did, and what is to be said of the whole."""
     from ..workers import advice
 
-    at = "second"
-    points = [(f"{p['rows']:>12,} rows", {at: p["seconds"], "P@1": p["P@1"]}) for p in outcome.curve]
-    found = [table(points, (at, "P@1")), ""]
+    found = [written(CURVE, {f"{point['rows']:>12,} rows": point for point in outcome.curve}), ""]
     if outcome.workers:
-        found += [
-            table([(device_name(outcome, e), device_row(outcome, e)) for e in outcome.workers], DEVICE_COLUMNS),
-            "",
-        ]
+        devices = {outcome.fleet[entry["worker"]].name: device_row(outcome, entry) for entry in outcome.workers}
+        found += [written(DEVICES, devices), ""]
     found.append(
         f"{outcome.rows_per_second:,.0f} rows/s; scheduling efficiency {100 * outcome.efficiency:.0f} %, merges "
         f"{100 * outcome.merge_share:.1f} % of the time; cost {outcome.cost:.4g}"
@@ -198,11 +225,6 @@ def lines(outcome: Outcome) -> list[str]:
     if outcome.diverged:
         found.append("the loss was not finite: pass a lower --learning-rate-init")
     return found + advice(outcome.workers)
-
-
-def device_name(outcome: Outcome, entry: Mapping[str, Any]) -> str:
-    """Return the name of a worker's device."""
-    return outcome.fleet[entry["worker"]].name
 
 
 def device_row(outcome: Outcome, entry: Mapping[str, Any]) -> dict[str, float | None]:
@@ -213,7 +235,7 @@ def device_row(outcome: Outcome, entry: Mapping[str, Any]) -> dict[str, float | 
     return {
         "speed": device.speed,
         "rows %": 100 * entry["rows"] / rows,
-        "update %": 100 * entry["updates"] / updates,
+        "updates %": 100 * entry["updates"] / updates,
         "busy %": 100 * entry["utilisation"],
         "batch": last.get("batch"),
         "brings %": 100 * entry["brings"],
