@@ -11,6 +11,7 @@ import pytest
 
 from xmlsgd.algorithms import algorithm_names
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
+from xmlsgd.algorithms.auto import Auto
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.cli import main
@@ -117,6 +118,7 @@ def test_numbers_too_wide_for_their_column_widen_it():
 def test_the_automatic_choice_is_told_the_speeds_of_the_fleet():
     fleet = [VirtualDevice(0.0, 1e-3, speed=speed) for speed in (1.0, 1.0, 0.001)]
     algorithm = algorithm_of("auto", 10, 0.1, fleet, nnz=5.0)
+    assert isinstance(algorithm, Auto)
     assert algorithm.parked == {2}
     assert isinstance(algorithm_of("adaptive", 10, 0.1, fleet, nnz=5.0), AdaptiveSGD)
 

@@ -111,6 +111,17 @@ def test_merging_on_a_real_clock_takes_time_and_is_counted(dataset):
     assert 0 < run.records[0]["merge_seconds"] < run.records[0]["seconds"]
 
 
+def test_a_worker_that_was_away_is_told_of_and_was_not_busy_meanwhile(dataset):
+    fleet = [VirtualDevice(0.0, 1.0), VirtualDevice(0.0, 1.0, absent=((0.0, 60.0),))]
+    executor = Simulated(Reference(), fleet)
+    run = train(dataset, NETWORK, Hogbatch(10, 0.1), executor, optimizer=SGD(), epochs=1)
+    there, away = run.records[0]["workers"]
+    assert there["rows"] + away["rows"] == N_ROWS
+    assert there["utilisation"] > 0.95
+    assert away["busy"] <= run.records[0]["seconds"] - 60
+    assert sum(device.capacity(run.records[0]["seconds"], 10, 0.0) for device in fleet) == pytest.approx(N_ROWS, abs=20)
+
+
 # --- what a worker brings ----------------------------------------------------------------------------------------
 
 
