@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from multiprocessing import Pipe
 from pathlib import Path
 
 import numpy as np
@@ -282,6 +283,27 @@ def test_a_killed_worker_is_replaced_and_its_rows_are_trained_again(job):
     assert killed
     assert executor.failures == ["worker 1: killed by SIGKILL"]
     assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS, 3 * N_ROWS]
+
+
+def test_a_worker_of_fast_steps_does_not_keep_the_others_waiting(job):
+    """Both have three reports ready: they are heard in turn."""
+
+    class Ready:
+        def __init__(self, worker):
+            self.worker = worker
+            self.pipe, self.theirs = Pipe()
+            for rows in (1, 2, 3):
+                self.theirs.send(Report(worker, rows, 0, 0.0, 0.0))
+
+        def receive(self):
+            return self.pipe.recv()
+
+    executor = Processes([cpu] * 2)
+    for w in (0, 1):
+        executor.team.processes[w] = Ready(w)  # type: ignore[assignment]
+    heard = [executor._next(None) for _ in range(6)]
+    reports = [(report.worker, report.rows) for report in heard if isinstance(report, Report)]
+    assert reports == [(0, 1), (1, 1), (0, 2), (1, 2), (0, 3), (1, 3)]
 
 
 def test_a_run_ends_when_no_worker_is_left(job):

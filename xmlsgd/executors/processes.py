@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from itertools import count
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
@@ -95,6 +96,7 @@ class Processes(Executor):
         self.team, self.restarts = Team(makers, n_threads, slowdown), restarts
         self.merge_threads = sum(self.team.n_threads)
         self.failures: list[str] = []
+        self._messages, self._heard = count(1), dict[int, int]()  # the last message of a worker, by number
 
     @property
     def expecting(self) -> bool:
@@ -118,8 +120,10 @@ class Processes(Executor):
             ready = wait([process.pipe for process in self.team.processes.values()], patience)
             if not ready:
                 return None
-            # In the order of the workers, so that ties do not depend on the system.
-            process = min((p for p in self.team.processes.values() if p.pipe in ready), key=lambda p: p.worker)
+            # Who was heard longest ago: with the first each time, fast steps of one worker would keep others waiting.
+            heard = [p for p in self.team.processes.values() if p.pipe in ready]
+            process = min(heard, key=lambda p: (self._heard.get(p.worker, 0), p.worker))
+            self._heard[process.worker] = next(self._messages)
             try:
                 report = process.receive()
             except (EOFError, OSError):
