@@ -297,6 +297,7 @@ def test_a_group_whose_last_worker_leaves_is_gone():
 @pytest.mark.parametrize(
     ("numbers", "message"),
     [
+        ({"batch": 0}, "batch must be at least 1, got 0"),
         ({"groups": 0}, "groups must be at least 1, got 0"),
         ({"momentum": 1.0}, r"momentum must be in \[0, 1\), got 1.0"),
         ({"best_momentum": -0.1}, r"momentum must be in \[0, 1\), got -0.1"),
@@ -378,6 +379,8 @@ def test_work_counts_features_and_labels_and_is_cut_in_the_order_of_the_epoch(da
     for step in executor.steps[:8]:
         rows = epoch_order(N_ROWS, 0, step.epoch)[step.start : step.stop]
         assert work[rows].sum() == pytest.approx(6 * work.mean(), abs=work.max())
+    assert any(step.rows > 6 for step in executor.steps)
+    assert all(step.updates == 1 for step in executor.steps), "whatever its rows"
 
 
 def test_rows_given_back_are_given_out_in_whole_batches_again():
@@ -586,6 +589,7 @@ class Tuned(Updates):
 
     def start(self, workers, n_rows):
         self.begun = []
+        self.parts = dict.fromkeys(range(9), 0)  # updates of each worker that stay
         super().start(workers, n_rows)
 
     def begin_phase(self, phase):
@@ -602,6 +606,7 @@ class Tuned(Updates):
     def submitted(self, w, rows):
         super().submitted(w, rows)
         self.begun[-1][2] += rows
+        self.parts[w] += self.trial is None
 
 
 def tuned(**numbers):
@@ -652,6 +657,13 @@ def test_a_trial_that_diverges_is_passed_over_and_leaves_no_trace(dataset):
     first = algorithm.begun[0][1]
     for _, model, _ in algorithm.begun[: len(FRACTIONS)]:
         np.testing.assert_array_equal(model, first)
+
+
+def test_the_optimizer_states_know_nothing_of_trials(dataset):
+    algorithm, executor = tuned(rate=0.1), simulated()
+    run = go(dataset, algorithm, executor, epochs=4, optimizer=Adam())
+    assert len(algorithm.tuner.results) > 4
+    assert run.steps == max(algorithm.parts.values())
 
 
 def test_the_notes_name_the_choice_and_what_led_to_it(dataset):

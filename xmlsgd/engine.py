@@ -84,6 +84,8 @@ def train(
             monitor.start(dataset.n_rows, epochs, executor.center)
         work = algorithm.work_of(dataset)
         algorithm.start(executor.workers, dataset.n_rows)
+        if algorithm.trial is not None:
+            executor.checkpoint()
         snapshot.keep(executor.center)
         for epoch in range(before, before + epochs):
             router = Router(dataset.n_rows, None if work is None else work_before(work, seed, epoch))
@@ -192,12 +194,14 @@ class Loop:
         for w in self.executor.workers:
             if w in self.executor.busy or not (size := self.algorithm.batch_size(w)):
                 continue
-            span = self.router.take(w, size, self.algorithm.updates(w))
+            count = self.algorithm.updates(w)
+            span = self.router.take(w, size, count)
             if span is None:
                 return
             rows = span[1] - span[0]
-            rate = self.algorithm.learning_rate(w, min(size, rows)) * self.clock.factor(rows)
-            self.executor.submit(Step(w, self.epoch, *span, rate, size if rows > size else 0))
+            batch = min(size, rows) if count > 1 else rows  # cut by work, a single batch may have more rows than asked
+            rate = self.algorithm.learning_rate(w, batch) * self.clock.factor(rows)
+            self.executor.submit(Step(w, self.epoch, *span, rate, batch if rows > batch else 0))
             self.algorithm.now = self.executor.now()
             self.algorithm.submitted(w, rows)
 

@@ -82,7 +82,7 @@ class Algorithm:
         """Return the number of the trial under way, None while the model is trained for good.
 
         What a trial trains may diverge, and is given out again when another trial or training follows: the algorithm
-        has put the model back by then.
+        has put the model back by then. Of a run that begins with a trial there is a checkpoint.
         """
         return None
 

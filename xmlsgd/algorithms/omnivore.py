@@ -56,6 +56,7 @@ class Omnivore(Algorithm):
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges."""
+        super().__post_init__()
         choice("split", self.split, {"work": 0, "rows": 0})
         check_momentum(self.best_momentum)
         if self.momentum is not None:
@@ -81,7 +82,7 @@ class Omnivore(Algorithm):
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Form the groups of the first phase."""
-        self.n_rows, self.kept_rows, self.since, self.checkpointed = n_rows, 0, 0.0, False
+        self.n_rows, self.kept_rows, self.since = n_rows, 0, 0.0
         self.workers, self.running, self.coming = list(workers), set[int](), list[int]()
         self.compute = ComputeGroups(self.batch)
         self.tuner = self.tuner_of(len(workers)) if self.tune else None
@@ -179,9 +180,6 @@ class Omnivore(Algorithm):
         """Keep what the groups have read, before the first of them writes."""
         for j in self.compute.members:
             comm.keep(f"read {j}")
-        if self.tuner and not self.checkpointed:
-            comm.checkpoint()
-            self.checkpointed = True
         self.reads_kept = True
 
     def update(self, comm: Comm, j: int) -> None:
