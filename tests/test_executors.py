@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import tempfile
 from multiprocessing import Pipe
 from pathlib import Path
 
@@ -17,7 +20,8 @@ from xmlsgd.csr import CSR, ORDER, Dataset
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
 from xmlsgd.engine import train
-from xmlsgd.errors import WorkerDied
+from xmlsgd.errors import DataError, WorkerDied
+from xmlsgd.executors import run_folder
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.executors.lockstep import Lockstep
 from xmlsgd.executors.mapped import ArrayFile, MappedJob
@@ -42,6 +46,10 @@ def job():
     rng = np.random.default_rng(0)
     X, Y = (CSR.from_scipy(sp.csr_array(rng.random((N_ROWS, n)) * (rng.random((N_ROWS, n)) < 0.5))) for n in (6, 5))
     return Job(Dataset(X, Y), NETWORK, SGD(), seed=3)
+
+
+def broken(*arguments):
+    raise RuntimeError("out of order")
 
 
 def cpu():
@@ -171,7 +179,7 @@ def test_a_run_goes_on_from_the_model_state_and_steps_of_an_earlier_one(executor
     np.testing.assert_array_equal(executor.table.states[0], state)
     executor.submit(step(0, 0, 4))
     executor.wait()
-    state_now, steps = executor.optimizer_state()
+    _, state_now, steps = executor.result()
     assert np.any(state_now != 0.01)
     assert steps == 8
 
@@ -191,10 +199,6 @@ def test_what_a_worker_raises_is_raised_where_it_is_waited_for(executor, job):
 
     with pytest.raises(RuntimeError, match="out of order"):
         run()
-
-
-def broken(*arguments):
-    raise RuntimeError("out of order")
 
 
 # --- serial ------------------------------------------------------------------------------------------------------
@@ -223,7 +227,7 @@ def test_one_serial_worker_goes_on_in_the_arrays_of_an_earlier_run(job):
     executor.wait()
     assert np.shares_memory(executor.center, params)
     assert state.any()
-    assert np.shares_memory(executor.optimizer_state()[0], state)
+    assert np.shares_memory(executor.result()[1], state)
 
 
 # --- simulated ---------------------------------------------------------------------------------------------------
@@ -321,7 +325,7 @@ def test_a_run_leaves_nothing_in_shared_memory_and_the_model_stays_readable(job)
     executor = Processes([cpu])
     executor.start(job, Sharing.REPLICAS)
     folder = executor.team.folder.path
-    assert {"table", "lock", "X_indices"} <= {file.name for file in folder.iterdir()}
+    assert {"table", "X_indices"} <= {file.name for file in folder.iterdir()}
     executor.close()
     assert not folder.exists()
     assert np.isfinite(executor.center).all()
@@ -338,6 +342,127 @@ def test_the_folder_of_a_killed_run_is_removed_by_the_next():
     RunFolder(10).close()
     assert living.path.is_dir(), "a folder in use stays"
     living.close()
+
+
+def test_a_run_raises_when_all_its_workers_are_dead(job):
+    executor = Processes([cpu], restarts=0)
+
+    class Killing(Synchronous):
+        def submitted(self, w, rows):
+            super().submitted(w, rows)
+            executor.team.processes[0].process.kill()
+
+    with pytest.raises(WorkerDied, match="no worker is left: worker 0: killed by SIGKILL"):
+        train(job.dataset, NETWORK, Killing(12, 0.1), executor, optimizer=SGD(), epochs=500)
+
+
+@pytest.mark.parametrize("made", [Processes([broken] * 2), Threads([Reference()])])
+def test_a_run_that_cannot_start_leaves_neither_processes_nor_files(job, monkeypatch, made):
+    monkeypatch.setattr(Learner, "warm_up", broken)
+    with pytest.raises(RuntimeError, match="out of order"):
+        train(job.dataset, NETWORK, Synchronous(2, 0.1), made)
+    if isinstance(made, Processes):
+        assert not made.team.processes
+        assert not made.team.folder.path.exists()
+
+
+def test_a_worker_that_a_signal_without_a_name_ends_is_told_of(job):
+    executor = Processes([cpu], restarts=0)
+    executor.start(job, Sharing.REPLICAS)
+    executor.team.processes[0].process.send_signal(signal.SIGRTMIN + 3)
+    assert executor.wait() == Left(0, f"killed by signal {signal.SIGRTMIN + 3}")
+    executor.close()
+
+
+def test_workers_import_nothing_from_the_current_folder_and_see_no_interrupt(job, tmp_path, monkeypatch):
+    for name in ("numpy", "xmlsgd", "signal"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(77)")
+    monkeypatch.chdir(tmp_path)
+    executor = Processes([cpu])
+    launch = executor.team.launch
+
+    def interrupted(w):
+        launch(w)
+        executor.team.processes[w].process.send_signal(signal.SIGINT)  # while it imports
+
+    monkeypatch.setattr(executor.team, "launch", interrupted)
+    executor.start(job, Sharing.REPLICAS)
+    executor.submit(step(0, 0, 4))
+    assert isinstance(executor.wait(), Report)
+    executor.close()
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_what_a_run_of_processes_returns_is_memory_of_this_process(job, goes_on):
+    optimizer = Adam()
+    start = Start(
+        np.full(SIZE, 0.1, np.float32), np.zeros(state_layout(NETWORK.layout, optimizer).size, np.float32), steps=7
+    )
+    executor = Processes([cpu])
+    run = train(
+        job.dataset, NETWORK, Synchronous(6, 0.1), executor, optimizer=optimizer, epochs=1,
+        start=start if goes_on else None,
+    )  # fmt: skip
+    for array, before in ((run.params, start.params), (run.state, start.state)):
+        assert not isinstance(array, np.memmap)
+        assert array.flags.writeable
+        assert np.shares_memory(array, before) == goes_on
+    assert run.steps == (9 if goes_on else 2)
+
+
+def test_what_lies_abandoned_in_memory_is_removed_before_its_room_is_measured(monkeypatch):
+    abandoned = RunFolder(10)
+    os.close(abandoned._lock)  # as the system does when a process is killed
+    (abandoned.path / "table").write_bytes(bytes(10))
+    still_there = []
+
+    def room(root):
+        still_there.append(abandoned.path.exists())
+        return 1 << 40
+
+    monkeypatch.setattr(run_folder, "_room", room)
+    RunFolder(10).close()
+    assert still_there == [False, False]
+
+
+def test_a_run_folder_without_room_in_memory_lies_on_the_disk_and_without_any_is_an_error(monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    room = {run_folder.MEMORY: 100, tmp_path: 2000}
+    monkeypatch.setattr(run_folder, "_room", room.__getitem__)
+    with pytest.warns(RuntimeWarning, match="do not fit into /dev/shm"):
+        folder = RunFolder(1000)
+    assert folder.path.parent == tmp_path
+    folder.close()
+    folder.close()
+    with pytest.raises(OSError, match=r"0\.01 GB are needed for what the workers share"):
+        RunFolder(10_000_000)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("change", ["removed", "replaced", "changed in memory"])
+def test_data_whose_file_is_no_longer_theirs_are_written_anew_for_the_workers(tmp_path, change):
+    np.arange(20, dtype=np.float32).tofile(tmp_path / "values")
+    array = np.memmap(tmp_path / "values", np.float32, "c" if change == "changed in memory" else "r")
+    if change == "removed":
+        (tmp_path / "values").unlink()
+    elif change == "replaced":
+        np.zeros(20, np.float32).tofile(tmp_path / "other")
+        (tmp_path / "other").replace(tmp_path / "values")
+    else:
+        array[3] = 77
+    part = ArrayFile.of(array, tmp_path / "copy")
+    np.testing.assert_array_equal(part.open(), array)
+
+
+def test_a_worker_that_finds_other_data_than_it_was_told_of_refuses_them(tmp_path):
+    np.arange(20, dtype=np.float32).tofile(tmp_path / "values")
+    part = ArrayFile.of(np.memmap(tmp_path / "values", np.float32, "r"), tmp_path / "copy")
+    (tmp_path / "values").rename(tmp_path / "older")
+    with pytest.raises(DataError, match="values: must stay as it is during training, but was removed or replaced"):
+        part.open()
+    np.zeros(20, np.float32).tofile(tmp_path / "values")
+    with pytest.raises(DataError, match="removed or replaced"):
+        part.open()
 
 
 def test_data_that_lie_in_files_are_not_copied_for_the_workers(job, tmp_path):

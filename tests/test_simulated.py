@@ -204,7 +204,7 @@ def test_a_worker_that_joins_has_an_optimizer_state_of_its_own_from_the_start():
     assert states == [False]
     rejoined = [kind for kind, _ in executor.log].index("joined")
     steps = [what for kind, what in executor.log[rejoined:] if kind == "issue" and what.worker == 1]
-    assert executor.optimizer_state()[1] > len(steps) > 0
+    assert executor.result()[2] > len(steps) > 0
     assert executor._seen[1] == len(steps)
 
 

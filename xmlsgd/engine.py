@@ -74,8 +74,12 @@ def train(
     the rows of the whole run (`schedules.py`). When a loss or a parameter is not finite the run stops with the model of
     the last finished epoch and an optimizer state of zeros.
     """
-    executor.start(Job(dataset, network, optimizer or Adam(), seed, sample_weight, start), algorithm.sharing)
     before = start.epochs if start else 0
+    try:
+        executor.start(Job(dataset, network, optimizer or Adam(), seed, sample_weight, start), algorithm.sharing)
+    except BaseException:
+        executor.close()
+        raise
     log, history, snapshot = WorkerLog(executor, algorithm), History(), Snapshot()
     watching = [log, *monitors, history]
     clock = Clock(dataset.n_rows * epochs, schedule, warm_up)
@@ -95,9 +99,9 @@ def train(
                 finite = math.isfinite(loss) and bool(np.isfinite(executor.center.sum()))
             if not finite:
                 snapshot.restore(executor.center)
-                state, _ = executor.optimizer_state()
+                params, state, _ = executor.result()
                 state[:] = 0
-                return Run(executor.center, history.records, state, 0, diverged=True)
+                return Run(params, history.records, state, 0, diverged=True)
             record: Record = {
                 "epoch": epoch,
                 "rows": clock.rows,
@@ -114,15 +118,20 @@ def train(
             clock.paused += executor.now() - paused_at
         for monitor in watching:
             monitor.finish(executor.center)
-        return Run(executor.center, history.records, *executor.optimizer_state())
+        return _run_of(executor, history)
     except KeyboardInterrupt as interrupt:
         if algorithm.trial is not None:
             executor.restore()
-        run = Run(executor.center, history.records, *executor.optimizer_state())
-        raise Interrupted(run) from interrupt
+        raise Interrupted(_run_of(executor, history)) from interrupt
     finally:
         snapshot.close()
         executor.close()
+
+
+def _run_of(executor: Executor, history: History) -> Run:
+    """Return what there is when a run ends."""
+    params, state, steps = executor.result()
+    return Run(params, history.records, state, steps)
 
 
 def work_before(work: np.ndarray, seed: int, epoch: int) -> np.ndarray:

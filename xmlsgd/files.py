@@ -232,15 +232,15 @@ def _new_scratch(path: Path) -> tuple[Path, int | None]:
             error.filename = str(path)
             raise
         try:
-            return scratch, _lock(scratch)
+            return scratch, lock_folder(scratch)
         except (BlockingIOError, FileNotFoundError):
             continue  # another process swept it away before the lock was taken
         except OSError:
             return scratch, None
 
 
-def _lock(folder: Path) -> int | None:
-    """Return a descriptor that holds the lock of a folder; raise `OSError` where another process has it."""
+def lock_folder(folder: Path) -> int | None:
+    """Return a descriptor that holds the lock of a folder; raise `OSError` where another has it or it is gone."""
     if fcntl is None:
         return None
     descriptor = os.open(folder, os.O_RDONLY)
@@ -257,7 +257,7 @@ def _sweep(path: Path) -> None:
     """Remove the scratch folders that dead processes left beside `path`, and bring back what they had set aside."""
     for scratch in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.partial"):
         try:
-            lock = _lock(scratch)
+            lock = lock_folder(scratch)
         except OSError:
             continue  # of a living process, or gone
         if lock is not None:

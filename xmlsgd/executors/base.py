@@ -159,10 +159,13 @@ class Executor(ABC):
         replica = self.table.params[1 + worker]
         return float(np.sqrt(np.dot(replica, replica)))
 
-    def optimizer_state(self) -> tuple[np.ndarray, int]:
-        """Return the optimizer's state, float32, and the steps it has seen: what a later run goes on with."""
+    def result(self) -> tuple[np.ndarray, np.ndarray, int]:
+        """Return what a later run goes on with: model and optimizer state, float32, and the steps it has seen.
+
+        Both are this process's own memory.
+        """
         state: np.ndarray = self.table.states[0]
-        return state, max(self._seen)
+        return self.center, state, max(self._seen)
 
     def _prepare(self, job: Job, sharing: Sharing, make: Callable[[Shape], Table]) -> Shape:
         """Make the table with `make` and write the first model and states into it; return its shape."""

@@ -13,6 +13,8 @@ from .simulated import Simulated
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import numpy as np
+
     from ..devices.base import Device
     from ..learner import Job
     from ..records import Sharing
@@ -29,6 +31,11 @@ class Lockstep(Simulated):
     def _start_learners(self, job: Job, sharing: Sharing) -> None:
         self.team.assign(job, self._prepare(job, sharing, self.team.make_table(job)), sharing)
         self.learners = [self.team.processes[w] for w in self.workers]
+
+    def result(self) -> tuple[np.ndarray, np.ndarray, int]:
+        """Return model, optimizer state and steps, in the arrays of `Job.start` where there are any."""
+        params, state, steps = super().result()
+        return *self.team.bring_home(params, state), steps
 
     def close(self) -> None:
         """End the processes."""

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 
 from ..csr import CSR, Dataset
+from ..errors import DataError
 from ..learner import Job
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass(frozen=True)
 class ArrayFile:
-    """An array in a file: dtype, shape, and where in bytes it begins."""
+    """An array in a file: dtype, shape, where in bytes it begins, and which file it is (`_identity`)."""
 
     path: str
     dtype: str
     shape: tuple[int, ...]
     offset: int
+    identity: tuple[int, int, int]
 
     @classmethod
     def of(cls, array: np.ndarray, path: Path) -> ArrayFile:
@@ -30,16 +30,41 @@ class ArrayFile:
         base = array
         while base is not None and not (isinstance(base, np.memmap) and not isinstance(base.base, np.ndarray)):
             base = base.base if isinstance(base, np.ndarray) else None
-        if base is None or base.filename is None:
+        if base is None or not _is_its_file(base):
             array.tofile(path)
-            return cls(str(path), array.dtype.str, array.shape, 0)
-        return cls(str(base.filename), array.dtype.str, array.shape, base.offset + address(array) - address(base))
+            return cls(str(path), array.dtype.str, array.shape, 0, _identity(path))
+        begin, file = base.offset + address(array) - address(base), str(base.filename)
+        return cls(file, array.dtype.str, array.shape, begin, _identity(file))
 
     def open(self) -> np.ndarray:
-        """Map the array, read-only."""
+        """Map the array, read-only; `DataError` where the file is another one by now."""
         if 0 in self.shape:
             return np.empty(self.shape, self.dtype)
+        if not os.path.exists(self.path) or _identity(self.path) != self.identity:
+            raise DataError(f"{self.path}: must stay as it is during training, but was removed or replaced")
         return np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
+
+
+def _identity(path: str | Path) -> tuple[int, int, int]:
+    """Return what tells a file from another that takes its name: number, bytes, time of the last change."""
+    state = os.stat(path)
+    return state.st_ino, state.st_size, state.st_mtime_ns
+
+
+def _is_its_file(mapped: np.memmap) -> bool:
+    """Return whether who maps the file of that name finds what `mapped` has.
+
+    Not so where the file was removed or replaced since, or where `mapped` holds changes of its own (mode "c").
+    """
+    if mapped.filename is None or mapped.mode == "c":
+        return False
+    at = address(mapped)
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, *_, name = line.split(maxsplit=5)
+        first, last = (int(end, 16) for end in span.split("-"))
+        if first <= at < last:
+            return name == os.path.realpath(mapped.filename)  # the system adds " (deleted)" to one that is gone
+    return False
 
 
 def address(array: np.ndarray) -> int:

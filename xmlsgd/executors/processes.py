@@ -13,6 +13,8 @@ from itertools import count
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..csr import CSR
 from ..errors import WorkerDied
 from ..records import Joined, Left
@@ -47,7 +49,8 @@ class Team:
         """Return what makes the table in a folder with room for it and for the job's data."""
 
         def make(shape: Shape) -> Table:
-            self.folder = RunFolder(4 * shape.floats + _bytes(job.dataset.X) + _bytes(job.dataset.Y))
+            weight = 0 if job.sample_weight is None else job.sample_weight.nbytes
+            self.folder = RunFolder(4 * shape.floats + _bytes(job.dataset.X) + _bytes(job.dataset.Y) + weight)
             return Table.create(self.folder.path / "table", shape)
 
         return make
@@ -55,6 +58,7 @@ class Team:
     def assign(self, job: Job, shape: Shape, sharing: Sharing) -> None:
         """Start all processes and wait until they are ready."""
         assert self.folder is not None
+        self._start = job.start
         mapped, table = MappedJob.of(job, self.folder.path), self.folder.path / "table"
         self._assignments = [
             Assignment(w, mapped, table, shape, sharing, make, self.n_threads[w], self.slowdown[w])
@@ -65,12 +69,22 @@ class Team:
         for process in self.processes.values():
             try:
                 process.receive()
-            except EOFError:
+            except (EOFError, OSError):
                 raise WorkerDied(f"worker {process.worker} did not start: {process.fate()}") from None
 
     def launch(self, w: int) -> None:
         """Start the process of worker `w`; it says when it is ready."""
         self.processes[w] = WorkerProcess(self._assignments[w])
+
+    def bring_home(self, params: np.ndarray, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return model and optimizer state in memory of this process: the arrays of `Job.start` where there are any.
+
+        Views of the table would hold the memory of all replicas, and be one memory with that of forked processes.
+        """
+        if self._start is None:
+            return np.array(params), np.array(state)
+        self._start.params[:], self._start.state[:] = params, state
+        return self._start.params, self._start.state
 
     def close(self) -> None:
         """End the processes and remove what they share."""
@@ -100,8 +114,8 @@ class Processes(Executor):
 
     @property
     def expecting(self) -> bool:
-        """Return whether a worker is yet to join."""
-        return len(self.team.processes) > len(self.workers)
+        """Return whether a worker is yet to join, or none is left, which waiting tells."""
+        return len(self.team.processes) > len(self.workers) or not self.team.processes
 
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the shared table and start the processes."""
@@ -147,6 +161,11 @@ class Processes(Executor):
     def now(self) -> float:
         """Return the seconds since the start."""
         return time.perf_counter() - self._started
+
+    def result(self) -> tuple[np.ndarray, np.ndarray, int]:
+        """Return model, optimizer state and steps, in the arrays of `Job.start` where there are any."""
+        params, state, steps = super().result()
+        return *self.team.bring_home(params, state), steps
 
     def close(self) -> None:
         """End the processes and remove what they share; the table stays readable here."""

@@ -1,44 +1,58 @@
 """The folder of a run: the files that its processes share, in memory where there is room, gone when the run is.
 
-A folder belongs to whoever holds the lock on its file `lock`. The system frees the lock of a process that is killed, so
-that the next run finds and removes what that one left behind.
+A folder belongs to whoever holds its lock. The system frees the lock of a process that is killed, so that the next run
+finds and removes what that one left behind.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
+import errno
 import os
 import shutil
 import tempfile
 import warnings
 from pathlib import Path
 
+from ..files import lock_folder
+
 MEMORY = Path("/dev/shm")
 SPARE = 64 << 20  # bytes of shared memory left to others
 
 
 class RunFolder:
-    """A folder of its own for `n_bytes`, open to its user alone."""
+    """A folder of its own for `n_bytes`, open to its user alone; `OSError` where there is no room."""
 
     def __init__(self, n_bytes: int) -> None:
-        prefix = f"xmlsgd-{os.getuid()}-"
-        root = MEMORY if _room(MEMORY) >= n_bytes + SPARE else Path(tempfile.gettempdir())
+        disk, prefix = Path(tempfile.gettempdir()), f"xmlsgd-run-{os.getuid()}-"
+        for root in (MEMORY, disk):  # both, for what lies abandoned in one may be why there is no room in it
+            _remove_abandoned(root, prefix)
+        root = MEMORY if _room(MEMORY) >= n_bytes + SPARE else disk
+        if _room(root) < n_bytes:
+            raise OSError(errno.ENOSPC, f"{n_bytes / 1e9:.2f} GB are needed for what the workers share", str(root))
         if root != MEMORY and MEMORY.is_dir():
             warnings.warn(
                 f"{n_bytes / 1e9:.2f} GB do not fit into {MEMORY}; the shared model lies in {root}, on a disk",
                 RuntimeWarning,
                 stacklevel=4,
             )
-        _remove_abandoned(root, prefix)
-        self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
-        self._lock = (self.path / "lock").open("w")
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.path, self._lock = _new_folder(root, prefix)
 
     def close(self) -> None:
         """Remove the folder; what is mapped stays readable."""
         shutil.rmtree(self.path, ignore_errors=True)
-        self._lock.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _new_folder(root: Path, prefix: str) -> tuple[Path, int | None]:
+    """Make a folder and lock it; the lock is None where the system knows none."""
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
+        try:
+            return path, lock_folder(path)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # another run swept it away before the lock was taken
 
 
 def _room(folder: Path) -> int:
@@ -52,6 +66,10 @@ def _room(folder: Path) -> int:
 def _remove_abandoned(root: Path, prefix: str) -> None:
     """Remove the folders of this user whose owners are gone."""
     for folder in root.glob(f"{prefix}*"):
-        with contextlib.suppress(OSError), (folder / "lock").open("r+") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            lock = lock_folder(folder)
+        except OSError:
+            continue  # of a living run, or gone
+        if lock is not None:
             shutil.rmtree(folder, ignore_errors=True)
+            os.close(lock)

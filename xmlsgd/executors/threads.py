@@ -26,12 +26,13 @@ class Threads(Executor):
         super().__init__(len(devices))
         self.devices, self.merge_threads = devices, merge_threads
         self._threads: list[threading.Thread] = []
+        self._inboxes: list[queue.SimpleQueue[Step | None]] = []
 
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the table and one learner and one thread a device."""
         self._prepare(job, sharing, Table.in_memory)
         self._done: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
-        self._inboxes: list[queue.SimpleQueue[Step | None]] = [queue.SimpleQueue() for _ in self.workers]
+        self._inboxes = [queue.SimpleQueue() for _ in self.workers]
         self.learners = [Learner.of(job, device, self.table, w, sharing) for w, device in enumerate(self.devices)]
         for learner in self.learners:
             learner.warm_up()
@@ -43,13 +44,12 @@ class Threads(Executor):
 
     def _work(self, learner: Learner, inbox: queue.SimpleQueue[Step | None]) -> None:
         """Run the steps of one worker until None comes; what goes wrong is raised where it is waited for."""
-        with learner.device.start():
-            while (step := inbox.get()) is not None:
-                try:
+        try:
+            with learner.device.start():
+                while (step := inbox.get()) is not None:
                     self._done.put(learner.step(step))
-                except BaseException as error:  # noqa: BLE001  raised in `_next`
-                    self._done.put(error)
-                    return
+        except BaseException as error:  # noqa: BLE001  raised in `_next`
+            self._done.put(error)
 
     def _begin(self, step: Step) -> None:
         self._inboxes[step.worker].put(step)

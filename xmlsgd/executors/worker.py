@@ -1,7 +1,7 @@
 """A worker process: takes steps from its pipe, runs them on the mapped table, sends reports back.
 
-Started as `python -m xmlsgd.executors.worker FD`, so that it never imports the caller's script. It ends when the pipe
-does: no worker outlives its coordinator.
+Started with a program of its own and the coordinator's `sys.path`, so that it imports neither the caller's script nor
+what lies in the current folder. It ends when the pipe does: no worker outlives its coordinator.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 import traceback
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -23,14 +24,15 @@ from ..learner import Learner
 from ..table import Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ..devices.base import Device
     from ..records import Report, Sharing, Step
     from ..table import Shape
     from .mapped import MappedJob
 
-PACKAGE_ROOT = Path(__file__).parents[2]
+PROGRAM = f"import sys; sys.path[:] = sys.argv[2:]; from {__name__} import main; main(int(sys.argv[1]))"
+PACKAGE_ROOT = str(Path(__file__).parents[2])
 GRACE = 10.0  # seconds to finish a step and leave, before a worker is killed
 
 
@@ -59,16 +61,20 @@ class WorkerProcess:
         self.pipe, theirs = Pipe()
         threads = str(assignment.n_threads)
         environment = os.environ | {
-            "NUMBA_NUM_THREADS": threads, "OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": "1",
-            "PYTHONPATH": os.pathsep.join([str(PACKAGE_ROOT), os.environ.get("PYTHONPATH", "")]),
-        }  # fmt: skip
-        with theirs:
+            "NUMBA_NUM_THREADS": threads,
+            "OMP_NUM_THREADS": threads,
+            "OPENBLAS_NUM_THREADS": "1",
+        }
+        paths = [path for path in sys.path if isinstance(path, str)]
+        if PACKAGE_ROOT not in paths:  # found by an import hook, as in an editable install
+            paths.append(PACKAGE_ROOT)
+        with theirs, _interrupts_held():
             self.process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                [sys.executable, "-c", PROGRAM, str(theirs.fileno()), *paths],
                 env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
             )  # fmt: skip
-        self.pipe.send(sys.path)
-        self.pipe.send(assignment)
+        with suppress(OSError):  # a dead worker: the end of its pipe is the next thing heard of it
+            self.pipe.send(assignment)
 
     def receive(self) -> Report | None:
         """Return the next report, None for a worker that has become ready; raise `WorkerDied` for one that failed.
@@ -89,22 +95,38 @@ class WorkerProcess:
 
     def fate(self) -> str:
         """Return how the process ended."""
-        code = self.process.wait(GRACE)
-        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        code = self._end()
+        if code >= 0:
+            return f"exit code {code}"
+        names = {int(number): number.name for number in signal.Signals}
+        return f"killed by {names.get(-code, f'signal {-code}')}"
 
     def close(self) -> None:
         """Let the process end; kill one that does not."""
         self.pipe.close()
+        self._end()
+
+    def _end(self) -> int:
+        """Return the exit code; kill a process that does not end."""
         try:
-            self.process.wait(GRACE)
+            return self.process.wait(GRACE)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait()
+            return self.process.wait()
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Let processes that are started meanwhile never see Ctrl-C, not even while they import."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _serve(pipe: Connection) -> None:
     """Run the steps of one worker until the pipe ends."""
-    sys.path[:] = pipe.recv()
     assignment: Assignment = pipe.recv()
     device = assignment.make_device()
     learner = Learner.of(
@@ -123,16 +145,12 @@ def _serve(pipe: Connection) -> None:
 
 
 def main(fd: int) -> None:
-    """Serve the coordinator at the other end of the pipe."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the coordinator's: it ends the workers when it is done
+    """Serve the coordinator at the other end of the pipe; Ctrl-C is the coordinator's, and held back from this."""
     with Connection(fd) as pipe:
         try:
             _serve(pipe)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             pass
         except BaseException:  # noqa: BLE001  told to the coordinator, which raises it
-            pipe.send(traceback.format_exc())
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
+            with suppress(OSError):  # unless it is gone as well
+                pipe.send(traceback.format_exc())
