@@ -8,6 +8,7 @@ import pytest
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.algorithms import algorithm_names
 from xmlsgd.algorithms.auto import Auto
+from xmlsgd.algorithms.base import Algorithm
 from xmlsgd.errors import DataError
 from xmlsgd.estimators.fleet import parse_devices, workers_of
 from xmlsgd.records import Sharing
@@ -90,6 +91,20 @@ def test_auto_shares_one_memory_merges_over_several_and_trains_alone_with_one_wo
     assert "one worker" in Auto(speeds=(1.0,)).reason
     assert Auto(speeds=(1.0, 1.0)).sharing is Sharing.IN_PLACE
     assert Auto(speeds=(1.0, 0.1), one_memory=False).sharing is Sharing.REPLICAS
+
+
+def test_auto_decides_or_passes_on_whatever_an_algorithm_may_be_asked():
+    asked = {name for name, kind in vars(Algorithm).items() if callable(kind) and not name.startswith("_")}
+    assert asked >= {"work_of", "deadline", "merge_due"}
+    assert asked <= vars(Auto).keys()
+
+
+def test_auto_tells_the_chosen_algorithm_the_time():
+    algorithm = Auto(speeds=(1.0, 1.0), one_memory=False)
+    algorithm.start([0, 1], 1000)
+    algorithm.now = 7.0
+    assert algorithm.learning_rate(0, algorithm.batch) == algorithm.rate
+    assert algorithm.chosen.now == 7.0
 
 
 def test_auto_parks_a_worker_that_brings_less_than_it_costs_and_says_so():

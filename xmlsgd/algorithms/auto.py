@@ -8,15 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..errors import DataError
-from ..records import Report, Sharing
+from ..records import Sharing
 from .adaptive import AdaptiveSGD
 from .base import Algorithm, Comm
 from .hogwild import Hogwild
 from .sequential import Sequential
 
 ALONE = "one worker: nothing to share or merge"
+
+
+def passed_on(name: str) -> Any:
+    """Return the method that asks the chosen algorithm, which is told the time."""
+
+    def method(self: Auto, *given: Any) -> Any:
+        self.chosen.now = self.now
+        return getattr(self.chosen, name)(*given)
+
+    return method
 
 
 @dataclass
@@ -69,27 +80,6 @@ class Auto(Algorithm):
         """Return 0 for a parked worker."""
         return 0 if w in self.parked else self.chosen.batch_size(w)
 
-    def updates(self, w: int) -> int:
-        """Return what the chosen algorithm says."""
-        return self.chosen.updates(w)
-
-    def learning_rate(self, w: int, rows: int) -> float:
-        """Return what the chosen algorithm says."""
-        return self.chosen.learning_rate(w, rows)
-
-    def submitted(self, w: int, rows: int) -> None:
-        """Tell the chosen algorithm."""
-        self.chosen.now = self.now
-        self.chosen.submitted(w, rows)
-
-    def finished(self, report: Report) -> None:
-        """Tell the chosen algorithm."""
-        self.chosen.finished(report)
-
-    def weight(self, report: Report) -> float:
-        """Return what the chosen algorithm says."""
-        return self.chosen.weight(report)
-
     def left(self, w: int) -> None:
         """Tell the chosen algorithm, if it knows the worker."""
         if w not in self.parked:
@@ -100,15 +90,6 @@ class Auto(Algorithm):
         if w not in self.parked:
             self.chosen.joined(w)
 
-    def merge_due(self, busy: Collection[int]) -> Collection[int]:
-        """Return what the chosen algorithm says."""
-        self.chosen.now = self.now
-        return self.chosen.merge_due(busy)
-
-    def deadline(self) -> float | None:
-        """Return what the chosen algorithm says."""
-        return self.chosen.deadline()
-
     def merge(self, comm: Comm, members: Collection[int]) -> None:
         """Let the chosen algorithm merge the workers that it knows."""
         self.chosen.merge(comm, [w for w in members if w not in self.parked])
@@ -117,3 +98,12 @@ class Auto(Algorithm):
         """Return the choice, why, and what it notes."""
         name = type(self.chosen).__name__
         return {"algorithm": name, "reason": self.reason, **self.chosen.notes()}
+
+    work_of = passed_on("work_of")
+    updates = passed_on("updates")
+    learning_rate = passed_on("learning_rate")
+    submitted = passed_on("submitted")
+    finished = passed_on("finished")
+    weight = passed_on("weight")
+    deadline = passed_on("deadline")
+    merge_due = passed_on("merge_due")

@@ -16,10 +16,10 @@ from ..errors import DataError, shorten
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .classifier import XMLClassifier
+    from sklearn.base import BaseEstimator
 
 
-def read_features(model: XMLClassifier, X: Any, reset: bool = False, grow: bool = False) -> CSR:
+def read_features(model: BaseEstimator, X: Any, reset: bool = False, grow: bool = False) -> CSR:
     """Return X as a CSR, checked against the features that `model` knows.
 
     `reset` learns their number and names anew; `grow` lets columns be added on the right. A CSR of ours is taken as it

@@ -1,0 +1,179 @@
+"""What a trained classifier answers: labels, rankings, scores, probabilities."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import ClassifierMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import check_is_fitted
+
+from ..errors import DataError, shorten
+from .fitting import check_form, check_lengths
+from .fleet import make_device, parse_devices
+from .inputs import read_features, read_weight
+from .parameters import is_number
+from .scoring import Scorer, check_dense, checked_columns
+from .targets import Form, read_labels
+from .training import flops, thread_count
+
+if TYPE_CHECKING:
+    from ..csr import CSR
+    from ..network import Network
+
+
+def _has_probabilities(model: Predictor) -> bool:
+    """Return whether scores are log odds; a margin is not."""
+    if getattr(getattr(model, "network_", model), "loss", "auto") == "squared_hinge":
+        raise AttributeError("predict_proba needs loss='bce' or 'softmax'; a hinge score is a margin, not a log odds")
+    return True
+
+
+class Predictor(ClassifierMixin):
+    """The half of `XMLClassifier` that predicts."""
+
+    # Parameters.
+    devices: str
+    precision: str
+    n_jobs: int | None
+
+    # Learned.
+    classes_: np.ndarray
+    label_form_: Form
+    network_: Network
+    params_: np.ndarray
+    _devices: dict[tuple[str, int, str], Any]  # the one of the last prediction
+
+    def predict(self, X: Any) -> Any:
+        """Return the labels of each row in the form of the training labels (see the class).
+
+        One class a row: the best. Else every label with a score above 0, by softmax every label with at least half
+        the probability of the best.
+        """
+        check_is_fitted(self)
+        X = read_features(self, X)
+        if self.label_form_ == "multiclass":
+            if X.n_rows == 0:
+                return self.classes_[:0]
+            return self.classes_[self._scorer(X).top_k(X, 1)[0][:, 0]]
+        scorer = self._scorer(X)
+        if self.label_form_ == "dense":
+            check_dense(X.n_rows, len(self.classes_), 8)
+            picked = np.zeros((X.n_rows, len(self.classes_)), dtype=np.int64)
+            for rows, Z in scorer.logits(X):
+                picked[rows] = scorer.picked(Z)
+            return picked
+        counts, found = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
+        for _, Z in scorer.logits(X):
+            row, label = np.nonzero(scorer.picked(Z))
+            counts.append(np.bincount(row, minlength=len(Z)))
+            found.append(label.astype(np.int32))
+        indptr, indices = np.cumsum(np.concatenate(counts)), np.concatenate(found)
+        shape = X.n_rows, len(self.classes_)
+        return sp.csr_array((np.ones(len(indices), np.int8), indices, indptr), shape=shape)
+
+    def predict_topk(
+        self,
+        X: Any,
+        k: int = 5,
+        *,
+        labels: Any = None,
+        threshold: float | None = None,
+        as_csr: bool = False,
+    ) -> Any:
+        """Return the k best labels of each row: (labels, scores), int32 and float32 (n, k), best first.
+
+        Labels are columns: `classes_[labels]` are their names. Scores are those of `decision_function`; with BCE
+        1 / (1 + exp(-score)) is the probability. Ties go to the smaller column. A k above the number of labels is that
+        number. Only columns in `labels`, if given, and scores of at least `threshold` count; where fewer than k remain,
+        label -1 and score -inf fill up. With `as_csr` the answer is a scipy CSR array (n, L) of the scores.
+
+        All labels are scored. Where `precision` makes products bfloat16, the best k + 8 by these are scored anew in
+        float32 and ranked by that, so a label just below them may be missed; with "float32" the k best are exact.
+        """
+        check_is_fitted(self)
+        if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+            raise DataError(f"k: must be an integer of at least 1, got {shorten(k)}")
+        if threshold is not None and (not is_number(threshold) or math.isnan(threshold)):
+            raise DataError(f"threshold: must be a number or None, got {shorten(threshold)}")
+        X = read_features(self, X)
+        columns = None if labels is None else checked_columns(labels, len(self.classes_))
+        best, scores = self._scorer(X).top_k(X, min(int(k), len(self.classes_)), columns)
+        if threshold is not None:
+            low = scores < threshold
+            best[low], scores[low] = -1, -np.inf
+        if not as_csr:
+            return best, scores
+        kept = best >= 0
+        indptr = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
+        answer = sp.csr_array((scores[kept], best[kept], indptr), shape=(X.n_rows, len(self.classes_)))
+        answer.sort_indices()
+        return answer
+
+    def decision_function(self, X: Any, *, labels: Any = None) -> np.ndarray:
+        """Return the scores, float32 (n, L), or (n, m) of the m columns `labels`: logits, or margins of the hinge.
+
+        With two classes, one a row: the score of the second over the first, (n,). Raises `MemoryEstimateError` above
+        1 GB.
+        """
+        check_is_fitted(self)
+        X = read_features(self, X)
+        columns = None if labels is None else checked_columns(labels, len(self.classes_))
+        n_columns = len(self.classes_) if columns is None else len(columns)
+        check_dense(X.n_rows, n_columns, 4)
+        scores = np.empty((X.n_rows, n_columns), np.float32)
+        for rows, Z in self._scorer(X).logits(X, columns):
+            scores[rows] = Z
+        if labels is None and self.label_form_ == "multiclass" and n_columns == 2:
+            return scores[:, 1] - scores[:, 0]
+        return scores
+
+    @available_if(_has_probabilities)
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return probabilities, float64 (n, L): of each label by itself, or of classes that sum to 1 in a row.
+
+        The latter with softmax, and with one class a row. Raises `MemoryEstimateError` above 1 GB.
+        """
+        check_is_fitted(self)
+        X = read_features(self, X)
+        check_dense(X.n_rows, len(self.classes_), 8)
+        chances = np.empty((X.n_rows, len(self.classes_)))
+        softmax = self.network_.loss == "softmax"
+        for rows, Z in self._scorer(X).logits(X):
+            Z = np.asarray(Z, dtype=np.float64)
+            if softmax:
+                Z -= Z.max(axis=1, keepdims=True)
+            chances[rows] = np.exp(Z) if softmax else np.exp(-np.logaddexp(0, -Z))
+        if softmax or self.label_form_ == "multiclass":
+            chances /= chances.sum(axis=1, keepdims=True)
+        return chances
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy for one class a row, P@1 (a fraction) for multi-label data.
+
+        Labels that the model does not know count as missed; an indicator must have a column for each that it knows.
+        """
+        check_is_fitted(self)
+        labels = read_labels(y, self.classes_)
+        check_form(labels.form, self.label_form_)
+        if labels.form == "multiclass":
+            return float(super().score(X, y, sample_weight))
+        if labels.form != "lists" and labels.Y.n_cols != len(self.classes_):
+            raise DataError(f"Y: must have the {len(self.classes_)} columns of the model, got {labels.Y.n_cols}")
+        truth = labels.Y
+        best, _ = self.predict_topk(X, 1)
+        check_lengths(len(best), truth.n_rows)
+        hits = np.asarray(truth.to_scipy()[np.arange(len(best)), best[:, 0]]).ravel() != 0
+        return float(np.average(hits, weights=read_weight(sample_weight, len(best))))
+
+    def _scorer(self, X: CSR) -> Scorer:
+        """Return what scores rows; the device and its buffers are kept between calls."""
+        n_threads = thread_count(self.n_jobs, flops(self.network_, X, X.n_rows))
+        wanted = parse_devices(self.devices)[0].partition(":")[0], n_threads, self.precision
+        if wanted not in self._devices:
+            self._devices.clear()
+            self._devices[wanted] = make_device(*wanted)
+        return Scorer(self.network_, self.params_, self._devices[wanted])
