@@ -26,7 +26,7 @@ from xmlsgd.optimizers import Adam
 from xmlsgd.params import zeros
 from xmlsgd.records import Step
 
-from .runner import K, Problem, Runner, arguments, main, peak_memory_bytes, timed, versions
+from .runner import K, Problem, Runner, arguments, main, peak_memory_bytes, step_rates, timed, versions
 
 HIDDEN = 256
 BATCH = 256
@@ -86,21 +86,12 @@ def throughput(problem: Problem, precision: str, warm_up: int, steps: int) -> di
     with device.start():
         for i in range(warm_up + steps):
             epoch, at = divmod(i, dataset.n_rows // BATCH)
-            step = Step(0, epoch, at * BATCH, (at + 1) * BATCH, RATE, seen=i)
+            step = Step(0, epoch, at * BATCH, (at + 1) * BATCH, RATE)
             start = time.perf_counter()
             learner.step(step)
             seconds.append(time.perf_counter() - start)
-    counted = seconds[warm_up:]
-    return {
-        "variant": precision,
-        "threads": problem.threads,
-        "steps": len(counted),
-        "rows_per_second": BATCH * len(counted) / sum(counted),
-        "median_step_seconds": float(np.median(counted)),
-        "warm_up_seconds": sum(seconds[:warm_up]),
-        "peak_memory_bytes": peak_memory_bytes(),
-        "versions": versions(PACKAGES),
-    }
+    timing = step_rates(seconds[:warm_up], seconds[warm_up:], BATCH)
+    return {"variant": precision, "threads": problem.threads, **timing, "versions": versions(PACKAGES)}
 
 
 def memory(store: Path, threads: int, seed: int, parameters: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from .runner import K, Problem, Runner, arguments, main, peak_memory_bytes, versions
+from .runner import K, Problem, Runner, arguments, main, step_rates, versions
 
 HIDDEN = 256
 BATCH = 256
@@ -192,17 +192,8 @@ def throughput(problem: Problem, variant: str, warm_up: int, steps: int) -> dict
     while len(seconds) < warm_up + steps:
         seconds += itertools.islice(trainer.steps(epoch), warm_up + steps - len(seconds))
         epoch += 1
-    counted = seconds[warm_up:]
-    return {
-        "variant": variant,
-        "threads": problem.threads,
-        "steps": len(counted),
-        "rows_per_second": BATCH * len(counted) / sum(counted),
-        "median_step_seconds": float(np.median(counted)),
-        "warm_up_seconds": sum(seconds[:warm_up]),
-        "peak_memory_bytes": peak_memory_bytes(),
-        "versions": versions(PACKAGES),
-    }
+    timing = step_rates(seconds[:warm_up], seconds[warm_up:], BATCH)
+    return {"variant": variant, "threads": problem.threads, **timing, "versions": versions(PACKAGES)}
 
 
 def main_throughput() -> None:

@@ -128,6 +128,17 @@ def timed(call: Callable[..., Any], *args: Any) -> tuple[Any, float]:
     return result, time.perf_counter() - start
 
 
+def step_rates(before: list[float], seconds: list[float], batch: int) -> dict[str, Any]:
+    """Return the rows a second of training steps of `batch` rows, given the seconds of each and of those before."""
+    return {
+        "steps": len(seconds),
+        "rows_per_second": batch * len(seconds) / sum(seconds),
+        "median_step_seconds": statistics.median(seconds),
+        "warm_up_seconds": sum(before),
+        "peak_memory_bytes": peak_memory_bytes(),
+    }
+
+
 def predict_passes(runner: Runner, X: sp.csr_matrix) -> tuple[Any, list[float]]:
     """Return the prediction and the seconds of each of up to PASSES passes."""
     passes: list[float] = []
