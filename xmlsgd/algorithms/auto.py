@@ -45,6 +45,7 @@ class Auto(Algorithm):
 
     def __post_init__(self) -> None:
         """Choose; raise `DataError` for speeds that are not above 0."""
+        super().__post_init__()
         if any(not speed > 0 for speed in self.speeds):
             raise DataError(f"speeds must be above 0, got {self.speeds}")
         if not 0 <= self.worth < 1:

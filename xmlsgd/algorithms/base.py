@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..errors import DataError
 from ..records import Sharing
+from .kinds import check_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -66,7 +67,8 @@ class Algorithm:
     now = 0.0  # seconds of the run at the moment in which the engine asks
 
     def __post_init__(self) -> None:
-        """Raise `DataError` for numbers outside their ranges."""
+        """Raise `DataError` for what is no number and for numbers outside their ranges."""
+        check_kinds(self)
         if self.batch < 1:
             raise DataError(f"batch must be at least 1, got {self.batch}")
         if not 0 < self.rate < math.inf:

@@ -1,0 +1,51 @@
+"""Whether the fields of an algorithm hold what their annotations promise: whole numbers, numbers, several of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from numbers import Integral, Real
+from typing import TYPE_CHECKING
+
+from ..errors import DataError, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .base import Algorithm
+
+
+def is_whole(value: object) -> bool:
+    """Return whether a value is a whole number, Python's or NumPy's; True and False are none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a number, infinite ones included, NaN not."""
+    return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
+
+
+def several(fits: Callable[[object], bool]) -> Callable[[object], bool]:
+    """Return whether every item of a tuple or list fits."""
+    return lambda value: isinstance(value, tuple | list) and all(fits(item) for item in value)
+
+
+# By annotation; what is not here is checked where it is used.
+KINDS: dict[str, tuple[str, Callable[[object], bool]]] = {
+    "int": ("a whole number", is_whole),
+    "float": ("a number", is_number),
+    "tuple[int, ...]": ("whole numbers", several(is_whole)),
+    "tuple[float, ...]": ("numbers", several(is_number)),
+}
+
+
+def check_kinds(algorithm: Algorithm) -> None:
+    """Raise `DataError` for a field that holds another kind of thing than its annotation says."""
+    for field in fields(algorithm):
+        kind, *or_none = str(field.type).split(" | ")
+        value = getattr(algorithm, field.name)
+        if kind not in KINDS or (or_none and value is None):
+            continue
+        name, fits = KINDS[kind]
+        if not fits(value):
+            raise DataError(f"{field.name} must be {name}{' or None' if or_none else ''}, got {shorten(value)}")
