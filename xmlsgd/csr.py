@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
 # What a random stream is for: second in its seed, so that no two streams are one.
-WEIGHTS, ORDER, MASKS, NOISE = 1, 2, 3, 4
+WEIGHTS, ORDER, MASKS, NOISE, NEGATIVES = 1, 2, 3, 4, 5
 
 INT32_MAX = np.iinfo(np.int32).max
 CHECKED_ENTRIES = 1 << 16  # looked at together: fit a core's cache with what is computed of them
@@ -93,6 +93,14 @@ class CSR:
         starts, lengths = self.indptr[rows], self.indptr[rows + 1] - self.indptr[rows]
         ends = np.cumsum(lengths)
         return self.indices[np.arange(ends[-1] if len(rows) else 0) + np.repeat(starts - ends + lengths, lengths)]
+
+    def columns(self, rows: np.ndarray, columns: np.ndarray) -> CSR:
+        """Return the given rows, whose entries must all lie in `columns`, ascending, numbered by their place in it."""
+        entries = np.repeat(self.indptr[rows], self.indptr[rows + 1] - self.indptr[rows])
+        indptr = np.concatenate([[0], np.cumsum(self.indptr[rows + 1] - self.indptr[rows])])
+        entries += np.arange(len(entries)) - np.repeat(indptr[:-1], np.diff(indptr))
+        places = np.searchsorted(columns, self.indices[entries]).astype(np.int32)
+        return CSR(indptr, places, self.data[entries], len(columns))
 
     def take(self, rows: np.ndarray) -> CSR:
         """Return a copy of the given rows, in the given order."""

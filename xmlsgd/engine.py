@@ -16,6 +16,7 @@ from .learner import Job, Start
 from .optimizers import Adam, Optimizer
 from .records import Event, Left, Report, Sharing, Step
 from .router import Router
+from .samplers import Sampler
 from .schedules import learning_rate_factor
 from .workers import WorkerLog, summary
 
@@ -66,17 +67,19 @@ def train(
     seed: int = 0,
     sample_weight: np.ndarray | None = None,
     start: Start | None = None,
+    sampler: Sampler | None = None,
     monitors: Sequence[Monitor] = (),
 ) -> Run:
     """Train `network` on `dataset` and return the model.
 
     `start` is where to begin (default: `Network.initialize`). `schedule` and `warm_up` scale the algorithm's rate over
     the rows of the whole run (`schedules.py`). When a loss or a parameter is not finite the run stops with the model of
-    the last finished epoch and an optimizer state of zeros.
+    the last finished epoch and an optimizer state of zeros. `sampler` says which labels a batch trains (default: all).
     """
     before = start.epochs if start else 0
     try:
-        executor.start(Job(dataset, network, optimizer or Adam(), seed, sample_weight, start), algorithm.sharing)
+        job = Job(dataset, network, optimizer or Adam(), seed, sample_weight, start, sampler or Sampler())
+        executor.start(job, algorithm.sharing)
     except BaseException:
         executor.close()
         raise

@@ -13,6 +13,7 @@ from .losses import get_loss
 from .network import state_layout
 from .params import zeros
 from .records import Report, Sharing, Step
+from .samplers import Sampler
 
 if TYPE_CHECKING:
     from .csr import Dataset
@@ -46,6 +47,7 @@ class Job:
     seed: int = 0
     sample_weight: np.ndarray | None = None
     start: Start | None = None
+    sampler: Sampler = Sampler()
 
 
 class Order:
@@ -108,7 +110,8 @@ class Learner:
         X, Y = job.dataset.X, job.dataset.Y
         weight = np.float32(1 / len(rows))
         scale = np.full(len(rows), weight) if job.sample_weight is None else job.sample_weight[rows] * weight
-        loss = job.network.step(self.device, self.layers, X, Y, rows, scale, update, seed)
+        active = job.sampler.labels(Y, rows, (job.seed, seed))
+        loss = job.network.step(self.device, self.layers, X, Y, rows, scale, update, seed, active)
         if self.touched is not None:
             self.touched[X.row_entries(rows)] = 1
             self.touched[job.network.n_features + Y.row_entries(rows)] = 1

@@ -92,11 +92,12 @@ class Network:
 
     def step(
         self, device: Device, layers: list[Layer], X: CSR, Y: CSR, rows: np.ndarray, scale: np.ndarray,
-        update: Update, seed: int,
+        update: Update, seed: int, active: np.ndarray | None = None,
     ) -> float:  # fmt: skip
         """Train `layers` in place on one batch of `rows`; return its scaled loss.
 
-        `scale` float32 (B,) weighs the rows (sample weight over batch size); `seed` chooses the dropout masks.
+        `scale` float32 (B,) weighs the rows (sample weight over batch size); `seed` chooses the dropout masks. Only the
+        labels `active`, ascending, with all those of the rows among them, take part; None for all.
         """
         dropped = Dropout(self.input_dropout, seed)
         activations = [device.input_forward(X, rows, layers[0], dropped)]
@@ -104,9 +105,14 @@ class Network:
             self._drop(device, activations[-1], seed + i)
             activations.append(device.dense_forward(activations[-1], layer))
         self._drop(device, activations[-1], seed + len(layers))
+        output, labels, places = layers[-1], Y, rows
+        if active is not None:
+            output, labels, places = taken(layers[-1], active), Y.columns(rows, active), np.arange(len(rows))
         value, dA = device.output_step(
-            activations[-1], Y, rows, scale, layers[-1], get_loss(self.loss), update.for_output()
+            activations[-1], labels, places, scale, output, get_loss(self.loss), update.for_output()
         )
+        if active is not None:
+            put_back(output, layers[-1], active)
         for i in range(len(layers) - 2, 0, -1):
             dA = device.dense_step(activations[i - 1], self._through_relu(dA, activations[i]), layers[i], update)
         device.input_step(X, rows, self._through_relu(dA, activations[0]), layers[0], update, dropped)
@@ -129,6 +135,18 @@ class Network:
         if self.hidden_dropout > 0:
             dZ *= np.float32(1 / (1 - self.hidden_dropout))
         return dZ
+
+
+def taken(layer: Layer, active: np.ndarray) -> Layer:
+    """Return a layer of the outputs `active` alone; slots of one element stay as they are."""
+    return Layer(*(part if part.shape[0] == 1 else part[active] for part in layer))
+
+
+def put_back(part: Layer, layer: Layer, active: np.ndarray) -> None:
+    """Write the outputs `active` back."""
+    for new, old in zip(part, layer, strict=True):
+        if new is not old:
+            old[active] = new
 
 
 def state_layout(layout: Layout, optimizer: Optimizer) -> Layout:
