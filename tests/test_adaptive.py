@@ -123,7 +123,7 @@ def test_one_worker_with_momentum_is_gradient_descent_with_block_momentum():
 def test_block_momentum_is_adaptive_sgd_with_equal_shares():
     """T1.4: one object serves both; BMUF with zeta = 1."""
     data, network = toy.random_data(240, 7, 5), Network(7, 5, (4,))
-    block = LocalSGD(10, 0.3, steps=4, dynamic=False, outer=HeavyBall(0.6), weights="equal")
+    block = LocalSGD(10, 0.3, steps=4, dynamic=False, outer=HeavyBall(0.6), weights="equal", combine="mean")
     adaptive = AdaptiveSGD(10, 0.3, mega_batch=120, momentum=0.6, size_rule="fixed", dispatch="static", weights="equal")
     runs = [
         toy.run(algorithm, toy.fleet(1, 0.7, 0.5), device=toy.Reference(), data=data, network=network)[0].params

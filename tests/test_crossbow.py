@@ -35,7 +35,7 @@ def meet(algorithm, comm, steps=None):
 @pytest.mark.parametrize("mu", [0.0, 0.9])
 def test_an_iteration_is_the_papers_worked_by_hand(mu):
     """Section 5.1: corrections are taken from where learners stood before their step."""
-    algorithm = Crossbow(10, 0.2, center_momentum=mu)
+    algorithm = Crossbow(10, 0.2, center_momentum=mu, sync_every=1)
     done, executor = toy.run(algorithm, toy.fleet(1, 0.8, 0.5), n_rows=300)
     z = previous = 0.0
     w, steps = np.zeros(3), np.zeros(3)
@@ -89,7 +89,7 @@ def test_momentum_of_the_center_changes_it_and_is_noted():
     """Trap 8: it is off in both released systems."""
     models = []
     for mu in (0.0, 0.9):
-        algorithm = Crossbow(10, 0.2, center_momentum=mu)
+        algorithm = Crossbow(10, 0.2, center_momentum=mu, sync_every=1)
         models.append(toy.weight(toy.run(algorithm, toy.fleet(1, 1))[0]))
         assert algorithm.notes()["center_momentum"] == mu
     assert abs(models[1] - models[0]) > 0.1 * abs(models[0])
@@ -101,7 +101,9 @@ def test_momentum_of_the_center_changes_it_and_is_noted():
 def test_one_learner_is_plain_gradient_descent():
     """T5.1, trap 7: to the bit, since it has nothing to average with."""
     data, network = toy.random_data(65, 7, 5), Network(7, 5, (4,))
-    done, _ = toy.run(Crossbow(10, 0.3), toy.fleet(1), device=toy.Reference(), data=data, network=network, epochs=2)
+    done, _ = toy.run(
+        Crossbow(10, 0.3, sync_every=1), toy.fleet(1), device=toy.Reference(), data=data, network=network, epochs=2
+    )
     np.testing.assert_array_equal(done.params, toy.sequential(data, network, epochs=2).params)
 
 

@@ -640,6 +640,8 @@ def test_bad_rows_are_refused_with_a_reason(X, Y, message):
         ({"learning_rate_init": math.nan}, "learning_rate_init: must be 'auto' or above 0, got nan"),
         ({"batch_size": 0}, "batch_size: must be 'auto' or a positive integer, got 0"),
         ({"max_epochs": 1.5}, "max_epochs: must be 'auto' or a positive integer, got 1.5"),
+        ({"negatives": 0}, "negatives: must be None or a positive integer, got 0"),
+        ({"negatives": "auto"}, "negatives: must be None or a positive integer, got 'auto'"),
         ({"n_epochs_no_change": 0}, "n_epochs_no_change: must be a positive integer, got 0"),
         ({"warm_up": 1}, r"warm_up: must be in \[0, 1\), got 1"),
         ({"hidden_dropout": 1.0}, r"hidden_dropout: must be in \[0, 1\), got 1.0"),

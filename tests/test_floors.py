@@ -14,7 +14,7 @@ FLOORS = (
     ("errors", "files"),
     ("csr", "params", "records"),
     ("datasets", "losses", "metrics", "optimizers", "schedules", "table"),
-    ("devices", "merging"),
+    ("devices", "merging", "samplers"),
     ("deltas", "network"),
     ("learner",),
     ("algorithms", "executors"),

@@ -71,7 +71,7 @@ def fed_adam(means, rate=0.1, first=0.9, second=0.99, epsilon=1e-3):
 )
 def test_a_run_is_the_papers_worked_by_hand(outer, by_hand):
     """Three local steps a worker from the common w, the mean of the replicas, the outer step (sections 6 and 7)."""
-    done, executor = toy.run(LocalSGD(10, 0.2, steps=3, dynamic=False, outer=outer), toy.fleet(1, 0.9))
+    done, executor = toy.run(LocalSGD(10, 0.2, steps=3, dynamic=False, outer=outer, combine="mean"), toy.fleet(1, 0.9))
     steps = executor.of("issue")
     assert len(executor.of("merge")) == 4
 
@@ -106,7 +106,7 @@ def test_diloco_with_a_heavy_ball_of_rate_one_is_block_momentum():
 def test_one_worker_is_sequential_gradient_descent():
     """T8.3: block momentum of one worker is none."""
     np.testing.assert_array_equal(
-        trained(LocalSGD(10, 0.3, steps=5), toy.fleet(1)), toy.sequential(DATA, NETWORK).params
+        trained(LocalSGD(10, 0.3, steps=5, combine="mean"), toy.fleet(1)), toy.sequential(DATA, NETWORK).params
     )
 
 
@@ -130,7 +130,7 @@ def test_synchronous_gradients_are_those_of_one_device_with_the_whole_batch():
 
 def test_one_local_step_and_a_plain_mean_are_synchronous_gradients():
     """T6.4, to the bit."""
-    local = LocalSGD(10, 0.3, steps=1, dynamic=False, outer=Outer())
+    local = LocalSGD(10, 0.3, steps=1, dynamic=False, outer=Outer(), combine="mean")
     fleet = toy.fleet(1, 0.5)
     np.testing.assert_array_equal(trained(local, fleet), trained(Synchronous(10, 0.3), fleet))
 

@@ -16,7 +16,7 @@ from .learner import Job, Start
 from .optimizers import Adam, Optimizer
 from .records import Event, Left, Report, Sharing, Step
 from .router import Router
-from .samplers import Sampler
+from .samplers import ALL_LABELS, Sampler
 from .schedules import learning_rate_factor
 from .workers import WorkerLog, summary
 
@@ -67,7 +67,7 @@ def train(
     seed: int = 0,
     sample_weight: np.ndarray | None = None,
     start: Start | None = None,
-    sampler: Sampler | None = None,
+    sampler: Sampler = ALL_LABELS,
     monitors: Sequence[Monitor] = (),
 ) -> Run:
     """Train `network` on `dataset` and return the model.
@@ -78,7 +78,7 @@ def train(
     """
     before = start.epochs if start else 0
     try:
-        job = Job(dataset, network, optimizer or Adam(), seed, sample_weight, start, sampler or Sampler())
+        job = Job(dataset, network, optimizer or Adam(), seed, sample_weight, start, sampler)
         executor.start(job, algorithm.sharing)
     except BaseException:
         executor.close()

@@ -13,7 +13,7 @@ from .losses import get_loss
 from .network import state_layout
 from .params import zeros
 from .records import Report, Sharing, Step
-from .samplers import Sampler
+from .samplers import ALL_LABELS, Sampler
 
 if TYPE_CHECKING:
     from .csr import Dataset
@@ -47,7 +47,7 @@ class Job:
     seed: int = 0
     sample_weight: np.ndarray | None = None
     start: Start | None = None
-    sampler: Sampler = Sampler()
+    sampler: Sampler = ALL_LABELS
 
 
 class Order:

@@ -1,7 +1,7 @@
 """Which labels a batch trains: all of them, or its own true labels and some that no row of it has.
 
-With L labels, a row and a label that it does not have teach little; most of a step goes into such pairs. Labels shared by
-a whole batch keep the work a product of dense matrices.
+A row and a label that it does not have teach little, and most of a step goes into such pairs. That a whole batch shares
+its labels keeps the work a product of dense matrices.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from .errors import DataError
 
 if TYPE_CHECKING:
     from .csr import CSR
+
+DENSE_SHARE = 0.75  # of the labels: beyond it gathering their weights costs more than training all
 
 
 @dataclass(frozen=True)
@@ -55,4 +57,4 @@ class SharedNegatives(Sampler):
         return active if len(active) < DENSE_SHARE * Y.n_cols else None
 
 
-DENSE_SHARE = 0.75  # of the labels: beyond it gathering their weights costs more than training all
+ALL_LABELS = Sampler()

@@ -52,7 +52,7 @@ def methods(study: Study, fleet: Sequence[VirtualDevice]) -> list[Method]:
     return [
         Method("one device", lambda rate: Sequential(batch, rate), fastest),
         Method("synchronous", lambda rate: Synchronous(batch, rate), fleet),
-        Method("Crossbow", lambda rate: Crossbow(batch, rate), fleet),
+        Method("Crossbow", lambda rate: Crossbow(batch, rate, sync_every=1), fleet),
         Method("elastic", lambda rate: Elastic(batch, rate, mega_batch=mega), fleet),
         *(step(name, parts) for name, parts in PARTS.items()),
     ]

@@ -34,7 +34,7 @@ def crossbow(study: Study) -> None:
 def method(study: Study, k: int) -> Method:
     """Return Crossbow with `k` learners on one device."""
     batch = max(study.batch // SMALL, 1)
-    return Method(f"{k}", lambda rate: Crossbow(batch, rate), learners(study, batch, k))
+    return Method(f"{k}", lambda rate: Crossbow(batch, rate, sync_every=1), learners(study, batch, k))
 
 
 def learners(study: Study, batch: int, k: int) -> list[VirtualDevice]:

@@ -1,7 +1,8 @@
 """The algorithm that suits a fleet, chosen from what its workers share and how fast they were measured to be.
 
 Why these: docs/decisions.md. Workers that write one memory need no merges and lose nothing to averaging, so they share
-the model. Replicas are merged by Adaptive SGD, which keeps unequal workers busy and costs nothing where they are equal.
+the model. Otherwise free workers take the next batch of a round, after which replicas are merged by AdaSum: of all that
+was compared it reaches a given P@1 first, on equal fleets and on unequal ones.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ from typing import Any
 
 from ..errors import DataError
 from ..records import Sharing
-from .adaptive import AdaptiveSGD
 from .base import Algorithm, Comm
 from .hogwild import Hogwild
+from .local_sgd import LocalSGD
 from .sequential import Sequential
 
 ALONE = "one worker: nothing to share or merge"
@@ -59,7 +60,7 @@ class Auto(Algorithm):
         elif self.one_memory:
             kind, self.reason = Hogwild, "workers write one memory: no merges, no averaging"
         else:
-            kind, self.reason = AdaptiveSGD, "workers have memories of their own: replicas, merged by their updates"
+            kind, self.reason = LocalSGD, "workers have memories of their own: replicas, merged by AdaSum"
         self.chosen: Algorithm = kind(self.batch, self.rate)
         if self.parked:
             shares = ", ".join(f"{w} ({self.speeds[w] / total:.1%})" for w in sorted(self.parked))

@@ -26,12 +26,13 @@ from .outer import fading
 class Crossbow(EASGD):
     """Elastic averaging at every iteration, with alpha = 1/k and momentum of the center.
 
-    sync_every : 1 in the paper; more where the model is so large that merging would take longer than learning.
+    sync_every : updates between averages. 1 in the paper; with the wide output layers of here that takes a quarter of
+    the time, with 8 a thirtieth.
     learners : workers that are learners of one device; with more than 1 their number is tuned, from one up, by
     throughput (`learner_tuning.py`). A single learner has nothing to average and trains as plain SGD.
     """
 
-    sync_every: int = 1
+    sync_every: int = 8
     center_momentum: float = 0.9
     learners: int = 1
 

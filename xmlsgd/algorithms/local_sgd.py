@@ -13,8 +13,10 @@ from ..errors import DataError
 from ..merging import Part
 from .base import Comm
 from .combining import COMBINE, WEIGHTS, Work, choice
-from .outer import Outer, block_momentum
+from .outer import MOST, Outer, block_momentum
 from .rounds import Rounds
+
+ADASUM_MOMENTUM = 0.5  # AdaSum moves further than a mean; 0.5 beat 0 and 0.75 (docs/decisions.md)
 
 
 @dataclass
@@ -22,16 +24,16 @@ class LocalSGD(Rounds):
     """steps : updates of a worker between merges, >= 1.
 
     dynamic : whether the steps of a round go to whoever is free, so that slow workers make fewer. outer : what moves
-    the common model; None for block momentum of 1 - 1/n, at most 0.8. weights, combine : how replicas are weighed and
-    combined (`combining.py`). patience : times its usual duration that a batch may take before the others merge without
-    its worker, > 1; math.inf waits for everybody.
+    the common model; None for block momentum of 1 - 1/n, at most 0.8, at most 0.5 with AdaSum. weights, combine : how
+    replicas are weighed and combined (`combining.py`); AdaSum takes no weights. patience : times its usual duration
+    that a batch may take before the others merge without its worker, > 1; math.inf waits for everybody.
     """
 
-    steps: int = 32
+    steps: int = 4
     dynamic: bool = True
     outer: Outer | None = None
     weights: str = "rows"
-    combine: str = "mean"
+    combine: str = "adasum"
     patience: float = 2.0
 
     def __post_init__(self) -> None:
@@ -51,7 +53,7 @@ class LocalSGD(Rounds):
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Combine the replicas and move the common model."""
         weights, combine = WEIGHTS[self.weights](work), COMBINE[self.combine]
-        outer = self.outer or block_momentum(len(work))
+        outer = self.outer or block_momentum(len(work), ADASUM_MOMENTUM if self.combine == "adasum" else MOST)
 
         def rule(part: Part) -> None:
             outer.apply(part, combine(part, weights, work))

@@ -130,9 +130,9 @@ def check_rate(rate: float) -> None:
         raise DataError(f"rate of an outer optimizer must be finite and above 0, got {rate}")
 
 
-def block_momentum(n_workers: int) -> HeavyBall:
-    """Return the momentum that BMUF advises for so many workers, 1 - 1/n, at most `MOST`."""
-    return HeavyBall(min(1 - 1 / max(n_workers, 1), MOST))
+def block_momentum(n_workers: int, most: float = MOST) -> HeavyBall:
+    """Return the momentum that BMUF advises for so many workers, 1 - 1/n, at most `most`."""
+    return HeavyBall(min(1 - 1 / max(n_workers, 1), most))
 
 
 def fading(momentum: float) -> int:

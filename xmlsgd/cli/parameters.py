@@ -76,6 +76,7 @@ PARAMETERS = (
         "passes over the data, or auto",
         ("--epochs", "--epoch", "--num-epochs", "--max-iter"),
     ),
+    Parameter("negatives", whole, "labels besides its own that a batch trains; all if not given"),
     Parameter("weight_decay", number, "decoupled decay, times the rate", ("--wd",)),
     Parameter("clip_norm", number, "largest norm of the gradient of one row of weights, 0 for none", ("--clip",)),
     Parameter("input_dropout", number, "share of features left out in training"),

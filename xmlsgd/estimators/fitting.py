@@ -21,6 +21,7 @@ from ..metrics import precision_at_k
 from ..network import Network
 from ..progress import Progress
 from ..records import Sharing
+from ..samplers import ALL_LABELS, Sampler, SharedNegatives
 from .fleet import Worker, algorithm_of, executor_of, make_device, measure_speeds, parse_devices, workers_of
 from .inputs import read_features, read_weight
 from .parameters import optimizer_of
@@ -150,12 +151,17 @@ def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan, monitors:
             return train(
                 task.dataset, task.network, algorithm, executor, optimizer=task.optimizer,
                 epochs=plan.epochs, schedule=plan.schedule, warm_up=plan.warm_up, seed=model._seed,
-                sample_weight=task.weight, start=start, monitors=watching,
+                sample_weight=task.weight, start=start, sampler=sampler_of(model), monitors=watching,
             )  # fmt: skip
     finally:
         snapshot.close()
         if progress:
             progress.close()
+
+
+def sampler_of(model: XMLClassifier) -> Sampler:
+    """Return what chooses the labels of a batch."""
+    return ALL_LABELS if model.negatives is None else SharedNegatives(int(model.negatives))
 
 
 def plan_of(model: XMLClassifier, task: Task) -> Plan:

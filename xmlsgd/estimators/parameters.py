@@ -42,6 +42,8 @@ def check_parameters(model: XMLClassifier) -> None:
     for name in ("batch_size", "max_epochs"):
         if not _is_auto(getattr(model, name)) and not is_count(getattr(model, name)):
             raise _refused(model, name, "'auto' or a positive integer")
+    if model.negatives is not None and not is_count(model.negatives):
+        raise _refused(model, "negatives", "None or a positive integer")
     if not is_count(model.n_epochs_no_change):
         raise _refused(model, "n_epochs_no_change", "a positive integer")
     for name in ("warm_up", "input_dropout", "hidden_dropout"):
