@@ -5,7 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
+
+from xmlsgd import XMLClassifier
 
 pytest.importorskip("resource")
 
@@ -49,3 +53,11 @@ def test_the_estimate_is_near_the_measured_peak(case):
     assert done.returncode == 0, done.stderr
     estimated, taken = map(int, done.stdout.split())
     assert 0.85 < taken / estimated < 1.08, f"estimated {estimated / 1e6:.0f} MB, took {taken / 1e6:.0f} MB"
+
+
+def test_the_estimate_of_several_workers_counts_the_copy_of_the_data_that_they_share():
+    rng = np.random.default_rng(0)
+    X, Y = sp.random_array((500, 40), density=0.3, rng=rng, format="csr"), sp.csr_array(rng.random((500, 9)) < 0.3)
+    model = XMLClassifier((4,), algorithm="adaptive", devices="cpu*2", batch_size=8)
+    all_rows, half = model.estimate_memory(X, Y), model.estimate_memory(X[:250], Y[:250])
+    assert all_rows["workers"] - half["workers"] == all_rows["data"] - half["data"] > 0

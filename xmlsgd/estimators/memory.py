@@ -116,11 +116,12 @@ def _buffers(task: Task) -> int:
 
 
 def _workers(task: Task) -> int:
-    """Return the bytes of several workers: the table that they share, and the processes."""
+    """Return the bytes of several workers: the table and the data that they share, and the processes."""
     n = len(task.workers)
     if n == 1:
         return 0
-    return 4 * table_shape(task.network, task.optimizer, n, task.sharing).floats + n * WORKER_BYTES
+    table = 4 * table_shape(task.network, task.optimizer, n, task.sharing).floats
+    return table + _resident(task.dataset.X) + _resident(task.dataset.Y) + n * WORKER_BYTES
 
 
 def _evaluation(task: Task, held_out: Dataset) -> int:
