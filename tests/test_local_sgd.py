@@ -65,7 +65,7 @@ def fed_adam(means, rate=0.1, first=0.9, second=0.99, epsilon=1e-3):
         (Outer(), lambda means: block_momentum(means, 0.0, 1.0)),
         (HeavyBall(0.6, 0.8), block_momentum),
         (Nesterov(0.9, 0.7), diloco),
-        (OuterAdam(0.1), fed_adam),
+        (OuterAdam(rate=0.1), fed_adam),
     ],
     ids=["mean", "bmuf", "diloco", "adam"],
 )
@@ -244,8 +244,8 @@ def test_all_rules_train_a_model(combine):
         (lambda: HeavyBall(0.5, 0.0), "rate of an outer optimizer must be finite and above 0, got 0"),
         (lambda: Nesterov(-0.1), "momentum must be in"),
         (lambda: Nesterov(rate=np.inf), "rate of an outer optimizer"),
-        (lambda: OuterAdam(epsilon=0), "epsilon must be above 0, got 0"),
-        (lambda: OuterAdam(decay=1.0), "momentum must be in"),
+        (lambda: OuterAdam(epsilon=0), "epsilon above 0, got 0.99 and 0"),
+        (lambda: OuterAdam(decay=1.0), "decay must be in"),
     ],
 )
 def test_bad_numbers_are_refused_at_construction(make, complaint):

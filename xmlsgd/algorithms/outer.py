@@ -33,7 +33,25 @@ class Outer:
 
 
 @dataclass(frozen=True)
-class HeavyBall(Outer):
+class Moving(Outer):
+    """Base of those that go on moving: momentum in [0, 1), rate > 0."""
+
+    momentum: float
+    rate: float
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for a momentum that would never let go, and for a rate that is not above 0."""
+        check_momentum(self.momentum)
+        check_rate(self.rate)
+
+    @property
+    def memory(self) -> int:
+        """Return the merges until the motion of an untouched row is negligible."""
+        return fading(self.momentum)
+
+
+@dataclass(frozen=True)
+class HeavyBall(Moving):
     """Block momentum: motion <- momentum * motion + rate * (mean - center); center <- center + motion.
 
     With rate 1 it is Adaptive SGD's w <- mean + momentum * (w - w_previous). momentum in [0, 1), rate > 0.
@@ -41,11 +59,6 @@ class HeavyBall(Outer):
 
     momentum: float = 0.75
     rate: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Raise `DataError` for a momentum that would never let go, and for a rate that is not above 0."""
-        check_momentum(self.momentum)
-        check_rate(self.rate)
 
     def apply(self, part: Part, mean: np.ndarray) -> None:
         """Move the center."""
@@ -57,23 +70,13 @@ class HeavyBall(Outer):
         motion += np.float32(self.rate) * (mean - part.center)
         part.center += motion
 
-    @property
-    def memory(self) -> int:
-        """Return the merges until the motion of an untouched row is negligible."""
-        return fading(self.momentum)
-
 
 @dataclass(frozen=True)
-class Nesterov(Outer):
+class Nesterov(Moving):
     """DiLoCo: d = center - mean; v <- momentum * v + d; center <- center - rate * (d + momentum * v)."""
 
     momentum: float = 0.9
     rate: float = 0.7
-
-    def __post_init__(self) -> None:
-        """Raise `DataError` for a momentum that would never let go, and for a rate that is not above 0."""
-        check_momentum(self.momentum)
-        check_rate(self.rate)
 
     def apply(self, part: Part, mean: np.ndarray) -> None:
         """Move the center."""
@@ -82,28 +85,21 @@ class Nesterov(Outer):
         velocity += d
         part.center -= np.float32(self.rate) * (d + np.float32(self.momentum) * velocity)
 
-    @property
-    def memory(self) -> int:
-        """Return the merges until the motion of an untouched row is negligible."""
-        return fading(self.momentum)
-
 
 @dataclass(frozen=True)
-class OuterAdam(Outer):
+class OuterAdam(Moving):
     """FedAdam: Adam on d = center - mean, without bias correction; `epsilon` keeps rare rows from leaping."""
 
-    rate: float = 0.01
     momentum: float = 0.9
+    rate: float = 0.01
     decay: float = 0.99
     epsilon: float = 1e-3
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges."""
-        check_momentum(self.momentum)
-        check_momentum(self.decay)
-        check_rate(self.rate)
-        if not self.epsilon > 0:
-            raise DataError(f"epsilon must be above 0, got {self.epsilon}")
+        super().__post_init__()
+        if not 0 <= self.decay < 1 or not self.epsilon > 0:
+            raise DataError(f"decay must be in [0, 1) and epsilon above 0, got {self.decay} and {self.epsilon}")
 
     def apply(self, part: Part, mean: np.ndarray) -> None:
         """Move the center."""
@@ -111,11 +107,6 @@ class OuterAdam(Outer):
         first += np.float32(1 - self.momentum) * (d - first)
         second += np.float32(1 - self.decay) * (d * d - second)
         part.center -= np.float32(self.rate) * first / (np.sqrt(second) + np.float32(self.epsilon))
-
-    @property
-    def memory(self) -> int:
-        """Return the merges until the motion of an untouched row is negligible."""
-        return fading(self.momentum)
 
 
 def check_momentum(momentum: float) -> None:
