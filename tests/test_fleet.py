@@ -9,6 +9,7 @@ from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.algorithms import algorithm_names
 from xmlsgd.algorithms.auto import Auto
 from xmlsgd.algorithms.base import Algorithm
+from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.errors import DataError
 from xmlsgd.estimators.fleet import parse_devices, workers_of
 from xmlsgd.records import Sharing
@@ -53,7 +54,7 @@ def test_workers_on_the_cpu_share_its_threads():
     assert [worker.n_threads for worker in workers_of("cpu", 8)] == [8]
 
 
-@pytest.mark.parametrize("algorithm", ["auto", "adaptive", "hogwild", "crossbow"])
+@pytest.mark.parametrize("algorithm", ["auto", "adaptive", "hogwild", Crossbow(16, 0.006, sync_every=1)])
 def test_two_worker_processes_learn_what_one_learns(data, algorithm):
     settings = {"hidden_layer_sizes": (16,), "max_epochs": 30, "batch_size": 16, "random_state": 0}
     one = XMLClassifier(**settings).fit(data.X, data.Y)

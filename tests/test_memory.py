@@ -11,13 +11,12 @@ import scipy.sparse as sp
 
 from xmlsgd import XMLClassifier
 
-pytest.importorskip("resource")
-
 # A process of its own: the peak of a process never falls.
 RUN = """
-import resource, sys
+import sys
 import numpy as np, scipy.sparse as sp
 from xmlsgd import XMLClassifier
+from xmlsgd.cli.machine import peak_memory_bytes
 
 def rows(n, F, L):
     rng = np.random.default_rng(0)
@@ -26,8 +25,8 @@ def rows(n, F, L):
                          shape=(n, width)) for c, width in zip(columns, (F, L))]
 
 def resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
+    with open("/proc/self/status") as file:
+        return next(1024 * int(line.split()[1]) for line in file if line.startswith("VmRSS"))
 
 case = sys.argv[1]
 made = dict(hidden_layer_sizes=(128,), max_epochs=1, batch_size=256, random_state=0, n_jobs=1)
@@ -42,7 +41,7 @@ if case == "refitted":
     model.fit(X, Y)
 estimated = model.estimate_memory(X, Y, eval_set=watched)["total"]
 model.fit(X, Y, eval_set=watched)
-print(estimated, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+print(estimated, peak_memory_bytes() - before)
 """
 
 

@@ -85,8 +85,11 @@ def touch_count(part: Part, weights: Mapping[int, float], work: Mapping[int, Wor
 def adasum(part: Part, weights: Mapping[int, float], work: Mapping[int, Work]) -> np.ndarray:
     """Return the center plus AdaSum of the differences, row by row (Maleki et al. 2020).
 
-    Orthogonal differences add up, parallel ones are averaged. Workers are folded in pairs, in their order.
+    Orthogonal differences add up, parallel ones are averaged. Workers are folded in pairs, in their order; one alone
+    gives its replica, to the bit.
     """
+    if len(part.replicas) == 1:
+        return next(iter(part.replicas.values())).copy()
     changes = [replica - part.center for replica in part.replicas.values()]
     while len(changes) > 1:
         pairs = [changes[i : i + 2] for i in range(0, len(changes), 2)]
