@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.cli import main
 from xmlsgd.cli.results import aligned
-from xmlsgd.cli.simulate import algorithm_of
+from xmlsgd.cli.simulate import COLUMNS, algorithm_of, significant, written
 from xmlsgd.datasets.synthetic import make_xmc, split_rows
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
@@ -113,6 +114,29 @@ def test_numbers_outside_their_ranges_are_refused(setting):
 def test_numbers_too_wide_for_their_column_widen_it():
     lines = aligned(["a", "bb"], ["rows/s", "cost"], [["1,234,567,890", "0.1"], ["-", "2"]]).splitlines()
     assert lines == ["           rows/s     cost", "a   1,234,567,890      0.1", "bb              -        2"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (0.00128, "0.00128"), (0.9996, "1.000"), (45.2, "45.2"), (313.0, "313"), (1234567.8, "1,234,568"),
+     (-85.21, "-85.2"), (1e-9, "1.00e-09"), (float("nan"), "nan")],
+)  # fmt: skip
+def test_a_number_has_the_digits_that_its_magnitude_asks_for(value, text):
+    assert significant(value) == text
+
+
+@pytest.mark.parametrize("scale", [1e-7, 1e-3, 1.0, 1e4, 1e9, 1e13])
+def test_columns_of_a_comparison_never_meet_whatever_their_numbers(scale):
+    row = dict.fromkeys(COLUMNS, scale * 123456.789)
+    header, *lines = written(COLUMNS, {"adaptive": row, "the longest of all names": {**row, "to 95 %": None}}).split(
+        "\n"
+    )
+    names = [re.split(r"  +", line)[0] for line in lines]
+    assert names == ["adaptive", "the longest of all names"]
+    assert re.split(r"  +", header.strip()) == list(COLUMNS)
+    for line in lines:
+        assert len(re.split(r"  +", line)) == 1 + len(COLUMNS)
+    assert len({len(line) for line in lines}) == 1
 
 
 def test_the_automatic_choice_is_told_the_speeds_of_the_fleet():

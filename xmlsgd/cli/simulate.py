@@ -11,6 +11,7 @@ and write is taken to cost nothing beyond their steps.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from .forms import add_source_arguments
@@ -38,15 +39,16 @@ FLAGS = (
 TEST_ROWS = 2000  # measured some times an epoch: more would take longer than training
 ALONE = "fastest alone"
 REACHED = 0.95  # of the best P@1 of a comparison: when each gets there
+SIGNIFICANT = "three digits"
 # Columns and how their numbers are written.
 COLUMNS = {
-    "P@1": ".2f", "seconds": ".3g", "to 95 %": ".3g", "rows/s": ",.0f", "busy %": ".0f", "effic. %": ".0f",
-    "merge %": ".1f", "cost": ".3g",
+    "P@1": ".2f", "seconds": SIGNIFICANT, "to 95 %": SIGNIFICANT, "rows/s": SIGNIFICANT, "busy %": ".0f",
+    "effic. %": ".0f", "merge %": ".1f", "cost": SIGNIFICANT,
 }  # fmt: skip
-CURVE = {"seconds": ".3g", "P@1": ".2f", "loss": ".4g"}
+CURVE = {"seconds": SIGNIFICANT, "P@1": ".2f", "loss": ".4g"}
 DEVICES = {
     "speed": "g", "rows %": ".1f", "updates %": ".1f", "busy %": ".0f", "batch": ".0f",
-    "brings %": ".0f", "cost": ".3g",
+    "brings %": ",.0f", "cost": SIGNIFICANT,
 }  # fmt: skip
 
 
@@ -192,7 +194,17 @@ def written(columns: Mapping[str, str], rows: Mapping[str, Mapping[str, float | 
 
 def written_number(value: float | None, form: str) -> str:
     """Return a number in a form, a dash for none."""
-    return "-" if value is None else f"{value:{form}}"
+    if value is None:
+        return "-"
+    return significant(value) if form == SIGNIFICANT else f"{value:{form}}"
+
+
+def significant(value: float) -> str:
+    """Return a number with at least three digits that count: 0.00128, 45.2, 1,234,567."""
+    if not value or not math.isfinite(value):
+        return f"{value:.0f}"
+    decimals = max(2 - math.floor(math.log10(abs(value))), 0)
+    return f"{value:,.{decimals}f}" if decimals < 8 else f"{value:.2e}"
 
 
 def row(outcome: Outcome, outcomes: Mapping[str, Outcome]) -> dict[str, float | None]:
@@ -219,8 +231,8 @@ def lines(outcome: Outcome) -> list[str]:
         devices = {outcome.fleet[entry["worker"]].name: device_row(outcome, entry) for entry in outcome.workers}
         found += [written(DEVICES, devices), ""]
     found.append(
-        f"{outcome.rows_per_second:,.0f} rows/s; scheduling efficiency {100 * outcome.efficiency:.0f} %, merges "
-        f"{100 * outcome.merge_share:.1f} % of the time; cost {outcome.cost:.4g}"
+        f"{significant(outcome.rows_per_second)} rows/s; scheduling efficiency {100 * outcome.efficiency:.0f} %, "
+        f"merges {100 * outcome.merge_share:.1f} % of the time; cost {significant(outcome.cost)}"
     )
     if outcome.diverged:
         found.append("the loss was not finite: pass a lower --learning-rate-init")
