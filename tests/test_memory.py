@@ -8,8 +8,16 @@ import sys
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import toy
 
 from xmlsgd import XMLClassifier
+from xmlsgd.algorithms import algorithm_class, algorithm_names
+from xmlsgd.algorithms.outer import Nesterov, Outer, OuterAdam
+from xmlsgd.algorithms.staleness import Damped
+from xmlsgd.engine import train
+from xmlsgd.executors.simulated import Simulated
+from xmlsgd.history import Monitor
+from xmlsgd.optimizers import SGD
 
 # A process of its own: the peak of a process never falls.
 RUN = """
@@ -60,3 +68,68 @@ def test_the_estimate_of_several_workers_counts_the_copy_of_the_data_that_they_s
     model = XMLClassifier((4,), algorithm="adaptive", devices="cpu*2", batch_size=8)
     all_rows, half = model.estimate_memory(X, Y), model.estimate_memory(X[:250], Y[:250])
     assert all_rows["workers"] - half["workers"] == all_rows["data"] - half["data"] > 0
+
+
+def made(name, **numbers):
+    """An algorithm of small batches."""
+    return algorithm_class(name)(batch=4, rate=0.1, **numbers)
+
+
+KEEPING = [
+    *(made(name) for name in algorithm_names()),
+    made("adaptive", momentum=0.0),
+    made("auto", speeds=(1.0, 0.9, 0.8), one_memory=False),
+    made("crossbow", sync_every=1),
+    made("crossbow", sync_every=1, center_momentum=0.0),
+    made("crossbow", learners=3),
+    made("easgd", sync_every=2, center_momentum=0.5),
+    made("local_sgd", outer=Outer()),
+    made("local_sgd", outer=Nesterov()),
+    made("local_sgd", outer=OuterAdam()),
+    made("omnivore", groups=2),
+    made("omnivore", tune=True, slice_seconds=0.01, long_seconds=1.0),
+]
+
+
+@pytest.mark.parametrize("algorithm", KEEPING, ids=repr)
+@pytest.mark.parametrize("n_workers", [1, 3])
+@pytest.mark.filterwarnings("ignore:sync_every:RuntimeWarning")
+def test_an_algorithm_tells_how_many_vectors_its_merges_keep(algorithm, n_workers):
+    fleet = toy.fleet(*(1.0, 0.9, 0.8)[:n_workers])
+    kept = []
+
+    class Looking(Monitor):
+        def epoch(self, record, center):
+            kept.append(len(executor.merger._slots))
+            return False
+
+    executor = Simulated(toy.Reference(), fleet)
+    train(toy.learnable_data(64), toy.FITTING, algorithm, executor, optimizer=SGD(), epochs=1, monitors=[Looking()])
+    assert kept == [algorithm.slots(n_workers)]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "states", "vectors"),
+    [
+        (made("hogwild"), 1, 1),
+        (made("hogwild", staleness=Damped()), 1, 5),
+        (made("synchronous"), 2, 3),
+        (made("adaptive"), 2, 4),
+        (made("crossbow", sync_every=1), 2, 6),
+        (made("omnivore", tune=True), 4, 7),
+    ],
+)
+def test_the_estimate_counts_replicas_states_what_merges_keep_and_the_checkpoint_of_trials(algorithm, states, vectors):
+    """Of two workers: center and replicas; slots; model and states of a checkpoint."""
+    X, Y = sp.csr_array(np.eye(200, 150)), sp.csr_array(np.eye(200, 90))
+    model = XMLClassifier((64,), algorithm=algorithm, devices="cpu*2", batch_size=8, optimizer="momentum")
+    found = model.estimate_memory(X, Y)
+    exact = vectors * found["parameters"] + states * found["optimizer_state"]
+    assert found["replicas"] == pytest.approx(exact, abs=2 * (150 + 90) + 64)  # marks, a byte each
+
+
+def test_one_worker_that_has_a_replica_needs_memory_for_it():
+    X, Y = sp.csr_array(np.eye(200, 150)), sp.csr_array(np.eye(200, 90))
+    found = XMLClassifier((64,), algorithm="synchronous", batch_size=8).estimate_memory(X, Y)
+    assert found["replicas"] >= 2 * found["parameters"] + found["optimizer_state"]
+    assert XMLClassifier((64,), batch_size=8).estimate_memory(X, Y)["replicas"] == 0

@@ -77,6 +77,14 @@ class AdaptiveSGD(Rounds):
         if self.momentum is not None:
             check_momentum(self.momentum)
 
+    def outer_of(self, n_workers: int) -> HeavyBall:
+        """Return the global momentum of a merge of so many replicas."""
+        return block_momentum(n_workers) if self.momentum is None else HeavyBall(self.momentum)
+
+    def slots(self, n_workers: int) -> int:
+        """Return the vectors of the global momentum."""
+        return len(self.outer_of(n_workers).slots)
+
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Give all workers the largest size."""
         super().start(workers, n_rows)
@@ -102,7 +110,7 @@ class AdaptiveSGD(Rounds):
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Merge by normalized weights with global momentum, then change the sizes."""
         weights, combine = self.merge_weights(comm, work), COMBINE[self.combine]
-        outer = block_momentum(len(work)) if self.momentum is None else HeavyBall(self.momentum)
+        outer = self.outer_of(len(work))
 
         def rule(part: Part) -> None:
             outer.apply(part, combine(part, weights, work))

@@ -101,6 +101,7 @@ class Auto(Algorithm):
         name = type(self.chosen).__name__
         return {"algorithm": name, "reason": self.reason, **self.chosen.notes()}
 
+    slots = passed_on("slots")
     work_of = passed_on("work_of")
     updates = passed_on("updates")
     learning_rate = passed_on("learning_rate")

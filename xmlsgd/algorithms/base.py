@@ -88,6 +88,15 @@ class Algorithm:
         """
         return None
 
+    @property
+    def tries(self) -> bool:
+        """Return whether there will be trials, for which the model and the optimizer states are kept aside."""
+        return False
+
+    def slots(self, n_workers: int) -> int:
+        """Return how many vectors of the model's size merges of `n_workers` keep at most (`Part.slot`)."""
+        return 0
+
     def work_of(self, dataset: Dataset) -> np.ndarray | None:
         """Return the work of each row, float64 (n_rows,), if batches are to be cut by work; called before `start`."""
         return None

@@ -44,6 +44,10 @@ class Crossbow(EASGD):
         if self.learners < 1:
             raise DataError(f"learners must be at least 1, got {self.learners}")
 
+    def slots(self, n_workers: int) -> int:
+        """Return the motion of the center and, where corrections are from before the step, a difference a learner."""
+        return super().slots(n_workers) + (n_workers if self.sync_every == 1 else 0)
+
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Begin with all learners, or with one a device if their number is to be found."""
         super().start(workers, n_rows)
@@ -129,18 +133,16 @@ class Crossbow(EASGD):
             correction = alpha * part.slot("w - z", w)
             replica -= correction
             total += correction
-        motion = part.slot("motion")
-        motion *= np.float32(self.center_momentum)
-        motion += total
-        part.center += motion
+        self.move_center(part, total)
         for w, replica in part.replicas.items():
             part.slot("w - z", w)[:] = replica - part.center
 
     def put_back(self, part: Part) -> None:
         """Put learners back to the average and end its motion."""
         part.broadcast()
-        part.slot("motion")[:] = 0
-        for w in part.replicas:
+        if self.center_momentum:
+            part.slot("motion")[:] = 0
+        for w in part.replicas if self.sync_every == 1 else ():
             part.slot("w - z", w)[:] = 0
 
     def notes(self) -> dict[str, object]:

@@ -42,6 +42,10 @@ class EASGD(Rounds):
         if self.sync_every < 1:
             raise DataError(f"sync_every must be at least 1, got {self.sync_every}")
 
+    def slots(self, n_workers: int) -> int:
+        """Return the motion of the center, if it has momentum."""
+        return int(self.center_momentum > 0)
+
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Set the strength of the pull for this many learners; raise `DataError` for one that is not stable."""
         super().start(workers, n_rows)
@@ -106,15 +110,18 @@ class EASGD(Rounds):
 
     def elastic(self, part: Part) -> None:
         """Move each learner by alpha towards the center, and the center by all that the learners moved."""
-        alpha, mu = np.float32(self.alpha), np.float32(self.center_momentum)
-        total = np.zeros_like(part.center)
+        alpha, total = np.float32(self.alpha), np.zeros_like(part.center)
         for replica in part.replicas.values():
             correction = alpha * (replica - part.center)
             replica -= correction
             total += correction
+        self.move_center(part, total)
+
+    def move_center(self, part: Part, total: np.ndarray) -> None:
+        """Move the center by the corrections and, if it has momentum, by its last motion."""
         if self.center_momentum:
             motion = part.slot("motion")
-            motion *= mu
+            motion *= np.float32(self.center_momentum)
             motion += total
             total = motion
         part.center += total

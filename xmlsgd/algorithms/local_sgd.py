@@ -44,6 +44,14 @@ class LocalSGD(Rounds):
         choice("weights", self.weights, WEIGHTS)
         choice("combine", self.combine, COMBINE)
 
+    def outer_of(self, n_workers: int) -> Outer:
+        """Return the outer optimizer of a merge of so many replicas."""
+        return self.outer or block_momentum(n_workers, ADASUM_MOMENTUM if self.combine == "adasum" else MOST)
+
+    def slots(self, n_workers: int) -> int:
+        """Return the vectors of the outer optimizer."""
+        return len(self.outer_of(n_workers).slots)
+
     def goes_on(self, w: int) -> bool:
         """Return whether steps of the round are left, for all or for this worker."""
         if self.dynamic:
@@ -53,7 +61,7 @@ class LocalSGD(Rounds):
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Combine the replicas and move the common model."""
         weights, combine = WEIGHTS[self.weights](work), COMBINE[self.combine]
-        outer = self.outer or block_momentum(len(work), ADASUM_MOMENTUM if self.combine == "adasum" else MOST)
+        outer = self.outer_of(len(work))
 
         def rule(part: Part) -> None:
             outer.apply(part, combine(part, weights, work))

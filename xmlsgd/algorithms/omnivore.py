@@ -74,6 +74,15 @@ class Omnivore(Algorithm):
         """Return the tuner for so many workers."""
         return GroupTuner(n_workers, self.rate, self.best_momentum, self.saturation, self.tie)
 
+    @property
+    def tries(self) -> bool:
+        """Return whether a tuner tries settings."""
+        return self.tune
+
+    def slots(self, n_workers: int) -> int:
+        """Return the velocity and what each group has read."""
+        return 1 + (n_workers if self.tune else min(self.given_setting(n_workers).groups, n_workers))
+
     def work_of(self, dataset: Dataset) -> np.ndarray | None:
         """Return the multiply-adds a hidden unit of each row, None to cut by rows."""
         by_work = self.split == "work"

@@ -22,6 +22,11 @@ NEGLIGIBLE = 1e-3  # of a row's last motion; what momentum would still do to an 
 class Outer:
     """The plain mean: the shared model becomes it."""
 
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """Return the names of the vectors that are kept from merge to merge."""
+        return ()
+
     def apply(self, part: Part, mean: np.ndarray) -> None:
         """Move `part.center` given the mean of the replicas, float32 of its shape."""
         part.center[:] = mean
@@ -60,12 +65,17 @@ class HeavyBall(Moving):
     momentum: float = 0.75
     rate: float = 1.0
 
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """Return the motion, unless there is none."""
+        return () if self.momentum == 0 and self.rate == 1 else ("motion",)
+
     def apply(self, part: Part, mean: np.ndarray) -> None:
         """Move the center."""
-        if self.momentum == 0 and self.rate == 1:
+        if not self.slots:
             part.center[:] = mean  # to the bit, which center + (mean - center) is not
             return
-        motion = part.slot("motion")
+        (motion,) = map(part.slot, self.slots)
         motion *= np.float32(self.momentum)
         motion += np.float32(self.rate) * (mean - part.center)
         part.center += motion
@@ -78,9 +88,14 @@ class Nesterov(Moving):
     momentum: float = 0.9
     rate: float = 0.7
 
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """Return v."""
+        return ("velocity",)
+
     def apply(self, part: Part, mean: np.ndarray) -> None:
         """Move the center."""
-        velocity, d = part.slot("velocity"), part.center - mean
+        (velocity,), d = map(part.slot, self.slots), part.center - mean
         velocity *= np.float32(self.momentum)
         velocity += d
         part.center -= np.float32(self.rate) * (d + np.float32(self.momentum) * velocity)
@@ -101,9 +116,14 @@ class OuterAdam(Moving):
         if not 0 <= self.decay < 1 or not self.epsilon > 0:
             raise DataError(f"decay must be in [0, 1) and epsilon above 0, got {self.decay} and {self.epsilon}")
 
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """Return both moments."""
+        return "first moment", "second moment"
+
     def apply(self, part: Part, mean: np.ndarray) -> None:
         """Move the center."""
-        first, second, d = part.slot("first moment"), part.slot("second moment"), part.center - mean
+        (first, second), d = map(part.slot, self.slots), part.center - mean
         first += np.float32(1 - self.momentum) * (d - first)
         second += np.float32(1 - self.decay) * (d * d - second)
         part.center -= np.float32(self.rate) * first / (np.sqrt(second) + np.float32(self.epsilon))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from ..algorithms import get_algorithm
 from ..averaging import WeightAverage
 from ..checkpoint import Snapshot
 from ..csr import Dataset
@@ -20,7 +19,6 @@ from ..learner import Job
 from ..metrics import precision_at_k
 from ..network import Network
 from ..progress import Progress
-from ..records import Sharing
 from ..samplers import ALL_LABELS, Sampler, SharedNegatives
 from .fleet import Worker, algorithm_of, executor_of, make_device, measure_speeds, parse_devices, workers_of
 from .inputs import read_features, read_weight
@@ -32,6 +30,7 @@ from .training import auto_batch_size, auto_epochs, auto_rate, flops, input_scal
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..algorithms.base import Algorithm
     from ..learner import Start
     from ..optimizers import Optimizer
     from .classifier import XMLClassifier
@@ -41,7 +40,8 @@ if TYPE_CHECKING:
 class Task:
     """Rows to learn, checked, with what learns them. `held_out` rows are measured after every epoch.
 
-    `device` has all threads: it trains where there is one worker, and measures.
+    `device` has all threads: it trains where there is one worker, and measures. `algorithm` is that of equally fast
+    workers: how fast they are is measured later (`launch`).
     """
 
     dataset: Dataset
@@ -54,7 +54,7 @@ class Task:
     n_threads: int
     device: Any
     workers: list[Worker]
-    sharing: Sharing
+    algorithm: Algorithm
 
     @property
     def n_rows(self) -> int:
@@ -88,9 +88,11 @@ def prepare(
     work = math.inf if len(parse_devices(model.devices)) > 1 else 3 * flops(network, dataset.X, batch)
     n_threads = thread_count(model.n_jobs, work)
     workers = workers_of(model.devices, n_threads)
-    sharing = get_algorithm(model.algorithm, 1, 1.0).sharing
+    algorithm = algorithm_of(model.algorithm, int(batch), 1.0, workers, lambda: (1.0,) * len(workers))
     device = make_device(workers[0].kind, n_threads, model.precision)
-    return Task(dataset, labels, weight, held_out, network, optimizer, int(batch), n_threads, device, workers, sharing)
+    return Task(
+        dataset, labels, weight, held_out, network, optimizer, int(batch), n_threads, device, workers, algorithm
+    )
 
 
 def read_rows(model: XMLClassifier, X: Any, y: Any, classes: Any, old: Network | None) -> tuple[Dataset, Labels]:

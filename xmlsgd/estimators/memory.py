@@ -11,6 +11,7 @@ import numpy as np
 from ..errors import MemoryEstimateError
 from ..executors.base import table_shape
 from ..network import state_layout
+from ..records import Sharing
 from .training import row_blocks
 
 if TYPE_CHECKING:
@@ -26,8 +27,9 @@ def estimate(task: Task, averaged: bool, earlier: int) -> dict[str, int]:
     """Return the bytes of a training run by part, and their sum as "total".
 
     Data in memory maps count as zero: the system takes their pages back when it needs them. `average` is the second
-    copy of the parameters that averaging keeps, `evaluation` what measuring held-out rows takes, `earlier_model` the
-    bytes of a model that stays beside the new one until that is done.
+    copy of the parameters that averaging keeps, `replicas` the models and states of workers and what merging them
+    keeps, `evaluation` what measuring held-out rows takes, `earlier_model` the bytes of a model that stays beside the
+    new one until that is done.
     """
     network, held_out = task.network, task.held_out
     labelled = [task.dataset] if held_out is None else [task.dataset, held_out]
@@ -37,6 +39,7 @@ def estimate(task: Task, averaged: bool, earlier: int) -> dict[str, int]:
         "average": 4 * network.layout.size if averaged else 0,
         "earlier_model": earlier,
         "data": sum(_resident(part) for rows in labelled for part in (rows.X, rows.Y)),
+        "replicas": _replicas(task),
         "workers": _workers(task),
         "names": 8 * network.n_labels,
         "buffers": _buffers(task),
@@ -51,7 +54,7 @@ def check(estimated: dict[str, int], network: Network) -> None:
     allowed = int(SHARE * limit)
     if estimated["total"] <= allowed:
         return
-    model = estimated["parameters"] + estimated["optimizer_state"] + estimated["average"] + estimated["evaluation"]
+    model = sum(estimated[part] for part in ("parameters", "optimizer_state", "average", "replicas", "evaluation"))
     width = int(max(network.hidden) * (allowed - estimated["total"] + model) / model)
     remedies = [f"about hidden_layer_sizes=({width},) would fit"] if width >= 1 else ["use a machine with more memory"]
     if estimated["earlier_model"]:
@@ -115,13 +118,23 @@ def _buffers(task: Task) -> int:
     )
 
 
-def _workers(task: Task) -> int:
-    """Return the bytes of several workers: the table and the data that they share, and the processes."""
-    n = len(task.workers)
-    if n == 1:
+def _replicas(task: Task) -> int:
+    """Return the bytes of the table, of what merges keep and of the checkpoint of trials.
+
+    Nothing where one worker goes on in the arrays of the model itself.
+    """
+    n, algorithm = len(task.workers), task.algorithm
+    if n == 1 and algorithm.sharing is not Sharing.REPLICAS:
         return 0
-    table = 4 * table_shape(task.network, task.optimizer, n, task.sharing).floats
-    return table + _resident(task.dataset.X) + _resident(task.dataset.Y) + n * WORKER_BYTES
+    shape = table_shape(task.network, task.optimizer, n, algorithm.sharing)
+    checkpoint = shape.model + shape.states * shape.state if algorithm.tries else 0
+    return 4 * (shape.floats + algorithm.slots(n) * shape.model + checkpoint)
+
+
+def _workers(task: Task) -> int:
+    """Return the bytes of several workers: the data that they share, and the processes."""
+    n = len(task.workers)
+    return _resident(task.dataset.X) + _resident(task.dataset.Y) + n * WORKER_BYTES if n > 1 else 0
 
 
 def _evaluation(task: Task, held_out: Dataset) -> int:
