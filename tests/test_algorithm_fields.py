@@ -1,4 +1,4 @@
-"""What the constructors of all algorithms refuse."""
+"""What the constructors of all algorithms and of their parts refuse."""
 
 from __future__ import annotations
 
@@ -8,27 +8,47 @@ import numpy as np
 import pytest
 
 from xmlsgd.algorithms import algorithm_class, algorithm_names
+from xmlsgd.algorithms.efficiency import HardwareEfficiency
+from xmlsgd.algorithms.group_tuning import GroupTuner
+from xmlsgd.algorithms.learner_tuning import LearnerTuner
+from xmlsgd.algorithms.outer import HeavyBall, Nesterov, OuterAdam
+from xmlsgd.algorithms.staleness import Bounded, Damped, DelayAdaptive, Dropped
 from xmlsgd.errors import DataError
 
 WRONG = {
     "int": ("3", 1.5, float("nan"), float("inf"), (), True),
     "float": ("3", float("nan"), (), True),
+    "str": (3, None, [], b"mean"),
+    "bool": (1, "False", None, []),
     "tuple[int, ...]": (3, (1.5,), ("3",), (float("nan"),)),
     "tuple[float, ...]": (3.0, ("3",), (float("nan"),)),
+    "Staleness": (3, "damped", Damped, HeavyBall()),
+    "Outer": (3, "nesterov", HeavyBall, Damped()),
 }
+PARTS = {
+    HeavyBall: {}, Nesterov: {}, OuterAdam: {}, Damped: {}, DelayAdaptive: {}, Dropped: {}, Bounded: {},
+    HardwareEfficiency: {"n_workers": 2, "compute": 1.0}, GroupTuner: {"n_workers": 2, "rate": 0.1},
+    LearnerTuner: {"most": 2},
+}  # fmt: skip
+MADE = {algorithm_class(name): {} for name in algorithm_names()} | PARTS
 CASES = [
-    pytest.param(kind, field.name, value, id=f"{name}.{field.name}={value!r}")
-    for name in algorithm_names()
-    if (kind := algorithm_class(name)) is not None
+    pytest.param(kind, needed, field.name, value, id=f"{kind.__name__}.{field.name}={value!r}")
+    for kind, needed in MADE.items()
     for field in fields(kind)
     for value in WRONG.get(str(field.type).split(" | ")[0], ())
 ]
 
 
-@pytest.mark.parametrize(("kind", "field", "value"), CASES)
-def test_what_is_no_number_of_the_promised_kind_is_refused_at_construction(kind, field, value):
-    with pytest.raises(DataError, match=f"^{field} must be "):
-        kind(**{field: value})
+@pytest.mark.parametrize(("kind", "needed", "field", "value"), CASES)
+def test_what_is_not_of_the_promised_kind_is_refused_at_construction_in_one_line(kind, needed, field, value):
+    with pytest.raises(DataError, match=f"^{field} must be .*, got ") as error:
+        kind(**{**needed, field: value})
+    assert "\n" not in str(error.value)
+
+
+def test_every_kind_of_field_of_an_algorithm_is_checked():
+    kinds = {str(field.type).split(" | ")[0] for name in algorithm_names() for field in fields(algorithm_class(name))}
+    assert kinds <= WRONG.keys()
 
 
 @pytest.mark.parametrize("name", algorithm_names())

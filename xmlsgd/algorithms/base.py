@@ -67,7 +67,7 @@ class Algorithm:
     now = 0.0  # seconds of the run at the moment in which the engine asks
 
     def __post_init__(self) -> None:
-        """Raise `DataError` for what is no number and for numbers outside their ranges."""
+        """Raise `DataError` for fields of the wrong kind and for numbers outside their ranges."""
         check_kinds(self)
         if self.batch < 1:
             raise DataError(f"batch must be at least 1, got {self.batch}")

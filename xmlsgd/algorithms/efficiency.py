@@ -13,6 +13,7 @@ import numpy as np
 
 from ..csr import NOISE
 from ..errors import DataError
+from .kinds import check_kinds
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class HardwareEfficiency:
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges."""
+        check_kinds(self)
         if self.n_workers < 1:
             raise DataError(f"n_workers must be at least 1, got {self.n_workers}")
         times = self.compute, self.network, self.overhead, self.server, self.exchange

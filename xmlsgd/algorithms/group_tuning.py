@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ..errors import DataError
 from .efficiency import divisors
+from .kinds import check_kinds
 
 MOMENTA = (0.0, 0.3, 0.6, 0.9)  # tried wherever a group may wait for another
 FRACTIONS = (1, 10, 100, 1000)  # the rate given is divided by them: tried with one group, with more the first two
@@ -63,6 +64,7 @@ class GroupTuner:
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges."""
+        check_kinds(self)
         if not self.saturation > 0:
             raise DataError(f"saturation must be above 0, got {self.saturation}")
         if not 0 < self.tie < 1:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..records import Report, Sharing
 from .base import Algorithm
+from .kinds import check_instance
 from .staleness import Fairness, Staleness
 
 SPAN = 1024  # rows of a message: with updates of one row, a message takes below 2 % of the time of its rows
@@ -27,6 +28,11 @@ class Hogwild(Algorithm):
     """
 
     staleness: Staleness | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for what is no number and no rule."""
+        super().__post_init__()
+        check_instance("staleness", self.staleness, Staleness, "Damped()")
 
     @property
     def sharing(self) -> Sharing:

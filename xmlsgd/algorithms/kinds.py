@@ -1,18 +1,18 @@
-"""Whether the fields of an algorithm hold what their annotations promise: whole numbers, numbers, several of them."""
+"""Whether the fields of an algorithm, and of its parts, hold what their annotations promise: numbers, texts, flags."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import fields
 from numbers import Integral, Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ..errors import DataError, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from .base import Algorithm
 
 
 def is_whole(value: object) -> bool:
@@ -30,22 +30,30 @@ def several(fits: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: isinstance(value, tuple | list) and all(fits(item) for item in value)
 
 
-# By annotation; what is not here is checked where it is used.
+# By annotation; what is not here is checked by whoever has such a field.
 KINDS: dict[str, tuple[str, Callable[[object], bool]]] = {
     "int": ("a whole number", is_whole),
     "float": ("a number", is_number),
+    "str": ("a text", lambda value: isinstance(value, str)),
+    "bool": ("True or False", lambda value: isinstance(value, bool | np.bool_)),
     "tuple[int, ...]": ("whole numbers", several(is_whole)),
     "tuple[float, ...]": ("numbers", several(is_number)),
 }
 
 
-def check_kinds(algorithm: Algorithm) -> None:
-    """Raise `DataError` for a field that holds another kind of thing than its annotation says."""
-    for field in fields(algorithm):
+def check_kinds(made: Any) -> None:
+    """Raise `DataError` for a field of a dataclass that holds another kind of thing than its annotation says."""
+    for field in fields(made):
         kind, *or_none = str(field.type).split(" | ")
-        value = getattr(algorithm, field.name)
+        value = getattr(made, field.name)
         if kind not in KINDS or (or_none and value is None):
             continue
         name, fits = KINDS[kind]
         if not fits(value):
             raise DataError(f"{field.name} must be {name}{' or None' if or_none else ''}, got {shorten(value)}")
+
+
+def check_instance(name: str, value: object, kind: type, example: str) -> None:
+    """Raise `DataError` unless a field holds None or one of `kind`, as `example` is."""
+    if value is not None and not isinstance(value, kind):
+        raise DataError(f"{name} must be None or a {kind.__name__} such as {example}, got {shorten(value)}")

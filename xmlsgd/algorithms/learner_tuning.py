@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from ..errors import DataError
+from .kinds import check_kinds
 
 
 @dataclass
@@ -29,6 +30,7 @@ class LearnerTuner:
 
     def __post_init__(self) -> None:
         """Raise `DataError` for fewer windows than a median needs."""
+        check_kinds(self)
         if self.windows < 3:
             raise DataError(f"windows must be at least 3, got {self.windows}")
         self._best, self._meetings, self._rows = 0.0, 0, 0

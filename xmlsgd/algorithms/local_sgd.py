@@ -13,6 +13,7 @@ from ..errors import DataError
 from ..merging import Part
 from .base import Comm
 from .combining import COMBINE, WEIGHTS, Work, choice
+from .kinds import check_instance
 from .outer import MOST, Outer, block_momentum
 from .rounds import Rounds
 
@@ -41,6 +42,7 @@ class LocalSGD(Rounds):
         super().__post_init__()
         if self.steps < 1:
             raise DataError(f"steps must be at least 1, got {self.steps}")
+        check_instance("outer", self.outer, Outer, "Nesterov()")
         choice("weights", self.weights, WEIGHTS)
         choice("combine", self.combine, COMBINE)
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import DataError
 from ..merging import Part
+from .kinds import check_kinds
 
 MOST = 0.8  # of block momentum: with 0.9, four workers lost a tenth of P@1
 NEGLIGIBLE = 1e-3  # of a row's last motion; what momentum would still do to an untouched row after that is left out
@@ -46,6 +47,7 @@ class Moving(Outer):
 
     def __post_init__(self) -> None:
         """Raise `DataError` for a momentum that would never let go, and for a rate that is not above 0."""
+        check_kinds(self)
         check_momentum(self.momentum)
         check_rate(self.rate)
 

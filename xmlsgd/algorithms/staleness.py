@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..errors import DataError
 from ..records import Report
+from .kinds import check_kinds
 
 UNFAIR = 0.02  # of the features a row; beyond it, rows of some lengths count less than others
 
@@ -35,6 +36,7 @@ class Damped(Staleness):
 
     def __post_init__(self) -> None:
         """Raise `DataError` for a power that would blow up what is old."""
+        check_kinds(self)
         if not self.power >= 0:
             raise DataError(f"power must be at least 0, got {self.power}")
 
@@ -54,6 +56,7 @@ class DelayAdaptive(Staleness):
 
     def __post_init__(self) -> None:
         """Raise `DataError` unless some staleness is usual."""
+        check_kinds(self)
         if not self.usual > 0:
             raise DataError(f"usual staleness must be above 0, got {self.usual}")
 
@@ -70,6 +73,7 @@ class Dropped(Staleness):
 
     def __post_init__(self) -> None:
         """Raise `DataError` for a limit at which nothing would ever be kept."""
+        check_kinds(self)
         if self.limit < 1:
             raise DataError(f"limit of staleness must be at least 1, got {self.limit}")
 
@@ -86,6 +90,7 @@ class Bounded(Staleness):
 
     def __post_init__(self) -> None:
         """Raise `DataError` for a slack with which even the slowest would wait."""
+        check_kinds(self)
         if self.slack < 0:
             raise DataError(f"slack must be at least 0, got {self.slack}")
 
