@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from xmlsgd import files
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.csr import CSR, ORDER, Dataset
@@ -437,6 +439,43 @@ def test_a_run_folder_without_room_in_memory_lies_on_the_disk_and_without_any_is
     with pytest.raises(OSError, match=r"0\.01 GB are needed for what the workers share"):
         RunFolder(10_000_000)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("made", [lambda: Processes([cpu] * 2), lambda: Serial([cpu()])], ids=["processes", "serial"])
+def test_a_temporary_folder_that_is_gone_is_named_in_one_line_and_nothing_is_left(job, monkeypatch, tmp_path, made):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    executor = made()
+    with pytest.raises(FileNotFoundError, match=r"cannot be made .* TMPDIR names another folder: .*gone'$") as error:
+        train(job.dataset, NETWORK, Synchronous(2, 0.1), executor)
+    assert "\n" not in str(error.value)
+    if isinstance(executor, Processes):
+        assert not executor.team.processes
+        assert executor.team.folder is None
+
+
+def test_a_temporary_folder_that_is_full_ends_a_run_in_one_line_and_nothing_is_left(job, monkeypatch):
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: open("/dev/full", "w+b"))  # noqa: SIM115
+    executor = Processes([cpu])
+    with pytest.raises(OSError, match=r"^\[Errno 28\] No space left on device: '.*'$"):
+        train(job.dataset, NETWORK, Synchronous(2, 0.1), executor)
+    assert not executor.team.processes
+    assert not executor.team.folder.path.exists()
+
+
+def test_data_that_find_no_room_beside_the_model_name_their_file():
+    with pytest.raises(OSError, match=r"^\[Errno 28\] No space left on device: '/dev/full'$"):
+        ArrayFile.of(np.zeros(100_000), Path("/dev/full"))
+
+
+def test_a_folder_on_a_disk_without_locks_is_one_without_a_lock(monkeypatch):
+    def unsupported(*arguments):
+        raise OSError(errno.EOPNOTSUPP, "no locks here")
+
+    monkeypatch.setattr(files.fcntl, "flock", unsupported)
+    folder = RunFolder(10)
+    assert folder._lock is None
+    folder.close()
+    assert not folder.path.exists()
 
 
 @pytest.mark.parametrize("change", ["removed", "replaced", "changed in memory"])

@@ -340,7 +340,7 @@ def test_a_snapshot_gives_back_what_it_kept():
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
 def test_a_snapshot_names_the_folder_of_the_disk_that_is_full(monkeypatch):
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: open("/dev/full", "r+b", buffering=0))  # noqa: SIM115
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: open("/dev/full", "w+b"))  # noqa: SIM115
     snapshot = Snapshot()
     with pytest.raises(OSError, match="No space") as caught:
         snapshot.keep(np.ones(10_000, np.float32))

@@ -10,6 +10,7 @@ import json
 import os
 import tempfile
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,10 +27,18 @@ MAX_JSON_BYTES = 1 << 28  # a history of a million epochs
 
 
 class Snapshot:
-    """One model kept in a temporary file, not in memory: the last good one, or the best."""
+    """One model kept in a temporary file, not in memory: the last good one, or the best.
+
+    `OSError` that names the folder where no such file can be made or filled.
+    """
 
     def __init__(self) -> None:
-        self._file = tempfile.TemporaryFile(prefix="xmlsgd-")  # noqa: SIM115 (lives as long as the snapshot)
+        folder = tempfile.gettempdir()
+        try:
+            self._file = tempfile.TemporaryFile(prefix="xmlsgd-")  # noqa: SIM115 (lives as long as the snapshot)
+        except OSError as error:
+            reason = f"a temporary file cannot be made ({error.strerror}); TMPDIR names another folder"
+            raise OSError(error.errno, reason, folder) from error
 
     def keep(self, flat: np.ndarray) -> None:
         """Save a copy of `flat`."""
@@ -46,7 +55,8 @@ class Snapshot:
 
     def close(self) -> None:
         """Remove the file."""
-        self._file.close()
+        with suppress(OSError):  # of a full disk, again: what it had no room for is not missed
+            self._file.close()
 
 
 def write_model(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -76,59 +77,53 @@ def train(
     the rows of the whole run (`schedules.py`). When a loss or a parameter is not finite the run stops with the model of
     the last finished epoch and an optimizer state of zeros. `sampler` says which labels a batch trains (default: all).
     """
-    before = start.epochs if start else 0
-    try:
+    with closing(Snapshot()) as snapshot, closing(executor):
         job = Job(dataset, network, optimizer or Adam(), seed, sample_weight, start, sampler)
         executor.start(job, algorithm.sharing)
-    except BaseException:
-        executor.close()
-        raise
-    log, history, snapshot = WorkerLog(executor, algorithm), History(), Snapshot()
-    watching = [log, *monitors, history]
-    clock = Clock(dataset.n_rows * epochs, schedule, warm_up)
-    try:
+        log, history = WorkerLog(executor, algorithm), History()
+        watching = [log, *monitors, history]
+        clock = Clock(dataset.n_rows * epochs, schedule, warm_up)
+        before = start.epochs if start else 0
         for monitor in watching:
             monitor.start(dataset.n_rows, epochs, executor.center)
         work = algorithm.work_of(dataset)
         algorithm.start(executor.workers, dataset.n_rows)
-        if algorithm.trial is not None:
-            executor.checkpoint()
-        snapshot.keep(executor.center)
-        for epoch in range(before, before + epochs):
-            router = Router(dataset.n_rows, None if work is None else work_before(work, seed, epoch))
-            loss = Loop(epoch, router, algorithm, executor, clock, watching).run()
-            # The last update of an epoch shows in no loss, but in the sum of the parameters.
-            with np.errstate(all="ignore"):
-                finite = math.isfinite(loss) and bool(np.isfinite(executor.center.sum()))
-            if not finite:
-                snapshot.restore(executor.center)
-                params, state, _ = executor.result()
-                state[:] = 0
-                return Run(params, history.records, state, 0, diverged=True)
-            record: Record = {
-                "epoch": epoch,
-                "rows": clock.rows,
-                "seconds": round(executor.now() - clock.paused, 6),
-                "loss": loss / dataset.n_rows,
-            }
-            paused_at = executor.now()
-            if epoch + 1 < before + epochs:
-                snapshot.keep(executor.center)
-            # Everyone sees the epoch, also after one wants to stop.
-            votes = [monitor.epoch(record, executor.center) for monitor in watching]
-            if any(votes):
-                break
-            clock.paused += executor.now() - paused_at
-        for monitor in watching:
-            monitor.finish(executor.center)
-        return _run_of(executor, history)
-    except KeyboardInterrupt as interrupt:
-        if algorithm.trial is not None:
-            executor.restore()
-        raise Interrupted(_run_of(executor, history)) from interrupt
-    finally:
-        snapshot.close()
-        executor.close()
+        try:
+            if algorithm.trial is not None:
+                executor.checkpoint()
+            snapshot.keep(executor.center)
+            for epoch in range(before, before + epochs):
+                router = Router(dataset.n_rows, None if work is None else work_before(work, seed, epoch))
+                loss = Loop(epoch, router, algorithm, executor, clock, watching).run()
+                # The last update of an epoch shows in no loss, but in the sum of the parameters.
+                with np.errstate(all="ignore"):
+                    finite = math.isfinite(loss) and bool(np.isfinite(executor.center.sum()))
+                if not finite:
+                    snapshot.restore(executor.center)
+                    params, state, _ = executor.result()
+                    state[:] = 0
+                    return Run(params, history.records, state, 0, diverged=True)
+                record: Record = {
+                    "epoch": epoch,
+                    "rows": clock.rows,
+                    "seconds": round(executor.now() - clock.paused, 6),
+                    "loss": loss / dataset.n_rows,
+                }
+                paused_at = executor.now()
+                if epoch + 1 < before + epochs:
+                    snapshot.keep(executor.center)
+                # Everyone sees the epoch, also after one wants to stop.
+                votes = [monitor.epoch(record, executor.center) for monitor in watching]
+                if any(votes):
+                    break
+                clock.paused += executor.now() - paused_at
+            for monitor in watching:
+                monitor.finish(executor.center)
+            return _run_of(executor, history)
+        except KeyboardInterrupt as interrupt:
+            if algorithm.trial is not None:
+                executor.restore()
+            raise Interrupted(_run_of(executor, history)) from interrupt
 
 
 def _run_of(executor: Executor, history: History) -> Run:

@@ -224,19 +224,29 @@ def _exchange(one: Path, other: Path) -> None:
 
 def _new_scratch(path: Path) -> tuple[Path, int | None]:
     """Make a scratch folder and lock it; the lock is None where the disk knows no locks."""
-    while True:
+
+    def make() -> Path:
         scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")
         try:
             scratch.mkdir()
         except OSError as error:  # no such folder, or not ours to write
             error.filename = str(path)
             raise
+        return scratch
+
+    return make_locked(make)
+
+
+def make_locked(make: Callable[[], Path]) -> tuple[Path, int | None]:
+    """Make a folder and lock it; the lock is None where the system or the disk knows none."""
+    while True:
+        folder = make()
         try:
-            return scratch, lock_folder(scratch)
+            return folder, lock_folder(folder)
         except (BlockingIOError, FileNotFoundError):
             continue  # another process swept it away before the lock was taken
         except OSError:
-            return scratch, None
+            return folder, None
 
 
 def lock_folder(folder: Path) -> int | None:

@@ -13,7 +13,7 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from ..files import lock_folder
+from ..files import lock_folder, make_locked
 
 MEMORY = Path("/dev/shm")
 SPARE = 64 << 20  # bytes of shared memory left to others
@@ -35,7 +35,7 @@ class RunFolder:
                 RuntimeWarning,
                 stacklevel=4,
             )
-        self.path, self._lock = _new_folder(root, prefix)
+        self.path, self._lock = make_locked(lambda: Path(tempfile.mkdtemp(prefix=prefix, dir=root)))
 
     def close(self) -> None:
         """Remove the folder; what is mapped stays readable."""
@@ -43,16 +43,6 @@ class RunFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-
-def _new_folder(root: Path, prefix: str) -> tuple[Path, int | None]:
-    """Make a folder and lock it; the lock is None where the system knows none."""
-    while True:
-        path = Path(tempfile.mkdtemp(prefix=prefix, dir=root))
-        try:
-            return path, lock_folder(path)
-        except (BlockingIOError, FileNotFoundError):
-            continue  # another run swept it away before the lock was taken
 
 
 def _room(folder: Path) -> int:
