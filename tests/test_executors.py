@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -15,7 +16,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xmlsgd import files
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.csr import CSR, ORDER, Dataset
@@ -471,7 +471,7 @@ def test_a_folder_on_a_disk_without_locks_is_one_without_a_lock(monkeypatch):
     def unsupported(*arguments):
         raise OSError(errno.EOPNOTSUPP, "no locks here")
 
-    monkeypatch.setattr(files.fcntl, "flock", unsupported)
+    monkeypatch.setattr(fcntl, "flock", unsupported)
     folder = RunFolder(10)
     assert folder._lock is None
     folder.close()

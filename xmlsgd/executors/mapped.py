@@ -32,8 +32,8 @@ class ArrayFile:
         while base is not None and not (isinstance(base, np.memmap) and not isinstance(base.base, np.ndarray)):
             base = base.base if isinstance(base, np.ndarray) else None
         if base is None or not _is_its_file(base):
-            with naming(path), path.open("wb") as file:
-                file.write(array.reshape(-1).view(np.uint8).data)  # says which error it met, unlike `tofile`
+            with naming(path), path.open("wb") as stream:
+                stream.write(array.reshape(-1).view(np.uint8).data)  # says which error it met, unlike `tofile`
             return cls(str(path), array.dtype.str, array.shape, 0, _identity(path))
         begin, file = base.offset + address(array) - address(base), str(base.filename)
         return cls(file, array.dtype.str, array.shape, begin, _identity(file))
