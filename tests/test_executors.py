@@ -23,13 +23,14 @@ from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
 from xmlsgd.engine import train
 from xmlsgd.errors import DataError, WorkerDied
-from xmlsgd.executors import run_folder
+from xmlsgd.executors import processes, run_folder
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.executors.lockstep import Lockstep
 from xmlsgd.executors.mapped import ArrayFile, MappedJob
 from xmlsgd.executors.processes import Processes
 from xmlsgd.executors.run_folder import RunFolder
 from xmlsgd.executors.serial import Serial
+from xmlsgd.executors.silence import Silence
 from xmlsgd.executors.simulated import Simulated
 from xmlsgd.executors.threads import Threads
 from xmlsgd.history import Monitor
@@ -285,10 +286,112 @@ def test_a_killed_worker_is_replaced_and_its_rows_are_trained_again(job):
         def step(self, report):
             seen.append(report.rows)
 
-    run = train(job.dataset, NETWORK, Killing(2, 0.1), executor, optimizer=SGD(), epochs=3, monitors=[Rows()])
+    with pytest.warns(
+        UserWarning, match="worker 1 is lost: killed by SIGKILL; what it had not merged is trained again"
+    ):
+        run = train(job.dataset, NETWORK, Killing(2, 0.1), executor, optimizer=SGD(), epochs=3, monitors=[Rows()])
     assert killed
     assert executor.failures == ["worker 1: killed by SIGKILL"]
+    assert [record.get("left", []) for record in run.records] == [
+        [{"worker": 1, "reason": "killed by SIGKILL"}], [], []
+    ]  # fmt: skip
     assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS, 3 * N_ROWS]
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_worker_that_is_stopped_is_lost_and_its_rows_are_trained_by_the_others(job, restarts):
+    executor = Processes([cpu] * 2, restarts=restarts, silence=1.0)
+
+    class Stopping(Synchronous):
+        def submitted(self, w, rows):
+            super().submitted(w, rows)
+            if self.pace.keys() == {0, 1} and not executor.failures:
+                executor.team.processes[1].process.send_signal(signal.SIGSTOP)
+
+    with pytest.warns(UserWarning, match="worker 1 is lost: silent for too long, killed by SIGKILL"):
+        run = train(job.dataset, NETWORK, Stopping(2, 0.1), executor, optimizer=SGD(), epochs=2)
+    assert executor.failures == ["worker 1: silent for too long, killed by SIGKILL"]
+    assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS]
+    (left,) = (entry for record in run.records for entry in record.get("left", []))
+    assert left == {"worker": 1, "reason": "silent for too long, killed by SIGKILL"}
+
+
+def test_a_silence_is_too_long_after_ten_times_the_slowest_pace_and_at_least_what_is_asked_for():
+    silence = Silence(least=1.0, now=0.0)
+    silence.heard(0, Report(0, 10, 0, 0.0, 2.0))
+    silence.heard(0, Report(0, 10, 0, 0.0, 0.01))
+    silence.heard(1, Report(1, 10, 0, 0.0, 0.01))
+    for w in (0, 1):
+        silence.works(w, 5)
+    lost = {}
+    for tick in range(1, 1200):
+        silence.look(tick / 100)
+        for w in silence.overdue():
+            lost.setdefault(w, tick / 100)
+    assert lost == {0: pytest.approx(10.0, abs=0.02), 1: pytest.approx(1.0, abs=0.02)}
+    silence.heard(0, Report(0, 5, 0, 0.0, 1.0))
+    silence.gone(1)
+    assert silence.overdue() == []
+
+
+def test_who_starts_or_takes_a_first_step_is_given_ten_minutes():
+    silence = Silence(least=1.0, now=0.0)
+    silence.works(0, 5)
+    silence.starts(1)
+    for second in range(10 * 599):
+        silence.look(second / 10)
+    assert silence.overdue() == []
+    silence.heard(1, None)
+    for second in range(10 * 599, 10 * 602):
+        silence.look(second / 10)
+    assert silence.overdue() == [0]
+
+
+def test_time_in_which_nobody_looked_is_no_silence():
+    """A job that is stopped as a whole, and goes on an hour later."""
+    silence = Silence(least=30.0, now=0.0)
+    silence.heard(0, Report(0, 1, 0, 0.0, 0.1))
+    silence.works(0, 1)
+    silence.look(3600.0)
+    assert silence.overdue() == []
+
+
+def test_a_worker_that_cannot_even_be_killed_is_not_replaced(job):
+    class Stuck:
+        returncode = None
+
+        def poll(self):
+            return None
+
+        def wait(self, seconds):
+            raise subprocess.TimeoutExpired("stuck", seconds)
+
+        def kill(self):
+            pass
+
+    executor = Processes([cpu], restarts=3)
+    executor.start(job, Sharing.REPLICAS)
+    process = executor.team.processes[0]
+    living, process.process = process.process, Stuck()  # type: ignore[assignment]
+    with pytest.warns(UserWarning, match="worker 0 is lost: silent for too long, cannot be killed"):
+        assert executor._bury(process, silent=True) == Left(0, "silent for too long, cannot be killed")
+    assert not executor.team.processes
+    living.wait()
+    executor.close()
+
+
+def test_a_worker_that_does_not_start_in_time_is_told_of(job, monkeypatch):
+    monkeypatch.setattr(processes, "START", 0.0)
+    executor = Processes([cpu])
+    with pytest.raises(WorkerDied, match="worker 0 did not start within 0 s"):
+        train(job.dataset, NETWORK, Synchronous(2, 0.1), executor)
+    assert not executor.team.processes
+
+
+@pytest.mark.parametrize("silence", [0.0, -1.0, float("nan"), "3"])
+def test_a_silence_that_is_no_number_above_zero_is_refused(silence):
+    with pytest.raises(DataError, match="silence must be above 0, got"):
+        Processes([cpu], silence=silence)
 
 
 def test_a_worker_of_fast_steps_does_not_keep_the_others_waiting(job):
@@ -317,7 +420,8 @@ def test_a_run_ends_when_no_worker_is_left(job):
     executor.start(job, Sharing.REPLICAS)
     executor.team.processes[0].process.kill()
     executor.submit(step(0, 0, 4))
-    assert isinstance(executor.wait(), Left)
+    with pytest.warns(UserWarning, match="worker 0 is lost"):
+        assert isinstance(executor.wait(), Left)
     with pytest.raises(WorkerDied, match="no worker is left: worker 0: killed by SIGKILL"):
         executor.wait()
     executor.close()
@@ -354,7 +458,10 @@ def test_a_run_raises_when_all_its_workers_are_dead(job):
             super().submitted(w, rows)
             executor.team.processes[0].process.kill()
 
-    with pytest.raises(WorkerDied, match="no worker is left: worker 0: killed by SIGKILL"):
+    with (
+        pytest.warns(UserWarning, match="worker 0 is lost"),
+        pytest.raises(WorkerDied, match="no worker is left: worker 0: killed by SIGKILL"),
+    ):
         train(job.dataset, NETWORK, Killing(12, 0.1), executor, optimizer=SGD(), epochs=500)
 
 
@@ -372,7 +479,8 @@ def test_a_worker_that_a_signal_without_a_name_ends_is_told_of(job):
     executor = Processes([cpu], restarts=0)
     executor.start(job, Sharing.REPLICAS)
     executor.team.processes[0].process.send_signal(signal.SIGRTMIN + 3)
-    assert executor.wait() == Left(0, f"killed by signal {signal.SIGRTMIN + 3}")
+    with pytest.warns(UserWarning, match="worker 0 is lost: killed by signal"):
+        assert executor.wait() == Left(0, f"killed by signal {signal.SIGRTMIN + 3}")
     executor.close()
 
 

@@ -182,7 +182,8 @@ def test_every_row_is_in_the_model_once_though_processes_are_killed(tmp_path, mo
     fatal = [int(order[at]) for at in (95, 203, 340)]
     executor = Processes([partial(toy.Fatal, tmp_path, fatal)] * 2, restarts=4)
     algorithm = Killing(10, 0.1, steps=5)
-    done = train(data, toy.counting(data), algorithm, executor, optimizer=SGD(), epochs=1)
+    with pytest.warns(UserWarning, match="is lost: killed by SIGKILL"):
+        done = train(data, toy.counting(data), algorithm, executor, optimizer=SGD(), epochs=1)
     assert algorithm.killed == 1
     assert 3 <= len(executor.failures) <= 4, "who is killed at the last merge is not missed"
     counts = toy.marks(done.params, data)

@@ -5,7 +5,7 @@ The epoch records get it as "workers"; `summary` adds them up.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from .history import Monitor, Record
@@ -67,14 +67,14 @@ class WorkerLog(Monitor):
 
     "workers" holds for each worker rows, updates, seconds busy, utilisation, mean and largest staleness (where the
     model is shared), and what the algorithm notes of it: rows of its next batch, weight in the last merge. "merges" and
-    "merge_seconds" are of the epoch, "algorithm" holds the other notes.
+    "merge_seconds" are of the epoch, "algorithm" holds the other notes. "left" tells who left in the epoch, and why.
     """
 
     def __init__(self, executor: Executor, algorithm: Algorithm) -> None:
         self.executor, self.algorithm = executor, algorithm
         self._known: set[int] = set()
         self._epoch: dict[int, Tally] = {}
-        self._seconds, self._merges, self._merge_seconds = 0.0, 0, 0.0
+        self._seconds, self._merges, self._merge_seconds, self._departures = 0.0, 0, 0.0, 0
 
     def step(self, report: Report) -> None:
         """Count a finished span."""
@@ -92,7 +92,9 @@ class WorkerLog(Monitor):
             record["merges"] = self.executor.merges - self._merges
             record["merge_seconds"] = round(self.executor.merge_seconds - self._merge_seconds, 6)
             record["algorithm"] = {name: value for name, value in notes.items() if not self._by_worker(value)}
-        self._epoch, self._seconds = {}, record["seconds"]
+        if left := self.executor.departures[self._departures :]:
+            record["left"] = [asdict(event) for event in left]
+        self._epoch, self._seconds, self._departures = {}, record["seconds"], len(self.executor.departures)
         self._merges, self._merge_seconds = self.executor.merges, self.executor.merge_seconds
         return False
 

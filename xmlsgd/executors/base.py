@@ -31,8 +31,8 @@ class Executor(ABC):
     A replica is written by its worker while that worker is busy, by the coordinator while it is idle. With a shared
     model in place all workers write the center, on purpose and without locks (`Sharing`).
 
-    workers : those alive, ascending. busy : those with a step. merge_threads : threads that merge. merge_seconds : what
-    merges have taken so far.
+    workers : those alive, ascending. busy : those with a step. departures : of all who left so far. merge_threads :
+    threads that merge. merge_seconds : what merges have taken so far.
     """
 
     merge_threads = 1
@@ -40,6 +40,7 @@ class Executor(ABC):
     def __init__(self, n_workers: int) -> None:
         self.workers = list(range(n_workers))
         self.busy: set[int] = set()
+        self.departures: list[Left] = []
         self.merge_seconds = 0.0
         self.table: Table
         self.merger: Merger
@@ -100,6 +101,7 @@ class Executor(ABC):
         elif isinstance(event, Left):
             self.workers.remove(w)
             self.busy.discard(w)
+            self.departures.append(event)
             if self._deltas:
                 self._deltas.drop(w)
         else:

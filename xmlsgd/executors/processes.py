@@ -1,14 +1,16 @@
 """One process a worker, over one memory-mapped table; only steps and reports cross the pipes.
 
-No lock exists that a dead process could hold. A worker that dies is replaced, a few times; what it had not merged is
-trained again. With a shared model in place, part of what it was doing may be in the model already, so that its span
-counts at least once.
+No lock exists that a dead process could hold. A worker that dies, or is silent for so long that it must be stopped or
+stuck, is replaced, a few times; what it had not merged is trained again. With a shared model in place, part of what it
+was doing may be in the model already, so that its span counts at least once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
+import warnings
 from itertools import count
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
@@ -22,6 +24,7 @@ from ..table import Table
 from .base import Executor
 from .mapped import MappedJob
 from .run_folder import RunFolder
+from .silence import START, Silence
 from .worker import Assignment, WorkerProcess
 
 if TYPE_CHECKING:
@@ -67,6 +70,8 @@ class Team:
         for w in range(len(self.makers)):
             self.launch(w)
         for process in self.processes.values():
+            if not process.pipe.poll(START):
+                raise WorkerDied(f"worker {process.worker} did not start within {START:g} s")
             try:
                 process.receive()
             except (EOFError, OSError):
@@ -99,15 +104,17 @@ class Processes(Executor):
     """Workers that run at once, one process for each of `makers`, which make their devices and must be picklable.
 
     n_threads : of each worker, one by default. restarts : how often a run replaces a worker that died; then it goes on
-    with fewer, and raises `WorkerDied` when none is left. slowdown : see `Assignment`.
+    with fewer, and raises `WorkerDied` when none is left. silence : seconds, > 0, for which a worker may at least say
+    nothing before it counts as lost (`silence.py`). slowdown : see `Assignment`.
     """
 
     def __init__(
         self, makers: Sequence[Callable[[], Device]], n_threads: Sequence[int] | None = None,
-        slowdown: Sequence[float] | None = None, restarts: int = 3,
+        slowdown: Sequence[float] | None = None, restarts: int = 3, silence: float = 30.0,
     ) -> None:  # fmt: skip
         super().__init__(len(makers))
         self.team, self.restarts = Team(makers, n_threads, slowdown), restarts
+        self._silence = Silence(silence, time.perf_counter())
         self.merge_threads = sum(self.team.n_threads)
         self.failures: list[str] = []
         self._messages, self._heard = count(1), dict[int, int]()  # the last message of a worker, by number
@@ -125,38 +132,63 @@ class Processes(Executor):
     def _begin(self, step: Step) -> None:
         with contextlib.suppress(OSError):  # a dead worker: the end of its pipe is the next thing heard of it
             self.team.processes[step.worker].pipe.send(step)
+        self._silence.works(step.worker, step.rows)
 
     def _next(self, until: float | None) -> Event | None:
         while True:
             if not self.team.processes:
                 raise WorkerDied("no worker is left: " + "; ".join(self.failures))
-            patience = None if until is None else max(until - self.now(), 0.0)
-            ready = wait([process.pipe for process in self.team.processes.values()], patience)
-            if not ready:
+            ready = self._listen(math.inf if until is None else until - self.now())
+            overdue = [w for w in self._silence.overdue() if self.team.processes[w] not in ready]
+            event: Event | None = None
+            if overdue:
+                event = self._bury(self.team.processes[overdue[0]], silent=True)
+            elif ready:
+                # Who was heard longest ago: else the fast steps of one worker would keep the others waiting.
+                event = self._hear(min(ready, key=lambda p: (self._heard.get(p.worker, 0), p.worker)))
+            elif until is not None and self.now() >= until:
                 return None
-            # Who was heard longest ago: with the first each time, fast steps of one worker would keep others waiting.
-            heard = [p for p in self.team.processes.values() if p.pipe in ready]
-            process = min(heard, key=lambda p: (self._heard.get(p.worker, 0), p.worker))
-            self._heard[process.worker] = next(self._messages)
-            try:
-                report = process.receive()
-            except (EOFError, OSError):
-                left = self._bury(process)
-                if left.worker in self.workers:
-                    return left
-                continue
-            return Joined(process.worker) if report is None else report
+            if event is not None:
+                return event
 
-    def _bury(self, process: WorkerProcess) -> Left:
-        """Note the death of a process and start another in its place if there may be one."""
-        reason = process.fate()
-        self.failures.append(f"worker {process.worker}: {reason}")
+    def _listen(self, patience: float) -> list[WorkerProcess]:
+        """Return the processes that have something to say within `patience` seconds, or a slice of the silence."""
+        processes = {process.pipe: process for process in self.team.processes.values()}
+        self._silence.look(time.perf_counter())
+        ready = wait(list(processes), min(max(patience, 0.0), self._silence.slice))
+        self._silence.look(time.perf_counter())
+        return [process for pipe, process in processes.items() if pipe in ready]
+
+    def _hear(self, process: WorkerProcess) -> Event | None:
+        """Return what a process has to say; None for the end of one that was not ready yet."""
+        self._heard[process.worker] = next(self._messages)
+        try:
+            report = process.receive()
+        except (EOFError, OSError):
+            return self._bury(process)
+        self._silence.heard(process.worker, report)
+        return Joined(process.worker) if report is None else report
+
+    def _bury(self, process: WorkerProcess, silent: bool = False) -> Left | None:
+        """Note the end of a process, or make an end of it, and start another in its place if there may be one.
+
+        None where it had not joined.
+        """
+        w = process.worker
+        reason = f"silent for too long, {process.kill()}" if silent else process.fate()
+        self.failures.append(f"worker {w}: {reason}")
         process.close()
-        if len(self.failures) <= self.restarts:
-            self.team.launch(process.worker)
+        self._silence.gone(w)
+        # One that does not even die may go on to write its replica, which is nobody else's then.
+        if len(self.failures) <= self.restarts and process.dead:
+            self.team.launch(w)
+            self._silence.starts(w)
         else:
-            del self.team.processes[process.worker]
-        return Left(process.worker, reason)
+            del self.team.processes[w]
+        if w not in self.workers:
+            return None
+        warnings.warn(f"worker {w} is lost: {reason}; what it had not merged is trained again", stacklevel=2)
+        return Left(w, reason)
 
     def now(self) -> float:
         """Return the seconds since the start."""

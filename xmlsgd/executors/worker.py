@@ -93,9 +93,28 @@ class WorkerProcess:
         assert report is not None
         return report
 
+    @property
+    def dead(self) -> bool:
+        """Return whether the process has ended."""
+        return self.process.poll() is not None
+
     def fate(self) -> str:
-        """Return how the process ended."""
-        code = self._end()
+        """Return how the process ended; kill one that does not."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(GRACE)
+            return self._code()
+        return self.kill()
+
+    def kill(self) -> str:
+        """Kill the process and return how it ended; one that is stuck in the system may not end at all."""
+        self.process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(GRACE)
+        return self._code() if self.dead else "cannot be killed"
+
+    def _code(self) -> str:
+        """Return what the exit code means."""
+        code = self.process.returncode
         if code >= 0:
             return f"exit code {code}"
         names = {int(number): number.name for number in signal.Signals}
@@ -104,15 +123,7 @@ class WorkerProcess:
     def close(self) -> None:
         """Let the process end; kill one that does not."""
         self.pipe.close()
-        self._end()
-
-    def _end(self) -> int:
-        """Return the exit code; kill a process that does not end."""
-        try:
-            return self.process.wait(GRACE)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            return self.process.wait()
+        self.fate()
 
 
 @contextmanager

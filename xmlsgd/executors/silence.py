@@ -1,0 +1,64 @@
+"""How long a worker may say nothing before it counts as lost: a process that is stopped or stuck never ends its pipe.
+
+The report of a step is its heartbeat. It is due within several times what the slowest rows so far would take.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..errors import DataError
+
+if TYPE_CHECKING:
+    from ..records import Report
+
+FACTOR = 10.0  # times the slowest pace that a worker has shown
+START = 600.0  # seconds to start, and for a first step: imports, cold caches and a busy disk take minutes at worst
+LOOKS = 10  # within the shortest silence
+
+
+class Silence:
+    """Says who is silent for too long; `least` is the shortest such silence, in seconds, > 0, else `DataError`.
+
+    Only time in which somebody looked counts, so that a job that was stopped as a whole finds its workers alive.
+    """
+
+    def __init__(self, least: float, now: float) -> None:
+        if not isinstance(least, int | float) or not least > 0:
+            raise DataError(f"silence must be above 0, got {least!r}")
+        self.least, self.slice = least, least / LOOKS
+        self._looked, self._watched = now, 0.0
+        self._limits: dict[int, float] = {}  # of those who owe a message: the second, of those watched
+        self._pace: dict[int, float] = {}  # seconds a row, the slowest
+
+    def look(self, now: float) -> None:
+        """Note the time; of what has passed since the last look at most a slice counts."""
+        self._watched += min(now - self._looked, self.slice)
+        self._looked = now
+
+    def starts(self, w: int) -> None:
+        """Expect worker `w` to become ready."""
+        self._limits[w] = self._watched + max(START, self.least)
+
+    def works(self, w: int, rows: int) -> None:
+        """Expect the report of a step of `rows` rows."""
+        if w in self._pace:
+            self._limits[w] = self._watched + max(FACTOR * self._pace[w] * rows, self.least)
+        else:
+            self.starts(w)
+
+    def heard(self, w: int, report: Report | None) -> None:
+        """Note a message: None for a worker that is ready, whose pace is not known."""
+        self._limits.pop(w, None)
+        if report is None:
+            self._pace.pop(w, None)
+        else:
+            self._pace[w] = max(self._pace.get(w, 0.0), report.seconds / report.rows)
+
+    def gone(self, w: int) -> None:
+        """Expect nothing more from worker `w`."""
+        self._limits.pop(w, None)
+
+    def overdue(self) -> list[int]:
+        """Return the workers whose message should have come."""
+        return [w for w, limit in self._limits.items() if self._watched > limit]
