@@ -233,7 +233,7 @@ def test_learners_meet_in_every_epoch_and_a_rare_meeting_is_warned_of():
     toy.run(algorithm, toy.fleet(1, 1), epochs=2)
     assert algorithm.notes()["merges"] == 6
     algorithm = EASGD(10, 0.1, sync_every=10**6)
-    with pytest.warns(RuntimeWarning, match="sync_every = 1000000 takes 20000000 rows, more than an epoch of 240"):
+    with pytest.warns(UserWarning, match="sync_every = 1000000 takes 20000000 rows, more than an epoch of 240"):
         toy.run(algorithm, toy.fleet(1, 1), epochs=2)
     assert algorithm.notes()["merges"] == 2, "the end of an epoch is a meeting"
 

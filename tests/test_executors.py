@@ -539,7 +539,7 @@ def test_a_run_folder_without_room_in_memory_lies_on_the_disk_and_without_any_is
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     room = {run_folder.MEMORY: 100, tmp_path: 2000}
     monkeypatch.setattr(run_folder, "_room", room.__getitem__)
-    with pytest.warns(RuntimeWarning, match="do not fit into /dev/shm"):
+    with pytest.warns(UserWarning, match="do not fit into /dev/shm"):
         folder = RunFolder(1000)
     assert folder.path.parent == tmp_path
     folder.close()

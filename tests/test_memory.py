@@ -93,7 +93,7 @@ KEEPING = [
 
 @pytest.mark.parametrize("algorithm", KEEPING, ids=repr)
 @pytest.mark.parametrize("n_workers", [1, 3])
-@pytest.mark.filterwarnings("ignore:sync_every:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:sync_every:UserWarning")
 def test_an_algorithm_tells_how_many_vectors_its_merges_keep(algorithm, n_workers):
     fleet = toy.fleet(*(1.0, 0.9, 0.8)[:n_workers])
     kept = []

@@ -99,7 +99,7 @@ def test_dropping_late_updates_is_unfair_to_long_rows_and_this_is_said():
 
     assert kept(Staleness()) == 0
     assert abs(kept(Dropped(100))) == 0
-    with pytest.warns(RuntimeWarning, match=r"updates that count have .* % fewer features a row than all"):
+    with pytest.warns(UserWarning, match=r"updates that count have .* % fewer features a row than all"):
         assert kept(Dropped(4)) < -0.1
 
 

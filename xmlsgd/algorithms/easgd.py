@@ -56,7 +56,6 @@ class EASGD(Rounds):
             warnings.warn(
                 f"sync_every = {self.sync_every} takes {rows} rows, more than an epoch of {n_rows}: learners meet at "
                 "its end only",
-                RuntimeWarning,
                 stacklevel=2,
             )
 

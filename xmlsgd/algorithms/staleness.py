@@ -128,7 +128,6 @@ class Fairness:
             warnings.warn(
                 f"updates that count have {100 * abs(bias):.0f} % {more} features a row than all: late updates are "
                 "dropped or damped, and long rows are late",
-                RuntimeWarning,
                 stacklevel=2,
             )
         return bias

@@ -32,7 +32,6 @@ class RunFolder:
         if root != MEMORY and MEMORY.is_dir():
             warnings.warn(
                 f"{n_bytes / 1e9:.2f} GB do not fit into {MEMORY}; the shared model lies in {root}, on a disk",
-                RuntimeWarning,
                 stacklevel=4,
             )
         self.path, self._lock = make_locked(lambda: Path(tempfile.mkdtemp(prefix=prefix, dir=root)))
