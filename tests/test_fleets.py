@@ -89,7 +89,8 @@ def test_an_unknown_scenario_lists_those_there_are():
 
 
 def test_a_fleet_in_a_line_of_text():
-    fleet = parse_fleet("gpu:1*2/price=3/noise=.05, cpu:.1/overhead=.0002/stalls=.01x20", BASE)
+    fleet = parse_fleet("gpu:1*2/price=3/noise=.05, cpu:.1/overhead=.0002/stalls=.01x20/in_place=1", BASE)
+    assert [device.in_place for device in fleet] == [False, False, True]
     assert [device.name for device in fleet] == ["gpu 0", "gpu 1", "cpu 2"]
     assert [device.speed for device in fleet] == [1, 1, 0.1]
     assert [device.price for device in fleet] == [3, 3, 0]

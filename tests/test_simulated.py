@@ -15,6 +15,7 @@ from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.algorithms.staleness import Staleness
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.engine import train
 from xmlsgd.errors import DataError, WorkerDied
@@ -231,6 +232,37 @@ def test_a_diverged_model_is_not_written_over_by_those_still_at_work():
     assert network.layout.views(run.params)["W1"][0, 0] == 0
     assert devices[1].__dict__ == {}
     assert not executor.busy
+
+
+# --- pulls and pushes ---------------------------------------------------------------------------------------------
+
+
+def seconds_of(algorithm, fleet, bandwidth, n_rows=40):
+    """The seconds of an epoch of a toy model, and those of its pulls and pushes."""
+    data = toy.dataset(n_rows)
+    executor = Simulated(toy.Marking(), fleet, bandwidth=bandwidth)
+    run = train(data, toy.counting(data), algorithm, executor, optimizer=SGD(), epochs=1)
+    return run.records[0]["seconds"], executor.transfer_seconds
+
+
+def test_a_worker_that_pulls_and_pushes_waits_for_its_bytes():
+    """Center, copy and base at a pull; copy and center at a push when nobody else has written."""
+    layout = toy.counting(toy.dataset(40)).layout
+    floats = layout.size - 40 + 10  # of W0 only the ten rows of a batch travel
+    seconds, transfers = seconds_of(Hogwild(10, 0.1), toy.fleet(1), bandwidth=1e3)
+    assert transfers == pytest.approx(4 * 4 * (3 + 2) * floats / 1e3)
+    assert seconds == pytest.approx(40 * 1e-3 + transfers)
+
+
+def test_the_coordinator_serves_one_worker_after_the_other():
+    seconds, transfers = seconds_of(Hogwild(10, 0.1), toy.fleet(1, 1, 1, 1), bandwidth=1e3)
+    assert transfers - 1e-5 < seconds < transfers + 0.02
+
+
+def test_who_writes_the_model_in_place_waits_for_nothing_unless_a_staleness_rule_weighs_what_it_sends():
+    fleet = toy.fleet(1, in_place=True)
+    assert seconds_of(Hogwild(10, 0.1), fleet, bandwidth=1e3) == (pytest.approx(0.04), 0)
+    assert seconds_of(Hogwild(10, 0.1, staleness=Staleness()), fleet, bandwidth=1e3)[1] > 1
 
 
 # --- resuming ----------------------------------------------------------------------------------------------------

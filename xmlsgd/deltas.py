@@ -14,6 +14,9 @@ from .merging import SLICE
 from .params import Layout
 from .table import Table
 
+# Vectors read and written: center, copy, base; copy, base, center twice; copy, center.
+PULLED, PUSHED, COPIED = 3, 4, 2
+
 
 class Deltas:
     """Copies of the center of `table`: row 1 + w is worker w's copy, row 1 + n + w what it was when it was pulled."""
@@ -28,8 +31,11 @@ class Deltas:
         self._read: dict[int, int] = {}
         self._pushes = 0
 
-    def pull(self, w: int, features: np.ndarray) -> None:
-        """Copy the center to worker `w`, of W0 only the rows `features`, ascending and each once."""
+    def pull(self, w: int, features: np.ndarray) -> int:
+        """Copy the center to worker `w`, of W0 only the rows `features`, ascending and each once.
+
+        Return the floats read and written.
+        """
         center, copy, base = self._vectors(w)
 
         def dense(part: slice) -> None:
@@ -41,13 +47,17 @@ class Deltas:
         self._rows(copy)[features] = rows
         self._rows(base)[features] = rows
         self._features[w], self._read[w] = features, self._pushes
+        return PULLED * self._floats(features)
 
-    def push(self, w: int, weight: float) -> None:
-        """Add `weight` times what worker `w` changed to the center; to the bit its copy when nothing else changed."""
+    def push(self, w: int, weight: float) -> int:
+        """Add `weight` times what worker `w` changed to the center; to the bit its copy when nothing else changed.
+
+        Return the floats read and written.
+        """
         features = self._features.pop(w)
         alone = self._read.pop(w) == self._pushes and weight == 1
         if weight == 0:
-            return
+            return 0
         self._pushes += 1
         center, copy, base = self._vectors(w)
         factor = np.float32(weight)
@@ -63,6 +73,7 @@ class Deltas:
         self._each_slice(dense)
         rows, copied = self._rows(center), self._rows(copy)[features]
         rows[features] = copied if alone else rows[features] + factor * (copied - self._rows(base)[features])
+        return (COPIED if alone else PUSHED) * self._floats(features)
 
     def drop(self, w: int) -> None:
         """Forget what worker `w` pulled."""
@@ -72,6 +83,10 @@ class Deltas:
     def _vectors(self, w: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the center, the copy of worker `w` and what that was."""
         return self._params[0], self._params[1 + w], self._params[1 + self._n_workers + w]
+
+    def _floats(self, features: np.ndarray) -> int:
+        """Return the floats of a vector that travel."""
+        return self._params.shape[1] - self._dense + len(features) * self._shape[1]
 
     def _rows(self, flat: np.ndarray) -> np.ndarray:
         """Return W0 of a flat vector."""

@@ -37,7 +37,7 @@ class Setting:
     """What the runs of a comparison have in common.
 
     measure : from parameters to {"P@1": percent, ...}. points : measurements an epoch, >= 1. bandwidth : bytes a second
-    of a merge. seed : of the rows' order, the first weights and the noise of the devices.
+    of merges, pulls and pushes. seed : of the rows' order, the first weights and the noise of the devices.
     """
 
     dataset: Dataset
@@ -96,9 +96,9 @@ class Outcome:
         return sum(shares) / len(shares) if shares else 1.0
 
     @property
-    def merge_share(self) -> float:
-        """Return the share of the time that merges take."""
-        spent = sum(record.get("merge_seconds", 0.0) for record in self.records)
+    def sync_share(self) -> float:
+        """Return the seconds of merges, pulls and pushes over those of the run; others may work meanwhile."""
+        spent = sum(record.get(name, 0.0) for record in self.records for name in ("merge_seconds", "transfer_seconds"))
         return spent / self.seconds if self.seconds else 0.0
 
     def final(self, name: str = "P@1") -> float:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 # Notes of an algorithm that name something of each worker, and what a worker's entry calls it.
 NOTES = {"sizes": "batch", "weights": "weight"}
+COUNTERS = ("merges", "merge_seconds", "transfer_seconds")  # of the executor, told by epoch
 EARNS = 0.2  # of an equal share of the throughput: a worker that brings less is hardly missed
 
 
@@ -66,15 +67,17 @@ class WorkerLog(Monitor):
     """Tell of the workers of a run: where there is more than one, every record gets what they did in its epoch.
 
     "workers" holds for each worker rows, updates, seconds busy, utilisation, mean and largest staleness (where the
-    model is shared), and what the algorithm notes of it: rows of its next batch, weight in the last merge. "merges" and
-    "merge_seconds" are of the epoch, "algorithm" holds the other notes. "left" tells who left in the epoch, and why.
+    model is shared), and what the algorithm notes of it: rows of its next batch, weight in the last merge. "merges",
+    "merge_seconds" and "transfer_seconds", of pulls and pushes, are of the epoch, "algorithm" holds the other notes.
+    "left" tells who left in the epoch, and why.
     """
 
     def __init__(self, executor: Executor, algorithm: Algorithm) -> None:
         self.executor, self.algorithm = executor, algorithm
         self._known: set[int] = set()
         self._epoch: dict[int, Tally] = {}
-        self._seconds, self._merges, self._merge_seconds, self._departures = 0.0, 0, 0.0, 0
+        self._seconds, self._departures = 0.0, 0
+        self._counted: dict[str, float] = dict.fromkeys(COUNTERS, 0)  # until the last record
 
     def step(self, report: Report) -> None:
         """Count a finished span."""
@@ -89,13 +92,13 @@ class WorkerLog(Monitor):
         if len(self._known) > 1:
             notes = self.algorithm.notes()
             record["workers"] = self._entries(record["seconds"] - self._seconds, notes)
-            record["merges"] = self.executor.merges - self._merges
-            record["merge_seconds"] = round(self.executor.merge_seconds - self._merge_seconds, 6)
+            counted = {name: getattr(self.executor, name) for name in COUNTERS}
+            record |= {name: round(counted[name] - self._counted[name], 6) for name in COUNTERS}
+            self._counted = counted
             record["algorithm"] = {name: value for name, value in notes.items() if not self._by_worker(value)}
         if left := self.executor.departures[self._departures :]:
             record["left"] = [asdict(event) for event in left]
         self._epoch, self._seconds, self._departures = {}, record["seconds"], len(self.executor.departures)
-        self._merges, self._merge_seconds = self.executor.merges, self.executor.merge_seconds
         return False
 
     def _entries(self, elapsed: float, notes: Mapping[str, object]) -> list[Record]:

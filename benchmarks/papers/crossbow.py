@@ -67,7 +67,7 @@ def table(study: Study, runs: Mapping[str, Runs]) -> Table:
                 f"{speed / one:.2f}",
                 "-" if epochs is None else f"{epochs:.2f}",
                 "-" if epochs is None else f"{epochs * study.setting.dataset.n_rows / speed:.1f}",
-                f"{100 * median([outcome.merge_share for outcome in found.outcomes]):.1f}",
+                f"{100 * median([outcome.sync_share for outcome in found.outcomes]):.1f}",
                 f"{found.rate:g}",
             ]
         )

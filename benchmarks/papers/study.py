@@ -107,7 +107,7 @@ def compared(runs: Mapping[str, Runs], title: str, notes: Sequence[str] = ()) ->
                 *(at_target([point[key] for point in reached], found) for key in ("seconds", "rows")),
                 f"{median([o.rows_per_second for o in found.outcomes]):,.0f}",
                 f"{100 * median([o.utilisation for o in found.outcomes]):.0f}",
-                f"{100 * median([o.merge_share for o in found.outcomes]):.1f}",
+                f"{100 * median([o.sync_share for o in found.outcomes]):.1f}",
                 f"{found.rate:g}",
             ]
         )

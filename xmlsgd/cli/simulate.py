@@ -5,8 +5,8 @@ machine, whose steps are timed first. Without a test part a fifth of the rows is
 
 A fleet is NAME:SPEED[*COUNT][/OPTION=VALUE]... with commas between, as in "gpu:1*2/price=3,cpu:.1/noise=.05", or one of
 the scenarios S1 to S8. Options: price (money an hour), noise, stalls=SHARExFACTOR, absent=FROM-TO (seconds),
-trace=FROM:SPEED, overhead (seconds an update). Merges take time by --bandwidth; what workers of one shared model read
-and write is taken to cost nothing beyond their steps.
+trace=FROM:SPEED, overhead (seconds an update), in_place=1. Merges take time by --bandwidth, and so do copies of a
+shared model and the changes to it that devices send, but for those that write it in place.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SIGNIFICANT = "three digits"
 # Columns and how their numbers are written.
 COLUMNS = {
     "P@1": ".2f", "seconds": SIGNIFICANT, "to 95 %": SIGNIFICANT, "rows/s": SIGNIFICANT, "busy %": ".0f",
-    "effic. %": ".0f", "merge %": ".1f", "cost": SIGNIFICANT,
+    "effic. %": ".0f", "sync %": ".1f", "cost": SIGNIFICANT,
 }  # fmt: skip
 CURVE = {"seconds": SIGNIFICANT, "P@1": ".2f", "loss": ".4g"}
 DEVICES = {
@@ -60,7 +60,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--compare", type=place, metavar="NAMES", help="algorithms with commas between, or all")
     parser.add_argument("--rows", type=whole, default=10_000, help="training rows at most (default 10000)")
     parser.add_argument("--points", type=whole, default=4, help="measurements an epoch (default 4)")
-    parser.add_argument("--bandwidth", type=number, default=20, help="GB a second of a merge (default 20)")
+    parser.add_argument("--bandwidth", type=number, default=20, help="GB a second of merges and transfers (default 20)")
     parser.add_argument("--json", type=place, metavar="FILE", help="write the results as JSON, - for stdout")
     parser.add_argument("--plot", type=place, metavar="FILE", help="draw P@1 over time (needs matplotlib)")
     add_source_arguments(parser)
@@ -217,7 +217,7 @@ def row(outcome: Outcome, outcomes: Mapping[str, Outcome]) -> dict[str, float | 
         "rows/s": outcome.rows_per_second,
         "busy %": 100 * outcome.utilisation,
         "effic. %": 100 * outcome.efficiency,
-        "merge %": 100 * outcome.merge_share,
+        "sync %": 100 * outcome.sync_share,
         "cost": outcome.cost,
     }
 
@@ -232,7 +232,7 @@ def lines(outcome: Outcome) -> list[str]:
         found += [written(DEVICES, devices), ""]
     found.append(
         f"{significant(outcome.rows_per_second)} rows/s; scheduling efficiency {100 * outcome.efficiency:.0f} %, "
-        f"merges {100 * outcome.merge_share:.1f} % of the time; cost {significant(outcome.cost)}"
+        f"merges and transfers {100 * outcome.sync_share:.1f} % of the time; cost {significant(outcome.cost)}"
     )
     if outcome.diverged:
         found.append("the loss was not finite: pass a lower --learning-rate-init")

@@ -32,7 +32,8 @@ class Executor(ABC):
     model in place all workers write the center, on purpose and without locks (`Sharing`).
 
     workers : those alive, ascending. busy : those with a step. departures : of all who left so far. merge_threads :
-    threads that merge. merge_seconds : what merges have taken so far.
+    threads that merge. merge_seconds, merge_bytes : what merges have taken, read and written so far. transfer_seconds :
+    what pulls and pushes have taken.
     """
 
     merge_threads = 1
@@ -41,7 +42,7 @@ class Executor(ABC):
         self.workers = list(range(n_workers))
         self.busy: set[int] = set()
         self.departures: list[Left] = []
-        self.merge_seconds = 0.0
+        self.merge_seconds, self.merge_bytes, self.transfer_seconds = 0.0, 0, 0.0
         self.table: Table
         self.merger: Merger
         self._seen: list[int]
@@ -81,7 +82,8 @@ class Executor(ABC):
         self.busy.add(w)
         self._read[w] = self._updates
         if self._deltas:
-            self._deltas.pull(w, np.unique(self._X.row_entries(self._order.rows(step))))
+            begun, features = self.now(), np.unique(self._X.row_entries(self._order.rows(step)))
+            self.transfer_seconds += self._transferred(w, 4 * self._deltas.pull(w, features), begun)
         self._begin(replace(step, seen=self._seen[self._state_of(w)]))
 
     def wait(self, until: float | None = None) -> Event | None:
@@ -134,13 +136,23 @@ class Executor(ABC):
         if weight:
             self._updates += made
         if self._deltas:
-            self._deltas.push(worker, weight)
+            begun = self.now()
+            self.transfer_seconds += self._transferred(worker, 4 * self._deltas.push(worker, weight), begun)
+
+    def _transferred(self, worker: int, n_bytes: int, begun: float) -> float:
+        """Return the seconds of a worker's pull or push, which has read and written `n_bytes` since second `begun`."""
+        return self.now() - begun
 
     def merge(self, rule: Rule, members: Collection[int], memory: int = 0, equal: bool = True) -> None:
         """Apply a rule to the center and the replicas of `members` (`Merger.run`)."""
         begun = self.now()
-        self.merger.run(rule, members, memory, equal)
-        self.merge_seconds += self.now() - begun
+        n_bytes = 4 * 2 * (1 + len(members)) * self.merger.run(rule, members, memory, equal)
+        self.merge_bytes += n_bytes
+        self.merge_seconds += self._merged(members, n_bytes, begun)
+
+    def _merged(self, members: Collection[int], n_bytes: int, begun: float) -> float:
+        """Return the seconds of a merge of `members`, which has read and written `n_bytes` since second `begun`."""
+        return self.now() - begun
 
     def keep(self, slot: str) -> None:
         """Make a slot of the merge rules a copy of the center."""

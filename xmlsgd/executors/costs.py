@@ -25,7 +25,8 @@ class VirtualDevice:
     speed : factor of the speed, > 0; `trace` : (from second, factor) pieces that replace it, ascending.
     noise : standard deviation of the logarithm of a step's duration. stalls : (share of steps, factor of duration).
     absent : (from, to) seconds in which it is away; it then loses what it has not merged. price : money an hour, >= 0,
-    while it is there. name : for tables.
+    while it is there. in_place : whether it writes a shared model itself, as the CPUs of one machine do; others pull a
+    copy of it and push what they changed. name : for tables.
     """
 
     overhead: float = 1e-3
@@ -37,6 +38,7 @@ class VirtualDevice:
     stalls: tuple[float, float] = (0.0, 1.0)
     absent: tuple[tuple[float, float], ...] = ()
     price: float = 0.0
+    in_place: bool = False
     name: str = "device"
 
     def __post_init__(self) -> None:

@@ -19,6 +19,7 @@ OPTIONS = {
     "trace": "FROM:SPEED: the speed from that second on; may be given again",
     "overhead": "seconds an update",
     "price": "money an hour",
+    "in_place": "1 for a device that writes a shared model itself, as the CPUs of one machine do",
 }
 
 
@@ -49,6 +50,8 @@ def _options(text: str) -> dict[str, Any]:
             fields[name] = _pair(value, "x")
         elif name in ("absent", "trace"):
             fields[name] = (*fields.get(name, ()), _pair(value, "-" if name == "absent" else ":"))
+        elif name == "in_place":
+            fields[name] = _number(value) != 0
         else:
             fields[name] = _number(value)
     return fields

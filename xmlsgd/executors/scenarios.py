@@ -42,7 +42,7 @@ def s3(base: VirtualDevice, seconds: float, nnz: float) -> Fleet:
 def s4(base: VirtualDevice, seconds: float, nnz: float) -> Fleet:
     """Return a GPU, and a CPU a tenth as fast with a tenth of the overhead: what Hogbatch is for."""
     gpu = replace(base, overhead=2e-3, speed=1.0, noise=0.0, name="gpu")
-    return [gpu, replace(gpu, overhead=0.2e-3, speed=0.1, name="cpu")]
+    return [gpu, replace(gpu, overhead=0.2e-3, speed=0.1, in_place=True, name="cpu")]
 
 
 def s5(base: VirtualDevice, seconds: float, nnz: float) -> Fleet:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from ..devices.base import Device
     from ..learner import Job
-    from ..merging import Rule
     from ..records import Event, Step
     from .costs import VirtualDevice
 
@@ -40,7 +39,7 @@ class Runs(Protocol):
 class Simulated(Executor):
     """Virtual devices whose arithmetic one real `device` does.
 
-    bandwidth : bytes a second of a merge, for every vector that it reads or writes. seed : of the noise.
+    bandwidth : bytes a second of what merges, pulls and pushes read and write. seed : of the noise.
     """
 
     def __init__(
@@ -61,12 +60,11 @@ class Simulated(Executor):
 
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the table, the learners and the events known beforehand: absences; one from second 0 is a late join."""
-        if sharing is Sharing.IN_PLACE:
-            sharing = Sharing.DELTA
-        self._start_learners(job, sharing)
+        self._in_place = sharing is Sharing.IN_PLACE
+        self._start_learners(job, Sharing.DELTA if self._in_place else sharing)
         self._time, self._serial, self._tasks = 0.0, count(), [0] * len(self.fleet)
         self._ready = [0.0] * len(self.fleet)  # when a worker that merged while others worked can go on
-        self._merged = 0.0  # when the coordinator, which merges one after the other, is free
+        self._free = 0.0  # when the coordinator, which does one thing after the other, is free
         self._flying: dict[int, int] = {}  # worker -> number of the event that ends its step
         for w, device in enumerate(self.fleet):
             for begin, end in device.absent:
@@ -108,17 +106,24 @@ class Simulated(Executor):
                 continue  # the worker left before the end
             return event
 
-    def merge(self, rule: Rule, members: Collection[int], memory: int = 0, equal: bool = True) -> None:
-        """Merge; it takes its bytes over the bandwidth, during which others go on."""
-        floats = self.merger.run(rule, members, memory, equal)
-        seconds = 4 * floats * 2 * (1 + len(members)) / self.bandwidth
-        self.merge_seconds += seconds
-        self._merged = max(self._merged, self._time) + seconds
+    def _merged(self, members: Collection[int], n_bytes: int, begun: float) -> float:
+        return self._occupy(members, n_bytes)
+
+    def _transferred(self, worker: int, n_bytes: int, begun: float) -> float:
+        if self._in_place and self.fleet[worker].in_place:
+            return 0.0
+        return self._occupy([worker], n_bytes)
+
+    def _occupy(self, waiting: Collection[int], n_bytes: int) -> float:
+        """Let the coordinator, once it is free, read and write bytes while others go on; return the seconds."""
+        seconds = n_bytes / self.bandwidth
+        self._free = max(self._free, self._time) + seconds
         if self.busy:
-            for w in members:
-                self._ready[w] = self._merged
+            for w in waiting:
+                self._ready[w] = self._free
         else:
-            self._time = self._merged
+            self._time = self._free
+        return seconds
 
     def now(self) -> float:
         """Return the seconds of the simulated clock."""
