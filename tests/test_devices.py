@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
+from shim import NEEDS_COMPILER, OnHost, shim_device
 
 from xmlsgd.csr import CSR
 from xmlsgd.devices import avx512, bf16, cpu_rows, get_device, kernel_cache
 from xmlsgd.devices.base import Device, Dropout, Layer
 from xmlsgd.devices.cpu import CPU, PREDICT_BATCH
+from xmlsgd.devices.cuda import CUDA, check_gpu
 from xmlsgd.devices.reference import Reference, kept
 from xmlsgd.errors import DataError
 from xmlsgd.losses import LOSSES
@@ -20,10 +23,36 @@ from xmlsgd.optimizers import OPTIMIZERS, SGD, Adam, Optimizer
 
 NO_DROPOUT = Dropout(0.0, 0)
 NEEDS_BFLOAT16 = pytest.mark.skipif(not bf16.HAS_AVX512_BF16, reason="the processor lacks AVX512-BF16")
-DEVICES = [
-    pytest.param((n_threads, precision), id=f"{precision}-{n_threads}", marks=marks)
+CHUNK_BYTES = 1 << 17  # some hundred labels: the larger shapes take several chunks
+
+
+def missing_gpu() -> str:
+    """Return why there is no GPU to test, nothing where there is one."""
+    try:
+        check_gpu(0)
+    except DataError as error:
+        return str(error)
+    return ""
+
+
+def cuda_device(precision):
+    return OnHost(CUDA(precision=precision, chunk_bytes=CHUNK_BYTES))
+
+
+def shim(precision):
+    return OnHost(shim_device(precision, CHUNK_BYTES))
+
+
+NEEDS_GPU = pytest.mark.skipif(bool(missing_gpu()), reason=missing_gpu())
+CPUS = [
+    pytest.param(partial(CPU, n_threads, precision), id=f"{precision}-{n_threads}", marks=marks)
     for precision, marks in (("float32", ()), ("bfloat16", NEEDS_BFLOAT16))
     for n_threads in (1, 2)
+]
+DEVICES = CPUS + [
+    pytest.param(partial(make, precision), id=f"{precision}-{name}", marks=marks)
+    for name, make, marks in (("shim", shim, NEEDS_COMPILER), ("cuda", cuda_device, NEEDS_GPU))
+    for precision in ("float32", "bfloat16")
 ]
 # (B, H, L): one row, one label, no multiple of 32, whole blocks, fewer labels than a chunk, several chunks.
 SHAPES = [(1, 24, 1), (7, 32, 5), (33, 40, 100), (64, 64, 256), (37, 24, 700), (260, 40, 515)]
@@ -34,8 +63,14 @@ FLOAT32 = 3e-5  # relative error of a float32 sum of some hundred terms, and of 
 
 @pytest.fixture(scope="module", params=DEVICES)
 def device(request):
-    n_threads, precision = request.param
-    made = CPU(n_threads, precision)
+    made = request.param()
+    with made.start():
+        yield made
+
+
+@pytest.fixture(scope="module", params=CPUS)
+def cpu(request):
+    made = request.param()
     with made.start():
         yield made
 
@@ -253,9 +288,10 @@ def test_a_row_of_weight_zero_changes_nothing(device, loss):
     assert_same_change(layer, all_rows, three, 1e-5)
 
 
-def test_a_smaller_batch_after_a_larger_one_sees_nothing_of_it(device):
+@pytest.mark.parametrize("make", DEVICES)
+def test_a_smaller_batch_after_a_larger_one_sees_nothing_of_it(make):
     """Buffers are kept between calls; what an earlier batch left in them must not count."""
-    fresh = CPU(device.n_threads, "bfloat16" if device.bfloat16 else "float32")
+    device, fresh = make(), make()
     update = SGD().update(0.1, 1)
     A, Y, rows, scale, layer = output_batch((64, 64, 700))
     device.output_step(A, Y, rows, scale, layer, LOSSES["bce"], update)
@@ -565,23 +601,23 @@ def compiled_signatures():
     }
 
 
-def test_nothing_compiles_after_warming_up(device):
+def test_nothing_compiles_after_warming_up(cpu):
     """Every loss, optimizer, depth and dropout; memory maps, whose arrays are read-only; prediction."""
-    device.warm_up(list(LOSSES.values()))
+    cpu.warm_up(list(LOSSES.values()))
     before = compiled_signatures()
     for loss in LOSSES:
         for name in OPTIMIZERS:
             for hidden, share in (((24,), 0.0), ((40, 32), 0.3)):
                 network = Network(60, 100, hidden, loss, input_dropout=share, hidden_dropout=share)
-                whole_step(device, network, OPTIMIZERS[name]())
+                whole_step(cpu, network, OPTIMIZERS[name]())
     X, rows, layer, _ = input_batch()
     for array in (*layer, X.indptr, X.indices, X.data):
         array.flags.writeable = False
-    A = device.input_forward(X, rows, layer, Dropout(0, 0))
+    A = cpu.input_forward(X, rows, layer, Dropout(0, 0))
     output = random_layer(np.random.default_rng(0), (50, 40), 50)
     for array in output:
         array.flags.writeable = False
-    device.top_k(A, output, 5)
+    cpu.top_k(A, output, 5)
     assert compiled_signatures() == before
 
 
@@ -608,10 +644,10 @@ def test_a_device_is_found_by_the_name_of_its_module():
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("abacus", "device must be one of cpu, reference, got 'abacus'"),
-        ("bf16", "device must be one of cpu, reference, got 'bf16'"),
-        ("base", "device must be one of cpu, reference, got 'base'"),
-        ("cuda:0", "device 'cuda:0': training on GPUs is not there yet; use one of cpu, reference"),
+        ("abacus", "device must be one of cpu, cuda, reference, got 'abacus'"),
+        ("bf16", "device must be one of cpu, cuda, reference, got 'bf16'"),
+        ("cpu:0", "device must be one of cpu, cuda, reference, got 'cpu:0'"),
+        ("cuda:x", "device must be one of cpu, cuda, reference, got 'cuda:x'"),
     ],
 )
 def test_an_unknown_device_is_answered_with_those_there_are(name, complaint):

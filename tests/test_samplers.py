@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from shim import NEEDS_COMPILER, OnHost, shim_device
 
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.csr import CSR, Dataset
@@ -16,7 +17,7 @@ from xmlsgd.errors import DataError
 from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.executors.serial import Serial
 from xmlsgd.metrics import precision_at_k
-from xmlsgd.network import Network, put_back, state_layout, taken
+from xmlsgd.network import Network, state_layout
 from xmlsgd.optimizers import Adam, RowAdagrad
 from xmlsgd.samplers import Sampler, SharedNegatives
 
@@ -65,7 +66,15 @@ def test_negatives_are_not_fewer_than_none():
         SharedNegatives(-1)
 
 
-@pytest.mark.parametrize("device", [Reference, lambda: CPU(1, "float32")], ids=["reference", "cpu"])
+@pytest.mark.parametrize(
+    "device",
+    [
+        Reference,
+        lambda: CPU(1, "float32"),
+        pytest.param(lambda: OnHost(shim_device("float32")), marks=NEEDS_COMPILER),
+    ],
+    ids=["reference", "cpu", "shim"],
+)
 @pytest.mark.parametrize("optimizer", [Adam(), RowAdagrad()], ids=["adam", "row_adagrad"])
 def test_a_step_on_some_labels_is_the_step_of_a_network_that_has_only_these(dataset, device, optimizer):
     made, rows = device(), np.array([1, 2, 8, 9])
@@ -78,7 +87,7 @@ def test_a_step_on_some_labels_is_the_step_of_a_network_that_has_only_these(data
     layers = NETWORK.layers(whole, states.views(state))
     before = [part.copy() for part in layers[-1]]
     small = [layers[0]._replace(**{name: part.copy() for name, part in layers[0]._asdict().items()})]
-    small.append(taken(layers[-1], active))
+    small.append(made.take(layers[-1], active))
     scale, update = np.full(4, 0.25, np.float32), optimizer.update(0.1, 3)
     Y = dataset.Y.columns(np.arange(N_ROWS)[rows], active)
     with made.start():
@@ -97,9 +106,10 @@ def test_a_step_on_some_labels_is_the_step_of_a_network_that_has_only_these(data
 
 def test_slots_that_an_optimizer_does_not_have_are_left_alone():
     layer = NETWORK.layers(np.zeros(NETWORK.layout.size, np.float32))[-1]
-    part = taken(layer, np.array([3, 5], np.int32))
+    device = Reference()
+    part = device.take(layer, np.array([3, 5], np.int32))
     part.W[:] = 1
-    put_back(part, layer, np.array([3, 5]))
+    device.put(part, layer, np.array([3, 5]))
     assert part.Ws is layer.Ws
     np.testing.assert_array_equal(np.flatnonzero(layer.W.any(axis=1)), [3, 5])
 

@@ -65,7 +65,7 @@ class Order:
 
 
 class Learner:
-    """Runs the steps of a job in place on `flat`, float32 (n_params,), with an optimizer state.
+    """Runs the steps of a job on `flat`, float32 (n_params,), with an optimizer state, in place or by copies on a GPU.
 
     `touched`, uint8 (F + L,), gets a mark for each feature and each label of a batch; None where nobody asks.
     """
@@ -77,7 +77,9 @@ class Learner:
         layout = state_layout(job.network.layout, job.optimizer)
         self.job, self.device, self.flat, self.touched = job, device, flat, touched
         self.state = zeros(layout.size) if state is None else state
-        self.layers = job.network.layers(flat, layout.views(self.state))
+        self._placed = [(device.place(host), host) for host in (flat, self.state)]
+        none = device.place(np.zeros((1, 1), np.float32))
+        self.layers = job.network.layers(self._placed[0][0], layout.views(self._placed[1][0]), none)
         self._order = Order(job.dataset.n_rows, job.seed)
 
     @classmethod
@@ -96,13 +98,17 @@ class Learner:
     def step(self, step: Step) -> Report:
         """Train on a span, update after update; the loss of the report is the sum over its rows, before the updates."""
         started, loss, nnz = time.perf_counter(), 0.0, 0
+        for placed, host in self._placed:
+            self.device.refresh(placed, host)
         rows = self._order.rows(step)
         size = step.batch or len(rows)
         for i, at in enumerate(range(0, len(rows), size), 1):
             batch, seed = rows[at : at + size], _mask_seed(self.job.seed, step.epoch, step.start + at)
             loss += self._update(batch, self.job.optimizer.update(step.learning_rate, step.seen + i), seed)
             nnz += self._nnz(batch)
-        return Report(step.worker, len(rows), nnz, loss, time.perf_counter() - started, step.updates)
+        for placed, host in self._placed:
+            self.device.fetch(placed, host)
+        return Report(step.worker, len(rows), nnz, float(loss), time.perf_counter() - started, step.updates)
 
     def _update(self, rows: np.ndarray, update: Update, seed: int) -> float:
         """Train on one batch; return the sum of the losses of its rows."""

@@ -76,9 +76,15 @@ class Network:
         else:
             bias[:] = -1
 
-    def layers(self, flat: np.ndarray, slots: dict[str, np.ndarray] | None = None) -> list[Layer]:
-        """Return the layers as views of the parameters and of the optimizer's `slots` (see `state_layout`)."""
-        views, none = self.layout.views(flat), np.zeros((1, 1), np.float32)
+    def layers(
+        self, flat: np.ndarray, slots: dict[str, np.ndarray] | None = None, none: np.ndarray | None = None
+    ) -> list[Layer]:
+        """Return the layers as views of the parameters and of the optimizer's `slots` (see `state_layout`).
+
+        `none`, float32 (1, 1), stands for slots that the optimizer lacks, in the memory where the others are.
+        """
+        views = self.layout.views(flat)
+        none = np.zeros((1, 1), np.float32) if none is None else none
 
         def slot(name: str, i: int) -> np.ndarray:
             return (slots or {}).get(f"{name}:{i}", none if name.startswith("W") else none[0])
@@ -107,15 +113,17 @@ class Network:
         self._drop(device, activations[-1], seed + len(layers))
         output, labels, places = layers[-1], Y, rows
         if active is not None:
-            output, labels, places = taken(layers[-1], active), Y.columns(rows, active), np.arange(len(rows))
+            output, labels, places = device.take(layers[-1], active), Y.columns(rows, active), np.arange(len(rows))
         value, dA = device.output_step(
             activations[-1], labels, places, scale, output, get_loss(self.loss), update.for_output()
         )
         if active is not None:
-            put_back(output, layers[-1], active)
+            device.put(output, layers[-1], active)
+        kept = 1 / (1 - self.hidden_dropout)  # what dropout lets through it has scaled up by this
         for i in range(len(layers) - 2, 0, -1):
-            dA = device.dense_step(activations[i - 1], self._through_relu(dA, activations[i]), layers[i], update)
-        device.input_step(X, rows, self._through_relu(dA, activations[0]), layers[0], update, dropped)
+            dZ = device.through_relu(dA, activations[i], kept)
+            dA = device.dense_step(activations[i - 1], dZ, layers[i], update)
+        device.input_step(X, rows, device.through_relu(dA, activations[0], kept), layers[0], update, dropped)
         return value
 
     def hidden_activations(self, device: Device, layers: list[Layer], X: CSR, rows: np.ndarray) -> np.ndarray:
@@ -128,25 +136,6 @@ class Network:
     def _drop(self, device: Device, A: np.ndarray, seed: int) -> None:
         if self.hidden_dropout > 0:
             device.drop(A, Dropout(self.hidden_dropout, seed))
-
-    def _through_relu(self, dA: np.ndarray, A: np.ndarray) -> np.ndarray:
-        """Return the gradient before relu and dropout: both let through just what is positive in A."""
-        dZ = np.where(A > 0, dA, np.float32(0))
-        if self.hidden_dropout > 0:
-            dZ *= np.float32(1 / (1 - self.hidden_dropout))
-        return dZ
-
-
-def taken(layer: Layer, active: np.ndarray) -> Layer:
-    """Return a layer of the outputs `active` alone; slots of one element stay as they are."""
-    return Layer(*(part if part.shape[0] == 1 else part[active] for part in layer))
-
-
-def put_back(part: Layer, layer: Layer, active: np.ndarray) -> None:
-    """Write the outputs `active` back."""
-    for new, old in zip(part, layer, strict=True):
-        if new is not old:
-            old[active] = new
 
 
 def state_layout(layout: Layout, optimizer: Optimizer) -> Layout:

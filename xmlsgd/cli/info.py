@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .machine import processor, versions
+from .machine import gpu, processor, versions
 from .outputs import check_file
 from .parameters import place
 from .results import show, write_json
@@ -21,6 +21,6 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> None:
     """Print a line for each fact."""
     check_file(args.json, "--json")
-    facts = {**versions(), **processor(), "gpu": "not used by this version"}
+    facts = {**versions(), **processor(), "gpu": gpu()}
     show(args, "\n".join(f"{name:<14} {value}" for name, value in facts.items()))
     write_json(args.json, facts)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
+from ..errors import DataError
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -55,6 +56,17 @@ def processor() -> dict[str, Any]:
         "threads": numba.config.NUMBA_NUM_THREADS,
         "bfloat16": bool(bf16.HAS_AVX512_BF16),
     }
+
+
+def gpu() -> str:
+    """Return "cuda:0" where the first GPU can be used, else what is missing; imports CuPy if it is there."""
+    from ..devices.cuda import check_gpu
+
+    try:
+        check_gpu(0)
+    except DataError as error:
+        return str(error).partition(": ")[2]
+    return "cuda:0"
 
 
 def _model_name() -> str:

@@ -1,6 +1,7 @@
 """Devices by name: `"cpu"` is the device of `xmlsgd.devices.cpu`; the folder is the registry.
 
-A module that is a device names its class as `DEVICE`; the others hold kernels.
+A module that is a device names its class as `DEVICE`; the others hold kernels. A class of which a machine may have
+several devices, or none, has a method `at` that returns the maker of one by its index: `"cuda:1"`.
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ def device_names() -> list[str]:
 
 
 def get_device(name: str) -> Callable[..., Device]:
-    """Return the class of the device of a name."""
+    """Return what makes the device of a name: a class, or one at an index; `DataError` where there is none."""
+    kind, colon, index = str(name).partition(":")
     known = {module.name for module in pkgutil.iter_modules(__path__)}
-    found = _device_class(name) if name in known else None
-    if found is not None:
+    found = _device_class(kind) if kind in known else None
+    at = getattr(found, "at", None)
+    if found is not None and at is None and not colon:
         return found
-    there_are = ", ".join(device_names())
-    if isinstance(name, str) and name.partition(":")[0] == "cuda":
-        raise DataError(f"device {name!r}: training on GPUs is not there yet; use one of {there_are}")
-    raise DataError(f"device must be one of {there_are}, got {name!r}")
+    if at is not None and ((index.isascii() and index.isdigit()) or not colon):
+        made: Callable[..., Device] = at(int(index or 0))
+        return made
+    raise DataError(f"device must be one of {', '.join(device_names())}, got {name!r}")
 
 
 def _device_class(module: str) -> Callable[..., Device] | None:

@@ -6,7 +6,7 @@ found by its name: `"cpu"` is `xmlsgd.devices.cpu`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from ..csr import CSR
     from ..optimizers import Update
+
+
+PRECISIONS = ("auto", "float32", "bfloat16")
 
 
 class Layer(NamedTuple):
@@ -41,7 +44,10 @@ class Dropout(NamedTuple):
 
 
 class Device(Protocol):
-    """The operations. Arrays are float32; A and dA are (B, H). Layers are changed in place, results are returned."""
+    """The operations. Arrays are float32; A and dA are (B, H). Layers are changed in place, results are returned.
+
+    Layers, A, dA and the loss lie in the device's memory; rows, labels, weights of rows and answers in the process's.
+    """
 
     def start(self) -> AbstractContextManager[None]:
         """Return the context in which one Python thread at a time calls the operations."""
@@ -55,12 +61,36 @@ class Device(Protocol):
         """
         ...
 
+    def place(self, flat: np.ndarray) -> Any:
+        """Return a copy of a vector in the device's memory, the vector itself where that is the process's."""
+        ...
+
+    def refresh(self, placed: Any, flat: np.ndarray) -> None:
+        """Copy `flat` over what `place` returned."""
+        ...
+
+    def fetch(self, placed: Any, flat: np.ndarray | None = None) -> np.ndarray:
+        """Copy an array of the device over `flat`, contiguous, or to a new one where the memories differ; return it."""
+        ...
+
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:
         """Return A (B, H) = relu(X[rows] W + b), a share of the entries of X left out and the rest scaled up."""
         ...
 
     def dense_forward(self, A: np.ndarray, layer: Layer) -> np.ndarray:
         """Return relu(A W^T + b)."""
+        ...
+
+    def through_relu(self, dA: np.ndarray, A: np.ndarray, factor: float) -> np.ndarray:
+        """Return `factor` dA where A > 0 and 0 elsewhere; dA may be used up."""
+        ...
+
+    def take(self, layer: Layer, active: np.ndarray) -> Layer:
+        """Return a copy of the outputs `active`, int32, of a layer; slots of one element stay as they are."""
+        ...
+
+    def put(self, part: Layer, layer: Layer, active: np.ndarray) -> None:
+        """Write the outputs `active` of a layer back."""
         ...
 
     def drop(self, A: np.ndarray, dropout: Dropout) -> None:
@@ -89,3 +119,35 @@ class Device(Protocol):
     def top_k(self, A: np.ndarray, layer: Layer, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return labels int32 (B, k) and logits float32 (B, k), best first, ties to the smaller label."""
         ...
+
+
+class HostMemory:
+    """What NumPy does for every device that computes in the process's memory."""
+
+    def place(self, flat: np.ndarray) -> np.ndarray:
+        """Return the vector itself."""
+        return flat
+
+    def refresh(self, placed: np.ndarray, flat: np.ndarray) -> None:
+        """Do nothing: they are one."""
+
+    def fetch(self, placed: np.ndarray, flat: np.ndarray | None = None) -> np.ndarray:
+        """Return the array itself."""
+        return placed
+
+    def through_relu(self, dA: np.ndarray, A: np.ndarray, factor: float) -> np.ndarray:
+        """Return `factor` dA where A > 0 and 0 elsewhere."""
+        dZ = np.where(A > 0, dA, np.float32(0))
+        if factor != 1:
+            dZ *= np.float32(factor)
+        return dZ
+
+    def take(self, layer: Layer, active: np.ndarray) -> Layer:
+        """Return a copy of the outputs `active` of a layer; slots of one element stay as they are."""
+        return Layer(*(part if part.shape[0] == 1 else part[active] for part in layer))
+
+    def put(self, part: Layer, layer: Layer, active: np.ndarray) -> None:
+        """Write the outputs `active` of a layer back."""
+        for new, old in zip(part, layer, strict=True):
+            if new is not old:
+                old[active] = new

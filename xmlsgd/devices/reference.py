@@ -27,7 +27,7 @@ from ..optimizers import (
     SECOND,
     SECOND_SCALE,
 )
-from .base import Dropout, Layer
+from .base import Dropout, HostMemory, Layer
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..optimizers import Update
 
 
-class Reference:
+class Reference(HostMemory):
     """A device that defines what the other devices compute; for tests and small examples."""
 
     def start(self) -> nullcontext[None]:

@@ -89,7 +89,7 @@ def prepare(
     n_threads = thread_count(model.n_jobs, work)
     workers = workers_of(model.devices, n_threads)
     algorithm = algorithm_of(model.algorithm, int(batch), 1.0, workers, lambda: (1.0,) * len(workers))
-    device = make_device(workers[0].kind, n_threads, model.precision)
+    device = make_device(workers[0].name, n_threads, model.precision)
     return Task(
         dataset, labels, weight, held_out, network, optimizer, int(batch), n_threads, device, workers, algorithm
     )

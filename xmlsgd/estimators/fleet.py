@@ -65,17 +65,18 @@ def workers_of(devices: str, n_threads: int) -> list[Worker]:
     return [Worker(name.partition(":")[0], max(n_threads // n_cpu, 1) if name == "cpu" else 1, name) for name in names]
 
 
-def make_device(kind: str, n_threads: int, precision: str) -> Device:
+def make_device(name: str, n_threads: int, precision: str) -> Device:
     """Return a device; picklable with `functools.partial`, so that a worker process makes its own."""
-    return get_device(kind)(n_threads, precision)
+    return get_device(name)(n_threads, precision)
 
 
 def executor_of(workers: list[Worker], device: Device, precision: str) -> Executor:
     """Return the executor: in this process on `device` for one worker, one process a worker for several."""
     if len(workers) == 1:
         return Serial([device])
-    makers = [partial(make_device, worker.kind, worker.n_threads, precision) for worker in workers]
-    return Processes(makers, [worker.n_threads for worker in workers])
+    makers = [partial(make_device, worker.name, worker.n_threads, precision) for worker in workers]
+    one_memory = all(worker.kind != "cuda" for worker in workers)
+    return Processes(makers, [worker.n_threads for worker in workers], one_memory=one_memory)
 
 
 def algorithm_of(
@@ -92,7 +93,7 @@ def measure_speeds(job: Job, workers: list[Worker], precision: str, batch: int) 
     """Return the rows a second of each worker's device in batches of `batch` rows; every kind is timed once."""
     speeds: dict[Worker, float] = {}
     for worker in set(workers):
-        device = make_device(worker.kind, worker.n_threads, precision)
+        device = make_device(worker.name, worker.n_threads, precision)
         with device.start():
             costs = measure_device(job, device)
         nnz = batch * job.dataset.X.nnz / job.dataset.n_rows

@@ -172,7 +172,7 @@ class Predictor(ClassifierMixin):
     def _scorer(self, X: CSR) -> Scorer:
         """Return what scores rows; the device and its buffers are kept between calls."""
         n_threads = thread_count(self.n_jobs, flops(self.network_, X, X.n_rows))
-        wanted = parse_devices(self.devices)[0].partition(":")[0], n_threads, self.precision
+        wanted = parse_devices(self.devices)[0], n_threads, self.precision
         if wanted not in self._devices:
             self._devices.clear()
             self._devices[wanted] = make_device(*wanted)

@@ -36,11 +36,11 @@ class Scorer:
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k labels and their scores, among `columns` where given."""
         network, device = self.network, self.device
-        layers = network.layers(self.params)
+        layers = network.layers(device.place(self.params), none=device.place(np.zeros((1, 1), np.float32)))
         output = layers[-1]
         if columns is not None:
-            columns = np.unique(columns)
-            output = output._replace(W=output.W[columns], b=output.b[columns])
+            columns = np.unique(columns).astype(np.int32)
+            output = device.take(output, columns)
         labels, scores = np.full((X.n_rows, k), -1, np.int32), np.full((X.n_rows, k), -np.inf, np.float32)
         with device.start():
             for rows in row_blocks(X.n_rows, network.hidden):
@@ -53,15 +53,17 @@ class Scorer:
     def logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield row numbers and their logits (rows, L), or (rows, m) of m columns, a block at a time."""
         network, device = self.network, self.device
-        layers = network.layers(self.params)
-        W, b = (layers[-1].W, layers[-1].b) if columns is None else (layers[-1].W[columns], layers[-1].b[columns])
+        W, b = network.layers(self.params)[-1][:2]
+        if columns is not None:
+            W, b = W[columns], b[columns]
+        layers = network.layers(device.place(self.params))
         if W.size <= SMALL_LAYER:
             W = W.astype(np.float64)
         size = max(LOGIT_BLOCK // max(len(b), *network.hidden), 1)
         for first in range(0, X.n_rows, size):
             rows = np.arange(first, min(first + size, X.n_rows))
             with device.start():
-                A = network.hidden_activations(device, layers, X, rows)
+                A = device.fetch(network.hidden_activations(device, layers, X, rows))
             Z = A @ W.T
             Z += b
             yield rows, Z

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..csr import CSR
 from ..errors import WorkerDied
-from ..records import Joined, Left
+from ..records import Joined, Left, Sharing
 from ..table import Table
 from .base import Executor
 from .mapped import MappedJob
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ..devices.base import Device
     from ..learner import Job
-    from ..records import Event, Sharing, Step
+    from ..records import Event, Step
     from ..table import Shape
 
 
@@ -105,15 +105,19 @@ class Processes(Executor):
 
     n_threads : of each worker, one by default. restarts : how often a run replaces a worker that died; then it goes on
     with fewer, and raises `WorkerDied` when none is left. silence : seconds, > 0, for which a worker may at least say
-    nothing before it counts as lost (`silence.py`). slowdown : see `Assignment`.
+    nothing before it counts as lost (`silence.py`). one_memory : whether all devices compute in the memory that the
+    processes share; a GPU does not, so that what is shared in place is then shared as differences. slowdown : see
+    `Assignment`.
     """
 
     def __init__(
         self, makers: Sequence[Callable[[], Device]], n_threads: Sequence[int] | None = None,
         slowdown: Sequence[float] | None = None, restarts: int = 3, silence: float = 30.0,
+        one_memory: bool = True,
     ) -> None:  # fmt: skip
         super().__init__(len(makers))
         self.team, self.restarts = Team(makers, n_threads, slowdown), restarts
+        self._one_memory = one_memory
         self._silence = Silence(silence, time.perf_counter())
         self.merge_threads = sum(self.team.n_threads)
         self.failures: list[str] = []
@@ -126,6 +130,8 @@ class Processes(Executor):
 
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the shared table and start the processes."""
+        if sharing is Sharing.IN_PLACE and not self._one_memory:
+            sharing = Sharing.DELTA
         self.team.assign(job, self._prepare(job, sharing, self.team.make_table(job)), sharing)
         self._started = time.perf_counter()
 

@@ -1,0 +1,311 @@
+"""A GPU that is not there: CuPy's names over NumPy, `cuda.cu` compiled by g++ (`cuda_shim.h`), cuBLAS's product.
+
+What the device's host code asks of CuPy runs unchanged. New memory is filled with NaN and has guards on both sides,
+which every launch looks at; arrays of the "GPU" do not mix with those of the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import weakref
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from xmlsgd.devices.cuda import CHUNK_BYTES, CUDA
+from xmlsgd.devices.cuda_runtime import CUDA_R_16BF, SHARED_LIMIT, SOURCE, Runtime
+
+HEADER = Path(__file__).with_name("cuda_shim.h")
+COMPILER = shutil.which("g++")
+NEEDS_COMPILER = pytest.mark.skipif(COMPILER is None, reason="no g++ to run the CUDA kernels on the CPU")
+FLAGS = (
+    "-std=c++17",
+    "-O1",
+    "-g",
+    "-fPIC",
+    "-shared",
+    "-fno-strict-aliasing",
+    "-ffp-contract=off",
+    "-U_FORTIFY_SOURCE",
+)
+POISON = 0xFF  # of every byte of new memory: NaN as float32, -1 as an integer
+GUARD, GUARD_BYTES = 0xA5, 512
+
+
+class Memory:
+    """The memory of a "GPU": arrays between guards."""
+
+    def __init__(self):
+        self.allocated = 0
+        self._blocks = weakref.WeakValueDictionary()
+
+    def empty(self, shape, dtype):
+        """Return a new array."""
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        block = _Block(size)
+        self.allocated += 1
+        self._blocks[self.allocated] = block
+        return np.frombuffer(block.memory, dtype, int(np.prod(shape)), block.first).reshape(shape).view(DeviceArray)
+
+    def check(self, who):
+        """Raise `RuntimeError` where `who` has written beside an array."""
+        for block in list(self._blocks.values()):
+            if not block.intact():
+                raise RuntimeError(f"{who} writes outside an array of {block.size} bytes")
+
+
+class _Block:
+    """The bytes of an array with a guard on each side."""
+
+    def __init__(self, size):
+        self.size = size
+        raw = np.full(size + 2 * GUARD_BYTES + 64, GUARD, np.uint8)
+        self.first = GUARD_BYTES + -(raw.ctypes.data + GUARD_BYTES) % 64
+        raw[self.first : self.first + size] = POISON
+        self.memory = raw.view(_Owned)
+        self.memory.block = self
+
+    def intact(self):
+        bytes_ = self.memory.view(np.ndarray)
+        return (bytes_[: self.first] == GUARD).all() and (bytes_[self.first + self.size :] == GUARD).all()
+
+
+class _Owned(np.ndarray):
+    """Bytes that know their block, which lives as long as a view of them."""
+
+
+class DeviceArray(np.ndarray):
+    """An array in "GPU" memory: NumPy computes with it only when nothing of the process's memory takes part."""
+
+    @property
+    def data(self):
+        """Return the address as CuPy gives it."""
+        return SimpleNamespace(ptr=self.ctypes.data)
+
+    def __array_ufunc__(self, function, method, *inputs, out=None, **options):
+        if any(type(array) is np.ndarray and array.ndim for array in inputs):
+            raise TypeError(f"{function.__name__}: an array of the process meets one of the GPU")
+        plain = [np.asarray(array) if isinstance(array, DeviceArray) else array for array in inputs]
+        if out is not None:
+            options["out"] = tuple(np.asarray(array) for array in out)
+        return np.asarray(getattr(function, method)(*plain, **options)).view(DeviceArray)
+
+    def __array_function__(self, function, types, args, kwargs):
+        raise TypeError(f"{function.__name__}: NumPy cannot take an array of the GPU")
+
+
+class _Kernel:
+    def __init__(self, function, name, seed, memory):
+        self.function, self.name, self.seed, self.memory = function, name, seed, memory
+        function.restype = ctypes.c_char_p
+
+    def __call__(self, grid, block, arguments, shared_mem=0):
+        assert block[0] in range(32, 1025, 32), "blocks are whole warps, at most 1024 threads"
+        assert grid[0] in range(1, 2**31), "a grid has at most 2^31 - 1 blocks a row"
+        assert grid[1] in range(1, 2**16), "and at most 65,535 rows"
+        assert shared_mem <= SHARED_LIMIT, "more shared memory than a block has"
+        pointers = (ctypes.c_void_p * len(arguments))()
+        kept: list = []
+        for i, argument in enumerate(arguments):
+            if isinstance(argument, DeviceArray):
+                kept.append(ctypes.c_void_p(argument.data.ptr))
+            else:
+                assert isinstance(argument, np.generic), f"{self.name}: argument {i} is a {type(argument).__name__}"
+                kept.append(ctypes.create_string_buffer(argument.tobytes(), argument.nbytes))
+            pointers[i] = ctypes.addressof(kept[i])
+        failure = self.function((ctypes.c_uint * 2)(*grid), block[0], pointers, self.seed)
+        if failure:
+            raise RuntimeError(f"{self.name}: {failure.decode()}")
+        self.memory.check(self.name)
+
+
+class RawModule:
+    """The kernels of a source, compiled by g++; a `seed` above 0 shuffles threads and turns the order of blocks."""
+
+    def __init__(self, memory, code, options=(), seed=0, flags=()):
+        defines = [option for option in options if option.startswith("-D")]
+        names = re.findall(r'extern "C" __global__ void (\w+)\(', code)
+        exports = "\n".join(f"SHIM_EXPORT({name})" for name in names)
+        source = f'#include "{HEADER.name}"\n#line 1 "{SOURCE.name}"\n{code}\n{exports}\n'
+        command = [COMPILER, *FLAGS, *defines, *flags, "-I", str(HEADER.parent)]
+        self.library, self.seed, self.memory = ctypes.CDLL(str(_compiled(source, command))), seed, memory
+
+    def get_function(self, name):
+        return _Kernel(getattr(self.library, f"shim_{name}"), name, self.seed, self.memory)
+
+
+def _compiled(source, command):
+    """Return the library of a source: compiled once, then found by the hash of all that it depends on."""
+    stamp = hashlib.sha256("\0".join([source, HEADER.read_text(), *command]).encode()).hexdigest()[:16]
+    folder = Path(tempfile.gettempdir()) / f"xmlsgd-shim-{os.getuid()}"
+    folder.mkdir(exist_ok=True)
+    library = folder / f"{stamp}.so"
+    if not library.exists():
+        with tempfile.TemporaryDirectory(dir=folder) as work:
+            written = Path(work) / "kernels.cpp"
+            written.write_text(source)
+            subprocess.run([*command, str(written), "-o", f"{work}/kernels.so"], check=True)
+            Path(work, "kernels.so").replace(library)
+    return library
+
+
+class _Cublas:
+    """`gemmEx` as cuBLAS defines it: matrices by address, counted by columns."""
+
+    CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT = 68, -1
+
+    def create(self):
+        return 1
+
+    def gemmEx(
+        self, handle, ta, tb, m, n, k, alpha, A, a_type, lda, B, b_type, ldb, beta, C, c_type, ldc, compute, algo
+    ):
+        assert (handle, c_type, compute, algo) == (1, 0, 68, -1)
+        factor, keep = (float(_memory(at, np.float32, 1)[0]) for at in (alpha, beta))
+        left, right = (
+            _matrix(A, a_type, (k, m) if ta else (m, k), lda),
+            _matrix(B, b_type, (n, k) if tb else (k, n), ldb),
+        )
+        out = _columns(C, np.float32, (m, n), ldc)
+        product = np.float32(factor) * ((left.T if ta else left) @ (right.T if tb else right))
+        out[:] = product + np.float32(keep) * out if keep else product  # with beta 0, C is not read
+
+
+def _memory(address, dtype, count):
+    raw = (ctypes.c_char * (count * np.dtype(dtype).itemsize)).from_address(address)
+    return np.frombuffer(raw, dtype)
+
+
+def _columns(address, dtype, shape, leading):
+    """Return the matrix of `shape` that lies by columns, `leading` elements apart."""
+    assert leading >= shape[0] > 0, "a leading dimension is at least the length of a column"
+    flat = _memory(address, dtype, leading * (shape[1] - 1) + shape[0])
+    size = flat.itemsize
+    return np.lib.stride_tricks.as_strided(flat, shape, (size, leading * size))
+
+
+def _matrix(address, kind, shape, leading):
+    if kind != CUDA_R_16BF:
+        return _columns(address, np.float32, shape, leading)
+    return (_columns(address, np.uint16, shape, leading).astype(np.uint32) << 16).view(np.float32)
+
+
+class _Nothing:
+    """A stream, an event or a device: everything happens at once and in order."""
+
+    ptr = 0
+
+    def __init__(self, compute_capability="", **options):
+        self.compute_capability = compute_capability
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def synchronize(self):
+        pass
+
+    def record(self, stream):
+        pass
+
+
+def fake_cupy(seed=0, capability="90", flags=(), free=1 << 30):
+    """Return what the device uses of CuPy; `memory` holds its arrays."""
+    memory = Memory()
+    cupy = SimpleNamespace(memory=memory, empty=memory.empty)
+
+    cupy.RawModule = lambda code, options: RawModule(memory, code, options, seed, flags)
+    cupy.cuda = SimpleNamespace(
+        Device=lambda index: _Nothing(capability),
+        Stream=_Nothing,
+        Event=_Nothing,
+        alloc_pinned_memory=bytearray,
+        runtime=SimpleNamespace(
+            memGetInfo=lambda: (free, 2 * free),
+            memcpyAsync=lambda target, source, size, kind, stream: ctypes.memmove(target, source, size),
+        ),
+    )
+    return cupy
+
+
+def shim_device(precision="auto", chunk_bytes=CHUNK_BYTES, **options):
+    """Return the CUDA device on a "GPU" of `fake_cupy(**options)`."""
+    runtime = Runtime(fake_cupy(**options), _Cublas(), 0, precision)
+    return CUDA(precision=precision, runtime=runtime, chunk_bytes=chunk_bytes)
+
+
+class OnHost:
+    """A device whose operations take and change arrays of the process: they travel there and back."""
+
+    def __init__(self, device):
+        self.device, self.bfloat16, self.start, self.warm_up = device, device.bfloat16, device.start, device.warm_up
+
+    def _there(self, *arrays):
+        return [self.device.place(np.ascontiguousarray(array)) for array in arrays]
+
+    def _layer(self, layer):
+        return type(layer)(*self._there(*layer))
+
+    def _back(self, placed, arrays):
+        for there, here in zip(placed, arrays, strict=True):
+            if here.flags.writeable:
+                here[...] = self.device.fetch(there)
+
+    def place(self, flat):
+        return flat
+
+    def take(self, layer, active):
+        there = self._layer(layer)
+        parts = zip(self.device.take(there, active), there, layer, strict=True)
+        return type(layer)(*(here if new is old else self.device.fetch(new) for new, old, here in parts))
+
+    def put(self, part, layer, active):
+        there = self._layer(layer)
+        both = zip(part, there, layer, strict=True)
+        parts = [old if new is before else self.device.place(new) for new, old, before in both]
+        self.device.put(type(layer)(*parts), there, active)
+        self._back(there, layer)
+
+    def through_relu(self, dA, A, factor):
+        return self.device.fetch(self.device.through_relu(*self._there(dA, A), factor))
+
+    def drop(self, A, dropout):
+        (there,) = self._there(A)
+        self.device.drop(there, dropout)
+        self._back([there], [A])
+
+    def input_forward(self, X, rows, layer, dropout):
+        return self.device.fetch(self.device.input_forward(X, rows, self._layer(layer), dropout))
+
+    def dense_forward(self, A, layer):
+        return self.device.fetch(self.device.dense_forward(*self._there(A), self._layer(layer)))
+
+    def output_step(self, A, Y, rows, scale, layer, loss, update):
+        there = self._layer(layer)
+        value, dA = self.device.output_step(*self._there(A), Y, rows, scale, there, loss, update)
+        self._back(there, layer)
+        return float(value), self.device.fetch(dA)
+
+    def dense_step(self, A, dZ, layer, update):
+        there = self._layer(layer)
+        dA = self.device.dense_step(*self._there(A, dZ), there, update)
+        self._back(there, layer)
+        return self.device.fetch(dA)
+
+    def input_step(self, X, rows, dZ, layer, update, dropout):
+        there = self._layer(layer)
+        self.device.input_step(X, rows, *self._there(dZ), there, update, dropout)
+        self._back(there, layer)
+
+    def top_k(self, A, layer, k):
+        return self.device.top_k(*self._there(A), self._layer(layer), k)

@@ -1,0 +1,215 @@
+"""The CUDA device beyond what all devices have in common (test_devices.py): on the CPU by the shim, or on a GPU."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from shim import NEEDS_COMPILER, OnHost, shim_device
+from test_devices import NEEDS_GPU, copy, output_batch, random_csr, whole_step
+
+from xmlsgd.algorithms.local_sgd import LocalSGD
+from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.csr import Dataset
+from xmlsgd.devices import get_device
+from xmlsgd.devices.cuda import CUDA
+from xmlsgd.devices.cuda_runtime import SOURCE, kernel_parameters
+from xmlsgd.devices.cuda_topk import MOST_RANKED
+from xmlsgd.devices.reference import Reference
+from xmlsgd.engine import train
+from xmlsgd.errors import DataError
+from xmlsgd.estimators.scoring import Scorer
+from xmlsgd.executors.serial import Serial
+from xmlsgd.losses import LOSSES
+from xmlsgd.network import Network
+from xmlsgd.optimizers import SGD, Adam, RowAdagrad
+
+MAKERS = [
+    pytest.param(shim_device, id="shim", marks=NEEDS_COMPILER),
+    pytest.param(lambda precision, **_: CUDA(precision=precision), id="cuda", marks=NEEDS_GPU),
+]
+
+
+@pytest.fixture(params=MAKERS)
+def make(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    rng = np.random.default_rng(0)
+    return Dataset(random_csr(rng, 120, 60, 8), random_csr(rng, 120, 90, 3))
+
+
+NETWORK = Network(60, 90, (24,), "bce")
+
+
+def trained(device, dataset, algorithm=None, workers=1, optimizer=None, network=NETWORK, **options):
+    """Return the model of two epochs."""
+    executor = Serial([device] * workers)
+    with device.start():
+        return train(
+            dataset, network, algorithm or Sequential(32, 0.02), executor, optimizer=optimizer or Adam(), epochs=2,
+            **options,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("optimizer", [SGD(), Adam(), RowAdagrad()], ids=["sgd", "adam", "row_adagrad"])
+def test_a_run_with_parameters_on_the_gpu_ends_in_the_model_and_the_state_of_the_reference(make, dataset, optimizer):
+    got, expected = (trained(device, dataset, optimizer=optimizer) for device in (make("float32"), Reference()))
+    np.testing.assert_allclose(got.params, expected.params, rtol=0, atol=2e-4)
+    np.testing.assert_allclose(got.state, expected.state, rtol=1e-3, atol=1e-5)
+    assert got.records[-1]["loss"] == pytest.approx(expected.records[-1]["loss"], rel=1e-4)
+
+
+def test_replicas_on_the_gpu_are_merged_as_those_of_the_reference(make, dataset):
+    got, expected = (
+        trained(device, dataset, LocalSGD(16, 0.02), workers=2) for device in (make("float32"), Reference())
+    )
+    np.testing.assert_allclose(got.params, expected.params, rtol=0, atol=5e-4)
+
+
+def test_a_scorer_answers_as_the_reference_does(make, dataset):
+    params = trained(Reference(), dataset).params
+    device = make("float32")
+    for columns in (None, np.array([80, 3, 5, 7])):
+        labels, scores = Scorer(NETWORK, params, device).top_k(dataset.X, 3, columns)
+        expected, values = Scorer(NETWORK, params, Reference()).top_k(dataset.X, 3, columns)
+        np.testing.assert_allclose(scores, values, rtol=1e-5, atol=1e-5)
+        assert np.mean(labels == expected) > 0.99
+    ((_, Z),) = Scorer(NETWORK, params, device).logits(dataset.X)
+    ((_, expected_Z),) = Scorer(NETWORK, params, Reference()).logits(dataset.X)
+    np.testing.assert_allclose(Z, expected_Z, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_more_labels_than_a_list_in_shared_memory_holds_are_ranked_by_sorting_whole_rows(make, precision):
+    A, _, _, _, layer = output_batch((5, 24, MOST_RANKED + 100))
+    for k in (MOST_RANKED + 1, MOST_RANKED + 200):
+        labels, scores = OnHost(make(precision, chunk_bytes=100_000)).top_k(A, layer, k)
+        expected, values = Reference().top_k(A, layer, k)
+        np.testing.assert_allclose(scores, values, rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(np.sort(labels), np.sort(expected))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_size_of_chunks_changes_no_result(make, loss):
+    A, Y, rows, scale, layer = output_batch((37, 24, 700), optimizer=Adam())
+    update = Adam().update(0.1, 3)
+    whole, pieces = copy(layer), copy(layer)
+    value, dA = OnHost(make("float32", chunk_bytes=1 << 30)).output_step(A, Y, rows, scale, whole, LOSSES[loss], update)
+    value2, dA2 = OnHost(make("float32", chunk_bytes=1)).output_step(A, Y, rows, scale, pieces, LOSSES[loss], update)
+    assert value2 == pytest.approx(value, rel=1e-6)
+    np.testing.assert_allclose(dA2, dA, rtol=0, atol=1e-5 * np.abs(dA).max())
+    np.testing.assert_allclose(pieces.W, whole.W, rtol=0, atol=1e-5)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("resident", [True, False])
+def test_entries_that_travel_with_every_batch_train_as_those_that_stay_on_the_gpu(dataset, resident):
+    network = Network(60, 90, (24,), "bce", input_dropout=0.3)
+    device = shim_device("float32", free=1 << 30 if resident else 0)
+    got = trained(device, dataset, network=network)
+    kept = [value for value in device._rows._resident.values() if value]
+    assert len(kept) == (2 if resident else 0)
+    np.testing.assert_allclose(got.params, trained(Reference(), dataset, network=network).params, rtol=0, atol=2e-4)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_neither_the_order_of_threads_nor_that_of_blocks_changes_a_bit(precision, seed):
+    network = Network(60, 700, (40,), "softmax", input_dropout=0.1, hidden_dropout=0.3)
+    first, second = (
+        whole_step(OnHost(shim_device(precision, 1 << 16, seed=turn)), network, Adam(), n_steps=2) for turn in (0, seed)
+    )
+    assert first[0] == second[0]
+    np.testing.assert_array_equal(first[1], second[1])
+
+
+@NEEDS_COMPILER
+def test_a_step_allocates_what_it_returns_and_nothing_else(dataset):
+    device = shim_device("bfloat16")
+    memory = device.runtime.cupy.memory
+    layers = NETWORK.layers(
+        device.place(np.zeros(NETWORK.layout.size, np.float32)), none=device.place(np.zeros((1, 1), np.float32))
+    )
+    scale, counts = np.full(40, 1 / 40, np.float32), []
+    with device.start():
+        for step in range(4):
+            before = memory.allocated
+            rows = np.arange(40) + step
+            NETWORK.step(device, layers, dataset.X, dataset.Y, rows, scale, SGD().update(0.1, 1), 0)
+            counts.append(memory.allocated - before)
+    assert counts[2:] == [3, 3], "A, dA and the loss"
+
+
+@NEEDS_COMPILER
+def test_data_leave_the_gpu_with_their_last_user():
+    device, rng = shim_device("float32"), np.random.default_rng(0)
+    dataset = Dataset(random_csr(rng, 50, 30, 3), random_csr(rng, 50, 30, 3))
+    trained(device, dataset, network=Network(30, 30, (8,)))
+    assert len(device._rows._resident) == 2
+    del dataset
+    assert len(device._rows._resident) == 0
+
+
+@NEEDS_COMPILER
+def test_a_gpu_before_ampere_trains_in_float32():
+    assert not shim_device("auto", capability="75").bfloat16
+    assert shim_device("auto", capability="80").bfloat16
+
+
+@NEEDS_COMPILER
+def test_what_is_no_argument_of_a_kernel_is_refused():
+    runtime = shim_device("float32").runtime
+    x = runtime.empty((4, 8))
+    with pytest.raises(TypeError, match="A must be contiguous float32"):
+        runtime.launch("drop", 1, x[:, :4], 16, 0, 0, 1.0)
+    with pytest.raises(TypeError, match="A must be contiguous float32, got int32"):
+        runtime.launch("drop", 1, runtime.empty((4,), np.int32), 4, 0, 0, 1.0)
+    with pytest.raises(ValueError, match="zip"):
+        runtime.launch("drop", 1, x)
+
+
+def test_every_kernel_s_parameters_are_read_from_the_source():
+    parameters = kernel_parameters(SOURCE.read_text(), np.dtype(np.uint16))
+    assert [(p.name, p.is_pointer, p.dtype.name) for p in parameters["pack"]] == [
+        ("x", True, "float32"), ("rows", False, "int32"), ("H", False, "int32"), ("width", False, "int32"),
+        ("out", True, "uint16"),
+    ]  # fmt: skip
+    assert SOURCE.read_text().count("__global__") == len(parameters)
+
+
+def present(monkeypatch, **cuda):
+    """Pretend that CuPy is installed with these names in `cupy.cuda`."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(**cuda)))
+
+
+def test_what_is_missing_for_a_gpu_is_said_in_one_line(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(DataError, match=r"^device 'cuda:1': CuPy is not installed; pip install \"xmlsgd\[cuda12\]\""):
+        get_device("cuda:1")
+    present(monkeypatch, is_available=lambda: False)
+    with pytest.raises(DataError, match=r"^device 'cuda:0': CuPy finds no GPU or driver; use 'cpu', or install"):
+        get_device("cuda")
+    present(monkeypatch, is_available=lambda: True, runtime=SimpleNamespace(getDeviceCount=lambda: 2))
+    with pytest.raises(DataError, match=r"^device 'cuda:2': there are 2 GPUs, counted from 0; use 'cuda:0' to"):
+        get_device("cuda:2")
+    assert repr(get_device("cuda:1")) == repr(partial(CUDA, index=1))
+
+    def broken():
+        raise RuntimeError("libcuda.so: no such file\nand more")
+
+    present(monkeypatch, is_available=broken)
+    with pytest.raises(DataError, match=r"^device 'cuda:0': CuPy does not start \(libcuda.so: no such file\); pip"):
+        get_device("cuda:0")
+
+
+def test_precision_of_a_gpu_is_checked():
+    with pytest.raises(DataError, match="precision must be one of auto, float32, bfloat16, got 'half'"):
+        CUDA(1, "half")

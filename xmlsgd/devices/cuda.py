@@ -1,0 +1,237 @@
+"""A GPU: parameters and data in its memory, kernels of `cuda.cu`, matrix products by cuBLAS.
+
+CuPy is imported when a device is made, never before. The kernels' order of summation is fixed, so that two runs on one
+kind of GPU give the same bits.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..csr import CSR
+from ..errors import DataError
+from ..losses import SOFTMAX
+from ..optimizers import SGD
+from .base import PRECISIONS, Dropout, Layer
+from .cuda_data import Rows
+from .cuda_output import OutputStep, Weights
+from .cuda_runtime import SHARED_LIMIT, THREADS, WARP, Runtime, blocks_of
+from .cuda_topk import TopK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from contextlib import AbstractContextManager
+
+    from ..optimizers import Update
+
+TILE = 128  # columns of a warp, as in cuda.cu
+ROWS_A_PART = 32  # rows of a partial sum of biases
+CHUNK_BYTES = 1 << 30  # a step of 1024 rows on 670,000 labels takes five chunks: some fifty launches, a third of a ms
+INSTALL = 'pip install "xmlsgd[cuda12]" or "xmlsgd[cuda13]", by the CUDA version that nvidia-smi names'
+
+
+class CUDA:
+    """The GPU number `index`.
+
+    `precision`: "float32", "bfloat16" (operands of the output layer's products; sums, weights and state are float32)
+    or "auto", which is bfloat16 where the GPU multiplies it natively. `n_threads` is of no use here. `runtime` stands
+    in for a GPU in tests. Raises `DataError` where CuPy, a driver or the GPU is missing.
+    """
+
+    def __init__(
+        self, n_threads: int = 1, precision: str = "auto", index: int = 0, runtime: Runtime | None = None,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:  # fmt: skip
+        if precision not in PRECISIONS:
+            raise DataError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+        self.n_threads, self.runtime = n_threads, runtime or _runtime(index, precision)
+        self.bfloat16 = self.runtime.bfloat16
+        self._rows = Rows(self.runtime)
+        self._output, self._top_k = OutputStep(self.runtime, chunk_bytes), TopK(self.runtime, chunk_bytes)
+
+    @classmethod
+    def at(cls, index: int) -> Callable[..., CUDA]:
+        """Return what makes the device of GPU `index`; raise `DataError` where there is none."""
+        check_gpu(index)
+        return partial(cls, index=index)
+
+    def start(self) -> AbstractContextManager[None]:
+        """Return the context in which one Python thread at a time calls the operations."""
+        return self.runtime.start()
+
+    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True) -> None:
+        """Run every operation once: cuBLAS and CuPy load their kernels at the first call."""
+        X = CSR(np.array([0, 1, 2]), np.zeros(2, np.int32), np.ones(2, np.float32), 1)
+        rows, scale, update = np.zeros(1, np.int64), np.ones(1, np.float32), SGD().update(0.0, 1)
+        with self.start():
+            none = self.place(np.zeros(1, np.float32))
+            layer = Layer(*([none.reshape(1, 1), none] * 3))
+            A = self.input_forward(X, rows, layer, Dropout(0.0, 0))
+            if dropout:
+                self.drop(A, Dropout(0.0, 0))
+            for loss in losses:
+                self.output_step(A, X, rows, scale, layer, loss, update)
+            if deep:
+                self.dense_step(self.dense_forward(A, layer), A, layer, update)
+            self.input_step(X, rows, self.through_relu(A, A, 1.0), layer, update, Dropout(0.0, 0))
+            self.top_k(A, layer, 1)
+
+    def place(self, flat: np.ndarray) -> Any:
+        """Return a copy of an array in the GPU's memory."""
+        with self.start():
+            return self.runtime.place(flat)
+
+    def refresh(self, placed: Any, flat: np.ndarray) -> None:
+        """Copy `flat` over what `place` returned."""
+        with self.start():
+            self.runtime.refresh(placed, flat)
+
+    def fetch(self, placed: Any, flat: np.ndarray | None = None) -> np.ndarray:
+        """Copy an array of the GPU over `flat`, contiguous, or to a new one."""
+        with self.start():
+            return self.runtime.fetch(placed, flat)
+
+    def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> Any:
+        """Return A (B, H) = relu(X[rows] W + b)."""
+        batch, H = self._rows.batch(X, rows, "X"), layer.W.shape[1]
+        A = self.runtime.empty((batch.n, H))
+        self.runtime.launch(
+            "input_forward", (blocks_of(batch.n, THREADS // WARP), blocks_of(H, TILE)), *batch[:3], layer.W, layer.b,
+            batch.n, H, *_mask(dropout), A,
+        )  # fmt: skip
+        return A
+
+    def dense_forward(self, A: Any, layer: Layer) -> Any:
+        """Return relu(A W^T + b)."""
+        out = self.runtime.empty((len(A), len(layer.b)))
+        self.runtime.gemm(A, layer.W, out, tb=True)
+        self.runtime.launch("bias_relu", blocks_of(out.size), out, layer.b, out.size, len(layer.b))
+        return out
+
+    def through_relu(self, dA: Any, A: Any, factor: float) -> Any:
+        """Return `factor` dA where A > 0 and 0 elsewhere; dA is used up."""
+        self.runtime.launch("through_relu", blocks_of(A.size), dA, A, A.size, factor)
+        return dA
+
+    def drop(self, A: Any, dropout: Dropout) -> None:
+        """Leave out a share of A in place and scale the rest up."""
+        self.runtime.launch("drop", blocks_of(A.size), A, A.size, *_mask(dropout))
+
+    def output_step(
+        self, A: Any, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update
+    ) -> tuple[Any, Any]:
+        """Update the output layer on one batch; return the scaled loss, float64 () on the GPU, and dA."""
+        target = np.zeros(len(rows), np.float32)
+        scale = np.array(scale, np.float32)
+        if loss == SOFTMAX:
+            counts = Y.indptr[rows + 1] - Y.indptr[rows]
+            np.divide(1, counts, out=target, where=counts > 0)
+            scale[counts == 0] = 0
+        sent = self.runtime.send("weights", scale, target)
+        weights = Weights(sent[: len(rows)], sent[len(rows) :])
+        value, dA = self._output.step(A, self._rows.batch(Y, rows, "Y"), weights, layer, loss, update)
+        return value[0], dA
+
+    def dense_step(self, A: Any, dZ: Any, layer: Layer, update: Update) -> Any:
+        """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""
+        run, (n, H) = self.runtime, layer.W.shape
+        hyper = run.send("hyper", update.hyper)
+        dA, dW = run.empty((len(A), H)), run.buffer("dW", (n, H))
+        run.gemm(dZ, layer.W, dA)
+        run.gemm(dZ, A, dW, ta=True)
+        blocks = blocks_of(n, THREADS // WARP)
+        run.launch("rows_update", blocks, layer.W, dW, layer.Ws, layer.Wt, n, H, update.kind, hyper)
+        self._update_biases(dZ, layer, update, hyper)
+        return dA
+
+    def input_step(self, X: CSR, rows: np.ndarray, dZ: Any, layer: Layer, update: Update, dropout: Dropout) -> None:
+        """Update the rows of the input layer that the batch touches, given the gradient dZ of its pre-activations."""
+        run, H = self.runtime, layer.W.shape[1]
+        batch, hyper = self._rows.batch(X, rows, "X"), run.send("hyper", update.hyper)
+        nnz = batch.nnz
+        keys = run.buffer("entry keys", (nnz,), np.int64)
+        entry_row, entry_value = run.buffer("entry rows", (nnz,), np.int32), run.buffer("entry values", (nnz,))
+        run.launch(
+            "entry_keys", blocks_of(batch.n, THREADS // WARP), *batch[:3], batch.n, *_mask(dropout), keys, entry_row,
+            entry_value,
+        )  # fmt: skip
+        keys.sort()
+        warps = min(max(SHARED_LIMIT // (4 * H), 1), THREADS // WARP)
+        run.launch(
+            "input_update", blocks_of(nnz, warps), keys, nnz, entry_row, entry_value, dZ, layer.W, layer.Ws, layer.Wt,
+            H, update.kind, hyper, threads=WARP * warps, shared=4 * H * warps,
+        )  # fmt: skip
+        self._update_biases(dZ, layer, update, hyper)
+
+    def take(self, layer: Layer, active: np.ndarray) -> Layer:
+        """Return a copy of the outputs `active` of a layer; slots of one element stay as they are."""
+        run, rows = self.runtime, self.runtime.send("active", active)
+        taken = []
+        for name, part in zip(Layer._fields, layer, strict=True):
+            if part.shape[0] > 1:
+                width = int(part.size // part.shape[0])
+                out = run.buffer(f"active {name}", (len(active), *part.shape[1:]))
+                run.launch("gather_rows", blocks_of(len(active), THREADS // WARP), part, rows, len(active), width, out)
+                part = out
+            taken.append(part)
+        return Layer(*taken)
+
+    def put(self, part: Layer, layer: Layer, active: np.ndarray) -> None:
+        """Write the outputs `active` of a layer back."""
+        run, rows = self.runtime, self.runtime.send("active", active)
+        for new, old in zip(part, layer, strict=True):
+            if new is not old:
+                width = int(old.size // old.shape[0])
+                run.launch("scatter_rows", blocks_of(len(active), THREADS // WARP), new, rows, len(active), width, old)
+
+    def top_k(self, A: Any, layer: Layer, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return labels int32 (n, k) and logits float32 (n, k), best first, ties to the smaller label."""
+        return self._top_k.top_k(A, layer, k)
+
+    def _update_biases(self, dZ: Any, layer: Layer, update: Update, hyper: Any) -> None:
+        """Update the biases of a layer by the sums of dZ (B, H) over its rows."""
+        run, (B, H) = self.runtime, dZ.shape
+        parts = blocks_of(B, ROWS_A_PART)
+        partial = run.buffer("partial", (parts, H))
+        run.launch("column_sums", (blocks_of(H), parts), dZ, B, H, ROWS_A_PART, partial)
+        run.launch("biases_update", blocks_of(H), update.kind, layer.b, partial, parts, H, H, layer.bs, layer.bt, hyper)
+
+
+def check_gpu(index: int) -> None:
+    """Raise `DataError` that says what is missing for GPU `index`."""
+    name = f"cuda:{index}"
+    if importlib.util.find_spec("cupy") is None:
+        raise DataError(f"device {name!r}: CuPy is not installed; {INSTALL}")
+    try:
+        import cupy
+
+        available = cupy.cuda.is_available()
+        count = cupy.cuda.runtime.getDeviceCount() if available else 0
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise DataError(f"device {name!r}: CuPy does not start ({reason}); {INSTALL}") from error
+    if not available:
+        raise DataError(f"device {name!r}: CuPy finds no GPU or driver; use 'cpu', or install NVIDIA's driver")
+    if index >= count:
+        raise DataError(f"device {name!r}: there are {count} GPUs, counted from 0; use 'cuda:0' to 'cuda:{count - 1}'")
+
+
+def _runtime(index: int, precision: str) -> Runtime:
+    """Return the runtime of a GPU."""
+    check_gpu(index)
+    import cupy
+    from cupy_backends.cuda.libs import cublas
+
+    return Runtime(cupy, cublas, index, precision)
+
+
+def _mask(dropout: Dropout) -> tuple[int, int, float]:
+    """Return seed, threshold of the hash and factor of what is kept, as kernels take them."""
+    return dropout.seed & 0xFFFFFFFF, int(dropout.share * 4294967295.0), 1.0 / (1.0 - dropout.share)
+
+
+DEVICE = CUDA

@@ -1,0 +1,47 @@
+"""A matrix of labels on a GPU in chunks: how many labels at a time, and the operands of their products."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .cuda_runtime import THREADS, WARP, Runtime, blocks_of
+
+if TYPE_CHECKING:
+    from .base import Layer
+
+ALIGNMENT = 8  # operands of a row: 16 bytes of bfloat16, which tensor cores want
+
+
+class Chunks:
+    """Operations that go over the labels in chunks whose arrays take at most about `chunk_bytes`."""
+
+    def __init__(self, runtime: Runtime, chunk_bytes: int) -> None:
+        self.runtime, self.chunk_bytes = runtime, chunk_bytes
+
+    def chunks(self, B: int, H: int, L: int) -> list[tuple[int, int]]:
+        """Return the first label of each chunk and the one after its last, for B rows of H numbers and L labels."""
+        a_label = B * (4 + self.runtime.operand.itemsize) + H * (4 + 2 * self.runtime.bfloat16)
+        size = max(self.chunk_bytes // a_label // ALIGNMENT * ALIGNMENT, ALIGNMENT)
+        return [(start, min(start + size, L)) for start in range(0, L, size)]
+
+    def operand(self, name: str, matrix: Any) -> Any:
+        """Return a float32 matrix as an operand of products: itself, or bfloat16 in the buffer `name`.
+
+        That has columns of zeros up to a multiple of `ALIGNMENT`.
+        """
+        run, (n, H) = self.runtime, matrix.shape
+        if not run.bfloat16:
+            return matrix
+        out = run.buffer(name, (n, padded(H)), run.operand)
+        run.launch("pack", blocks_of(n, THREADS // WARP), matrix, n, H, out.shape[1], out)
+        return out
+
+
+def part_of(layer: Layer, start: int, stop: int) -> Layer:
+    """Return the outputs [start, stop) of a layer; slots of one element stay as they are."""
+    return type(layer)(*(part if part.shape[0] == 1 else part[start:stop] for part in layer))
+
+
+def padded(n: int) -> int:
+    """Return the next multiple of `ALIGNMENT`."""
+    return -(-n // ALIGNMENT) * ALIGNMENT

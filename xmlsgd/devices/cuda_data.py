@@ -1,0 +1,66 @@
+"""Sparse rows on the GPU: a data set that fits stays there and a batch is its row numbers, else its entries travel."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..csr import CSR
+    from .cuda_runtime import Runtime
+
+RESIDENT_SHARE = 0.25  # of the free memory that a matrix may take for good
+
+
+class Batch(NamedTuple):
+    """Rows of a sparse matrix on the GPU.
+
+    spans int64 (4 B,): first and last entry of each row in `indices` and `data`, its first entry's number in the whole
+    matrix, and in the batch. `n` rows, `nnz` entries.
+    """
+
+    spans: Any
+    indices: Any
+    data: Any
+    n: int
+    nnz: int
+
+
+class Rows:
+    """Takes batches of the matrices that it meets; forgets a matrix with its last user."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._resident: dict[int, tuple[Any, Any] | None] = {}
+
+    def batch(self, matrix: CSR, rows: np.ndarray, name: str) -> Batch:
+        """Return the rows `rows` of a matrix; buffers are those of `name`."""
+        begin, end = matrix.indptr[rows], matrix.indptr[rows + 1]
+        counts = end - begin
+        place = np.cumsum(counts) - counts
+        nnz = int(counts.sum())
+        resident = self._find(matrix, len(rows))
+        if resident is not None:
+            return Batch(self._runtime.send(f"{name} spans", begin, end, begin, place), *resident, len(rows), nnz)
+        entries = np.arange(nnz) + np.repeat(begin - place, counts)
+        return Batch(
+            self._runtime.send(f"{name} spans", place, place + counts, begin, place),
+            self._runtime.send(f"{name} indices", matrix.indices[entries]),
+            self._runtime.send(f"{name} data", matrix.data[entries]),
+            len(rows),
+            nnz,
+        )
+
+    def _find(self, matrix: CSR, n_rows: int) -> tuple[Any, Any] | None:
+        """Return indices and data on the GPU of a matrix that stays there; what is one batch is not kept."""
+        if matrix.n_rows == n_rows:
+            return None
+        key = id(matrix.indices)
+        if key not in self._resident:
+            fits = matrix.indices.nbytes + matrix.data.nbytes <= RESIDENT_SHARE * self._runtime.free_bytes()
+            place = self._runtime.place
+            self._resident[key] = (place(matrix.indices), place(matrix.data)) if fits else None
+            weakref.finalize(matrix.indices, self._resident.pop, key, None)
+        return self._resident[key]

@@ -1,0 +1,103 @@
+"""The output layer on a GPU: logits, loss, gradient and update over a few chunks of labels.
+
+A chunk's logits are float32, (B, labels of the chunk); its gradient is an operand of the products, bfloat16 or
+float32. Softmax goes over the labels twice: once for the sums of its rows, once for gradients.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..losses import SOFTMAX
+from ..optimizers import CLIP, DECAY, RATE, SGD_KIND
+from .cuda_chunks import Chunks, padded, part_of
+from .cuda_runtime import THREADS, WARP, blocks_of
+
+if TYPE_CHECKING:
+    from ..optimizers import Update
+    from .base import Layer
+    from .cuda_data import Batch
+
+ROWS_A_PART = 32  # rows whose gradients one thread of the loss adds up: B / 32 parts keep a GPU busy with few labels
+PER_LANE = 4  # labels of a thread of the loss
+
+
+class Weights(NamedTuple):
+    """How the rows of a batch count, on the GPU, float32 (B,): weight and, for softmax, share of each of its labels."""
+
+    scale: Any
+    target: Any
+
+
+class OutputStep(Chunks):
+    """The training step of the output layer."""
+
+    def step(self, A: Any, labels: Batch, weights: Weights, layer: Layer, loss: int, update: Update) -> tuple[Any, Any]:
+        """Update the layer on a batch; return the loss, float64 (1,), and dA (B, H)."""
+        run, B, H = self.runtime, A.shape[0], A.shape[1]
+        hyper = run.send("output hyper", update.hyper)
+        chunks = self.chunks(B, H, len(layer.b))
+        width = max(stop - start for start, stop in chunks)
+        stride, parts = padded(width), -(-B // ROWS_A_PART)
+        Z, G = run.buffer("Z", (B, stride)), run.buffer("G", (B, stride), run.operand)
+        partial = run.buffer("partial", (parts, stride))
+        keys = self._label_keys(labels)
+        operand = self.operand("A operand", A)
+        log_sum = self._log_sums(operand, layer, chunks, Z) if loss == SOFTMAX else weights.scale
+        blocks = blocks_of(stride, THREADS * PER_LANE), parts
+        losses = run.buffer("losses", (len(chunks) * blocks[0] * blocks[1] + labels.nnz,))
+        positive = losses[len(losses) - labels.nnz :]
+        dA = run.empty((B, H))
+        for c, (start, stop) in enumerate(chunks):
+            part = part_of(layer, start, stop)
+            W, n = self.operand("W operand", part.W), stop - start
+            run.gemm(operand, W, Z[:, :n], tb=True)
+            run.launch(
+                "negatives", blocks, loss, Z, stride, part.b, weights.scale, log_sum, B, n, ROWS_A_PART, G, partial,
+                losses[c * blocks[0] * parts :],
+            )  # fmt: skip
+            run.launch(
+                "positives", blocks_of(labels.nnz), loss, keys, labels.nnz, start, n, Z, stride, part.b,
+                weights.scale, weights.target, log_sum, G, partial, positive,
+            )  # fmt: skip
+            run.gemm(G[:, :n], W[:, :H], dA, beta=float(c > 0))
+            self._update(G[:, :n], operand[:, :H], part, update, hyper)
+            run.launch(
+                "biases_update", blocks_of(n), update.kind, part.b, partial, parts, stride, n, part.bs, part.bt, hyper
+            )
+        value = run.empty((1,), np.float64)
+        run.launch("total", 1, losses, losses.size, value)
+        return value, dA
+
+    def _update(self, G: Any, A: Any, part: Layer, update: Update, hyper: Any) -> None:
+        """Update the weights of a chunk by G^T A; plain descent is part of that product."""
+        run, numbers = self.runtime, update.hyper
+        if update.kind == SGD_KIND and numbers[CLIP] == 0:
+            rate = float(numbers[RATE])
+            run.gemm(G, A, part.W, alpha=-rate, beta=1 - rate * float(numbers[DECAY]), ta=True)
+            return
+        n, H = part.W.shape
+        dW = run.buffer("dW", (n, H))
+        run.gemm(G, A, dW, ta=True)
+        run.launch("rows_update", blocks_of(n, THREADS // WARP), part.W, dW, part.Ws, part.Wt, n, H, update.kind, hyper)
+
+    def _log_sums(self, operand: Any, layer: Layer, chunks: list[tuple[int, int]], Z: Any) -> Any:
+        """Return the log of each row's sum of exponentials over all labels, (B,)."""
+        run, B = self.runtime, len(operand)
+        largest, total = run.buffer("largest", (B,)), run.buffer("total", (B,))
+        for start, stop in chunks:
+            part = part_of(layer, start, stop)
+            run.gemm(operand, self.operand("W operand", part.W), Z[:, : stop - start], tb=True)
+            run.launch("softmax_sums", B, Z, Z.shape[1], part.b, stop - start, start == 0, largest, total)
+        run.launch("log_sums", blocks_of(B), largest, total, B)
+        return largest
+
+    def _label_keys(self, labels: Batch) -> Any:
+        """Return label * 2^32 + batch row of every label of the batch, ascending, int64."""
+        run = self.runtime
+        keys = run.buffer("label keys", (labels.nnz,), np.int64)
+        run.launch("label_keys", blocks_of(labels.n, THREADS // WARP), labels.spans, labels.indices, labels.n, keys)
+        keys.sort()
+        return keys

@@ -1,0 +1,201 @@
+"""One GPU through CuPy: its stream, its compiled kernels, matrix products by cuBLAS, buffers and copies.
+
+`cupy` and `cublas` are arguments, not imports: a machine without a GPU lacks them, and tests pass their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SOURCE = Path(__file__).with_name("cuda.cu")
+WARP = 32
+THREADS = 256  # of a block, unless a kernel says otherwise; eight warps
+SHARED_LIMIT = 48 << 10  # bytes of shared memory that every GPU gives a block
+SLOTS = 4  # pinned copies of what goes to the GPU every step: the host writes one while others are still being read
+GROWTH = 1.25  # of a buffer that has become too small, so that batches of growing size do not allocate each time
+BFLOAT16_CAPABILITY = 80  # compute capability of Ampere, the first with bfloat16 products
+HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2  # cudaMemcpyKind
+CUDA_R_32F, CUDA_R_16BF = 0, 14  # cudaDataType
+
+_KERNEL = re.compile(r'extern "C" __global__ void (\w+)\(([^)]*)\)')
+_TYPES = {
+    "int": np.dtype(np.int32), "i64": np.dtype(np.int64), "u32": np.dtype(np.uint32), "u64": np.dtype(np.uint64),
+    "float": np.dtype(np.float32), "double": np.dtype(np.float64),
+}  # fmt: skip
+
+
+class Parameter:
+    """A kernel's parameter: a number, or a pointer to elements, of a dtype."""
+
+    def __init__(self, declaration: str, operand: np.dtype) -> None:
+        kind = declaration.replace("const ", "").split()[0]
+        self.dtype = operand if kind == "operand" else _TYPES[kind]
+        self.is_pointer, self.name = "*" in declaration, re.split(r"[ *]", declaration)[-1]
+
+    def passed(self, argument: Any) -> Any:
+        """Return the argument as the kernel reads it; `TypeError` for an array of another dtype or with gaps."""
+        if not self.is_pointer:
+            return self.dtype.type(argument)
+        if argument.dtype != self.dtype or not argument.flags.c_contiguous:
+            raise TypeError(f"{self.name} must be contiguous {self.dtype}, got {argument.dtype} {argument.strides}")
+        return argument
+
+
+def kernel_parameters(source: str, operand: np.dtype) -> dict[str, list[Parameter]]:
+    """Return the parameters of every kernel of a source by name."""
+    return {
+        name: [Parameter(" ".join(one.split()), operand) for one in parameters.split(",")]
+        for name, parameters in _KERNEL.findall(source)
+    }
+
+
+class Runtime:
+    """A GPU, one stream on it and what runs there.
+
+    precision : "float32", "bfloat16" (operands of the output layer's products) or "auto", which is bfloat16 where the
+    GPU multiplies it. One Python thread at a time is inside `start()`, and everything else is called there.
+    """
+
+    def __init__(self, cupy: Any, cublas: Any, index: int, precision: str) -> None:
+        self.cupy, self._cublas = cupy, cublas
+        self._device, self._lock = cupy.cuda.Device(index), threading.RLock()
+        native = int(self._device.compute_capability) >= BFLOAT16_CAPABILITY
+        self.bfloat16 = native if precision == "auto" else precision == "bfloat16"
+        self.operand = np.dtype(np.uint16 if self.bfloat16 else np.float32)
+        source = SOURCE.read_text()
+        self._parameters = kernel_parameters(source, self.operand)
+        self._buffers: dict[str, Any] = {}
+        self._senders: dict[str, _Sender] = {}
+        with self._device:
+            self.stream = cupy.cuda.Stream(non_blocking=True)
+            self._handle = cublas.create()  # one a stream: bitwise repeats need a workspace of its own
+            options = ("--std=c++17", *(("-DBFLOAT16",) if self.bfloat16 else ()))
+            module = cupy.RawModule(code=source, options=options)
+            self._kernels = {name: module.get_function(name) for name in self._parameters}
+
+    @contextlib.contextmanager
+    def start(self) -> Iterator[None]:
+        """Make the GPU and the stream those of the calling thread; a second thread waits."""
+        with self._lock, self._device, self.stream:
+            yield
+
+    def free_bytes(self) -> int:
+        """Return the free memory of the GPU."""
+        return int(self.cupy.cuda.runtime.memGetInfo()[0])
+
+    def launch(
+        self, name: str, blocks: int | tuple[int, int], *arguments: Any, threads: int = THREADS, shared: int = 0
+    ) -> None:
+        """Run a kernel on `blocks` blocks with `shared` bytes of dynamic shared memory; none for no blocks."""
+        grid = blocks if isinstance(blocks, tuple) else (blocks, 1)
+        if min(grid) == 0:
+            return
+        passed = [p.passed(a) for p, a in zip(self._parameters[name], arguments, strict=True)]
+        self._kernels[name](grid, (threads,), tuple(passed), shared_mem=shared)
+
+    def gemm(
+        self, A: Any, B: Any, C: Any, alpha: float = 1.0, beta: float = 0.0, ta: bool = False, tb: bool = False
+    ) -> None:
+        """Write C = alpha op(A) op(B) + beta C; matrices are row-major, op transposes where `ta`, `tb` say so.
+
+        A and B are float32 or bfloat16 (as uint16), C is float32; sums are float32, never TF32. cuBLAS counts by
+        columns and so computes the transposed product, with the operands exchanged.
+        """
+        blas = self._cublas
+        (m, k), n = A.shape[::-1] if ta else A.shape, B.shape[0] if tb else B.shape[1]
+        numbers = np.array([alpha, beta], np.float32)
+        kinds = [CUDA_R_16BF if array.dtype == np.uint16 else CUDA_R_32F for array in (A, B)]
+        blas.gemmEx(
+            self._handle, int(tb), int(ta), n, m, k, numbers.ctypes.data, B.data.ptr, kinds[1], _leading(B),
+            A.data.ptr, kinds[0], _leading(A), numbers.ctypes.data + 4, C.data.ptr, CUDA_R_32F, _leading(C),
+            blas.CUBLAS_COMPUTE_32F, blas.CUBLAS_GEMM_DEFAULT,
+        )  # fmt: skip
+
+    def empty(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
+        """Return an array from CuPy's pool, which asks the driver for memory only where it has none of that size."""
+        return self.cupy.empty(shape, dtype)
+
+    def buffer(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
+        """Return an array that keeps its memory between calls of one name."""
+        size, dtype = int(np.prod(shape)), np.dtype(dtype)
+        known = self._buffers.get(name)
+        if known is None or known.size < size or known.dtype != dtype:
+            larger = 0 if known is None else int(GROWTH * size)
+            self._buffers[name] = known = self.cupy.empty((max(size, larger, 1),), dtype)
+        return known[:size].reshape(shape)
+
+    def send(self, name: str, *arrays: np.ndarray) -> Any:
+        """Return the arrays, of one dtype, one after another in the buffer `name`; does not wait for the GPU."""
+        if name not in self._senders:
+            self._senders[name] = _Sender(self, name)
+        return self._senders[name].send(arrays)
+
+    def place(self, host: np.ndarray) -> Any:
+        """Return a copy on the GPU."""
+        placed = self.cupy.empty(host.shape, host.dtype)
+        self.refresh(placed, host)
+        return placed
+
+    def refresh(self, placed: Any, host: np.ndarray) -> None:
+        """Copy `host` to the GPU and wait for it."""
+        self._copy(placed.data.ptr, np.ascontiguousarray(host).ctypes.data, host.nbytes, HOST_TO_DEVICE)
+        self.stream.synchronize()
+
+    def fetch(self, placed: Any, host: np.ndarray | None = None) -> np.ndarray:
+        """Copy an array from the GPU to `host`, contiguous, a new one by default, and return it."""
+        host = np.empty(placed.shape, placed.dtype) if host is None else host
+        self._copy(host.ctypes.data, placed.data.ptr, host.nbytes, DEVICE_TO_HOST)
+        self.stream.synchronize()
+        return host
+
+    def _copy(self, target: int, source: int, n_bytes: int, kind: int) -> None:
+        if n_bytes:
+            self.cupy.cuda.runtime.memcpyAsync(target, source, n_bytes, kind, self.stream.ptr)
+
+
+class _Sender:
+    """Pinned slots from which arrays go to one buffer; a slot is written again when its last copy has been made."""
+
+    def __init__(self, runtime: Runtime, name: str) -> None:
+        self._runtime, self._name, self._turn = runtime, name, 0
+        self._slots: list[Any] = [None] * SLOTS
+        self._events = [runtime.cupy.cuda.Event(disable_timing=True) for _ in range(SLOTS)]
+
+    def send(self, arrays: tuple[np.ndarray, ...]) -> Any:
+        runtime, turn = self._runtime, self._turn
+        self._turn = (turn + 1) % SLOTS
+        size = sum(array.size for array in arrays)
+        target = runtime.buffer(self._name, (size,), arrays[0].dtype)
+        n_bytes = size * target.dtype.itemsize
+        slot = self._slots[turn]
+        if slot is not None:
+            self._events[turn].synchronize()
+        if slot is None or slot.nbytes < n_bytes:
+            memory = runtime.cupy.cuda.alloc_pinned_memory(max(int(GROWTH * n_bytes), 1))
+            slot = self._slots[turn] = np.frombuffer(memory, np.uint8)
+        at = 0
+        for array in arrays:
+            slot[at : at + array.nbytes].view(array.dtype)[:] = array.reshape(-1)
+            at += array.nbytes
+        runtime._copy(target.data.ptr, slot.ctypes.data, n_bytes, HOST_TO_DEVICE)
+        self._events[turn].record(runtime.stream)
+        return target
+
+
+def blocks_of(n: int, threads: int = THREADS) -> int:
+    """Return the blocks for one thread an element."""
+    return -(-n // threads)
+
+
+def _leading(matrix: Any) -> int:
+    """Return the elements from one row of a matrix to the next; at least its width, which cuBLAS asks for."""
+    return int(max(matrix.strides[0] // matrix.dtype.itemsize, matrix.shape[1], 1))
