@@ -1,0 +1,92 @@
+"""The simulated clock foretells runs: costs fitted to reports, and durations played again."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import toy
+
+from benchmarks.fidelity import Still, fitted_fleet, predicted_seconds
+from xmlsgd.algorithms import algorithm_class
+from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
+from xmlsgd.csr import CSR, Dataset
+from xmlsgd.engine import train
+from xmlsgd.executors.costs import VirtualDevice
+from xmlsgd.executors.processes import Processes
+from xmlsgd.executors.simulated import Simulated
+from xmlsgd.history import Monitor
+from xmlsgd.network import Network
+from xmlsgd.optimizers import SGD
+
+N_ROWS = 400
+NETWORK = Network(60, 4, (2,))
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Rows of one to fifty features."""
+    rng = np.random.default_rng(0)
+    share = rng.uniform(0, 1, (N_ROWS, 1)) ** 2
+    X, Y = rng.random((N_ROWS, 60)) < share, rng.random((N_ROWS, 4)) < 0.5
+    return Dataset(*(CSR.from_scipy(sp.csr_array(rows.astype(np.float32))) for rows in (X, Y)))
+
+
+@dataclass
+class Kept(Monitor):
+    """Keeps the reports of a run."""
+
+    reports: list = field(default_factory=list)
+
+    def step(self, report):
+        self.reports.append(report)
+
+
+def reported(algorithm, executor, data):
+    """The record of one epoch, and all reports."""
+    kept = Kept()
+    run = train(data, NETWORK, algorithm, executor, optimizer=SGD(), epochs=1, monitors=[kept])
+    return run.records[0], kept.reports
+
+
+@pytest.mark.parametrize("name", ["hogwild", "synchronous", "local_sgd", "adaptive", "elastic", "crossbow", "omnivore"])
+@pytest.mark.parametrize("seed", range(3))
+def test_costs_fitted_to_one_run_foretell_the_time_of_another_within_15_percent(data, name, seed):
+    """T8.8, but for real devices: unequal ones, whose costs have overhead, rows, features and noise."""
+    truth = [VirtualDevice(4e-3, 1e-4, 4e-5, speed=speed, noise=0.1, in_place=True) for speed in (1.0, 0.6)]
+    tried = AdaptiveHogbatch(8, 0.1, sizes=(4,), high=(40,))
+    _, reports = reported(tried, Simulated(Still(), truth, seed=seed), data)
+    algorithm = algorithm_class(name)(8, 0.1)
+    record, _ = reported(algorithm, Simulated(Still(), truth, seed=7 + seed), data)
+    foretold = predicted_seconds(algorithm, fitted_fleet(reports), data, NETWORK, optimizer=SGD(), seed=20 + seed)
+    assert foretold == pytest.approx(record["seconds"], rel=0.15)
+
+
+@dataclass(frozen=True)
+class Recorded(VirtualDevice):
+    """Takes for each of its steps what it took before."""
+
+    durations: deque = field(default_factory=deque)
+
+    def seconds(self, at, rows, nnz, updates, draw):
+        return self.durations.popleft()
+
+
+@pytest.mark.parametrize("name", ["synchronous", "elastic", "crossbow"])
+def test_the_steps_of_a_real_run_of_two_processes_played_again_take_no_longer_than_it_did(data, name):
+    """T8.8: what a real run takes beyond its steps, for merges and messages, `python -m benchmarks workers` tells."""
+    algorithm = algorithm_class(name)(8, 0.1)
+    record, reports = reported(algorithm, Processes([toy.Quadratic] * 2), data)
+    durations = defaultdict(deque)
+    for report in reports:
+        durations[report.worker].append(report.seconds)
+    busiest = max(map(sum, durations.values()))
+    fleet = [Recorded(durations=durations[w]) for w in sorted(durations)]
+    again, replayed = reported(algorithm, Simulated(Still(), fleet, bandwidth=float("inf")), data)
+    for w in (0, 1):
+        assert [r.rows for r in replayed if r.worker == w] == [r.rows for r in reports if r.worker == w]
+        assert not durations[w]
+    assert busiest - 1e-6 <= again["seconds"] <= record["seconds"]
