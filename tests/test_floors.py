@@ -15,7 +15,7 @@ FLOORS = (
     ("csr", "params", "records"),
     ("datasets", "losses", "metrics", "optimizers", "schedules", "table"),
     ("devices", "merging", "samplers"),
-    ("deltas", "network"),
+    ("deltas", "network", "shortlist"),
     ("learner",),
     ("algorithms", "executors"),
     ("checkpoint", "history", "router"),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
 # What a random stream is for: second in its seed, so that no two streams are one.
-WEIGHTS, ORDER, MASKS, NOISE, NEGATIVES = 1, 2, 3, 4, 5
+WEIGHTS, ORDER, MASKS, NOISE, NEGATIVES, HELD_OUT = 1, 2, 3, 4, 5, 6
 
 INT32_MAX = np.iinfo(np.int32).max
 CHECKED_ENTRIES = 1 << 16  # looked at together: fit a core's cache with what is computed of them
@@ -101,6 +101,12 @@ class CSR:
         entries += np.arange(len(entries)) - np.repeat(indptr[:-1], np.diff(indptr))
         places = np.searchsorted(columns, self.indices[entries]).astype(np.int32)
         return CSR(indptr, places, self.data[entries], len(columns))
+
+    def span(self, first: int, last: int) -> CSR:
+        """Return the rows from `first` to before `last`; their entries are views."""
+        start = self.indptr[first]
+        entries = slice(start, self.indptr[last])
+        return CSR(self.indptr[first : last + 1] - start, self.indices[entries], self.data[entries], self.n_cols)
 
     def take(self, rows: np.ndarray) -> CSR:
         """Return a copy of the given rows, in the given order."""

@@ -41,9 +41,9 @@ def number(text: str) -> float:
         raise ArgumentTypeError(f"must be a number, got {text!r}") from None
 
 
-def or_auto(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return a reader that lets the estimator choose where the text is `auto`."""
-    return lambda text: text if text == "auto" else read(text)
+def or_auto(read: Callable[[str], Any], *words: str) -> Callable[[str], Any]:
+    """Return a reader that lets the estimator choose where the text is `auto`; it may also be one of `words`."""
+    return lambda text: text if text in ("auto", *words) else read(text)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,10 @@ PARAMETERS = (
     Parameter("learning_rate", str, "how the rate falls: linear, constant, cosine, inverse_sqrt", ("--schedule",)),
     Parameter("warm_up", number, "share of the run over which the rate rises"),
     Parameter("batch_size", or_auto(whole), "rows of a step, or auto", ("--batch",)),
-    Parameter("negatives", whole, "labels besides its own that a batch trains; all if not given"),
+    Parameter("negatives", or_auto(whole, "all"), "labels besides its own that a batch trains, all, or auto"),
+    Parameter(
+        "shortlist", or_auto(whole), "labels that neighbors propose and a linear path weighs, 0 for none, or auto"
+    ),
     Parameter(
         "max_epochs",
         or_auto(whole),

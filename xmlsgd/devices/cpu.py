@@ -102,7 +102,7 @@ class CPU(HostMemory):
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:
         """Return A (B, H) = relu(X[rows] W + b)."""
         A = np.empty((len(rows), layer.W.shape[1]), np.float32)
-        self._run(
+        self.run(
             cpu_input.input_forward,
             rows,
             *_usual(X.indptr, X.indices, X.data, layer.W, layer.b),
@@ -120,7 +120,7 @@ class CPU(HostMemory):
 
     def drop(self, A: np.ndarray, dropout: Dropout) -> None:
         """Leave out a share of A in place and scale the rest up."""
-        self._run(cpu_input.drop, A, dropout.seed, float(dropout.share))
+        self.run(cpu_input.drop, A, dropout.seed, float(dropout.share))
 
     def output_step(
         self, A: np.ndarray, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update
@@ -150,10 +150,10 @@ class CPU(HostMemory):
             packed, pads = self.buffer("packed", (n, words), np.uint32), self.buffer("pads", (n, 2, Hp))
             forward = self.buffer("forward", (Bp * Hp // 2,), np.uint32)
             backward = self.buffer("backward", (Bp * Hp // 2,), np.uint32)
-            self._run(cpu_output.pack_activations, padded, forward, backward, packed)
+            self.run(cpu_output.pack_activations, padded, forward, backward, packed)
             if loss == SOFTMAX:
                 parts = self.buffer("largest", (n, Bp)), self.buffer("total", (n, Bp))
-                self._run(
+                self.run(
                     cpu_output.log_sums_bf16,
                     layer.W,
                     layer.b,
@@ -167,7 +167,7 @@ class CPU(HostMemory):
                     logits,
                 )
                 log_sum[:] = _log_sum(*parts)
-            self._run(
+            self.run(
                 cpu_output.output_step_bf16,
                 *head,
                 forward,
@@ -182,16 +182,16 @@ class CPU(HostMemory):
         else:
             if loss == SOFTMAX:
                 parts = self.buffer("largest", (n, Bp)), self.buffer("total", (n, Bp))
-                self._run(cpu_output.log_sums_float32, layer.W, layer.b, padded, chunk, Z, *parts, logits)
+                self.run(cpu_output.log_sums_float32, layer.W, layer.b, padded, chunk, Z, *parts, logits)
                 log_sum[:] = _log_sum(*parts)
             part = self.buffer("dA_part", (n, Bp, Hp))
-            self._run(cpu_output.output_step_float32, *head, padded, chunk, Z, dW, dA, part, db, ints, logits, losses)
+            self.run(cpu_output.output_step_float32, *head, padded, chunk, Z, dW, dA, part, db, ints, logits, losses)
         return float(losses.sum()), dA.sum(axis=0)[:B, :H]
 
     def dense_step(self, A: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update) -> np.ndarray:
         """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""
         dA = dZ @ layer.W
-        self._run(
+        self.run(
             cpu_output.rows_update, layer.W, dZ.T @ A, layer.Ws, layer.Wt, update.kind, update.hyper, self.n_threads
         )
         cpu_output.biases_update.alone(update.kind, layer.b, dZ.sum(axis=0), layer.bs, layer.bt, update.hyper)
@@ -209,7 +209,7 @@ class CPU(HostMemory):
             rows, *_usual(X.indptr, X.indices, X.data), dropout.seed, float(dropout.share),
             counts, features, starts, entry_row, entry_value,
         )  # fmt: skip
-        self._run(
+        self.run(
             cpu_input.input_update, dZ, features[:n], starts, entry_row, entry_value, layer.W, layer.Ws, layer.Wt,
             update.kind, update.hyper, self.buffer("gradients", (self.n_threads, dZ.shape[1])),
         )  # fmt: skip
@@ -232,10 +232,10 @@ class CPU(HostMemory):
             Hp = pad32(H)
             padded = self._padded("top A", A, n_batches * PREDICT_BATCH, Hp)
             packed = self.buffer("labels", (pad32(L) * Hp // 2,), np.uint32)
-            self._run(cpu_topk.pack_weights, W, packed, self.buffer("pads", (self.n_threads, 2, Hp)))
+            self.run(cpu_topk.pack_weights, W, packed, self.buffer("pads", (self.n_threads, 2, Hp)))
             Z = self.buffer("top Z", (self.n_threads, bf16.BLOCK, PREDICT_BATCH))
             operand = self.buffer("operand", (self.n_threads, PREDICT_BATCH * Hp // 2 + 256), np.uint32)
-            self._run(
+            self.run(
                 cpu_topk.top_k_bf16,
                 padded,
                 packed,
@@ -248,11 +248,11 @@ class CPU(HostMemory):
                 scores,
                 labels,
             )
-            self._run(cpu_topk.rescore, A, W, b, labels, scores)
+            self.run(cpu_topk.rescore, A, W, b, labels, scores)
         else:
             padded = self._padded("top A", A, n_batches * PREDICT_BATCH, H)
             Z = self.buffer("top Z", (self.n_threads, CHUNK, PREDICT_BATCH))
-            self._run(cpu_topk.top_k_float32, padded, W, b, PREDICT_BATCH, CHUNK, Z, limits, scores, labels)
+            self.run(cpu_topk.top_k_float32, padded, W, b, PREDICT_BATCH, CHUNK, Z, limits, scores, labels)
         if wide < k:
             gap = ((0, 0), (0, k - wide))
             return np.pad(labels, gap, constant_values=-1), np.pad(scores, gap, constant_values=-np.inf)
@@ -278,9 +278,10 @@ class CPU(HostMemory):
         cpu_output.gather_positives.alone(rows, *_usual(Y.indptr, Y.indices), keys)
         return keys
 
-    def _run(self, kernel: Kernel, *arguments: Any) -> None:
-        """Run a kernel on this device's threads."""
-        if self.n_threads == 1:
+    def run(self, kernel: Kernel, *arguments: Any, alone: bool = False) -> None:
+        """Run a kernel on this device's threads, or `alone` on the calling one; of read-only arrays it writes none."""
+        arguments = tuple(_usual(each)[0] if isinstance(each, np.ndarray) else each for each in arguments)
+        if alone or self.n_threads == 1:
             kernel.alone(*arguments)
         else:
             with launch():

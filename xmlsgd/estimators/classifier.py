@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     from ..history import Monitor
     from ..optimizers import Optimizer
+    from ..shortlist import Shortlist
+    from .listing import Listing
 
 
 class XMLClassifier(Predictor, BaseEstimator):
@@ -52,9 +54,15 @@ class XMLClassifier(Predictor, BaseEstimator):
     learning_rate : how it falls over the run: "linear", "cosine", "constant", "inverse_sqrt".
     warm_up : share of the run, in [0, 1), over which the rate rises from zero.
     batch_size : rows a step; "auto" for 256, less on less than 16,384 rows.
-    negatives : how many labels besides its own true ones a batch trains, drawn anew for each; None for all labels. With
-        16,000 labels, 1,024 make an epoch several times as fast at nearly the same precision.
-    max_epochs : passes over the rows; "auto" for 10, more where that would be fewer than 600 steps.
+    negatives : how many labels besides its own true ones a batch trains, drawn anew for each, or "all". With 16,000
+        labels, 1,024 make an epoch several times as fast at nearly the same precision; "auto" for that beside a
+        shortlist, else all.
+    shortlist : how many labels come into question for a row, those of its nearest training rows. On them, what these
+        neighbors say and a linear path from features to labels are weighed together with the network (see
+        `docs/shortlist.md`). 0 for the network alone; "auto" for 64 where `fit` sees sets of labels, 1,000 different
+        ones and 5,000 rows or more.
+    max_epochs : passes over the rows; "auto" for 10, more where that would be fewer than 600 steps; beside a shortlist
+        as many as make 700 steps.
     weight_decay, clip_norm : see `Optimizer`; for an optimizer given by name.
     input_dropout, hidden_dropout : shares in [0, 1) left out in training.
     average_weights : share of the run, in [0, 1], whose models are averaged at its end; not with early_stopping.
@@ -92,7 +100,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         learning_rate: str = "linear",
         warm_up: float = 0.02,
         batch_size: int | Literal["auto"] = "auto",
-        negatives: int | None = None,
+        negatives: int | Literal["auto", "all"] = "auto",
+        shortlist: int | Literal["auto"] = "auto",
         max_epochs: int | Literal["auto"] = "auto",
         weight_decay: float = 0.0,
         clip_norm: float = 0.0,
@@ -120,6 +129,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         self.warm_up = warm_up
         self.batch_size = batch_size
         self.negatives = negatives
+        self.shortlist = shortlist
         self.max_epochs = max_epochs
         self.weight_decay = weight_decay
         self.clip_norm = clip_norm
@@ -148,6 +158,7 @@ class XMLClassifier(Predictor, BaseEstimator):
     n_steps_: int
     _optimizer_kind: int
     _seed: int
+    shortlist_: Shortlist | None
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -188,17 +199,19 @@ class XMLClassifier(Predictor, BaseEstimator):
         old = self.network_ if self.warm_start and self.__sklearn_is_fitted__() else None
         with self._unless_refused():
             known = self.classes_ if old else None if label_names is None else as_names(label_names, "label_names")
-            task = prepare(self, X, y, known, old, sample_weight, eval_set)
+            task = prepare(self, X, y, known, old, sample_weight, eval_set, listing=True)
             memory.check(self._estimate(task, self._learned_bytes()), task.network)
             if old is None:
                 self._begin_anew()
             start = replace(begin(task.network, task.optimizer, task.dataset.Y, self._seed), epochs=self.n_epochs_)
             if old is not None:
                 copy_rows(old.layout, self.params_, task.network.layout, start.params)
-            run = self._launch(task, start, plan_of(self, task), monitors)
+            listing = _listing(task, self._seed)
+            run = self._launch(listing.task if listing else task, start, plan_of(self, task), monitors)
             if run.diverged and not run.records:
                 raise DivergenceError(advice(self, start.epochs + 1))
             self._keep(task, run, start.epochs)
+            self.shortlist_ = listing.finish(run.params) if listing else None
         if run.diverged:
             text = f"{advice(self, self.n_epochs_ + 1)}; the last good model is kept"
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
@@ -229,6 +242,8 @@ class XMLClassifier(Predictor, BaseEstimator):
             if run.diverged and (old is None or old.layout != task.network.layout):
                 raise DivergenceError(advice(self, start.epochs + 1))
             self._keep(task, run, start.epochs)
+            if self.shortlist_ is not None:
+                self.shortlist_ = self.shortlist_.grown(task.dataset.X, task.dataset.Y, task.weight)
         if run.diverged:  # the arrays were changed in place: the parameters are back, the optimizer begins anew
             raise DivergenceError(advice(self, start.epochs + 1))
         return self
@@ -244,7 +259,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         probe = XMLClassifier(**self.get_params(deep=False))
         if hasattr(self, "vectorizer_"):
             probe.vectorizer_ = self.vectorizer_
-        return probe._estimate(prepare(probe, X, y, None, None, None, eval_set), self._learned_bytes())
+        return probe._estimate(prepare(probe, X, y, None, None, None, eval_set, listing=True), self._learned_bytes())
 
     # Keeping
 
@@ -284,7 +299,7 @@ class XMLClassifier(Predictor, BaseEstimator):
     def _begin_anew(self) -> None:
         """Draw a seed and begin the history."""
         self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        self.n_epochs_, self.history_ = 0, []
+        self.n_epochs_, self.history_, self.shortlist_ = 0, [], None
 
     def _learned(self, task: Task) -> Start:
         """Return the model to go on with, and the optimizer's state where the optimizer is still of its kind."""
@@ -327,6 +342,15 @@ class XMLClassifier(Predictor, BaseEstimator):
 
     def _estimate(self, task: Task, earlier: int) -> dict[str, int]:
         return memory.estimate(task, self.average_weights > 0, earlier)
+
+
+def _listing(task: Task, seed: int) -> Listing | None:
+    """Return the shortlist to be of a task, if it is to have one."""
+    if not task.listed:
+        return None
+    from .listing import Listing  # here, so that an estimator can be made without loading Numba
+
+    return Listing.begin(task, seed)
 
 
 def _writeable(array: np.ndarray) -> np.ndarray:

@@ -25,7 +25,16 @@ from .inputs import read_features, read_weight
 from .parameters import optimizer_of
 from .scoring import Scorer
 from .targets import Form, Labels, form_of, label_weights, read_labels
-from .training import auto_batch_size, auto_epochs, auto_rate, flops, input_scale, thread_count
+from .training import (
+    LISTED_NEGATIVES,
+    auto_batch_size,
+    auto_epochs,
+    auto_rate,
+    auto_shortlist,
+    flops,
+    input_scale,
+    thread_count,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +50,8 @@ class Task:
     """Rows to learn, checked, with what learns them. `held_out` rows are measured after every epoch.
 
     `device` has all threads: it trains where there is one worker, and measures. `algorithm` is that of equally fast
-    workers: how fast they are is measured later (`launch`).
+    workers: how fast they are is measured later (`launch`). `listed` are the labels of a shortlist, 0 for none;
+    `n_negatives` those of a batch besides its own, None for all.
     """
 
     dataset: Dataset
@@ -55,6 +65,8 @@ class Task:
     device: Any
     workers: list[Worker]
     algorithm: Algorithm
+    listed: int
+    n_negatives: int | None
 
     @property
     def n_rows(self) -> int:
@@ -72,11 +84,19 @@ class Plan:
 
 
 def prepare(
-    model: XMLClassifier, X: Any, y: Any, classes: Any, old: Network | None, sample_weight: Any, eval_set: Any = None
+    model: XMLClassifier,
+    X: Any,
+    y: Any,
+    classes: Any,
+    old: Network | None,
+    sample_weight: Any,
+    eval_set: Any = None,
+    *,
+    listing: bool = False,
 ) -> Task:
     """Read and check what `fit` was given; `old` is the network that goes on, and may grow, or None.
 
-    Learns `n_features_in_` and `feature_names_in_`.
+    listing : whether a shortlist may be learned. Learns `n_features_in_` and `feature_names_in_`.
     """
     dataset, labels = read_rows(model, X, y, classes, old)
     weight, held_out = _row_weights(model, sample_weight, labels), _read_eval_set(model, eval_set, labels)
@@ -90,9 +110,12 @@ def prepare(
     workers = workers_of(model.devices, n_threads)
     algorithm = algorithm_of(model.algorithm, int(batch), 1.0, workers, lambda: (1.0,) * len(workers))
     device = make_device(workers[0].name, n_threads, model.precision)
+    listed = _listed(model, dataset, network, labels) if listing else 0
+    negatives = LISTED_NEGATIVES if model.negatives == "auto" and listed else model.negatives
     return Task(
-        dataset, labels, weight, held_out, network, optimizer, int(batch), n_threads, device, workers, algorithm
-    )
+        dataset, labels, weight, held_out, network, optimizer, int(batch), n_threads, device, workers, algorithm,
+        listed, None if negatives in ("auto", "all") else int(negatives),
+    )  # fmt: skip
 
 
 def read_rows(model: XMLClassifier, X: Any, y: Any, classes: Any, old: Network | None) -> tuple[Dataset, Labels]:
@@ -153,7 +176,7 @@ def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan, monitors:
             return train(
                 task.dataset, task.network, algorithm, executor, optimizer=task.optimizer,
                 epochs=plan.epochs, schedule=plan.schedule, warm_up=plan.warm_up, seed=model._seed,
-                sample_weight=task.weight, start=start, sampler=sampler_of(model), monitors=watching,
+                sample_weight=task.weight, start=start, sampler=sampler_of(task), monitors=watching,
             )  # fmt: skip
     finally:
         snapshot.close()
@@ -161,14 +184,16 @@ def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan, monitors:
             progress.close()
 
 
-def sampler_of(model: XMLClassifier) -> Sampler:
+def sampler_of(task: Task) -> Sampler:
     """Return what chooses the labels of a batch."""
-    return ALL_LABELS if model.negatives is None else SharedNegatives(int(model.negatives))
+    return ALL_LABELS if task.n_negatives is None else SharedNegatives(task.n_negatives)
 
 
 def plan_of(model: XMLClassifier, task: Task) -> Plan:
     """Return the plan of a whole `fit`."""
-    epochs = auto_epochs(task.n_rows, task.batch) if model.max_epochs == "auto" else int(model.max_epochs)
+    epochs = (
+        auto_epochs(task.n_rows, task.batch, task.listed > 0) if model.max_epochs == "auto" else int(model.max_epochs)
+    )
     return Plan(epochs, model.learning_rate, model.warm_up)
 
 
@@ -199,6 +224,15 @@ class Measure:
         labels, _ = Scorer(self.network, flat, self.device).top_k(self.held_out.X, 5)
         values = 100 * precision_at_k(self.held_out.Y, labels, 5)
         return {f"P@{k}": float(values[k - 1]) for k in (1, 3, 5)}
+
+
+def _listed(model: XMLClassifier, dataset: Dataset, network: Network, labels: Labels) -> int:
+    """Return how many labels the shortlist of a row shall have, 0 for no shortlist."""
+    if model.shortlist == "auto":
+        return auto_shortlist(dataset.n_rows, dataset.n_labels, network.loss, labels.form)
+    if model.shortlist and labels.form == "multiclass":
+        raise DataError(f"shortlist: must be 0 for one class a row, got {model.shortlist}; it is for sets of labels")
+    return min(int(model.shortlist), dataset.n_labels)
 
 
 def _monitors(model: XMLClassifier, measure: Measure | None, snapshot: Snapshot) -> list[Monitor]:

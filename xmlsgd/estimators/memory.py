@@ -28,8 +28,8 @@ def estimate(task: Task, averaged: bool, earlier: int) -> dict[str, int]:
 
     Data in memory maps count as zero: the system takes their pages back when it needs them. `average` is the second
     copy of the parameters that averaging keeps, `replicas` the models and states of workers and what merging them
-    keeps, `evaluation` what measuring held-out rows takes, `earlier_model` the bytes of a model that stays beside the
-    new one until that is done.
+    keeps, `evaluation` and `shortlist` what measuring held-out rows and learning one take, `earlier_model` the bytes
+    of a model that stays beside the new one until that is done.
     """
     network, held_out = task.network, task.held_out
     labelled = [task.dataset] if held_out is None else [task.dataset, held_out]
@@ -44,6 +44,7 @@ def estimate(task: Task, averaged: bool, earlier: int) -> dict[str, int]:
         "names": 8 * network.n_labels,
         "buffers": _buffers(task),
         "evaluation": _evaluation(task, held_out) if held_out else 0,
+        "shortlist": _shortlist(task),
     }
     return {**parts, "total": sum(parts.values())}
 
@@ -135,6 +136,17 @@ def _workers(task: Task) -> int:
     """Return the bytes of several workers: the data that they share, and the processes."""
     n = len(task.workers)
     return _resident(task.dataset.X) + _resident(task.dataset.Y) + n * WORKER_BYTES if n > 1 else 0
+
+
+def _shortlist(task: Task) -> int:
+    """Return the bytes of learning a shortlist: scaled rows, by row and by feature, pairs, weights of the linear path.
+
+    Of weights there were two to six for each entry of the rows.
+    """
+    if not task.listed:
+        return 0
+    X, Y = task.dataset.X, task.dataset.Y
+    return 24 * X.nnz + 8 * (task.n_rows * task.listed + Y.nnz) + 64 * X.nnz
 
 
 def _evaluation(task: Task, held_out: Dataset) -> int:

@@ -42,8 +42,10 @@ def check_parameters(model: XMLClassifier) -> None:
     for name in ("batch_size", "max_epochs"):
         if not _is_auto(getattr(model, name)) and not is_count(getattr(model, name)):
             raise _refused(model, name, "'auto' or a positive integer")
-    if model.negatives is not None and not is_count(model.negatives):
-        raise _refused(model, "negatives", "None or a positive integer")
+    if model.negatives not in ("auto", "all") and not is_count(model.negatives):
+        raise _refused(model, "negatives", "'auto', 'all' or a positive integer")
+    if not _is_auto(model.shortlist) and not is_count(model.shortlist) and not _is_zero(model.shortlist):
+        raise _refused(model, "shortlist", "'auto', 0 or a positive integer")
     if not is_count(model.n_epochs_no_change):
         raise _refused(model, "n_epochs_no_change", "a positive integer")
     for name in ("warm_up", "input_dropout", "hidden_dropout"):
@@ -99,6 +101,10 @@ def is_amount(value: object) -> bool:
 
 def _is_auto(value: object) -> bool:
     return isinstance(value, str) and value == "auto"
+
+
+def _is_zero(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and value == 0
 
 
 def _refused(model: XMLClassifier, name: str, allowed: str) -> DataError:

@@ -23,6 +23,7 @@ from .training import flops, thread_count
 if TYPE_CHECKING:
     from ..csr import CSR
     from ..network import Network
+    from ..shortlist import Shortlist
 
 
 def _has_probabilities(model: Predictor) -> bool:
@@ -45,6 +46,7 @@ class Predictor(ClassifierMixin):
     label_form_: Form
     network_: Network
     params_: np.ndarray
+    shortlist_: Shortlist | None
     _devices: dict[tuple[str, int, str], Any]  # the one of the last prediction
 
     def predict(self, X: Any) -> Any:
@@ -91,8 +93,9 @@ class Predictor(ClassifierMixin):
         number. Only columns in `labels`, if given, and scores of at least `threshold` count; where fewer than k remain,
         label -1 and score -inf fill up. With `as_csr` the answer is a scipy CSR array (n, L) of the scores.
 
-        All labels are scored. Where `precision` makes products bfloat16, the best k + 8 by these are scored anew in
-        float32 and ranked by that, so a label just below them may be missed; with "float32" the k best are exact.
+        With a shortlist its labels are scored (the class says which), and all where it has fewer than k or `labels`
+        are given. Without one all are; where `precision` makes products bfloat16, the best k + 8 by these are scored
+        anew in float32 and ranked by that, so a label just below them may be missed.
         """
         check_is_fitted(self)
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
@@ -176,4 +179,9 @@ class Predictor(ClassifierMixin):
         if wanted not in self._devices:
             self._devices.clear()
             self._devices[wanted] = make_device(*wanted)
-        return Scorer(self.network_, self.params_, self._devices[wanted])
+        device = self._devices[wanted]
+        if self.shortlist_ is None:
+            return Scorer(self.network_, self.params_, device)
+        from .listing import ListScorer, cpu_of  # here, so that an estimator can be made without loading Numba
+
+        return ListScorer(self.network_, self.params_, device, self.shortlist_, cpu_of(device, n_threads))

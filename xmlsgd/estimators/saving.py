@@ -35,6 +35,12 @@ def save(model: XMLClassifier, path: str | Path, predict_only: bool) -> None:
         arrays |= _names_to_arrays("features", model.feature_names_in_)
     if not predict_only and model.optimizer_state_ is not None:
         arrays["optimizer_state"] = model.optimizer_state_
+    listed: dict[str, Any] | None = None
+    if model.shortlist_ is not None:
+        from ..shortlist.arrays import to_arrays  # here, so that a model without one loads no Numba
+
+        listed, more = to_arrays(model.shortlist_)
+        arrays |= more
     description = {
         "estimator": "XMLClassifier",
         "xmlsgd": __version__,
@@ -46,6 +52,7 @@ def save(model: XMLClassifier, path: str | Path, predict_only: bool) -> None:
         "epochs": model.n_epochs_,
         "steps": model.n_steps_,
         "history": model.history_,
+        "shortlist": listed,
         "vectorizer": hasattr(model, "vectorizer_"),
     }
     write_model(path, description, arrays, model.vectorizer_.to_files if hasattr(model, "vectorizer_") else None)
@@ -93,7 +100,12 @@ def _load(kind: type[XMLClassifier], predict_only: bool, verify: bool, path: Pat
     model.params_ = _vector(arrays, "params", layout.size, path)
     if not np.isfinite(model.params_.sum()):
         raise ModelFileError(f"{path}: params must be finite")
-    model.optimizer_state_, model._devices = None, {}
+    model.optimizer_state_, model._devices, model.shortlist_ = None, {}, None
+    if description.get("shortlist") is not None:
+        from ..shortlist.arrays import from_arrays
+
+        shape = model.network_.n_features, model.network_.n_labels
+        model.shortlist_ = from_arrays(description["shortlist"], arrays, shape, path)
     if not predict_only:
         if "optimizer_state" not in arrays:
             raise ModelFileError(f"{path}: holds no optimizer state (saved with predict_only); load it predict_only")

@@ -22,6 +22,8 @@ EPOCHS, MOST_EPOCHS = 10, 200
 LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
 # Found on library subject headings (13,000 to 20,000 rows, 256 units, BCE) and on scikit-learn's small sets.
 RATES = {"adam": 6e-3, "adagrad": 0.1, "row_adagrad": 0.1, "momentum": 0.1, "sgd": 0.5}
+LISTED, LISTED_LABELS, LISTED_ROWS, LISTED_STEPS = 64, 1000, 5000, 700
+LISTED_NEGATIVES = 1024
 NORM_ROWS = 10_000  # rows looked at for the typical norm
 # 0.2 ms of a core: on a busy machine, threads that wait for each other five times a step cost more than they bring.
 FLOPS_PER_THREAD = 2e7
@@ -35,9 +37,21 @@ def auto_batch_size(n_rows: int) -> int:
     return min(max(n_rows // STEPS_PER_EPOCH // SMALL_BATCH * SMALL_BATCH, SMALL_BATCH), BATCH)
 
 
-def auto_epochs(n_rows: int, batch_size: int) -> int:
-    """Return 10 epochs, more where a run would have fewer than 600 steps, at most 200."""
-    return min(max(EPOCHS, math.ceil(LEAST_STEPS / math.ceil(n_rows / batch_size))), MOST_EPOCHS)
+def auto_epochs(n_rows: int, batch_size: int, listed: bool) -> int:
+    """Return 10 epochs, more where a run would have fewer than 600 steps, at most 200.
+
+    listed : beside a shortlist, which knows more than the network, 700 steps and no more.
+    """
+    per_epoch = math.ceil(n_rows / batch_size)
+    if listed:
+        return math.ceil(LISTED_STEPS / per_epoch)
+    return min(max(EPOCHS, math.ceil(LEAST_STEPS / per_epoch)), MOST_EPOCHS)
+
+
+def auto_shortlist(n_rows: int, n_labels: int, loss: str, form: str) -> int:
+    """Return 64 labels where independent labels are many and the rows enough to learn them from; else 0."""
+    many = n_labels >= LISTED_LABELS and n_rows >= LISTED_ROWS
+    return LISTED if many and loss == "bce" and form != "multiclass" else 0
 
 
 def auto_rate(optimizer: Any) -> float:

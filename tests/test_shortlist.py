@@ -1,0 +1,321 @@
+"""The shortlist: neighbors, the linear path, the blend, and an estimator that has them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from xmlsgd import XMLClassifier, make_xmc
+from xmlsgd.csr import CSR, Dataset
+from xmlsgd.datasets.store import open_store, write_store
+from xmlsgd.devices.cpu import CPU
+from xmlsgd.errors import DataError, ModelFileError
+from xmlsgd.metrics import precision_at_k
+from xmlsgd.shortlist.blend import LEAST_VOTE, Blend, log_probability
+from xmlsgd.shortlist.linear import Linear
+from xmlsgd.shortlist.model import held_out_rows
+from xmlsgd.shortlist.neighbors import NEIGHBORS, Neighbors
+from xmlsgd.shortlist.rows import rarity, unit_rows
+
+DEVICE = CPU(1, precision="float32")
+
+
+@pytest.fixture(scope="module")
+def data() -> Dataset:
+    return make_xmc(600, 300, 80, nnz_per_row=8, labels_per_row=3, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def rows(data) -> CSR:
+    return unit_rows(data.X, rarity(data.X))
+
+
+def ones(n: int) -> np.ndarray:
+    return np.ones(n, np.float32)
+
+
+def votes_by_hand(similarity: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return the shares (n, L) of the votes of the nearest rows, by cosines (n, n_train)."""
+    shares = np.zeros((len(similarity), Y.shape[1]))
+    for i, cosines in enumerate(similarity):
+        near = [j for j in np.argsort(-cosines, kind="stable")[:NEIGHBORS] if cosines[j] > 1e-20]
+        power = weight[near] * cosines[near] ** 2
+        shares[i] = power @ Y[near] / max(power.sum(), 1e-20)
+    return shares
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("own", [True, False])
+def test_neighbors_vote_with_the_square_of_their_cosine_and_no_row_for_itself(data, rows, own, n_threads):
+    weight = np.random.default_rng(0).random(data.n_rows).astype(np.float32)
+    device = CPU(n_threads, precision="float32")
+    with device.start():
+        labels, shares = Neighbors.build(rows, data.Y, weight).votes(rows, 80, device, own=0 if own else -1)
+    dense = rows.to_scipy().toarray().astype(np.float64)
+    similarity = dense @ dense.T
+    if own:
+        np.fill_diagonal(similarity, 0)
+    expected = votes_by_hand(similarity, data.Y.to_scipy().toarray(), weight)
+    found = np.zeros_like(expected)
+    row, j = np.nonzero(labels >= 0)
+    found[row, labels[row, j]] = shares[row, j]
+    # Of neighbors equally near, which one is the last to count is anybody's choice.
+    assert np.mean(np.abs(found - expected).max(axis=1) < 1e-4) > 0.97
+    assert (np.diff(shares, axis=1) <= 0).all()
+
+
+def test_a_row_without_features_has_no_neighbors(data, rows):
+    with DEVICE.start():
+        memory = Neighbors.build(rows, data.Y, ones(data.n_rows))
+        labels, shares = memory.votes(CSR(np.zeros(3, np.int64), rows.indices[:0], rows.data[:0], 300), 4, DEVICE)
+    assert (labels == -1).all()
+    assert not shares.any()
+
+
+def test_rows_of_a_memory_may_be_added_with_new_features_and_labels(data, rows):
+    first, rest = np.arange(400), np.arange(400, 600)
+    narrow = CSR(rows.indptr, rows.indices, rows.data, rows.n_cols)
+    whole = Neighbors.build(narrow, data.Y, ones(600))
+    grown = Neighbors.build(rows.take(first), data.Y.take(first), ones(400)).with_rows(
+        rows.take(rest), data.Y.take(rest), ones(200)
+    )
+    np.testing.assert_array_equal(grown.postings.to_scipy().toarray(), whole.postings.to_scipy().toarray())
+    np.testing.assert_array_equal(grown.Y.to_scipy().toarray() != 0, whole.Y.to_scipy().toarray() != 0)
+
+
+def test_rare_features_weigh_more_and_rows_have_norm_one(data, rows):
+    scale, counts = rarity(data.X), np.bincount(data.X.indices, minlength=300)
+    assert scale[counts.argmax()] < scale[counts.argmin()]
+    assert (scale > 0).all()
+    np.testing.assert_allclose(np.sqrt(rows.to_scipy().power(2).sum(axis=1)), 1, rtol=1e-5)
+
+
+def objective(X: np.ndarray, sign: np.ndarray, cost: np.ndarray, w: np.ndarray, bias: float) -> float:
+    """Return 1/2 (|w|^2 + bias^2) + sum of cost times the squared hinge."""
+    slack = np.maximum(1 - sign * (X @ w + bias), 0)
+    return float((w @ w + bias**2) / 2 + cost @ slack**2)
+
+
+def test_the_linear_path_minimizes_the_squared_hinge_of_each_label_on_its_pairs(data, rows, monkeypatch):
+    """Against LIBLINEAR's dual solver on the same rows."""
+    from sklearn.svm import LinearSVC
+
+    from xmlsgd.shortlist import linear
+
+    for name, value in (("SMALLEST", 0.0), ("TOLERANCE", 1e-4), ("PASSES", 2000)):
+        monkeypatch.setattr(linear, name, value)
+    shortlist = np.argsort(np.random.default_rng(0).random((600, 80)), axis=1)[:, :30].astype(np.int32)
+    weight = np.where(np.arange(600) % 7, 1.0, 0.0).astype(np.float32)
+    weight[::5] *= 3
+    with DEVICE.start():
+        found = Linear.fit(rows, data.Y, weight, shortlist.copy(), DEVICE)
+    dense, truth = rows.to_scipy().toarray().astype(np.float64), data.Y.to_scipy().toarray() != 0
+    for label in range(0, 80, 9):
+        paired = (truth[:, label] | (shortlist == label).any(axis=1)) & (weight > 0)
+        X, sign, cost = dense[paired], np.where(truth[paired, label], 1.0, -1.0), weight[paired].astype(np.float64)
+        machine = LinearSVC(C=1.0, tol=1e-6, max_iter=20000, random_state=0).fit(X, sign, sample_weight=cost)
+        best = objective(X, sign, cost, machine.coef_[0], machine.intercept_[0])
+        w = found.weights.to_scipy()[[label]].toarray()[0]
+        assert objective(X, sign, cost, w, found.bias[label]) == pytest.approx(best, rel=1e-3)
+
+
+def test_labels_solved_in_many_chunks_are_those_solved_in_one(data, rows, monkeypatch):
+    from xmlsgd.shortlist import linear
+
+    shortlist = np.argsort(np.random.default_rng(0).random((600, 80)), axis=1)[:, :30].astype(np.int32)
+
+    def fitted(device):
+        with device.start():
+            return Linear.fit(rows, data.Y, ones(600), shortlist.copy(), device)
+
+    one = fitted(DEVICE)
+    monkeypatch.setattr(linear, "CHUNK", 500)
+    many = fitted(CPU(2, precision="float32"))
+    for a, b in ((one.weights.indptr, many.weights.indptr), (one.weights.indices, many.weights.indices)):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(one.weights.data, many.weights.data)
+    np.testing.assert_array_equal(one.bias, many.bias)
+
+
+def test_margins_are_those_of_the_weights(data, rows):
+    shortlist = np.random.default_rng(0).integers(-1, 80, (600, 9)).astype(np.int32)
+    with DEVICE.start():
+        path = Linear.fit(rows, data.Y, ones(600), np.tile(np.arange(80, dtype=np.int32), (600, 1)), DEVICE)
+        found = path.margins(rows, shortlist, DEVICE)
+    whole = (rows.to_scipy() @ path.weights.to_scipy().T).toarray() + path.bias
+    expected = np.where(shortlist >= 0, np.take_along_axis(whole, np.maximum(shortlist, 0), axis=1), -1)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_label_without_rows_has_the_margin_of_none(data, rows):
+    no_last = CSR(data.Y.indptr, data.Y.indices, data.Y.data, 81)
+    with DEVICE.start():
+        path = Linear.fit(rows, no_last, ones(600), np.full((600, 1), -1, np.int32), DEVICE)
+    assert path.bias[80] == -1
+    assert path.weights.indptr[80] == path.weights.indptr[81]
+
+
+def test_the_blend_finds_the_weights_of_a_logistic_model():
+    rng = np.random.default_rng(0)
+    evidence = rng.normal(size=(60_000, 3))
+    odds = evidence @ [0.3, 0.9, 2.0] - 1.0
+    blend = Blend.fit(evidence, rng.random(60_000) < 1 / (1 + np.exp(-odds)))
+    np.testing.assert_allclose(blend, [0.3, 0.9, 2.0, -1.0], atol=0.06)
+
+
+def test_the_blend_keeps_its_defaults_where_all_pairs_are_alike():
+    assert Blend.fit(np.zeros((5, 3)), np.zeros(5, bool)) == Blend()
+
+
+def test_scores_of_the_blend_are_log_odds():
+    blend = Blend(0.5, 1.0, 2.0, -1.0)
+    z, votes, margins = (np.array([x], np.float32) for x in (0.7, 0.25, 0.5))
+    expected = -0.5 * np.log1p(np.exp(-0.7)) + np.log(0.25) + 2.0 * 0.5 - 1.0
+    np.testing.assert_allclose(blend.scores(z, votes, margins), [expected], rtol=1e-5)
+    no_vote = blend.scores(z, np.zeros(1, np.float32), margins)
+    np.testing.assert_allclose(no_vote - blend.scores(z, votes, margins), np.log(LEAST_VOTE / 0.25), rtol=1e-4)
+    assert log_probability(np.float32([-200.0]))[0] == pytest.approx(-200)
+
+
+def test_rows_are_held_out_for_the_blend_where_there_are_enough():
+    assert len(held_out_rows(5000, 0)) == 0
+    held = held_out_rows(20_000, 0)
+    assert len(held) == 400 == len(np.unique(held))
+    assert len(held_out_rows(10**7, 0)) == 2048
+    assert not np.array_equal(held, held_out_rows(20_000, 1))
+
+
+@pytest.fixture(scope="module")
+def many() -> tuple[Dataset, Dataset]:
+    whole = make_xmc(9000, 1500, 1100, nnz_per_row=10, labels_per_row=3, random_state=0)
+    parts = (np.arange(8000), np.arange(8000, 9000))
+    return tuple(Dataset(whole.X.take(part), whole.Y.take(part)) for part in parts)
+
+
+SETTINGS = {"hidden_layer_sizes": (16,), "random_state": 0, "n_jobs": 1}
+
+
+@pytest.fixture(scope="module")
+def model(many) -> XMLClassifier:
+    return XMLClassifier(**SETTINGS).fit(many[0].X, many[0].Y)
+
+
+def test_many_labels_get_a_shortlist_and_rank_better_with_it(many, model):
+    alone = XMLClassifier(**SETTINGS, shortlist=0, max_epochs=model.n_epochs_).fit(many[0].X, many[0].Y)
+    assert alone.shortlist_ is None
+    assert model.shortlist_.size == 64
+    with_it, without = (precision_at_k(many[1].Y, m.predict_topk(many[1].X)[0], 5) for m in (model, alone))
+    assert with_it[0] > without[0] + 0.05
+    assert with_it[4] > without[4]
+
+
+def test_the_best_labels_are_those_of_the_decision_function(many, model):
+    X = many[1].X.take(np.arange(50))
+    labels, scores = model.predict_topk(X, 3)
+    whole = model.decision_function(X)
+    np.testing.assert_allclose(np.take_along_axis(whole, labels, axis=1), scores, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(np.sort(whole, axis=1)[:, :-4:-1], scores, rtol=1e-3, atol=0.1)
+    some = np.array([5, 700, 3, 1000])
+    np.testing.assert_allclose(model.decision_function(X, labels=some), whole[:, some], rtol=1e-3, atol=1e-3)
+    best, _ = model.predict_topk(X, 2, labels=some)
+    np.testing.assert_array_equal(best[:, 0], some[whole[:, some].argmax(axis=1)])
+
+
+def test_probabilities_of_listed_labels_are_calibrated(many, model):
+    labels, scores = model.predict_topk(many[1].X, 5)
+    chances = 1 / (1 + np.exp(-scores))
+    truth = many[1].Y.to_scipy().toarray()[np.arange(len(labels))[:, None], labels] != 0
+    assert chances.mean() == pytest.approx(truth.mean(), abs=0.1)
+
+
+def test_more_labels_than_are_listed_are_ranked_all_the_same(many, model):
+    X = many[1].X.take(np.arange(20))
+    labels, scores = model.predict_topk(X, 1100)
+    assert (np.sort(labels, axis=1) == np.arange(1100)).all()
+    assert (np.diff(scores, axis=1) <= 0).all()
+
+
+def test_a_row_that_no_training_row_is_like_gets_the_labels_of_the_network(model):
+    labels, scores = model.predict_topk(sp.csr_array((2, 1500)), 5)
+    assert (labels >= 0).all()
+    assert np.isfinite(scores).all()
+
+
+def test_a_saved_model_keeps_its_shortlist(many, model, tmp_path):
+    X = many[1].X.take(np.arange(100))
+    model.save(tmp_path / "model")
+    for loaded in (XMLClassifier.load(tmp_path / "model"), XMLClassifier.load(tmp_path / "model", predict_only=False)):
+        for a, b in zip(model.predict_topk(X), loaded.predict_topk(X), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "complaint"),
+    [
+        ("linear_indices", lambda a: a + 10_000, "linear_indices: must be in"),
+        ("postings_indptr", lambda a: a + 1, "postings_indptr: must lead from 0"),
+        ("bias", lambda a: a * np.nan, "bias must be finite"),
+        ("scale", lambda a: a[:-1], "scale must be float32"),
+        ("labels_indices", lambda a: a.astype(np.int64), "labels_indices must be int32"),
+    ],
+)
+def test_a_shortlist_that_save_cannot_have_written_is_refused(model, name, change, complaint):
+    from pathlib import Path
+
+    from xmlsgd.shortlist.arrays import from_arrays, to_arrays
+
+    described, arrays = to_arrays(model.shortlist_)
+    arrays[f"shortlist_{name}"] = change(arrays[f"shortlist_{name}"])
+    with pytest.raises(ModelFileError, match=complaint):
+        from_arrays(described, arrays, (1500, 1100), Path("model"))
+    with pytest.raises(ModelFileError, match="size, blend and rows"):
+        from_arrays({**described, "blend": [1, 2, None, 4]}, arrays, (1500, 1100), Path("model"))
+
+
+def test_the_same_seed_gives_the_same_bits(many, model):
+    again = XMLClassifier(**SETTINGS).fit(many[0].X, many[0].Y)
+    for a, b in zip(model.predict_topk(many[1].X), again.predict_topk(many[1].X), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_rows_of_partial_fit_are_remembered(many):
+    whole, fresh = many
+    model = XMLClassifier(**SETTINGS).fit(whole.X, whole.Y)
+    before = model.score(fresh.X, fresh.Y)
+    wider = CSR(fresh.X.indptr, fresh.X.indices, fresh.X.data, 1501)
+    model.partial_fit(wider, CSR(fresh.Y.indptr, fresh.Y.indices, fresh.Y.data, 1100))
+    assert model.shortlist_.neighbors.Y.n_rows == 9000
+    assert model.score(wider, fresh.Y) > before + 0.02
+
+
+def test_one_class_a_row_has_no_shortlist(many):
+    X, y = many[0].X, np.arange(8000) % 1100
+    assert XMLClassifier(**SETTINGS, max_epochs=1).fit(X, y).shortlist_ is None
+    with pytest.raises(DataError, match="shortlist: must be 0 for one class a row, got 8"):
+        XMLClassifier(**SETTINGS, shortlist=8).fit(X, y)
+
+
+def test_weights_of_rows_count_in_every_path(many):
+    """Rows of weight 0 are as good as none."""
+    X, Y = many[0].X, many[0].Y
+    weight = np.ones(8000)
+    weight[4000:] = 0
+    model = XMLClassifier(**SETTINGS, shortlist=32, max_epochs=2).fit(X, Y, sample_weight=weight)
+    assert not model.shortlist_.neighbors.weight[4000:].any()
+    seen, unseen = (model.score(X.take(part), Y.take(part)) for part in (np.arange(4000), np.arange(4000, 8000)))
+    assert seen > unseen
+
+
+@pytest.mark.parametrize("n_rows", [5000, 5500])
+def test_sets_too_small_for_a_blend_of_their_own_take_the_defaults(n_rows):
+    data = make_xmc(n_rows, 500, 1000, nnz_per_row=8, labels_per_row=2, random_state=0)
+    model = XMLClassifier(**SETTINGS, max_epochs=1).fit(data.X, data.Y)
+    assert model.shortlist_.blend == Blend()
+
+
+def test_a_store_in_memory_maps_is_learned_as_arrays_are(many, model, tmp_path):
+    write_store(many[0], tmp_path / "store")
+    mapped = open_store(tmp_path / "store")
+    again = XMLClassifier(**SETTINGS).fit(mapped.X, mapped.Y)
+    np.testing.assert_array_equal(model.predict_topk(many[1].X)[0], again.predict_topk(many[1].X)[0])

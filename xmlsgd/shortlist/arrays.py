@@ -1,0 +1,88 @@
+"""A shortlist as plain arrays and a few numbers, and back, checked: its kernels follow these indices."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..csr import CSR, check_entries, check_pointers
+from ..errors import DataError, ModelFileError, shorten
+from .blend import Blend
+from .linear import Linear
+from .model import Shortlist
+from .neighbors import Neighbors
+
+PREFIX = "shortlist_"
+
+
+def to_arrays(shortlist: Shortlist) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return what describes a shortlist in JSON, and its arrays by name."""
+    arrays = {"scale": shortlist.scale, "weight": shortlist.neighbors.weight, "bias": shortlist.linear.bias}
+    for name, matrix in _matrices(shortlist).items():
+        arrays |= {f"{name}_indptr": matrix.indptr, f"{name}_indices": matrix.indices}
+        if name != "labels":
+            arrays[f"{name}_data"] = matrix.data
+    described = {"size": shortlist.size, "blend": list(shortlist.blend), "rows": shortlist.neighbors.Y.n_rows}
+    return described, {PREFIX + name: array for name, array in arrays.items()}
+
+
+def from_arrays(described: Any, arrays: dict[str, np.ndarray], shape: tuple[int, int], path: Path) -> Shortlist:
+    """Return the shortlist that `to_arrays` described, for (F, L) features and labels.
+
+    Raises `ModelFileError` for what it cannot have written.
+    """
+    n_features, n_labels = shape
+    size, blend, n_rows = _numbers(described, path)
+
+    def array(name: str, kind: type, length: int | None = None) -> np.ndarray:
+        found = arrays.get(PREFIX + name)
+        if found is None or found.ndim != 1 or found.dtype != kind or (length is not None and len(found) != length):
+            got = "none" if found is None else f"{found.dtype} {found.shape}"
+            wanted = f"{np.dtype(kind)} ({'n' if length is None else length},)"
+            raise ModelFileError(f"{path}: {PREFIX}{name} must be {wanted}, got {got}")
+        return found
+
+    def finite(name: str, length: int) -> np.ndarray:
+        found = array(name, np.float32, length)
+        if not np.isfinite(found).all():
+            raise ModelFileError(f"{path}: {PREFIX}{name} must be finite")
+        return found
+
+    def matrix(name: str, n: int, n_cols: int) -> CSR:
+        indptr, indices = array(f"{name}_indptr", np.int64, n + 1), array(f"{name}_indices", np.int32)
+        ones = np.broadcast_to(np.float32(1), len(indices))
+        data = ones if name == "labels" else array(f"{name}_data", np.float32, len(indices))
+        found = CSR(indptr, indices, data, n_cols)
+        names = f"{path}: {PREFIX}{name}_indices", f"{path}: {PREFIX}{name}_data"
+        try:
+            check_pointers(indptr, len(indices), f"{path}: {PREFIX}{name}_indptr")
+            check_entries(found, names)
+        except DataError as error:
+            raise ModelFileError(str(error)) from error
+        return found
+
+    neighbors = Neighbors(
+        matrix("postings", n_features, n_rows), matrix("labels", n_rows, n_labels), finite("weight", n_rows)
+    )
+    linear = Linear(matrix("linear", n_labels, n_features), finite("bias", n_labels))
+    return Shortlist(finite("scale", n_features), neighbors, linear, blend, size)
+
+
+def _matrices(shortlist: Shortlist) -> dict[str, CSR]:
+    neighbors = shortlist.neighbors
+    return {"postings": neighbors.postings, "labels": neighbors.Y, "linear": shortlist.linear.weights}
+
+
+def _numbers(described: Any, path: Path) -> tuple[int, Blend, int]:
+    """Return the size of the shortlist, its blend and the number of training rows."""
+    try:
+        size, blend, n_rows = described["size"], Blend(*described["blend"]), described["rows"]
+        whole = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 1 << 31 for n in (size, n_rows))
+        if whole and all(isinstance(x, int | float) and math.isfinite(x) for x in blend):
+            return size, blend, n_rows
+    except (KeyError, TypeError):
+        pass
+    raise ModelFileError(f"{path}: shortlist must have size, blend and rows, got {shorten(described)}")

@@ -1,0 +1,122 @@
+"""The shortlist of a model: which labels come into question for a row, and what to think of each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..csr import CSR, HELD_OUT, Dataset
+from ..devices.cpu import CPU
+from .blend import LEAST_VOTE, Blend, log_probability
+from .linear import Linear
+from .neighbors import Neighbors
+from .rows import rarity, unit_rows
+
+BLOCK = 1 << 16  # rows whose votes are held together
+HELD_OUT_SHARE, MOST_HELD_OUT = 0.02, 2048  # rows that only the blend learns from
+LEAST_HELD_OUT = 128  # with fewer its defaults are better
+
+# Logits float32 (rows, M) of the network for rows of X and labels (rows, M), 0 where a label is -1.
+Logits = Callable[[CSR, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Shortlist:
+    """scale : float32 (F,), the weight of each feature. size : labels a row, M."""
+
+    scale: np.ndarray
+    neighbors: Neighbors
+    linear: Linear
+    blend: Blend
+    size: int
+
+    def scored(self, X: CSR, logits: Logits, device: CPU) -> tuple[np.ndarray, np.ndarray]:
+        """Return (labels, scores), int32 and float32 (n, M): the shortlist of each row, in no order; -1 fills it up."""
+        rows = unit_rows(X, self.scale)
+        with device.start():
+            labels, votes = self.neighbors.votes(rows, self.size, device)
+            margins = self.linear.margins(rows, labels, device)
+        return labels, self.blend.scores(logits(X, labels), votes, margins)
+
+    def unlisted(self, logits: np.ndarray) -> np.ndarray:
+        """Return the scores of labels that are not on the list of their row: no votes, and the margin of none."""
+        return self.blend.scores(logits, LEAST_VOTE, np.float32(-1))
+
+    def grown(self, X: CSR, Y: CSR, weight: np.ndarray | None) -> Shortlist:
+        """Return a shortlist that also remembers these rows, of as many features and labels or more.
+
+        The linear path stays what it is: a label that it does not know has the margin of none, -1.
+        """
+        weight = np.ones(X.n_rows, np.float32) if weight is None else weight
+        fresh = np.full(X.n_cols - len(self.scale), np.sqrt(np.log((self.neighbors.Y.n_rows + 1) / 2)), np.float32)
+        scale = np.concatenate([self.scale, fresh])
+        weights, more = self.linear.weights, Y.n_cols - self.linear.weights.n_rows
+        indptr = np.concatenate([weights.indptr, np.full(more, weights.nnz)])
+        linear = Linear(
+            CSR(indptr, weights.indices, weights.data, X.n_cols),
+            np.concatenate([self.linear.bias, np.full(more, -1, np.float32)]),
+        )
+        neighbors = self.neighbors.with_rows(unit_rows(X, scale), Y, weight)
+        return Shortlist(scale, neighbors, linear, self.blend, self.size)
+
+
+def held_out_rows(n_rows: int, seed: int) -> np.ndarray:
+    """Return the rows that neither network nor linear path may learn, so that the blend can; ascending, maybe none."""
+    n = min(int(HELD_OUT_SHARE * n_rows), MOST_HELD_OUT)
+    if n < LEAST_HELD_OUT:
+        return np.empty(0, np.int64)
+    return np.sort(np.random.default_rng((seed, HELD_OUT)).choice(n_rows, n, replace=False))
+
+
+def fit_shortlist(
+    dataset: Dataset, weight: np.ndarray | None, held_out: np.ndarray, size: int, logits: Logits, device: CPU
+) -> Shortlist:
+    """Learn a shortlist of `size` labels a row from rows with the weights float32 (n,), None for ones."""
+    X, Y = dataset.X, dataset.Y
+    weight = np.ones(X.n_rows, np.float32) if weight is None else weight
+    scale = rarity(X)
+    rows = unit_rows(X, scale)
+    neighbors = Neighbors.build(rows, Y, weight)
+    learned = weight.copy()
+    learned[held_out] = 0
+    with device.start():
+        shortlist, votes = _own_votes(neighbors, rows, held_out, size, device)
+        listed = shortlist[held_out]
+        linear = Linear.fit(rows, Y, learned, shortlist, device)
+    blend = Blend()
+    if len(held_out):
+        X_held, Y_held = X.take(held_out), Y.take(held_out)
+        with device.start():
+            margins = linear.margins(rows.take(held_out), listed, device)
+        known = listed >= 0
+        evidence = np.stack(
+            [
+                log_probability(logits(X_held, listed))[known],
+                np.log(np.maximum(votes, LEAST_VOTE))[known],
+                margins[known],
+            ],
+            axis=1,
+        )
+        blend = Blend.fit(evidence, _has(Y_held, listed)[known])
+    return Shortlist(scale, neighbors, linear, blend, size)
+
+
+def _own_votes(
+    neighbors: Neighbors, rows: CSR, held_out: np.ndarray, size: int, device: CPU
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the shortlist of every training row, itself not asked, and the votes of those held out."""
+    shortlist, votes = np.empty((rows.n_rows, size), np.int32), np.empty((len(held_out), size), np.float32)
+    for first in range(0, rows.n_rows, BLOCK):
+        last = min(first + BLOCK, rows.n_rows)
+        shortlist[first:last], shares = neighbors.votes(rows.span(first, last), size, device, own=first)
+        held = slice(*np.searchsorted(held_out, (first, last)))
+        votes[held] = shares[held_out[held] - first]
+    return shortlist, votes
+
+
+def _has(Y: CSR, labels: np.ndarray) -> np.ndarray:
+    """Return which of the labels (n, M) their row has, bool."""
+    keys = np.repeat(np.arange(Y.n_rows), np.diff(Y.indptr)) * np.int64(Y.n_cols) + Y.indices
+    return np.isin(np.arange(Y.n_rows)[:, None] * np.int64(Y.n_cols) + labels, keys) & (labels >= 0)
