@@ -654,7 +654,7 @@ def test_bad_rows_are_refused_with_a_reason(X, Y, message):
         ({"validation_fraction": 0}, r"validation_fraction: must be in \(0, 1\), got 0"),
         ({"class_weight": "balanced"}, "class_weight: works for one class a row"),
         ({"algorithm": "annealing"}, "algorithm must be one of .*got 'annealing'"),
-        ({"devices": "abacus"}, "devices: device must be one of cpu, reference, got 'abacus'"),
+        ({"devices": "abacus"}, "devices: device must be one of cpu, cuda, reference, got 'abacus'"),
         ({"precision": "float8"}, "precision must be one of .*got 'float8'"),
         ({"n_jobs": 0}, "n_jobs: must be None or an integer other than 0, got 0"),
     ],
