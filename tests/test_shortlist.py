@@ -189,9 +189,7 @@ def test_rows_are_held_out_for_the_blend_where_there_are_enough():
 @pytest.fixture(scope="module")
 def many() -> tuple[Dataset, Dataset]:
     whole = make_xmc(9000, 1500, 1100, nnz_per_row=10, labels_per_row=3, random_state=0)
-    train, test = (
-        Dataset(whole.X.take(part), whole.Y.take(part)) for part in (np.arange(8000), np.arange(8000, 9000))
-    )
+    train, test = (Dataset(whole.X.take(part), whole.Y.take(part)) for part in (np.arange(8000), np.arange(8000, 9000)))
     return train, test
 
 
