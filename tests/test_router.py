@@ -11,6 +11,7 @@ import toy
 from xmlsgd import engine
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
+from xmlsgd.algorithms.staleness import Staleness
 from xmlsgd.engine import train
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.executors.processes import Processes
@@ -160,6 +161,19 @@ def test_answered_taken_as_done_loses_rows(monkeypatch):
     counts = unreliable_run(0, Adding(7, 0.1, steps=3))
     assert counts.max() == 1
     assert np.sum(counts == 0) > 20
+
+
+def test_every_row_is_in_a_shared_model_once_though_processes_that_send_differences_are_killed(tmp_path):
+    """T1.1: what was half done when a process died is in its copy, not in the model."""
+    data = toy.dataset(400)
+    order = toy.epoch_order(400, 0, 0)
+    executor = Processes([partial(toy.Fatal, tmp_path, [int(order[at]) for at in (95, 203)])] * 2)
+    with pytest.warns(UserWarning, match="is lost: killed by SIGKILL"):
+        done = train(
+            data, toy.counting(data), Hogwild(10, 0.1, staleness=Staleness()), executor, optimizer=SGD(), epochs=1
+        )
+    assert len(executor.failures) == 2
+    np.testing.assert_array_equal(toy.marks(done.params, data), 1)
 
 
 @pytest.mark.parametrize("naive", [False, True])
