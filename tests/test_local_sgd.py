@@ -251,3 +251,33 @@ def test_all_rules_train_a_model(combine):
 def test_bad_numbers_are_refused_at_construction(make, complaint):
     with pytest.raises(DataError, match=complaint):
         make()
+
+
+def test_rounds_get_longer_while_merges_take_more_than_their_share():
+    algorithm = LocalSGD(1, 1.0, steps=4, merging=0.05)
+    algorithm.start([0, 1], 10_000)
+    now = 0.0
+    lengths = []
+    for _ in range(40):
+        now += 0.01 * algorithm.steps_now  # of work
+        algorithm.lengthen(now, now + 0.01)
+        now += 0.01
+        lengths.append(algorithm.steps_now)
+    assert lengths[0] == 4  # the first merge says nothing
+    assert lengths[-1] == 32  # 0.01 of 0.33 seconds is below 5 %, of 0.17 above
+    assert lengths == sorted(lengths)
+    assert algorithm.notes()["steps"] == 32
+
+
+def test_rounds_do_not_get_longer_than_an_epoch():
+    algorithm = LocalSGD(10, 1.0, steps=4)
+    algorithm.start([0, 1], 100)
+    for i in range(50):
+        algorithm.lengthen(float(i), i + 0.9)
+    assert algorithm.steps_now == 8
+
+
+@pytest.mark.parametrize("share", [0.0, -1.0, 1.5, float("nan")])
+def test_the_share_of_merges_is_a_share(share):
+    with pytest.raises(DataError, match="merging must be"):
+        LocalSGD(1, 1.0, merging=share)

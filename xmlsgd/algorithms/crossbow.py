@@ -27,12 +27,12 @@ class Crossbow(EASGD):
     """Elastic averaging at every iteration, with alpha = 1/k and momentum of the center.
 
     sync_every : updates between averages. 1 in the paper; with the wide output layers of here that takes a quarter of
-    the time, with 8 a thirtieth.
+    the time, with 16 a twentieth.
     learners : workers that are learners of one device; with more than 1 their number is tuned, from one up, by
     throughput (`learner_tuning.py`). A single learner has nothing to average and trains as plain SGD.
     """
 
-    sync_every: int = 8
+    sync_every: int = 16
     center_momentum: float = 0.9
     learners: int = 1
 

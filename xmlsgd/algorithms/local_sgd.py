@@ -6,7 +6,7 @@ local updates give a slow worker fewer steps instead of making fast ones wait (L
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import DataError
@@ -15,19 +15,20 @@ from .base import Comm
 from .combining import COMBINE, WEIGHTS, Work, choice
 from .kinds import check_instance
 from .outer import MOST, Outer, block_momentum
-from .rounds import Rounds
+from .rounds import SMOOTHING, Rounds
 
 ADASUM_MOMENTUM = 0.5  # AdaSum moves further than a mean; 0.5 beat 0 and 0.75 (docs/decisions.md)
 
 
 @dataclass
 class LocalSGD(Rounds):
-    """steps : updates of a worker between merges, >= 1.
+    """steps : updates of a worker between merges, >= 1; at first, if `merging` is to be kept.
 
     dynamic : whether the steps of a round go to whoever is free, so that slow workers make fewer. outer : what moves
     the common model; None for block momentum of 1 - 1/n, at most 0.8, at most 0.5 with AdaSum. weights, combine : how
     replicas are weighed and combined (`combining.py`); AdaSum takes no weights. patience : times its usual duration
-    that a batch may take before the others merge without its worker, > 1; math.inf waits for everybody.
+    that a batch may take before the others merge without its worker, > 1; math.inf waits for everybody. merging : share
+    of the time, in (0, 1], that merges may take; while they take more, rounds get twice as long.
     """
 
     steps: int = 4
@@ -36,15 +37,25 @@ class LocalSGD(Rounds):
     weights: str = "rows"
     combine: str = "adasum"
     patience: float = 2.0
+    merging: float = 0.05
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges and unknown names."""
         super().__post_init__()
         if self.steps < 1:
             raise DataError(f"steps must be at least 1, got {self.steps}")
+        if not 0 < self.merging <= 1:
+            raise DataError(f"merging must be in (0, 1], got {self.merging}")
         check_instance("outer", self.outer, Outer, "Nesterov()")
         choice("weights", self.weights, WEIGHTS)
         choice("combine", self.combine, COMBINE)
+
+    def start(self, workers: Sequence[int], n_rows: int) -> None:
+        """Begin with the shortest rounds."""
+        super().start(workers, n_rows)
+        self.steps_now = self.steps
+        self.merged_at: float | None = None  # when the last merge ended
+        self.share = 0.0  # of the time in merges, of late
 
     def outer_of(self, n_workers: int) -> Outer:
         """Return the outer optimizer of a merge of so many replicas."""
@@ -57,8 +68,8 @@ class LocalSGD(Rounds):
     def goes_on(self, w: int) -> bool:
         """Return whether steps of the round are left, for all or for this worker."""
         if self.dynamic:
-            return sum(self.given.values()) < self.steps * self.batch * len(self.given)
-        return self.given[w] < self.steps * self.batch
+            return sum(self.given.values()) < self.steps_now * self.batch * len(self.given)
+        return self.given[w] < self.steps_now * self.batch
 
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Combine the replicas and move the common model."""
@@ -69,4 +80,18 @@ class LocalSGD(Rounds):
             outer.apply(part, combine(part, weights, work))
             part.broadcast()
 
+        begun = comm.now()
         comm.merge(rule, work, outer.memory)
+        self.lengthen(begun, comm.now())
+
+    def lengthen(self, begun: float, ended: float) -> None:
+        """Make rounds twice as long, up to an epoch, if merges take too much; the first, which makes slots, aside."""
+        if self.merged_at is not None and ended > self.merged_at:
+            self.share += SMOOTHING * ((ended - begun) / (ended - self.merged_at) - self.share)
+            if self.share > self.merging and self.steps_now * self.batch * len(self.size) < self.n_rows:
+                self.steps_now, self.share = 2 * self.steps_now, 0.0
+        self.merged_at = ended
+
+    def notes(self) -> dict[str, object]:
+        """Return the sizes, and the steps of a round."""
+        return {**super().notes(), "steps": self.steps_now}
