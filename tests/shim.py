@@ -37,7 +37,7 @@ FLAGS = (
     "-U_FORTIFY_SOURCE",
 )
 POISON = 0xFF  # of every byte of new memory: NaN as float32, -1 as an integer
-GUARD, GUARD_BYTES = 0xA5, 512
+GUARD, GUARD_BYTES = 0xA5, 4096
 
 
 class Memory:
@@ -219,12 +219,12 @@ class _Nothing:
         pass
 
 
-def fake_cupy(seed=0, capability="90", flags=(), free=1 << 30):
-    """Return what the device uses of CuPy; `memory` holds its arrays."""
+def fake_cupy(seed=0, capability="90", flags=(), free=1 << 30, edit=str):
+    """Return what the device uses of CuPy; `memory` holds its arrays, `edit` changes the source of kernels."""
     memory = Memory()
     cupy = SimpleNamespace(memory=memory, empty=memory.empty)
 
-    cupy.RawModule = lambda code, options: RawModule(memory, code, options, seed, flags)
+    cupy.RawModule = lambda code, options: RawModule(memory, edit(code), options, seed, flags)
     cupy.cuda = SimpleNamespace(
         Device=lambda index: _Nothing(capability),
         Stream=_Nothing,

@@ -1,0 +1,62 @@
+"""NVRTC compiles every kernel for every architecture that is supported; no GPU takes part."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from xmlsgd.devices.cuda_runtime import SOURCE
+
+ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # Turing to Blackwell
+
+
+def find_nvrtc():
+    """Return NVRTC from the wheels nvidia-cuda-nvrtc or nvidia-cuda-nvrtc-cu12 or from the system, or None."""
+    spec = importlib.util.find_spec("nvidia")
+    folders = [Path(folder) for folder in (spec.submodule_search_locations or [])] if spec else []
+    files = [str(file) for folder in folders for file in sorted(folder.glob("*/lib/libnvrtc.so.*"), reverse=True)]
+    for name in (*files, "libnvrtc.so.13", "libnvrtc.so.12"):
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None
+
+
+NVRTC = find_nvrtc()
+pytestmark = pytest.mark.skipif(NVRTC is None, reason="no NVRTC: pip install nvidia-cuda-nvrtc")
+
+
+def compiled(source, *options):
+    """Return (ok, log, bytes of the cubin)."""
+    program = ctypes.c_void_p()
+    assert NVRTC.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"cuda.cu", 0, None, None) == 0
+    flags = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+    status = NVRTC.nvrtcCompileProgram(program, len(options), flags)
+    size = ctypes.c_size_t()
+    NVRTC.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+    log = ctypes.create_string_buffer(size.value)
+    NVRTC.nvrtcGetProgramLog(program, log)
+    if status == 0:
+        assert NVRTC.nvrtcGetCUBINSize(program, ctypes.byref(size)) == 0
+    NVRTC.nvrtcDestroyProgram(ctypes.byref(program))
+    return status == 0, log.value.decode(), size.value
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_kernel_compiles_without_a_warning(architecture, precision):
+    options = ["--std=c++17", f"--gpu-architecture=sm_{architecture}"]
+    ok, log, size = compiled(SOURCE.read_text(), *options, *(["-DBFLOAT16"] if precision == "bfloat16" else []))
+    assert ok, log
+    assert not log.strip()
+    assert size > 10_000
+
+
+def test_what_does_not_compile_is_told_with_its_line():
+    ok, log, _ = compiled('extern "C" __global__ void broken(float *x) {\n  x[0] = y;\n}', "--gpu-architecture=sm_90")
+    assert not ok
+    assert "(2)" in log
