@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import weakref
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,6 +37,7 @@ FLAGS = (
     "-ffp-contract=off",
     "-U_FORTIFY_SOURCE",
 )
+ONE_AT_A_TIME = threading.Lock()  # a library has the fibers of one block
 POISON = 0xFF  # of every byte of new memory: NaN as float32, -1 as an integer
 GUARD, GUARD_BYTES = 0xA5, 4096
 
@@ -121,7 +123,8 @@ class _Kernel:
                 assert isinstance(argument, np.generic), f"{self.name}: argument {i} is a {type(argument).__name__}"
                 kept.append(ctypes.create_string_buffer(argument.tobytes(), argument.nbytes))
             pointers[i] = ctypes.addressof(kept[i])
-        failure = self.function((ctypes.c_uint * 2)(*grid), block[0], pointers, self.seed)
+        with ONE_AT_A_TIME:
+            failure = self.function((ctypes.c_uint * 2)(*grid), block[0], pointers, self.seed)
         if failure:
             raise RuntimeError(f"{self.name}: {failure.decode()}")
         self.memory.check(self.name)

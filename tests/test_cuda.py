@@ -11,8 +11,10 @@ import pytest
 from shim import NEEDS_COMPILER, OnHost, shim_device
 from test_devices import NEEDS_GPU, copy, output_batch, random_csr, whole_step
 
+from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.averaging import WeightAverage
 from xmlsgd.csr import Dataset
 from xmlsgd.devices import get_device
 from xmlsgd.devices.cuda import CUDA
@@ -23,6 +25,7 @@ from xmlsgd.engine import train
 from xmlsgd.errors import DataError
 from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.executors.serial import Serial
+from xmlsgd.executors.threads import Threads
 from xmlsgd.losses import LOSSES
 from xmlsgd.network import Network
 from xmlsgd.optimizers import SGD, Adam, RowAdagrad
@@ -63,6 +66,52 @@ def test_a_run_with_parameters_on_the_gpu_ends_in_the_model_and_the_state_of_the
     np.testing.assert_allclose(got.params, expected.params, rtol=0, atol=2e-4)
     np.testing.assert_allclose(got.state, expected.state, rtol=1e-3, atol=1e-5)
     assert got.records[-1]["loss"] == pytest.approx(expected.records[-1]["loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize("algorithm", [LocalSGD(16, 0.02), Hogwild(16, 0.02)], ids=["replicas", "differences"])
+def test_two_learners_on_a_gpu_in_threads_train_one_model(make, dataset, algorithm):
+    devices = [make("float32") for _ in range(2)]
+    run = train(dataset, NETWORK, algorithm, Threads(devices), epochs=3)
+    labels, _ = Scorer(NETWORK, run.params, Reference()).top_k(dataset.X, 1)
+    one = trained(Reference(), dataset, Sequential(16, 0.02))
+    assert run.records[-1]["loss"] < 1.3 * one.records[-1]["loss"]
+    assert np.isfinite(run.params).all()
+    assert labels.max() < 90
+
+
+@NEEDS_COMPILER
+def test_the_model_stays_on_the_gpu_from_step_to_step(dataset, monkeypatch):
+    """It is copied at the start, for who looks at it, and back at the end of an epoch; not at every step."""
+    device, copies = shim_device("float32"), []
+
+    def noted(name):
+        copy_all = getattr(device, name)
+
+        def noting(*both):
+            copies.append(name)
+            return copy_all(*both)
+
+        monkeypatch.setattr(device, name, noting)
+
+    noted("fetch")
+    noted("refresh")
+    trained(device, dataset, Sequential(4, 0.02))
+    assert copies == ["fetch", "fetch"] * 2, "model and state after each of two epochs"
+
+
+def test_a_mean_of_weights_is_taken_of_what_the_gpu_has_trained(make, dataset):
+    got, expected = (
+        trained(device, dataset, monitors=[WeightAverage(0.5)]) for device in (make("float32"), Reference())
+    )
+    np.testing.assert_allclose(got.params, expected.params, rtol=0, atol=2e-4)
+
+
+def test_workers_in_turn_on_a_gpu_and_on_the_cpu_share_one_model(make, dataset):
+    mixed, alike = (
+        train(dataset, NETWORK, Hogwild(16, 0.02), Serial(devices), epochs=2)
+        for devices in ([make("float32"), Reference()], [Reference(), Reference()])
+    )
+    np.testing.assert_allclose(mixed.params, alike.params, rtol=0, atol=5e-4)
 
 
 def test_replicas_on_the_gpu_are_merged_as_those_of_the_reference(make, dataset):

@@ -34,10 +34,15 @@ class WeightAverage(Monitor):
         self.every = total * self.share / SAMPLES
         self.rows = 0
 
+    def reads(self, report: Report) -> bool:
+        """Return whether a sample is due with this report."""
+        return self.rows + report.rows >= self.next
+
     def step(self, report: Report) -> None:
         """Take a sample when one is due."""
+        due = self.reads(report)
         self.rows += report.rows
-        if self.rows < self.next:
+        if not due:
             return
         self.next += self.every
         self.samples += 1

@@ -237,6 +237,8 @@ class Loop:
         if self.algorithm.sharing is not Sharing.REPLICAS:
             self._commit([w])
         if not trial:
+            if any(monitor.reads(report) for monitor in self.watching):
+                self.executor.bring_center()
             for monitor in self.watching:
                 monitor.step(report)
 

@@ -31,6 +31,10 @@ class Monitor:
     def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
         """Note the rows of an epoch, the number of epochs and the model that the run will change in place."""
 
+    def reads(self, report: Report) -> bool:
+        """Return whether `step` will read the model that `start` was given; a GPU's is brought up to date for it."""
+        return False
+
     def step(self, report: Report) -> None:
         """Note a finished step."""
 

@@ -68,27 +68,45 @@ class Learner:
     """Runs the steps of a job on `flat`, float32 (n_params,), with an optimizer state, in place or by copies on a GPU.
 
     `touched`, uint8 (F + L,), gets a mark for each feature and each label of a batch; None where nobody asks.
+    A device with a memory of its own trains copies there. They are made before and written back after each step, or,
+    `lazy`, only when `outdate` and `bring` ask for it.
     """
 
     def __init__(
         self, job: Job, device: Device, flat: np.ndarray, state: np.ndarray | None = None,
-        touched: np.ndarray | None = None,
+        touched: np.ndarray | None = None, lazy: bool = False,
     ) -> None:  # fmt: skip
         layout = state_layout(job.network.layout, job.optimizer)
         self.job, self.device, self.flat, self.touched = job, device, flat, touched
         self.state = zeros(layout.size) if state is None else state
+        self._lazy, self._behind, self._ahead = lazy, False, False
         self._placed = [(device.place(host), host) for host in (flat, self.state)]
         none = device.place(np.zeros((1, 1), np.float32))
         self.layers = job.network.layers(self._placed[0][0], layout.views(self._placed[1][0]), none)
         self._order = Order(job.dataset.n_rows, job.seed)
 
     @classmethod
-    def of(cls, job: Job, device: Device, table: Table, worker: int, sharing: Sharing) -> Learner:
-        """Return the learner of a worker of `table`; a shared model has one state for all."""
+    def of(cls, job: Job, device: Device, table: Table, worker: int, sharing: Sharing, lazy: bool = False) -> Learner:
+        """Return the learner of a worker of `table`; a shared model has one state for all.
+
+        One that steps on differences is never lazy: what it copies changes with every step.
+        """
         if sharing is Sharing.REPLICAS:
-            return cls(job, device, table.params[1 + worker], table.states[worker], table.touched[worker])
-        row = 0 if sharing is Sharing.IN_PLACE else 1 + worker
-        return cls(job, device, table.params[row], table.states[0])
+            return cls(job, device, table.params[1 + worker], table.states[worker], table.touched[worker], lazy)
+        if sharing is Sharing.IN_PLACE:
+            return cls(job, device, table.params[0], table.states[0], lazy=lazy)
+        return cls(job, device, table.params[1 + worker], table.states[0])
+
+    def outdate(self) -> None:
+        """Copy model and state to the device before the next step: someone has written them."""
+        self._behind = True
+
+    def bring(self) -> None:
+        """Copy model and state back from the device if they have been trained there since."""
+        if self._ahead:
+            for placed, host in self._placed:
+                self.device.fetch(placed, host)
+        self._ahead = False
 
     def warm_up(self) -> None:
         """Compile all kernels that the job needs, so that none compiles on the clock."""
@@ -98,17 +116,20 @@ class Learner:
     def step(self, step: Step) -> Report:
         """Train on a span, update after update; the loss of the report is the sum over its rows, before the updates."""
         started, loss, nnz = time.perf_counter(), 0.0, 0
-        for placed, host in self._placed:
-            self.device.refresh(placed, host)
+        if self._behind or not self._lazy:
+            for placed, host in self._placed:
+                self.device.refresh(placed, host)
+        self._behind, self._ahead = False, True
         rows = self._order.rows(step)
         size = step.batch or len(rows)
         for i, at in enumerate(range(0, len(rows), size), 1):
             batch, seed = rows[at : at + size], _mask_seed(self.job.seed, step.epoch, step.start + at)
             loss += self._update(batch, self.job.optimizer.update(step.learning_rate, step.seen + i), seed)
             nnz += self._nnz(batch)
-        for placed, host in self._placed:
-            self.device.fetch(placed, host)
-        return Report(step.worker, len(rows), nnz, float(loss), time.perf_counter() - started, step.updates)
+        loss = float(loss)
+        if not self._lazy:
+            self.bring()
+        return Report(step.worker, len(rows), nnz, loss, time.perf_counter() - started, step.updates)
 
     def _update(self, rows: np.ndarray, update: Update, seed: int) -> float:
         """Train on one batch; return the sum of the losses of its rows."""

@@ -42,6 +42,8 @@ class CUDA:
     in for a GPU in tests. Raises `DataError` where CuPy, a driver or the GPU is missing.
     """
 
+    own_memory = True
+
     def __init__(
         self, n_threads: int = 1, precision: str = "auto", index: int = 0, runtime: Runtime | None = None,
         chunk_bytes: int = CHUNK_BYTES,
@@ -82,17 +84,17 @@ class CUDA:
 
     def place(self, flat: np.ndarray) -> Any:
         """Return a copy of an array in the GPU's memory."""
-        with self.start():
+        with self.runtime.current():
             return self.runtime.place(flat)
 
     def refresh(self, placed: Any, flat: np.ndarray) -> None:
         """Copy `flat` over what `place` returned."""
-        with self.start():
+        with self.runtime.current():
             self.runtime.refresh(placed, flat)
 
     def fetch(self, placed: Any, flat: np.ndarray | None = None) -> np.ndarray:
         """Copy an array of the GPU over `flat`, contiguous, or to a new one."""
-        with self.start():
+        with self.runtime.current():
             return self.runtime.fetch(placed, flat)
 
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> Any:

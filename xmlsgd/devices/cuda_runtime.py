@@ -85,7 +85,13 @@ class Runtime:
     @contextlib.contextmanager
     def start(self) -> Iterator[None]:
         """Make the GPU and the stream those of the calling thread; a second thread waits."""
-        with self._lock, self._device, self.stream:
+        with self._lock, self.current():
+            yield
+
+    @contextlib.contextmanager
+    def current(self) -> Iterator[None]:
+        """Make the GPU and the stream those of the calling thread, which copies whole arrays and uses no buffer."""
+        with self._device, self.stream:
             yield
 
     def free_bytes(self) -> int:

@@ -16,6 +16,7 @@ from ..errors import DataError, shorten
 from ..executors.calibration import measure_device
 from ..executors.processes import Processes
 from ..executors.serial import Serial
+from ..executors.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,9 +72,15 @@ def make_device(name: str, n_threads: int, precision: str) -> Device:
 
 
 def executor_of(workers: list[Worker], device: Device, precision: str) -> Executor:
-    """Return the executor: in this process on `device` for one worker, one process a worker for several."""
+    """Return the executor: in this process on `device` for one worker, one process a worker for several.
+
+    Workers that are all on GPUs are threads of this process, each with a stream of its own: a process would need
+    memory for a context of CUDA, and two processes take turns on a GPU.
+    """
     if len(workers) == 1:
         return Serial([device])
+    if all(worker.kind == "cuda" for worker in workers):
+        return Threads([make_device(worker.name, worker.n_threads, precision) for worker in workers])
     makers = [partial(make_device, worker.name, worker.n_threads, precision) for worker in workers]
     one_memory = all(worker.kind != "cuda" for worker in workers)
     return Processes(makers, [worker.n_threads for worker in workers], one_memory=one_memory)

@@ -16,9 +16,9 @@ from ..records import Left, Report, Sharing
 from ..table import Shape, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from ..learner import Job
+    from ..learner import Job, Learner
     from ..merging import Rule
     from ..network import Network
     from ..optimizers import Optimizer
@@ -47,12 +47,20 @@ class Executor(ABC):
         self.merger: Merger
         self._seen: list[int]
         self._deltas: Deltas | None = None
+        self._own_states = False
+        self._lazy: Sequence[Learner] = ()  # of this process, whose devices may have a memory of their own
 
     @property
     def center(self) -> np.ndarray:
         """Return the shared or merged model, float32 (n_params,)."""
+        self.bring_center()
         center: np.ndarray = self.table.params[0]
         return center
+
+    def bring_center(self) -> None:
+        """Copy the shared model to this process's memory, if a device has trained it in its own."""
+        if not self._own_states:
+            self._bring(range(len(self._lazy)))
 
     @property
     def n_params(self) -> int:
@@ -146,7 +154,9 @@ class Executor(ABC):
     def merge(self, rule: Rule, members: Collection[int], memory: int = 0, equal: bool = True) -> None:
         """Apply a rule to the center and the replicas of `members` (`Merger.run`)."""
         begun = self.now()
+        self._bring(members)
         n_bytes = 4 * 2 * (1 + len(members)) * self.merger.run(rule, members, memory, equal)
+        self._outdate(members)
         self.merge_bytes += n_bytes
         self.merge_seconds += self._merged(members, n_bytes, begun)
 
@@ -156,20 +166,25 @@ class Executor(ABC):
 
     def keep(self, slot: str) -> None:
         """Make a slot of the merge rules a copy of the center."""
+        self.bring_center()
         self.merger.keep(slot)
 
     def checkpoint(self) -> None:
         """Keep the center and the optimizer states."""
+        self._bring(range(len(self._lazy)))
         self.merger.checkpoint()
         self._saved = list(self._seen)
 
     def restore(self) -> None:
         """Put center, replicas and states back to the checkpoint; nobody may be busy."""
+        self._bring(range(len(self._lazy)))
         self.merger.restore()
+        self._outdate(range(len(self._lazy)))
         self._seen = list(self._saved)
 
     def norm(self, worker: int) -> float:
         """Return the Euclidean norm of a replica."""
+        self._bring([worker])
         replica = self.table.params[1 + worker]
         return float(np.sqrt(np.dot(replica, replica)))
 
@@ -178,13 +193,14 @@ class Executor(ABC):
 
         Both are this process's own memory.
         """
+        self._bring(range(len(self._lazy)))
         state: np.ndarray = self.table.states[0]
         return self.center, state, max(self._seen)
 
     def _prepare(self, job: Job, sharing: Sharing, make: Callable[[Shape], Table]) -> Shape:
         """Make the table with `make` and write the first model and states into it; return its shape."""
         layout, shape = job.network.layout, table_shape(job.network, job.optimizer, len(self.workers), sharing)
-        self.table = make(shape)
+        self.table, self._lazy = make(shape), ()
         if job.start is None:
             job.network.initialize(self.center, job.dataset.Y, job.seed)
         elif not np.may_share_memory(self.center, job.start.params):
@@ -205,9 +221,23 @@ class Executor(ABC):
         """Return which optimizer state a worker has: its own, or the one of a shared model."""
         return worker if self._own_states else 0
 
+    def _bring(self, workers: Iterable[int]) -> None:
+        """Copy to the table what idle workers have trained in a memory of their device."""
+        for w in workers:
+            if w < len(self._lazy):
+                self._lazy[w].bring()
+
+    def _outdate(self, workers: Iterable[int]) -> None:
+        """Tell workers that their rows of the table have been written."""
+        for w in workers:
+            if w < len(self._lazy):
+                self._lazy[w].outdate()
+
     def _begin_anew(self, worker: int) -> None:
         """Give a worker that joins the center and, if it has one of its own, the optimizer state of the start."""
+        self._bring([worker])
         self.merger.copy_center(worker)
+        self._outdate([worker])
         if self._own_states:
             self.table.states[worker] = 0 if self._first is None else self._first.state
             self._seen[worker] = 0 if self._first is None else self._first.steps

@@ -45,7 +45,8 @@ class Serial(Executor):
             return Table(job.start.params.reshape(1, -1), job.start.state.reshape(1, -1), marks)
 
         self._prepare(job, sharing, make)
-        self.learners = [Learner.of(job, self.devices[w], self.table, w, sharing) for w in self.workers]
+        self.learners = [Learner.of(job, self.devices[w], self.table, w, sharing, lazy=True) for w in self.workers]
+        self._lazy = self.learners
         for learner in self.learners:
             learner.warm_up()
         self._started = time.perf_counter()
@@ -56,6 +57,9 @@ class Serial(Executor):
     def _next(self, until: float | None) -> Event:
         step = self._queue.popleft()
         self._read[step.worker] = self._updates
+        if not self._own_states and len(self.learners) > 1:  # one model, which others may have in their memory
+            self._bring(range(len(self.learners)))
+            self._outdate([step.worker])
         return self.learners[step.worker].step(step)
 
     def now(self) -> float:

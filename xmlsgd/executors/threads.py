@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..learner import Learner
+from ..records import Sharing
 from ..table import Table
 from .base import Executor
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..devices.base import Device
     from ..learner import Job
-    from ..records import Event, Sharing, Step
+    from ..records import Event, Step
 
 
 class Threads(Executor):
@@ -30,10 +31,15 @@ class Threads(Executor):
 
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the table and one learner and one thread a device."""
+        if sharing is Sharing.IN_PLACE and any(device.own_memory for device in self.devices):
+            sharing = Sharing.DELTA
         self._prepare(job, sharing, Table.in_memory)
         self._done: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
         self._inboxes = [queue.SimpleQueue() for _ in self.workers]
-        self.learners = [Learner.of(job, device, self.table, w, sharing) for w, device in enumerate(self.devices)]
+        self.learners = [
+            Learner.of(job, device, self.table, w, sharing, lazy=True) for w, device in enumerate(self.devices)
+        ]
+        self._lazy = self.learners
         for learner in self.learners:
             learner.warm_up()
         for learner, inbox in zip(self.learners, self._inboxes, strict=True):

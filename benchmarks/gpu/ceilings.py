@@ -1,0 +1,72 @@
+"""What the GPU can do at most: copies, products, launches."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from xmlsgd.devices.cuda import CUDA
+
+from .place import Place
+
+COPY_FLOATS = 1 << 28  # 1 GB read and 1 GB written: beyond every cache
+CACHED_FLOATS = 1 << 22  # 16 MB each: both inside the level-2 cache of a data-center GPU
+GEMM_SIZE = 8192
+LAUNCHES = 1000
+
+
+def ceilings(place: Place) -> dict[str, Any]:
+    """Return bytes a second, operations a second and the host's seconds of a launch and of a product."""
+    device = place.device("auto")
+    far, near, side, launches = (1 << 12, 1 << 10, 64, 4) if place.shim else (
+        COPY_FLOATS, CACHED_FLOATS, GEMM_SIZE, LAUNCHES,
+    )  # fmt: skip
+    result: dict[str, Any] = {
+        "copied_bytes_per_second": _copy(place, device, far),
+        "cached_bytes_per_second": _copy(place, device, near),
+        "float32_flops_per_second": _product(place, device, side // 2, np.float32),
+    }
+    if device.bfloat16:
+        result["bfloat16_flops_per_second"] = _product(place, device, side, np.uint16)
+    run = device.runtime
+    with device.start():
+        x, square = run.place(np.ones(1024, np.float32)), run.place(np.ones((32, 32), np.float32))
+        out = run.empty((32, 32))
+        result["launch_seconds"] = _host(device, launches, lambda: run.launch("drop", 4, x, 1024, 0, 0, 1.0))
+        result["gemm_call_seconds"] = _host(device, launches, lambda: run.gemm(square, square, out))
+    return result
+
+
+def _copy(place: Place, device: CUDA, floats: int) -> float:
+    """Return the bytes a second, read and written, of the kernel that copies rows."""
+    run, width = device.runtime, 1024
+    n = floats // width
+    with device.start():
+        source, rows = run.place(np.ones((n, width), np.float32)), run.place(np.arange(n, dtype=np.int32))
+        target = run.empty((n, width))
+        call = lambda: run.launch("gather_rows", -(-n // 8), source, rows, n, width, target)  # noqa: E731
+        return 8 * floats / place.seconds(device, call)["median"]
+
+
+def _product(place: Place, device: CUDA, side: int, dtype: Any) -> float:
+    """Return the operations a second of a product of random square matrices; one of zeros would take less power."""
+    rng, run = np.random.default_rng(0), device.runtime
+    with device.start():
+        A = rng.standard_normal((side, side), dtype=np.float32)
+        placed = run.place(A if dtype is np.float32 else (A.view(np.uint32) >> 16).astype(np.uint16))
+        C = run.empty((side, side))
+        return 2 * side**3 / place.seconds(device, lambda: run.gemm(placed, placed, C, tb=True))["median"]
+
+
+def _host(device: CUDA, n: int, call: Any) -> float:
+    """Return the seconds that the host needs for one call."""
+    call()
+    device.runtime.stream.synchronize()
+    begun = time.perf_counter()
+    for _ in range(n):
+        call()
+    seconds = (time.perf_counter() - begun) / n
+    device.runtime.stream.synchronize()
+    return seconds

@@ -1,0 +1,70 @@
+"""Results on fresh random data against the reference in float64, and two runs against each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from xmlsgd.datasets.synthetic import make_xmc
+from xmlsgd.devices.base import Device
+from xmlsgd.devices.reference import Reference
+from xmlsgd.losses import LOSSES
+from xmlsgd.network import Network, state_layout
+from xmlsgd.optimizers import OPTIMIZERS
+
+from .place import Place
+
+ROWS, LIMITS = 64, {"float32": 1e-3, "bfloat16": 3e-2}  # of the largest change of a tensor
+K = 5
+
+
+def correctness(place: Place) -> dict[str, Any]:
+    """Return the largest error of each case, relative to the largest change of its tensor, and what went wrong."""
+    seed = int(np.random.SeedSequence().entropy or 0) % 2**31
+    errors: dict[str, float] = {}
+    failures: list[str] = []
+    cases = [("bce", "adam"), ("softmax", "sgd"), ("squared_hinge", "row_adagrad")]
+    if not place.shim:
+        cases = [(loss, optimizer) for loss in LOSSES for optimizer in OPTIMIZERS]
+    for precision, limit in LIMITS.items():
+        for loss, optimizer in cases:
+            name = f"{precision} {loss} {optimizer}"
+            changes = [_step(device, loss, optimizer, seed) for device in (place.device(precision), Reference())]
+            again = _step(place.device(precision), loss, optimizer, seed)
+            errors[name] = max(_error(changes[0][tensor], changes[1][tensor]) for tensor in changes[0])
+            if not errors[name] <= limit:
+                failures.append(f"{name}: error {errors[name]:.2e}, more than {limit:g}")
+            if any(not np.array_equal(again[tensor], changes[0][tensor]) for tensor in again):
+                failures.append(f"{name}: two runs differ")
+    return {"seed": seed, "errors": errors, "failures": failures}
+
+
+def _step(device: Device, loss: str, optimizer: str, seed: int) -> dict[str, np.ndarray]:
+    """Return what one step changes in each parameter, and the scores of the best labels."""
+    data = make_xmc(2 * ROWS, 300, 400, nnz_per_row=20, labels_per_row=4, random_state=seed)
+    network, rule = Network(300, 400, (48,), loss), OPTIMIZERS[optimizer]()
+    flat = np.zeros(network.layout.size, np.float32)
+    network.initialize(flat, data.Y, seed)
+    views = network.layout.views(flat)
+    # What bfloat16 holds: with other weights, rounding of operands would hide small mistakes.
+    views["W1"][:] = np.round(np.random.default_rng(seed).standard_normal(views["W1"].shape) * 16) / 128
+    before = flat.copy()
+    states = state_layout(network.layout, rule)
+    state = np.full(states.size, 0.5, np.float32)
+    with device.start():
+        placed = device.place(flat)
+        none = device.place(np.zeros((1, 1), np.float32))
+        layers = network.layers(placed, states.views(device.place(state)), none)
+        scale = np.full(ROWS, 1 / ROWS, np.float32)
+        network.step(device, layers, data.X, data.Y, np.arange(ROWS), scale, rule.update(0.1, 3), seed)
+        A = network.hidden_activations(device, layers, data.X, np.arange(ROWS))
+        _, scores = device.top_k(A, layers[-1], K)
+        flat = device.fetch(placed)
+    changes = network.layout.views(flat - before)
+    return {**changes, "scores": scores}
+
+
+def _error(got: np.ndarray, expected: np.ndarray) -> float:
+    """Return the largest difference, relative to the largest number."""
+    return float(np.abs(got - expected).max() / max(float(np.abs(expected).max()), 1e-30))

@@ -1,0 +1,106 @@
+"""Several learners on a GPU, a GPU beside the CPU, and the time to an accuracy."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
+from xmlsgd.algorithms.base import Algorithm
+from xmlsgd.algorithms.hogbatch import Hogbatch
+from xmlsgd.algorithms.local_sgd import LocalSGD
+from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.csr import Dataset
+from xmlsgd.datasets.synthetic import AMAZON_670K, make_xmc
+from xmlsgd.engine import train
+from xmlsgd.estimators.fitting import Measure
+from xmlsgd.estimators.fleet import make_device
+from xmlsgd.executors.base import Executor
+from xmlsgd.executors.processes import Processes
+from xmlsgd.executors.serial import Serial
+from xmlsgd.executors.threads import Threads
+from xmlsgd.history import Evaluation
+from xmlsgd.network import Network
+from xmlsgd.optimizers import SGD, Adam
+
+from .place import Place
+
+LEARNERS = (1, 2, 4, 8)
+CPU_THREADS = 8
+
+
+def learners(place: Place) -> list[dict[str, Any]]:
+    """Return rows a second of 1 to 8 learners on one GPU where a step alone does not fill it."""
+    n_rows, L = (64, 60) if place.shim else (20_000, 20_000)
+    data = make_xmc(n_rows, 2 * L, L, nnz_per_row=20, labels_per_row=4)
+    network, batch, results = Network(2 * L, L, (64,)), 16 if place.shim else 64, []
+    for n in LEARNERS[: 2 if place.shim else None]:
+        devices = [place.device() for _ in range(n)]
+        executor = Threads(devices) if n > 1 else Serial(devices)
+        algorithm = LocalSGD(batch, 1e-3) if n > 1 else Sequential(batch, 1e-3)
+        results.append({"learners": n, **_run(data, network, algorithm, executor, epochs=1)})
+    return results
+
+
+def mixed(place: Place) -> list[dict[str, Any]]:
+    """Return what the CPU adds to a GPU under Hogbatch, with fixed and with adaptive sizes; the GPU alone first.
+
+    On a GPU the workers are processes, and a GPU's steps travel as differences.
+    """
+    n_rows, L = (64, 60) if place.shim else (60_000, 30_000)
+    data = make_xmc(n_rows, 2 * L, L, nnz_per_row=30, labels_per_row=4)
+    network, batch = Network(2 * L, L, (128,)), 16 if place.shim else 512
+    both = ("cuda:0", "cpu")
+    sizes, threads = (batch, max(batch // 16, 1)), (1, 1 if place.shim else CPU_THREADS)
+    algorithms: dict[str, tuple[Algorithm, tuple[str, ...]]] = {
+        "GPU alone": (Sequential(batch, 1e-3), both[:1]),
+        "Hogbatch": (Hogbatch(batch, 1e-3, sizes=sizes, threads=threads), both),
+        "Adaptive Hogbatch": (AdaptiveHogbatch(batch, 1e-3, threads=threads), both),
+    }
+    results = []
+    for name, (algorithm, names) in algorithms.items():
+        executor: Executor
+        if place.shim or len(names) == 1:
+            executor = Serial([place.device() if kind != "cpu" else make_device("cpu", 1, "auto") for kind in names])
+        else:
+            makers = [partial(make_device, kind, CPU_THREADS, "auto") for kind in names]
+            executor = Processes(makers, [1, CPU_THREADS], one_memory=False)
+        results.append({"algorithm": name, **_run(data, network, algorithm, executor, epochs=2)})
+    return results
+
+
+def to_accuracy(place: Place, rows: int, hidden: int = 128) -> dict[str, Any]:
+    """Return P@1 and seconds after each epoch on synthetic rows of the shape of Amazon-670K."""
+    shape = {**AMAZON_670K, "n_rows": rows}
+    if place.shim:
+        shape |= {"n_rows": 120, "n_features": 200, "n_labels": 60, "nnz_per_row": 8, "labels_per_row": 2}
+    begun = time.perf_counter()
+    data = make_xmc(**shape)  # type: ignore[arg-type]
+    made = time.perf_counter() - begun
+    held = max(min(10_000, shape["n_rows"] // 10), 1)
+    order = np.arange(shape["n_rows"])
+    parts = [Dataset(data.X.take(part), data.Y.take(part)) for part in (order[held:], order[:held])]
+    network = Network(data.n_features, data.n_labels, (hidden if not place.shim else 16,), "softmax")
+    device = place.device()
+    measure = Evaluation(Measure(parts[1], network, device))
+    algorithm = Sequential(16 if place.shim else 1024, 6e-3)
+    run = _run(parts[0], network, algorithm, Serial([device]), 2 if place.shim else 5, [measure], Adam())
+    return {"seconds_of_making": made, "rows": len(order) - held, **run}
+
+
+def _run(
+    data: Dataset, network: Network, algorithm: Algorithm, executor: Executor, epochs: int, monitors: Any = (),
+    optimizer: Any = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Return rows a second, the records, and what each worker did."""
+    run = train(data, network, algorithm, executor, optimizer=optimizer or SGD(), epochs=epochs, monitors=monitors)
+    seconds = run.records[-1]["seconds"]
+    return {
+        "seconds": seconds,
+        "rows_per_second": epochs * data.n_rows / max(seconds, 1e-9),
+        "records": [{key: value for key, value in record.items() if key != "workers"} for record in run.records],
+        "workers": run.workers,
+    }

@@ -1,0 +1,181 @@
+"""Whole training steps on shapes of public data sets: rows a second, the host's part, and the time of every kernel."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from xmlsgd.csr import CSR, Dataset
+from xmlsgd.devices.cuda import CUDA
+from xmlsgd.losses import get_loss
+from xmlsgd.network import Network, state_layout
+from xmlsgd.optimizers import get_optimizer
+
+from .place import Place
+
+POOL = 32  # batches of rows that steps take in turn: more than a level-2 cache holds
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a step: random rows as sparse as those of the data set, features and labels by Zipf's law."""
+
+    name: str
+    n_features: int
+    n_labels: int
+    nnz: int
+    labels: int
+    hidden: int
+    batch: int
+
+    @cached_property
+    def dataset(self) -> Dataset:
+        """Return the rows."""
+        rng = np.random.default_rng(0)
+        n = POOL * self.batch
+        return Dataset(_rows(rng, n, self.n_features, self.nnz), _rows(rng, n, self.n_labels, self.labels))
+
+
+def shapes(place: Place) -> list[Shape]:
+    """Return the shapes that are measured, the most telling first."""
+    if place.shim:
+        return [Shape("tiny", 200, 300, 8, 3, 24, 16)]
+    amazon, delicious = ("Amazon-670K", 135_909, 670_091, 76, 6), ("Delicious-200K", 782_585, 205_443, 302, 75)
+    sizes = [
+        (amazon, 128, 1024),
+        (amazon, 512, 1024),
+        (delicious, 128, 1024),
+        (delicious, 512, 1024),
+        (amazon, 128, 256),
+    ]
+    return [Shape(*data, hidden, batch) for data, hidden, batch in sizes]
+
+
+class Stepper:
+    """Steps of one network on one device."""
+
+    def __init__(self, device: CUDA, shape: Shape, loss: str, optimizer: str) -> None:
+        self.device, self.shape, self.rule = device, shape, get_optimizer(optimizer)
+        self.network = Network(shape.n_features, shape.n_labels, (shape.hidden,), loss)
+        flat = np.zeros(self.network.layout.size, np.float32)
+        self.network.initialize(flat, shape.dataset.Y, 0)
+        states = state_layout(self.network.layout, self.rule)
+        with device.start():
+            device.warm_up([get_loss(loss)], deep=False, dropout=False)
+            self.layers = self.network.layers(
+                device.place(flat), states.views(device.place(np.zeros(states.size, np.float32))),
+                device.place(np.zeros((1, 1), np.float32)),
+            )  # fmt: skip
+        self._scale = np.full(shape.batch, 1 / shape.batch, np.float32)
+        self.steps = 0
+
+    def step(self) -> None:
+        """Enqueue one step."""
+        first = self.steps % POOL * self.shape.batch
+        self.steps += 1
+        rows = np.arange(first, first + self.shape.batch)
+        update = self.rule.update(0.01, self.steps)
+        data = self.shape.dataset
+        self.network.step(self.device, self.layers, data.X, data.Y, rows, self._scale, update, 0)
+
+    def rate(self, seconds: float) -> dict[str, float]:
+        """Return steps a second over about `seconds`, and the seconds that the host takes to enqueue one."""
+        stream = self.device.runtime.stream
+        with self.device.start():
+            for _ in range(3):
+                self.step()
+            stream.synchronize()
+            begun, n, host = time.perf_counter(), 0, 0.0
+            while time.perf_counter() - begun < seconds or n < 2:
+                enqueued = time.perf_counter()
+                for _ in range(4):  # few enough that the host never waits for a pinned slot
+                    self.step()
+                    n += 1
+                host += time.perf_counter() - enqueued
+                stream.synchronize()
+            taken = time.perf_counter() - begun
+        return {
+            "steps_per_second": n / taken,
+            "rows_per_second": n * self.shape.batch / taken,
+            "host_seconds": host / n,
+        }
+
+    def kernels(self, n_steps: int) -> dict[str, dict[str, float]]:
+        """Return the seconds, launches and floating-point operations or bytes of each kernel in a step.
+
+        The GPU is waited for after each, so that their sum is more than a step takes. Bytes are those of all arrays
+        that a kernel is given, once each: more than is read of W0, and less where a cache misses.
+        """
+        run, found = self.device.runtime, dict[str, dict[str, float]]()
+        launch, gemm = run.launch, run.gemm
+
+        def timed(name: str, call: Callable[[], None], work: float) -> None:
+            run.stream.synchronize()
+            begun = time.perf_counter()
+            call()
+            run.stream.synchronize()
+            entry = found.setdefault(name, {"seconds": 0.0, "launches": 0.0, "work": 0.0})
+            entry["seconds"] += (time.perf_counter() - begun) / n_steps
+            entry["launches"] += 1 / n_steps
+            entry["work"] += work / n_steps
+
+        def timed_launch(name: str, blocks: Any, *arguments: Any, **options: Any) -> None:
+            n_bytes = sum(argument.nbytes for argument in arguments if getattr(argument, "ndim", 0))
+            timed(name, lambda: launch(name, blocks, *arguments, **options), float(n_bytes))
+
+        def timed_gemm(A: Any, B: Any, C: Any, **options: Any) -> None:
+            k = A.shape[0] if options.get("ta") else A.shape[1]
+            kind = "gemm into W" if options.get("ta") else "gemm logits" if options.get("tb") else "gemm dA"
+            timed(kind, lambda: gemm(A, B, C, **options), 2.0 * C.shape[0] * C.shape[1] * k)
+
+        with self.device.start():
+            self.step()
+            run.launch, run.gemm = timed_launch, timed_gemm  # type: ignore[method-assign, assignment]
+            try:
+                for _ in range(n_steps):
+                    self.step()
+            finally:
+                del run.launch, run.gemm
+        return found
+
+
+def steps(place: Place) -> list[dict[str, Any]]:
+    """Return the rates of every shape: softmax and BCE by descent, BCE by Adam."""
+    results = []
+    for shape in shapes(place):
+        for loss, optimizer in (("softmax", "sgd"), ("bce", "sgd"), ("bce", "adam")):
+            stepper = Stepper(place.device(), shape, loss, optimizer)
+            found = stepper.rate(0.05 if place.shim else 2.0)
+            results.append({"shape": _named(shape), "loss": loss, "optimizer": optimizer, **found})
+    return results
+
+
+def kernels(place: Place) -> list[dict[str, Any]]:
+    """Return the kernels of a step, softmax by descent and BCE by Adam."""
+    results = []
+    for shape in shapes(place)[:2]:
+        for loss, optimizer in (("softmax", "sgd"), ("bce", "adam")):
+            stepper = Stepper(place.device(), shape, loss, optimizer)
+            found = stepper.kernels(1 if place.shim else 10)
+            results.append({"shape": _named(shape), "loss": loss, "optimizer": optimizer, "kernels": found})
+    return results
+
+
+def _named(shape: Shape) -> dict[str, Any]:
+    return {"name": shape.name, "hidden": shape.hidden, "batch": shape.batch, "labels": shape.n_labels}
+
+
+def _rows(rng: np.random.Generator, n: int, n_cols: int, per_row: int) -> CSR:
+    """Return n rows of about `per_row` entries, distinct and ascending, drawn by Zipf's law over shuffled columns."""
+    draws = np.exp(rng.random((n, per_row)) * np.log(n_cols)).astype(np.int64) - 1
+    columns = np.sort(rng.permutation(n_cols)[np.minimum(draws, n_cols - 1)], axis=1).astype(np.int32)
+    first = np.ones((n, per_row), bool)
+    first[:, 1:] = columns[:, 1:] != columns[:, :-1]
+    indptr = np.concatenate([[0], np.cumsum(first.sum(axis=1))])
+    data = (1 + rng.random(int(indptr[-1]), dtype=np.float32)) / np.float32(np.sqrt(per_row))
+    return CSR(indptr.astype(np.int64), columns[first], data, n_cols)
