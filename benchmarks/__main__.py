@@ -9,6 +9,7 @@ from pathlib import Path
 
 from .accuracy import accuracy
 from .environments import DEFAULT_ROOT, PEERS, install_all
+from .frontier import frontier
 from .launch import Launcher
 from .memory import memory
 from .parsing import parsing
@@ -16,10 +17,11 @@ from .plan import Plan
 from .prediction import prediction
 from .prepare import prepare
 from .report import RESULTS
+from .samplers import samplers
 from .throughput import VARIANTS, throughput
 from .workers import workers
 
-# In the order of `all`: what reads the runs of another comes after it.
+# Those of `all`, in order: what reads the runs of another comes after it.
 TABLES = {
     "throughput": throughput,
     "accuracy": accuracy,
@@ -27,7 +29,9 @@ TABLES = {
     "memory": memory,
     "workers": workers,
 }
-WHAT = ("all", *TABLES, "parsing", "install")
+# What `all` leaves out.
+OTHERS = {"frontier": frontier, "samplers": samplers}
+WHAT = ("all", *TABLES, *OTHERS, "parsing", "install")
 
 
 def command_line() -> argparse.ArgumentParser:
@@ -42,11 +46,11 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--timeout", type=float, default=3600, help="seconds a run of a peer may take (%(default)g)")
     parser.add_argument("--rounds", type=int, default=3, help="of throughput and parsing (%(default)s)")
     parser.add_argument("--steps", type=int, default=128, help="of training in a round (%(default)s)")
-    parser.add_argument("--epochs", type=int, default=3, help="of workers (%(default)s)")
+    parser.add_argument("--epochs", type=int, default=3, help="of workers, samplers (%(default)s)")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, help="of PyTorch, for throughput (all)")
-    parser.add_argument("--peers", nargs="+", default=[], metavar="PEER[:SETTING]", help="of accuracy, prediction")
+    parser.add_argument("--peers", nargs="+", default=[], metavar="PEER[:SETTING]", help="of whole runs")
     parser.add_argument("--parameters", type=json.loads, default={}, help="of XMLClassifier, as JSON")
-    parser.add_argument("--reuse", action="store_true", help="take runs of earlier calls for accuracy")
+    parser.add_argument("--reuse", action="store_true", help="take whole runs of earlier calls")
     parser.add_argument("--torch-index", help="pip index of PyTorch's CPU wheels, for install")
     return parser
 
@@ -64,9 +68,9 @@ def main() -> int:
         tuple(args.variants) if args.variants else None, tuple(args.peers), args.parameters, args.reuse, args.epochs,
     )  # fmt: skip
     for source in args.data:
-        for name in TABLES if args.what == "all" else [args.what]:
-            if name in TABLES:
-                TABLES[name](prepare(source, args.work), plan)
+        tables = TABLES if args.what == "all" else {**TABLES, **OTHERS}
+        for name in tables if args.what == "all" else {args.what} & tables.keys():
+            tables[name](prepare(source, args.work), plan)
         if args.what in ("all", "parsing"):
             parsing(source, plan)
     return 0

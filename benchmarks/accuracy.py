@@ -30,14 +30,17 @@ def table(name: str, runs: list[Run], compiling: float) -> Table:
         "nDCG@1 is P@1.",
         *failures(runs),
     ]
-    return Table(f"Accuracy and cost on {name}", ["method", *MEASURES, *COSTS], [_row(run) for run in found], notes)
+    rows = [row(run, _costs(run)) for run in found]
+    return Table(f"Accuracy and cost on {name}", ["method", *MEASURES, *COSTS], rows, notes)
 
 
-def _row(run: Run) -> list[str]:
-    """Return a row: measures in percent, then costs."""
+def row(run: Run, costs: list[str]) -> list[str]:
+    """Return a row of a table: the method, `MEASURES` in percent, then its costs."""
+    return [title(run), *(f"{run['measures'][measure]:.2f}" for measure in MEASURES), *costs]
+
+
+def _costs(run: Run) -> list[str]:
     return [
-        title(run),
-        *(f"{run['measures'][measure]:.2f}" for measure in MEASURES),
         f"{run['train_seconds']:,.1f}",
         per_second(run["test_rows"] / run["predict_seconds"]),
         megabytes(run["peak_memory_bytes"]),

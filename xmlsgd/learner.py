@@ -83,6 +83,7 @@ class Learner:
         self._placed = [(device.place(host), host) for host in (flat, self.state)]
         none = device.place(np.zeros((1, 1), np.float32))
         self.layers = job.network.layers(self._placed[0][0], layout.views(self._placed[1][0]), none)
+        self.sampler = job.sampler.begin(job.dataset.Y, job.seed)
         self._order = Order(job.dataset.n_rows, job.seed)
 
     @classmethod
@@ -137,8 +138,7 @@ class Learner:
         X, Y = job.dataset.X, job.dataset.Y
         weight = np.float32(1 / len(rows))
         scale = np.full(len(rows), weight) if job.sample_weight is None else job.sample_weight[rows] * weight
-        active = job.sampler.labels(Y, rows, (job.seed, seed))
-        loss = job.network.step(self.device, self.layers, X, Y, rows, scale, update, seed, active)
+        loss = job.network.step(self.device, self.layers, X, Y, rows, scale, update, seed, self.sampler)
         if self.touched is not None:
             self.touched[X.row_entries(rows)] = 1
             self.touched[job.network.n_features + Y.row_entries(rows)] = 1

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .csr import WEIGHTS
+from .csr import CSR, WEIGHTS
 from .devices.base import Dropout, Layer
-from .losses import get_loss
+from .losses import SOFTMAX, get_loss
 from .params import Layout
+from .samplers import ALL_LABELS, Batch
 
 if TYPE_CHECKING:
-    from .csr import CSR
     from .devices.base import Device
     from .optimizers import Optimizer, Update
+    from .samplers import Drawn, Sampler
 
 _NONE = Dropout(0.0, 0)
 
@@ -98,12 +99,12 @@ class Network:
 
     def step(
         self, device: Device, layers: list[Layer], X: CSR, Y: CSR, rows: np.ndarray, scale: np.ndarray,
-        update: Update, seed: int, active: np.ndarray | None = None,
+        update: Update, seed: int, sampler: Sampler = ALL_LABELS,
     ) -> float:  # fmt: skip
         """Train `layers` in place on one batch of `rows`; return its scaled loss.
 
-        `scale` float32 (B,) weighs the rows (sample weight over batch size); `seed` chooses the dropout masks. Only the
-        labels `active`, ascending, with all those of the rows among them, take part; None for all.
+        `scale` float32 (B,) weighs the rows (sample weight over batch size); `seed` names the batch: it chooses the
+        dropout masks, and labels where these are drawn. Only the labels of `sampler` take part.
         """
         dropped = Dropout(self.input_dropout, seed)
         activations = [device.input_forward(X, rows, layers[0], dropped)]
@@ -111,14 +112,8 @@ class Network:
             self._drop(device, activations[-1], seed + i)
             activations.append(device.dense_forward(activations[-1], layer))
         self._drop(device, activations[-1], seed + len(layers))
-        output, labels, places = layers[-1], Y, rows
-        if active is not None:
-            output, labels, places = device.take(layers[-1], active), Y.columns(rows, active), np.arange(len(rows))
-        value, dA = device.output_step(
-            activations[-1], labels, places, scale, output, get_loss(self.loss), update.for_output()
-        )
-        if active is not None:
-            device.put(output, layers[-1], active)
+        drawn = sampler.draw(Batch(Y, rows, (seed,), activations[-1], layers[-1], device))
+        value, dA = self._output_step(device, activations[-1], Y, rows, scale, layers[-1], update.for_output(), drawn)
         kept = 1 / (1 - self.hidden_dropout)  # what dropout lets through it has scaled up by this
         for i in range(len(layers) - 2, 0, -1):
             dZ = device.through_relu(dA, activations[i], kept)
@@ -132,6 +127,38 @@ class Network:
         for layer in layers[1:-1]:
             A = device.dense_forward(A, layer)
         return A
+
+    def _output_step(
+        self, device: Device, A: np.ndarray, Y: CSR, rows: np.ndarray, scale: np.ndarray, output: Layer,
+        update: Update, drawn: Drawn | None,
+    ) -> tuple[float, np.ndarray]:  # fmt: skip
+        """Train the drawn labels of the output layer, None for all; return the scaled loss and dA.
+
+        A group of labels of one weight is a step of its own, with rows that weigh as much: each label is in one only.
+        Softmax needs all logits at once, so there they are raised by the logs of the weights.
+        """
+        loss = get_loss(self.loss)
+        if drawn is None:
+            return device.output_step(A, Y, rows, scale, output, loss, update)
+        places, raised = np.arange(len(rows)), None
+        labels, groups = drawn
+        if loss == SOFTMAX and groups:
+            labels, logs = drawn.joined()
+            groups, raised = (), device.place(logs)
+        part = device.take(output, labels)
+        if raised is not None:
+            part.b[:] += raised
+        value, dA = device.output_step(A, Y.columns(rows, labels), places, scale, part, loss, update)
+        if raised is not None:
+            part.b[:] -= raised
+        device.put(part, output, labels)
+        for negatives, weight in groups:
+            part = device.take(output, negatives)
+            none = CSR(np.zeros(len(rows) + 1, np.int64), labels[:0], Y.data[:0], len(negatives))
+            more, dA_more = device.output_step(A, none, places, scale * np.float32(weight), part, loss, update)
+            device.put(part, output, negatives)
+            value, dA = value + more, dA + dA_more
+        return value, dA
 
     def _drop(self, device: Device, A: np.ndarray, seed: int) -> None:
         if self.hidden_dropout > 0:

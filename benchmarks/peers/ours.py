@@ -42,7 +42,9 @@ class Ours(Runner):
     settings: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {},
         "float32": {"precision": "float32"},
-        "wide": {"hidden_layer_sizes": [512], "max_epochs": 12},
+        "fast": {"hidden_layer_sizes": [32], "max_epochs": 1},
+        "network": {"shortlist": 0},
+        "accurate": {"max_epochs": 10},
     }
 
     def __init__(self, given: dict[str, Any]) -> None:

@@ -40,7 +40,7 @@ def compile_kernels(parameters: dict[str, Any]) -> None:
     from ..estimators import XMLClassifier
 
     few = make_xmc(64, 48, 40, nnz_per_row=5, labels_per_row=2)
-    small = {"hidden_layer_sizes": (32,), "max_epochs": 1, "batch_size": 32, "verbose": 0}
+    small = {"hidden_layer_sizes": (32,), "shortlist": 8, "max_epochs": 1, "batch_size": 32, "verbose": 0}
     with tempfile.TemporaryDirectory(prefix="xmlsgd-") as folder:
         model = XMLClassifier(**{**parameters, **small}).fit(few.X, few.Y, eval_set=(few.X, few.Y))
         model.save(Path(folder, "model"))

@@ -1,0 +1,112 @@
+"""Samplers of the output layer: what the network alone learns in equal epochs, and in which time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.csr import CSR, Dataset
+from xmlsgd.devices.cpu import CPU
+from xmlsgd.engine import train
+from xmlsgd.estimators.scoring import Scorer
+from xmlsgd.executors.serial import Serial
+from xmlsgd.network import Network
+from xmlsgd.samplers import ALL_LABELS, Batch, Drawn, ImportanceSampled, Sampler, SharedNegatives
+from xmlsgd.samplers.hard import HardNegatives
+from xmlsgd.samplers.lsh import LSH
+
+from .plan import Plan
+from .prepare import prepared_shape
+from .report import Table, publish
+from .runs import measures
+
+HIDDEN, BATCH, RATE = 256, 256, 6e-3
+NEGATIVES = 1024
+SAMPLERS: dict[str, Sampler] = {
+    "all labels": ALL_LABELS,
+    "true labels of the batch alone": SharedNegatives(0),
+    f"{NEGATIVES} drawn evenly": SharedNegatives(NEGATIVES),
+    "... with importance weights": ImportanceSampled(NEGATIVES),
+    "... by frequency to the power 0.75, with weights": ImportanceSampled(NEGATIVES, 0.75),
+    f"{NEGATIVES // 2} hard ones by clusters, {NEGATIVES // 2} evenly": HardNegatives(NEGATIVES),
+    f"{NEGATIVES} hard ones by clusters": HardNegatives(NEGATIVES, hard=1.0),
+    "LSH, SimHash 9 x 50, 32 a row": LSH(),
+    "LSH, SimHash 9 x 50, 32 a row, most frequent": LSH(frequent=True),
+    "LSH, DWTA 4 x 50, 32 a row": LSH("dwta", hashes=4),
+    "LSH, DWTA 4 x 50, 32 a row, most frequent": LSH("dwta", hashes=4, frequent=True),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Counted(Sampler):
+    """A sampler whose labels are counted in `sizes`, one entry a batch."""
+
+    inner: Sampler
+    sizes: list[int]
+
+    def begin(self, Y: CSR, seed: int) -> Sampler:
+        """Begin the inner one."""
+        return Counted(self.inner.begin(Y, seed), self.sizes)
+
+    def draw(self, batch: Batch) -> Drawn | None:
+        """Count what the inner one draws."""
+        drawn = self.inner.draw(batch)
+        size = batch.Y.n_cols
+        if drawn is not None:
+            size = len(drawn.labels) + sum(len(labels) for labels, _ in drawn.groups)
+        self.sizes.append(size)
+        return drawn
+
+
+def samplers(prepared: Path, plan: Plan) -> None:
+    """Train with every sampler; print and write the table of one data set."""
+    X, Y, X_test = (CSR.from_scipy(sp.load_npz(prepared / f"{name}.npz")) for name in ("X.trn", "Y.trn", "X.tst"))
+    rows, device = Dataset(X, Y), CPU(plan.threads)
+    found: dict[str, dict[str, Any]] = {}
+    train_with(SharedNegatives(1), Dataset(X.span(0, 1000), Y.span(0, 1000)), device, 1)  # loads the kernels
+    for name, sampler in SAMPLERS.items():
+        params, seconds, size = train_with(sampler, rows, device, plan.epochs)
+        labels, _ = Scorer(network_of(rows), params, device).top_k(X_test, 5)
+        found[name] = {"train_seconds": seconds, "labels_per_batch": size, "measures": measures(prepared, labels)}
+        print(f"{name}: P@1 {found[name]['measures']['P@1']:.2f} in {seconds:.1f} s", flush=True)
+    result = {"shape": prepared_shape(prepared), "epochs": plan.epochs, "samplers": found}
+    publish(f"samplers-{prepared.name}", table(prepared.name, found, plan.epochs), result, plan.threads, plan.out)
+
+
+def train_with(sampler: Sampler, rows: Dataset, device: CPU, epochs: int) -> tuple[np.ndarray, float, float]:
+    """Return the model of a run, its seconds and the mean number of labels a batch."""
+    sizes: list[int] = []
+    with device.start():
+        start = time.perf_counter()
+        run = train(
+            rows, network_of(rows), Sequential(BATCH, RATE), Serial([device]), epochs=epochs,
+            sampler=Counted(sampler, sizes),
+        )  # fmt: skip
+        return run.params, time.perf_counter() - start, float(np.mean(sizes))
+
+
+def network_of(rows: Dataset) -> Network:
+    """Return the network that all samplers train."""
+    return Network(rows.n_features, rows.n_labels, (HIDDEN,))
+
+
+def table(name: str, found: dict[str, dict[str, Any]], epochs: int) -> Table:
+    """Return the table, in the order of `SAMPLERS`."""
+    names = [f"{measure}@{k}" for measure in ("P", "PSP") for k in (1, 3, 5)]
+    rows = [
+        [
+            sampler,
+            *(f"{run['measures'][measure]:.2f}" for measure in names),
+            f"{run['train_seconds']:.1f}",
+            f"{run['labels_per_batch']:,.0f}",
+        ]
+        for sampler, run in found.items()
+    ]
+    title = f"Samplers on {name}: the network alone, {HIDDEN} hidden units, {epochs} epochs"
+    return Table(title, ["labels of a batch, besides its true ones", *names, "train s", "labels a batch"], rows)
