@@ -66,7 +66,7 @@ class CUDA:
         return self.runtime.start()
 
     def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True) -> None:
-        """Run every operation once: cuBLAS and CuPy load their kernels at the first call."""
+        """Run every operation once: cuBLAS and CuPy load their kernels at the first call, those that add losses too."""
         X = CSR(np.array([0, 1, 2]), np.zeros(2, np.int32), np.ones(2, np.float32), 1)
         rows, scale, update = np.zeros(1, np.int64), np.ones(1, np.float32), SGD().update(0.0, 1)
         with self.start():
@@ -76,7 +76,8 @@ class CUDA:
             if dropout:
                 self.drop(A, Dropout(0.0, 0))
             for loss in losses:
-                self.output_step(A, X, rows, scale, layer, loss, update)
+                value, _ = self.output_step(A, X, rows, scale, layer, loss, update)
+                float(0.0 + value * len(rows))
             if deep:
                 self.dense_step(self.dense_forward(A, layer), A, layer, update)
             self.input_step(X, rows, self.through_relu(A, A, 1.0), layer, update, Dropout(0.0, 0))
@@ -161,7 +162,8 @@ class CUDA:
             "entry_keys", blocks_of(batch.n, THREADS // WARP), *batch[:3], batch.n, *_mask(dropout), keys, entry_row,
             entry_value,
         )  # fmt: skip
-        keys.sort()
+        if nnz:
+            keys.sort()
         warps = min(max(SHARED_LIMIT // (4 * H), 1), THREADS // WARP)
         run.launch(
             "input_update", blocks_of(nnz, warps), keys, nnz, entry_row, entry_value, dZ, layer.W, layer.Ws, layer.Wt,

@@ -99,5 +99,6 @@ class OutputStep(Chunks):
         run = self.runtime
         keys = run.buffer("label keys", (labels.nnz,), np.int64)
         run.launch("label_keys", blocks_of(labels.n, THREADS // WARP), labels.spans, labels.indices, labels.n, keys)
-        keys.sort()
+        if labels.nnz:
+            keys.sort()
         return keys
