@@ -66,6 +66,14 @@ class Marking(Reference):
         layer.W[X.row_entries(rows)] += 1
 
 
+def add_trained(part):
+    """A merge of marks: the rows that a replica has touched are added to the center, which has 0 for untrained ones."""
+    if part.name == "W0":
+        for replica, touched in zip(part.replicas.values(), part.touched, strict=True):
+            part.center[touched] += replica[touched]
+    part.broadcast()
+
+
 class Fatal(Marking):
     """Kills its process in the middle of a step that trains one of the `fatal` rows, each of them once."""
 
@@ -142,7 +150,7 @@ def run(
 ):
     """Train on the simulated clock with plain SGD at a constant rate; return the run and the executor."""
     data = data or dataset(n_rows)
-    executor = Logged(device or Quadratic(), devices)
+    executor = Logged(device or Quadratic(), devices, seed=seed)
     network = network or counting(data)
     done = train(
         data, network, algorithm, executor, optimizer=SGD(), epochs=epochs, schedule="constant", warm_up=0, seed=seed,

@@ -23,10 +23,10 @@ class VirtualDevice:
 
     overhead : seconds an update, >= 0. per_row, per_nnz : seconds a row and a stored feature at speed 1, >= 0.
     speed : factor of the speed, > 0; `trace` : (from second, factor) pieces that replace it, ascending.
-    noise : standard deviation of the logarithm of a step's duration. stalls : (share of steps, factor of duration).
+    noise : standard deviation of the logarithm of a step's duration. stalls : (share of updates, factor of duration).
     absent : (from, to) seconds in which it is away; it then loses what it has not merged. price : money an hour, >= 0,
-    while it is there. in_place : whether it writes a shared model itself, as the CPUs of one machine do; others pull a
-    copy of it and push what they changed. name : for tables.
+    while it is there. in_place : whether it writes a shared model itself, as the CPUs of one machine do, and a device
+    alone; others pull a copy of it and push what they changed. name : for tables.
     """
 
     overhead: float = 1e-3
@@ -61,8 +61,8 @@ class VirtualDevice:
         """Return the duration of a step that begins at second `at`; `draw` gives its noise."""
         work = self.per_row * rows + self.per_nnz * nnz
         factor = math.exp(self.noise * draw.standard_normal()) if self.noise else 1.0
-        if self.stalls[0] and draw.random() < self.stalls[0]:
-            factor *= self.stalls[1]
+        if self.stalls[0]:
+            factor *= 1 + draw.binomial(updates, self.stalls[0]) / updates * (self.stalls[1] - 1)
         begun = at + self.overhead * updates * factor
         return self._end(begun, work * factor) - at
 
@@ -77,8 +77,10 @@ class VirtualDevice:
         return [(begin, min(end, until)) for begin, end in spans if begin < min(end, until)]
 
     def row_seconds(self, at: float, batch: int, nnz: float) -> float:
-        """Return the seconds a row at second `at`, in batches of `batch` rows of `nnz` stored features."""
-        return self.overhead / batch + (self.per_row + self.per_nnz * nnz) / self.speed_at(at)
+        """Return the mean seconds a row at second `at`, in batches of `batch` rows of `nnz` stored features."""
+        seconds = self.overhead / batch + (self.per_row + self.per_nnz * nnz) / self.speed_at(at)
+        share, factor = self.stalls
+        return seconds * math.exp(self.noise**2 / 2) * (1 + share * (factor - 1))
 
     def capacity(self, until: float, batch: int, nnz: float) -> float:
         """Return the rows that the device could train until second `until` if it never waited (`row_seconds`)."""

@@ -14,7 +14,7 @@ MEMBER = re.compile(r"([A-Za-z][\w-]*):([^*/]+)(?:\*(\d{1,4}))?((?:/[^/]+)*)")
 MOST = 1024  # devices
 OPTIONS = {
     "noise": "standard deviation of the logarithm of a step's duration",
-    "stalls": "SHARExFACTOR: that share of the steps takes so many times as long",
+    "stalls": "SHARExFACTOR: that share of the updates takes so many times as long",
     "absent": "FROM-TO: seconds in which the device is away; may be given again",
     "trace": "FROM:SPEED: the speed from that second on; may be given again",
     "overhead": "seconds an update",

@@ -58,7 +58,7 @@ def s6(base: VirtualDevice, seconds: float, nnz: float) -> Fleet:
 
 
 def s7(base: VirtualDevice, seconds: float, nnz: float) -> Fleet:
-    """Return S2 with 1 % of the steps 20 times as long: stragglers."""
+    """Return S2 with 1 % of the updates 20 times as long: stragglers."""
     return [replace(device, stalls=(0.01, 20.0)) for device in s2(base, seconds, nnz)]
 
 

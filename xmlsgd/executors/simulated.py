@@ -109,7 +109,7 @@ class Simulated(Executor):
         return self._occupy(members, n_bytes)
 
     def _transferred(self, worker: int, n_bytes: int, begun: float) -> float:
-        if self._in_place and self.fleet[worker].in_place:
+        if self._in_place and (self.fleet[worker].in_place or len(self.fleet) == 1):
             return 0.0
         return self._occupy([worker], n_bytes)
 
