@@ -291,7 +291,7 @@ def test_learners_that_are_added_begin_at_the_center():
                 for w in self.learning:
                     np.testing.assert_array_equal(table[1 + w], table[0])
 
-    algorithm = Noting(4, 0.2, learners=3)
+    algorithm = Noting(4, 0.2, learners=3, sync_every=8)
     executor = toy.Logged(toy.Quadratic(), [VirtualDevice(1e-3, 1e-6) for _ in range(6)])
     toy.train(toy.dataset(6000), Network(6000, 1, (1,)), algorithm, executor, optimizer=toy.SGD(), epochs=1)
     assert algorithm.counts == (2, 4, 6)

@@ -75,10 +75,10 @@ class Recorded(VirtualDevice):
         return self.durations.popleft()
 
 
-@pytest.mark.parametrize("name", ["synchronous", "elastic", "crossbow"])
-def test_the_steps_of_a_real_run_of_two_processes_played_again_take_no_longer_than_it_did(data, name):
+@pytest.mark.parametrize(("name", "fields"), [("synchronous", {}), ("elastic", {}), ("crossbow", {"sync_every": 4})])
+def test_the_steps_of_a_real_run_of_two_processes_played_again_take_no_longer_than_it_did(data, name, fields):
     """T8.8: what a real run takes beyond its steps, for merges and messages, `python -m benchmarks workers` tells."""
-    algorithm = algorithm_class(name)(8, 0.1)
+    algorithm = algorithm_class(name)(8, 0.1, **fields)
     record, reports = reported(algorithm, Processes([toy.Quadratic] * 2), data)
     durations = defaultdict(deque)
     for report in reports:
