@@ -73,6 +73,21 @@ def test_a_row_without_features_has_no_neighbors(data, rows):
     assert not shares.any()
 
 
+def test_entries_that_cancel_and_neighbors_of_no_weight_do_no_harm():
+    """Signed entries bring a cosine back to zero again and again; a vote of nothing names no label."""
+    rng = np.random.default_rng(0)
+    dense = rng.choice(np.float32([-0.5, 0.5]), (40, 4))  # of norm 1
+    X = CSR.from_scipy(sp.csr_array(np.repeat(dense, 25, axis=1) / np.float32(5)))
+    Y = CSR.from_scipy(sp.csr_array(rng.random((40, 3)) < 0.5))
+    with DEVICE.start():
+        labels, shares = Neighbors.build(X, Y, np.zeros(40, np.float32)).votes(X, 3, DEVICE)
+        assert (labels == -1).all()
+        assert not shares.any()
+        labels, shares = Neighbors.build(X, Y, ones(40)).votes(X, 3, DEVICE)
+    assert labels.max() < 3
+    assert ((shares >= 0) & (shares <= 1)).all()
+
+
 def test_rows_of_a_memory_may_be_added_with_new_features_and_labels(data, rows):
     first, rest = np.arange(400), np.arange(400, 600)
     narrow = CSR(rows.indptr, rows.indices, rows.data, rows.n_cols)

@@ -82,7 +82,8 @@ def vote(
                 x = entries[order[j]]
                 for p in range(first, last):
                     row = postings_row[p]
-                    if cosine[row] == 0:
+                    # Entries that cancel bring a row back to zero, and here once more: there may be no room for it.
+                    if cosine[row] == 0 and n_near < n_train:
                         near[n_near] = row
                         n_near += 1
                     cosine[row] += x * postings_value[p]
@@ -99,6 +100,8 @@ def vote(
                 row = neighbors[j]
                 if row >= 0:
                     power = weight[row] * values[j] * values[j]
+                    if power == 0:
+                        continue
                     total += power
                     for p in range(label_ptr[row], label_ptr[row + 1]):
                         label = label_index[p]
