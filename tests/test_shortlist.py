@@ -10,6 +10,8 @@ from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.datasets.store import open_store, write_store
 from xmlsgd.devices.cpu import CPU
+from xmlsgd.devices.cpu_neighbors import BINS, keep_best
+from xmlsgd.devices.cpu_pairs import best_listed
 from xmlsgd.errors import DataError, ModelFileError
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.shortlist.blend import LEAST_VOTE, Blend, log_probability
@@ -62,7 +64,28 @@ def test_neighbors_vote_with_the_square_of_their_cosine_and_no_row_for_itself(da
     found[row, labels[row, j]] = shares[row, j]
     # Of neighbors equally near, which one is the last to count is anybody's choice.
     assert np.mean(np.abs(found - expected).max(axis=1) < 1e-4) > 0.97
-    assert (np.diff(shares, axis=1) <= 0).all()
+    assert ((labels >= 0) == (shares > 0)).all()
+
+
+@pytest.mark.parametrize("n", [0, 1, 64, 65, 500])
+@pytest.mark.parametrize("steps", [1, 7, 10**6])
+def test_the_largest_values_are_kept_however_many_are_equal(n, steps):
+    values = (1 + np.random.default_rng(n).integers(steps, size=n + 1)).astype(np.float32) / np.float32(steps)
+    items, best, found = np.arange(n + 1, dtype=np.int32), np.empty(64, np.float32), np.empty(64, np.int32)
+    keep_best(values, items, n, np.float32(1), best, found, np.empty(BINS, np.int32))
+    expected = np.sort(values[:n])[::-1][:64]
+    np.testing.assert_array_equal(np.sort(best)[::-1], np.pad(expected, (0, 64 - len(expected))))
+    np.testing.assert_array_equal(values[found[found >= 0]], best[found >= 0])
+    assert len(set(found[found >= 0])) == len(expected) == (found >= 0).sum()
+
+
+def test_neighbors_of_weight_zero_name_no_labels():
+    Y = CSR(np.arange(0, 701, 7), np.tile(np.arange(7, dtype=np.int32), 100), np.ones(700, np.float32), 7)
+    X = CSR(np.arange(101), np.zeros(100, np.int32), np.ones(100, np.float32), 1)
+    with DEVICE.start():
+        labels, shares = Neighbors.build(X, Y, np.zeros(100, np.float32)).votes(X, 4, DEVICE)
+    assert (labels == -1).all()
+    assert not shares.any()
 
 
 def test_a_row_without_features_has_no_neighbors(data, rows):
@@ -320,6 +343,37 @@ def test_weights_of_rows_count_in_every_path(many):
     assert not model.shortlist_.neighbors.weight[4000:].any()
     seen, unseen = (model.score(X.take(part), Y.take(part)) for part in (np.arange(4000), np.arange(4000, 8000)))
     assert seen > unseen
+
+
+def test_a_row_with_few_labels_on_its_list_gets_the_rest_from_the_network(many, model):
+    counts = np.bincount(many[0].X.indices, minlength=1500)
+    rare = np.argsort(counts)[:40]
+    X = sp.csr_array((np.ones(40, np.float32), (np.arange(40), rare)), shape=(40, 1500))
+    whole = model.decision_function(X)
+    with DEVICE.start():
+        listed, _, _ = model.shortlist_.evidence(CSR.from_scipy(X), DEVICE)
+    k = int((listed >= 0).sum(axis=1).min()) + 2
+    labels, scores = model.predict_topk(X, k)
+    np.testing.assert_allclose(np.take_along_axis(whole, labels, axis=1), scores, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(np.sort(whole, axis=1)[:, : -k - 1 : -1], scores, rtol=1e-3, atol=0.05)
+    assert (np.diff(np.sort(labels, axis=1), axis=1) > 0).all()
+
+
+def test_the_best_of_a_list_are_those_of_all_its_scores_and_ties_go_to_the_smaller_label():
+    rng = np.random.default_rng(0)
+    A, W, b = (rng.normal(size=size).astype(np.float32) for size in ((20, 8), (50, 8), 50))
+    W[25:], b[25:] = W[:25], b[:25]
+    labels = np.argsort(rng.random((20, 50)), axis=1)[:, :30].astype(np.int32)
+    labels[0, 2:] = -1
+    bounds = np.where(labels >= 0, -(labels % 25) / 5, 9).astype(np.float32)
+    logits = np.take_along_axis(A @ W[:25].T + b[:25], labels % 25, axis=1)  # of two equal labels, exactly the same
+    scores = bounds - np.float32(0.3) * np.log1p(np.exp(-logits))
+    best, best_scores = np.empty((20, 5), np.int32), np.empty((20, 5), np.float32)
+    DEVICE.run(best_listed, A, W, b, labels, bounds, np.float32(0.3), best, best_scores)
+    scores[labels < 0] = -np.inf
+    order = np.lexsort((labels, -scores))[:, :5]
+    np.testing.assert_array_equal(best, np.take_along_axis(labels, order, axis=1))
+    np.testing.assert_allclose(best_scores, np.take_along_axis(scores, order, axis=1), rtol=1e-4)
 
 
 @pytest.mark.parametrize("n_rows", [5000, 5500])

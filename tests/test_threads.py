@@ -67,6 +67,21 @@ def test_two_threads_take_turns_on_one_device(job):
         np.testing.assert_array_equal(one[0], other[0])
 
 
+def test_the_blas_libraries_are_looked_for_once(monkeypatch):
+    looked = []
+
+    def look():
+        looked.append(1)
+        return ThreadpoolController()
+
+    monkeypatch.setattr("xmlsgd.devices.threads.ThreadpoolController", look)
+    limit = OneThreadBlas()
+    for _ in range(3):
+        with limit:
+            assert {each["num_threads"] for each in ThreadpoolController().select(user_api="blas").info()} == {1}
+    assert looked == [1]
+
+
 def test_the_blas_has_its_threads_back_when_the_last_one_leaves():
     def threads():
         return [library["num_threads"] for library in ThreadpoolController().select(user_api="blas").info()]

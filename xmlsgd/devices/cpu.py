@@ -14,7 +14,7 @@ from ..errors import DataError
 from ..losses import SOFTMAX
 from ..optimizers import SGD
 from ..params import zeros
-from . import bf16, cpu_input, cpu_output, cpu_topk, kernel_cache
+from . import bf16, cpu_active, cpu_input, cpu_output, cpu_topk, kernel_cache
 from .base import PRECISIONS, Dropout, HostMemory, Layer
 from .threads import ONE_THREAD_BLAS, launch
 
@@ -187,6 +187,24 @@ class CPU(HostMemory):
             part = self.buffer("dA_part", (n, Bp, Hp))
             self.run(cpu_output.output_step_float32, *head, padded, chunk, Z, dW, dA, part, db, ints, logits, losses)
         return float(losses.sum()), dA.sum(axis=0)[:B, :H]
+
+    def take(self, layer: Layer, active: np.ndarray) -> Layer:
+        """Return a copy, in buffers, of the outputs `active` of a layer; slots of one element stay as they are."""
+        room, taken = 1 << max(len(active) - 1, 0).bit_length(), []
+        for name, part in zip(Layer._fields, layer, strict=True):
+            if part.shape[0] > 1:
+                out = self.buffer(f"active {name}", (room, part.size // part.shape[0]))[: len(active)]
+                self.run(cpu_active.gather_rows, part.reshape(len(part), -1), active, self.n_threads, out)
+                part = out.reshape(len(active), *part.shape[1:])
+            taken.append(part)
+        return Layer(*taken)
+
+    def put(self, part: Layer, layer: Layer, active: np.ndarray) -> None:
+        """Write the outputs `active` of a layer back."""
+        for new, old in zip(part, layer, strict=True):
+            if new is not old:
+                rows = old.reshape(len(old), -1)
+                self.run(cpu_active.scatter_rows, new.reshape(len(new), -1), active, self.n_threads, rows)
 
     def dense_step(self, A: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update) -> np.ndarray:
         """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""

@@ -1,8 +1,9 @@
 """Kernels of the linear path: a support vector machine for each label, solved by dual coordinate descent.
 
-Hsieh, Chang, Lin, Keerthi, Sundararajan 2008 (ICML), Algorithm 3: squared hinge, shrinking, random order. A label sees
-only its own rows and those to which it was shortlisted in vain. Their entries are copied together first, with features
-numbered anew, so that rows and weights of a label lie in a near cache while they are visited some ten times.
+Hsieh, Chang, Lin, Keerthi, Sundararajan 2008 (ICML), Algorithm 1 for the squared hinge, with overrelaxed steps
+(Mangasarian, Musicant 1999) and without shrinking: of a label's rows it leaves hardly one out. A label sees only its
+own rows and those to which it was shortlisted in vain. Their entries are copied together first, with features numbered
+anew, so that rows and weights of a label lie in a near cache while they are visited.
 """
 
 from __future__ import annotations
@@ -10,140 +11,148 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from .cpu_rows import FAST
+from .bf16 import prefetch
 from .kernel import kernel
 
 _ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)
-_FAR = np.float32(1e30)
 _MULTIPLIER, _INCREMENT, _MASK = np.uint64(1664525), np.uint64(1013904223), np.uint64(0xFFFFFFFF)
+RELAXATION = np.float32(1.3)  # of a step; ten passes get twice as near to the optimum as with 1 (docs/decisions.md)
+AHEAD = 8  # rows asked for before they are copied
+DIGITS = 8  # bits of a feature's number that are sorted by in one pass
 
 
 @kernel()
-def pair_starts(label_ptr, label_index, shortlist, weight, indptr, starts, entries):
-    """Write into `starts` (L + 1,) where the pairs of each label begin, by label, and into `entries` their rows' ones.
+def count_pairs(label_ptr, label_index, shortlist, weight, indptr, n_threads, counts, entries):
+    """Count the pairs of each label and the entries of their rows, int64 (threads, L), zeros before.
 
-    Both must be zeros.
+    Thread t counts its part of the rows; rows of weight 0 do not count. Labels that their row has become -1 in
+    `shortlist` (n, M).
     """
-    for i in range(shortlist.shape[0]):
-        if weight[i] > 0:
-            length = indptr[i + 1] - indptr[i]
-            for p in range(label_ptr[i], label_ptr[i + 1]):
-                starts[label_index[p] + 1] += 1
-                entries[label_index[p] + 1] += length
-            for j in range(shortlist.shape[1]):
-                if shortlist[i, j] >= 0:
-                    starts[shortlist[i, j] + 1] += 1
-                    entries[shortlist[i, j] + 1] += length
-    for label in range(starts.size - 1):
-        starts[label + 1] += starts[label]
-        entries[label + 1] += entries[label]
-
-
-@kernel()
-def drop_true(label_ptr, label_index, shortlist):
-    """Put -1 for the labels of a shortlist (n, M) that their row has."""
-    for i in prange(shortlist.shape[0]):
-        for p in range(label_ptr[i], label_ptr[i + 1]):
-            for j in range(shortlist.shape[1]):
-                if shortlist[i, j] == label_index[p]:
-                    shortlist[i, j] = -1
+    n_rows = shortlist.shape[0]
+    for t in prange(n_threads):
+        for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
+            first, last, length = label_ptr[i], label_ptr[i + 1], indptr[i + 1] - indptr[i]
+            for p in range(first, last):
+                for j in range(shortlist.shape[1]):
+                    if shortlist[i, j] == label_index[p]:
+                        shortlist[i, j] = -1
+            if weight[i] > 0:
+                for p in range(first, last):
+                    counts[t, label_index[p]] += 1
+                    entries[t, label_index[p]] += length
+                for j in range(shortlist.shape[1]):
+                    label = shortlist[i, j]
+                    if label >= 0:
+                        counts[t, label] += 1
+                        entries[t, label] += length
 
 
 @kernel()
 def write_pairs(label_ptr, label_index, shortlist, weight, starts, pairs):
     """Write the rows of each label into `pairs`: i where row i has the label, -1 - i where it is shortlisted in vain.
 
-    `starts` become the ends.
+    starts (threads, L) : where the pairs go that `count_pairs` has counted; they become the ends.
     """
-    for i in range(shortlist.shape[0]):
-        if weight[i] > 0:
-            for p in range(label_ptr[i], label_ptr[i + 1]):
-                pairs[starts[label_index[p]]] = i
-                starts[label_index[p]] += 1
-            for j in range(shortlist.shape[1]):
-                if shortlist[i, j] >= 0:
-                    pairs[starts[shortlist[i, j]]] = -1 - i
-                    starts[shortlist[i, j]] += 1
+    n_rows, n_threads = shortlist.shape[0], starts.shape[0]
+    for t in prange(n_threads):
+        for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
+            if weight[i] > 0:
+                for p in range(label_ptr[i], label_ptr[i + 1]):
+                    pairs[starts[t, label_index[p]]] = i
+                    starts[t, label_index[p]] += 1
+                for j in range(shortlist.shape[1]):
+                    label = shortlist[i, j]
+                    if label >= 0:
+                        pairs[starts[t, label]] = -1 - i
+                        starts[t, label] += 1
 
 
-@njit(nogil=True, fastmath=FAST)
+@njit(nogil=True)
 def gather(pairs, indptr, indices, data, place, features, row_ptr, columns, values):
-    """Copy the entries of a label's rows together; return how many features they have.
+    """Copy the entries of a label's rows together, negated where they lack the label; return how many features.
 
-    `place` (F,) must be -1 everywhere and is so again at the end; `features` gets the features by their new numbers.
+    Column 0 is the bias, the last entry of each row; column c is features[c - 1]. `place` (F,) must be 0 everywhere and
+    is so again at the end.
     """
     n_features, n = 0, 0
     for j in range(pairs.size):
-        row = pairs[j] if pairs[j] >= 0 else -1 - pairs[j]
+        if j + AHEAD < pairs.size:
+            ahead = pairs[j + AHEAD]
+            start = indptr[ahead if ahead >= 0 else -1 - ahead]
+            prefetch(indices.ctypes.data + 4 * start)
+            prefetch(data.ctypes.data + 4 * start)
+        row, sign = pairs[j], _ONE
+        if row < 0:
+            row, sign = -1 - row, -_ONE
         row_ptr[j] = n
         for p in range(indptr[row], indptr[row + 1]):
             feature = indices[p]
-            if place[feature] < 0:
-                place[feature] = n_features
+            if place[feature] == 0:
                 features[n_features] = feature
                 n_features += 1
-            columns[n] = place[feature]
-            values[n] = data[p]
+                place[feature] = n_features
+            columns[n], values[n] = place[feature], sign * data[p]
             n += 1
+        columns[n], values[n] = 0, sign
+        n += 1
     row_ptr[pairs.size] = n
     for j in range(n_features):
-        place[features[j]] = -1
+        place[features[j]] = 0
     return n_features
 
 
-@njit(nogil=True, fastmath=FAST)
-def descend(pairs, row_ptr, columns, values, cost, tolerance, max_passes, state, w, alpha, q, order):
-    """Solve one label: w (features,) from zeros, last of it the bias; return the state of the random numbers.
+@njit(nogil=True)
+def descend(row_ptr, columns, values, diagonal, tolerance, max_passes, state, w, alpha, inverse, order):
+    """Solve one label: w (features + 1,) from zeros. Entries bear the sign of their row.
 
-    cost (rows,) : C times the weight of each row. alpha, q, order : scratch (rows,).
+    diagonal (rows,) : 1 / (2 C weight) of each row. state, uint64, chooses the orders of the passes. alpha, inverse,
+    order : scratch (rows,).
     """
-    n, bias = pairs.size, w.size - 1
-    for j in range(n):
-        norm = _ONE
+    for j in range(diagonal.size):
+        square = diagonal[j]
         for p in range(row_ptr[j], row_ptr[j + 1]):
-            norm += values[p] * values[p]
-        alpha[j], q[j], order[j] = _ZERO, norm + _HALF / cost[j], j
-    active, limit = n, _FAR
+            square += values[p] * values[p]
+        alpha[j], inverse[j], order[j] = _ZERO, _ONE / square, j
     for _ in range(max_passes):
-        highest, lowest = -_FAR, _FAR
-        for s in range(active):
+        largest = _ZERO
+        for s in range(diagonal.size):
             state = (state * _MULTIPLIER + _INCREMENT) & _MASK
-            other = s + np.int64((state * np.uint64(active - s)) >> np.uint64(32))
-            order[s], order[other] = order[other], order[s]
-        s = 0
-        while s < active:
-            j = order[s]
-            sign = _ONE if pairs[j] >= 0 else -_ONE
-            score = w[bias]
+            other = s + np.int64((state * np.uint64(diagonal.size - s)) >> np.uint64(32))
+            j = order[other]
+            order[s], order[other] = j, order[s]
+            gradient = diagonal[j] * alpha[j] - _ONE
             for p in range(row_ptr[j], row_ptr[j + 1]):
-                score += w[columns[p]] * values[p]
-            gradient = sign * score - _ONE + _HALF / cost[j] * alpha[j]
-            projected = gradient
-            if alpha[j] == 0:
-                if gradient > limit:
-                    active -= 1
-                    order[s], order[active] = order[active], order[s]
-                    continue
-                projected = min(gradient, _ZERO)
-            highest, lowest = max(highest, projected), min(lowest, projected)
-            if projected != 0:
-                changed = max(alpha[j] - gradient / q[j], _ZERO)
-                step = (changed - alpha[j]) * sign
-                alpha[j] = changed
-                w[bias] += step
+                gradient += w[columns[p]] * values[p]
+            step = max(-RELAXATION * gradient * inverse[j], -alpha[j])
+            if step != 0:
+                alpha[j] += step
+                largest = max(largest, abs(step))
                 for p in range(row_ptr[j], row_ptr[j + 1]):
                     w[columns[p]] += step * values[p]
-            s += 1
-        if highest - lowest <= tolerance:
-            if active == n:
-                break
-            active, limit = n, _FAR
-        else:
-            limit = highest if highest > 0 else _FAR
-    return state
+        if largest <= tolerance:
+            break
 
 
-@kernel(fastmath=FAST)
+@njit(nogil=True)
+def sort_features(features, weights, spare_features, spare_weights, counts, n_features):
+    """Sort features and their weights by the features' numbers, below `n_features`; the spare arrays are as long."""
+    shift = 0
+    while n_features >> shift > 0:
+        counts[:] = 0
+        for j in range(features.size):
+            counts[(features[j] >> shift) & (counts.size - 1)] += 1
+        n = 0
+        for digit in range(counts.size):
+            n, counts[digit] = n + counts[digit], n
+        for j in range(features.size):
+            digit = (features[j] >> shift) & (counts.size - 1)
+            spare_features[counts[digit]], spare_weights[counts[digit]] = features[j], weights[j]
+            counts[digit] += 1
+        features[:], weights[:] = spare_features, spare_weights
+        shift += DIGITS
+
+
+@kernel()
 def solve(
     labels, starts, pairs, indptr, indices, data, weight, C, tolerance, max_passes, smallest, n_features, most_rows,
     most_entries, n_threads, out_ptr, out_features, out_weights, counts, bias,
@@ -155,14 +164,12 @@ def solve(
     ascending, at most out_ptr[l + 1] - out_ptr[l] of them; how many, to counts[l].
     """
     for t in prange(n_threads):
-        place = np.full(n_features, -1, np.int32)
+        place, digits = np.zeros(n_features, np.int32), np.empty(1 << DIGITS, np.int64)
         features, w = np.empty(n_features, np.int32), np.empty(n_features + 1, np.float32)
-        row_ptr, alpha, q = (
-            np.empty(most_rows + 1, np.int64),
-            np.empty(most_rows, np.float32),
-            np.empty(most_rows, np.float32),
-        )
-        order, cost = np.empty(most_rows, np.int32), np.empty(most_rows, np.float32)
+        spare_features, spare_w = np.empty(n_features, np.int32), np.empty(n_features, np.float32)
+        row_ptr, diagonal = np.empty(most_rows + 1, np.int64), np.empty(most_rows, np.float32)
+        alpha, inverse = np.empty(most_rows, np.float32), np.empty(most_rows, np.float32)
+        order = np.empty(most_rows, np.int32)
         columns, values = np.empty(most_entries, np.int32), np.empty(most_entries, np.float32)
         for i in range(t, labels.size, n_threads):
             label = labels[i]
@@ -171,56 +178,29 @@ def solve(
                 continue
             n = gather(own, indptr, indices, data, place, features, row_ptr, columns, values)
             for j in range(own.size):
-                cost[j] = C * weight[own[j] if own[j] >= 0 else -1 - own[j]]
+                diagonal[j] = _HALF / (C * weight[own[j] if own[j] >= 0 else -1 - own[j]])
             w[: n + 1] = 0
             descend(
-                own,
-                row_ptr,
-                columns,
-                values,
-                cost,
-                tolerance,
-                max_passes,
-                np.uint64(label),
-                w[: n + 1],
-                alpha,
-                q,
-                order,
-            )
-            bias[label] = w[n]
-            kept = 0
+                row_ptr, columns, values, diagonal[: own.size], tolerance, max_passes, np.uint64(label), w, alpha,
+                inverse, order,
+            )  # fmt: skip
+            bias[label] = w[0]
+            kept, first = 0, out_ptr[label]
             for j in range(n):
-                if abs(w[j]) > smallest:
-                    features[kept], w[kept] = features[j], w[j]
+                if abs(w[j + 1]) > smallest:
+                    out_features[first + kept], out_weights[first + kept] = features[j], w[j + 1]
                     kept += 1
-            ranks, first = np.argsort(features[:kept]), out_ptr[label]
-            for j in range(kept):
-                out_features[first + j], out_weights[first + j] = features[ranks[j]], w[ranks[j]]
+            sort_features(
+                out_features[first : first + kept], out_weights[first : first + kept], spare_features[:kept],
+                spare_w[:kept], digits, n_features,
+            )  # fmt: skip
             counts[label] = kept
 
 
-@kernel(fastmath=FAST)
-def margins(indptr, indices, data, labels, starts, features, weights, bias, out):
-    """Write the margin of each label in `labels` int32 (rows, M) into `out` float32; -1 where there is none.
-
-    Weights of label l lie from starts[l] to starts[l + 1], their features ascending.
-    """
-    for i in prange(labels.shape[0]):
-        for j in range(labels.shape[1]):
-            label = labels[i, j]
-            if label < 0:
-                out[i, j] = -_ONE
-                continue
-            score = bias[label]
-            low, end = starts[label], starts[label + 1]
-            for p in range(indptr[i], indptr[i + 1]):
-                feature, high = indices[p], end
-                while low < high:
-                    middle = (low + high) >> 1
-                    if features[middle] < feature:
-                        low = middle + 1
-                    else:
-                        high = middle
-                if low < end and features[low] == feature:
-                    score += weights[low] * data[p]
-            out[i, j] = score
+@kernel()
+def pack(room, features, weights, indptr, packed_features, packed_weights):
+    """Copy the weights of label l from room[l] on to indptr[l], so that no gaps are left."""
+    for label in prange(indptr.size - 1):
+        first, last, source = indptr[label], indptr[label + 1], room[label]
+        packed_features[first:last] = features[source : source + last - first]
+        packed_weights[first:last] = weights[source : source + last - first]

@@ -1,7 +1,8 @@
 """Kernels of the shortlist: the training rows most like a row, and the labels that these vote for.
 
 A thread has a few arrays over all training rows and all labels, which it leaves as zeros after each row, so that a row
-costs what it touches. The best of many are kept in a heap whose root is the worst of them.
+costs what it touches. Memory is asked for before it is needed, and what is only sometimes true is computed rather than
+branched on: a processor that waits or guesses wrong loses more time than these kernels have work.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
+from .bf16 import prefetch
 from .cpu_rows import FAST
 from .kernel import kernel
 
 TINY = np.float32(1e-20)  # a similarity must exceed it
+BINS = 1024  # of a histogram of values
+_ZERO, _ONE = np.float32(0), np.float32(1)
 
 
 @njit(nogil=True, inline="always")
@@ -33,18 +37,48 @@ def replace_worst(values, items, value, item):
 
 
 @njit(nogil=True)
-def read_order(features, starts, order):
-    """Write into `order` the places of a row's features, that with the shortest posting list first."""
+def keep_best(values, items, n, ceiling, best, best_items, counts):
+    """Copy the largest of the first n values and their items into `best` and `best_items`, in no order.
+
+    Values are above 0 and at most `ceiling`, but for rounding; 0 and -1 fill up. counts (BINS,) int32 is scratch. A
+    histogram finds the bin of the last value to be kept; only those of this bin go through a heap.
+    """
+    best[:], best_items[:] = _ZERO, -1
+    if n <= best.size:
+        best[:n], best_items[:n] = values[:n], items[:n]
+        return
+    scale, top = np.float32(BINS) / ceiling, np.int32(BINS - 1)
+    counts[:] = 0
+    for j in range(n):
+        counts[min(np.int32(values[j] * scale), top)] += 1
+    limit, above = top, 0
+    while above + counts[limit] < best.size:
+        above += counts[limit]
+        limit -= 1
+    kept, heap, heap_items = 0, best[above:], best_items[above:]
+    for j in range(n):
+        place = min(np.int32(values[j] * scale), top)
+        if place >= limit:
+            if place > limit:
+                best[kept], best_items[kept] = values[j], items[j]
+                kept += 1
+            elif values[j] > heap[0]:
+                replace_worst(heap, heap_items, values[j], items[j])
+
+
+@njit(nogil=True)
+def read_order(features, starts, lengths, order):
+    """Write into `order` the places of a row's features, that with the shortest posting list first.
+
+    lengths : gets the lengths, in this order.
+    """
     for i in range(features.size):
         length = starts[features[i] + 1] - starts[features[i]]
         j = i
-        while j > 0:
-            f = features[order[j - 1]]
-            if starts[f + 1] - starts[f] <= length:
-                break
-            order[j] = order[j - 1]
+        while j > 0 and lengths[j - 1] > length:
+            lengths[j], order[j] = lengths[j - 1], order[j - 1]
             j -= 1
-        order[j] = i
+        lengths[j], order[j] = length, i
 
 
 @kernel(fastmath=FAST)
@@ -58,64 +92,68 @@ def vote(
     `label_index` are the labels of the training rows, `weight` (n,) float32 theirs. A neighbor votes with its weight
     times the square of the cosine. The posting lists of a row are read from the shortest on, until `budget` entries
     are. own : row i is training row own + i, which has no vote; -1 where they are no training rows. labels int32,
-    votes float32 (rows, M), best first, filled up with -1 and 0; shares of the sum of all votes.
+    votes float32 (rows, M), in no order, filled up with -1 and 0; shares of the sum of all votes.
     """
-    n_rows, n_train, size = indptr.size - 1, label_ptr.size - 1, labels.shape[1]
+    n_rows, n_train = indptr.size - 1, label_ptr.size - 1
     most = 1
     for i in range(n_rows):
         most = max(most, indptr[i + 1] - indptr[i])
     for t in prange(n_threads):
-        cosine, near = np.zeros(n_train, np.float32), np.empty(n_train, np.int32)
-        share, named = np.zeros(n_labels, np.float32), np.empty(n_labels, np.int32)
-        order = np.empty(most, np.int64)
-        values, neighbors = np.empty(n_neighbors, np.float32), np.empty(n_neighbors, np.int32)
-        best, best_labels = np.empty(size, np.float32), np.empty(size, np.int32)
+        room = max(n_train, budget) + 1  # one more: what is not kept is written as well
+        cosine, near = np.zeros(n_train, np.float32), np.empty(room, np.int32)
+        found = np.empty(max(room, n_labels), np.float32)
+        share, named = np.zeros(n_labels, np.float32), np.empty(n_labels + 1, np.int32)
+        order, lengths = np.empty(most, np.int64), np.empty(most, np.int64)
+        nearest, neighbors = np.empty(n_neighbors, np.float32), np.empty(n_neighbors, np.int32)
+        counts = np.empty(BINS, np.int32)
         for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
             features, entries = indices[indptr[i] : indptr[i + 1]], data[indptr[i] : indptr[i + 1]]
-            read_order(features, postings_ptr, order)
-            n_near, n_read = 0, 0
-            for j in range(features.size):
-                first, last = postings_ptr[features[order[j]]], postings_ptr[features[order[j]] + 1]
-                n_read += last - first
-                if n_read > budget and n_near > 0:
-                    break
-                x = entries[order[j]]
-                for p in range(first, last):
+            read_order(features, postings_ptr, lengths, order)
+            n_lists, n_read = 0, 0
+            while n_lists < features.size and (n_read == 0 or n_read + lengths[n_lists] <= budget):
+                n_read += lengths[n_lists]
+                first = postings_ptr[features[order[n_lists]]]
+                prefetch(postings_row.ctypes.data + 4 * first)
+                prefetch(postings_value.ctypes.data + 4 * first)
+                n_lists += 1
+            n_near = 0
+            for j in range(n_lists):
+                feature, x = features[order[j]], entries[order[j]]
+                for p in range(postings_ptr[feature], postings_ptr[feature + 1]):
                     row = postings_row[p]
-                    # Entries that cancel bring a row back to zero, and here once more: there may be no room for it.
-                    if cosine[row] == 0 and n_near < n_train:
-                        near[n_near] = row
-                        n_near += 1
-                    cosine[row] += x * postings_value[p]
+                    before = cosine[row]
+                    near[n_near] = row
+                    n_near += before == 0
+                    cosine[row] = before + x * postings_value[p]
             if own >= 0:
                 cosine[own + i] = 0
-            values[:], neighbors[:] = TINY, -1
+            n_found = 0
             for j in range(n_near):
                 row = near[j]
-                if cosine[row] > values[0]:
-                    replace_worst(values, neighbors, cosine[row], row)
+                near[n_found], found[n_found] = row, cosine[row]
+                n_found += cosine[row] > TINY
                 cosine[row] = 0
-            total, n_named = np.float32(0), 0
-            for j in range(n_neighbors):
+            keep_best(found, near, n_found, _ONE, nearest, neighbors, counts)
+            for j in range(min(n_found, n_neighbors)):
+                prefetch(label_ptr.ctypes.data + 8 * neighbors[j])
+            for j in range(min(n_found, n_neighbors)):
+                prefetch(label_index.ctypes.data + 4 * label_ptr[neighbors[j]])
+            total, n_named = _ZERO, 0
+            for j in range(min(n_found, n_neighbors)):
                 row = neighbors[j]
-                if row >= 0:
-                    power = weight[row] * values[j] * values[j]
-                    if power == 0:
-                        continue
-                    total += power
-                    for p in range(label_ptr[row], label_ptr[row + 1]):
-                        label = label_index[p]
-                        if share[label] == 0:
-                            named[n_named] = label
-                            n_named += 1
-                        share[label] += power
-            best[:], best_labels[:] = 0, -1
+                power = weight[row] * nearest[j] * nearest[j]
+                if power == 0:
+                    continue
+                total += power
+                for p in range(label_ptr[row], label_ptr[row + 1]):
+                    label = label_index[p]
+                    named[n_named] = label
+                    n_named += share[label] == 0
+                    share[label] += power
             for j in range(n_named):
-                label = named[j]
-                if share[label] > best[0]:
-                    replace_worst(best, best_labels, share[label], label)
-                share[label] = 0
-            ranks = np.argsort(-best)
-            for j in range(size):
-                labels[i, j] = best_labels[ranks[j]]
-                votes[i, j] = best[ranks[j]] / max(total, TINY)
+                found[j] = share[named[j]]
+                share[named[j]] = 0
+            total = max(total, TINY)
+            keep_best(found, named, n_named, total, votes[i], labels[i], counts)
+            for j in range(votes.shape[1]):
+                votes[i, j] /= total

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
+from numba import njit, prange
 
-from .cpu_rows import FAST
-from .cpu_topk import insert
+from .cpu_rows import FAST, exp_negative, log1p_unit
 from .kernel import kernel
+
+_ZERO, _LOWEST = np.float32(0), np.float32(-3.0e38)
 
 
 @kernel(fastmath=FAST)
@@ -18,7 +19,7 @@ def pair_logits(A, W, b, labels, out):
     """
     for i in prange(labels.shape[0]):
         for j in range(labels.shape[1]):
-            score, label = np.float32(0), labels[i, j]
+            score, label = _ZERO, labels[i, j]
             if label >= 0:
                 score = b[label]
                 for h in range(A.shape[1]):
@@ -26,15 +27,42 @@ def pair_logits(A, W, b, labels, out):
             out[i, j] = score
 
 
-@kernel()
-def best_pairs(labels, scores, best, best_scores):
-    """Write the best of the labels (rows, M) by their scores into `best` and `best_scores` (rows, k), best first.
+@njit(nogil=True)
+def rank(scores, labels, score, label):
+    """Put (score, label) in its place of a list, best first, whose last entry drops out; ties: smaller label first."""
+    j = scores.size
+    while j > 0 and (scores[j - 1] < score or (scores[j - 1] == score and labels[j - 1] > label)):
+        if j < scores.size:
+            scores[j], labels[j] = scores[j - 1], labels[j - 1]
+        j -= 1
+    if j < scores.size:
+        scores[j], labels[j] = score, label
 
-    Labels -1 do not count; where fewer than k are left, -1 and -inf fill up. Ties go to the smaller label.
+
+@kernel(fastmath=FAST)
+def best_listed(A, W, b, labels, bounds, share, best, best_scores):
+    """Write the labels (rows, M) with the best scores into `best` and `best_scores` (rows, k), best first.
+
+    A score is the label's bound, float32 (rows, M), and `share` >= 0 times its log probability by the network, which is
+    never above 0. So labels are scored by falling bounds, until a bound is below the k-th best score. Labels -1 do not
+    count; where fewer than k are left, -1 and -inf fill up. Ties go to the smaller label. `bounds` is used up.
     """
     k = best.shape[1]
     for i in prange(labels.shape[0]):
         best[i], best_scores[i] = -1, -np.inf
-        for j in np.argsort(labels[i]):
-            if labels[i, j] >= 0 and scores[i, j] > best_scores[i, k - 1]:
-                insert(best_scores[i], best[i], scores[i, j], labels[i, j])
+        for j in range(labels.shape[1]):
+            if labels[i, j] < 0:
+                bounds[i, j] = -np.inf
+        while True:
+            highest, at = max(best_scores[i, k - 1], _LOWEST), -1
+            for j in range(labels.shape[1]):
+                if bounds[i, j] >= highest:
+                    highest, at = bounds[i, j], j
+            if at < 0:
+                break
+            label, bounds[i, at] = labels[i, at], -np.inf
+            z = b[label]
+            for h in range(A.shape[1]):
+                z += A[i, h] * W[label, h]
+            score = highest + share * (min(z, _ZERO) - log1p_unit(exp_negative(-abs(z))))
+            rank(best_scores[i], best[i], score, label)

@@ -29,16 +29,19 @@ def launch() -> AbstractContextManager[object]:
 class OneThreadBlas:
     """Keeps the BLAS at one thread while anybody is inside.
 
-    The number is the process's, not the Python thread's: the first one in sets it, the last one out restores it.
+    The number is the process's, not the Python thread's: the first one in sets it, the last one out restores it. The
+    libraries are looked for once: finding them takes 3 ms, more than a row of prediction.
     """
 
     def __init__(self) -> None:
         self._lock, self._inside = threading.Lock(), 0
+        self._libraries: ThreadpoolController | None = None
 
     def __enter__(self) -> None:
         with self._lock:
             if self._inside == 0:
-                self._limit = ThreadpoolController().limit(limits=1, user_api="blas")
+                self._libraries = self._libraries or ThreadpoolController()
+                self._limit = self._libraries.limit(limits=1, user_api="blas")
             self._inside += 1
 
     def __exit__(self, *exception: object) -> None:

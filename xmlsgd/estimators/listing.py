@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..devices.cpu import CPU
-from ..devices.cpu_pairs import best_pairs, pair_logits
+from ..devices.cpu_pairs import best_listed, pair_logits
 from ..shortlist import Shortlist, fit_shortlist, held_out_rows
 from .scoring import Scorer
 from .training import row_blocks
@@ -55,51 +55,65 @@ class ListScorer(Scorer):
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k labels of each row's shortlist and their scores.
 
-        All labels are scored where the shortlist has fewer than k, and where only `columns` count.
+        All labels are scored where only `columns` count or k is above the shortlist's size; of rows with fewer than k
+        labels on their shortlist, those that the network ranks highest.
         """
+        if columns is not None or k > self.shortlist.size:
+            return self._best_of_all(X, k, np.arange(self.network.n_labels) if columns is None else np.unique(columns))
+        labels, scores = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k), np.float32)
+        share, output = np.float32(self.shortlist.blend.network), self.network.layers(self.params)[-1]
+        for rows, A in self.activations(X):
+            span = slice(rows[0], rows[-1] + 1)
+            with self.cpu.start():
+                listed, votes, margins = self.shortlist.evidence(X.span(span.start, span.stop), self.cpu)
+                bounds = self.shortlist.blend.bounds(votes, margins)
+                self.cpu.run(best_listed, A, output.W, output.b, listed, bounds, share, labels[span], scores[span])
+        few = np.flatnonzero(labels[:, k - 1] < 0)
+        for part in row_blocks(len(few), (32 * k,)):
+            rows = few[part]
+            labels[rows], scores[rows] = self._filled_up(X.take(rows), labels[rows], scores[rows])
+        return labels, scores
+
+    def _filled_up(self, X: CSR, labels: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the best k of all labels, given all that are listed, fewer than k a row, and their scores."""
+        k = labels.shape[1]
+        others, Z = super().top_k(X, min(2 * k, self.network.n_labels))
+        fresh = (others >= 0) & ~(others[:, :, None] == labels[:, None, :]).any(axis=2)
+        labels = np.concatenate([labels, others], axis=1)
+        scores = np.concatenate([scores, np.where(fresh, self.shortlist.unlisted(Z), -np.inf)], axis=1)
+        order = np.lexsort((labels, -scores))[:, :k]
+        return np.take_along_axis(labels, order, axis=1), np.take_along_axis(scores, order, axis=1)
+
+    def _best_of_all(self, X: CSR, k: int, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the best k of `columns`, ascending, all of them scored; -1 and -inf fill up."""
         labels, scores = np.full((X.n_rows, k), -1, np.int32), np.full((X.n_rows, k), -np.inf, np.float32)
-        few = np.arange(X.n_rows)
-        if columns is None and k <= self.shortlist.size:
-            for rows in row_blocks(X.n_rows, (4 * self.shortlist.size,)):
-                span = slice(rows[0], rows[-1] + 1)
-                listed, blended = self._listed(X.span(span.start, span.stop))
-                with self.cpu.start():
-                    self.cpu.run(best_pairs, listed, blended, labels[span], scores[span])
-            few = np.flatnonzero(labels[:, k - 1] < 0)
-        named = np.arange(self.network.n_labels) if columns is None else np.unique(columns)
-        for rows, Z in self.logits(X.take(few), columns=named):
+        for rows, Z in self.logits(X, columns=columns):
             order = np.argsort(-Z, axis=1, kind="stable")[:, :k]
             span = slice(0, order.shape[1])
-            labels[few[rows], span] = named[order]
-            scores[few[rows], span] = np.take_along_axis(Z, order, axis=1)
+            labels[rows, span] = columns[order]
+            scores[rows, span] = np.take_along_axis(Z, order, axis=1)
         return labels, scores
 
     def logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield row numbers and their blended scores (rows, L), or (rows, m) of m columns, a block at a time."""
         for rows, Z in super().logits(X, columns):
             whole = np.full((len(rows), self.network.n_labels), np.nan, np.float32)
-            labels, scores = self._listed(X.span(rows[0], rows[-1] + 1))
+            labels, scores = self.shortlist.scored(X.span(rows[0], rows[-1] + 1), pair_scores(self, self.cpu), self.cpu)
             row, j = np.nonzero(labels >= 0)
             whole[row, labels[row, j]] = scores[row, j]
             listed = whole if columns is None else whole[:, columns]
             yield rows, np.where(np.isnan(listed), self.shortlist.unlisted(Z), listed)
-
-    def _listed(self, X: CSR) -> tuple[np.ndarray, np.ndarray]:
-        return self.shortlist.scored(X, pair_scores(self, self.cpu), self.cpu)
 
 
 def pair_scores(scorer: Scorer, cpu: CPU) -> Callable[[CSR, np.ndarray], np.ndarray]:
     """Return what gives the network's logits of the labels int32 (n, M) of each row, float32; 0 where a label is -1."""
 
     def logits(X: CSR, labels: np.ndarray) -> np.ndarray:
-        network, layers = scorer.network, scorer.network.layers(scorer.params)
-        out = np.empty(labels.shape, np.float32)
-        for rows in row_blocks(X.n_rows, network.hidden):
-            with scorer.device.start():
-                A = network.hidden_activations(scorer.device, layers, X, rows)
+        output, out = scorer.network.layers(scorer.params)[-1], np.empty(labels.shape, np.float32)
+        for rows, A in scorer.activations(X):
             span = slice(rows[0], rows[-1] + 1)
             with cpu.start():
-                cpu.run(pair_logits, A, layers[-1].W, layers[-1].b, labels[span], out[span])
+                cpu.run(pair_logits, A, output.W, output.b, labels[span], out[span])
         return out
 
     return logits

@@ -175,10 +175,11 @@ class Predictor(ClassifierMixin):
     def _scorer(self, X: CSR) -> Scorer:
         """Return what scores rows; the device and its buffers are kept between calls."""
         n_threads = thread_count(self.n_jobs, flops(self.network_, X, X.n_rows))
-        wanted = parse_devices(self.devices)[0], n_threads, self.precision
+        wanted = str(self.devices), n_threads, self.precision
         if wanted not in self._devices:
+            name = parse_devices(self.devices)[0]
             self._devices.clear()
-            self._devices[wanted] = make_device(*wanted)
+            self._devices[wanted] = make_device(name, n_threads, self.precision)
         device = self._devices[wanted]
         if self.shortlist_ is None:
             return Scorer(self.network_, self.params_, device)

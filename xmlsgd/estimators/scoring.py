@@ -68,6 +68,15 @@ class Scorer:
             Z += b
             yield rows, Z
 
+    def activations(self, X: CSR) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield row numbers and their last hidden activations (rows, H), a block at a time."""
+        network, device = self.network, self.device
+        layers = network.layers(device.place(self.params))
+        for rows in row_blocks(X.n_rows, network.hidden):
+            with device.start():
+                A = device.fetch(network.hidden_activations(device, layers, X, rows))
+            yield rows, A
+
     def picked(self, Z: np.ndarray) -> np.ndarray:
         """Return which labels `predict` names, given logits."""
         if self.network.loss == "softmax":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from typing import TYPE_CHECKING, Any
@@ -81,13 +82,19 @@ def thread_count(n_jobs: int | None, flops: float = math.inf) -> int:
     None is for as many as `flops`, the work of a step or of a prediction, can feed. At least one and at most all cores:
     more threads than cores only cost memory.
     """
-    from joblib import cpu_count
-
     if n_jobs is None:
-        return int(min(cpu_count(), max(flops / FLOPS_PER_THREAD, 1)))
+        return int(min(_cores(), max(flops / FLOPS_PER_THREAD, 1)))
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
         raise DataError(f"n_jobs: must be None or an integer other than 0, got {shorten(n_jobs)}")
-    return min(int(n_jobs), cpu_count()) if n_jobs > 0 else max(cpu_count() + 1 + int(n_jobs), 1)
+    return min(int(n_jobs), _cores()) if n_jobs > 0 else max(_cores() + 1 + int(n_jobs), 1)
+
+
+@functools.cache
+def _cores() -> int:
+    """Return the cores that this process may use; finding out takes as long as predicting a row."""
+    from joblib import cpu_count
+
+    return int(cpu_count())
 
 
 def flops(network: Network, X: CSR, n_rows: int) -> float:

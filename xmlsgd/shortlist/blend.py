@@ -32,13 +32,12 @@ class Blend(NamedTuple):
 
     def scores(self, logits: np.ndarray, votes: np.ndarray, margins: np.ndarray) -> np.ndarray:
         """Return log odds, float32, of pairs of a row and a label; arrays of one shape."""
-        network, votes_, linear = (np.float32(value) for value in self[:3])
-        return (
-            network * log_probability(logits)
-            + votes_ * np.log(np.maximum(votes, LEAST_VOTE))
-            + linear * margins
-            + np.float32(self.intercept)
-        )
+        return np.float32(self.network) * log_probability(logits) + self.bounds(votes, margins)
+
+    def bounds(self, votes: np.ndarray, margins: np.ndarray) -> np.ndarray:
+        """Return log odds without what the network says, which can only lower them."""
+        neighbors, linear, intercept = (np.float32(value) for value in self[1:])
+        return neighbors * np.log(np.maximum(votes, LEAST_VOTE)) + linear * margins + intercept
 
 
 def log_probability(logits: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from .rows import rarity, unit_rows
 BLOCK = 1 << 16  # rows whose votes are held together
 HELD_OUT_SHARE, MOST_HELD_OUT = 0.02, 2048  # rows that only the blend learns from
 LEAST_HELD_OUT = 128  # with fewer its defaults are better
+MOST_SCORED = 32  # labels of a list, or half of it: the others, learned as negatives, hardly ever come first
 
 # Logits float32 (rows, M) of the network for rows of X and labels (rows, M), 0 where a label is -1.
 Logits = Callable[[CSR, np.ndarray], np.ndarray]
@@ -24,7 +25,7 @@ Logits = Callable[[CSR, np.ndarray], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Shortlist:
-    """scale : float32 (F,), the weight of each feature. size : labels a row, M."""
+    """scale : float32 (F,), the weight of each feature. size : labels that a row learned from, M."""
 
     scale: np.ndarray
     neighbors: Neighbors
@@ -33,12 +34,19 @@ class Shortlist:
     size: int
 
     def scored(self, X: CSR, logits: Logits, device: CPU) -> tuple[np.ndarray, np.ndarray]:
-        """Return (labels, scores), int32 and float32 (n, M): the shortlist of each row, in no order; -1 fills it up."""
-        rows = unit_rows(X, self.scale)
+        """Return (labels, scores), int32 and float32 (n, m), of the labels that `evidence` returns."""
         with device.start():
-            labels, votes = self.neighbors.votes(rows, self.size, device)
-            margins = self.linear.margins(rows, labels, device)
+            labels, votes, margins = self.evidence(X, device)
         return labels, self.blend.scores(logits(X, labels), votes, margins)
+
+    def evidence(self, X: CSR, device: CPU) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the labels that each row is most likely to have, int32 (n, m), their votes and margins, float32.
+
+        In no order; -1 fills up.
+        """
+        rows = unit_rows(X, self.scale)
+        labels, votes = self.neighbors.votes(rows, n_scored(self.size), device)
+        return labels, votes, self.linear.margins(rows, labels, device)
 
     def unlisted(self, logits: np.ndarray) -> np.ndarray:
         """Return the scores of labels that are not on the list of their row: no votes, and the margin of none."""
@@ -62,6 +70,11 @@ class Shortlist:
         return Shortlist(scale, neighbors, linear, self.blend, self.size)
 
 
+def n_scored(size: int) -> int:
+    """Return how many labels are scored of lists of `size`: those with the most votes."""
+    return min(size, max(MOST_SCORED, size // 2))
+
+
 def held_out_rows(n_rows: int, seed: int) -> np.ndarray:
     """Return the rows that neither network nor linear path may learn, so that the blend can; ascending, maybe none."""
     n = min(int(HELD_OUT_SHARE * n_rows), MOST_HELD_OUT)
@@ -83,7 +96,8 @@ def fit_shortlist(
     learned[held_out] = 0
     with device.start():
         shortlist, votes = _own_votes(neighbors, rows, held_out, size, device)
-        listed = shortlist[held_out]
+        most = np.argsort(-votes, axis=1)[:, : n_scored(size)]
+        listed, votes = (np.take_along_axis(each, most, axis=1) for each in (shortlist[held_out], votes))
         linear = Linear.fit(rows, Y, learned, shortlist, device)
     blend = Blend()
     if len(held_out):
