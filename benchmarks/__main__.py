@@ -18,6 +18,7 @@ from .prediction import prediction
 from .prepare import prepare
 from .report import RESULTS
 from .samplers import samplers
+from .simulation import simulation
 from .throughput import VARIANTS, throughput
 from .workers import workers
 
@@ -30,7 +31,7 @@ TABLES = {
     "workers": workers,
 }
 # What `all` leaves out.
-OTHERS = {"frontier": frontier, "samplers": samplers}
+OTHERS = {"frontier": frontier, "samplers": samplers, "simulation": simulation}
 WHAT = ("all", *TABLES, *OTHERS, "parsing", "install")
 
 

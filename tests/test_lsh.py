@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import toy
 
 from xmlsgd.csr import CSR
 from xmlsgd.devices.base import Layer
@@ -11,7 +12,9 @@ from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu_lsh import ATTEMPTS, EMPTY, fill_tables, mixed, retrieve
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
-from xmlsgd.samplers import Batch
+from xmlsgd.network import Network
+from xmlsgd.optimizers import SGD
+from xmlsgd.samplers import ALL_LABELS, Batch
 from xmlsgd.samplers.hashing import DWTA, SimHash, buckets
 from xmlsgd.samplers.lsh import LSH, Tables
 from xmlsgd.samplers.refresh import Refresh
@@ -188,7 +191,8 @@ def test_only_labels_that_were_trained_are_hashed_again_and_ever_more_seldom(mon
     assert expected[0] == 200 > max(expected[1:])
 
 
-def test_rehashed_tables_are_those_that_are_built_from_the_new_weights():
+def test_rehashed_tables_hold_each_label_once_and_are_those_that_are_built_from_the_new_weights():
+    """T6.9."""
     Y, layer = true_labels(4, 200), model()
     settings = LSH(hashes=3, tables=4, capacity=500, least=0)
     sampler, fresh = settings.begin(Y, 0), settings.begin(Y, 0)
@@ -198,6 +202,8 @@ def test_rehashed_tables_are_those_that_are_built_from_the_new_weights():
     sampler.rehash(layer.W, ONE)
     fresh.rehash(layer.W, ONE)
     np.testing.assert_array_equal(sampler.buckets, fresh.buckets)
+    for starts, members in zip(sampler.starts, sampler.members, strict=True):
+        assert sorted(members[: starts[-1]]) == list(range(200))
     assert sampler.sequence[-2:].tolist() in ([3, 70], [70, 3])
 
 
@@ -221,6 +227,20 @@ def test_where_tables_find_little_labels_are_drawn_evenly():
     drawn = sampler.draw(Batch(Y, rows, (0,), layer.W[rows], layer, ONE)).labels
     assert 250 < len(drawn) <= 302
     assert {0, 1} <= set(drawn)
+
+
+@pytest.mark.parametrize("settings", [{"per_row": 40, "hashes": 1, "least": 0}, {"least": 10_000}], ids=str)
+def test_a_step_in_which_all_labels_are_active_is_that_of_the_dense_output_layer(settings):
+    """T6.8, to the bit: found in the tables, or drawn."""
+    data, network = toy.random_data(12, 6, 40), Network(6, 40, (8,))
+    params = np.random.default_rng(0).standard_normal((2, network.layout.size)).astype(np.float32)
+    params[1] = params[0]
+    for row, sampler in zip(params, (ALL_LABELS, LSH(**settings).begin(data.Y, 0)), strict=True):
+        network.step(
+            Reference(), network.layers(row), data.X, data.Y, np.arange(12), np.full(12, 1 / 12, np.float32),
+            SGD().update(0.1, 1), 0, sampler,
+        )  # fmt: skip
+    np.testing.assert_array_equal(*params)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,13 @@ def test_every_row_is_committed_once_whoever_takes_leaves_and_joins(seed, by_wor
     assert router.take(0, 5) is None
 
 
+def test_the_first_rows_served_cover_many_labels_where_rows_are_sorted_by_label():
+    """Trap 9: labels 0 to 99, 60 rows each; in the order of the file 1,000 rows would bring 17 of them."""
+    labels = np.repeat(np.arange(100), 60)
+    for epoch in range(3):
+        assert len(np.unique(labels[toy.epoch_order(6000, 0, epoch)[:1000]])) >= 95
+
+
 def test_batches_of_a_span_have_the_size_asked_for_and_a_shorter_one_is_a_span_of_its_own():
     router = Router(25)
     assert [router.take(0, 4, 3), router.take(1, 5, 3), router.take(0, 5, 3)] == [(0, 12), (12, 22), (22, 25)]

@@ -22,6 +22,7 @@ from xmlsgd.datasets.synthetic import make_xmc, split_rows
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
 from xmlsgd.executors.costs import VirtualDevice
+from xmlsgd.executors.scenarios import scenario
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.network import Network
 from xmlsgd.optimizers import SGD, Adam
@@ -31,10 +32,11 @@ DATA = str(Path(__file__).parents[1] / "data")
 FLEET = [VirtualDevice(0.0, 1e-3, speed=speed, price=3600.0) for speed in (1.0, 0.5)]
 
 
-@pytest.fixture(scope="module")
-def setting():
-    train, test = split_rows(make_xmc(300, 60, 12, nnz_per_row=8, labels_per_row=1.5, random_state=0))
-    network, device = Network(60, 12, (8,)), Reference()
+def setting_of(n_rows, n_features, n_labels, optimizer, **fields):
+    """A setting of synthetic rows, a fifth of them measured."""
+    data = make_xmc(n_rows, n_features, n_labels, nnz_per_row=8, labels_per_row=1.5, random_state=0)
+    train, test = split_rows(data)
+    network, device = Network(n_features, n_labels, (8,)), Reference()
 
     def measure(flat):
         layers = network.layers(flat)
@@ -42,7 +44,12 @@ def setting():
         labels, _ = device.top_k(A, layers[-1], 1)
         return {"P@1": 100 * float(precision_at_k(test.Y, labels, 1)[0])}
 
-    return Setting(train, network, Adam(), device, measure, epochs=2, points=3)
+    return Setting(train, network, optimizer, device, measure, **fields)
+
+
+@pytest.fixture(scope="module")
+def setting():
+    return setting_of(300, 60, 12, Adam(), epochs=2, points=3)
 
 
 def test_a_run_is_measured_in_the_course_of_its_epochs_and_after_each(setting):
@@ -95,6 +102,26 @@ def test_who_waits_for_the_slowest_is_less_efficient(setting):
     assert static.efficiency < 0.5
     assert dynamic.efficiency > 0.75
     assert dynamic.seconds < 0.7 * static.seconds
+
+
+def elastic_and_adaptive(setting, name, momentum, seed):
+    """The runs of both on a scenario, with one rate and merges after as many rows."""
+    fleet = scenario(name, VirtualDevice(0.0, 1e-3), setting.epochs * setting.dataset.n_rows, setting.nnz, 8)
+    setting = dataclasses.replace(setting, seed=seed)
+    algorithms = Elastic(8, 1.0, mega_batch=120), AdaptiveSGD(8, 1.0, mega_batch=120, momentum=momentum)
+    return [simulate(setting, algorithm, fleet) for algorithm in algorithms]
+
+
+def test_on_unequal_devices_adaptive_sgd_is_there_in_half_the_time_and_on_equal_ones_nothing_is_lost():
+    """T8.7: time to a P@1 on S3, for every seed; on S1, without momentum, P@1 differs by no more than seeds do."""
+    setting = setting_of(900, 80, 16, SGD(), epochs=3, points=8, schedule="constant")
+    for seed in range(2):
+        elastic, adaptive = elastic_and_adaptive(setting, "S3", None, seed)
+        goal = 0.9 * max(elastic.final(), adaptive.final())
+        assert adaptive.seconds_to(goal) < 0.5 * (elastic.seconds_to(goal) or elastic.seconds)
+    elastic, adaptive = zip(*(elastic_and_adaptive(setting, "S1", 0.0, seed) for seed in range(3)), strict=True)
+    finals = [[run.final() for run in runs] for runs in (elastic, adaptive)]
+    assert abs(np.median(finals[0]) - np.median(finals[1])) <= max(map(np.ptp, finals))
 
 
 def test_a_run_that_diverges_says_so(setting):

@@ -18,6 +18,7 @@ from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators.fitting import Measure
 from xmlsgd.estimators.training import input_scale
 from xmlsgd.executors.calibration import measure_device
+from xmlsgd.executors.scenarios import SCENARIOS
 from xmlsgd.learner import Job
 from xmlsgd.network import Network
 from xmlsgd.optimizers import get_optimizer
@@ -26,12 +27,13 @@ from xmlsgd.simulation import Setting
 from ..prepare import unit_rows
 from ..report import RESULTS
 from .adaptive import adaptive
+from .beyond import beyond
 from .crossbow import crossbow
 from .hogbatch import hogbatch
 from .omnivore import omnivore
 from .study import Study
 
-EXPERIMENTS = {"adaptive": adaptive, "hogbatch": hogbatch, "crossbow": crossbow, "omnivore": omnivore}
+EXPERIMENTS = {"adaptive": adaptive, "hogbatch": hogbatch, "crossbow": crossbow, "omnivore": omnivore, "beyond": beyond}
 # One thread: so small steps do not feed two.
 QUICK = {
     "rows": 3000,
@@ -49,6 +51,7 @@ def command_line() -> argparse.ArgumentParser:
     """Return the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.papers", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=EXPERIMENTS, help="which experiments (all)")
+    parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS), help="of beyond (all)")
     parser.add_argument("--data", type=Path, required=True, help="folder with train.txt and test.txt")
     parser.add_argument("--out", type=Path, default=RESULTS / "papers", help="where the tables go (%(default)s)")
     parser.add_argument("--rows", type=int, default=40_000, help="training rows at most (%(default)s)")
@@ -94,7 +97,8 @@ def main(words: Sequence[str] | None = None) -> int:
     with device.start():
         base = measure_device(Job(train, network, optimizer), device)
         study = Study(
-            setting, base, args.batch, args.rates, args.seeds, args.threads, args.out, args.data.resolve().name
+            setting, base, args.batch, args.rates, args.seeds, args.threads, args.out, args.data.resolve().name,
+            args.scenarios,
         )  # fmt: skip
         for name in args.only or EXPERIMENTS:
             EXPERIMENTS[name](study)

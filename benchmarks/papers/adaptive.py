@@ -17,7 +17,7 @@ from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.plots import plot_workers
 
-from .study import Method, Study, compared
+from .study import Method, Study, as_json, compared
 
 MERGES = 8  # an epoch
 PARTS: dict[str, dict[str, Any]] = {
@@ -33,7 +33,8 @@ def adaptive(study: Study) -> None:
     for name, what in (("S2", "devices 1:.9:.8:.7"), ("S3", "devices 1:1:.5:.25")):
         fleet = study.fleet(name)
         runs = study.run(methods(study, fleet))
-        study.publish(f"adaptive-{name}", compared(runs, f"Adaptive SGD on {study.data}, {what} ({name})"), runs)
+        found = compared(runs, f"Adaptive SGD on {study.data}, {what} ({name})")
+        study.publish(f"adaptive-{name}", found, as_json(runs))
         study.draw(f"adaptive-{name}", runs)
         records = runs["+ momentum: Adaptive SGD"].outcomes[0].records
         names = [device.name for device in fleet]

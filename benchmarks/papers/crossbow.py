@@ -14,7 +14,7 @@ from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.plots import save_figure
 
 from ..report import Table
-from .study import Method, Runs, Study, finals, median, point_at, ranged, target
+from .study import Method, Runs, Study, as_json, finals, median, points_at, ranged, target
 
 LEARNERS = (1, 2, 4, 8)
 SMALL = 4  # the batch of a learner is that of the study over this
@@ -26,7 +26,7 @@ def crossbow(study: Study) -> None:
     """Run and publish all numbers of learners."""
     runs = study.run([method(study, k) for k in LEARNERS])
     found = table(study, runs)
-    study.publish("crossbow", found, runs)
+    study.publish("crossbow", found, as_json(runs))
     study.draw("crossbow", runs)
     draw(study, runs)
 
@@ -45,7 +45,7 @@ def learners(study: Study, batch: int, k: int) -> list[VirtualDevice]:
 
 def epochs_to_target(study: Study, runs: Runs, goal: float) -> float | None:
     """Return the median epochs until the goal, None where most runs missed it."""
-    points = [point for outcome in runs.outcomes if (point := point_at(outcome, goal)) is not None]
+    points = points_at(runs, goal)
     if 2 * len(points) <= len(runs.outcomes):
         return None
     return median([point["rows"] / study.setting.dataset.n_rows for point in points])

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
 from xmlsgd.algorithms.hogbatch import Hogbatch
 from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.simulation import Outcome
 
 from ..report import Table
-from .study import Method, Runs, Study, median, ranged
+from .study import Method, Runs, Study, as_json, median, ranged
 
 THREADS = 8  # of the CPU, a row each at first
 GPU_BATCHES = 4  # of the batch at which the rate is the rate: the GPU's first size
@@ -25,7 +26,7 @@ COLUMNS = ("method", "loss", "P@1", "seconds", "s to target", "updates %", "rows
 def hogbatch(study: Study) -> None:
     """Run and publish the scenario."""
     runs = study.run(methods(study))
-    study.publish("hogbatch-S4", table(study, runs), runs)
+    study.publish("hogbatch-S4", table(study, runs), as_json(runs))
     study.draw("hogbatch-S4", runs, "loss")
 
 
@@ -34,12 +35,17 @@ def methods(study: Study) -> list[Method]:
 
     The CPU alone, in updates of a row, would take hours to compute.
     """
-    batch, fleet = study.batch, study.fleet("S4")
+    fleet = study.fleet("S4")
+    gpu = Method("GPU", lambda rate: Sequential(GPU_BATCHES * study.batch, rate), fleet[:1])
+    return [gpu, *unequal(study.batch, fleet)]
+
+
+def unequal(batch: int, fleet: Sequence[VirtualDevice]) -> list[Method]:
+    """Return Hogbatch and its adaptive form on a GPU and a CPU, with sizes for each."""
     sizes, threads = (GPU_BATCHES * batch, THREADS), (1, THREADS)
     low, high = (max(sizes[0] // 8, 1), CPU_ROWS[0] * THREADS), (sizes[0], CPU_ROWS[1] * THREADS)
     return [
-        Method("GPU", lambda rate: Sequential(sizes[0], rate), fleet[:1]),
-        Method("CPU+GPU Hogbatch", lambda rate: Hogbatch(batch, rate, sizes=sizes, threads=threads), fleet),
+        Method("Hogbatch", lambda rate: Hogbatch(batch, rate, sizes=sizes, threads=threads), fleet),
         Method(
             "Adaptive Hogbatch",
             lambda rate: AdaptiveHogbatch(batch, rate, sizes=sizes, threads=threads, low=low, high=high),

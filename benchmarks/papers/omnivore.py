@@ -21,7 +21,7 @@ from xmlsgd.algorithms.omnivore import Omnivore
 from xmlsgd.simulation import Outcome
 
 from ..report import Table
-from .study import Method, Runs, Study, compared, finals, median
+from .study import Method, Runs, Study, as_json, compared, finals, median
 
 SCENARIO, WORKERS = "S1", 4
 TUNED = "tuned"
@@ -37,11 +37,10 @@ def omnivore(study: Study) -> None:
     """Run and publish the grid, the tuner, and the models of efficiency."""
     runs = study.run([*(method(study, g, m) for g in divisors(WORKERS) for m in MOMENTA), tuned(study)])
     found = compared(runs, f"Omnivore on {study.data}, four equal devices ({SCENARIO})", [verdict(runs)])
-    study.publish("omnivore", found, runs)
+    study.publish("omnivore", found, as_json(runs))
     study.draw("omnivore", runs)
-    study.publish(
-        "omnivore-efficiency", efficiency(study, runs), {name_of(g): runs[name_of(g)] for g in divisors(WORKERS)}
-    )
+    without_momentum = {name: runs[name] for name in map(name_of, divisors(WORKERS))}
+    study.publish("omnivore-efficiency", efficiency(study, runs), as_json(without_momentum))
 
 
 def name_of(g: int, momentum: float = 0.0) -> str:

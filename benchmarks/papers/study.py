@@ -10,13 +10,14 @@ from typing import Any
 
 from xmlsgd.algorithms.base import Algorithm
 from xmlsgd.executors.costs import VirtualDevice
-from xmlsgd.executors.scenarios import scenario
+from xmlsgd.executors.scenarios import SCENARIOS, scenario
 from xmlsgd.plots import plot_over_time
 from xmlsgd.simulation import Outcome, Setting, simulate
 
 from ..report import Table, publish
 
 REACHED = 0.95  # of the best median P@1 of a table, at the end: when each method gets there
+FURTHER = 3  # rates at most beyond an edge of the grid
 NOISY_POINTS = 3  # measurements whose mean counts for reaching it
 
 
@@ -41,7 +42,10 @@ class Runs:
 
 @dataclass(frozen=True)
 class Study:
-    """The setting of all runs, the device of speed 1, rows a batch, rates and seeds, and where results go."""
+    """The setting of all runs, the device of speed 1, rows a batch, rates and seeds, and where results go.
+
+    scenarios : of the experiment that takes any.
+    """
 
     setting: Setting
     base: VirtualDevice
@@ -51,6 +55,7 @@ class Study:
     threads: int
     out: Path
     data: str
+    scenarios: Sequence[str] = tuple(SCENARIOS)
 
     def fleet(self, name: str) -> list[VirtualDevice]:
         """Return the devices of a scenario."""
@@ -61,28 +66,37 @@ class Study:
         """Run all methods, each at every rate with the first seed, then at its best rate with the others."""
         found = {}
         for method in methods:
-            tried = {rate: self._simulate(method, rate, 0) for rate in method.rates or self.rates}
-            grid = {rate: outcome.final() for rate, outcome in tried.items()}
-            best = max(grid, key=lambda rate: grid[rate])
+            tried = self._tried(method)
+            best = best_rate(tried)
             outcomes = [tried[best], *(self._simulate(method, best, seed) for seed in range(1, self.seeds))]
-            found[method.name] = Runs(best, outcomes, grid)
+            found[method.name] = Runs(best, outcomes, {rate: tried[rate].final() for rate in sorted(tried)})
             print(f"{method.name}: P@1 {median(finals(found[method.name])):.2f} at rate {best:g}", flush=True)
         return found
+
+    def _tried(self, method: Method) -> dict[float, Outcome]:
+        """Return the runs of the first seed: at the rates of the grid, and beyond it while the best is at its edge."""
+        tried = {rate: self._simulate(method, rate, 0) for rate in method.rates or self.rates}
+        for _ in range(0 if method.rates else FURTHER):
+            if (rate := next_rate(best_rate(tried), list(tried))) is None:
+                break
+            tried[rate] = self._simulate(method, rate, 0)
+        return tried
 
     def _simulate(self, method: Method, rate: float, seed: int) -> Outcome:
         """Return one run."""
         return simulate(replace(self.setting, seed=seed), method.make(rate), method.fleet)
 
-    def publish(self, name: str, table: Table, runs: Mapping[str, Runs]) -> None:
-        """Print a table and write it, with every run behind it."""
+    def publish(self, name: str, table: Table, result: Mapping[str, Any]) -> None:
+        """Print a table and write it, with the runs behind it."""
         hidden, rates = self.setting.network.hidden[0], ", ".join(f"{rate:g}" for rate in self.rates)
         note = (
             f"{self.setting.dataset.n_rows:,} rows, {self.setting.epochs} epochs, {hidden} hidden units, batches of at "
-            f"most {self.batch} rows, rates {rates} for everybody; seeds: {self.seeds}, median and range. Seconds are "
-            "simulated; a device of speed 1 is as fast as the machine named below."
+            f"most {self.batch} rows, rates {rates} for everybody, and beyond these while the best is at their edge; "
+            f"seeds: {self.seeds}, median and range. Seconds are simulated; a device of speed 1 is as fast as the "
+            "machine named below."
         )
         notes = [*table.notes, note]
-        publish(f"{name}-{self.data}", replace(table, notes=notes), as_json(runs), self.threads, self.out)
+        publish(f"{name}-{self.data}", replace(table, notes=notes), result, self.threads, self.out)
 
     def draw(self, name: str, runs: Mapping[str, Runs], measure: str = "P@1") -> None:
         """Draw a measure over time, a line a run."""
@@ -93,12 +107,26 @@ class Study:
 COLUMNS = ("method", "P@1", "seconds", "s to target", "rows to target", "rows/s", "busy %", "merging %", "rate")
 
 
+def best_rate(tried: Mapping[float, Outcome]) -> float:
+    """Return the rate that reached most."""
+    return max(tried, key=lambda rate: tried[rate].final())
+
+
+def next_rate(best: float, tried: Sequence[float]) -> float | None:
+    """Return the rate with which a grid goes on, by its own steps, if its best is at an edge, else None."""
+    ordered = sorted(tried)
+    if len(ordered) < 2 or best not in (ordered[0], ordered[-1]):
+        return None
+    inner = ordered[1] if best == ordered[0] else ordered[-2]
+    return float(f"{best * best / inner:.1g}")
+
+
 def compared(runs: Mapping[str, Runs], title: str, notes: Sequence[str] = ()) -> Table:
     """Return the table that all methods have in common."""
     goal = target(runs)
     rows = []
     for name, found in runs.items():
-        reached = [at for outcome in found.outcomes if (at := point_at(outcome, goal)) is not None]
+        reached = points_at(found, goal)
         rows.append(
             [
                 name,
@@ -115,9 +143,9 @@ def compared(runs: Mapping[str, Runs], title: str, notes: Sequence[str] = ()) ->
     return Table(title, COLUMNS, rows, [note, *notes])
 
 
-def target(runs: Mapping[str, Runs]) -> float:
+def target(runs: Mapping[str, Runs], share: float = REACHED) -> float:
     """Return the P@1 whose time is compared: a share of what the best settled at."""
-    return REACHED * max(median([settled(outcome) for outcome in found.outcomes]) for found in runs.values())
+    return share * max(median([settled(outcome) for outcome in found.outcomes]) for found in runs.values())
 
 
 def settled(outcome: Outcome) -> float:
@@ -134,6 +162,11 @@ def point_at(outcome: Outcome, goal: float) -> dict[str, Any] | None:
         if not outcome.diverged and sum(last) / len(last) >= goal:
             return point
     return None
+
+
+def points_at(runs: Runs, goal: float) -> list[dict[str, Any]]:
+    """Return the point at which each run reached the goal, of those that did."""
+    return [point for outcome in runs.outcomes if (point := point_at(outcome, goal)) is not None]
 
 
 def at_target(values: Sequence[float], runs: Runs) -> str:

@@ -1,0 +1,145 @@
+"""Beyond the papers: our rules against theirs on the scenarios S1 to S8, by the time to a P@1.
+
+Ours are what `auto` chooses for devices with memories of their own, and Adaptive SGD with our defaults. Whatever merges
+in rounds has rounds of as many rows: at first those of `LocalSGD.steps` batches a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from xmlsgd.algorithms.adaptive import AdaptiveSGD
+from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
+from xmlsgd.algorithms.auto import Auto
+from xmlsgd.algorithms.crossbow import Crossbow
+from xmlsgd.algorithms.elastic import Elastic
+from xmlsgd.algorithms.hogbatch import Hogbatch
+from xmlsgd.algorithms.local_sgd import LocalSGD
+from xmlsgd.algorithms.omnivore import Omnivore
+from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.algorithms.synchronous import Synchronous
+from xmlsgd.executors.costs import VirtualDevice
+
+from ..report import Table
+from .hogbatch import unequal
+from .study import Method, Runs, Study, finals, median, points_at, ranged, target
+
+REACHED = 0.9  # of what the best settled at: few get further in so few epochs
+AUTO, ADAPTIVE = OURS = "our auto", "our adaptive"
+PAPER: dict[str, Any] = {
+    "size_rule": "additive",
+    "out_of_range": "skip",
+    "momentum": 0.9,
+    "perturbation": 0.1,
+    "renormalise": False,
+    "patience": float("inf"),
+}
+FIRST, LEVEL, LATER = "first", "level", "later"
+
+
+def beyond(study: Study) -> None:
+    """Run all scenarios, and publish the table as far as it is after each."""
+    found: dict[str, dict[str, Runs]] = {}
+    for name in study.scenarios:
+        print(f"{name}:", flush=True)
+        found[name] = study.run(methods(study, name))
+        study.publish("beyond", table(study.data, found), {name: compact(runs) for name, runs in found.items()})
+
+
+def methods(study: Study, scenario: str) -> list[Method]:
+    """Return the papers' rules, then ours."""
+    batch, fleet = study.batch, study.fleet(scenario)
+    fastest = [max(fleet, key=lambda device: device.speed)]
+    mega = LocalSGD.steps * batch * len(fleet)
+    beta = max(batch // 8, 1) / 2
+    speeds = tuple(1 / device.row_seconds(0.0, batch, study.setting.nnz) for device in fleet)
+    return [
+        Method("one device", lambda rate: Sequential(batch, rate), fastest),
+        Method("synchronous", lambda rate: Synchronous(batch, rate), fleet),
+        Method("elastic", lambda rate: Elastic(batch, rate, mega_batch=mega), fleet),
+        Method("Crossbow", lambda rate: Crossbow(batch, rate, sync_every=1), fleet),
+        Method("Omnivore", lambda rate: Omnivore(batch, rate), fleet),
+        *(unequal(batch, fleet) if scenario == "S4" else hogbatches(batch, fleet)),
+        Method("Adaptive SGD", lambda rate: AdaptiveSGD(batch, rate, mega_batch=mega, size_step=beta, **PAPER), fleet),
+        Method(ADAPTIVE, lambda rate: AdaptiveSGD(batch, rate, mega_batch=mega), fleet),
+        Method(AUTO, lambda rate: Auto(batch, rate, speeds, one_memory=False), fleet),
+    ]
+
+
+def hogbatches(batch: int, fleet: Sequence[VirtualDevice]) -> list[Method]:
+    """Return Hogbatch and its adaptive form on devices of one kind, whose sizes begin equal."""
+    return [
+        Method("Hogbatch", lambda rate: Hogbatch(batch, rate), fleet),
+        Method("Adaptive Hogbatch", lambda rate: AdaptiveHogbatch(batch, rate, high=(batch,)), fleet),
+    ]
+
+
+def seconds_to(runs: Runs, goal: float) -> list[float]:
+    """Return the seconds of all runs to the goal, [] where most of them missed it."""
+    reached = [point["seconds"] for point in points_at(runs, goal)]
+    return reached if 2 * len(reached) > len(runs.outcomes) else []
+
+
+def verdict(ours: Sequence[float], theirs: Sequence[float]) -> str:
+    """Return how our seconds stand against those of the best of the others; either may be empty: never there."""
+    if not ours:
+        return LATER if theirs else LEVEL
+    if not theirs or median(ours) < median(theirs):
+        return FIRST
+    ranges = [max(seconds) - min(seconds) for seconds in (ours, theirs)]
+    return LEVEL if median(ours) - median(theirs) <= max(ranges) else LATER
+
+
+def table(data: str, found: Mapping[str, Mapping[str, Runs]]) -> Table:
+    """Return seconds to the target by method and scenario, and how ours stand against the best of the others."""
+    names = list(next(iter(found.values())))
+    rows, verdicts = [], {name: list[str]() for name in OURS}
+    for scenario, runs in found.items():
+        goal = target(runs, REACHED)
+        seconds = {name: seconds_to(of_method, goal) for name, of_method in runs.items()}
+        theirs = {name: taken for name, taken in seconds.items() if name not in OURS and taken}
+        rival = min(theirs, key=lambda name: median(theirs[name])) if theirs else ""
+        row = [scenario, f"{goal:.1f}", *(cell(seconds[name]) for name in names), rival or "-"]
+        for name in OURS:
+            word = verdict(seconds[name], theirs.get(rival, []))
+            part = f" ({median(seconds[name]) / median(theirs[rival]):.2f})" if rival and seconds[name] else ""
+            row.append(word + part)
+            verdicts[name].append(word)
+        rows.append(row)
+    note = (
+        f"Seconds to the target, {100 * REACHED:.0f} % of what the best of a scenario settled at, or - where most "
+        "seeds missed it. Ours is level where its median is later than that of the best of the others by no "
+        "more than the range of seeds; in brackets, its seconds over those."
+    )
+    counts = [f"{name}: {counted(told)}." for name, told in verdicts.items()]
+    columns = ["scenario", "target P@1", *names, "best of the others", *(f"{name} is" for name in OURS)]
+    return Table(f"Beyond the papers on {data}: seconds to a P@1", columns, rows, [note, *counts])
+
+
+def counted(words: Sequence[str]) -> str:
+    """Return how often each verdict was given."""
+    return ", ".join(f"{word} {words.count(word)}" for word in (FIRST, LEVEL, LATER))
+
+
+def cell(seconds: Sequence[float]) -> str:
+    """Return median and range, a dash for a method that did not get there."""
+    return ranged(seconds) if seconds else "-"
+
+
+def compact(runs: Mapping[str, Runs]) -> dict[str, Any]:
+    """Return the runs of a scenario for JSON, without what each worker did."""
+    return {
+        name: {
+            "rate": found.rate,
+            "grid": {f"{rate:g}": reached for rate, reached in found.grid.items()},
+            "P@1": finals(found),
+            "busy": [round(outcome.utilisation, 4) for outcome in found.outcomes],
+            "merging": [round(outcome.sync_share, 4) for outcome in found.outcomes],
+            "curves": [
+                " ".join(f"{point['seconds']:.3f}:{point['P@1']:.2f}" for point in outcome.curve)
+                for outcome in found.outcomes
+            ],
+        }
+        for name, found in runs.items()
+    }
