@@ -7,7 +7,9 @@ import json
 import sys
 from pathlib import Path
 
+from .ablation import ablation
 from .accuracy import accuracy
+from .amazon import amazon
 from .environments import DEFAULT_ROOT, PEERS, install_all
 from .frontier import frontier
 from .launch import Launcher
@@ -31,8 +33,8 @@ TABLES = {
     "workers": workers,
 }
 # What `all` leaves out.
-OTHERS = {"frontier": frontier, "samplers": samplers, "simulation": simulation}
-WHAT = ("all", *TABLES, *OTHERS, "parsing", "install")
+OTHERS = {"frontier": frontier, "samplers": samplers, "simulation": simulation, "ablation": ablation}
+WHAT = ("all", *TABLES, *OTHERS, "parsing", "amazon", "install")
 
 
 def command_line() -> argparse.ArgumentParser:
@@ -62,12 +64,14 @@ def main() -> int:
     args = parser.parse_args()
     if args.what == "install":
         return 0 if len(install_all(args.envs, list(PEERS), args.torch_index)) == len(PEERS) else 1
-    if not args.data:
+    if not args.data and args.what != "amazon":  # which makes its own
         parser.error("--data: name at least one folder")
     plan = Plan(
         Launcher(args.envs, args.threads, args.timeout), args.work, args.out, args.rounds, args.steps,
         tuple(args.variants) if args.variants else None, tuple(args.peers), args.parameters, args.reuse, args.epochs,
     )  # fmt: skip
+    if args.what == "amazon":
+        amazon(plan)
     for source in args.data:
         tables = TABLES if args.what == "all" else {**TABLES, **OTHERS}
         for name in tables if args.what == "all" else {args.what} & tables.keys():

@@ -30,6 +30,7 @@ ALLOCATOR = {
     "MALLOC_TOP_PAD_": str(512 << 20),
 }
 ENVIRONMENT = {"pytorch": ALLOCATOR}
+OURS = ("ours", "network")  # runners of xmlsgd
 
 
 class RunnerFailed(RuntimeError):
@@ -46,7 +47,7 @@ class Launcher:
 
     def python(self, peer: str) -> Path:
         """Return the interpreter of a peer; ours is the running one."""
-        return Path(sys.executable) if peer == "ours" else interpreter(self.envs, peer).absolute()
+        return Path(sys.executable) if peer in OURS else interpreter(self.envs, peer).absolute()
 
     def run(self, peer: str, folder: Path, out: Path, *options: str, module: str | None = None) -> Any:
         """Run `benchmarks.peers.PEER`, or `module`, on a folder or file; return the JSON that it wrote to `out`.

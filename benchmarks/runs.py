@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from xmlsgd import evaluate_ranking
 
-from .launch import RunnerFailed
+from .launch import OURS, RunnerFailed
 from .machine import git_commit
 from .plan import Plan
 from .report import without_folders
@@ -21,6 +21,8 @@ DEFAULT_PEERS = (
     "ours", "fasttext:many-labels", "pytorch", "pytorch:compiled", "pecos", "pecos:man", "napkinxc", "omikuji",
     "sklearn",
 )  # fmt: skip
+
+NAMES: dict[str, str] = {"ours": "xmlsgd", "network": "xmlsgd's network alone"}
 
 Run = dict[str, Any]  # what a runner wrote, with "measures"; or "peer", "setting" and "failure"
 
@@ -36,13 +38,13 @@ def _run(name: str, prepared: Path, plan: Plan) -> Run:
     setting = setting or "default"
     work = plan.folder("runs", prepared)
     kept = work / f"{peer}-{setting}.run.json"
-    wanted = {"threads": plan.threads, "given": plan.parameters if peer == "ours" else {}}
+    wanted = {"threads": plan.threads, "given": plan.parameters if peer in OURS else {}}
     if plan.reuse and kept.exists():
         earlier: Run = json.loads(kept.read_text())
         if all(earlier.get(key) == value for key, value in wanted.items()):
             return earlier
     print(f"{name} ...", flush=True)
-    options = plan.given() if peer == "ours" else []
+    options = plan.given() if peer in OURS else []
     run: Run = {"peer": peer, "setting": setting, **wanted, "commit": git_commit()}
     try:
         measured, ranking = plan.launcher.run_ranked(peer, setting, prepared, work, *options)
@@ -62,7 +64,7 @@ def measures(prepared: Path, ranking: np.ndarray) -> dict[str, float]:
 
 def title(run: Run) -> str:
     """Return the name of a run in a table."""
-    name = "xmlsgd" if run["peer"] == "ours" else run["peer"]
+    name = NAMES.get(str(run["peer"]), str(run["peer"]))
     return name if run["setting"] == "default" else f"{name} ({run['setting']})"
 
 

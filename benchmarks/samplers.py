@@ -79,21 +79,23 @@ def samplers(prepared: Path, plan: Plan) -> None:
     publish(f"samplers-{prepared.name}", table(prepared.name, found, plan.epochs), result, plan.threads, plan.out)
 
 
-def train_with(sampler: Sampler, rows: Dataset, device: CPU, epochs: int) -> tuple[np.ndarray, float, float]:
+def train_with(
+    sampler: Sampler, rows: Dataset, device: CPU, epochs: int, hidden: int = HIDDEN
+) -> tuple[np.ndarray, float, float]:
     """Return the model of a run, its seconds and the mean number of labels a batch."""
     sizes: list[int] = []
     with device.start():
         start = time.perf_counter()
         run = train(
-            rows, network_of(rows), Sequential(BATCH, RATE), Serial([device]), epochs=epochs,
+            rows, network_of(rows, hidden), Sequential(BATCH, RATE), Serial([device]), epochs=epochs,
             sampler=Counted(sampler, sizes),
         )  # fmt: skip
         return run.params, time.perf_counter() - start, float(np.mean(sizes))
 
 
-def network_of(rows: Dataset) -> Network:
+def network_of(rows: Dataset, hidden: int = HIDDEN) -> Network:
     """Return the network that all samplers train."""
-    return Network(rows.n_features, rows.n_labels, (HIDDEN,))
+    return Network(rows.n_features, rows.n_labels, (hidden,))
 
 
 def table(name: str, found: dict[str, dict[str, Any]], epochs: int) -> Table:

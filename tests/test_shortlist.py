@@ -129,6 +129,24 @@ def test_rare_features_weigh_more_and_rows_have_norm_one(data, rows):
     np.testing.assert_allclose(np.sqrt(rows.to_scipy().power(2).sum(axis=1)), 1, rtol=1e-5)
 
 
+def test_rows_that_are_scaled_in_parts_are_those_scaled_at_once(data, rows, monkeypatch):
+    from xmlsgd.shortlist import rows as parts
+
+    monkeypatch.setattr(parts, "ENTRIES", 50)
+    monkeypatch.setattr(parts, "ROWS", 7)
+    np.testing.assert_allclose(unit_rows(data.X, rarity(data.X)).data, rows.data, rtol=1e-6)
+
+
+def test_features_of_too_many_rows_have_no_postings(data, rows, monkeypatch):
+    counts = np.bincount(rows.indices, minlength=300)
+    monkeypatch.setattr("xmlsgd.shortlist.neighbors.BUDGET", int(np.median(counts)))
+    dense = rows.to_scipy().toarray().T
+    dense[counts > np.median(counts)] = 0
+    found = Neighbors.build(rows, data.Y, ones(600)).postings
+    np.testing.assert_array_equal(found.to_scipy().toarray(), dense)
+    assert found.nnz == np.count_nonzero(dense)
+
+
 def objective(X: np.ndarray, sign: np.ndarray, cost: np.ndarray, w: np.ndarray, bias: float) -> float:
     """Return 1/2 (|w|^2 + bias^2) + sum of cost times the squared hinge."""
     slack = np.maximum(1 - sign * (X @ w + bias), 0)
@@ -174,6 +192,41 @@ def test_labels_solved_in_many_chunks_are_those_solved_in_one(data, rows, monkey
         np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(one.weights.data, many.weights.data)
     np.testing.assert_array_equal(one.bias, many.bias)
+
+
+@pytest.mark.parametrize("chunk", [1 << 23, 500])
+def test_of_more_weights_than_there_is_room_for_the_largest_are_kept(data, rows, monkeypatch, chunk):
+    from xmlsgd.shortlist import linear
+
+    shortlist = np.argsort(np.random.default_rng(0).random((600, 80)), axis=1)[:, :30].astype(np.int32)
+
+    def fitted(most):
+        monkeypatch.setattr(linear, "LEAST_KEPT", most)
+        with DEVICE.start():
+            return Linear.fit(rows, data.Y, ones(600), shortlist.copy(), DEVICE)
+
+    monkeypatch.setattr(linear, "PER_ENTRY", 0)
+    whole = fitted(1 << 20)
+    monkeypatch.setattr(linear, "CHUNK", chunk)
+    few = fitted(2000)
+    all_of, some_of = (path.weights.to_scipy().toarray() for path in (whole, few))
+    np.testing.assert_array_equal(some_of[some_of != 0], all_of[some_of != 0])
+    np.testing.assert_array_equal(few.bias, whole.bias)
+    assert 1500 < few.weights.nnz <= 2000
+    if chunk > 500:
+        assert np.abs(some_of[some_of != 0]).min() >= np.sort(np.abs(all_of).ravel())[-2001]
+
+
+def test_the_estimate_of_memory_knows_how_many_weights_are_kept(many, monkeypatch):
+    X, Y = many[0].X, many[0].Y
+
+    def estimated():
+        return XMLClassifier((16,)).estimate_memory(X, Y)["shortlist"]
+
+    usual = estimated()
+    monkeypatch.setattr("xmlsgd.shortlist.linear.PER_ENTRY", 0)
+    monkeypatch.setattr("xmlsgd.shortlist.linear.LEAST_KEPT", 100)
+    assert usual - estimated() == 24 * (6 * X.nnz - 100)
 
 
 def test_margins_are_those_of_the_weights(data, rows):

@@ -49,15 +49,15 @@ VARIANTS = {
 class Network(torch.nn.Module):
     """One hidden layer over sparse rows; logits out."""
 
-    def __init__(self, n_features: int, label_priors: np.ndarray, variant: Variant) -> None:
+    def __init__(self, n_features: int, label_priors: np.ndarray, variant: Variant, hidden: int) -> None:
         """Draw the input layer, start the output layer at zero weights and the labels' log odds, as ours does."""
         super().__init__()
         self.bag = torch.nn.EmbeddingBag(
-            n_features, HIDDEN, mode="sum", include_last_offset=True, sparse=variant.sparse
+            n_features, hidden, mode="sum", include_last_offset=True, sparse=variant.sparse
         )
         torch.nn.init.normal_(self.bag.weight, std=0.3)
-        self.bias = torch.nn.Parameter(torch.zeros(HIDDEN))
-        self.output = torch.nn.Linear(HIDDEN, len(label_priors))
+        self.bias = torch.nn.Parameter(torch.zeros(hidden))
+        self.output = torch.nn.Linear(hidden, len(label_priors))
         torch.nn.init.zeros_(self.output.weight)
         with torch.no_grad():
             self.output.bias.copy_(torch.from_numpy(np.log(label_priors / (1 - label_priors)).astype(np.float32)))
@@ -81,7 +81,7 @@ def bag_inputs(X: sp.csr_matrix, rows: slice) -> tuple[torch.Tensor, torch.Tenso
 class Trainer:
     """The network, its optimizers and the reused target of one run."""
 
-    def __init__(self, problem: Problem, variant: Variant, learning_rate: float) -> None:
+    def __init__(self, problem: Problem, variant: Variant, learning_rate: float, hidden: int = HIDDEN) -> None:
         """Build everything that a step needs."""
         torch.manual_seed(problem.seed)
         torch.set_flush_denormal(True)
@@ -89,7 +89,7 @@ class Trainer:
         self.problem = problem
         self.variant = variant
         counts = np.asarray(problem.Y.sum(axis=0)).ravel()
-        self.network = Network(problem.X.shape[1], np.clip(counts / problem.X.shape[0], 1e-5, 0.5), variant)
+        self.network = Network(problem.X.shape[1], np.clip(counts / problem.X.shape[0], 1e-5, 0.5), variant, hidden)
         self.target = torch.zeros(BATCH, problem.Y.shape[1])
         self.optimizers = self._optimizers(learning_rate)
         self.initial_rate = learning_rate
@@ -184,9 +184,9 @@ class PyTorch(Runner):
         return out
 
 
-def throughput(problem: Problem, variant: str, warm_up: int, steps: int) -> dict[str, Any]:
+def throughput(problem: Problem, variant: str, warm_up: int, steps: int, hidden: int) -> dict[str, Any]:
     """Return rows per second of one variant over `steps` full batches after `warm_up` batches."""
-    trainer = Trainer(problem, VARIANTS[variant], 4e-3)
+    trainer = Trainer(problem, VARIANTS[variant], 4e-3, hidden)
     seconds: list[float] = []
     epoch = 0
     while len(seconds) < warm_up + steps:
@@ -197,14 +197,17 @@ def throughput(problem: Problem, variant: str, warm_up: int, steps: int) -> dict
 
 
 def main_throughput() -> None:
-    """Measure variants from the command line: `--max-steps N [--variant NAME ...]`."""
+    """Measure variants from the command line: `--max-steps N [--variant NAME ...] [--hidden N]`."""
     parser = arguments(PyTorch.settings)
     parser.add_argument("--max-steps", type=int, required=True, help="steps to time")
     parser.add_argument("--warm-up-steps", type=int, default=8)
     parser.add_argument("--variant", nargs="*", default=list(VARIANTS), choices=list(VARIANTS))
+    parser.add_argument("--hidden", type=int, default=HIDDEN, help="hidden units")
     args = parser.parse_args()
     problem = Problem.read(args.folder, args.threads, args.random_state)
-    results = [throughput(problem, variant, args.warm_up_steps, args.max_steps) for variant in args.variant]
+    results = [
+        throughput(problem, variant, args.warm_up_steps, args.max_steps, args.hidden) for variant in args.variant
+    ]
     args.out.write_text(json.dumps(results, indent=1))
 
 

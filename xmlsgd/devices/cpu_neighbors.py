@@ -19,6 +19,22 @@ BINS = 1024  # of a histogram of values
 _ZERO, _ONE = np.float32(0), np.float32(1)
 
 
+@kernel()
+def write_postings(indptr, indices, data, starts, places, rows, values):
+    """Write the rows (indptr, indices, data) by feature: their numbers to `rows` int32, the data to `values` float32.
+
+    Feature f has room from starts[f] to starts[f + 1]; one that has none is left out. `places` (F,) are the starts and
+    become the ends.
+    """
+    for i in range(indptr.size - 1):
+        for p in range(indptr[i], indptr[i + 1]):
+            feature = indices[p]
+            at = places[feature]
+            if at < starts[feature + 1]:
+                rows[at], values[at] = i, data[p]
+                places[feature] = at + 1
+
+
 @njit(nogil=True, inline="always")
 def replace_worst(values, items, value, item):
     """Put (value, item) in the place of the root of a heap, the smallest value, and let it sink to its place."""

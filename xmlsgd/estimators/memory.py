@@ -141,12 +141,16 @@ def _workers(task: Task) -> int:
 def _shortlist(task: Task) -> int:
     """Return the bytes of learning a shortlist: scaled rows, by row and by feature, pairs, weights of the linear path.
 
-    Of weights there were two to six for each entry of the rows; one takes 8 bytes, and 16 in a hash table.
+    Of weights there were two to six for each entry of the rows, where that is not too many; one takes 8 bytes, and 16
+    in a hash table.
     """
     if not task.listed:
         return 0
+    from ..shortlist.linear import most_weights  # here, as above
+
     X, Y = task.dataset.X, task.dataset.Y
-    return 24 * X.nnz + 8 * (task.n_rows * task.listed + Y.nnz) + 6 * (8 + 16) * X.nnz
+    weights = min(6 * X.nnz, most_weights(X))
+    return 12 * X.nnz + 8 * task.n_rows * task.listed + 4 * Y.nnz + (8 + 16) * weights
 
 
 def _evaluation(task: Task, held_out: Dataset) -> int:

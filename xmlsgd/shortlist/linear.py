@@ -19,6 +19,8 @@ PASSES = 10  # at most, over a label's rows
 SMALLEST = 0.05  # weights below it are left out: half of them, without a difference in P@k
 ROOM = 2  # places of a hash table for each weight: 1.7 and 2.5 differ by a tenth in speed
 CHUNK = 1 << 23  # entries of labels that are solved together
+# Weights kept at most: of a label with few rows nearly every feature of these has one, which says little.
+PER_ENTRY, LEAST_KEPT = 2, 1 << 26  # for each entry of the rows, or 512 MB
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,28 +39,31 @@ class Linear:
         pairs, starts, entries = _pairs(X, Y, weight, shortlist, device)
         bias = np.full(Y.n_cols, -1, np.float32)
         counts = np.zeros(Y.n_cols, np.int64)
-        parts: list[tuple[np.ndarray, np.ndarray]] = []
-        first = 0
+        most = most_weights(X)
+        # Pages are taken as they are written, and what is left over goes back at the end.
+        features, weights = (np.empty(min(most, entries[-1]), kind) for kind in (np.int32, np.float32))
+        first, n = 0, 0
         while first < Y.n_cols:
             last = max(int(np.searchsorted(entries, entries[first] + CHUNK, side="right")) - 1, first + 1)
             labels = np.arange(first, last)
             sizes = np.diff(entries[first : last + 1])
             room = np.zeros(Y.n_cols + 1, np.int64)
             room[first + 1 : last + 1] = np.cumsum(np.minimum(sizes, X.n_cols))
-            features, weights = np.empty(room[last], np.int32), np.empty(room[last], np.float32)
+            found = np.empty(room[last], np.int32), np.empty(room[last], np.float32)
             n_pairs = np.diff(starts[first : last + 1])
             device.run(
                 solve, labels[np.argsort(-sizes, kind="stable")], starts, pairs, X.indptr, X.indices, X.data, weight,
                 np.float32(C), np.float32(TOLERANCE), PASSES, np.float32(SMALLEST), X.n_cols,
                 int(n_pairs.max()), int((sizes + n_pairs).max()), device.n_threads,
-                room, features, weights, counts, bias,
+                room, *found, counts, bias,
             )  # fmt: skip
-            indptr = np.concatenate([[0], np.cumsum(counts[first:last])])
-            parts.append((np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)))
-            device.run(pack, room[first:last], features, weights, indptr, *parts[-1])
-            first = last
+            share = most * int(entries[last] - entries[first]) // max(int(entries[-1]), 1)
+            kept = _largest(found, room[first : last + 1], counts[first:last], share, device)
+            features[n : n + len(kept[0])], weights[n : n + len(kept[1])] = kept
+            first, n = last, n + len(kept[0])
+        features.resize(n, refcheck=False)
+        weights.resize(n, refcheck=False)
         indptr = np.concatenate([[0], np.cumsum(counts)])
-        features, weights = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return cls(CSR(indptr, features, weights, X.n_cols), bias)
 
     def margins(self, X: CSR, labels: np.ndarray, device: CPU) -> np.ndarray:
@@ -81,6 +86,29 @@ class Linear:
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields: the tables are made anew from them."""
         return {"weights": self.weights, "bias": self.bias}
+
+
+def most_weights(X: CSR) -> int:
+    """Return how many weights are kept at most of those learned from these rows."""
+    return max(PER_ENTRY * X.nnz, LEAST_KEPT)
+
+
+def _largest(
+    found: tuple[np.ndarray, np.ndarray], room: np.ndarray, counts: np.ndarray, most: int, device: CPU
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return features and weights of all labels without gaps, of more than `most` only the largest; counts are renewed.
+
+    The first counts[l] from room[l] on are those of label l.
+    """
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    features, weights = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+    device.run(pack, room[:-1], *found, indptr, features, weights)
+    if indptr[-1] <= most:
+        return features, weights
+    sizes = np.abs(weights)
+    large = sizes > np.partition(sizes, -most - 1)[-most - 1]
+    counts[:] = np.diff(np.concatenate([[0], np.cumsum(large)])[indptr])
+    return features[large], weights[large]
 
 
 def _pairs(

@@ -9,7 +9,8 @@ import scipy.sparse as sp
 
 from ..csr import CSR
 from ..devices.cpu import CPU
-from ..devices.cpu_neighbors import vote
+from ..devices.cpu_neighbors import vote, write_postings
+from .rows import rows_with
 
 NEIGHBORS = 64
 # Entries of posting lists that a row reads: 7 microseconds. Frequent features come last and say little.
@@ -31,16 +32,11 @@ class Neighbors:
     @classmethod
     def build(cls, X: CSR, Y: CSR, weight: np.ndarray) -> Neighbors:
         """Return the memory of rows of norm 1. Features of more rows than `BUDGET` are left out."""
-        return cls._of(X.to_scipy().tocsc(), Y, weight)
-
-    @classmethod
-    def _of(cls, by_feature: sp.csc_array, Y: CSR, weight: np.ndarray) -> Neighbors:
-        """Return the memory of rows given as a scipy matrix by columns."""
-        lengths = np.diff(by_feature.indptr)
-        kept = np.repeat(lengths <= BUDGET, lengths)
+        lengths = rows_with(X)
         indptr = np.concatenate([[0], np.cumsum(np.where(lengths <= BUDGET, lengths, 0))])
-        rows, values = by_feature.indices[kept].astype(np.int32, copy=False), by_feature.data[kept]
-        return cls(CSR(indptr.astype(np.int64), rows, values, by_feature.shape[0]), Y, weight)
+        rows, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+        CPU(1).run(write_postings, X.indptr, X.indices, X.data, indptr, indptr[:-1].copy(), rows, values)
+        return cls(CSR(indptr, rows, values, X.n_rows), Y, weight)
 
     def with_rows(self, X: CSR, Y: CSR, weight: np.ndarray) -> Neighbors:
         """Return a memory of these rows as well, which may have more features and labels."""
@@ -49,7 +45,8 @@ class Neighbors:
         known = self.Y.to_scipy()
         known.resize(known.shape[0], Y.n_cols)
         both = CSR.from_scipy(sp.vstack([known, Y.to_scipy()]), "Y")
-        return self._of(sp.vstack([old, X.to_scipy()]).tocsc(), both, np.concatenate([self.weight, weight]))
+        rows = CSR.from_scipy(sp.vstack([old, X.to_scipy()]))
+        return self.build(rows, both, np.concatenate([self.weight, weight]))
 
     def votes(self, X: CSR, size: int, device: CPU, own: int = -1) -> tuple[np.ndarray, np.ndarray]:
         """Return the `size` labels that most neighbors of each row vote for: (labels, shares), int32 and float32.

@@ -6,6 +6,16 @@ import numpy as np
 
 from ..csr import CSR
 
+ENTRIES, ROWS = 1 << 22, 1 << 16  # worked on at once, so that scratch arrays stay small beside the data
+
+
+def rows_with(X: CSR) -> np.ndarray:
+    """Return how many rows have each feature, int64 (F,)."""
+    counts = np.zeros(X.n_cols, np.int64)
+    for first in range(0, X.nnz, ENTRIES):  # in parts, because counting copies what it counts
+        counts += np.bincount(X.indices[first : first + ENTRIES], minlength=X.n_cols)
+    return counts
+
 
 def rarity(X: CSR) -> np.ndarray:
     """Return the weight of each feature, float32 (F,): the root of its inverse document frequency, log((n+1)/(df+1)).
@@ -13,17 +23,20 @@ def rarity(X: CSR) -> np.ndarray:
     A root, because texts come with inverse document frequencies already: once more in full was no better, not at all
     worse. What no row has is weighed like what one has.
     """
-    rows_with = np.bincount(X.indices, minlength=X.n_cols)
-    return np.sqrt(np.log((X.n_rows + 1) / (np.minimum(np.maximum(rows_with, 1), X.n_rows) + 1)) + 1e-6).astype(
-        np.float32
-    )
+    frequency = np.clip(rows_with(X), 1, X.n_rows)
+    return np.sqrt(np.log((X.n_rows + 1) / (frequency + 1)) + 1e-6).astype(np.float32)
 
 
 def unit_rows(X: CSR, scale: np.ndarray) -> CSR:
     """Return X with feature f times scale[f] and rows of norm 1, rows of zeros as they are; the indices are shared."""
-    data = X.data * scale[X.indices]
-    squares = np.concatenate([[0.0], np.cumsum(np.square(data, dtype=np.float64))])
-    norms = np.sqrt(squares[X.indptr[1:]] - squares[X.indptr[:-1]])
-    norms[norms <= 0] = 1
-    data /= np.repeat(norms, np.diff(X.indptr)).astype(np.float32)
+    data = np.empty(X.nnz, np.float32)
+    for first in range(0, X.n_rows, ROWS):
+        last = min(first + ROWS, X.n_rows)
+        starts = X.indptr[first : last + 1]
+        span = slice(starts[0], starts[-1])
+        np.multiply(X.data[span], scale[X.indices[span]], out=data[span])
+        squares = np.concatenate([[0.0], np.cumsum(np.square(data[span], dtype=np.float64))])
+        norms = np.sqrt(np.diff(squares[starts - starts[0]]))
+        norms[norms <= 0] = 1
+        data[span] /= np.repeat(norms, np.diff(starts)).astype(np.float32)
     return CSR(X.indptr, X.indices, data, X.n_cols)

@@ -1,0 +1,163 @@
+"""Which part of the default model buys what: the network alone, and each path of the shortlist with and without it."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmlsgd import XMLClassifier
+from xmlsgd.cli.kernels import compile_kernels
+from xmlsgd.csr import CSR, Dataset
+from xmlsgd.devices.cpu import CPU
+from xmlsgd.estimators.listing import pair_scores
+from xmlsgd.estimators.scoring import Scorer
+from xmlsgd.estimators.training import LISTED, LISTED_NEGATIVES, auto_batch_size, auto_epochs
+from xmlsgd.shortlist.blend import LEAST_VOTE, Blend, log_probability
+from xmlsgd.shortlist.linear import Linear
+from xmlsgd.shortlist.model import held_out_rows, n_scored
+from xmlsgd.shortlist.neighbors import Neighbors
+from xmlsgd.shortlist.rows import rarity, unit_rows
+
+from .plan import Plan
+from .prepare import prepared_shape
+from .report import Table, publish
+from .runs import measures
+
+PATHS = ("network", "neighbors", "linear")  # in the order of `Blend`
+ALL_LABELS, SHARED = "network, all labels", "network, negatives that a batch shares"
+K = 5
+
+
+@dataclass
+class Clock:
+    """Seconds by part."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Time what is done inside."""
+        start = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - start
+
+    def total(self, names: set[str]) -> float:
+        """Return the seconds of several parts."""
+        return sum(self.seconds[name] for name in names)
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What is known of the labels (n, m) that come into question: values (n, m, 3), one for each of `PATHS`."""
+
+    labels: np.ndarray
+    values: np.ndarray
+
+    def of(self, paths: tuple[str, ...]) -> np.ndarray:
+        """Return the values of some paths, zeros in place of the others."""
+        return self.values * np.isin(PATHS, paths).astype(np.float32)
+
+    def best(self, paths: tuple[str, ...], blend: Blend) -> np.ndarray:
+        """Return the best K labels of each row by some paths, int32 (n, K)."""
+        scores = self.of(paths) @ np.array(blend[:3], np.float32)
+        scores[self.labels < 0] = -np.inf
+        return np.take_along_axis(self.labels, np.argsort(-scores, axis=1, kind="stable")[:, :K], axis=1)
+
+
+def ablation(prepared: Path, plan: Plan) -> None:
+    """Learn every part once; print and write the table of all ways to put them together."""
+    X, Y, X_test = (CSR.from_scipy(sp.load_npz(prepared / f"{name}.npz")) for name in ("X.trn", "Y.trn", "X.tst"))
+    compile_kernels({"n_jobs": plan.threads})
+    found = {
+        name: {"train_seconds": seconds, "measures": measures(prepared, ranking)}
+        for name, seconds, ranking in variants(Dataset(X, Y), X_test, plan.threads)
+    }
+    result = {"shape": prepared_shape(prepared), "variants": found}
+    publish(f"ablation-{prepared.name}", table(prepared.name, found), result, plan.threads, plan.out)
+
+
+def variants(rows: Dataset, X_test: CSR, threads: int) -> Iterator[tuple[str, float, np.ndarray]]:
+    """Yield what was put together, its seconds of training, and its best K labels of the test rows."""
+    clock, held_out = Clock(), held_out_rows(rows.n_rows, seed=0)
+    epochs = auto_epochs(rows.n_rows, auto_batch_size(rows.n_rows), listed=True)
+    weight = np.ones(rows.n_rows, np.float32)
+    weight[held_out] = 0
+
+    def network(negatives: int | Literal["all"]) -> XMLClassifier:
+        model = XMLClassifier(shortlist=0, negatives=negatives, max_epochs=epochs, n_jobs=threads, random_state=0)
+        return model.fit(rows.X, rows.Y, sample_weight=weight)
+
+    with clock.part(ALL_LABELS):
+        model = network("all")
+    yield ALL_LABELS, clock.seconds[ALL_LABELS], model.predict_topk(X_test, K)[0]
+    with clock.part("network"):
+        model = network(LISTED_NEGATIVES)
+    yield SHARED, clock.seconds["network"], model.predict_topk(X_test, K)[0]
+    learned, tested = paths(rows, X_test, held_out, weight, model, CPU(threads), clock)
+    known, truth = learned.labels >= 0, has(rows.Y.take(held_out), learned.labels)
+    for n in range(1, len(PATHS) + 1):
+        for chosen in itertools.combinations(PATHS, n):
+            if chosen == ("network",):
+                continue  # on the neighbors' lists, which it would owe to them
+            with clock.part("blend"):
+                blend = Blend.fit(learned.of(chosen)[known], truth[known])
+            needed = {"neighbors", *chosen, *(["lists"] if "linear" in chosen else []), *(["blend"] if n > 1 else [])}
+            yield " + ".join(chosen), clock.total(needed), tested.best(chosen, blend)
+
+
+def paths(
+    rows: Dataset,
+    X_test: CSR,
+    held_out: np.ndarray,
+    weight: np.ndarray,
+    model: XMLClassifier,
+    device: CPU,
+    clock: Clock,
+) -> tuple[Evidence, Evidence]:
+    """Learn neighbors and linear path; return what these and the network say of held-out rows and of test rows."""
+    size, X, Y = min(LISTED, rows.n_labels), rows.X, rows.Y
+    logits = pair_scores(Scorer(model.network_, model.params_, device), device)
+    with clock.part("neighbors"):
+        scale = rarity(X)
+        scaled = unit_rows(X, scale)
+        neighbors = Neighbors.build(scaled, Y, np.ones(rows.n_rows, np.float32))
+    with clock.part("lists"), device.start():
+        lists, votes = neighbors.votes(scaled, size, device, own=0)
+    most = np.argsort(-votes[held_out], axis=1, kind="stable")[:, : n_scored(size)]
+    listed, votes = (np.take_along_axis(each[held_out], most, axis=1) for each in (lists, votes))
+    with clock.part("linear"), device.start():
+        linear = Linear.fit(scaled, Y, weight, lists, device)
+
+    def evidence(X: CSR, labels: np.ndarray, shares: np.ndarray) -> Evidence:
+        with device.start():
+            margins = linear.margins(unit_rows(X, scale), labels, device)
+        said = (log_probability(logits(X, labels)), np.log(np.maximum(shares, LEAST_VOTE)), margins)
+        return Evidence(labels, np.stack(said, axis=2))
+
+    with device.start():
+        named, shares = neighbors.votes(unit_rows(X_test, scale), n_scored(size), device)
+    return evidence(X.take(held_out), listed, votes), evidence(X_test, named, shares)
+
+
+def has(Y: CSR, labels: np.ndarray) -> np.ndarray:
+    """Return which of the labels (n, m) their row has, bool."""
+    return np.stack([np.isin(labels[i], Y.row(i)[0]) for i in range(len(labels))])
+
+
+def table(name: str, found: dict[str, dict[str, Any]]) -> Table:
+    """Return the table, in the order in which parts are put together."""
+    names = [f"{measure}@{k}" for measure in ("P", "PSP") for k in (1, 3, 5)]
+    rows = [
+        [variant, *(f"{run['measures'][each]:.2f}" for each in names), f"{run['train_seconds']:.1f}"]
+        for variant, run in found.items()
+    ]
+    notes = ["From the third row on, all rank the list that a row's neighbors make; the seconds include theirs."]
+    return Table(f"What each part buys on {name}", ["what is asked", *names, "train s"], rows, notes)
