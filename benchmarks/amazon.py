@@ -110,7 +110,7 @@ def table(name: str, runs: list[Run], steps: list[dict[str, Any]]) -> Table:
         )
     columns = ["method", *MEASURES, "rows/s", "times PyTorch", "train s", "hours", "peak MB"]
     notes = [
-        f"All have {HIDDEN} hidden units and {EPOCHS[name]} epochs; rows/s are rows times epochs over all of training.",
+        f"Hidden units: {HIDDEN}; epochs: {EPOCHS[name]}; rows/s are rows times epochs over all of training.",
         "In brackets: what the steps of PyTorch's full output layer come to over as many epochs.",
         *failures(runs),
         *(f"Left out: PyTorch {each['variant']}: {each['failure']}" for each in steps if "failure" in each),
