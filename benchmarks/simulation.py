@@ -28,6 +28,7 @@ from .prepare import prepared_shape
 from .report import Table, publish
 
 HIDDEN, BATCH, RATE = 256, 256, 6e-3
+ROWS = 24_000  # of an epoch, at most
 ALONE = "sequential"
 BOUND = 1.3
 BASE = VirtualDevice(1e-3, 1e-5)  # durations decide who gets which rows, not how long that is computed
@@ -45,7 +46,7 @@ class Timed:
 
 def simulation(prepared: Path, plan: Plan) -> None:
     """Time all algorithms in turn, `rounds` times, and write the table of one data set."""
-    rows, device = open_store(prepared / "train"), CPU(plan.threads)
+    rows, device = first_rows(open_store(prepared / "train"), ROWS), CPU(plan.threads)
     names = [name for name in algorithm_names() if name not in (ALONE, "auto")]
     alone, runs = list[float](), list[Timed]()
     with device.start():
@@ -59,7 +60,8 @@ def simulation(prepared: Path, plan: Plan) -> None:
         "one_worker": alone,
         "runs": [run.__dict__ for run in runs],
     }
-    publish(f"simulation-{prepared.name}", table(prepared.name, alone, runs), found, plan.threads, plan.out)
+    done = table(prepared.name, rows.n_rows, alone, runs)
+    publish(f"simulation-{prepared.name}", done, found, plan.threads, plan.out)
 
 
 def first_rows(rows: Dataset, n: int) -> Dataset:
@@ -83,7 +85,7 @@ def seconds_of(name: str, rows: Dataset, executor: Executor) -> float:
     return time.perf_counter() - start
 
 
-def table(data: str, alone: list[float], runs: list[Timed]) -> Table:
+def table(data: str, n_rows: int, alone: list[float], runs: list[Timed]) -> Table:
     """Return medians over rounds."""
     one = statistics.median(alone)
     lines = []
@@ -96,7 +98,7 @@ def table(data: str, alone: list[float], runs: list[Timed]) -> Table:
             [name, f"{simulated:.2f}", f"{simulated / one:.2f}", f"{in_turn:.2f}", f"{simulated / in_turn:.2f}"]
         )
     note = (
-        f"One worker takes {one:.2f} s an epoch, {HIDDEN} hidden units, batches of {BATCH}. A simulated run may take "
-        f"{BOUND} times as long as the same arithmetic."
+        f"One worker takes {one:.2f} s for {n_rows:,} rows, {HIDDEN} hidden units, batches of {BATCH}. A simulated run "
+        f"may take {BOUND} times as long as the same arithmetic."
     )
     return Table(f"Wall seconds of an epoch on four simulated devices, {data}", COLUMNS, lines, [note])

@@ -26,8 +26,8 @@ TABLES = {
 }
 COLUMNS_OF_ALL = [
     "scenario", "target P@1", "one device", "synchronous", "elastic", "Crossbow", "Omnivore", "Hogbatch",
-    "Adaptive Hogbatch", "Adaptive SGD", "our adaptive", "our auto", "best of the others", "our auto is",
-    "our adaptive is",
+    "Adaptive Hogbatch", "Adaptive SGD", "Adaptive SGD, 100", "our adaptive", "our auto",
+    "best of the others", "our auto is", "our adaptive is",
 ]  # fmt: skip
 
 
@@ -122,6 +122,12 @@ def test_each_method_runs_at_its_best_rate_of_the_common_grid(monkeypatch, tmp_p
     assert found.rate == 3.0
     assert found.grid == {1.0: 20, 3.0: 40, 10.0: 30}
     assert len(found.outcomes) == 3
+
+
+def test_a_rate_is_chosen_for_its_time_where_times_are_compared():
+    tried = {1.0: outcome(10, 20, 60), 3.0: outcome(40, 50, 50), 10.0: outcome(90, 90, 90, diverged=True)}
+    assert study.soonest_rate(tried, 40.0) == 3.0
+    assert study.soonest_rate(tried, 80.0) == study.best_rate(tried) == 1.0
 
 
 @pytest.mark.parametrize(

@@ -62,14 +62,19 @@ class Study:
         rows = self.setting.dataset.n_rows * self.setting.epochs
         return scenario(name, self.base, rows, self.setting.nnz, self.batch)
 
-    def run(self, methods: Sequence[Method]) -> dict[str, Runs]:
-        """Run all methods, each at every rate with the first seed, then at its best rate with the others."""
+    def run(self, methods: Sequence[Method], *, soonest: bool = False) -> dict[str, Runs]:
+        """Run all methods, each at every rate with the first seed, then at its best rate with the others.
+
+        The best rate reached most at the end or, with `soonest`, was first at the target of the first seed.
+        """
+        tried = {method.name: self._tried(method) for method in methods}
+        goal = target({name: Runs(0.0, [runs[best_rate(runs)]], {}) for name, runs in tried.items()})
         found = {}
         for method in methods:
-            tried = self._tried(method)
-            best = best_rate(tried)
-            outcomes = [tried[best], *(self._simulate(method, best, seed) for seed in range(1, self.seeds))]
-            found[method.name] = Runs(best, outcomes, {rate: tried[rate].final() for rate in sorted(tried)})
+            runs = tried[method.name]
+            best = soonest_rate(runs, goal) if soonest else best_rate(runs)
+            outcomes = [runs[best], *(self._simulate(method, best, seed) for seed in range(1, self.seeds))]
+            found[method.name] = Runs(best, outcomes, {rate: runs[rate].final() for rate in sorted(runs)})
             print(f"{method.name}: P@1 {median(finals(found[method.name])):.2f} at rate {best:g}", flush=True)
         return found
 
@@ -112,6 +117,13 @@ def best_rate(tried: Mapping[float, Outcome]) -> float:
     return max(tried, key=lambda rate: tried[rate].final())
 
 
+def soonest_rate(tried: Mapping[float, Outcome], goal: float) -> float:
+    """Return the rate that was first at the goal, or reached most if none was there."""
+    points = {rate: point_at(outcome, goal) for rate, outcome in tried.items()}
+    seconds = {rate: point["seconds"] for rate, point in points.items() if point is not None}
+    return min(seconds, key=lambda rate: seconds[rate]) if seconds else best_rate(tried)
+
+
 def next_rate(best: float, tried: Sequence[float]) -> float | None:
     """Return the rate with which a grid goes on, by its own steps, if its best is at an edge, else None."""
     ordered = sorted(tried)
@@ -143,9 +155,9 @@ def compared(runs: Mapping[str, Runs], title: str, notes: Sequence[str] = ()) ->
     return Table(title, COLUMNS, rows, [note, *notes])
 
 
-def target(runs: Mapping[str, Runs], share: float = REACHED) -> float:
+def target(runs: Mapping[str, Runs]) -> float:
     """Return the P@1 whose time is compared: a share of what the best settled at."""
-    return share * max(median([settled(outcome) for outcome in found.outcomes]) for found in runs.values())
+    return REACHED * max(median([settled(outcome) for outcome in found.outcomes]) for found in runs.values())
 
 
 def settled(outcome: Outcome) -> float:
