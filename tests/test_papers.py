@@ -88,6 +88,7 @@ def test_a_single_lucky_measurement_does_not_reach_the_target():
 def test_the_target_is_a_share_of_what_the_best_median_settled_at():
     runs = {"a": Runs(1.0, [outcome(40), outcome(9, 50, 60, 70), outcome(50)], {}), "b": Runs(1.0, [outcome(30)], {})}
     assert target(runs) == pytest.approx(0.95 * 50)
+    assert target(runs, min) == pytest.approx(0.95 * 30)
     assert target({"a": Runs(1.0, [outcome(90, diverged=True)], {})}) == 0
 
 
