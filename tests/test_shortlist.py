@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -12,8 +14,11 @@ from xmlsgd.datasets.store import open_store, write_store
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu_neighbors import BINS, keep_best
 from xmlsgd.devices.cpu_pairs import best_listed
-from xmlsgd.errors import DataError, ModelFileError
+from xmlsgd.engine import Interrupted
+from xmlsgd.errors import DataError, DivergenceError, ModelFileError
+from xmlsgd.learner import Learner
 from xmlsgd.metrics import precision_at_k
+from xmlsgd.shortlist.arrays import from_arrays, to_arrays
 from xmlsgd.shortlist.blend import LEAST_VOTE, Blend, log_probability
 from xmlsgd.shortlist.linear import Linear
 from xmlsgd.shortlist.model import held_out_rows
@@ -72,7 +77,7 @@ def test_neighbors_vote_with_the_square_of_their_cosine_and_no_row_for_itself(da
 def test_the_largest_values_are_kept_however_many_are_equal(n, steps):
     values = (1 + np.random.default_rng(n).integers(steps, size=n + 1)).astype(np.float32) / np.float32(steps)
     items, best, found = np.arange(n + 1, dtype=np.int32), np.empty(64, np.float32), np.empty(64, np.int32)
-    keep_best(values, items, n, np.float32(1), best, found, np.empty(BINS, np.int32))
+    keep_best(values, items, n, best, found, np.empty(BINS, np.int32))
     expected = np.sort(values[:n])[::-1][:64]
     np.testing.assert_array_equal(np.sort(best)[::-1], np.pad(expected, (0, 64 - len(expected))))
     np.testing.assert_array_equal(values[found[found >= 0]], best[found >= 0])
@@ -86,6 +91,45 @@ def test_neighbors_of_weight_zero_name_no_labels():
         labels, shares = Neighbors.build(X, Y, np.zeros(100, np.float32)).votes(X, 4, DEVICE)
     assert (labels == -1).all()
     assert not shares.any()
+
+
+def test_a_row_of_enormous_values_changes_no_other_row(data):
+    X = data.X.to_scipy()[:50].tocsr()
+    with_outlier = sp.vstack([X[:1] * np.float32(3e37), X[1:]]).tocsr()
+    scale = rarity(data.X)
+    plain, other = (unit_rows(CSR.from_scipy(each), scale) for each in (X, with_outlier))
+    np.testing.assert_array_equal(plain.data[X.indptr[1] :], other.data[X.indptr[1] :])
+    np.testing.assert_allclose(plain.data, other.data, rtol=1e-6)
+    assert np.abs(unit_rows(CSR.from_scipy(X * np.float32(1e-30)), scale).data - plain.data).max() < 1e-6
+
+
+def test_values_out_of_range_stay_within_the_bins():
+    values = np.array([np.nan, np.inf, 3e38, 1.5, 1, 0.5, -2, -np.inf] * 20, np.float32)
+    best, found = np.empty(64, np.float32), np.empty(64, np.int32)
+    keep_best(values, np.arange(160, dtype=np.int32), 160, best, found, np.empty(BINS, np.int32))
+    assert (found >= 0).sum() == 64
+
+
+def test_stored_zeros_are_no_features(data, rows):
+    X = data.X.to_scipy().tocoo()
+    full = sp.coo_array(
+        (np.append(X.data, np.zeros(200, np.float32)), (np.append(X.row, np.arange(200)), np.append(X.col, [0] * 200))),
+        shape=X.shape,
+    )
+    stored = CSR.from_scipy(full.tocsr())
+    assert stored.nnz > data.X.nnz
+    np.testing.assert_array_equal(rarity(stored), rarity(data.X))
+    zeros, none = (
+        Neighbors.build(each, data.Y, ones(each.n_rows)) for each in (unit_rows(stored, rarity(stored)), rows)
+    )
+    assert zeros.postings.nnz == none.postings.nnz
+    np.testing.assert_array_equal(zeros.postings.indices, none.postings.indices)
+
+
+def test_votes_are_shares_however_small_the_weights_of_rows(data, rows):
+    with DEVICE.start():
+        found = [Neighbors.build(rows, data.Y, w * ones(data.n_rows)).votes(rows, 8, DEVICE)[1] for w in (1, 1e-30)]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-6)
 
 
 def test_a_row_without_features_has_no_neighbors(data, rows):
@@ -349,19 +393,23 @@ def test_a_saved_model_keeps_its_shortlist(many, model, tmp_path):
         ("bias", lambda a: a * np.nan, "bias must be finite"),
         ("scale", lambda a: a[:-1], "scale must be float32"),
         ("labels_indices", lambda a: a.astype(np.int64), "labels_indices must be int32"),
+        ("postings_data", lambda a: a * 0 + 1e30, "postings_data must be within -1 and 1"),
+        ("weight", lambda a: -a, "weight at least 0"),
     ],
 )
 def test_a_shortlist_that_save_cannot_have_written_is_refused(model, name, change, complaint):
-    from pathlib import Path
-
-    from xmlsgd.shortlist.arrays import from_arrays, to_arrays
-
     described, arrays = to_arrays(model.shortlist_)
     arrays[f"shortlist_{name}"] = change(arrays[f"shortlist_{name}"])
     with pytest.raises(ModelFileError, match=complaint):
         from_arrays(described, arrays, (1500, 1100), Path("model"))
     with pytest.raises(ModelFileError, match="size, blend and rows"):
         from_arrays({**described, "blend": [1, 2, None, 4]}, arrays, (1500, 1100), Path("model"))
+
+
+def test_a_shortlist_larger_than_the_labels_is_refused(model):
+    described, arrays = to_arrays(model.shortlist_)
+    with pytest.raises(ModelFileError, match="size at most 1100, got size 1101"):
+        from_arrays({**described, "size": 1101}, arrays, (1500, 1100), Path("model"))
 
 
 def test_the_same_seed_gives_the_same_bits(many, model):
@@ -441,3 +489,44 @@ def test_a_store_in_memory_maps_is_learned_as_arrays_are(many, model, tmp_path):
     mapped = open_store(tmp_path / "store")
     again = XMLClassifier(**SETTINGS).fit(mapped.X, mapped.Y)
     np.testing.assert_array_equal(model.predict_topk(many[1].X)[0], again.predict_topk(many[1].X)[0])
+
+
+def test_ctrl_c_while_the_shortlist_is_learned_keeps_the_network(many, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("xmlsgd.shortlist.linear.Linear.fit", interrupted)
+    model = XMLClassifier((8,), shortlist=16, max_epochs=1, n_jobs=1, random_state=0)
+    with pytest.raises(Interrupted):
+        model.fit(many[0].X, many[0].Y)
+    assert model.shortlist_ is None
+    assert model.predict_topk(many[0].X.span(0, 3), 2)[0].shape == (3, 2)
+
+
+def test_ctrl_c_in_a_partial_fit_that_adds_features_keeps_a_whole_model(many, tmp_path):
+    train = many[0]
+    X, Y = train.X.to_scipy(), train.Y.to_scipy()
+    model = XMLClassifier((8,), shortlist=16, max_epochs=1, n_jobs=1, random_state=0).fit(X[:, :1000], Y)
+    with pytest.MonkeyPatch.context() as patch:
+        run = Learner.step
+
+        def step(self, *args):
+            run(self, *args)
+            raise KeyboardInterrupt
+
+        patch.setattr(Learner, "step", step)
+        with pytest.raises(Interrupted):
+            model.partial_fit(X[:600], Y[:600])
+    labels = model.predict_topk(X[:20], 3)[0]
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(XMLClassifier.load(tmp_path / "model").predict_topk(X[:20], 3)[0], labels)
+
+
+def test_a_diverged_partial_fit_remembers_no_rows(many):
+    train = many[0]
+    model = XMLClassifier((8,), shortlist=16, max_epochs=1, n_jobs=1, random_state=0).fit(train.X, train.Y)
+    before = model.shortlist_.neighbors.Y.n_rows
+    model.set_params(optimizer="sgd", learning_rate_init=1e38)
+    with pytest.raises(DivergenceError):
+        model.partial_fit(train.X.span(0, 300), train.Y.span(0, 300))
+    assert model.shortlist_.neighbors.Y.n_rows == before

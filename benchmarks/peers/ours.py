@@ -42,7 +42,7 @@ class Ours(Runner):
     settings: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {},
         "float32": {"precision": "float32"},
-        "fast": {"hidden_layer_sizes": [32], "max_epochs": 1},
+        "fast": {"hidden_layer_sizes": [32], "max_epochs": 1, "shortlist": 32},
         "network": {"shortlist": 0},
         "accurate": {"max_epochs": 10},
     }

@@ -16,21 +16,21 @@ from .kernel import kernel
 
 TINY = np.float32(1e-20)  # a similarity must exceed it
 BINS = 1024  # of a histogram of values
-_ZERO, _ONE = np.float32(0), np.float32(1)
+_ZERO, _ONE, _TOP = np.float32(0), np.float32(1), np.float32(BINS - 1)
 
 
 @kernel()
 def write_postings(indptr, indices, data, starts, places, rows, values):
     """Write the rows (indptr, indices, data) by feature: their numbers to `rows` int32, the data to `values` float32.
 
-    Feature f has room from starts[f] to starts[f + 1]; one that has none is left out. `places` (F,) are the starts and
-    become the ends.
+    Feature f has room from starts[f] to starts[f + 1]; one that has none is left out, as are stored zeros. `places`
+    (F,) are the starts and become the ends.
     """
     for i in range(indptr.size - 1):
         for p in range(indptr[i], indptr[i + 1]):
             feature = indices[p]
             at = places[feature]
-            if at < starts[feature + 1]:
+            if at < starts[feature + 1] and data[p] != 0:
                 rows[at], values[at] = i, data[p]
                 places[feature] = at + 1
 
@@ -52,28 +52,35 @@ def replace_worst(values, items, value, item):
     values[i], items[i] = value, item
 
 
+@njit(nogil=True, inline="always")
+def bin_of(value):
+    """Return the bin of a value in [0, 1]; that of the nearest end for any other, and for NaN."""
+    place = value * np.float32(BINS)
+    place = place if place < _TOP else _TOP
+    return np.int32(place if place > 0 else _ZERO)
+
+
 @njit(nogil=True)
-def keep_best(values, items, n, ceiling, best, best_items, counts):
+def keep_best(values, items, n, best, best_items, counts):
     """Copy the largest of the first n values and their items into `best` and `best_items`, in no order.
 
-    Values are above 0 and at most `ceiling`, but for rounding; 0 and -1 fill up. counts (BINS,) int32 is scratch. A
+    Values are above 0 and at most 1, but for rounding; 0 and -1 fill up. counts (BINS,) int32 is scratch. A
     histogram finds the bin of the last value to be kept; only those of this bin go through a heap.
     """
     best[:], best_items[:] = _ZERO, -1
     if n <= best.size:
         best[:n], best_items[:n] = values[:n], items[:n]
         return
-    scale, top = np.float32(BINS) / ceiling, np.int32(BINS - 1)
     counts[:] = 0
     for j in range(n):
-        counts[min(np.int32(values[j] * scale), top)] += 1
-    limit, above = top, 0
+        counts[bin_of(values[j])] += 1
+    limit, above = BINS - 1, 0
     while above + counts[limit] < best.size:
         above += counts[limit]
         limit -= 1
     kept, heap, heap_items = 0, best[above:], best_items[above:]
     for j in range(n):
-        place = min(np.int32(values[j] * scale), top)
+        place = bin_of(values[j])
         if place >= limit:
             if place > limit:
                 best[kept], best_items[kept] = values[j], items[j]
@@ -149,7 +156,7 @@ def vote(
                 near[n_found], found[n_found] = row, cosine[row]
                 n_found += cosine[row] > TINY
                 cosine[row] = 0
-            keep_best(found, near, n_found, _ONE, nearest, neighbors, counts)
+            keep_best(found, near, n_found, nearest, neighbors, counts)
             for j in range(min(n_found, n_neighbors)):
                 prefetch(label_ptr.ctypes.data + 8 * neighbors[j])
             for j in range(min(n_found, n_neighbors)):
@@ -167,9 +174,6 @@ def vote(
                     n_named += share[label] == 0
                     share[label] += power
             for j in range(n_named):
-                found[j] = share[named[j]]
+                found[j] = share[named[j]] / total
                 share[named[j]] = 0
-            total = max(total, TINY)
-            keep_best(found, named, n_named, total, votes[i], labels[i], counts)
-            for j in range(votes.shape[1]):
-                votes[i, j] /= total
+            keep_best(found, named, n_named, votes[i], labels[i], counts)

@@ -206,12 +206,16 @@ class XMLClassifier(Predictor, BaseEstimator):
             start = replace(begin(task.network, task.optimizer, task.dataset.Y, self._seed), epochs=self.n_epochs_)
             if old is not None:
                 copy_rows(old.layout, self.params_, task.network.layout, start.params)
-            listing = _listing(task, self._seed)
+            listing, self.shortlist_ = _listing(task, self._seed), None
             run = self._launch(listing.task if listing else task, start, plan_of(self, task), monitors)
             if run.diverged and not run.records:
                 raise DivergenceError(advice(self, start.epochs + 1))
             self._keep(task, run, start.epochs)
-            self.shortlist_ = listing.finish(run.params) if listing else None
+            if listing:
+                try:
+                    self.shortlist_ = listing.finish(run.params)
+                except KeyboardInterrupt as interrupt:  # the network alone is a model, too
+                    raise Interrupted(run) from interrupt
         if run.diverged:
             text = f"{advice(self, self.n_epochs_ + 1)}; the last good model is kept"
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
@@ -242,8 +246,6 @@ class XMLClassifier(Predictor, BaseEstimator):
             if run.diverged and (old is None or old.layout != task.network.layout):
                 raise DivergenceError(advice(self, start.epochs + 1))
             self._keep(task, run, start.epochs)
-            if self.shortlist_ is not None:
-                self.shortlist_ = self.shortlist_.grown(task.dataset.X, task.dataset.Y, task.weight)
         if run.diverged:  # the arrays were changed in place: the parameters are back, the optimizer begins anew
             raise DivergenceError(advice(self, start.epochs + 1))
         return self
@@ -329,6 +331,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         self.history_ = [*self.history_, *run.records]
         self.loss_curve_ = [record["loss"] for record in self.history_]
         self.n_epochs_ = epochs + len(run.records)
+        if self.shortlist_ is not None and not run.diverged:
+            self.shortlist_ = self.shortlist_.grown(task.dataset.X, task.dataset.Y, task.weight)
 
     def _learned_bytes(self, task: Task | None = None) -> int:
         """Return the bytes of the model so far, which stays beside a new one; none where `task` goes on in place."""

@@ -64,9 +64,13 @@ def from_arrays(described: Any, arrays: dict[str, np.ndarray], shape: tuple[int,
             raise ModelFileError(str(error)) from error
         return found
 
-    neighbors = Neighbors(
-        matrix("postings", n_features, n_rows), matrix("labels", n_rows, n_labels), finite("weight", n_rows)
-    )
+    postings, weight = matrix("postings", n_features, n_rows), finite("weight", n_rows)
+    if (np.abs(postings.data) > 1 + 1e-5).any() or (weight < 0).any() or size > n_labels:
+        raise ModelFileError(
+            f"{path}: {PREFIX}postings_data must be within -1 and 1, {PREFIX}weight at least 0, and the shortlist's "
+            f"size at most {n_labels}, got size {size}"
+        )
+    neighbors = Neighbors(postings, matrix("labels", n_rows, n_labels), weight)
     linear = Linear(matrix("linear", n_labels, n_features), finite("bias", n_labels))
     return Shortlist(finite("scale", n_features), neighbors, linear, blend, size)
 

@@ -10,10 +10,11 @@ ENTRIES, ROWS = 1 << 22, 1 << 16  # worked on at once, so that scratch arrays st
 
 
 def rows_with(X: CSR) -> np.ndarray:
-    """Return how many rows have each feature, int64 (F,)."""
+    """Return how many rows have each feature, int64 (F,); a stored zero is none."""
     counts = np.zeros(X.n_cols, np.int64)
     for first in range(0, X.nnz, ENTRIES):  # in parts, because counting copies what it counts
-        counts += np.bincount(X.indices[first : first + ENTRIES], minlength=X.n_cols)
+        part = slice(first, first + ENTRIES)
+        counts += np.bincount(X.indices[part][X.data[part] != 0], minlength=X.n_cols)
     return counts
 
 
@@ -33,10 +34,12 @@ def unit_rows(X: CSR, scale: np.ndarray) -> CSR:
     for first in range(0, X.n_rows, ROWS):
         last = min(first + ROWS, X.n_rows)
         starts = X.indptr[first : last + 1]
-        span = slice(starts[0], starts[-1])
-        np.multiply(X.data[span], scale[X.indices[span]], out=data[span])
-        squares = np.concatenate([[0.0], np.cumsum(np.square(data[span], dtype=np.float64))])
-        norms = np.sqrt(np.diff(squares[starts - starts[0]]))
+        span, lengths = slice(starts[0], starts[-1]), np.diff(starts)
+        values = np.multiply(X.data[span], scale[X.indices[span]], dtype=np.float64)  # squares of float32 may overflow
+        norms = np.ones(last - first)
+        some = lengths > 0
+        if some.any():
+            norms[some] = np.sqrt(np.add.reduceat(np.square(values), (starts[:-1] - starts[0])[some]))
         norms[norms <= 0] = 1
-        data[span] /= np.repeat(norms, np.diff(starts)).astype(np.float32)
+        data[span] = values / np.repeat(norms, lengths)
     return CSR(X.indptr, X.indices, data, X.n_cols)
