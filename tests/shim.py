@@ -7,27 +7,34 @@ which every launch looks at; arrays of the "GPU" do not mix with those of the pr
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 import weakref
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from fake_streams import Event, Streams
 
-from xmlsgd.devices.cuda import CHUNK_BYTES, CUDA
+from xmlsgd.devices.cuda import CUDA
+from xmlsgd.devices.cuda_chunks import CHUNK_BYTES
 from xmlsgd.devices.cuda_runtime import CUDA_R_16BF, SHARED_LIMIT, SOURCE, Runtime
 
 HEADER = Path(__file__).with_name("cuda_shim.h")
 COMPILER = shutil.which("g++")
 NEEDS_COMPILER = pytest.mark.skipif(COMPILER is None, reason="no g++ to run the CUDA kernels on the CPU")
+SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")  # tests/sanitize.py
 FLAGS = (
+    *(("-fsanitize=address",) if SANITIZED else ()),
     "-std=c++17",
     "-O1",
     "-g",
@@ -42,50 +49,75 @@ POISON = 0xFF  # of every byte of new memory: NaN as float32, -1 as an integer
 GUARD, GUARD_BYTES = 0xA5, 4096
 
 
-class Memory:
-    """The memory of a "GPU": arrays between guards."""
+TAKEN = (np.einsum, np.zeros_like)  # functions that CuPy answers for its arrays, as far as they are needed
 
-    def __init__(self):
-        self.allocated = 0
+
+class Memory:
+    """The memory of a "GPU": arrays between guards; `live`, `peak` and `capacity` are bytes."""
+
+    def __init__(self, streams, capacity=1 << 40):
+        self.allocated, self.capacity, self.peak, self.streams = 0, capacity, 0, streams
         self._blocks = weakref.WeakValueDictionary()
+
+    @property
+    def live(self):
+        return sum(block.n_bytes for block in list(self._blocks.values()))
 
     def empty(self, shape, dtype):
         """Return a new array."""
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        if self.live + size > self.capacity:
+            raise OutOfMemoryError(f"Out of memory allocating {size:,} bytes (allocated so far: {self.live:,} bytes).")
         block = _Block(size)
         self.allocated += 1
+        self.peak = max(self.peak, self.live + size)
         self._blocks[self.allocated] = block
-        return np.frombuffer(block.memory, dtype, int(np.prod(shape)), block.first).reshape(shape).view(DeviceArray)
+        made = np.frombuffer(block.raw, dtype, int(np.prod(shape)), block.first).reshape(shape).view(DeviceArray)
+        made.block, made.streams = block, self.streams
+        return made
 
     def check(self, who):
         """Raise `RuntimeError` where `who` has written beside an array."""
         for block in list(self._blocks.values()):
             if not block.intact():
-                raise RuntimeError(f"{who} writes outside an array of {block.size} bytes")
+                raise RuntimeError(f"{who} writes outside an array of {block.n_bytes} bytes")
+
+
+class OutOfMemoryError(MemoryError):
+    """What CuPy raises."""
+
+
+def _forbid(address, size):
+    """Let the address sanitizer report who reads or writes these bytes; NumPy may."""
+    ctypes.CDLL(None).__asan_poison_memory_region(ctypes.c_void_p(address), ctypes.c_size_t(size))
 
 
 class _Block:
-    """The bytes of an array with a guard on each side."""
+    """The bytes of an array, from `first` on, with a guard on each side; lives as long as a view of them."""
 
-    def __init__(self, size):
-        self.size = size
-        raw = np.full(size + 2 * GUARD_BYTES + 64, GUARD, np.uint8)
-        self.first = GUARD_BYTES + -(raw.ctypes.data + GUARD_BYTES) % 64
-        raw[self.first : self.first + size] = POISON
-        self.memory = raw.view(_Owned)
-        self.memory.block = self
+    def __init__(self, n_bytes):
+        self.raw = np.full(n_bytes + 2 * GUARD_BYTES + 64, GUARD, np.uint8)
+        address, self.n_bytes = self.raw.ctypes.data, n_bytes
+        self.first = GUARD_BYTES + -(address + GUARD_BYTES) % 64
+        end = self.first + n_bytes
+        self.raw[self.first : end] = POISON
+        if SANITIZED:
+            _forbid(address, self.first)
+            _forbid(address + end, len(self.raw) - end)
 
     def intact(self):
-        bytes_ = self.memory.view(np.ndarray)
-        return (bytes_[: self.first] == GUARD).all() and (bytes_[self.first + self.size :] == GUARD).all()
-
-
-class _Owned(np.ndarray):
-    """Bytes that know their block, which lives as long as a view of them."""
+        return (self.raw[: self.first] == GUARD).all() and (self.raw[self.first + self.n_bytes :] == GUARD).all()
 
 
 class DeviceArray(np.ndarray):
     """An array in "GPU" memory: NumPy computes with it only when nothing of the process's memory takes part."""
+
+    def __array_finalize__(self, origin):
+        self.block, self.streams = getattr(origin, "block", None), getattr(origin, "streams", None)
+
+    def sort(self, axis=-1):
+        """Sort in place, on the current stream."""
+        self.streams.current[-1].do(lambda: np.asarray(self).sort(axis))
 
     @property
     def data(self):
@@ -101,7 +133,10 @@ class DeviceArray(np.ndarray):
         return np.asarray(getattr(function, method)(*plain, **options)).view(DeviceArray)
 
     def __array_function__(self, function, types, args, kwargs):
-        raise TypeError(f"{function.__name__}: NumPy cannot take an array of the GPU")
+        if function not in TAKEN or any(type(array) is np.ndarray for array in args):
+            raise TypeError(f"{function.__name__}: NumPy cannot take an array of the GPU")
+        plain = [np.asarray(array) if isinstance(array, DeviceArray) else array for array in args]
+        return np.asarray(function(*plain, **kwargs)).view(DeviceArray)
 
 
 class _Kernel:
@@ -123,6 +158,11 @@ class _Kernel:
                 assert isinstance(argument, np.generic), f"{self.name}: argument {i} is a {type(argument).__name__}"
                 kept.append(ctypes.create_string_buffer(argument.tobytes(), argument.nbytes))
             pointers[i] = ctypes.addressof(kept[i])
+        assert self.memory.streams.current, f"{self.name} is launched on no stream of the device"
+        self.memory.streams.current[-1].do(lambda: self._run(grid, block, pointers, (arguments, kept)))
+
+    def _run(self, grid, block, pointers, alive):
+        """Run the kernel; `alive` is what `pointers` point into."""
         with ONE_AT_A_TIME:
             failure = self.function((ctypes.c_uint * 2)(*grid), block[0], pointers, self.seed)
         if failure:
@@ -165,21 +205,32 @@ class _Cublas:
 
     CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT = 68, -1
 
+    def __init__(self, streams):
+        self.streams = streams
+
     def create(self):
         return 1
 
     def gemmEx(
         self, handle, ta, tb, m, n, k, alpha, A, a_type, lda, B, b_type, ldb, beta, C, c_type, ldc, compute, algo
     ):
-        assert (handle, c_type, compute, algo) == (1, 0, 68, -1)
+        assert (handle, compute, algo) == (1, 68, -1)
+        assert c_type == a_type or c_type == 0, "cuBLAS has no such product"
         factor, keep = (float(_memory(at, np.float32, 1)[0]) for at in (alpha, beta))
-        left, right = (
-            _matrix(A, a_type, (k, m) if ta else (m, k), lda),
-            _matrix(B, b_type, (n, k) if tb else (k, n), ldb),
-        )
-        out = _columns(C, np.float32, (m, n), ldc)
-        product = np.float32(factor) * ((left.T if ta else left) @ (right.T if tb else right))
-        out[:] = product + np.float32(keep) * out if keep else product  # with beta 0, C is not read
+
+        def multiply():
+            left = _matrix(A, a_type, (k, m) if ta else (m, k), lda)
+            right = _matrix(B, b_type, (n, k) if tb else (k, n), ldb)
+            narrow = c_type == CUDA_R_16BF
+            out = _columns(C, np.uint16 if narrow else np.float32, (m, n), ldc)
+            product = np.float32(factor) * ((left.T if ta else left) @ (right.T if tb else right))
+            if narrow:
+                assert keep == 0
+                bits = product.view(np.uint32)
+                product = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+            out[:] = product + np.float32(keep) * out if keep else product  # with beta 0, C is not read
+
+        self.streams.current[-1].do(multiply)
 
 
 def _memory(address, dtype, count):
@@ -201,12 +252,10 @@ def _matrix(address, kind, shape, leading):
     return (_columns(address, np.uint16, shape, leading).astype(np.uint32) << 16).view(np.float32)
 
 
-class _Nothing:
-    """A stream, an event or a device: everything happens at once and in order."""
+class _Device:
+    """A GPU, entered by who works on it."""
 
-    ptr = 0
-
-    def __init__(self, compute_capability="", **options):
+    def __init__(self, compute_capability):
         self.compute_capability = compute_capability
 
     def __enter__(self):
@@ -215,36 +264,61 @@ class _Nothing:
     def __exit__(self, *error):
         pass
 
-    def synchronize(self):
-        pass
 
-    def record(self, stream):
-        pass
-
-
-def fake_cupy(seed=0, capability="90", flags=(), free=1 << 30, edit=str):
+def fake_cupy(seed=0, capability="90", flags=(), free=1 << 30, edit=str, capacity=1 << 40, late=()):
     """Return what the device uses of CuPy; `memory` holds its arrays, `edit` changes the source of kernels."""
-    memory = Memory()
-    cupy = SimpleNamespace(memory=memory, empty=memory.empty)
+    streams = Streams(late)
+    memory = Memory(streams, capacity)
+    cupy = SimpleNamespace(memory=memory, empty=memory.empty, __spec__=ModuleSpec("cupy", None))
+
+    def copy(target, source, size, kind, stream):
+        streams.all[stream].do(lambda: ctypes.memmove(target, source, size))
 
     cupy.RawModule = lambda code, options: RawModule(memory, edit(code), options, seed, flags)
     cupy.cuda = SimpleNamespace(
-        Device=lambda index: _Nothing(capability),
-        Stream=_Nothing,
-        Event=_Nothing,
+        Device=lambda index: _Device(capability),
+        Stream=streams.make,
+        Event=Event,
         alloc_pinned_memory=bytearray,
+        is_available=lambda: True,
+        memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         runtime=SimpleNamespace(
-            memGetInfo=lambda: (free, 2 * free),
-            memcpyAsync=lambda target, source, size, kind, stream: ctypes.memmove(target, source, size),
+            getDeviceCount=lambda: 2,
+            memGetInfo=lambda: (min(free, memory.capacity - memory.live), 2 * free),
+            memcpyAsync=copy,
         ),
     )
+    cupy.get_default_memory_pool = lambda: SimpleNamespace(
+        free_bytes=lambda: 0, total_bytes=lambda: memory.peak, free_all_blocks=lambda: None
+    )  # fmt: skip
     return cupy
 
 
-def shim_device(precision="auto", chunk_bytes=CHUNK_BYTES, **options):
+def pretend_gpus(monkeypatch, **options):
+    """Let `import cupy` find `fake_cupy(**options)`, with two GPUs; return it."""
+    cupy = fake_cupy(**options)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    for name in ("cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.libs"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(cublas=_Cublas(cupy.memory.streams)))
+    return cupy
+
+
+def shim_device(precision="auto", chunk_bytes=CHUNK_BYTES, once_bytes=0, **options):
     """Return the CUDA device on a "GPU" of `fake_cupy(**options)`."""
-    runtime = Runtime(fake_cupy(**options), _Cublas(), 0, precision)
-    return CUDA(precision=precision, runtime=runtime, chunk_bytes=chunk_bytes)
+    cupy = fake_cupy(**options)
+    runtime = Runtime(cupy, _Cublas(cupy.memory.streams), 0, precision)
+    return CUDA(precision=precision, runtime=runtime, chunk_bytes=chunk_bytes, once_bytes=once_bytes)
+
+
+def _started(operation):
+    """Return an operation that starts its device."""
+
+    @functools.wraps(operation)
+    def inside(self, *arguments):
+        with self.start():
+            return operation(self, *arguments)
+
+    return inside
 
 
 class OnHost:
@@ -267,11 +341,13 @@ class OnHost:
     def place(self, flat):
         return flat
 
+    @_started
     def take(self, layer, active):
         there = self._layer(layer)
         parts = zip(self.device.take(there, active), there, layer, strict=True)
         return type(layer)(*(here if new is old else self.device.fetch(new) for new, old, here in parts))
 
+    @_started
     def put(self, part, layer, active):
         there = self._layer(layer)
         both = zip(part, there, layer, strict=True)
@@ -279,36 +355,44 @@ class OnHost:
         self.device.put(type(layer)(*parts), there, active)
         self._back(there, layer)
 
+    @_started
     def through_relu(self, dA, A, factor):
         return self.device.fetch(self.device.through_relu(*self._there(dA, A), factor))
 
+    @_started
     def drop(self, A, dropout):
         (there,) = self._there(A)
         self.device.drop(there, dropout)
         self._back([there], [A])
 
+    @_started
     def input_forward(self, X, rows, layer, dropout):
         return self.device.fetch(self.device.input_forward(X, rows, self._layer(layer), dropout))
 
+    @_started
     def dense_forward(self, A, layer):
         return self.device.fetch(self.device.dense_forward(*self._there(A), self._layer(layer)))
 
+    @_started
     def output_step(self, A, Y, rows, scale, layer, loss, update):
         there = self._layer(layer)
         value, dA = self.device.output_step(*self._there(A), Y, rows, scale, there, loss, update)
         self._back(there, layer)
         return float(value), self.device.fetch(dA)
 
+    @_started
     def dense_step(self, A, dZ, layer, update):
         there = self._layer(layer)
         dA = self.device.dense_step(*self._there(A, dZ), there, update)
         self._back(there, layer)
         return self.device.fetch(dA)
 
+    @_started
     def input_step(self, X, rows, dZ, layer, update, dropout):
         there = self._layer(layer)
         self.device.input_step(X, rows, *self._there(dZ), there, update, dropout)
         self._back(there, layer)
 
+    @_started
     def top_k(self, A, layer, k):
         return self.device.top_k(*self._there(A), self._layer(layer), k)

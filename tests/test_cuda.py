@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,7 +17,7 @@ from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.averaging import WeightAverage
 from xmlsgd.csr import Dataset
-from xmlsgd.devices import get_device
+from xmlsgd.devices import cuda_sender, get_device
 from xmlsgd.devices.cuda import CUDA
 from xmlsgd.devices.cuda_runtime import SOURCE, kernel_parameters
 from xmlsgd.devices.cuda_topk import MOST_RANKED
@@ -114,13 +115,6 @@ def test_workers_in_turn_on_a_gpu_and_on_the_cpu_share_one_model(make, dataset):
     np.testing.assert_allclose(mixed.params, alike.params, rtol=0, atol=5e-4)
 
 
-def test_replicas_on_the_gpu_are_merged_as_those_of_the_reference(make, dataset):
-    got, expected = (
-        trained(device, dataset, LocalSGD(16, 0.02), workers=2) for device in (make("float32"), Reference())
-    )
-    np.testing.assert_allclose(got.params, expected.params, rtol=0, atol=5e-4)
-
-
 def test_a_scorer_answers_as_the_reference_does(make, dataset):
     params = trained(Reference(), dataset).params
     device = make("float32")
@@ -188,12 +182,12 @@ def test_a_step_allocates_what_it_returns_and_nothing_else(dataset):
     )
     scale, counts = np.full(40, 1 / 40, np.float32), []
     with device.start():
-        for step in range(4):
+        for step in range(8):
             before = memory.allocated
             rows = np.arange(40) + step
             NETWORK.step(device, layers, dataset.X, dataset.Y, rows, scale, SGD().update(0.1, 1), 0)
             counts.append(memory.allocated - before)
-    assert counts[2:] == [3, 3], "A, dA and the loss"
+    assert counts[5:] == [3, 3, 3], "A, dA and the loss"
 
 
 @NEEDS_COMPILER
@@ -262,3 +256,57 @@ def test_what_is_missing_for_a_gpu_is_said_in_one_line(monkeypatch):
 def test_precision_of_a_gpu_is_checked():
     with pytest.raises(DataError, match="precision must be one of auto, float32, bfloat16, got 'half'"):
         CUDA(1, "half")
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("free", [0, 1 << 30], ids=["data travel", "data stay"])
+@pytest.mark.parametrize("late", [{1}, {0}, {0, 1}], ids=["copies", "kernels", "both"])
+def test_copies_and_kernels_may_be_as_late_as_their_events_allow(dataset, late, free):
+    """Steps are launched one after the other and nothing is looked at before the last."""
+    models = []
+    for lateness in ((), late):
+        device = shim_device("float32", free=free, late=lateness)
+        flat = np.random.default_rng(0).standard_normal(NETWORK.layout.size, dtype=np.float32)
+        placed = device.place(flat)
+        layers = NETWORK.layers(placed, none=device.place(np.zeros((1, 1), np.float32)))
+        with device.start():
+            for step in range(6):
+                rows = (np.arange(20 + 5 * step) * 7 + step) % 120
+                scale = np.full(len(rows), 1 / len(rows), np.float32)
+                NETWORK.step(device, layers, dataset.X, dataset.Y, rows, scale, SGD().update(0.1, 1), step)
+        models.append(device.fetch(placed))
+    assert not np.array_equal(models[0], flat)
+    np.testing.assert_array_equal(models[0], models[1])
+
+
+def sent_and_seen(late):
+    """Return arrays that were sent under one name and what work on the GPU that was launched with each has read."""
+    runtime = shim_device("float32", late=late).runtime
+    arrays, seen = [np.full(5, i, np.float32) for i in range(12)], []
+    with runtime.start():
+        for array in arrays:
+            placed = runtime.send("numbers", array)
+            runtime.stream.do(lambda placed=placed: seen.append(np.asarray(placed).copy()))
+        runtime.stream.synchronize()
+    return [array.tolist() for array in arrays], [array.tolist() for array in seen]
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize(
+    ("lost", "late"),
+    [
+        ("runtime.copies.wait_event(slot.read)", {0}),
+        ("runtime.stream.wait_event(slot.copied)", {1}),
+        ("slot.copied.synchronize()", {0, 1}),
+    ],
+)
+def test_a_wait_that_is_lost_is_found(monkeypatch, lost, late):
+    source = Path(cuda_sender.__file__).read_text()
+    assert source.count(lost) == 1
+    sent, seen = sent_and_seen(late)
+    assert sent == seen
+    broken = {"__name__": "xmlsgd.devices.cuda_sender", "__package__": "xmlsgd.devices"}
+    exec(compile(source.replace(lost, "pass"), "cuda_sender.py", "exec"), broken)
+    monkeypatch.setattr("xmlsgd.devices.cuda_runtime.Sender", broken["Sender"])
+    sent, seen = sent_and_seen(late)
+    assert sent != seen

@@ -13,7 +13,7 @@ from xmlsgd.devices.base import Dropout
 from xmlsgd.devices.cuda_runtime import SOURCE
 from xmlsgd.devices.reference import Reference
 from xmlsgd.losses import LOSSES
-from xmlsgd.optimizers import Adam, RowAdagrad
+from xmlsgd.optimizers import SGD, Adam, RowAdagrad
 
 pytestmark = NEEDS_COMPILER
 
@@ -34,6 +34,12 @@ BUGS = {
     "the norm is not clipped": ("factor = hyper[CLIP] / norm", "factor = 1.0f"),
     "the mask is that of the batch": ("kept(seed, q + number, threshold)", "kept(seed, q, threshold)"),
     "the last row of a part has no loss": ("i = first; i < last; ++i) {", "i = first; i < last - 1; ++i) {"),
+    "biases are left out of the logits": ("last[0] = high", "last[0] = 0.0f"),
+    "a sum of exponentials counts labels": ("sum += from_operand(rounded);", "sum += 1.0f;"),
+    "labels are not added to the gradient": ("W[column * H + j] += step * sum;", ";"),
+    "the gradient of a bias keeps its labels": ("partial[column] -= sum;", ";"),
+    "a row's labels pull with another row's share": ("target[row] * pulled[at]", "target[0] * pulled[at]"),
+    "replicas are added unweighed": ("sum += weights[r] *", "sum += weights[0] *"),
     "operands are cut instead of rounded": ("(bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16", "bits >> 16"),
 }  # fmt: skip
 
@@ -60,10 +66,21 @@ def compare(make):
         (value, dA), (expected, dA_expected) = steps(device, layer, step, 10 * FLOAT32)
         assert value == pytest.approx(expected, rel=FLOAT32)
         np.testing.assert_allclose(dA, dA_expected, rtol=0, atol=FLOAT32 * np.abs(dA_expected).max())
+    once = OnHost(make("float32", chunk_bytes=40_000, once_bytes=1 << 40))
+    for optimizer in (SGD(), Adam()):
+        A, Y, rows, scale, layer = output_batch((33, 24, 300), optimizer=optimizer)
+        step = partial(output_step, (A, Y, rows, scale), LOSSES["softmax"], optimizer.update(0.1, 2))
+        (value, dA), (expected, dA_expected) = steps(once, layer, step, 10 * FLOAT32)
+        assert value == pytest.approx(expected, rel=FLOAT32)
+        np.testing.assert_allclose(dA, dA_expected, rtol=0, atol=FLOAT32 * np.abs(dA_expected).max())
     layer = random_layer(np.random.default_rng(0), (700, 24), 700)
     layer.W[:], layer.b[:] = 0, np.arange(700) % 3
     for got, best in zip(device.top_k(A, layer, 5), reference.top_k(A, layer, 5), strict=True):
         np.testing.assert_array_equal(got, best)
+    whole, weights = np.random.default_rng(0).standard_normal((2, 3, 30), dtype=np.float32), [0.25, 2.0]
+    with once.start():
+        total = once.device.weighted_sum([once.device.place(part) for part in whole], weights)
+        np.testing.assert_allclose(once.device.fetch(total), np.tensordot(weights, whole, 1), rtol=0, atol=1e-6)
     narrow = make("bfloat16")
     with narrow.start():
         operand = narrow.fetch(narrow._output.operand("weights", narrow.place(np.ascontiguousarray(A))))

@@ -14,7 +14,8 @@ from xmlsgd.csr import CSR
 from xmlsgd.devices import avx512, bf16, cpu_rows, get_device, kernel_cache
 from xmlsgd.devices.base import Device, Dropout, Layer
 from xmlsgd.devices.cpu import CPU, PREDICT_BATCH
-from xmlsgd.devices.cuda import CUDA, check_gpu
+from xmlsgd.devices.cuda import CUDA
+from xmlsgd.devices.cuda_gpus import check_gpu
 from xmlsgd.devices.reference import Reference, kept
 from xmlsgd.errors import DataError
 from xmlsgd.losses import LOSSES

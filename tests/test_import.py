@@ -58,3 +58,15 @@ def test_the_version_is_that_of_the_metadata():
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
     assert xmlsgd.__version__ == config["metadata"]["version"]
+
+
+def test_a_user_without_a_gpu_meets_no_gpu_library_and_no_warning():
+    code = """
+import sys, warnings
+warnings.simplefilter("error")
+from xmlsgd import XMLClassifier, make_xmc
+data = make_xmc(60, 20, 10, nnz_per_row=5, labels_per_row=2)
+XMLClassifier((4,), max_epochs=1, n_jobs=1).fit(data.X, data.Y).predict_topk(data.X, 1)
+print(*[name for name in sys.modules if name.startswith(("cupy", "nvidia", "cuda"))])
+"""
+    assert run(code).split() == []

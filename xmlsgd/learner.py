@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -109,18 +110,30 @@ class Learner:
                 self.device.fetch(placed, host)
         self._ahead = False
 
+    def hold(self) -> Any:
+        """Return the model in the device's memory, up to date there, to be changed there."""
+        if self._behind or not self._lazy:
+            for placed, host in self._placed:
+                self.device.refresh(placed, host)
+        self._behind, self._ahead = False, True
+        return self._placed[0][0]
+
     def warm_up(self) -> None:
         """Compile all kernels that the job needs, so that none compiles on the clock."""
         network = self.job.network
         self.device.warm_up([get_loss(network.loss)], len(network.hidden) > 1, network.hidden_dropout > 0)
 
     def step(self, step: Step) -> Report:
-        """Train on a span, update after update; the loss of the report is the sum over its rows, before the updates."""
+        """Train on a span, update after update; the loss of the report is the sum over its rows, before the updates.
+
+        A device that computes in the process's memory must have been started.
+        """
+        with nullcontext() if self.device.memory is None else self.device.start():  # on the device's own stream
+            return self._step(step)
+
+    def _step(self, step: Step) -> Report:
         started, loss, nnz = time.perf_counter(), 0.0, 0
-        if self._behind or not self._lazy:
-            for placed, host in self._placed:
-                self.device.refresh(placed, host)
-        self._behind, self._ahead = False, True
+        self.hold()
         rows = self._order.rows(step)
         size = step.batch or len(rows)
         for i, at in enumerate(range(0, len(rows), size), 1):

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
 from threading import Lock
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -65,6 +65,9 @@ Rule = Callable[[Part], None]
 class Merger:
     """Applies rules to a table whose parameters have `layout`, W0 first and the output layer last."""
 
+    on_device = False  # whether replicas are merged in the memory of their device
+    slice_floats = SLICE
+
     def __init__(self, table: Table, layout: Layout, n_threads: int) -> None:
         self.table, self.layout, self.n_threads = table, layout, n_threads
         names = list(layout.shapes)
@@ -116,7 +119,10 @@ class Merger:
 
     def keep(self, slot: str) -> None:
         """Make a slot a copy of the center, all rows of it."""
-        self._slots[slot, None] = self.table.params[0].copy()
+        self._slots[slot, None] = self._vector(None).copy()
+
+    def bring_center(self) -> None:
+        """Do nothing: the center is where merges write it."""
 
     def checkpoint(self) -> None:
         """Keep the center and the optimizer states, in memory, in place of an earlier checkpoint."""
@@ -155,7 +161,7 @@ class Merger:
     def _slices(self, members: list[int], rows: np.ndarray) -> Iterator[tuple[str, slice | np.ndarray]]:
         """Yield (tensor, rows) of each slice."""
         for name, shape in self.layout.shapes.items():
-            n, step = shape[0], max(SLICE // (shape[1] if len(shape) == 2 else 1), 1)
+            n, step = shape[0], max(self.slice_floats // (shape[1] if len(shape) == 2 else 1), 1)
             if name == self._input and len(rows) < n:
                 for at in range(0, len(rows), step):
                     yield name, rows[at : at + step]
@@ -182,16 +188,8 @@ class Merger:
                 slots[key] = view(self._slot(key))
             return slots[key]
 
-        params = self.table.params
-        rule(
-            Part(
-                name,
-                view(params[0]),
-                {w: view(params[1 + w]) for w in members},
-                self._touched(members, name, rows),
-                slot,
-            )
-        )
+        replicas = {w: view(self._vector(w)) for w in members}
+        rule(self._part(name, view(self._vector(None)), replicas, self._touched(members, name, rows), slot))
         for tensor, part in taken:
             tensor[rows] = part
 
@@ -215,5 +213,17 @@ class Merger:
         """Return the vector of a slot, float32 (n_params,)."""
         with self._lock:
             if key not in self._slots:
-                self._slots[key] = np.zeros(self.layout.size, np.float32)
+                self._slots[key] = self._zeros()
             return self._slots[key]
+
+    def _vector(self, worker: int | None) -> np.ndarray:
+        """Return the replica of a worker, the center for None."""
+        return self.table.params[0 if worker is None else 1 + worker]
+
+    def _zeros(self) -> np.ndarray:
+        """Return the vector of a new slot."""
+        return np.zeros(self.layout.size, np.float32)
+
+    def _part(self, *fields: Any) -> Part:
+        """Return what a rule is given."""
+        return Part(*fields)

@@ -71,14 +71,15 @@ def touch_count(part: Part, weights: Mapping[int, float], work: Mapping[int, Wor
     """Return the mean in which a row counts only for those who touched it: what one alone has learned stays whole."""
     if part.touched is None:
         return part.mean(weights)
-    share = np.array([weights[w] for w in part.replicas], np.float32)[:, None] * part.touched
-    total = share.sum(axis=0)
+    shares = [np.float32(weights[w]) * touched for w, touched in zip(part.replicas, part.touched, strict=True)]
+    total = np.zeros_like(shares[0])
+    for share in shares:
+        total += share
     # Rows that nobody touched as a true label or feature moved all the same: by the plain mean.
-    share = np.where(total > 0, share / np.maximum(total, np.finfo(np.float32).tiny), np.float32(0))
-    untouched = total == 0
+    untouched, total = total == 0, np.maximum(total, np.finfo(np.float32).tiny)
     merged = np.zeros_like(part.center)
-    for i, (w, replica) in enumerate(part.replicas.items()):
-        merged += (share[i] + np.float32(weights[w]) * untouched)[:, None] * replica
+    for share, (w, replica) in zip(shares, part.replicas.items(), strict=True):
+        merged += (share / total + np.float32(weights[w]) * untouched)[:, None] * replica
     return merged
 
 

@@ -49,8 +49,10 @@ class Device(Protocol):
     Layers, A, dA and the loss lie in the device's memory; rows, labels, weights of rows and answers in the process's.
     """
 
-    own_memory: bool
-    """Whether arrays lie elsewhere than in the process's memory."""
+    @property
+    def memory(self) -> str | None:
+        """Return the name of the memory that arrays lie in; None for that of the process."""
+        ...
 
     def start(self) -> AbstractContextManager[None]:
         """Return the context in which one Python thread at a time calls the operations."""
@@ -127,7 +129,7 @@ class Device(Protocol):
 class HostMemory:
     """What NumPy does for every device that computes in the process's memory."""
 
-    own_memory = False
+    memory = None
 
     def place(self, flat: np.ndarray) -> np.ndarray:
         """Return the vector itself."""

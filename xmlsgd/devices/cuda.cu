@@ -19,6 +19,8 @@ typedef float operand;
 // losses.py
 #define BCE 0
 #define SOFTMAX 1
+// kinds of operands: cuda_once.py
+enum { ACTIVATIONS, WEIGHTS, NO_REFERENCE };
 // optimizers.py
 #define MOMENTUM_KIND 1
 #define ADAGRAD_KIND 2
@@ -43,6 +45,14 @@ __device__ __forceinline__ operand to_operand(float x) {
     u32 bits = __float_as_uint(x);
     if ((bits & 0x7fffffffu) > 0x7f800000u) return (operand)((bits >> 16) | 0x40u);  // NaN stays NaN
     return (operand)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);                  // to nearest, ties to even
+#else
+    return x;
+#endif
+}
+
+__device__ __forceinline__ float from_operand(operand x) {
+#ifdef BFLOAT16
+    return __uint_as_float((u32)x << 16);
 #else
     return x;
 #endif
@@ -416,6 +426,141 @@ extern "C" __global__ void positives(int loss, const i64 *keys, i64 n, i64 start
     partial[column] += sum;  // of the first part; nobody else has this label
 }
 
+// Softmax with one exponential a logit. Bias and a reference of each row are columns of the product, subtracted before
+// its result is rounded, so that a bfloat16 logit is precise where probability is. out (rows, width): x (rows, H), then
+// 1, 1 and the reference `b` of activations, or high part, rest of the bias `b` and -1 of weights; zeros. A warp has a row.
+extern "C" __global__ void pack_columns(const float *x, const float *b, int rows, int H, int width, int kind,
+                                        operand *out) {
+    i64 row = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
+    if (row >= rows) return;
+    float high = kind == NO_REFERENCE ? 0.0f : from_operand(to_operand(b[row]));
+    float last[3] = {1.0f, 1.0f, high};
+    if (kind == WEIGHTS) last[0] = high, last[1] = b[row] - high, last[2] = -1.0f;
+    for (int j = threadIdx.x & 31; j < width; j += WARP)
+        out[row * width + j] = to_operand(j < H ? x[row * H + j] : j < H + 3 ? last[j - H] : 0.0f);
+}
+
+// reference (B,) = the largest of each row's first C logits Z (B, stride) and of those of its labels; pulled (B, H) = the
+// sum of its labels' rows of W, score (B,) that of their logits. A warp has a row.
+extern "C" __global__ void references(const operand *Z, i64 stride, int C, const i64 *spans, const int *indices,
+                                      const float *A, const float *W, const float *b, int B, int H, float *reference,
+                                      float *pulled, float *score) {
+    int lane = threadIdx.x & 31;
+    i64 row = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
+    if (row >= B) return;
+    float best = LOWEST, all = 0.0f;
+    for (int c = lane; c < C; c += WARP) best = fmaxf(best, from_operand(Z[row * stride + c]));
+    for (int offset = 16; offset > 0; offset >>= 1) best = fmaxf(best, __shfl_xor_sync(FULL, best, offset));
+    for (int j = lane; j < H; j += WARP) pulled[row * H + j] = 0.0f;
+    for (i64 q = spans[row]; q < spans[B + row]; ++q) {
+        i64 label = indices[q];
+        float sum = 0.0f;
+        for (int j = lane; j < H; j += WARP) {
+            float w = W[label * H + j];
+            sum += A[row * H + j] * w;
+            pulled[row * H + j] += w;
+        }
+        sum = warp_sum(sum) + b[label];
+        best = fmaxf(best, sum);
+        all += sum;
+    }
+    if (lane == 0) {
+        reference[row] = from_operand(to_operand(best));
+        score[row] = all;
+    }
+}
+
+// E (B, stride) = exp(E - m) in place, m the largest of a row's C logits; largest (B,) = m, total (B,) the sum of what
+// is written. A block has a row.
+extern "C" __global__ void exponentials(operand *E, i64 stride, i64 C, float *largest, float *total) {
+    __shared__ float parts[WARP];
+    __shared__ float top;
+    operand *e = E + (i64)blockIdx.x * stride;
+    float best = LOWEST, sum = 0.0f;
+    for (i64 c = threadIdx.x; c < C; c += blockDim.x) best = fmaxf(best, from_operand(e[c]));
+    for (int offset = 16; offset > 0; offset >>= 1) best = fmaxf(best, __shfl_xor_sync(FULL, best, offset));
+    if ((threadIdx.x & 31) == 0) parts[threadIdx.x >> 5] = best;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int w = 0; w < (int)(blockDim.x >> 5); ++w) best = fmaxf(best, parts[w]);
+        top = best;
+    }
+    __syncthreads();
+    for (i64 c = threadIdx.x; c < C; c += blockDim.x) {
+        operand rounded = to_operand(expf(from_operand(e[c]) - top));
+        e[c] = rounded;
+        sum += from_operand(rounded);
+    }
+    sum = block_sum(sum, parts);
+    if (threadIdx.x == 0) {
+        largest[blockIdx.x] = top;
+        total[blockIdx.x] = sum;
+    }
+}
+
+// factor (B,) = scale / total, which makes E a gradient; scaled (B, width) = A (B, H) times it, zeros beyond; losses (B,).
+// A warp has a row.
+extern "C" __global__ void row_factors(const float *A, const float *scale, const float *target, const float *reference,
+                                       const float *largest, const float *total, const float *score, int B, int H,
+                                       int width, float *factor, operand *scaled, float *losses) {
+    i64 row = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
+    if (row >= B) return;
+    float f = scale[row] / total[row];
+    for (int j = threadIdx.x & 31; j < width; j += WARP)
+        scaled[row * width + j] = to_operand(j < H ? A[row * H + j] * f : 0.0f);
+    if ((threadIdx.x & 31) > 0) return;
+    factor[row] = f;
+    losses[row] = scale[row] > 0.0f
+        ? scale[row] * (logf(total[row]) + largest[row] + reference[row] - target[row] * score[row]) : 0.0f;
+}
+
+// partial (parts, C) = sums of factor times E (B, stride) over `rows` rows a part, for C labels from `start` on. A thread
+// has a label.
+extern "C" __global__ void exponential_sums(const operand *E, i64 stride, i64 start, const float *factor, int B, int C,
+                                            int rows, float *partial) {
+    int label = blockIdx.x * blockDim.x + threadIdx.x;
+    if (label >= C) return;
+    int first = blockIdx.y * rows, last = first + rows < B ? first + rows : B;
+    float sum = 0.0f;
+    for (int i = first; i < last; ++i) sum += factor[i] * from_operand(E[i * stride + start + label]);
+    partial[(i64)blockIdx.y * C + label] = sum;
+}
+
+// W (C, H), of the labels [start, start + C), += step times the sum of scale * target * A[row] over the rows that have a
+// label, and its sum of `partial` -= that of scale * target. `keys` (n,) as in `positives`; a warp has a key.
+extern "C" __global__ void positive_weights(const i64 *keys, i64 n, i64 start, int C, const float *A,
+                                            const float *scale, const float *target, int H, float step, float *W,
+                                            float *partial) {
+    i64 q = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
+    if (q >= n) return;
+    i64 label = keys[q] >> 32, column = label - start;
+    if (column < 0 || column >= C || (q > 0 && keys[q - 1] >> 32 == label)) return;
+    for (int j = threadIdx.x & 31; j < H; j += WARP) {
+        float sum = 0.0f;
+        for (i64 p = q; p < n && keys[p] >> 32 == label; ++p) {
+            i64 i = keys[p] & 0xffffffffLL;
+            sum += scale[i] * target[i] * A[i * H + j];
+        }
+        W[column * H + j] += step * sum;
+    }
+    if ((threadIdx.x & 31) > 0) return;
+    float sum = 0.0f;
+    for (i64 p = q; p < n && keys[p] >> 32 == label; ++p) {
+        i64 i = keys[p] & 0xffffffffLL;
+        sum += scale[i] * target[i];
+    }
+    partial[column] -= sum;
+}
+
+// dA (B, H) = factor * dA - scale * target * pulled: from products with E to the gradient.
+extern "C" __global__ void finish_hidden(float *dA, const float *pulled, const float *factor, const float *scale,
+                                         const float *target, i64 n, int H) {
+    i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (at >= n) return;
+    i64 row = at / H;
+    dA[at] = factor[row] * dA[at] - scale[row] * target[row] * pulled[at];
+}
+
 // out[0] = the sum of values (n,) in float64 and a fixed order. One block.
 extern "C" __global__ void total(const float *values, i64 n, double *out) {
     __shared__ double parts[WARP];
@@ -437,6 +582,15 @@ extern "C" __global__ void scatter_rows(const float *part, const int *rows, int 
     i64 row = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
     if (row >= n) return;
     for (int j = threadIdx.x & 31; j < H; j += WARP) W[(i64)rows[row] * H + j] = part[row * H + j];
+}
+
+// out (n,) = the sum of weights[r] times replica r, in their order. addresses (R,) are those of the replicas.
+extern "C" __global__ void merge_replicas(const u64 *addresses, const float *weights, int R, i64 n, float *out) {
+    i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (at >= n) return;
+    float sum = 0.0f;
+    for (int r = 0; r < R; ++r) sum += weights[r] * ((const float *)addresses[r])[at];
+    out[at] = sum;
 }
 
 // A key that orders (score, label): larger scores first, among equal ones smaller labels. NaN ranks below all numbers.

@@ -6,7 +6,6 @@ kind of GPU give the same bits.
 
 from __future__ import annotations
 
-import importlib.util
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,21 +16,23 @@ from ..errors import DataError
 from ..losses import SOFTMAX
 from ..optimizers import SGD
 from .base import PRECISIONS, Dropout, Layer
+from .cuda_chunks import CHUNK_BYTES, padded
 from .cuda_data import Rows
+from .cuda_gpus import check_gpu, runtime_of
+from .cuda_once import SoftmaxOnce
 from .cuda_output import OutputStep, Weights
 from .cuda_runtime import SHARED_LIMIT, THREADS, WARP, Runtime, blocks_of
 from .cuda_topk import TopK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
     from contextlib import AbstractContextManager
 
     from ..optimizers import Update
 
 TILE = 128  # columns of a warp, as in cuda.cu
 ROWS_A_PART = 32  # rows of a partial sum of biases
-CHUNK_BYTES = 1 << 30  # a step of 1024 rows on 670,000 labels takes five chunks: some fifty launches, a third of a ms
-INSTALL = 'pip install "xmlsgd[cuda12]" or "xmlsgd[cuda13]", by the CUDA version that nvidia-smi names'
+ONCE_BYTES = 0  # that softmax may keep to take one exponential a logit: none until it is measured (docs/decisions.md)
 
 
 class CUDA:
@@ -42,24 +43,34 @@ class CUDA:
     in for a GPU in tests. Raises `DataError` where CuPy, a driver or the GPU is missing.
     """
 
-    own_memory = True
-
     def __init__(
         self, n_threads: int = 1, precision: str = "auto", index: int = 0, runtime: Runtime | None = None,
-        chunk_bytes: int = CHUNK_BYTES,
+        chunk_bytes: int = CHUNK_BYTES, once_bytes: int = ONCE_BYTES,
     ) -> None:  # fmt: skip
         if precision not in PRECISIONS:
             raise DataError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
-        self.n_threads, self.runtime = n_threads, runtime or _runtime(index, precision)
+        self.n_threads, self.runtime = n_threads, runtime or runtime_of(index, precision)
+        self.memory = f"cuda:{self.runtime.index}"
         self.bfloat16 = self.runtime.bfloat16
         self._rows = Rows(self.runtime)
         self._output, self._top_k = OutputStep(self.runtime, chunk_bytes), TopK(self.runtime, chunk_bytes)
+        self._once, self.once_bytes = SoftmaxOnce(self.runtime, chunk_bytes), once_bytes
 
     @classmethod
     def at(cls, index: int) -> Callable[..., CUDA]:
         """Return what makes the device of GPU `index`; raise `DataError` where there is none."""
         check_gpu(index)
         return partial(cls, index=index)
+
+    def beside(self) -> CUDA:
+        """Return another device on this GPU, with a stream and buffers of its own."""
+        run = self.runtime
+        precision = "bfloat16" if self.bfloat16 else "float32"
+        return CUDA(runtime=Runtime(run.cupy, run.cublas, run.index, precision))
+
+    def wait(self) -> None:
+        """Wait until the GPU has done all that it was told here."""
+        self.runtime.stream.synchronize()
 
     def start(self) -> AbstractContextManager[None]:
         """Return the context in which one Python thread at a time calls the operations."""
@@ -136,7 +147,12 @@ class CUDA:
             scale[counts == 0] = 0
         sent = self.runtime.send("weights", scale, target)
         weights = Weights(sent[: len(rows)], sent[len(rows) :])
-        value, dA = self._output.step(A, self._rows.batch(Y, rows, "Y"), weights, layer, loss, update)
+        labels = self._rows.batch(Y, rows, "Y")
+        once = len(A) * padded(len(layer.b)) * self.runtime.operand.itemsize <= self.once_bytes
+        if loss == SOFTMAX and once:
+            value, dA = self._once.step(A, labels, weights, layer, update)
+        else:
+            value, dA = self._output.step(A, labels, weights, layer, loss, update)
         return value[0], dA
 
     def dense_step(self, A: Any, dZ: Any, layer: Layer, update: Update) -> Any:
@@ -196,6 +212,14 @@ class CUDA:
         """Return labels int32 (n, k) and logits float32 (n, k), best first, ties to the smaller label."""
         return self._top_k.top_k(A, layer, k)
 
+    def weighted_sum(self, arrays: Sequence[Any], weights: Sequence[float]) -> Any:
+        """Return the sum of weights times arrays, float32 of one shape, added in their order."""
+        run, out = self.runtime, self.runtime.empty(arrays[0].shape)
+        addresses = run.send("addresses", np.array([array.data.ptr for array in arrays], np.uint64))
+        factors = run.send("factors", np.array(weights, np.float32))
+        run.launch("merge_replicas", blocks_of(out.size), addresses, factors, len(arrays), out.size, out)
+        return out
+
     def _update_biases(self, dZ: Any, layer: Layer, update: Update, hyper: Any) -> None:
         """Update the biases of a layer by the sums of dZ (B, H) over its rows."""
         run, (B, H) = self.runtime, dZ.shape
@@ -203,34 +227,6 @@ class CUDA:
         partial = run.buffer("partial", (parts, H))
         run.launch("column_sums", (blocks_of(H), parts), dZ, B, H, ROWS_A_PART, partial)
         run.launch("biases_update", blocks_of(H), update.kind, layer.b, partial, parts, H, H, layer.bs, layer.bt, hyper)
-
-
-def check_gpu(index: int) -> None:
-    """Raise `DataError` that says what is missing for GPU `index`."""
-    name = f"cuda:{index}"
-    if importlib.util.find_spec("cupy") is None:
-        raise DataError(f"device {name!r}: CuPy is not installed; {INSTALL}")
-    try:
-        import cupy
-
-        available = cupy.cuda.is_available()
-        count = cupy.cuda.runtime.getDeviceCount() if available else 0
-    except Exception as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise DataError(f"device {name!r}: CuPy does not start ({reason}); {INSTALL}") from error
-    if not available:
-        raise DataError(f"device {name!r}: CuPy finds no GPU or driver; use 'cpu', or install NVIDIA's driver")
-    if index >= count:
-        raise DataError(f"device {name!r}: there are {count} GPUs, counted from 0; use 'cuda:0' to 'cuda:{count - 1}'")
-
-
-def _runtime(index: int, precision: str) -> Runtime:
-    """Return the runtime of a GPU."""
-    check_gpu(index)
-    import cupy
-    from cupy_backends.cuda.libs import cublas
-
-    return Runtime(cupy, cublas, index, precision)
 
 
 def _mask(dropout: Dropout) -> tuple[int, int, float]:

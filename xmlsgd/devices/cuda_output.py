@@ -1,7 +1,8 @@
 """The output layer on a GPU: logits, loss, gradient and update over a few chunks of labels.
 
 A chunk's logits are float32, (B, labels of the chunk); its gradient is an operand of the products, bfloat16 or
-float32. Softmax goes over the labels twice: once for the sums of its rows, once for gradients.
+float32. Softmax goes over the labels twice: once for the sums of its rows, once, backwards, for gradients, so that the
+logits of the last chunk are computed once, and all of them where one chunk holds all labels.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ..optimizers import Update
     from .base import Layer
     from .cuda_data import Batch
+    from .cuda_runtime import Runtime
 
 ROWS_A_PART = 32  # rows whose gradients one thread of the loss adds up: B / 32 parts keep a GPU busy with few labels
 PER_LANE = 4  # labels of a thread of the loss
@@ -43,17 +45,16 @@ class OutputStep(Chunks):
         stride, parts = padded(width), -(-B // ROWS_A_PART)
         Z, G = run.buffer("Z", (B, stride)), run.buffer("G", (B, stride), run.operand)
         partial = run.buffer("partial", (parts, stride))
-        keys = self._label_keys(labels)
+        keys = label_keys(run, labels)
         operand = self.operand("A operand", A)
-        log_sum = self._log_sums(operand, layer, chunks, Z) if loss == SOFTMAX else weights.scale
+        log_sum, W = self._log_sums(operand, layer, chunks, Z) if loss == SOFTMAX else (weights.scale, None)
         blocks = blocks_of(stride, THREADS * PER_LANE), parts
         losses = run.buffer("losses", (len(chunks) * blocks[0] * blocks[1] + labels.nnz,))
         positive = losses[len(losses) - labels.nnz :]
         dA = run.empty((B, H))
-        for c, (start, stop) in enumerate(chunks):
-            part = part_of(layer, start, stop)
-            W, n = self.operand("W operand", part.W), stop - start
-            run.gemm(operand, W, Z[:, :n], tb=True)
+        for c, (start, stop) in reversed(list(enumerate(chunks))):
+            part, n, last = part_of(layer, start, stop), stop - start, stop == len(layer.b)
+            W = W if last and W is not None else self._logits(operand, part, Z)
             run.launch(
                 "negatives", blocks, loss, Z, stride, part.b, weights.scale, log_sum, B, n, ROWS_A_PART, G, partial,
                 losses[c * blocks[0] * parts :],
@@ -62,7 +63,7 @@ class OutputStep(Chunks):
                 "positives", blocks_of(labels.nnz), loss, keys, labels.nnz, start, n, Z, stride, part.b,
                 weights.scale, weights.target, log_sum, G, partial, positive,
             )  # fmt: skip
-            run.gemm(G[:, :n], W[:, :H], dA, beta=float(c > 0))
+            run.gemm(G[:, :n], W[:, :H], dA, beta=float(not last))
             self._update(G[:, :n], operand[:, :H], part, update, hyper)
             run.launch(
                 "biases_update", blocks_of(n), update.kind, part.b, partial, parts, stride, n, part.bs, part.bt, hyper
@@ -83,22 +84,28 @@ class OutputStep(Chunks):
         run.gemm(G, A, dW, ta=True)
         run.launch("rows_update", blocks_of(n, THREADS // WARP), part.W, dW, part.Ws, part.Wt, n, H, update.kind, hyper)
 
-    def _log_sums(self, operand: Any, layer: Layer, chunks: list[tuple[int, int]], Z: Any) -> Any:
-        """Return the log of each row's sum of exponentials over all labels, (B,)."""
+    def _logits(self, operand: Any, part: Layer, Z: Any) -> Any:
+        """Write the logits of a chunk, without biases, into Z; return its weights as an operand."""
+        W = self.operand("W operand", part.W)
+        self.runtime.gemm(operand, W, Z[:, : len(part.b)], tb=True)
+        return W
+
+    def _log_sums(self, operand: Any, layer: Layer, chunks: list[tuple[int, int]], Z: Any) -> tuple[Any, Any]:
+        """Return the log of each row's sum of exponentials over all labels, (B,), and the last chunk's operand."""
         run, B = self.runtime, len(operand)
         largest, total = run.buffer("largest", (B,)), run.buffer("total", (B,))
         for start, stop in chunks:
             part = part_of(layer, start, stop)
-            run.gemm(operand, self.operand("W operand", part.W), Z[:, : stop - start], tb=True)
+            W = self._logits(operand, part, Z)
             run.launch("softmax_sums", B, Z, Z.shape[1], part.b, stop - start, start == 0, largest, total)
         run.launch("log_sums", blocks_of(B), largest, total, B)
-        return largest
+        return largest, W
 
-    def _label_keys(self, labels: Batch) -> Any:
-        """Return label * 2^32 + batch row of every label of the batch, ascending, int64."""
-        run = self.runtime
-        keys = run.buffer("label keys", (labels.nnz,), np.int64)
-        run.launch("label_keys", blocks_of(labels.n, THREADS // WARP), labels.spans, labels.indices, labels.n, keys)
-        if labels.nnz:
-            keys.sort()
-        return keys
+
+def label_keys(run: Runtime, labels: Batch) -> Any:
+    """Return label * 2^32 + batch row of every label of the batch, ascending, int64."""
+    keys = run.buffer("label keys", (labels.nnz,), np.int64)
+    run.launch("label_keys", blocks_of(labels.n, THREADS // WARP), labels.spans, labels.indices, labels.n, keys)
+    if labels.nnz:
+        keys.sort()
+    return keys

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..errors import MemoryEstimateError
+from .cuda_sender import GROWTH, HOST_TO_DEVICE, Sender
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -20,10 +23,8 @@ SOURCE = Path(__file__).with_name("cuda.cu")
 WARP = 32
 THREADS = 256  # of a block, unless a kernel says otherwise; eight warps
 SHARED_LIMIT = 48 << 10  # bytes of shared memory that every GPU gives a block
-SLOTS = 4  # pinned copies of what goes to the GPU every step: the host writes one while others are still being read
-GROWTH = 1.25  # of a buffer that has become too small, so that batches of growing size do not allocate each time
 BFLOAT16_CAPABILITY = 80  # compute capability of Ampere, the first with bfloat16 products
-HOST_TO_DEVICE, DEVICE_TO_HOST = 1, 2  # cudaMemcpyKind
+DEVICE_TO_HOST = 2  # cudaMemcpyKind
 CUDA_R_32F, CUDA_R_16BF = 0, 14  # cudaDataType
 
 _KERNEL = re.compile(r'extern "C" __global__ void (\w+)\(([^)]*)\)')
@@ -66,7 +67,7 @@ class Runtime:
     """
 
     def __init__(self, cupy: Any, cublas: Any, index: int, precision: str) -> None:
-        self.cupy, self._cublas = cupy, cublas
+        self.cupy, self.cublas, self.index = cupy, cublas, index
         self._device, self._lock = cupy.cuda.Device(index), threading.RLock()
         native = int(self._device.compute_capability) >= BFLOAT16_CAPABILITY
         self.bfloat16 = native if precision == "auto" else precision == "bfloat16"
@@ -74,9 +75,10 @@ class Runtime:
         source = SOURCE.read_text()
         self._parameters = kernel_parameters(source, self.operand)
         self._buffers: dict[str, Any] = {}
-        self._senders: dict[str, _Sender] = {}
+        self._senders: dict[str, Sender] = {}
         with self._device:
             self.stream = cupy.cuda.Stream(non_blocking=True)
+            self.copies = cupy.cuda.Stream(non_blocking=True)  # what goes to the GPU while kernels run
             self._handle = cublas.create()  # one a stream: bitwise repeats need a workspace of its own
             options = ("--std=c++17", *(("-DBFLOAT16",) if self.bfloat16 else ()))
             module = cupy.RawModule(code=source, options=options)
@@ -92,11 +94,18 @@ class Runtime:
     def current(self) -> Iterator[None]:
         """Make the GPU and the stream those of the calling thread, which copies whole arrays and uses no buffer."""
         with self._device, self.stream:
-            yield
+            try:
+                yield
+            except self.cupy.cuda.memory.OutOfMemoryError as error:
+                reason, free = str(error).partition("\n")[0], self.free_bytes() / 1e9
+                raise MemoryEstimateError(
+                    f"device 'cuda:{self.index}': {reason}; {free:.2f} GB are free; a smaller batch_size, fewer "
+                    "hidden units, optimizer='sgd' or 'row_adagrad', or fewer learners on it take less"
+                ) from error
 
     def free_bytes(self) -> int:
         """Return the free memory of the GPU."""
-        return int(self.cupy.cuda.runtime.memGetInfo()[0])
+        return free_bytes(self.cupy)
 
     def launch(
         self, name: str, blocks: int | tuple[int, int], *arguments: Any, threads: int = THREADS, shared: int = 0
@@ -113,16 +122,16 @@ class Runtime:
     ) -> None:
         """Write C = alpha op(A) op(B) + beta C; matrices are row-major, op transposes where `ta`, `tb` say so.
 
-        A and B are float32 or bfloat16 (as uint16), C is float32; sums are float32, never TF32. cuBLAS counts by
-        columns and so computes the transposed product, with the operands exchanged.
+        Matrices are float32 or bfloat16 (as uint16), sums float32, never TF32. cuBLAS counts by columns and so computes
+        the transposed product, with the operands exchanged.
         """
-        blas = self._cublas
+        blas = self.cublas
         (m, k), n = A.shape[::-1] if ta else A.shape, B.shape[0] if tb else B.shape[1]
         numbers = np.array([alpha, beta], np.float32)
-        kinds = [CUDA_R_16BF if array.dtype == np.uint16 else CUDA_R_32F for array in (A, B)]
+        kinds = [CUDA_R_16BF if array.dtype == np.uint16 else CUDA_R_32F for array in (A, B, C)]
         blas.gemmEx(
             self._handle, int(tb), int(ta), n, m, k, numbers.ctypes.data, B.data.ptr, kinds[1], _leading(B),
-            A.data.ptr, kinds[0], _leading(A), numbers.ctypes.data + 4, C.data.ptr, CUDA_R_32F, _leading(C),
+            A.data.ptr, kinds[0], _leading(A), numbers.ctypes.data + 4, C.data.ptr, kinds[2], _leading(C),
             blas.CUBLAS_COMPUTE_32F, blas.CUBLAS_GEMM_DEFAULT,
         )  # fmt: skip
 
@@ -135,66 +144,47 @@ class Runtime:
         size, dtype = int(np.prod(shape)), np.dtype(dtype)
         known = self._buffers.get(name)
         if known is None or known.size < size or known.dtype != dtype:
-            larger = 0 if known is None else int(GROWTH * size)
-            self._buffers[name] = known = self.cupy.empty((max(size, larger, 1),), dtype)
+            growing = known is not None and 2 * known.size > size
+            self._buffers[name] = known = None  # the smaller one goes first: never both at once
+            self._buffers[name] = known = self.empty((max(int(GROWTH * size) if growing else size, 1),), dtype)
         return known[:size].reshape(shape)
 
     def send(self, name: str, *arrays: np.ndarray) -> Any:
-        """Return the arrays, of one dtype, one after another in the buffer `name`; does not wait for the GPU."""
+        """Return the arrays, of one dtype, one after another on the GPU; does not wait for it.
+
+        They are good until the next call with this name.
+        """
         if name not in self._senders:
-            self._senders[name] = _Sender(self, name)
+            self._senders[name] = Sender(self)
         return self._senders[name].send(arrays)
 
     def place(self, host: np.ndarray) -> Any:
         """Return a copy on the GPU."""
-        placed = self.cupy.empty(host.shape, host.dtype)
+        placed = self.empty(host.shape, host.dtype)
         self.refresh(placed, host)
         return placed
 
     def refresh(self, placed: Any, host: np.ndarray) -> None:
         """Copy `host` to the GPU and wait for it."""
-        self._copy(placed.data.ptr, np.ascontiguousarray(host).ctypes.data, host.nbytes, HOST_TO_DEVICE)
+        self.copy(placed.data.ptr, np.ascontiguousarray(host).ctypes.data, host.nbytes, HOST_TO_DEVICE, self.stream)
         self.stream.synchronize()
 
     def fetch(self, placed: Any, host: np.ndarray | None = None) -> np.ndarray:
         """Copy an array from the GPU to `host`, contiguous, a new one by default, and return it."""
         host = np.empty(placed.shape, placed.dtype) if host is None else host
-        self._copy(host.ctypes.data, placed.data.ptr, host.nbytes, DEVICE_TO_HOST)
+        self.copy(host.ctypes.data, placed.data.ptr, host.nbytes, DEVICE_TO_HOST, self.stream)
         self.stream.synchronize()
         return host
 
-    def _copy(self, target: int, source: int, n_bytes: int, kind: int) -> None:
+    def copy(self, target: int, source: int, n_bytes: int, kind: int, stream: Any) -> None:
+        """Copy bytes from address to address, in the order of a stream."""
         if n_bytes:
-            self.cupy.cuda.runtime.memcpyAsync(target, source, n_bytes, kind, self.stream.ptr)
+            self.cupy.cuda.runtime.memcpyAsync(target, source, n_bytes, kind, stream.ptr)
 
 
-class _Sender:
-    """Pinned slots from which arrays go to one buffer; a slot is written again when its last copy has been made."""
-
-    def __init__(self, runtime: Runtime, name: str) -> None:
-        self._runtime, self._name, self._turn = runtime, name, 0
-        self._slots: list[Any] = [None] * SLOTS
-        self._events = [runtime.cupy.cuda.Event(disable_timing=True) for _ in range(SLOTS)]
-
-    def send(self, arrays: tuple[np.ndarray, ...]) -> Any:
-        runtime, turn = self._runtime, self._turn
-        self._turn = (turn + 1) % SLOTS
-        size = sum(array.size for array in arrays)
-        target = runtime.buffer(self._name, (size,), arrays[0].dtype)
-        n_bytes = size * target.dtype.itemsize
-        slot = self._slots[turn]
-        if slot is not None:
-            self._events[turn].synchronize()
-        if slot is None or slot.nbytes < n_bytes:
-            memory = runtime.cupy.cuda.alloc_pinned_memory(max(int(GROWTH * n_bytes), 1))
-            slot = self._slots[turn] = np.frombuffer(memory, np.uint8)
-        at = 0
-        for array in arrays:
-            slot[at : at + array.nbytes].view(array.dtype)[:] = array.reshape(-1)
-            at += array.nbytes
-        runtime._copy(target.data.ptr, slot.ctypes.data, n_bytes, HOST_TO_DEVICE)
-        self._events[turn].record(runtime.stream)
-        return target
+def free_bytes(cupy: Any) -> int:
+    """Return the memory of the current GPU that is free, or that CuPy keeps for what it will need next."""
+    return int(cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes())
 
 
 def blocks_of(n: int, threads: int = THREADS) -> int:

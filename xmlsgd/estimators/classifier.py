@@ -18,6 +18,7 @@ from ..errors import DataError, DivergenceError
 from ..learner import Start
 from . import memory, saving
 from .fitting import Plan, Task, advice, check_monitors, launch, plan_of, prepare
+from .gpu_memory import check_gpus, on_gpus
 from .growing import begin, begin_state, copy_rows, grow
 from .names import as_names
 from .parameters import check_parameters
@@ -200,7 +201,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         with self._unless_refused():
             known = self.classes_ if old else None if label_names is None else as_names(label_names, "label_names")
             task = prepare(self, X, y, known, old, sample_weight, eval_set, listing=True)
-            memory.check(self._estimate(task, self._learned_bytes()), task.network)
+            self._check_memory(task, self._learned_bytes())
             if old is None:
                 self._begin_anew()
             start = replace(begin(task.network, task.optimizer, task.dataset.Y, self._seed), epochs=self.n_epochs_)
@@ -236,7 +237,7 @@ class XMLClassifier(Predictor, BaseEstimator):
             known = declared(self.classes_ if old else None, classes, y)
             task = prepare(self, X, y, known, old, sample_weight)
             check_declared(task.labels.classes, None if classes is None else known)
-            memory.check(self._estimate(task, self._learned_bytes(task)), task.network)
+            self._check_memory(task, self._learned_bytes(task))
             if old is None:
                 self._begin_anew()
                 start = begin(task.network, task.optimizer, task.dataset.Y, self._seed)
@@ -255,13 +256,14 @@ class XMLClassifier(Predictor, BaseEstimator):
 
         Parts: parameters, optimizer_state, average, earlier_model (a fitted one, which stays until the new one is
         done), data (without memory maps), names (of the labels), buffers, evaluation (of `eval_set`, or of rows held
-        out for early stopping).
+        out for early stopping). What a GPU's memory holds stands by its name, "cuda:0", and is not in the sum.
         """
         check_parameters(self)
         probe = XMLClassifier(**self.get_params(deep=False))
         if hasattr(self, "vectorizer_"):
             probe.vectorizer_ = self.vectorizer_
-        return probe._estimate(prepare(probe, X, y, None, None, None, eval_set, listing=True), self._learned_bytes())
+        task = prepare(probe, X, y, None, None, None, eval_set, listing=True)
+        return {**probe._estimate(task, self._learned_bytes()), **on_gpus(task)}
 
     # Keeping
 
@@ -343,6 +345,12 @@ class XMLClassifier(Predictor, BaseEstimator):
             params = None
             state = None if self._optimizer_kind == task.optimizer.kind else state
         return memory.resident(params) + memory.resident(state)
+
+    def _check_memory(self, task: Task, earlier: int) -> None:
+        """Raise `MemoryEstimateError` for a task that the process's memory or a GPU's would not hold."""
+        memory.check(self._estimate(task, earlier), task.network)
+        self._devices = {}  # the buffers of the last prediction
+        check_gpus(task)
 
     def _estimate(self, task: Task, earlier: int) -> dict[str, int]:
         return memory.estimate(task, self.average_weights > 0, earlier)

@@ -20,7 +20,7 @@ from ..metrics import precision_at_k
 from ..network import Network
 from ..progress import Progress
 from ..samplers import ALL_LABELS, Sampler, SharedNegatives
-from .fleet import Worker, algorithm_of, executor_of, make_device, measure_speeds, parse_devices, workers_of
+from .fleet import Worker, algorithm_of, employed, executor_of, make_device, parse_devices, workers_of
 from .inputs import read_features, read_weight
 from .parameters import optimizer_of
 from .scoring import Scorer
@@ -160,14 +160,12 @@ def check_lengths(n_rows: int, n_labelled: int, name: str = "") -> None:
 def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan, monitors: Sequence[Monitor]) -> Run:
     """Train from `start`, whose arrays change in place, and return the run."""
     device, rate = task.device, rate_of(model, task.optimizer)
-
-    def speeds() -> tuple[float, ...]:
-        return measure_speeds(
-            Job(task.dataset, task.network, task.optimizer), task.workers, model.precision, task.batch
-        )
-
-    algorithm = algorithm_of(model.algorithm, task.batch, rate, task.workers, speeds)
-    executor = executor_of(task.workers, device, model.precision)
+    job = Job(task.dataset, task.network, task.optimizer)
+    workers, speeds = employed(model.algorithm, job, task.workers, model.precision, task.batch)
+    if workers[0].name != task.workers[0].name:
+        device = make_device(workers[0].name, workers[0].n_threads, model.precision)
+    algorithm = algorithm_of(model.algorithm, task.batch, rate, workers, lambda: speeds)
+    executor = executor_of(workers, device, model.precision)
     measure = Measure(task.held_out, task.network, device) if task.held_out else None
     snapshot, progress = Snapshot(), Progress() if model.verbose else None
     try:

@@ -6,6 +6,7 @@ A device is written `kind:index*learners`, several are separated by commas: "cpu
 from __future__ import annotations
 
 import re
+import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _DEVICE = re.compile(r"\s*(?P<kind>[a-z_]+)(:(?P<index>\d+))?(\*(?P<learners>\d+))?\s*", re.ASCII)
 MOST_WORKERS = 256
+MERGING = 0.05  # of the time of local SGD, which "auto" takes for workers in different memories
 
 
 class Worker(NamedTuple):
@@ -96,13 +98,54 @@ def algorithm_of(
     return Auto(batch, rate, measured, one_memory=all(worker.kind == "cpu" for worker in workers))
 
 
-def measure_speeds(job: Job, workers: list[Worker], precision: str, batch: int) -> tuple[float, ...]:
-    """Return the rows a second of each worker's device in batches of `batch` rows; every kind is timed once."""
+def employed(
+    algorithm: str | Algorithm, job: Job, workers: list[Worker], precision: str, batch: int
+) -> tuple[list[Worker], tuple[float, ...]]:
+    """Return the workers that train, and their rows a second where "auto" is to know them; it parks who does not pay.
+
+    Warns of those that are parked.
+    """
+    if algorithm != "auto" or len(set(workers)) == 1:
+        return workers, ()
+    speeds = measure_speeds(job, workers, precision, batch)
+    if len({worker.kind for worker in workers}) == 1:
+        return workers, speeds
+    alone = measure_speeds(job, workers, precision, batch, lazy=True)
+    kept = paying(workers, speeds, alone)
+    if len(kept) == len(workers):
+        return workers, speeds
+    parked = ", ".join(sorted({worker.name for worker in workers} - {worker.name for worker in kept}))
+    warnings.warn(f"devices: the others train faster without {parked}, which is parked", UserWarning, stacklevel=4)
+    return kept, tuple(rate for worker, rate in zip(workers, alone, strict=True) if worker in kept)
+
+
+def paying(workers: list[Worker], mixed: tuple[float, ...], alone: tuple[float, ...]) -> list[Worker]:
+    """Return the workers to train with: all, or those of the fastest kind where the others slow them down.
+
+    mixed, alone : rows a second of each worker beside workers of other kinds, and without them. Beside a CPU a GPU
+    copies its model at every step and merges; by itself it keeps it.
+    """
+    totals: dict[str, float] = {}
+    for worker, rate in zip(workers, alone, strict=True):
+        totals[worker.kind] = totals.get(worker.kind, 0.0) + rate
+    best = max(totals, key=lambda kind: totals[kind])
+    if (1 - MERGING) * sum(mixed) > totals[best]:
+        return workers
+    return [worker for worker in workers if worker.kind == best]
+
+
+def measure_speeds(
+    job: Job, workers: list[Worker], precision: str, batch: int, lazy: bool = False
+) -> tuple[float, ...]:
+    """Return the rows a second of each worker's device in batches of `batch` rows; every kind is timed once.
+
+    lazy : whether a GPU keeps its model from step to step, as it does without workers on the CPU.
+    """
     speeds: dict[Worker, float] = {}
     for worker in set(workers):
         device = make_device(worker.name, worker.n_threads, precision)
         with device.start():
-            costs = measure_device(job, device)
+            costs = measure_device(job, device, lazy)
         nnz = batch * job.dataset.X.nnz / job.dataset.n_rows
         speeds[worker] = batch / (costs.overhead + costs.per_row * batch + costs.per_nnz * nnz)
     return tuple(speeds[worker] for worker in workers)

@@ -82,6 +82,11 @@ def memory_limit() -> int:
     return min(limits, default=1 << 62)
 
 
+def largest_batch(X: CSR, batch: int) -> int:
+    """Return about how many entries a batch has: the mean, and half as much again."""
+    return int(1.5 * batch * X.nnz / max(X.n_rows, 1))
+
+
 def _limit_files() -> list[Path]:
     """Return the files that may hold a limit of our control group (version 2: and of those around it; version 1)."""
     root = Path("/sys/fs/cgroup")
@@ -114,9 +119,7 @@ def _buffers(task: Task) -> int:
     width = max(network.hidden)
     a_thread = 4 * (2 * B * width + CHUNK * (B + 2 * width) + 8 * B)
     activations = 4 * B * width * (2 + len(network.hidden))
-    return (
-        task.n_threads * a_thread + activations + 4 * network.n_features + 8 * task.n_rows + 24 * _largest_batch(X, B)
-    )
+    return task.n_threads * a_thread + activations + 4 * network.n_features + 8 * task.n_rows + 24 * largest_batch(X, B)
 
 
 def _replicas(task: Task) -> int:
@@ -170,11 +173,6 @@ def _is_mapped(array: np.ndarray) -> bool:
             return True
         base = base.base
     return False
-
-
-def _largest_batch(X: CSR, batch: int) -> int:
-    """Return about how many entries a batch has: the mean, and half as much again."""
-    return int(1.5 * batch * X.nnz / max(X.n_rows, 1))
 
 
 def _readable(size: int) -> str:

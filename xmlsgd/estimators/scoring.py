@@ -38,11 +38,11 @@ class Scorer:
         network, device = self.network, self.device
         layers = network.layers(device.place(self.params), none=device.place(np.zeros((1, 1), np.float32)))
         output = layers[-1]
-        if columns is not None:
-            columns = np.unique(columns).astype(np.int32)
-            output = device.take(output, columns)
         labels, scores = np.full((X.n_rows, k), -1, np.int32), np.full((X.n_rows, k), -np.inf, np.float32)
         with device.start():
+            if columns is not None:
+                columns = np.unique(columns).astype(np.int32)
+                output = device.take(output, columns)
             for rows in row_blocks(X.n_rows, network.hidden):
                 A = network.hidden_activations(device, layers, X, rows)
                 labels[rows], scores[rows] = device.top_k(A, output, k)

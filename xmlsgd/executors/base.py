@@ -14,6 +14,7 @@ from ..merging import Merger
 from ..network import state_layout
 from ..records import Left, Report, Sharing
 from ..table import Shape, Table
+from .on_device import DeviceMerger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -59,7 +60,9 @@ class Executor(ABC):
 
     def bring_center(self) -> None:
         """Copy the shared model to this process's memory, if a device has trained it in its own."""
-        if not self._own_states:
+        if self._own_states:
+            self.merger.bring_center()
+        else:
             self._bring(range(len(self._lazy)))
 
     @property
@@ -154,9 +157,11 @@ class Executor(ABC):
     def merge(self, rule: Rule, members: Collection[int], memory: int = 0, equal: bool = True) -> None:
         """Apply a rule to the center and the replicas of `members` (`Merger.run`)."""
         begun = self.now()
-        self._bring(members)
+        if not self.merger.on_device:
+            self._bring(members)
         n_bytes = 4 * 2 * (1 + len(members)) * self.merger.run(rule, members, memory, equal)
-        self._outdate(members)
+        if not self.merger.on_device:
+            self._outdate(members)
         self.merge_bytes += n_bytes
         self.merge_seconds += self._merged(members, n_bytes, begun)
 
@@ -201,6 +206,7 @@ class Executor(ABC):
         """Make the table with `make` and write the first model and states into it; return its shape."""
         layout, shape = job.network.layout, table_shape(job.network, job.optimizer, len(self.workers), sharing)
         self.table, self._lazy = make(shape), ()
+        self.merger = Merger(self.table, layout, self.merge_threads)
         if job.start is None:
             job.network.initialize(self.center, job.dataset.Y, job.seed)
         elif not np.may_share_memory(self.center, job.start.params):
@@ -213,9 +219,17 @@ class Executor(ABC):
         self._saved = list(self._seen)
         self._updates, self._read = 0, dict.fromkeys(self.workers, 0)
         self._made: dict[int, int] = {}  # updates of a worker's last step, until they are pushed
-        self.merger = Merger(self.table, layout, self.merge_threads)
         self._deltas = Deltas(self.table, layout, self.merge_threads) if sharing is Sharing.DELTA else None
         return shape
+
+    def _employ(self, learners: Sequence[Learner]) -> None:
+        """Take learners of this process, whose devices may have a memory of their own; merge there if it is one."""
+        self._lazy = learners
+        memories = {learner.device.memory for learner in learners}
+        if self._own_states and len(memories) == 1 and None not in memories:
+            self.merger = DeviceMerger(self.table, self.merger.layout, learners)
+        for learner in learners:
+            learner.warm_up()
 
     def _state_of(self, worker: int) -> int:
         """Return which optimizer state a worker has: its own, or the one of a shared model."""

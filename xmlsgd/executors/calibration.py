@@ -18,13 +18,15 @@ SIZES = (1, 4, 16, 32, 64, 128, 256)  # rows of the timed updates
 REPEATS = 5  # of which the shortest counts: what else runs on the machine only makes steps longer
 
 
-def measure_device(job: Job, device: Device) -> VirtualDevice:
+def measure_device(job: Job, device: Device, lazy: bool = False) -> VirtualDevice:
     """Return the virtual device of speed 1 that takes as long as `device`, without noise.
 
-    The device must have been started. Takes about as long as 2,500 rows of training.
+    lazy : whether a device with a memory of its own keeps the model from step to step, as it does by itself. The device
+    must have been started. Takes about as long as 2,500 rows of training.
     """
-    learner = Learner(job, device, zeros(job.network.layout.size))
-    job.network.initialize(learner.flat, job.dataset.Y, job.seed)
+    flat = zeros(job.network.layout.size)
+    job.network.initialize(flat, job.dataset.Y, job.seed)
+    learner = Learner(job, device, flat, lazy=lazy)
     learner.warm_up()
     sizes = sorted({min(size, job.dataset.n_rows) for size in SIZES})
     reports = [_shortest([learner.step(Step(0, 0, 0, size, 0.0)) for _ in range(1 + REPEATS)][1:]) for size in sizes]

@@ -46,9 +46,7 @@ class Serial(Executor):
 
         self._prepare(job, sharing, make)
         self.learners = [Learner.of(job, self.devices[w], self.table, w, sharing, lazy=True) for w in self.workers]
-        self._lazy = self.learners
-        for learner in self.learners:
-            learner.warm_up()
+        self._employ(self.learners)
         self._started = time.perf_counter()
 
     def _begin(self, step: Step) -> None:

@@ -31,7 +31,7 @@ class Threads(Executor):
 
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the table and one learner and one thread a device."""
-        if sharing is Sharing.IN_PLACE and any(device.own_memory for device in self.devices):
+        if sharing is Sharing.IN_PLACE and any(device.memory is not None for device in self.devices):
             sharing = Sharing.DELTA
         self._prepare(job, sharing, Table.in_memory)
         self._done: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
@@ -39,9 +39,7 @@ class Threads(Executor):
         self.learners = [
             Learner.of(job, device, self.table, w, sharing, lazy=True) for w, device in enumerate(self.devices)
         ]
-        self._lazy = self.learners
-        for learner in self.learners:
-            learner.warm_up()
+        self._employ(self.learners)
         for learner, inbox in zip(self.learners, self._inboxes, strict=True):
             thread = threading.Thread(target=self._work, args=(learner, inbox), daemon=True)
             thread.start()

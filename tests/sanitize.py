@@ -1,0 +1,43 @@
+"""Run the tests of the GPU's kernels under the address sanitizer: `python tests/sanitize.py`; takes some minutes.
+
+The sanitizer has to be in the process from its start; `shim.py` sees it there and compiles the kernels with it. What
+lies beside an array is forbidden to read, too, which the guards of an ordinary run do not notice.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from shim import COMPILER
+
+HERE = Path(__file__).parent
+TESTS = ("test_sanitizer.py", "test_cuda.py", "test_cuda_once.py", "test_cuda_merging.py", "test_cuda_mutants.py")
+
+
+def library():
+    """Return the path of the compiler's sanitizer, or None."""
+    if COMPILER is None:
+        return None
+    found = subprocess.run([COMPILER, "-print-file-name=libasan.so"], capture_output=True, text=True, check=False)
+    path = Path(found.stdout.strip())
+    return path if path.is_absolute() and path.exists() else None
+
+
+def main():
+    """Return the tests' exit status."""
+    path = library()
+    if path is None:
+        print("skipped: g++ has no address sanitizer; install libasan")
+        return 0
+    options = "detect_leaks=0:detect_stack_use_after_return=0:handle_segv=0"
+    environment = {**os.environ, "LD_PRELOAD": str(path), "ASAN_OPTIONS": options}
+    tests = [str(HERE / name) for name in TESTS]
+    command = [sys.executable, "-m", "pytest", "-q", "-k", "not planted", "-p", "no:cacheprovider", *tests]
+    return subprocess.run(command, env=environment, cwd=HERE.parent, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""Softmax that keeps its exponentials: the tests of the softmax once more, and what bfloat16 costs there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from shim import NEEDS_COMPILER, OnHost, shim_device
+from test_devices import (
+    NEEDS_GPU,
+    assert_same_change,
+    copy,
+    output_batch,
+    test_a_batch_without_any_label_is_all_negative_or_skipped,
+    test_a_row_of_weight_zero_changes_nothing,
+    test_output_step_updates_parameters_and_state_like_the_reference,
+    test_softmax_stands_logits_of_ten_thousand,
+)
+
+from xmlsgd.devices.cuda import CUDA
+from xmlsgd.devices.reference import Reference
+from xmlsgd.losses import SOFTMAX
+from xmlsgd.optimizers import SGD, Adam
+
+__all__ = [
+    "test_a_batch_without_any_label_is_all_negative_or_skipped",
+    "test_a_row_of_weight_zero_changes_nothing",
+    "test_output_step_updates_parameters_and_state_like_the_reference",
+    "test_softmax_stands_logits_of_ten_thousand",
+]
+ALWAYS = 1 << 40  # bytes of exponentials that may be kept
+
+
+def shim(precision, **options):
+    return OnHost(shim_device(precision, once_bytes=ALWAYS, **options))
+
+
+def gpu(precision, **options):
+    return OnHost(CUDA(precision=precision, once_bytes=ALWAYS))
+
+
+MAKERS = [pytest.param(shim, id="shim", marks=NEEDS_COMPILER), pytest.param(gpu, id="cuda", marks=NEEDS_GPU)]
+
+
+@pytest.fixture(params=MAKERS)
+def make(request):
+    return request.param
+
+
+@pytest.fixture
+def device(make):
+    return make("float32")
+
+
+@pytest.mark.parametrize("optimizer", [SGD(weight_decay=0.3), Adam(clip_norm=0.05)], ids=["sgd", "adam"])
+@pytest.mark.parametrize("shape", [(7, 24, 1), (37, 24, 700), (66, 30, 5000)], ids=str)
+def test_one_exponential_a_logit_makes_the_step_of_two(make, shape, optimizer):
+    A, Y, rows, scale, layer = output_batch(shape, optimizer=optimizer)
+    update, expected, got = optimizer.update(0.1, 3), copy(layer), copy(layer)
+    value, dA = Reference().output_step(A, Y, rows, scale, expected, SOFTMAX, update)
+    value2, dA2 = make("float32", chunk_bytes=100_000).output_step(A, Y, rows, scale, got, SOFTMAX, update)
+    assert value2 == pytest.approx(value, rel=1e-5, abs=1e-6)
+    np.testing.assert_allclose(dA2, dA, rtol=0, atol=3e-5 * max(np.abs(dA).max(), 1e-3))
+    assert_same_change(layer, got, expected, 1e-3)
+
+
+def peaked_batch():
+    """Return a batch whose logits have a standard deviation of about 4, as those of a trained model."""
+    A, Y, rows, scale, layer = output_batch((48, 64, 1500))
+    layer.W[:] *= 2.5
+    layer.b[:] *= 0.5
+    return A, Y, rows, scale, layer
+
+
+def narrow(x):
+    """Round to bfloat16."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+def hidden_gradient(Z, Y, rows, scale, W):
+    """Return dA (B, H) of a softmax over the logits Z."""
+    P = np.exp(Z.astype(np.float64) - Z.max(axis=1, keepdims=True))
+    P /= P.sum(axis=1, keepdims=True)
+    T = Y.to_scipy()[rows].toarray() != 0
+    counts = T.sum(axis=1, keepdims=True)
+    return (np.where(counts > 0, P - T / np.maximum(counts, 1), 0) * scale[:, None]) @ W
+
+
+def error(got, expected):
+    return np.linalg.norm(got - expected) / np.linalg.norm(expected)
+
+
+def test_bfloat16_logits_less_a_reference_are_twice_as_precise_as_those_as_they_come(make):
+    A, Y, rows, scale, layer = peaked_batch()
+    A[:], layer.W[:] = narrow(A), narrow(layer.W)  # the rounding of operands is common to both
+    expected, got = copy(layer), copy(layer)
+    update = SGD().update(0.1, 1)
+    value, dA = Reference().output_step(A, Y, rows, scale, expected, SOFTMAX, update)
+    value2, dA2 = make("bfloat16").output_step(A, Y, rows, scale, got, SOFTMAX, update)
+    usual = hidden_gradient(narrow(A @ layer.W.T + layer.b), Y, rows, scale, layer.W)
+    assert error(dA2, dA) < error(usual, dA) / 2
+    assert error(dA2, dA) < 5e-3
+    assert error(got.W - layer.W, expected.W - layer.W) < 5e-3
+    assert error(got.b - layer.b, expected.b - layer.b) < 5e-3
+    assert value2 == pytest.approx(value, rel=2e-3)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_neither_the_order_of_threads_nor_that_of_blocks_changes_a_bit(precision):
+    A, Y, rows, scale, layer = output_batch((33, 40, 100))
+    results = []
+    for seed in (0, 1):
+        changed = copy(layer)
+        value, dA = shim(precision, seed=seed).output_step(A, Y, rows, scale, changed, SOFTMAX, SGD().update(0.1, 1))
+        results.append([np.array(value), dA, changed.W, changed.b])
+    for first, second in zip(*results, strict=True):
+        np.testing.assert_array_equal(first, second)

@@ -1,0 +1,47 @@
+"""The GPUs of this machine: which there are, what is missing for one, how much memory is free."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from ..errors import DataError
+from .cuda_runtime import Runtime, free_bytes
+
+INSTALL = 'pip install "xmlsgd[cuda12]" or "xmlsgd[cuda13]", by the CUDA version that nvidia-smi names'
+
+
+def check_gpu(index: int) -> None:
+    """Raise `DataError` that says what is missing for GPU `index`."""
+    name = f"cuda:{index}"
+    if importlib.util.find_spec("cupy") is None:
+        raise DataError(f"device {name!r}: CuPy is not installed; {INSTALL}")
+    try:
+        import cupy
+
+        available = cupy.cuda.is_available()
+        count = cupy.cuda.runtime.getDeviceCount() if available else 0
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise DataError(f"device {name!r}: CuPy does not start ({reason}); {INSTALL}") from error
+    if not available:
+        raise DataError(f"device {name!r}: CuPy finds no GPU or driver; use 'cpu', or install NVIDIA's driver")
+    if index >= count:
+        raise DataError(f"device {name!r}: there are {count} GPUs, counted from 0; use 'cuda:0' to 'cuda:{count - 1}'")
+
+
+def runtime_of(index: int, precision: str) -> Runtime:
+    """Return the runtime of a GPU; raise `DataError` where there is none."""
+    check_gpu(index)
+    import cupy
+    from cupy_backends.cuda.libs import cublas
+
+    return Runtime(cupy, cublas, index, precision)
+
+
+def free_bytes_of(index: int) -> int:
+    """Return the free memory of GPU `index`; raise `DataError` where there is none."""
+    check_gpu(index)
+    import cupy
+
+    with cupy.cuda.Device(index):
+        return free_bytes(cupy)

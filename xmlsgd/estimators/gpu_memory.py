@@ -1,0 +1,95 @@
+"""Whether a run fits into the memory of its GPUs, before it takes any."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from ..devices.cuda_data import RESIDENT_SHARE
+from ..devices.cuda_gpus import free_bytes_of
+from ..devices.cuda_memory import LIBRARY_BYTES, Sizes, step_bytes, top_k_bytes
+from ..errors import MemoryEstimateError
+from ..executors.on_device import SLICE
+from ..network import state_layout
+from ..optimizers import SGD_KIND
+from ..records import Sharing
+from .memory import largest_batch
+from .training import row_blocks
+
+if TYPE_CHECKING:
+    from ..csr import CSR
+    from .fitting import Task
+
+RULE = 4  # slices that a merge rule computes beside one for each replica
+BEST = 5  # labels of a row that are ranked when held-out rows are measured
+
+
+def gpu_estimate(task: Task, name: str, free: float = math.inf) -> dict[str, int]:
+    """Return the bytes that the learners of GPU `name` take, by part, and their sum as "total".
+
+    Data count where they are so small a part of the `free` bytes that they may stay there; else they travel.
+    """
+    learners = sum(worker.name == name for worker in task.workers)
+    network, optimizer, device = task.network, task.optimizer, task.device
+    bfloat16 = device.bfloat16 if task.workers[0].name == name else True
+    data = [_bytes(matrix) for matrix in (task.dataset.X, task.dataset.Y)]
+    travels = max(data) > RESIDENT_SHARE * free
+    sizes = _sizes(task, travels)
+    step = step_bytes(sizes, bfloat16)
+    parts = {
+        "parameters": 4 * learners * network.layout.size,
+        "optimizer_state": 4 * learners * state_layout(network.layout, optimizer).size,
+        "data": 0 if travels else learners * sum(data),
+        "step": learners * step,
+        "libraries": LIBRARY_BYTES,
+    }
+    if task.algorithm.sharing is Sharing.REPLICAS and learners == len(task.workers):  # merged where they are
+        size = network.layout.size
+        parts["merging"] = 4 * ((1 + task.algorithm.slots(learners)) * size + (learners + RULE) * min(size, SLICE))
+    if task.held_out and task.workers[0].name == name:
+        rows = len(row_blocks(task.held_out.n_rows, network.hidden)[0])
+        ranking = top_k_bytes(rows, BEST, sizes, bfloat16)
+        shared = step if len(task.workers) == 1 else 0  # one device ranks in the buffers of its steps
+        parts["evaluation"] = 4 * network.layout.size + max(ranking - shared, 0) + _bytes(task.held_out.X)
+    return {**parts, "total": sum(parts.values())}
+
+
+def on_gpus(task: Task) -> dict[str, int]:
+    """Return the bytes that a run takes on each GPU, by its name."""
+    return {name: gpu_estimate(task, name)["total"] for name in _gpus(task)}
+
+
+def check_gpus(task: Task) -> None:
+    """Raise `MemoryEstimateError` with the parts, and what would fit, where a GPU has too little free memory."""
+    for name in _gpus(task):
+        free = free_bytes_of(int(name.partition(":")[2] or 0))
+        found = gpu_estimate(task, name, free)
+        if found["total"] <= free:
+            continue
+        scaled = sum(found.get(part, 0) for part in ("parameters", "optimizer_state", "evaluation"))
+        width = int(max(task.network.hidden) * (free - found["total"] + scaled) / scaled)
+        remedies = [f"about hidden_layer_sizes=({width},) would fit"] if width >= 1 else ["a GPU with more would do"]
+        if sum(worker.name == name for worker in task.workers) > 1:
+            remedies.append("fewer learners on it take less")
+        parts = ", ".join(f"{part} {size / 1e9:.2f}" for part, size in found.items() if part != "total")
+        raise MemoryEstimateError(
+            f"device {name!r}: training needs about {found['total'] / 1e9:.2f} GB ({parts}), {free / 1e9:.2f} GB are "
+            f"free; {', '.join(remedies)}; a smaller batch_size, and optimizer='sgd' or 'row_adagrad', take less"
+        )
+
+
+def _gpus(task: Task) -> list[str]:
+    """Return the names of the devices with a memory of their own."""
+    return sorted({worker.name for worker in task.workers if worker.kind == "cuda"})
+
+
+def _sizes(task: Task, travels: bool) -> Sizes:
+    """Return the sizes of a step."""
+    fused = task.optimizer.kind == SGD_KIND and task.optimizer.clip_norm == 0
+    entries, labels = (largest_batch(matrix, task.batch) for matrix in (task.dataset.X, task.dataset.Y))
+    return Sizes(task.batch, entries, labels, task.network.hidden, task.network.n_labels, travels, fused)
+
+
+def _bytes(matrix: CSR) -> int:
+    """Return the bytes of a matrix that stays on a GPU."""
+    return 8 * matrix.nnz
