@@ -16,13 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from xmlsgd.devices.cuda import check_gpu
+from xmlsgd.devices.cuda_gpus import check_gpu
 from xmlsgd.errors import DataError
 
 from ..machine import describe
 from ..report import RESULTS, without_folders
 from . import fleet, steps
 from .ceilings import ceilings
+from .changes import changed
 from .correctness import correctness
 from .place import ROOT, Place
 from .tables import markdown
@@ -46,7 +47,7 @@ def parts(place: Place, rows: int) -> list[Part]:
         ("ceilings", 25, lambda: ceilings(place)),
         ("correctness", 60, lambda: correctness(place)),
         ("steps", 75, lambda: steps.steps(place)),
-        ("kernels", 30, lambda: steps.kernels(place)),
+        ("kernels", 40, lambda: steps.kernels(place)),
         ("torch", 150, lambda: torch_steps(place)),
         ("to_accuracy", 100, lambda: fleet.to_accuracy(place, rows)),
         ("learners", 40, lambda: fleet.learners(place)),
@@ -82,6 +83,9 @@ def main() -> int:
     name = "gpu-" + ("shim" if args.shim else re.sub(r"[^a-z0-9]+", "-", facts["gpu"].lower()).strip("-"))
     result: dict[str, Any] = {"machine": describe(1), "gpu": facts, "left_out": []}
     args.out.mkdir(parents=True, exist_ok=True)
+    earlier = args.out / f"{name}.json"
+    if earlier.exists():
+        result["changed"] = changed(json.loads(earlier.read_text()), facts["kernels"])
     for part, budget, work in parts(place, args.rows):
         left = args.seconds - (time.monotonic() - begun)
         if budget > left:

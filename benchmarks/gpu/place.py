@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
+import importlib
 import statistics
 import sys
 import time
@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from xmlsgd.devices.cuda import CUDA
+from xmlsgd.devices.cuda_runtime import SOURCE
+
+from .changes import kernel_stamps
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "xmlsgd" / "devices").glob("cuda*"))
@@ -29,13 +32,10 @@ class Place:
         """Return a device of the first GPU."""
         if not self.shim:
             return CUDA(precision=precision, **options)
-        if "shim" not in sys.modules:
-            spec = importlib.util.spec_from_file_location("shim", ROOT / "tests" / "shim.py")
-            assert spec is not None
-            assert spec.loader is not None
-            sys.modules["shim"] = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(sys.modules["shim"])
-        made: CUDA = sys.modules["shim"].shim_device(precision, **options)
+        tests = str(ROOT / "tests")
+        if tests not in sys.path:
+            sys.path.append(tests)
+        made: CUDA = importlib.import_module("shim").shim_device(precision, **options)
         return made
 
     def seconds(self, device: CUDA, call: Callable[[], Any], warm_up: int = 3) -> dict[str, float]:
@@ -55,8 +55,9 @@ class Place:
     def facts(self) -> dict[str, Any]:
         """Return the GPU, its driver and the libraries; the sources by their hash."""
         stamp = hashlib.sha256(b"".join(file.read_bytes() for file in SOURCES)).hexdigest()[:12]
+        kernels = kernel_stamps(SOURCE.read_text())
         if self.shim:
-            return {"gpu": "none: kernels run on the CPU", "sources": stamp}
+            return {"gpu": "none: kernels run on the CPU", "sources": stamp, "kernels": kernels}
         import cupy
         from cupy_backends.cuda.libs import cublas
 
@@ -73,4 +74,5 @@ class Place:
             "cublas": cublas.getVersion(handle),
             "cupy": cupy.__version__,
             "sources": stamp,
+            "kernels": kernels,
         }

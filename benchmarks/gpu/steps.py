@@ -12,12 +12,14 @@ import numpy as np
 
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.devices.cuda import CUDA
+from xmlsgd.devices.cuda_chunks import CHUNK_BYTES
 from xmlsgd.losses import get_loss
 from xmlsgd.network import Network, state_layout
 from xmlsgd.optimizers import get_optimizer
 
 from .place import Place
 
+ALWAYS = 1 << 50  # bytes of exponentials that may be kept
 POOL = 32  # batches of rows that steps take in turn: more than a level-2 cache holds
 
 
@@ -71,6 +73,8 @@ class Stepper:
                 device.place(flat), states.views(device.place(np.zeros(states.size, np.float32))),
                 device.place(np.zeros((1, 1), np.float32)),
             )  # fmt: skip
+        entries = shape.dataset.X.nnz + shape.dataset.Y.nnz
+        self.least_bytes = 4 * (self.network.layout.size + states.size) + 8 * entries + CHUNK_BYTES
         self._scale = np.full(shape.batch, 1 / shape.batch, np.float32)
         self.steps = 0
 
@@ -145,24 +149,36 @@ class Stepper:
 
 
 def steps(place: Place) -> list[dict[str, Any]]:
-    """Return the rates of every shape: softmax and BCE by descent, BCE by Adam."""
+    """Return the rates of every shape: softmax with two exponentials a logit and with one, BCE by descent and Adam."""
     results = []
     for shape in shapes(place):
-        for loss, optimizer in (("softmax", "sgd"), ("bce", "sgd"), ("bce", "adam")):
-            stepper = Stepper(place.device(), shape, loss, optimizer)
-            found = stepper.rate(0.05 if place.shim else 2.0)
-            results.append({"shape": _named(shape), "loss": loss, "optimizer": optimizer, **found})
+        for loss, optimizer, once in (
+            ("softmax", "sgd", False), ("softmax", "sgd", True), ("bce", "sgd", False), ("bce", "adam", False),
+        ):  # fmt: skip
+            found = _rate(place, shape, loss, optimizer, once)
+            results.append({"shape": _named(shape), "loss": loss, "once": once, "optimizer": optimizer, **found})
     return results
 
 
+def _rate(place: Place, shape: Shape, loss: str, optimizer: str, once: bool) -> dict[str, float]:
+    """Return the rate of a shape, and what memory it takes over what it must; `once` as in `SoftmaxOnce`."""
+    device = place.device(once_bytes=ALWAYS if once else 0)
+    pool = device.runtime.cupy.get_default_memory_pool()
+    pool.free_all_blocks()
+    stepper = Stepper(device, shape, loss, optimizer)
+    found = stepper.rate(0.05 if place.shim else 1.5)
+    return {**found, "memory_share": pool.total_bytes() / stepper.least_bytes}
+
+
 def kernels(place: Place) -> list[dict[str, Any]]:
-    """Return the kernels of a step, softmax by descent and BCE by Adam."""
+    """Return the kernels of a step, both forms of softmax by descent and BCE by Adam."""
     results = []
     for shape in shapes(place)[:2]:
-        for loss, optimizer in (("softmax", "sgd"), ("bce", "adam")):
-            stepper = Stepper(place.device(), shape, loss, optimizer)
+        for loss, optimizer, once in (("softmax", "sgd", False), ("softmax", "sgd", True), ("bce", "adam", False)):
+            stepper = Stepper(place.device(once_bytes=ALWAYS if once else 0), shape, loss, optimizer)
             found = stepper.kernels(1 if place.shim else 10)
-            results.append({"shape": _named(shape), "loss": loss, "optimizer": optimizer, "kernels": found})
+            named = {"shape": _named(shape), "loss": loss, "once": once, "optimizer": optimizer}
+            results.append({**named, "kernels": found})
     return results
 
 

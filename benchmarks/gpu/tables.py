@@ -22,6 +22,8 @@ def markdown(result: Result) -> str:
     heading = (
         f"# {gpu['gpu']}\n\nSources {gpu['sources']}, CuPy {gpu.get('cupy', '-')}, cuBLAS {gpu.get('cublas', '-')}.\n"
     )
+    if "changed" in result:
+        heading += f"Kernels that have changed since the results before: {', '.join(result['changed']) or 'none'}.\n"
     return "\n".join([heading, *tables, *left_out, "", origin(machine), ""])
 
 
@@ -39,23 +41,42 @@ def _correctness(result: Result) -> list[Table]:
 
 
 def _steps(result: Result) -> list[Table]:
-    columns = ["shape", "hidden", "batch", "loss", "optimizer", "steps/s", "host ms", "PyTorch eager", "compiled"]
+    columns = [
+        "shape",
+        "hidden",
+        "batch",
+        "loss",
+        "optimizer",
+        "steps/s",
+        "host ms",
+        "memory",
+        "PyTorch eager",
+        "compiled",
+    ]
     rows = []
     for one in result["steps"]:
         shape = one["shape"]
         peers = [_peer(result.get("torch", []), one, mode) for mode in ("eager", "compiled")]
         rows.append([
-            shape["name"], str(shape["hidden"]), str(shape["batch"]), one["loss"], one["optimizer"],
-            f"{one['steps_per_second']:,.1f}", f"{1e3 * one['host_seconds']:.2f}", *peers,
+            shape["name"], str(shape["hidden"]), str(shape["batch"]), _loss(one), one["optimizer"],
+            f"{one['steps_per_second']:,.1f}", f"{1e3 * one['host_seconds']:.2f}", f"{one['memory_share']:.2f}", *peers,
         ])  # fmt: skip
     return [
         Table(
             "Training steps",
             columns,
             rows,
-            [f"PyTorch: {one['failure']}" for one in result.get("torch", []) if "failure" in one],
+            [
+                "Memory: all that CuPy has taken over weights, state, data and the bytes of a chunk.",
+                *(f"PyTorch: {one['failure']}" for one in result.get("torch", []) if "failure" in one),
+            ],
         )
     ]
+
+
+def _loss(result: Result) -> str:
+    """Return the loss, and whether softmax took one exponential a logit."""
+    return f"{result['loss']}, one exp" if result["once"] else str(result["loss"])
 
 
 def _peer(results: list[Result], ours: Result, mode: str) -> str:
@@ -86,7 +107,7 @@ def _kernels(result: Result) -> list[Table]:
             rows.append([name, f"{found['launches']:.0f}", f"{1e3 * found['seconds']:.3f}", f"{rate:.2e}", share])
         shape = one["shape"]
         size = f"hidden {shape['hidden']}, batch {shape['batch']}"
-        title = f"Kernels: {shape['name']}, {size}, {one['loss']}, {one['optimizer']}"
+        title = f"Kernels: {shape['name']}, {size}, {_loss(one)}, {one['optimizer']}"
         note = (
             "* below 60 % of its ceiling: products, or bytes of all arrays that it is given. Each launch is waited for."
         )
