@@ -158,13 +158,12 @@ def test_the_order_of_the_learners_does_not_matter():
     assert centers[0] == pytest.approx(centers[1], rel=1e-5)
 
 
-def test_after_a_restart_all_learners_are_at_the_center_which_rests():
+def test_learners_put_back_are_at_the_center_which_rests():
     """T5.6: every replica is z, and z has no motion left."""
     algorithm, comm = started(3), toy.Replicas(0, 0, 0, 0)
     for _ in range(3):
         meet(algorithm, comm, [1, 2, 5])
-    algorithm.restart()
-    meet(algorithm, comm, [1, 2, 5])
+    comm.merge(algorithm.put_back, range(3))
     values = comm.values()
     assert values == [values[0]] * 4
     meet(algorithm, comm)

@@ -21,6 +21,7 @@ from xmlsgd.errors import DataError
 from xmlsgd.losses import LOSSES
 from xmlsgd.network import Network, state_layout
 from xmlsgd.optimizers import OPTIMIZERS, SGD, Adam, Optimizer
+from xmlsgd.samplers import ALL_LABELS, SharedNegatives
 
 NO_DROPOUT = Dropout(0.0, 0)
 NEEDS_BFLOAT16 = pytest.mark.skipif(not bf16.HAS_AVX512_BF16, reason="the processor lacks AVX512-BF16")
@@ -484,7 +485,7 @@ def test_scores_do_not_depend_on_the_rows_around(device):
 # --- whole steps -------------------------------------------------------------------------------------------------
 
 
-def whole_step(device, network, optimizer, n_steps=1, poison=None, seed=0):
+def whole_step(device, network, optimizer, n_steps=1, poison=None, seed=0, sampler=ALL_LABELS):
     """Run steps of a small network; return (loss of the last, flat parameters). `poison` changes arrays before."""
     rng = np.random.default_rng(seed)
     X = random_csr(rng, 40, network.n_features, per_row=8)
@@ -502,7 +503,8 @@ def whole_step(device, network, optimizer, n_steps=1, poison=None, seed=0):
     for steps in range(1, n_steps + 1):
         rows = rng.permutation(40)[:37]
         scale = np.full(37, 1 / 37, np.float32)
-        value = network.step(device, layers, X, Y, rows, scale, optimizer.update(0.01, steps), seed + steps)
+        update = optimizer.update(0.01, steps)
+        value = network.step(device, layers, X, Y, rows, scale, update, seed + steps, sampler)
     return value, flat
 
 
@@ -603,14 +605,15 @@ def compiled_signatures():
 
 
 def test_nothing_compiles_after_warming_up(cpu):
-    """Every loss, optimizer, depth and dropout; memory maps, whose arrays are read-only; prediction."""
+    """Every loss, optimizer, depth and dropout; drawn labels; memory maps, whose arrays are read-only; prediction."""
     cpu.warm_up(list(LOSSES.values()))
     before = compiled_signatures()
     for loss in LOSSES:
         for name in OPTIMIZERS:
             for hidden, share in (((24,), 0.0), ((40, 32), 0.3)):
-                network = Network(60, 100, hidden, loss, input_dropout=share, hidden_dropout=share)
+                network = Network(60, 200, hidden, loss, input_dropout=share, hidden_dropout=share)
                 whole_step(cpu, network, OPTIMIZERS[name]())
+                whole_step(cpu, network, OPTIMIZERS[name](), sampler=SharedNegatives(4))
     X, rows, layer, _ = input_batch()
     for array in (*layer, X.indptr, X.indices, X.data):
         array.flags.writeable = False

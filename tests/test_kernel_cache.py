@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from xmlsgd import devices
 from xmlsgd.devices import kernel_cache
-from xmlsgd.devices.kernel import STAMP
+from xmlsgd.devices.kernel import STAMP, Kernel
 
 
 @pytest.fixture
@@ -22,11 +25,21 @@ def folder(tmp_path, monkeypatch):
 def test_kernels_of_other_sources_are_dropped_and_foreign_files_are_not_touched(folder):
     ours = f"cpu_input.drop_alone_{STAMP}_011-1.py311.nbi"
     foreign = ["cpu_parser.parse-3.py311.nbi", "cpu_input.txt", "notes.nbi"]
-    for name in [ours, "cpu_input.drop_alone_0123456789ab_011-1.py311.nbi", *foreign]:
+    stale = [f"{name}_alone_0123456789ab_011-1.py311.nbi" for name in ("cpu_input.drop", "cpu_linear.solve")]
+    for name in [ours, *stale, *foreign]:
         (folder / name).touch()
     assert [file.name for file in kernel_cache.cached_kernels(folder)] == [ours]
     kernel_cache.refresh()
     assert sorted(file.name for file in folder.iterdir()) == sorted([ours, *foreign])
+
+
+def test_the_kernels_of_all_modules_are_known():
+    modules = [
+        importlib.import_module(f"{devices.__name__}.{found.name}") for found in pkgutil.iter_modules(devices.__path__)
+    ]
+    kernels = {value for module in modules for value in vars(module).values() if isinstance(value, Kernel)}
+    assert kernels == set(kernel_cache.kernels())
+    assert {Path(kernel.alone.py_func.__code__.co_filename).stem for kernel in kernels} <= set(kernel_cache.MODULES)
 
 
 def test_a_missing_folder_is_no_error(monkeypatch, tmp_path):

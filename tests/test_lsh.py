@@ -243,6 +243,17 @@ def test_a_step_in_which_all_labels_are_active_is_that_of_the_dense_output_layer
     np.testing.assert_array_equal(*params)
 
 
+def test_on_other_devices_than_a_cpu_all_batches_are_hashed_by_one_cpu():
+    Y, layer = true_labels(4, 200), model()
+    sampler = LSH(hashes=3, tables=4, least=0).begin(Y, 0)
+    used = []
+    for seed in range(2):
+        sampler.draw(Batch(Y, np.arange(2), (seed,), layer.W[:2], layer, Reference()))
+        used.append(sampler.device)
+    assert isinstance(used[0], CPU)
+    assert used[0] is used[1]
+
+
 @pytest.mark.parametrize(
     ("settings", "text"),
     [

@@ -16,6 +16,7 @@ from xmlsgd.devices.cpu_neighbors import BINS, keep_best
 from xmlsgd.devices.cpu_pairs import best_listed
 from xmlsgd.engine import Interrupted
 from xmlsgd.errors import DataError, DivergenceError, ModelFileError
+from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.learner import Learner
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.shortlist.arrays import from_arrays, to_arrays
@@ -156,12 +157,15 @@ def test_entries_that_cancel_and_neighbors_of_no_weight_do_no_harm():
 
 
 def test_rows_of_a_memory_may_be_added_with_new_features_and_labels(data, rows):
-    first, rest = np.arange(400), np.arange(400, 600)
-    narrow = CSR(rows.indptr, rows.indices, rows.data, rows.n_cols)
-    whole = Neighbors.build(narrow, data.Y, ones(600))
-    grown = Neighbors.build(rows.take(first), data.Y.take(first), ones(400)).with_rows(
-        rows.take(rest), data.Y.take(rest), ones(200)
+    rest = np.arange(400, 600)
+    X, Y = (CSR.from_scipy(part.to_scipy()[:400, :width]) for part, width in ((rows, 200), (data.Y, 50)))
+    grown = Neighbors.build(X, Y, ones(400)).with_rows(rows.take(rest), data.Y.take(rest), ones(200))
+    known = [sp.csr_array((part.data, part.indices, part.indptr), shape=(400, n)) for part, n in ((X, 300), (Y, 80))]
+    both = (
+        CSR.from_scipy(sp.vstack([old, part.to_scipy()[400:]]).tocsr())
+        for old, part in zip(known, (rows, data.Y), strict=True)
     )
+    whole = Neighbors.build(*both, ones(600))
     np.testing.assert_array_equal(grown.postings.to_scipy().toarray(), whole.postings.to_scipy().toarray())
     np.testing.assert_array_equal(grown.Y.to_scipy().toarray() != 0, whole.Y.to_scipy().toarray() != 0)
 
@@ -372,9 +376,11 @@ def test_more_labels_than_are_listed_are_ranked_all_the_same(many, model):
 
 
 def test_a_row_that_no_training_row_is_like_gets_the_labels_of_the_network(model):
-    labels, scores = model.predict_topk(sp.csr_array((2, 1500)), 5)
-    assert (labels >= 0).all()
-    assert np.isfinite(scores).all()
+    X = sp.csr_array((2, 1500), dtype=np.float32)
+    labels, scores = model.predict_topk(X, 5)
+    expected, logits = Scorer(model.network_, model.params_, DEVICE).top_k(CSR.from_scipy(X), 5)
+    np.testing.assert_array_equal(labels, expected)
+    np.testing.assert_allclose(scores, model.shortlist_.unlisted(logits), rtol=1e-5)
 
 
 def test_a_saved_model_keeps_its_shortlist(many, model, tmp_path):
@@ -442,8 +448,35 @@ def test_weights_of_rows_count_in_every_path(many):
     weight[4000:] = 0
     model = XMLClassifier(**SETTINGS, shortlist=32, max_epochs=2).fit(X, Y, sample_weight=weight)
     assert not model.shortlist_.neighbors.weight[4000:].any()
-    seen, unseen = (model.score(X.take(part), Y.take(part)) for part in (np.arange(4000), np.arange(4000, 8000)))
-    assert seen > unseen
+    assert model.shortlist_.neighbors.weight[:4000].all()
+
+
+def test_the_linear_path_learns_nothing_from_rows_of_weight_zero(data, rows):
+    shortlist = np.argsort(np.random.default_rng(0).random((600, 80)), axis=1)[:, :30].astype(np.int32)
+    weight, first = np.repeat(np.float32([2, 0]), 300), np.arange(300)
+    with DEVICE.start():
+        found = Linear.fit(rows, data.Y, weight, shortlist.copy(), DEVICE)
+        alone = Linear.fit(rows.take(first), data.Y.take(first), weight[:300], shortlist[:300].copy(), DEVICE)
+        even = Linear.fit(rows, data.Y, ones(600), shortlist.copy(), DEVICE)
+    np.testing.assert_array_equal(found.weights.to_scipy().toarray(), alone.weights.to_scipy().toarray())
+    np.testing.assert_array_equal(found.bias, alone.bias)
+    assert (found.bias != even.bias).any()
+
+
+def test_the_labels_of_rows_of_weight_zero_change_nothing(many):
+    """Whatever order they come in, so that the starting biases, which follow their counts, stay the same."""
+    X, Y = many[0].X.take(np.arange(2000)), many[0].Y
+    other = Y.take(np.concatenate([np.arange(1000), np.arange(1999, 999, -1)]))
+    settings = {**SETTINGS, "shortlist": 32, "max_epochs": 1, "negatives": "all"}
+
+    def fitted(labels, weight):
+        model = XMLClassifier(**settings).fit(X, labels, sample_weight=np.repeat([1.0, weight], 1000))
+        return model.params_, *model.predict_topk(many[1].X, 3)
+
+    for a, b in zip(fitted(Y.take(np.arange(2000)), 0), fitted(other, 0), strict=True):
+        np.testing.assert_array_equal(a, b)
+    for a, b in zip(fitted(Y.take(np.arange(2000)), 1), fitted(other, 1), strict=True):
+        assert (a != b).any()
 
 
 def test_a_row_with_few_labels_on_its_list_gets_the_rest_from_the_network(many, model):

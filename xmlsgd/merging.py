@@ -94,7 +94,7 @@ class Merger:
         self.merges += 1
         rows = self._active(members, memory)
         self._note(members, rows, equal)
-        slices = list(self._slices(members, rows))
+        slices = list(self._slices(rows))
         if self.n_threads > 1:
             with ThreadPoolExecutor(self.n_threads) as pool:
                 list(pool.map(lambda place: self._apply(rule, members, *place), slices))
@@ -158,7 +158,7 @@ class Merger:
         self._behind[np.ix_(others, rows)] = True
         self._behind[np.ix_(members, rows)] = not equal
 
-    def _slices(self, members: list[int], rows: np.ndarray) -> Iterator[tuple[str, slice | np.ndarray]]:
+    def _slices(self, rows: np.ndarray) -> Iterator[tuple[str, slice | np.ndarray]]:
         """Yield (tensor, rows) of each slice."""
         for name, shape in self.layout.shapes.items():
             n, step = shape[0], max(self.slice_floats // (shape[1] if len(shape) == 2 else 1), 1)

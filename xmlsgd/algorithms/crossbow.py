@@ -30,6 +30,9 @@ class Crossbow(EASGD):
     the time, with 16 a twentieth.
     learners : workers that are learners of one device; with more than 1 their number is tuned, from one up, by
     throughput (`learner_tuning.py`). A single learner has nothing to average and trains as plain SGD.
+
+    The paper also puts all learners back to the average where the rate falls in a step: the schedules of here have
+    none.
     """
 
     sync_every: int = 16
@@ -53,7 +56,6 @@ class Crossbow(EASGD):
         super().start(workers, n_rows)
         self.tuner = LearnerTuner(self.learners) if self.learners > 1 else None
         self.learning = self.chosen()
-        self.restarting = False
 
     @property
     def learners_now(self) -> int:
@@ -98,10 +100,6 @@ class Crossbow(EASGD):
         """Return all learners when the last is done, or when all that took part are gone and others have to begin."""
         return super().merge_due(busy) if self.learning else list(self.size)
 
-    def restart(self) -> None:
-        """Put every learner back to the average at the next meeting, as the paper does when the rate changes."""
-        self.restarting = True
-
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Correct learners and average; then see whether one learner more a device pays."""
         self.merges += 1
@@ -113,9 +111,9 @@ class Crossbow(EASGD):
         if self.tuner:
             self.tuner.changed(comm.now(), rows)
         chosen = self.chosen()
-        if self.restarting or chosen != self.learning:
+        if chosen != self.learning:
             comm.merge(self.put_back, chosen)
-        self.learning, self.restarting = chosen, False
+        self.learning = chosen
 
     def alone(self, part: Part) -> None:
         """Take the one learner as the average, which has no motion of its own then."""

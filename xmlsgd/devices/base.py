@@ -62,7 +62,7 @@ class Device(Protocol):
         """Compile or load every kernel of networks with these losses, so that nothing compiles on a run's clock.
 
         `deep`: also those of a second hidden layer; `dropout`: also that of dropped activations. Optimizers, sizes and
-        k choose no kernel; prediction is always included.
+        k choose no kernel; prediction, and steps on some of the labels, are always included.
         """
         ...
 
@@ -124,6 +124,17 @@ class Device(Protocol):
     def top_k(self, A: np.ndarray, layer: Layer, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return labels int32 (B, k) and logits float32 (B, k), best first, ties to the smaller label."""
         ...
+
+
+def softmax_weights(Y: CSR, rows: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the target of each label of a row, float32 (B,), and what the row weighs in softmax.
+
+    The labels of a row share 1 evenly; of the weights `scale` (B,) those of rows without labels become 0.
+    """
+    counts = Y.indptr[rows + 1] - Y.indptr[rows]
+    target = np.zeros(len(rows), np.float32)
+    np.divide(1, counts, out=target, where=counts > 0)
+    return target, np.where(counts > 0, scale, np.float32(0))
 
 
 class HostMemory:

@@ -15,13 +15,14 @@ from ..losses import SOFTMAX
 from ..optimizers import SGD
 from ..params import zeros
 from . import bf16, cpu_active, cpu_input, cpu_output, cpu_topk, kernel_cache
-from .base import PRECISIONS, Dropout, HostMemory, Layer
+from .base import PRECISIONS, Dropout, HostMemory, Layer, softmax_weights
 from .threads import ONE_THREAD_BLAS, launch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     from ..optimizers import Update
+    from .base import Device
     from .kernel import Kernel
 
 CHUNK = 256  # labels: at B = H = 256 a chunk's operands and weights take 1.2 MB, inside a level-2 cache of 2 MB
@@ -98,6 +99,8 @@ class CPU(HostMemory):
                 self.dense_step(A, A, layer, update)
             self.input_step(X, row, A, layer, update, Dropout(0.0, 0))
             self.top_k(A, layer, 1)
+            two, one = Layer(np.zeros((2, 1), np.float32), *np.zeros((5, 2), np.float32)), np.zeros(1, np.int32)
+            self.put(self.take(two, one), two, one)
 
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:
         """Return A (B, H) = relu(X[rows] W + b)."""
@@ -105,7 +108,11 @@ class CPU(HostMemory):
         self.run(
             cpu_input.input_forward,
             rows,
-            *_usual(X.indptr, X.indices, X.data, layer.W, layer.b),
+            X.indptr,
+            X.indices,
+            X.data,
+            layer.W,
+            layer.b,
             dropout.seed,
             float(dropout.share),
             A,
@@ -131,13 +138,10 @@ class CPU(HostMemory):
         Bp, Hp = pad32(B), pad32(H) if self.bfloat16 else H
         n, chunk = self.n_threads, self._chunk(len(layer.b))
         padded = self._padded("A", A, Bp, Hp)
-        scales = np.zeros(Bp, np.float32)
+        scales, target, log_sum = np.zeros((3, Bp), np.float32)
         scales[:B] = scale
-        target, log_sum = np.zeros(Bp, np.float32), np.zeros(Bp, np.float32)
         if loss == SOFTMAX:
-            counts = np.diff(Y.indptr)[rows]
-            np.divide(1, counts, out=target[:B], where=counts > 0)
-            scales[:B][counts == 0] = 0
+            target[:B], scales[:B] = softmax_weights(Y, rows, scale)
         block = bf16.BLOCK if self.bfloat16 else chunk
         Z, dW = self.buffer("Z", (n, block, Bp)), self.buffer("dW", (n, block, Hp))
         dA, db = self.buffer("dA", (n, Bp, Hp)), self.buffer("db", (n, chunk))
@@ -241,7 +245,7 @@ class CPU(HostMemory):
         """
         n, H = A.shape
         L = len(layer.b)
-        W, b = _usual(layer.W, layer.b)
+        W, b = layer.W, layer.b
         wide = min(k + SPARE_CANDIDATES, L) if self.bfloat16 else k
         scores, labels = np.full((n, wide), -np.inf, np.float32), np.full((n, wide), -1, np.int32)
         n_batches = -(-n // PREDICT_BATCH)
@@ -296,10 +300,10 @@ class CPU(HostMemory):
         cpu_output.gather_positives.alone(rows, *_usual(Y.indptr, Y.indices), keys)
         return keys
 
-    def run(self, kernel: Kernel, *arguments: Any, alone: bool = False) -> None:
-        """Run a kernel on this device's threads, or `alone` on the calling one; of read-only arrays it writes none."""
+    def run(self, kernel: Kernel, *arguments: Any) -> None:
+        """Run a kernel on this device's threads; it must not write read-only arrays."""
         arguments = tuple(_usual(each)[0] if isinstance(each, np.ndarray) else each for each in arguments)
-        if alone or self.n_threads == 1:
+        if self.n_threads == 1:
             kernel.alone(*arguments)
         else:
             with launch():
@@ -312,6 +316,11 @@ class _Unlocked:
     def __init__(self, array: np.ndarray) -> None:
         self.array = array  # keeps the memory alive
         self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+
+
+def cpu_of(device: Device, n_threads: int) -> CPU:
+    """Return the device for what only a CPU does: this one if it is a CPU, else one of `n_threads` threads."""
+    return device if isinstance(device, CPU) else CPU(n_threads)
 
 
 def _usual(*arrays: np.ndarray) -> list[np.ndarray]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from pathlib import Path
 
-from . import cpu_input, cpu_output, cpu_topk
 from .kernel import STAMP, Kernel
 
-MODULES = (cpu_input, cpu_output, cpu_topk)
+MODULES = sorted(source.stem for source in Path(__file__).parent.glob("cpu_*.py"))
 
 
 def kernels() -> list[Kernel]:
-    """Return all kernels of the CPU."""
-    return [value for module in MODULES for value in vars(module).values() if isinstance(value, Kernel)]
+    """Return all kernels of the CPU; imports their modules."""
+    modules = [importlib.import_module(f"{__package__}.{name}") for name in MODULES]
+    return [value for module in modules for value in vars(module).values() if isinstance(value, Kernel)]
 
 
 def cache_folders() -> set[Path]:
@@ -37,4 +38,4 @@ def refresh() -> None:
 
 
 def _kernel_files(folder: Path) -> list[Path]:
-    return [file for module in MODULES for file in folder.glob(f"{module.__name__.rpartition('.')[2]}.*.nb[ic]")]
+    return [file for file in folder.glob("cpu_*.nb[ic]") if file.name.partition(".")[0] in MODULES]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..devices.cpu import CPU
+from ..devices.cpu import CPU, cpu_of
 from ..devices.cpu_pairs import best_listed, pair_logits
 from ..shortlist import Shortlist, fit_shortlist, held_out_rows
 from .scoring import Scorer
@@ -117,8 +117,3 @@ def pair_scores(scorer: Scorer, cpu: CPU) -> Callable[[CSR, np.ndarray], np.ndar
         return out
 
     return logits
-
-
-def cpu_of(device: Any, n_threads: int) -> CPU:
-    """Return the device that does what a shortlist needs: this one if it is a CPU."""
-    return device if isinstance(device, CPU) else CPU(n_threads)

@@ -183,6 +183,7 @@ class Predictor(ClassifierMixin):
         device = self._devices[wanted]
         if self.shortlist_ is None:
             return Scorer(self.network_, self.params_, device)
-        from .listing import ListScorer, cpu_of  # here, so that an estimator can be made without loading Numba
+        from ..devices.cpu import cpu_of  # here, so that an estimator can be made without loading Numba
+        from .listing import ListScorer
 
         return ListScorer(self.network_, self.params_, device, self.shortlist_, cpu_of(device, n_threads))

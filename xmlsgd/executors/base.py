@@ -68,7 +68,7 @@ class Executor(ABC):
     @property
     def n_params(self) -> int:
         """Return the number of parameters, padding included."""
-        return len(self.center)
+        return int(self.table.params.shape[1])
 
     @property
     def merges(self) -> int:

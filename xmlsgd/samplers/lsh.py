@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..csr import CSR, NEGATIVES
-from ..devices.cpu import CPU
+from ..devices.cpu import CPU, cpu_of
 from ..devices.cpu_lsh import fill_tables, retrieve
 from ..errors import DataError, shorten
 from .base import Batch, Drawn, Sampler, marked
@@ -70,6 +70,7 @@ class Tables(Sampler):
 
     def __init__(self, settings: LSH, n_labels: int, seed: int) -> None:
         self.settings, self.seed = settings, seed
+        self.device: CPU | None = None  # that hashes, from the first batch on
         self.turns, self.changed = Turns(settings.refresh), np.ones(n_labels, bool)
         self.width = min(settings.hashes * FAMILIES[settings.family].bits, MOST_BITS)
         self.sequence = np.random.default_rng((seed, NEGATIVES)).permutation(n_labels).astype(np.int32)
@@ -79,7 +80,9 @@ class Tables(Sampler):
 
     def draw(self, batch: Batch) -> Drawn | None:
         """Return the true labels and those found, rehashing first where that is due."""
-        device = batch.device if isinstance(batch.device, CPU) else CPU(1)
+        if self.device is None:
+            self.device = cpu_of(batch.device, 1)
+        device = self.device
         if self.turns.due():
             self.rehash(batch.device.fetch(batch.output.W), device)
         marks = batch.true()
