@@ -23,8 +23,8 @@ def memory(prepared: Path, plan: Plan) -> None:
 
 
 def bound(result: dict[str, Any]) -> float:
-    """Return 1.3 times parameters, optimizer state and data, and 200 MB."""
-    held = sum(result[f"{part}_bytes"] for part in ("parameters", "optimizer_state", "data"))
+    """Return 1.3 times parameters, optimizer state, shortlist and data, and 200 MB."""
+    held = sum(result[f"{part}_bytes"] for part in ("parameters", "optimizer_state", "shortlist", "data"))
     return float(FACTOR * held + ALLOWANCE)
 
 
@@ -33,10 +33,11 @@ def table(name: str, result: dict[str, Any]) -> Table:
     parts = {
         "parameters": result["parameters_bytes"],
         "optimizer state": result["optimizer_state_bytes"],
+        "shortlist, as estimated": result["shortlist_bytes"],
         "mapped data": result["data_bytes"],
         "process before training": result["idle_memory_bytes"],
         "peak in training": result["peak_memory_bytes"],
-        "1.3 x (parameters + state + data) + 200 MB": result["bound_bytes"],
+        "1.3 x (parameters + state + shortlist + data) + 200 MB": result["bound_bytes"],
     }
     rows = [[part, megabytes(size)] for part, size in parts.items()]
     share = result["peak_memory_bytes"] / result["bound_bytes"]

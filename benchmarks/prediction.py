@@ -1,4 +1,4 @@
-"""Exact top-5 prediction of the test rows by the models of the whole runs, against the fastest peer."""
+"""Top-5 prediction of the test rows by the models of the whole runs, against the fastest peer."""
 
 from __future__ import annotations
 

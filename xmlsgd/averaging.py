@@ -55,7 +55,7 @@ class WeightAverage(Monitor):
                 mean += (center - mean) / np.float32(self.samples)
 
     def epoch(self, record: Record, center: np.ndarray) -> bool:
-        """Note in the record whether the mean has begun."""
+        """Note in the record how many models the mean has."""
         record["averaged"] = self.samples
         return False
 

@@ -67,7 +67,7 @@ class Ours(Runner):
         self.model.save(folder / "model")
 
     def predict(self, X: sp.csr_matrix) -> np.ndarray:
-        """Return the exact best K labels."""
+        """Return the best K labels: of the shortlist, of all where there is none."""
         labels: np.ndarray = self.model.predict_topk(X, K)[0]
         return labels
 
@@ -110,6 +110,7 @@ def memory(store: Path, threads: int, seed: int, parameters: dict[str, Any]) -> 
         "idle_memory_bytes": idle,
         "parameters_bytes": parts["parameters"],
         "optimizer_state_bytes": parts["optimizer_state"],
+        "shortlist_bytes": parts["shortlist"],
         "data_bytes": sum(array.nbytes for array in arrays if array.strides != (0,)),  # all labels share one value
         "estimate_bytes": parts["total"],
         "train_seconds": seconds,

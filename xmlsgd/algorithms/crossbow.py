@@ -24,7 +24,7 @@ from .outer import fading
 
 @dataclass
 class Crossbow(EASGD):
-    """Elastic averaging at every iteration, with alpha = 1/k and momentum of the center.
+    """Elastic averaging with alpha = 1/k and momentum of the center; at every iteration with `sync_every=1`.
 
     sync_every : updates between averages. 1 in the paper; with the wide output layers of here that takes a quarter of
     the time, with 16 a twentieth.

@@ -72,7 +72,8 @@ class XMLClassifier(Predictor, BaseEstimator):
     class_weight : None, "balanced" or {class: weight}, 1 where none is given; for one class a row. Rows of a class of
         weight 0 are not learned.
     algorithm : how several workers learn together, a name or an `Algorithm`; "auto" for what suits their speeds.
-    devices : who works: "cpu", or several as in "cpu*2", each a process of its own; the threads are shared out.
+    devices : who works: "cpu", or several as in "cpu*2", each a process, or a thread where all are GPUs; the
+        threads of `n_jobs` are shared out.
     precision : of the matrix products, "float32", "bfloat16", or "auto" for the faster one of this processor.
     n_jobs : threads, at most one a core; None for as many as the work can feed, -1 for all cores, -2 for all but one.
         With one, a seed gives the same bits.

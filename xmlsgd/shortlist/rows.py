@@ -21,8 +21,8 @@ def rows_with(X: CSR) -> np.ndarray:
 def rarity(X: CSR) -> np.ndarray:
     """Return the weight of each feature, float32 (F,): the root of its inverse document frequency, log((n+1)/(df+1)).
 
-    A root, because texts come with inverse document frequencies already: once more in full was no better, not at all
-    worse. What no row has is weighed like what one has.
+    A root, because texts come with inverse document frequencies already: the full weight was no better than its root,
+    none at all was worse. What no row has is weighed like what one has.
     """
     frequency = np.clip(rows_with(X), 1, X.n_rows)
     return np.sqrt(np.log((X.n_rows + 1) / (frequency + 1)) + 1e-6).astype(np.float32)
