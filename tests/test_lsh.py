@@ -9,7 +9,8 @@ import toy
 from xmlsgd.csr import CSR
 from xmlsgd.devices.base import Layer
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.devices.cpu_lsh import ATTEMPTS, EMPTY, fill_tables, mixed, retrieve
+from xmlsgd.devices.cpu_lsh import ATTEMPTS, EMPTY, fill_tables, retrieve
+from xmlsgd.devices.cpu_random import mixed
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
 from xmlsgd.network import Network
@@ -185,7 +186,7 @@ def test_only_labels_that_were_trained_are_hashed_again_and_ever_more_seldom(mon
             expected.append(len(trained))
             trained = set()
         rows = np.array([i % 4, (i + 1) % 4])
-        drawn = sampler.draw(Batch(Y, rows, (i,), layer.W[rows], layer, Reference()))
+        drawn = sampler.draw(Batch(Y, rows, i, layer.W[rows], layer, Reference()))
         trained |= set(drawn.labels.tolist())
     assert sizes == expected
     assert expected[0] == 200 > max(expected[1:])
@@ -213,7 +214,7 @@ def test_a_batch_trains_labels_of_large_inner_products_with_its_rows(settings):
     sampler = LSH(**settings, tables=30, per_row=20, frequent=True, least=0).begin(Y, 0)
     rows = np.arange(2)
     A = np.maximum(layer.W[[100, 200]], 0)
-    drawn = sampler.draw(Batch(Y, rows, (0,), A, layer, ONE)).labels
+    drawn = sampler.draw(Batch(Y, rows, 0, A, layer, ONE)).labels
     assert {0, 1, 100, 200} <= set(drawn)
     assert len(drawn) <= 2 * 20 + 2
     cosines = (layer.W / np.linalg.norm(layer.W, axis=1, keepdims=True)) @ A.T
@@ -224,7 +225,7 @@ def test_where_tables_find_little_labels_are_drawn_evenly():
     Y, layer = true_labels(4, 2000), model(2000)
     rows = np.arange(2)
     sampler = LSH(hashes=30, tables=1, per_row=5, least=300).begin(Y, 0)
-    drawn = sampler.draw(Batch(Y, rows, (0,), layer.W[rows], layer, ONE)).labels
+    drawn = sampler.draw(Batch(Y, rows, 0, layer.W[rows], layer, ONE)).labels
     assert 250 < len(drawn) <= 302
     assert {0, 1} <= set(drawn)
 
@@ -248,7 +249,7 @@ def test_on_other_devices_than_a_cpu_all_batches_are_hashed_by_one_cpu():
     sampler = LSH(hashes=3, tables=4, least=0).begin(Y, 0)
     used = []
     for seed in range(2):
-        sampler.draw(Batch(Y, np.arange(2), (seed,), layer.W[:2], layer, Reference()))
+        sampler.draw(Batch(Y, np.arange(2), seed, layer.W[:2], layer, Reference()))
         used.append(sampler.device)
     assert isinstance(used[0], CPU)
     assert used[0] is used[1]
@@ -258,6 +259,9 @@ def test_on_other_devices_than_a_cpu_all_batches_are_hashed_by_one_cpu():
     ("settings", "text"),
     [
         ({"family": "minhash"}, "family must be one of simhash, dwta, got 'minhash'"),
+        ({"family": 3}, "family must be a text, got 3"),
+        ({"frequent": 1}, "frequent must be True or False, got 1"),
+        ({"refresh": 50}, "refresh must be a Refresh such as .*, got 50"),
         ({"rule": "lifo"}, "rule must be one of reservoir, fifo, got 'lifo'"),
         ({"tables": 0}, "tables must be at least 1, got 0"),
         ({"least": -1}, "least must be at least 0, got -1"),

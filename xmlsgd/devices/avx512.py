@@ -10,9 +10,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .bf16 import f16x, host_features, i32, i64, load, loop, store
+from .llvm import LANES, broadcast, declare, f16x, host_features, i32, i64, load, loop, store
 
-LANES = 16
 _features = host_features()
 HAS_AVX512 = bool(_features.get("avx512f") and _features.get("avx512dq"))
 
@@ -31,9 +30,7 @@ def _all(value: float) -> ir.Constant:
 
 def _call(builder, name, arguments):
     """Call LLVM's intrinsic `name`, which returns 16 floats."""
-    known = builder.module.globals.get(name)
-    kind = ir.FunctionType(f16x, [argument.type for argument in arguments])
-    return builder.call(known or ir.Function(builder.module, kind, name), arguments)
+    return builder.call(declare(builder, name, f16x, [argument.type for argument in arguments]), arguments)
 
 
 def _polynomial(builder, coefficients, x):
@@ -62,9 +59,7 @@ def bce_gradient_avx512(typingctx, z, bias, scale, size):
 
     def codegen(context, builder, signature, args):
         z, bias, scale, size = args
-        undefined = ir.Constant(f16x, ir.Undefined)
-        lane = builder.insert_element(undefined, bias, ir.Constant(i32, 0))
-        biases = builder.shuffle_vector(lane, undefined, ir.Constant(ir.VectorType(i32, LANES), [0] * LANES))
+        biases = broadcast(builder, bias, f16x)
         sums = [_all(0.0), _all(0.0)]
         index, finish = loop(builder, builder.lshr(size, ir.Constant(i64, 4)), sums)
         at = builder.shl(index, ir.Constant(i64, 6))

@@ -37,10 +37,24 @@ class Layer(NamedTuple):
 
 
 class Dropout(NamedTuple):
-    """Share of entries left out and the seed of this step's mask."""
+    """Share of entries left out and the seed of this step's mask.
+
+    An entry is kept where its hash, 32 bits, is at least `threshold`; what is kept is multiplied by `factor`, which
+    keeps the expected value of a sum.
+    """
 
     share: float
     seed: int
+
+    @property
+    def threshold(self) -> np.uint32:
+        """Return the share of the range of the hash."""
+        return np.uint32(self.share * 4294967295.0)
+
+    @property
+    def factor(self) -> np.float32:
+        """Return one over the share that is kept."""
+        return np.float32(1 / (1 - self.share))
 
 
 class Device(Protocol):

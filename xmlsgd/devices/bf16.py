@@ -18,19 +18,15 @@ from __future__ import annotations
 import ctypes
 import platform
 
-import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
-from numba import config, njit, types
+from numba import njit, types
 from numba.extending import intrinsic
+
+from .llvm import broadcast, declare, f16x, host_features, i8, i32, i32x, i64, load, loop, offset, pointer, store
 
 TILE_BYTES = 1024
 BLOCK = 32  # rows and columns of C that one call of a block function computes
-
-i8, i32, i64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-pointer = i8.as_pointer()
-f16x = ir.VectorType(ir.FloatType(), 16)
-i32x = ir.VectorType(i32, 16)
 
 
 class _BFloat(ir.types.Type):
@@ -55,13 +51,6 @@ _ARCH_REQ_XCOMP_PERM = 0x1023  # arch/x86/include/uapi/asm/prctl.h
 _SYS_ARCH_PRCTL = 158  # x86-64
 
 
-def host_features() -> dict[str, bool]:
-    """Return LLVM's features of this processor; none where Numba was told to build for another one."""
-    if platform.machine() not in ("x86_64", "AMD64") or config.CPU_NAME or config.CPU_FEATURES is not None:
-        return {}
-    return dict(llvm.get_host_cpu_features())
-
-
 def _request_amx() -> bool:
     """Ask the kernel for the tile registers, once a process; their state is large, so they are off by default."""
     if platform.system() != "Linux":
@@ -74,55 +63,10 @@ HAS_AVX512_BF16 = bool(_features.get("avx512bf16") and _features.get("avx512bw")
 HAS_AMX = bool(HAS_AVX512_BF16 and _features.get("amx-tile") and _features.get("amx-bf16") and _request_amx())
 
 
-def _declare(builder, name, returns, arguments):
-    """Return the LLVM function `name`, declared in the module on first use."""
-    known = builder.module.globals.get(name)
-    return known or ir.Function(builder.module, ir.FunctionType(returns, arguments), name)
-
-
-def load(builder, address, of=f16x):
-    """Load 64 bytes from an integer address that need not be aligned."""
-    value = builder.load(builder.inttoptr(address, of.as_pointer()))
-    value.align = 4
-    return value
-
-
-def store(builder, value, address):
-    """Store 64 bytes to an integer address that need not be aligned."""
-    builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 4
-
-
-def offset(builder, address, n_bytes):
-    """Return an address `n_bytes` further on."""
-    return builder.add(address, ir.Constant(i64, n_bytes))
-
-
 def _round32(builder, low, high):
     """Round two vectors of 16 floats to 32 bfloat16, `low` first, as 32 x i16."""
-    convert = _declare(builder, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", _bf32x, [f16x, f16x])
+    convert = declare(builder, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", _bf32x, [f16x, f16x])
     return builder.bitcast(builder.call(convert, [high, low]), ir.VectorType(ir.IntType(16), 32))
-
-
-@intrinsic
-def prefetch(typingctx, address):
-    """Ask for the cache line at `address`, into level 2; the address need not be valid."""
-
-    def codegen(context, builder, signature, args):
-        kind = ir.FunctionType(ir.VoidType(), [pointer, i32, i32, i32])
-        known = builder.module.globals.get("llvm.prefetch.p0") or ir.Function(builder.module, kind, "llvm.prefetch.p0")
-        flags = [ir.Constant(i32, flag) for flag in (0, 2, 1)]  # read, level 2, data
-        builder.call(known, [builder.inttoptr(args[0], pointer), *flags])
-        return context.get_dummy_value()
-
-    return types.void(types.uintp), codegen
-
-
-@njit(nogil=True)
-def prefetch_row(matrix, row):
-    """Ask for a row of a contiguous float32 matrix, which may lie past its end."""
-    first = matrix.ctypes.data + row * matrix.shape[1] * 4
-    for at in range(0, matrix.shape[1] * 4, 64):
-        prefetch(first + at)
 
 
 @intrinsic
@@ -192,7 +136,7 @@ TILE_CONFIGURATION = _tile_configuration()
 @intrinsic
 def _load_configuration(typingctx, address):
     def codegen(context, builder, signature, args):
-        configure = _declare(builder, "llvm.x86.ldtilecfg", ir.VoidType(), [pointer])
+        configure = declare(builder, "llvm.x86.ldtilecfg", ir.VoidType(), [pointer])
         builder.call(configure, [builder.inttoptr(args[0], pointer)])
         return context.get_dummy_value()
 
@@ -202,7 +146,7 @@ def _load_configuration(typingctx, address):
 @intrinsic
 def _release_tiles(typingctx):
     def codegen(context, builder, signature, args):
-        builder.call(_declare(builder, "llvm.x86.tilerelease", ir.VoidType(), []), [])
+        builder.call(declare(builder, "llvm.x86.tilerelease", ir.VoidType(), []), [])
         return context.get_dummy_value()
 
     return types.void(), codegen
@@ -211,34 +155,6 @@ def _release_tiles(typingctx):
 _block_signature = types.void(
     types.uintp, types.intp, types.uintp, types.intp, types.uintp, types.intp, types.intp, types.intp
 )
-
-
-def loop(builder, count, phis):
-    """Open a loop of `count` >= 1 rounds; return (index, finish); `finish(values)` closes it.
-
-    `phis` holds the values before the loop and is changed in place to those of the current round; `values` are those of
-    the next one.
-    """
-    before = builder.block
-    body, done = builder.append_basic_block("k"), builder.append_basic_block("done")
-    builder.branch(body)
-    builder.position_at_end(body)
-    index = builder.phi(i64)
-    index.add_incoming(ir.Constant(i64, 0), before)
-    for i, value in enumerate(phis):
-        phis[i] = builder.phi(value.type)
-        phis[i].add_incoming(value, before)
-
-    def finish(values):
-        following = builder.add(index, ir.Constant(i64, 1))
-        end = builder.block
-        index.add_incoming(following, end)
-        for phi, value in zip(phis, values, strict=True):
-            phi.add_incoming(value, end)
-        builder.cbranch(builder.icmp_signed("<", following, count), body, done)
-        builder.position_at_end(done)
-
-    return index, finish
 
 
 @intrinsic
@@ -251,10 +167,10 @@ def block_amx(typingctx, a, a_panel, b, b_panel, c, c_row, n_tiles, add):
     def codegen(context, builder, signature, args):
         a, a_panel, b, b_panel, c, c_row, n_tiles, add = args
         void, stride = ir.VoidType(), ir.Constant(i64, 64)
-        load_tile = _declare(builder, "llvm.x86.tileloadd64", void, [i8, pointer, i64])
-        store_tile = _declare(builder, "llvm.x86.tilestored64", void, [i8, pointer, i64])
-        zero = _declare(builder, "llvm.x86.tilezero", void, [i8])
-        multiply = _declare(builder, "llvm.x86.tdpbf16ps", void, [i8, i8, i8])
+        load_tile = declare(builder, "llvm.x86.tileloadd64", void, [i8, pointer, i64])
+        store_tile = declare(builder, "llvm.x86.tilestored64", void, [i8, pointer, i64])
+        zero = declare(builder, "llvm.x86.tilezero", void, [i8])
+        multiply = declare(builder, "llvm.x86.tdpbf16ps", void, [i8, i8, i8])
 
         def tile(n):
             return ir.Constant(i8, n)
@@ -297,9 +213,8 @@ def block_avx512(typingctx, a, a_panel, b, b_panel, c, c_row, n_tiles, add):
 
     def codegen(context, builder, signature, args):
         a, a_panel, b, b_panel, c, c_row, n_tiles, add = args
-        multiply = _declare(builder, "llvm.x86.avx512bf16.dpbf16ps.512", f16x, [f16x, _bf32x, _bf32x])
+        multiply = declare(builder, "llvm.x86.avx512bf16.dpbf16ps.512", f16x, [f16x, _bf32x, _bf32x])
         adding = builder.icmp_signed("!=", add, ir.Constant(i64, 0))
-        undefined = ir.Constant(i32x, ir.Undefined)
         for first in range(0, 32, 8):
             addresses = [
                 [
@@ -332,8 +247,7 @@ def block_avx512(typingctx, a, a_panel, b, b_panel, c, c_row, n_tiles, add):
             following = []
             for i in range(8):
                 scalar = builder.load(builder.inttoptr(offset(builder, a_word, 64 * i), i32.as_pointer()))
-                lane = builder.insert_element(undefined, scalar, ir.Constant(i32, 0))
-                row = builder.bitcast(builder.shuffle_vector(lane, undefined, ir.Constant(i32x, [0] * 16)), _bf32x)
+                row = builder.bitcast(broadcast(builder, scalar), _bf32x)
                 following += [builder.call(multiply, [sums[2 * i + j], row, columns[j]]) for j in range(2)]
             finish(following)
             for value, address in zip(following, [x for pair in addresses for x in pair], strict=True):

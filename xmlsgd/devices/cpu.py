@@ -106,17 +106,8 @@ class CPU(HostMemory):
         """Return A (B, H) = relu(X[rows] W + b)."""
         A = np.empty((len(rows), layer.W.shape[1]), np.float32)
         self.run(
-            cpu_input.input_forward,
-            rows,
-            X.indptr,
-            X.indices,
-            X.data,
-            layer.W,
-            layer.b,
-            dropout.seed,
-            float(dropout.share),
-            A,
-        )
+            cpu_input.input_forward, rows, X.indptr, X.indices, X.data, layer.W, layer.b, *_mask(dropout), A,
+        )  # fmt: skip
         return A
 
     def dense_forward(self, A: np.ndarray, layer: Layer) -> np.ndarray:
@@ -127,7 +118,7 @@ class CPU(HostMemory):
 
     def drop(self, A: np.ndarray, dropout: Dropout) -> None:
         """Leave out a share of A in place and scale the rest up."""
-        self.run(cpu_input.drop, A, dropout.seed, float(dropout.share))
+        self.run(cpu_input.drop, A, *_mask(dropout))
 
     def output_step(
         self, A: np.ndarray, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update
@@ -158,31 +149,14 @@ class CPU(HostMemory):
             if loss == SOFTMAX:
                 parts = self.buffer("largest", (n, Bp)), self.buffer("total", (n, Bp))
                 self.run(
-                    cpu_output.log_sums_bf16,
-                    layer.W,
-                    layer.b,
-                    forward,
-                    chunk,
-                    packed,
-                    Z,
-                    pads,
-                    bf16.TILE_CONFIGURATION,
-                    *parts,
-                    logits,
-                )
+                    cpu_output.log_sums_bf16, layer.W, layer.b, forward, chunk, packed, Z, pads,
+                    bf16.TILE_CONFIGURATION, *parts, logits,
+                )  # fmt: skip
                 log_sum[:] = _log_sum(*parts)
             self.run(
-                cpu_output.output_step_bf16,
-                *head,
-                forward,
-                backward,
-                chunk,
-                packed,
-                *scratch,
-                pads,
-                bf16.TILE_CONFIGURATION,
-                losses,
-            )
+                cpu_output.output_step_bf16, *head, forward, backward, chunk, packed, *scratch, pads,
+                bf16.TILE_CONFIGURATION, losses,
+            )  # fmt: skip
         else:
             if loss == SOFTMAX:
                 parts = self.buffer("largest", (n, Bp)), self.buffer("total", (n, Bp))
@@ -228,8 +202,8 @@ class CPU(HostMemory):
         features, starts = np.empty(nnz, np.int32), np.empty(nnz + 1, np.int64)
         entry_row, entry_value = np.empty(nnz, np.int32), np.empty(nnz, np.float32)
         n = cpu_input.group_entries.alone(
-            rows, *_usual(X.indptr, X.indices, X.data), dropout.seed, float(dropout.share),
-            counts, features, starts, entry_row, entry_value,
+            rows, *_usual(X.indptr, X.indices, X.data), *_mask(dropout), counts, features, starts, entry_row,
+            entry_value,
         )  # fmt: skip
         self.run(
             cpu_input.input_update, dZ, features[:n], starts, entry_row, entry_value, layer.W, layer.Ws, layer.Wt,
@@ -258,18 +232,9 @@ class CPU(HostMemory):
             Z = self.buffer("top Z", (self.n_threads, bf16.BLOCK, PREDICT_BATCH))
             operand = self.buffer("operand", (self.n_threads, PREDICT_BATCH * Hp // 2 + 256), np.uint32)
             self.run(
-                cpu_topk.top_k_bf16,
-                padded,
-                packed,
-                b,
-                PREDICT_BATCH,
-                operand,
-                Z,
-                limits,
-                bf16.TILE_CONFIGURATION,
-                scores,
-                labels,
-            )
+                cpu_topk.top_k_bf16, padded, packed, b, PREDICT_BATCH, operand, Z, limits, bf16.TILE_CONFIGURATION,
+                scores, labels,
+            )  # fmt: skip
             self.run(cpu_topk.rescore, A, W, b, labels, scores)
         else:
             padded = self._padded("top A", A, n_batches * PREDICT_BATCH, H)
@@ -329,6 +294,11 @@ def _usual(*arrays: np.ndarray) -> list[np.ndarray]:
     Numba has a type of its own for read-only arrays, such as memory maps, and would compile every kernel once more.
     """
     return [array if array.flags.writeable else np.asarray(_Unlocked(array)) for array in arrays]
+
+
+def _mask(dropout: Dropout) -> tuple[int, np.uint32, np.float32]:
+    """Return a dropout as kernels take it."""
+    return dropout.seed, dropout.threshold, dropout.factor
 
 
 def _output(layer: Layer) -> tuple[np.ndarray, ...]:

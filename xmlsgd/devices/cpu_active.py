@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from numba import prange
 
-from .bf16 import prefetch_row
 from .kernel import kernel
+from .llvm import prefetch_row
 
 AHEAD = 4  # rows asked for before they are copied
 

@@ -17,15 +17,16 @@ _ZERO = np.float32(0)
 
 
 @kernel(fastmath=FAST)
-def input_forward(rows, indptr, indices, data, W, b, seed, drop, A):
-    """Write A (B, H) = relu(X[rows] W + b); a share `drop` of the entries of X is left out, the rest scaled up."""
-    scale = np.float32(1.0 / (1.0 - drop))
-    threshold = np.uint32(drop * 4294967295.0)
+def input_forward(rows, indptr, indices, data, W, b, seed, threshold, scale, A):
+    """Write A (B, H) = relu(X[rows] W + b); entries of X whose hash is below the threshold are left out.
+
+    The others are multiplied by `scale`.
+    """
     for i in prange(rows.size):
         a = A[i]
         a[:] = b
         for q in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            if drop > 0 and not kept(seed, q, threshold):
+            if threshold > 0 and not kept(seed, q, threshold):
                 continue
             x, w = data[q] * scale, W[indices[q]]
             for j in range(a.size):
@@ -35,19 +36,19 @@ def input_forward(rows, indptr, indices, data, W, b, seed, drop, A):
 
 
 @kernel()
-def group_entries(rows, indptr, indices, data, seed, drop, counts, features, starts, entry_row, entry_value):
+def group_entries(
+    rows, indptr, indices, data, seed, threshold, scale, counts, features, starts, entry_row, entry_value
+):
     """Group the entries of a batch by feature, in one pass to count and one to place; return how many features.
 
     `counts` int32 (F,) is zero before and after. Segment f of `entry_row` (place of the row in the batch) and
     `entry_value` runs from `starts[f]` to `starts[f + 1]` and belongs to `features[f]`. Features come in the order in
     which the batch names them, so the result does not depend on threads.
     """
-    scale = np.float32(1.0 / (1.0 - drop))
-    threshold = np.uint32(drop * 4294967295.0)
     n_features = 0
     for i in range(rows.size):
         for q in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            if drop > 0 and not kept(seed, q, threshold):
+            if threshold > 0 and not kept(seed, q, threshold):
                 continue
             f = indices[q]
             if counts[f] == 0:
@@ -61,7 +62,7 @@ def group_entries(rows, indptr, indices, data, seed, drop, counts, features, sta
         counts[f] = starts[s]
     for i in range(rows.size):
         for q in range(indptr[rows[i]], indptr[rows[i] + 1]):
-            if drop > 0 and not kept(seed, q, threshold):
+            if threshold > 0 and not kept(seed, q, threshold):
                 continue
             at = counts[indices[q]]
             counts[indices[q]] = at + 1
@@ -96,10 +97,8 @@ def input_update(dA, features, starts, entry_row, entry_value, W, s, t, kind, hy
 
 
 @kernel()
-def drop(A, seed, share):
-    """Set a share of the entries of A (B, H) to zero in place and scale the rest up."""
-    scale = np.float32(1.0 / (1.0 - share))
-    threshold = np.uint32(share * 4294967295.0)
+def drop(A, seed, threshold, scale):
+    """Set the entries of A (B, H) whose hash is below the threshold to zero in place, multiply the rest by `scale`."""
     width = A.shape[1]
     for i in prange(A.shape[0]):
         for j in range(width):

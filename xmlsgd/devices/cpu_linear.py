@@ -11,11 +11,11 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from .bf16 import prefetch
+from .cpu_random import below, following
 from .kernel import kernel
+from .llvm import prefetch
 
 _ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)
-_MULTIPLIER, _INCREMENT, _MASK = np.uint64(1664525), np.uint64(1013904223), np.uint64(0xFFFFFFFF)
 RELAXATION = np.float32(1.3)  # of a step; ten passes get twice as near to the optimum as with 1 (docs/decisions.md)
 AHEAD = 8  # rows asked for before they are copied
 DIGITS = 8  # bits of a feature's number that are sorted by in one pass
@@ -116,8 +116,8 @@ def descend(row_ptr, columns, values, diagonal, tolerance, max_passes, state, w,
     for _ in range(max_passes):
         largest = _ZERO
         for s in range(diagonal.size):
-            state = (state * _MULTIPLIER + _INCREMENT) & _MASK
-            other = s + np.int64((state * np.uint64(diagonal.size - s)) >> np.uint64(32))
+            state = following(state)
+            other = s + below(state, diagonal.size - s)
             j = order[other]
             order[s], order[other] = j, order[s]
             gradient = diagonal[j] * alpha[j] - _ONE

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
+from .cpu_random import below, following, mixed
 from .kernel import kernel
 
 EMPTY = 255  # the code of a bin without an entry
 ATTEMPTS = 100  # of a bin without an entry to find one that has some
-_MULTIPLIER, _INCREMENT, _MASK = np.uint64(1664525), np.uint64(1013904223), np.uint64(0xFFFFFFFF)
-
-
-@njit(nogil=True, inline="always")
-def mixed(x):
-    """Return 31 bits that depend on all bits of x, as the finaliser of MurmurHash3 mixes them."""
-    h = np.uint64(x) & _MASK
-    h = ((h ^ (h >> np.uint64(16))) * np.uint64(0x85EBCA6B)) & _MASK
-    h = ((h ^ (h >> np.uint64(13))) * np.uint64(0xC2B2AE35)) & _MASK
-    return np.int64((h ^ (h >> np.uint64(16))) >> np.uint64(1))
 
 
 @kernel()
@@ -71,8 +62,8 @@ def fill_tables(buckets, sequence, capacity, reservoir, seed, starts, members):
             seen[b] += 1
             place = n % room
             if reservoir and n >= room:
-                state = (state * _MULTIPLIER + _INCREMENT) & _MASK
-                place = np.int64((state * np.uint64(n + 1)) >> np.uint64(32))
+                state = following(state)
+                place = below(state, n + 1)
             if place < room:
                 members[t, first + place] = label
 

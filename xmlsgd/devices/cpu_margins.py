@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from .bf16 import prefetch
 from .cpu_rows import FAST
 from .kernel import kernel
+from .llvm import prefetch
 
 _GOLDEN = np.uint32(2654435769)  # 2^32 over the golden ratio: spreads numbers that lie close together (Knuth)
 

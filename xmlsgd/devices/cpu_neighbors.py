@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from .bf16 import prefetch
 from .cpu_rows import FAST
 from .kernel import kernel
+from .llvm import prefetch
 
 TINY = np.float32(1e-20)  # a similarity must exceed it
 BINS = 1024  # of a histogram of values

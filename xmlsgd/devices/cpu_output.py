@@ -19,6 +19,7 @@ from . import bf16
 from .bf16 import BLOCK, TILE_BYTES
 from .cpu_rows import FAST, clip_row, exp_negative, label_gradient, update_biases, update_row
 from .kernel import kernel
+from .llvm import prefetch_row
 
 _ZERO = np.float32(0)
 _LOWEST = np.float32(-3.0e38)
@@ -206,9 +207,9 @@ def output_step_bf16(
                 bf16.multiply(as_a, forward.ctypes.data, z.ctypes.data, BLOCK, B, B * 4, n_tiles, 0)
                 for r in range(n_labels):
                     # What comes after this loop and in the next block, asked for while there is arithmetic to do.
-                    bf16.prefetch_row(Ws, label + r)
-                    bf16.prefetch_row(Wt, label + r)
-                    bf16.prefetch_row(W, label + BLOCK + r)
+                    prefetch_row(Ws, label + r)
+                    prefetch_row(Wt, label + r)
+                    prefetch_row(W, label + BLOCK + r)
                     at, n = positives_of(keys, at, label + r, positives)
                     part, d_bias[block * BLOCK + r] = label_gradient(
                         loss, z[r], b[label + r], scale, positives[:n], target, log_sum, logits[thread]

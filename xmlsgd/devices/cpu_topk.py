@@ -16,8 +16,8 @@ from .bf16 import BLOCK, TILE_BYTES
 from .cpu_output import pack_labels
 from .cpu_rows import FAST
 from .kernel import kernel
+from .llvm import LANES, broadcast, f16x, i32, load
 
-LANES = 16
 _NONE = np.float32(-np.inf)
 
 
@@ -27,19 +27,9 @@ def above(typingctx, values, offset, limits):
 
     def codegen(context, builder, signature, args):
         values, offset, limits = args
-        vector = ir.VectorType(ir.FloatType(), LANES)
-
-        def load(address):
-            value = builder.load(builder.inttoptr(address, vector.as_pointer()))
-            value.align = 4
-            return value
-
-        undefined = ir.Constant(vector, ir.Undefined)
-        lane = builder.insert_element(undefined, offset, ir.Constant(ir.IntType(32), 0))
-        mask = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-        offsets = builder.shuffle_vector(lane, undefined, mask)
-        greater = builder.fcmp_ordered(">", builder.fadd(load(values), offsets), load(limits))
-        return builder.zext(builder.bitcast(greater, ir.IntType(LANES)), ir.IntType(32))
+        sums = builder.fadd(load(builder, values), broadcast(builder, offset, f16x))
+        greater = builder.fcmp_ordered(">", sums, load(builder, limits))
+        return builder.zext(builder.bitcast(greater, ir.IntType(LANES)), i32)
 
     return types.uint32(types.uintp, types.float32, types.uintp), codegen
 

@@ -58,7 +58,7 @@ class Reference(HostMemory):
     def drop(self, A: np.ndarray, dropout: Dropout) -> None:
         """Leave out a share of A in place and scale the rest up."""
         mask = kept(dropout, np.arange(A.size)).reshape(A.shape)
-        A[:] = np.where(mask, A * scale_up(dropout), 0)
+        A[:] = np.where(mask, A * dropout.factor, 0)
 
     def output_step(
         self, A: np.ndarray, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update
@@ -108,12 +108,7 @@ def kept(dropout: Dropout, index: np.ndarray) -> np.ndarray:
     h = index.astype(np.uint32) * np.uint32(0x9E3779B1) + np.uint32(dropout.seed)
     h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return (h ^ (h >> np.uint32(16))) >= np.uint32(dropout.share * 4294967295.0)
-
-
-def scale_up(dropout: Dropout) -> np.float32:
-    """Return the factor of what survives, which keeps the expected value of a sum."""
-    return np.float32(1 / (1 - dropout.share))
+    return (h ^ (h >> np.uint32(16))) >= dropout.threshold
 
 
 def entries(X: CSR, i: int) -> np.ndarray:
@@ -127,7 +122,7 @@ def dense_rows(X: CSR, rows: np.ndarray, dropout: Dropout) -> np.ndarray:
     for i, row in enumerate(rows):
         at = entries(X, row)
         at = at[kept(dropout, at)]
-        dense[i, X.indices[at]] = X.data[at] * scale_up(dropout)
+        dense[i, X.indices[at]] = X.data[at] * dropout.factor
     return dense
 
 

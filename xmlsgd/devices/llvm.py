@@ -1,0 +1,104 @@
+"""What kernels ask of LLVM beyond Numba: vectors of 16 floats at an address, loops over them, prefetches.
+
+All addresses are integers.
+"""
+
+from __future__ import annotations
+
+import platform
+
+from llvmlite import binding, ir
+from numba import config, njit, types
+from numba.extending import intrinsic
+
+LANES = 16
+i8, i32, i64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+pointer = i8.as_pointer()
+f16x = ir.VectorType(ir.FloatType(), LANES)
+i32x = ir.VectorType(i32, LANES)
+
+
+def host_features() -> dict[str, bool]:
+    """Return LLVM's features of this processor; none where Numba was told to build for another one."""
+    if platform.machine() not in ("x86_64", "AMD64") or config.CPU_NAME or config.CPU_FEATURES is not None:
+        return {}
+    return dict(binding.get_host_cpu_features())
+
+
+def declare(builder, name, returns, arguments):
+    """Return the LLVM function `name`, declared in the module on first use."""
+    known = builder.module.globals.get(name)
+    return known or ir.Function(builder.module, ir.FunctionType(returns, arguments), name)
+
+
+def load(builder, address, of=f16x):
+    """Load 64 bytes from an integer address that need not be aligned."""
+    value = builder.load(builder.inttoptr(address, of.as_pointer()))
+    value.align = 4
+    return value
+
+
+def store(builder, value, address):
+    """Store 64 bytes to an integer address that need not be aligned."""
+    builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 4
+
+
+def offset(builder, address, n_bytes):
+    """Return an address `n_bytes` further on."""
+    return builder.add(address, ir.Constant(i64, n_bytes))
+
+
+def broadcast(builder, value, lanes=i32x):
+    """Return a number in all 16 lanes of a vector of type `lanes`."""
+    undefined = ir.Constant(lanes, ir.Undefined)
+    lane = builder.insert_element(undefined, value, ir.Constant(i32, 0))
+    return builder.shuffle_vector(lane, undefined, ir.Constant(i32x, [0] * LANES))
+
+
+def loop(builder, count, phis):
+    """Open a loop of `count` >= 1 rounds; return (index, finish); `finish(values)` closes it.
+
+    `phis` holds the values before the loop and is changed in place to those of the current round; `values` are those of
+    the next one.
+    """
+    before = builder.block
+    body, done = builder.append_basic_block("k"), builder.append_basic_block("done")
+    builder.branch(body)
+    builder.position_at_end(body)
+    index = builder.phi(i64)
+    index.add_incoming(ir.Constant(i64, 0), before)
+    for i, value in enumerate(phis):
+        phis[i] = builder.phi(value.type)
+        phis[i].add_incoming(value, before)
+
+    def finish(values):
+        following = builder.add(index, ir.Constant(i64, 1))
+        end = builder.block
+        index.add_incoming(following, end)
+        for phi, value in zip(phis, values, strict=True):
+            phi.add_incoming(value, end)
+        builder.cbranch(builder.icmp_signed("<", following, count), body, done)
+        builder.position_at_end(done)
+
+    return index, finish
+
+
+@intrinsic
+def prefetch(typingctx, address):
+    """Ask for the cache line at `address`, into level 2; the address need not be valid."""
+
+    def codegen(context, builder, signature, args):
+        ask = declare(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, i32, i32, i32])
+        flags = [ir.Constant(i32, flag) for flag in (0, 2, 1)]  # read, level 2, data
+        builder.call(ask, [builder.inttoptr(args[0], pointer), *flags])
+        return context.get_dummy_value()
+
+    return types.void(types.uintp), codegen
+
+
+@njit(nogil=True)
+def prefetch_row(matrix, row):
+    """Ask for a row of a contiguous float32 matrix, which may lie past its end."""
+    first = matrix.ctypes.data + row * matrix.shape[1] * 4
+    for at in range(0, matrix.shape[1] * 4, 64):
+        prefetch(first + at)
