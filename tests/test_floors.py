@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "xmlsgd"
 # Lowest first. What stands on one floor does not import its neighbours, so algorithms never see executors.
 FLOORS = (
     ("errors", "files"),
-    ("csr", "params", "records"),
+    ("csr", "kinds", "params", "records"),
     ("datasets", "losses", "metrics", "optimizers", "schedules", "table"),
     ("devices", "merging"),
     ("samplers",),

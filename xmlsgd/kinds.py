@@ -1,4 +1,4 @@
-"""Whether the fields of an algorithm, and of its parts, hold what their annotations promise: numbers, texts, flags."""
+"""Whether values and the fields of dataclasses are what they are promised to be: numbers, texts, flags."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import DataError, shorten
+from .errors import DataError, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 def is_whole(value: object) -> bool:
     """Return whether a value is a whole number, Python's or NumPy's; True and False are none."""
     return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_count(value: object) -> bool:
+    """Return whether a value is a positive whole number."""
+    return is_whole(value) and value > 0  # type: ignore[operator]
 
 
 def is_number(value: object) -> bool:
@@ -53,7 +58,8 @@ def check_kinds(made: Any) -> None:
             raise DataError(f"{field.name} must be {name}{' or None' if or_none else ''}, got {shorten(value)}")
 
 
-def check_instance(name: str, value: object, kind: type, example: str) -> None:
-    """Raise `DataError` unless a field holds None or one of `kind`, as `example` is."""
-    if value is not None and not isinstance(value, kind):
-        raise DataError(f"{name} must be None or a {kind.__name__} such as {example}, got {shorten(value)}")
+def check_instance(name: str, value: object, kind: type, example: str, or_none: bool = True) -> None:
+    """Raise `DataError` unless a field holds one of `kind`, as `example` is, or None where that is allowed."""
+    if not isinstance(value, kind) and not (or_none and value is None):
+        wanted = f"{'None or ' if or_none else ''}a {kind.__name__}"
+        raise DataError(f"{name} must be {wanted} such as {example}, got {shorten(value)}")

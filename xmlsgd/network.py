@@ -112,7 +112,7 @@ class Network:
             self._drop(device, activations[-1], seed + i)
             activations.append(device.dense_forward(activations[-1], layer))
         self._drop(device, activations[-1], seed + len(layers))
-        drawn = sampler.draw(Batch(Y, rows, (seed,), activations[-1], layers[-1], device))
+        drawn = sampler.draw(Batch(Y, rows, seed, activations[-1], layers[-1], device))
         value, dA = self._output_step(device, activations[-1], Y, rows, scale, layers[-1], update.for_output(), drawn)
         kept = 1 / (1 - self.hidden_dropout)  # what dropout lets through it has scaled up by this
         for i in range(len(layers) - 2, 0, -1):

@@ -58,8 +58,8 @@ class AdaptiveSGD(Rounds):
         """Raise `DataError` for numbers outside their ranges and unknown names."""
         super().__post_init__()
         choice("size_rule", self.size_rule, SIZE_RULES)
-        choice("out_of_range", self.out_of_range, {"clamp": 0, "skip": 0})
-        choice("dispatch", self.dispatch, {"dynamic": 0, "static": 0})
+        choice("out_of_range", self.out_of_range, ("clamp", "skip"))
+        choice("dispatch", self.dispatch, ("dynamic", "static"))
         choice("weights", self.weights, WEIGHTS)
         choice("combine", self.combine, COMBINE)
         if not 0 < self.kappa < 2:

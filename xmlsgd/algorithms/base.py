@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ..errors import DataError
+from ..kinds import check_kinds
 from ..records import Sharing
-from .kinds import check_kinds
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -6,7 +6,7 @@ those of rare labels, whose progress a plain mean divides by the number of worke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -112,7 +112,7 @@ WEIGHTS: dict[str, Weights] = {"equal": equal, "updates": by_updates, "batch": b
 COMBINE: dict[str, Combine] = {"mean": mean, "nova": nova, "touch_count": touch_count, "adasum": adasum}
 
 
-def choice(name: str, given: str, options: Mapping[str, object]) -> None:
+def choice(name: str, given: str, options: Collection[str]) -> None:
     """Raise `DataError` unless `given` is one of the options."""
     if given not in options:
         raise DataError(f"{name} must be one of {', '.join(options)}, got {given!r}")

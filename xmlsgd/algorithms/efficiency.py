@@ -13,7 +13,7 @@ import numpy as np
 
 from ..csr import NOISE
 from ..errors import DataError
-from .kinds import check_kinds
+from ..kinds import check_kinds
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..kinds import check_instance
 from ..records import Report, Sharing
 from .base import Algorithm
-from .kinds import check_instance
 from .staleness import Fairness, Staleness
 
 SPAN = 1024  # rows of a message: with updates of one row, a message takes below 2 % of the time of its rows

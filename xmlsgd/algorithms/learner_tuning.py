@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from ..errors import DataError
-from .kinds import check_kinds
+from ..kinds import check_kinds
 
 
 @dataclass

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import DataError
+from ..kinds import check_instance
 from ..merging import Part
 from .base import Comm
 from .combining import COMBINE, WEIGHTS, Work, choice
-from .kinds import check_instance
 from .outer import MOST, Outer, block_momentum
 from .rounds import SMOOTHING, Rounds
 

@@ -57,7 +57,7 @@ class Omnivore(Algorithm):
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges."""
         super().__post_init__()
-        choice("split", self.split, {"work": 0, "rows": 0})
+        choice("split", self.split, ("work", "rows"))
         check_momentum(self.best_momentum)
         if self.momentum is not None:
             check_momentum(self.momentum)

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..errors import DataError
+from ..kinds import check_kinds
 from ..records import Report
-from .kinds import check_kinds
 
 UNFAIR = 0.02  # of the features a row; beyond it, rows of some lengths count less than others
 

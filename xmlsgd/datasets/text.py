@@ -15,6 +15,7 @@ import numpy as np
 from ..csr import CSR
 from ..errors import DataError, ModelFileError, shorten
 from ..files import BROKEN_STREAM, open_packed, whole_file
+from ..kinds import is_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -148,7 +149,7 @@ class TextVectorizer:
 
         Raises `DataError` if no word occurs in `min_df` texts, and for an option outside its range.
         """
-        if not _is_count(self.min_df) or not (self.max_features is None or _is_count(self.max_features)):
+        if not is_count(self.min_df) or not (self.max_features is None or is_count(self.max_features)):
             got = shorten((self.min_df, self.max_features))
             raise DataError(f"TextVectorizer: min_df and max_features must be positive integers, got {got}")
         tfidf = self._new_tfidf(min_df=self.min_df, max_features=self.max_features)
@@ -285,7 +286,7 @@ def _read_vectorizer(path: Path) -> dict[str, Any]:
         raise ModelFileError(f"{path}: must be JSON, got {shorten(error)}") from error
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
         raise ModelFileError(f"{path}: must be of format {FORMAT!r}, got {shorten(saved)}")
-    if not _is_count(saved.get("version")) or saved["version"] != FORMAT_VERSION:
+    if not is_count(saved.get("version")) or saved["version"] != FORMAT_VERSION:
         raise ModelFileError(f"{path}: must be of version {FORMAT_VERSION}, got {shorten(saved.get('version'))}")
     if set(saved) != {"format", "version", "min_df", "max_features", "words", "idf"}:
         raise ModelFileError(f"{path}: must have the fields of version {FORMAT_VERSION}, got {shorten(sorted(saved))}")
@@ -296,7 +297,7 @@ def _read_vectorizer(path: Path) -> dict[str, Any]:
 def _check_values(saved: dict[str, Any], path: Path) -> None:
     """Raise `ModelFileError` unless every field has its type and range."""
     min_df, max_features, words, idf = (saved[name] for name in ("min_df", "max_features", "words", "idf"))
-    if not _is_count(min_df) or not (max_features is None or _is_count(max_features)):
+    if not is_count(min_df) or not (max_features is None or is_count(max_features)):
         got = shorten((min_df, max_features))
         raise ModelFileError(f"{path}: min_df and max_features must be positive integers, got {got}")
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
@@ -308,7 +309,3 @@ def _check_values(saved: dict[str, Any], path: Path) -> None:
         raise ModelFileError(f"{path}: idf must be a list of {len(words)} numbers, got {got}")
     if not all(isinstance(value, float) and 0 < value <= FLOAT32_MAX for value in idf):  # NaN fails too
         raise ModelFileError(f"{path}: idf must be positive finite numbers, got {shorten(idf)}")
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

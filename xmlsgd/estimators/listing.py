@@ -69,7 +69,7 @@ class ListScorer(Scorer):
                 bounds = self.shortlist.blend.bounds(votes, margins)
                 self.cpu.run(best_listed, A, output.W, output.b, listed, bounds, share, labels[span], scores[span])
         few = np.flatnonzero(labels[:, k - 1] < 0)
-        for part in row_blocks(len(few), (32 * k,)):
+        for part in row_blocks(len(few), 32 * k):
             rows = few[part]
             labels[rows], scores[rows] = self._filled_up(X.take(rows), labels[rows], scores[rows])
         return labels, scores

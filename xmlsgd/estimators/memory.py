@@ -161,7 +161,7 @@ def _evaluation(task: Task, held_out: Dataset) -> int:
     network = task.network
     width = network.hidden[-1]
     packed = 2 * (network.n_labels + 32) * (width + 32) if task.device.bfloat16 else 0
-    n_rows = min(held_out.n_rows, len(row_blocks(held_out.n_rows, network.hidden)[0]))
+    n_rows = min(held_out.n_rows, len(row_blocks(held_out.n_rows, max(network.hidden))[0]))
     return packed + 4 * n_rows * (sum(network.hidden) + width + 64) + 100 * held_out.n_rows
 
 

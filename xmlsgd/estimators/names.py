@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..errors import DataError, shorten
+from ..errors import DataError, ModelFileError, shorten
 
 # A range stands for columns named by their numbers: it takes no memory, whatever width a matrix claims.
 Names: TypeAlias = np.ndarray | range
@@ -100,3 +101,34 @@ def _integers(labels: list[int], name: str) -> np.ndarray:
     raise DataError(
         f"{name}: integer labels must fit 64 bits, got {low} to {high}; pass strings, as in {shorten(str(high))}"
     )
+
+
+def names_to_arrays(name: str, names: np.ndarray) -> dict[str, np.ndarray]:
+    """Return names as plain arrays: numbers as they are, strings as UTF-8 bytes and where each ends."""
+    if names.dtype.kind not in "OU":
+        return {name: names}
+    texts = [str(text).encode() for text in names]
+    ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+    wide = np.array([names.dtype.kind == "U"])
+    return {f"{name}_text": np.frombuffer(b"".join(texts), np.uint8), f"{name}_ends": ends, f"{name}_fixed": wide}
+
+
+def names_from_arrays(name: str, arrays: dict[str, np.ndarray], path: Path) -> np.ndarray:
+    """Return the names that `names_to_arrays` wrote."""
+    if name in arrays:
+        if arrays[name].ndim != 1 or arrays[name].dtype.kind not in "biuf":
+            raise ModelFileError(f"{path}: {name} must be a list of numbers, got {arrays[name].dtype}")
+        return np.array(arrays[name])
+    text, ends, fixed = (arrays.get(f"{name}_{part}") for part in ("text", "ends", "fixed"))
+    if text is None or ends is None or fixed is None or text.dtype != np.uint8 or ends.dtype != np.int64:
+        raise ModelFileError(f"{path}: {name} must be saved as numbers or as text")
+    if ends.ndim != 1 or np.any(np.diff(ends, prepend=0) < 0) or (len(ends) and ends[-1] != text.size):
+        raise ModelFileError(f"{path}: {name}_ends must rise to the {text.size} bytes of {name}_text")
+    blob = text.tobytes()
+    try:
+        names = [blob[start:end].decode() for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)]
+    except UnicodeDecodeError as error:
+        raise ModelFileError(f"{path}: {name} must be UTF-8, got {error}") from error
+    array = np.empty(len(names), dtype=object)
+    array[:] = names
+    return array.astype(str) if fixed.size and bool(fixed.flat[0]) else array

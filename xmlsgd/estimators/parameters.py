@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 from ..algorithms import get_algorithm
 from ..algorithms.base import Algorithm
 from ..errors import DataError, shorten
+from ..kinds import is_count, is_number, is_whole
 from ..losses import get_loss
 from ..optimizers import Optimizer, get_optimizer
 from ..schedules import SCHEDULES
@@ -84,16 +85,6 @@ def optimizer_of(model: XMLClassifier) -> Optimizer:
     return get_optimizer(model.optimizer, weight_decay=model.weight_decay, clip_norm=model.clip_norm)
 
 
-def is_count(value: object) -> bool:
-    """Return whether a value is a positive integer."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value > 0)
-
-
-def is_number(value: object) -> bool:
-    """Return whether a value is a real number."""
-    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-
-
 def is_amount(value: object) -> bool:
     """Return whether a value is a real number of at least 0 that float32 holds."""
     return is_number(value) and bool(0 <= value <= FLOAT32_MAX)  # type: ignore[operator]
@@ -104,7 +95,7 @@ def _is_auto(value: object) -> bool:
 
 
 def _is_zero(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and value == 0
+    return is_whole(value) and value == 0
 
 
 def _refused(model: XMLClassifier, name: str, allowed: str) -> DataError:

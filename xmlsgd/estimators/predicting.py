@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +11,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from ..errors import DataError, shorten
+from ..kinds import is_number
 from .fitting import check_form, check_lengths
 from .fleet import make_device, parse_devices
 from .inputs import read_features, read_weight
-from .parameters import is_number
 from .scoring import Scorer, check_dense, checked_columns
 from .targets import Form, read_labels
 from .training import flops, thread_count
@@ -101,7 +100,7 @@ class Predictor(ClassifierMixin):
         check_is_fitted(self)
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise DataError(f"k: must be an integer of at least 1, got {shorten(k)}")
-        if threshold is not None and (not is_number(threshold) or math.isnan(threshold)):
+        if threshold is not None and not is_number(threshold):
             raise DataError(f"threshold: must be a number or None, got {shorten(threshold)}")
         X = read_features(self, X)
         columns = None if labels is None else checked_columns(labels, len(self.classes_))

@@ -16,10 +16,12 @@ from ..algorithms.base import Algorithm
 from ..checkpoint import read_model, write_model
 from ..errors import ModelFileError, shorten
 from ..files import read_unreplaced
+from ..kinds import is_count, is_number
 from ..losses import LOSSES
 from ..network import Network, state_layout
 from ..optimizers import OPTIMIZERS, Optimizer
-from .parameters import check_parameters, is_count, is_number
+from .names import names_from_arrays, names_to_arrays
+from .parameters import check_parameters
 
 if TYPE_CHECKING:
     from .classifier import XMLClassifier
@@ -30,9 +32,9 @@ FORMS = ("sparse", "dense", "lists", "multiclass")
 
 def save(model: XMLClassifier, path: str | Path, predict_only: bool) -> None:
     """Write `model`; without the optimizer's state if `predict_only`."""
-    arrays = {"params": model.params_, **_names_to_arrays("classes", model.classes_)}
+    arrays = {"params": model.params_, **names_to_arrays("classes", model.classes_)}
     if hasattr(model, "feature_names_in_"):
-        arrays |= _names_to_arrays("features", model.feature_names_in_)
+        arrays |= names_to_arrays("features", model.feature_names_in_)
     if not predict_only and model.optimizer_state_ is not None:
         arrays["optimizer_state"] = model.optimizer_state_
     listed: dict[str, Any] | None = None
@@ -87,9 +89,9 @@ def _load(kind: type[XMLClassifier], predict_only: bool, verify: bool, path: Pat
     model.label_form_ = form
     model.history_ = _history(description.get("history"), path)
     model.loss_curve_ = [record["loss"] for record in model.history_]
-    model.classes_ = _names_from_arrays("classes", arrays, path)
+    model.classes_ = names_from_arrays("classes", arrays, path)
     if "features_text" in arrays:
-        model.feature_names_in_ = _names_from_arrays("features", arrays, path)
+        model.feature_names_in_ = names_from_arrays("features", arrays, path)
         if len(model.feature_names_in_) != model.n_features_in_:
             got = len(model.feature_names_in_)
             raise ModelFileError(f"{path}: must name {model.n_features_in_} features, got {got}")
@@ -237,34 +239,3 @@ def _vector(arrays: dict[str, np.ndarray], name: str, size: int, path: Path) -> 
         got = "none" if array is None else f"{array.dtype} {array.shape}"
         raise ModelFileError(f"{path}: {name} must be float32 ({size},), got {got}")
     return array
-
-
-def _names_to_arrays(name: str, names: np.ndarray) -> dict[str, np.ndarray]:
-    """Return names as plain arrays: numbers as they are, strings as UTF-8 bytes and where each ends."""
-    if names.dtype.kind not in "OU":
-        return {name: names}
-    texts = [str(text).encode() for text in names]
-    ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
-    wide = np.array([names.dtype.kind == "U"])
-    return {f"{name}_text": np.frombuffer(b"".join(texts), np.uint8), f"{name}_ends": ends, f"{name}_fixed": wide}
-
-
-def _names_from_arrays(name: str, arrays: dict[str, np.ndarray], path: Path) -> np.ndarray:
-    """Return the names that `_names_to_arrays` wrote."""
-    if name in arrays:
-        if arrays[name].ndim != 1 or arrays[name].dtype.kind not in "biuf":
-            raise ModelFileError(f"{path}: {name} must be a list of numbers, got {arrays[name].dtype}")
-        return np.array(arrays[name])
-    text, ends, fixed = (arrays.get(f"{name}_{part}") for part in ("text", "ends", "fixed"))
-    if text is None or ends is None or fixed is None or text.dtype != np.uint8 or ends.dtype != np.int64:
-        raise ModelFileError(f"{path}: {name} must be saved as numbers or as text")
-    if ends.ndim != 1 or np.any(np.diff(ends, prepend=0) < 0) or (len(ends) and ends[-1] != text.size):
-        raise ModelFileError(f"{path}: {name}_ends must rise to the {text.size} bytes of {name}_text")
-    blob = text.tobytes()
-    try:
-        names = [blob[start:end].decode() for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)]
-    except UnicodeDecodeError as error:
-        raise ModelFileError(f"{path}: {name} must be UTF-8, got {error}") from error
-    array = np.empty(len(names), dtype=object)
-    array[:] = names
-    return array.astype(str) if fixed.size and bool(fixed.flat[0]) else array

@@ -43,7 +43,7 @@ class Scorer:
             if columns is not None:
                 columns = np.unique(columns).astype(np.int32)
                 output = device.take(output, columns)
-            for rows in row_blocks(X.n_rows, network.hidden):
+            for rows in row_blocks(X.n_rows, max(network.hidden)):
                 A = network.hidden_activations(device, layers, X, rows)
                 labels[rows], scores[rows] = device.top_k(A, output, k)
         if columns is not None:
@@ -72,7 +72,7 @@ class Scorer:
         """Yield row numbers and their last hidden activations (rows, H), a block at a time."""
         network, device = self.network, self.device
         layers = network.layers(device.place(self.params))
-        for rows in row_blocks(X.n_rows, network.hidden):
+        for rows in row_blocks(X.n_rows, max(network.hidden)):
             with device.start():
                 A = device.fetch(network.hidden_activations(device, layers, X, rows))
             yield rows, A

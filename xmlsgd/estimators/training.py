@@ -23,12 +23,13 @@ EPOCHS, MOST_EPOCHS = 10, 200
 LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
 # Found on library subject headings (13,000 to 20,000 rows, 256 units, BCE) and on scikit-learn's small sets.
 RATES = {"adam": 6e-3, "adagrad": 0.1, "row_adagrad": 0.1, "momentum": 0.1, "sgd": 0.5}
+# With a shortlist (docs/shortlist.md); 64 labels and 1,024 negatives were measured (docs/decisions.md).
 LISTED, LISTED_LABELS, LISTED_ROWS, LISTED_STEPS = 64, 1000, 5000, 700
 LISTED_NEGATIVES = 1024
 NORM_ROWS = 10_000  # rows looked at for the typical norm
 # 0.2 ms of a core: on a busy machine, threads that wait for each other five times a step cost more than they bring.
 FLOPS_PER_THREAD = 2e7
-ROW_BLOCK_BYTES = 64 << 20  # activations of one block of rows in prediction
+ROW_BLOCK_BYTES = 64 << 20  # of what is computed of one block of rows in prediction
 
 
 def auto_batch_size(n_rows: int) -> int:
@@ -104,7 +105,7 @@ def flops(network: Network, X: CSR, n_rows: int) -> float:
     return 2.0 * n_rows * (dense + network.hidden[0] * X.nnz / max(X.n_rows, 1))
 
 
-def row_blocks(n_rows: int, hidden: tuple[int, ...]) -> list[np.ndarray]:
-    """Return the row numbers of blocks whose activations take at most 64 MB."""
-    size = max(ROW_BLOCK_BYTES // (4 * max(hidden)), 1)
+def row_blocks(n_rows: int, width: int) -> list[np.ndarray]:
+    """Return the row numbers of blocks of which `width` floats a row take at most 64 MB."""
+    size = max(ROW_BLOCK_BYTES // (4 * width), 1)
     return [np.arange(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]

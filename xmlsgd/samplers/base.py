@@ -22,7 +22,7 @@ class Batch(NamedTuple):
 
     Y: CSR
     rows: np.ndarray
-    seed: tuple[int, ...]
+    seed: int
     A: Any
     output: Layer
     device: Device

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..csr import NEGATIVES
 from ..errors import DataError, shorten
+from ..kinds import check_kinds
 from .base import Batch, Drawn, Sampler, marked
 
 if TYPE_CHECKING:
@@ -34,13 +35,14 @@ class SharedNegatives(Sampler):
     negatives: int = 1024
 
     def __post_init__(self) -> None:
-        """Raise `DataError` for fewer than no negatives."""
+        """Raise `DataError` for what is no number, and for fewer than no negatives."""
+        check_kinds(self)
         check_negatives(self.negatives)
 
     def draw(self, batch: Batch) -> Drawn | None:
         """Return the labels of a batch; None where nearly all would take part."""
         marks = batch.true()
-        marks[np.random.default_rng((*batch.seed, NEGATIVES)).integers(len(marks), size=self.negatives)] = True
+        marks[np.random.default_rng((batch.seed, NEGATIVES)).integers(len(marks), size=self.negatives)] = True
         return marked(marks)
 
 
@@ -59,7 +61,8 @@ class ImportanceSampled(Sampler):
     power: float = 0.0
 
     def __post_init__(self) -> None:
-        """Raise `DataError` for less than one negative, or a power outside [0, 1]."""
+        """Raise `DataError` for what is no number, less than one negative, or a power outside [0, 1]."""
+        check_kinds(self)
         check_negatives(self.negatives, least=1)
         if not 0 <= self.power <= 1:
             raise DataError(f"power must be in [0, 1], got {shorten(self.power)}")
@@ -87,7 +90,7 @@ class Strata(Sampler):
 
     def draw(self, batch: Batch) -> Drawn | None:
         """Return true labels, those that always take part, and a group for each other chance."""
-        rng, marks, groups = np.random.default_rng((*batch.seed, NEGATIVES)), batch.true(), []
+        rng, marks, groups = np.random.default_rng((batch.seed, NEGATIVES)), batch.true(), []
         true = marks.copy()
         for labels, chance in self.strata:
             if chance == 1:

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..csr import CSR, NEGATIVES
 from ..errors import DataError, shorten
+from ..kinds import check_instance, check_kinds
 from .base import Batch, Drawn, Sampler, marked
 from .drawn import check_negatives
 from .refresh import Refresh, Turns
@@ -28,7 +29,9 @@ class HardNegatives(Sampler):
     refresh: Refresh = field(default_factory=Refresh)
 
     def __post_init__(self) -> None:
-        """Raise `DataError` for a number outside its range."""
+        """Raise `DataError` for a field of the wrong kind, or a number outside its range."""
+        check_kinds(self)
+        check_instance("refresh", self.refresh, Refresh, "Refresh(50)", or_none=False)
         check_negatives(self.negatives)
         if not 0 <= self.hard <= 1:
             raise DataError(f"hard must be in [0, 1], got {shorten(self.hard)}")
@@ -55,7 +58,7 @@ class Clusters(Sampler):
             self.renew(batch.device.fetch(batch.output.W), batch.device.fetch(batch.output.b))
         marks, n_hard = batch.true(), round(self.settings.hard * self.settings.negatives)
         marks[self.hardest(batch.device.fetch(batch.A), n_hard)] = True
-        rng = np.random.default_rng((*batch.seed, NEGATIVES))
+        rng = np.random.default_rng((batch.seed, NEGATIVES))
         marks[rng.integers(len(marks), size=self.settings.negatives - n_hard)] = True
         return marked(marks)
 

@@ -15,6 +15,7 @@ from ..csr import CSR, NEGATIVES
 from ..devices.cpu import CPU, cpu_of
 from ..devices.cpu_lsh import fill_tables, retrieve
 from ..errors import DataError, shorten
+from ..kinds import check_instance, check_kinds
 from .base import Batch, Drawn, Sampler, marked
 from .hashing import FAMILIES, buckets
 from .refresh import Refresh, Turns
@@ -45,7 +46,9 @@ class LSH(Sampler):
     refresh: Refresh = field(default_factory=Refresh)
 
     def __post_init__(self) -> None:
-        """Raise `DataError` for a name that is none, or a number below its least."""
+        """Raise `DataError` for a field of the wrong kind, a name that is none, or a number below its least."""
+        check_kinds(self)
+        check_instance("refresh", self.refresh, Refresh, "Refresh(50)", or_none=False)
         for name, known in (("family", tuple(FAMILIES)), ("rule", RULES)):
             if getattr(self, name) not in known:
                 raise DataError(f"{name} must be one of {', '.join(known)}, got {shorten(getattr(self, name))}")
@@ -87,11 +90,11 @@ class Tables(Sampler):
             self.rehash(batch.device.fetch(batch.output.W), device)
         marks = batch.true()
         n_true = np.count_nonzero(marks)
-        found = self.find(batch.device.fetch(batch.A), device, batch.seed[-1])
+        found = self.find(batch.device.fetch(batch.A), device, batch.seed)
         marks[found[found >= 0]] = True
         missing = self.settings.least - (np.count_nonzero(marks) - n_true)
         if missing > 0:
-            marks[np.random.default_rng((*batch.seed, NEGATIVES)).integers(len(marks), size=missing)] = True
+            marks[np.random.default_rng((batch.seed, NEGATIVES)).integers(len(marks), size=missing)] = True
         drawn = marked(marks)
         self.changed[slice(None) if drawn is None else drawn.labels] = True
         return drawn

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from ..errors import DataError, shorten
+from ..kinds import check_kinds
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,8 @@ class Refresh:
     growth: float = 0.1
 
     def __post_init__(self) -> None:
-        """Raise `DataError` for numbers outside their range."""
+        """Raise `DataError` for what is no number, and numbers outside their range."""
+        check_kinds(self)
         if not self.first >= 1 or not 0 <= self.growth < math.inf:
             raise DataError(
                 f"refresh: first must be at least 1 and growth at least 0, got {shorten((self.first, self.growth))}"
