@@ -16,21 +16,13 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from xmlsgd.cli.machine import versions
+from xmlsgd.cli.machine import processor_name, versions
 
 COPY_BYTES = 256 << 20  # beyond most caches, though not beyond those of the largest servers
 GEMM_SIZE = 2048
 TILED_SIZE = 256  # rows, columns and depth of the bfloat16 product: its operands stay in the cache of a core
 TILED_TIMES = 200  # products in one measurement: 7 GFLOP
 REPEATS = 5
-
-
-def cpu_model() -> str:
-    """Return the name of the processor."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
 
 
 def git_commit() -> str:
@@ -54,7 +46,7 @@ def describe(threads: int) -> dict[str, Any]:
     """Return what every result carries: date, processor, cores, threads, system, versions, commit, command."""
     return {
         "date": dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"),
-        "cpu": cpu_model(),
+        "cpu": processor_name(),
         "cores": os.cpu_count(),
         "threads": threads,
         "system": platform.platform(terse=True),

@@ -21,12 +21,11 @@ from xmlsgd.samplers import ALL_LABELS, Batch, Drawn, ImportanceSampled, Sampler
 from xmlsgd.samplers.hard import HardNegatives
 from xmlsgd.samplers.lsh import LSH
 
-from .plan import Plan
+from .plan import BATCH, HIDDEN, RATE, Plan
 from .prepare import prepared_shape
 from .report import Table, publish
 from .runs import measures
 
-HIDDEN, BATCH, RATE = 256, 256, 6e-3
 NEGATIVES = 1024
 SAMPLERS: dict[str, Sampler] = {
     "all labels": ALL_LABELS,

@@ -23,11 +23,10 @@ from xmlsgd.executors.serial import Serial
 from xmlsgd.executors.simulated import Simulated
 from xmlsgd.network import Network
 
-from .plan import Plan
+from .plan import BATCH, HIDDEN, RATE, Plan
 from .prepare import prepared_shape
 from .report import Table, publish
 
-HIDDEN, BATCH, RATE = 256, 256, 6e-3
 ROWS = 24_000  # of an epoch, at most
 ALONE = "sequential"
 BOUND = 1.3

@@ -30,11 +30,10 @@ from xmlsgd.network import Network
 from xmlsgd.records import Report
 
 from .fidelity import fitted_fleet, predicted_seconds
-from .plan import Plan
+from .plan import BATCH, HIDDEN, RATE, Plan
 from .prepare import prepared_shape
 from .report import Table, megabytes, publish
 
-HIDDEN, BATCH, RATE = 256, 256, 6e-3
 SLOW = 4.0  # how many times as long every step of the slowed worker takes
 ALLOWANCE = 150_000_000  # bytes a worker: an interpreter with Numba and its kernels
 ALONE = "sequential"

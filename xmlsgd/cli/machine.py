@@ -51,7 +51,7 @@ def processor() -> dict[str, Any]:
     from ..devices import bf16
 
     return {
-        "processor": _model_name(),
+        "processor": processor_name(),
         "system": f"{platform.system()} {platform.machine()}",
         "threads": numba.config.NUMBA_NUM_THREADS,
         "bfloat16": bool(bf16.HAS_AVX512_BF16),
@@ -69,7 +69,7 @@ def gpu() -> str:
     return "cuda:0"
 
 
-def _model_name() -> str:
+def processor_name() -> str:
     """Return the processor's own name where the system tells it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -22,7 +22,7 @@ class Blend(NamedTuple):
 
     @classmethod
     def fit(cls, evidence: np.ndarray, truth: np.ndarray) -> Blend:
-        """Return the weights that explain `truth` bool (n,) best by `evidence` float32 (n, 3)."""
+        """Return the weights that explain `truth` bool (n,) best by `evidence` (`evidence_of`)."""
         from sklearn.linear_model import LogisticRegression
 
         if truth.all() or not truth.any():
@@ -37,7 +37,18 @@ class Blend(NamedTuple):
     def bounds(self, votes: np.ndarray, margins: np.ndarray) -> np.ndarray:
         """Return log odds without what the network says, which can only lower them."""
         neighbors, linear, intercept = (np.float32(value) for value in self[1:])
-        return neighbors * np.log(np.maximum(votes, LEAST_VOTE)) + linear * margins + intercept
+        return neighbors * log_share(votes) + linear * margins + intercept
+
+
+def evidence_of(logits: np.ndarray, votes: np.ndarray, margins: np.ndarray) -> np.ndarray:
+    """Return what the first three weights of a blend are for, float32 (n, 3), of n pairs of a row and a label."""
+    return np.stack([log_probability(logits), log_share(votes), margins], axis=1)
+
+
+def log_share(votes: np.ndarray) -> np.ndarray:
+    """Return the log of the share of the votes, of labels without any that of `LEAST_VOTE`; float32."""
+    logs: np.ndarray = np.log(np.maximum(votes, LEAST_VOTE))
+    return logs
 
 
 def log_probability(logits: np.ndarray) -> np.ndarray:

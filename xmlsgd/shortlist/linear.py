@@ -13,9 +13,11 @@ from ..devices.cpu import CPU
 from ..devices.cpu_linear import count_pairs, pack, solve, write_pairs
 from ..devices.cpu_margins import fill_tables, margins
 
-C = 1.0  # cost of a row that is on the wrong side of its margin, per square of the distance
+# Cost of a row on the wrong side of its margin, per square of the distance; 0.5 and 2 differ by 0.2 at P@1
+# (docs/decisions.md).
+C = 1.0
 TOLERANCE = 0.04  # of the steps of a pass
-PASSES = 10  # at most, over a label's rows
+PASSES = 10  # at most, over a label's rows; six lose 0.05 at P@1 (docs/decisions.md)
 SMALLEST = 0.05  # weights below it are left out: half of them, without a difference in P@k
 ROOM = 2  # places of a hash table for each weight: 1.7 and 2.5 differ by a tenth in speed
 CHUNK = 1 << 23  # entries of labels that are solved together

@@ -9,13 +9,13 @@ import numpy as np
 
 from ..csr import CSR, HELD_OUT, Dataset
 from ..devices.cpu import CPU
-from .blend import LEAST_VOTE, Blend, log_probability
+from .blend import LEAST_VOTE, Blend, evidence_of
 from .linear import Linear
 from .neighbors import Neighbors
-from .rows import rarity, unit_rows
+from .rows import rarity, unit_rows, weight_of
 
 BLOCK = 1 << 16  # rows whose votes are held together
-HELD_OUT_SHARE, MOST_HELD_OUT = 0.02, 2048  # rows that only the blend learns from
+HELD_OUT_SHARE, MOST_HELD_OUT = 0.02, 2048  # rows that only the blend learns from: enough for its four numbers
 LEAST_HELD_OUT = 128  # with fewer its defaults are better
 MOST_SCORED = 32  # labels of a list, or half of it: the others, learned as negatives, hardly ever come first
 
@@ -58,7 +58,7 @@ class Shortlist:
         The linear path stays what it is: a label that it does not know has the margin of none, -1.
         """
         weight = np.ones(X.n_rows, np.float32) if weight is None else weight
-        fresh = np.full(X.n_cols - len(self.scale), np.sqrt(np.log((self.neighbors.Y.n_rows + 1) / 2)), np.float32)
+        fresh = weight_of(np.ones(X.n_cols - len(self.scale)), self.neighbors.Y.n_rows)
         scale = np.concatenate([self.scale, fresh])
         weights, more = self.linear.weights, Y.n_cols - self.linear.weights.n_rows
         indptr = np.concatenate([weights.indptr, np.full(more, weights.nnz)])
@@ -105,14 +105,7 @@ def fit_shortlist(
         with device.start():
             margins = linear.margins(rows.take(held_out), listed, device)
         known = listed >= 0
-        evidence = np.stack(
-            [
-                log_probability(logits(X_held, listed))[known],
-                np.log(np.maximum(votes, LEAST_VOTE))[known],
-                margins[known],
-            ],
-            axis=1,
-        )
+        evidence = evidence_of(logits(X_held, listed)[known], votes[known], margins[known])
         blend = Blend.fit(evidence, _has(Y_held, listed)[known])
     return Shortlist(scale, neighbors, linear, blend, size)
 

@@ -12,8 +12,9 @@ from ..devices.cpu import CPU
 from ..devices.cpu_neighbors import vote, write_postings
 from .rows import rows_with
 
-NEIGHBORS = 64
-# Entries of posting lists that a row reads: 7 microseconds. Frequent features come last and say little.
+NEIGHBORS = 64  # docs/decisions.md compares what they say with the other paths
+# Entries of posting lists that a row reads: 7 microseconds, recall as with twice as many (docs/decisions.md). Frequent
+# features come last and say little.
 BUDGET = 1 << 12
 
 

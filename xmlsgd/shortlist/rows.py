@@ -24,8 +24,12 @@ def rarity(X: CSR) -> np.ndarray:
     A root, because texts come with inverse document frequencies already: the full weight was no better than its root,
     none at all was worse. What no row has is weighed like what one has.
     """
-    frequency = np.clip(rows_with(X), 1, X.n_rows)
-    return np.sqrt(np.log((X.n_rows + 1) / (frequency + 1)) + 1e-6).astype(np.float32)
+    return weight_of(np.clip(rows_with(X), 1, X.n_rows), X.n_rows)
+
+
+def weight_of(frequency: np.ndarray, n_rows: int) -> np.ndarray:
+    """Return the weights of features that so many of `n_rows` rows have, float32; above 0 also where all have one."""
+    return np.sqrt(np.log((n_rows + 1) / (frequency + 1)) + 1e-6).astype(np.float32)
 
 
 def unit_rows(X: CSR, scale: np.ndarray) -> CSR:
