@@ -23,7 +23,7 @@ def place_of(feature, room):
 
 
 @kernel()
-def fill_tables(indptr, features, weights, starts, cells, values):
+def hash_weights(indptr, features, weights, starts, cells, values):
     """Write the weights of all labels, CSR (L, F), into their tables.
 
     The table of label l lies from starts[l] to starts[l + 1] and has room for one more than its weights. `cells` int32
@@ -42,7 +42,7 @@ def fill_tables(indptr, features, weights, starts, cells, values):
 def margins(indptr, indices, data, labels, starts, cells, values, bias, out):
     """Write the margin of each label in `labels` int32 (rows, M) into `out` float32; -1 where there is none.
 
-    `starts`, `cells` and `values` are tables as `fill_tables` leaves them.
+    `starts`, `cells` and `values` are tables as `hash_weights` leaves them.
     """
     for i in prange(labels.shape[0]):
         for j in range(labels.shape[1]):

@@ -29,8 +29,8 @@ MAX_SEED = 2**32 - 1
 def check_parameters(model: XMLClassifier) -> None:
     """Raise `DataError` for a parameter outside its range."""
     sizes = model.hidden_layer_sizes
-    listed = isinstance(sizes, Sequence) or (isinstance(sizes, np.ndarray) and sizes.ndim == 1)
-    if not listed or len(sizes) == 0 or not all(is_count(size) for size in sizes):
+    is_list = isinstance(sizes, Sequence) or (isinstance(sizes, np.ndarray) and sizes.ndim == 1)
+    if not is_list or len(sizes) == 0 or not all(is_count(size) for size in sizes):
         raise _refused(model, "hidden_layer_sizes", "one or more positive integers, as in (256,)")
     if not _is_auto(model.loss):
         get_loss(model.loss)

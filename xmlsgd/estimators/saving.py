@@ -37,11 +37,11 @@ def save(model: XMLClassifier, path: str | Path, predict_only: bool) -> None:
         arrays |= names_to_arrays("features", model.feature_names_in_)
     if not predict_only and model.optimizer_state_ is not None:
         arrays["optimizer_state"] = model.optimizer_state_
-    listed: dict[str, Any] | None = None
+    described: dict[str, Any] | None = None
     if model.shortlist_ is not None:
         from ..shortlist.arrays import to_arrays  # here, so that a model without one loads no Numba
 
-        listed, more = to_arrays(model.shortlist_)
+        described, more = to_arrays(model.shortlist_)
         arrays |= more
     description = {
         "estimator": "XMLClassifier",
@@ -54,7 +54,7 @@ def save(model: XMLClassifier, path: str | Path, predict_only: bool) -> None:
         "epochs": model.n_epochs_,
         "steps": model.n_steps_,
         "history": model.history_,
-        "shortlist": listed,
+        "shortlist": described,
         "vectorizer": hasattr(model, "vectorizer_"),
     }
     write_model(path, description, arrays, model.vectorizer_.to_files if hasattr(model, "vectorizer_") else None)

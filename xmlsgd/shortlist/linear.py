@@ -11,7 +11,7 @@ import numpy as np
 from ..csr import CSR
 from ..devices.cpu import CPU
 from ..devices.cpu_linear import count_pairs, pack, solve, write_pairs
-from ..devices.cpu_margins import fill_tables, margins
+from ..devices.cpu_margins import hash_weights, margins
 
 # Cost of a row on the wrong side of its margin, per square of the distance; 0.5 and 2 differ by 0.2 at P@1
 # (docs/decisions.md).
@@ -76,13 +76,13 @@ class Linear:
 
     @cached_property
     def _tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the weights as hash tables (`fill_tables`), which take twice their memory."""
+        """Return the weights as hash tables (`hash_weights`), which take twice their memory."""
         weights = self.weights
         starts = np.concatenate([[0], np.cumsum(ROOM * np.diff(weights.indptr) + 1)])
         cells = np.full((starts[-1], 2), -1, np.int32)
         cells[:, 1] = 0
         tables = starts, cells, cells.view(np.float32)
-        CPU(1).run(fill_tables, weights.indptr, weights.indices, weights.data, *tables)
+        CPU(1).run(hash_weights, weights.indptr, weights.indices, weights.data, *tables)
         return tables
 
     def __getstate__(self) -> dict[str, Any]:
