@@ -22,7 +22,7 @@ def is_whole(value: object) -> bool:
 
 def is_count(value: object) -> bool:
     """Return whether a value is a positive whole number."""
-    return is_whole(value) and value > 0  # type: ignore[operator]
+    return is_whole(value) and bool(value > 0)  # type: ignore[operator]
 
 
 def is_number(value: object) -> bool:
