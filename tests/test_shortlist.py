@@ -161,11 +161,11 @@ def test_rows_of_a_memory_may_be_added_with_new_features_and_labels(data, rows):
     X, Y = (CSR.from_scipy(part.to_scipy()[:400, :width]) for part, width in ((rows, 200), (data.Y, 50)))
     grown = Neighbors.build(X, Y, ones(400)).with_rows(rows.take(rest), data.Y.take(rest), ones(200))
     known = [sp.csr_array((part.data, part.indices, part.indptr), shape=(400, n)) for part, n in ((X, 300), (Y, 80))]
-    both = (
+    wide_X, wide_Y = (
         CSR.from_scipy(sp.vstack([old, part.to_scipy()[400:]]).tocsr())
         for old, part in zip(known, (rows, data.Y), strict=True)
     )
-    whole = Neighbors.build(*both, ones(600))
+    whole = Neighbors.build(wide_X, wide_Y, ones(600))
     np.testing.assert_array_equal(grown.postings.to_scipy().toarray(), whole.postings.to_scipy().toarray())
     np.testing.assert_array_equal(grown.Y.to_scipy().toarray() != 0, whole.Y.to_scipy().toarray() != 0)
 
