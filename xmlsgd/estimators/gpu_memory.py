@@ -47,7 +47,7 @@ def gpu_estimate(task: Task, name: str, free: float = math.inf) -> dict[str, int
         size = network.layout.size
         parts["merging"] = 4 * ((1 + task.algorithm.slots(learners)) * size + (learners + RULE) * min(size, SLICE))
     if task.held_out and task.workers[0].name == name:
-        rows = len(row_blocks(task.held_out.n_rows, network.hidden)[0])
+        rows = len(row_blocks(task.held_out.n_rows, max(network.hidden))[0])
         ranking = top_k_bytes(rows, BEST, sizes, bfloat16)
         shared = step if len(task.workers) == 1 else 0  # one device ranks in the buffers of its steps
         parts["evaluation"] = 4 * network.layout.size + max(ranking - shared, 0) + _bytes(task.held_out.X)
