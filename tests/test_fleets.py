@@ -138,7 +138,7 @@ def test_a_fleet_that_cannot_be_read_is_one_line(text, complaint):
 class Timed:
     """A learner on a clock of its own: 2 ms an update, 0.1 ms a row."""
 
-    def __init__(self, job, device, flat):
+    def __init__(self, job, device, flat, lazy):
         self.job, self.device, self.flat = job, device, flat
         self.calls = 0
 
