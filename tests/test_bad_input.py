@@ -11,11 +11,15 @@ import pytest
 
 from xmlsgd.datasets import libsvm
 from xmlsgd.datasets.libsvm import read_features, read_libsvm
-from xmlsgd.errors import DataError
+from xmlsgd.errors import TO_UTF8, DataError
 
 GOOD = b"0,2 0:1 3:-0.5\n1 1:2\n"
 MAX = 2**31 - 1
 CUT = "EOFError: Compressed file ended before the end-of-stream marker was reached"
+
+
+OMIT = "(leave out --one-based"
+RAW_TEXT = "; raw text, `label1,label2<TAB>text`, is read by read_raw_text(path, labelled=True)"
 
 
 def damaged(got: str) -> str:
@@ -25,6 +29,13 @@ def damaged(got: str) -> str:
 FILES = [
     # labels
     ("a word as label", b"0 1:1\nx 1:1\n", {}, ":2: label must be a plain integer, got 'x'"),
+    ("a word as label before a tab", b"x\t1:1\n", {}, ":1: label must be a plain integer, got 'x'"),
+    (
+        "raw text",
+        b"0,open\tread a file\n",
+        {},
+        f":1: label must be a plain integer, got 'open'{RAW_TEXT}",
+    ),
     ("a negative label", b"0 1:1\n-3 1:1\n", {}, f":2: label must be in [0, {MAX}), got -3"),
     ("a label with a sign", b"+1 1:1\n", {}, ":1: label must be a plain integer, got '+1'"),
     ("a label with a fraction", b"1.0 1:1\n", {}, ":1: label must be a plain integer, got '1.0'"),
@@ -32,7 +43,7 @@ FILES = [
         "a label outside the header",
         b"1 9 3\n0,3 1:1\n",
         {},
-        ":2: label must be in [0, 3), got 3; pass zero_based_labels=False if indices start at 1",
+        ":2: label must be in [0, 3), got 3; pass zero_based_labels=False (--one-based-labels) if indices start at 1",
     ),
     ("a label far outside the header", b"1 9 3\n0,40 1:1\n", {}, ":2: label must be in [0, 3), got 40"),
     ("a label outside n_labels", b"0,40 1:1\n", {"n_labels": 3}, ":1: label must be in [0, 3), got 40"),
@@ -47,7 +58,7 @@ FILES = [
         "label zero where they start at one",
         b"0 1:1\n",
         {"zero_based_labels": False},
-        f":1: label must be in [1, {MAX}], got 0; pass zero_based_labels=True if indices start at 0",
+        f":1: label must be in [1, {MAX}], got 0; pass zero_based_labels=True {OMIT}-labels) if indices start at 0",
     ),
     ("a comma at the end of the labels", b"1, 1:1\n", {}, ":1: label must be a plain integer, got ''"),
     ("two commas", b"1,,2 1:1\n", {}, ":1: label must be a plain integer, got ''"),
@@ -67,7 +78,7 @@ FILES = [
         "an index outside the header",
         b"1 4 3\n0 4:1\n",
         {},
-        ":2: feature index must be in [0, 4), got 4; pass zero_based=False if indices start at 1",
+        ":2: feature index must be in [0, 4), got 4; pass zero_based=False (--one-based) if indices start at 1",
     ),
     ("an index outside n_features", b"0 9:1\n", {"n_features": 4}, ":1: feature index must be in [0, 4), got 9"),
     (
@@ -80,7 +91,7 @@ FILES = [
         "index zero where they start at one",
         b"0 0:1\n",
         {"zero_based": False},
-        f":1: feature index must be in [1, {MAX}], got 0; pass zero_based=True if indices start at 0",
+        f":1: feature index must be in [1, {MAX}], got 0; pass zero_based=True {OMIT}) if indices start at 0",
     ),
     ("an index of 2**31 - 1", b"0 2147483647:1\n", {}, f":1: feature index must be in [0, {MAX}), got 2147483647"),
     (
@@ -93,13 +104,13 @@ FILES = [
         "a feature twice",
         b"0 1:1\n0 2:1 1:1 2:1\n",
         {},
-        ':2: feature must come once in a row, got 2 twice; pass duplicates="sum" to add them up',
+        ':2: feature must come once in a row, got 2 twice; pass duplicates="sum" (--duplicates sum) to add them up',
     ),
     (
         "a feature twice, one-based",
         b"0 2:1 2:1\n",
         {"zero_based": False},
-        ':1: feature must come once in a row, got 2 twice; pass duplicates="sum" to add them up',
+        ':1: feature must come once in a row, got 2 twice; pass duplicates="sum" (--duplicates sum) to add them up',
     ),
     (
         "a sum outside float32",
@@ -145,7 +156,7 @@ FILES = [
         "no header where one must be",
         GOOD,
         {"header": True},
-        ":1: header must be 'rows features labels', got '0,2 0:1 3:-0.5'; pass header=False",
+        ":1: header must be 'rows features labels', got '0,2 0:1 3:-0.5'; pass header=False (--header no)",
     ),
     ("a header where none may be", b"2 4 3\n" + GOOD, {"header": False}, ":1: feature must be 'index:value', got '4'"),
     ("a header of four numbers", b"2 4 3 1\n" + GOOD, {}, ":1: feature must be 'index:value', got '4'"),
@@ -185,8 +196,8 @@ FILES = [
     ("a NUL byte", b"0 1:1\n0 1:1\0\n", {}, ":2: file must be text, got a NUL byte"),
     ("a NUL byte in a comment", b"0 1:1\n# \0\n", {}, ":2: file must be text, got a NUL byte"),
     ("a NUL byte behind another error", b"0 1:x\n\0\n", {}, ":1: feature value must be a number, got 'x'"),
-    ("bytes that are not UTF-8", b"0 1:1\n# caf\xe9\n", {}, ":2: file must be UTF-8 text, got byte 0xe9"),
-    ("UTF-16", "0 1:1\n".encode("utf-16"), {}, ":1: file must be UTF-8 text, got byte 0xff"),
+    ("bytes that are not UTF-8", b"0 1:1\n# caf\xe9\n", {}, f":2: file must be UTF-8 text, got byte 0xe9; {TO_UTF8}"),
+    ("UTF-16", "0 1:1\n".encode("utf-16"), {}, f":1: file must be UTF-8 text, got byte 0xff; {TO_UTF8}"),
     ("a line without end", b"0 1:1\n0 " + b"1:1 " * 50, {}, ":2: line must be at most 100 bytes, got more"),
     ("gzip cut short", gzip.compress(GOOD)[:-9], {}, damaged(CUT)),
     (
@@ -252,7 +263,10 @@ def test_a_missing_file_is_named(tmp_path):
     ("data", "message"),
     [
         (b"1 5\n3 1:1\n", ":2: feature must be 'index:value', got '3'"),
-        (b"1 5\n1:1 5:1\n", ":2: feature index must be in [0, 5), got 5; pass zero_based=False if indices start at 1"),
+        (
+            b"1 5\n1:1 5:1\n",
+            ":2: feature index must be in [0, 5), got 5; pass zero_based=False (--one-based) if indices start at 1",
+        ),
         (b"2 5\n1:1\n", ":1: header promises 2 rows, got 1"),
     ],
 )

@@ -9,13 +9,16 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from xmlsgd.cli import VERBS, main, new_parser
+from xmlsgd.cli import train as cli_train
 from xmlsgd.cli.forms import is_raw_text
 from xmlsgd.cli.outputs import check_file, check_folder
 from xmlsgd.cli.parameters import PARAMETERS, given_parameters
@@ -24,6 +27,7 @@ from xmlsgd.cli.results import plain, table, text_file
 from xmlsgd.datasets.text import read_raw_text
 from xmlsgd.datasets.xmc import load_folder
 from xmlsgd.estimators import XMLClassifier
+from xmlsgd.estimators.listing import Listing
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "data"
@@ -85,6 +89,34 @@ def test_the_model_folder_tells_how_it_came_about(models, form):
     assert (folder / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_seconds_of_a_shortlist_count_as_training_and_its_curve_says_what_it_is_of(tmp_path, capsys, monkeypatch):
+    late, finish = [], Listing.finish
+
+    def slow(*given):
+        late.append(100)
+        return finish(*given)
+
+    monkeypatch.setattr(Listing, "finish", slow)
+    monkeypatch.setattr(cli_train, "time", SimpleNamespace(perf_counter=lambda: time.perf_counter() + sum(late)))
+    words = ("--shortlist", "8", "--out", tmp_path / "m", "--json", tmp_path / "r.json")
+    run("train", ROWS, "--test", TEST_ROWS, *words, *QUICK, "--epochs", "1")
+    result, last = json.loads((tmp_path / "r.json").read_text()), XMLClassifier.load(tmp_path / "m").history_[-1]
+    assert last["seconds"] + 100 < result["train_seconds"] < last["seconds"] + 200
+    assert result["rows_per_second"] == pytest.approx(2108 / result["train_seconds"])
+    assert "learning curve (of the network alone; the table has the shortlist too): " in capsys.readouterr().out
+
+
+def test_labels_that_come_once_and_labels_that_nobody_knows_are_warned_of(tmp_path, capsys):
+    swapped = [line.split("\t")[::-1] for line in Path(TEST_TEXT).read_text().splitlines()]
+    (tmp_path / "swapped.txt").write_text("".join(f"{' '.join(a.split(','))}\t{b}\n" for a, b in swapped))
+    run("train", tmp_path / "swapped.txt", "--test", TEST_TEXT, "--out", tmp_path / "m", *QUICK, "--epochs", "1")
+    err = capsys.readouterr().err
+    assert "rows, hardly one of them twice; are they labels? Of raw text they stand before the tab" in err
+    assert f"{TEST_TEXT}: the model knows none of its labels, so that all measures will be 0" in err
+    run("evaluate", tmp_path / "m", TEST_TEXT)
+    assert f"{TEST_TEXT}: the model knows none of its labels, so that all" in capsys.readouterr().err
+
+
 def test_rows_and_text_of_one_data_set_give_one_accuracy(models):
     rows, text = (json.loads((models / f"{form}.json").read_text()) for form in ("rows", "text"))
     assert text["P@1"] == pytest.approx(rows["P@1"], abs=2)
@@ -98,11 +130,13 @@ def test_training_prints_a_table_and_where_the_model_is(tmp_path, capsys):
     assert len(lines[1].split()) == 6
     assert f"model: {tmp_path / 'm'}" in lines
     assert f"learning curve: {tmp_path / 'm'}/learning_curve.png" in lines
+    assert "trained on 2,108 rows, 1,378 features (8.1 a row), 643 labels (2.7 a row)" in lines
     assert err == ""
 
 
-def test_training_without_test_rows_has_no_precision(tmp_path):
-    run("train", ROWS, "--out", tmp_path / "m", "--json", tmp_path / "r.json", "--quiet", *QUICK, "--epochs", "1")
+def test_training_without_test_rows_has_no_precision_and_says_so(tmp_path, capsys):
+    run("train", ROWS, "--out", tmp_path / "m", "--json", tmp_path / "r.json", *QUICK, "--epochs", "1")
+    assert capsys.readouterr().out.startswith("nothing was measured: no test rows; --test FILE, or later: xmlsgd eval")
     result = json.loads((tmp_path / "r.json").read_text())
     assert result["P@1"] is None
     assert result["rows_per_second"] > 0

@@ -166,9 +166,9 @@ BAD_CALLS = {
     ),
     "warm start of nothing": (
         (*GOOD_ROWS, *TRAIN, "--warm-start"),
-        "new: is not a saved model: MANIFEST.json is missing",
+        "new: no such folder",
     ),
-    "evaluate without a model": (("evaluate", "{place}/none", "{place}/good.txt"), "none: is not a saved model"),
+    "evaluate without a model": (("evaluate", "{place}/none", "{place}/good.txt"), "none: no such folder"),
     "evaluate a file as a model": (
         ("evaluate", "{place}/good.txt", "{place}/good.txt"),
         "good.txt: is not a saved model: it is a file, a model is a folder",
@@ -278,12 +278,25 @@ BAD_CALLS = {
     "no name to train on": (("train", "", *TRAIN), "argument TRAIN: must be a name, got ''"),
     "convert nothing": (
         ("convert", "{place}/none.txt", "{place}/new"),
-        "none.txt: no such path, and no data set of this name",
+        "none.txt: no such file or folder",
     ),
     "convert over a model": (("convert", "{place}/good.txt", "{place}/rows"), "rows: exists and is not a store"),
     "unknown form": (
         ("convert", "{place}/good.txt", "{place}/new", "--to", "csv"),
         "argument --to: invalid choice: 'csv'",
+    ),
+    "no file of test rows": (
+        (*GOOD_ROWS, "--test", "none", *TRAIN),
+        "none: no such path, and no data set of this name",
+    ),
+    "no rows to predict for": (("predict", "{place}/rows", "{place}/none"), "none: no such file or folder"),
+    "unknown fleet": (
+        ("simulate", "{place}/good.txt", "--fleet", "S9"),
+        "or one of S1, S2, S3, S4, S5, S6, S7, S8",
+    ),
+    "a number for the name of a schedule": (
+        (*GOOD_ROWS, "--out", "{place}/new", "--learning-rate", "0.1"),
+        "got '0.1'; the rate itself is learning_rate_init (--lr)",
     ),
     "unknown data set": (
         ("train", "eurlex", *TRAIN),
@@ -463,7 +476,7 @@ def shell(command, place):
 def test_a_process_ends_with_the_code_and_one_line(place):
     assert shell("$X evaluate none good.txt", place) == (
         2,
-        "xmlsgd: none: is not a saved model: MANIFEST.json is missing\n",
+        "xmlsgd: none: no such folder\n",
     )
 
 

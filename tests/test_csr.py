@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.model_selection import train_test_split
 
 from xmlsgd import csr
 from xmlsgd.csr import CSR, Dataset, check_entries, check_pointers, epoch_order
@@ -138,3 +139,42 @@ def test_rows_are_refused_where_one_rule_is_broken_whatever_is_looked_at_togethe
 def test_pointers_that_do_not_lead_from_zero_to_the_end_are_refused(ends):
     with pytest.raises(DataError, match=f"pointers: must lead from 0 to 3, got {ends[0]} and {ends[1]}"):
         check_pointers(np.array(ends), 3, "pointers")
+
+
+ROWS = CSR.from_scipy(sp.csr_array(np.arange(12).reshape(4, 3)))
+
+
+@pytest.mark.parametrize("rows", [slice(1, 3), slice(None, None, -2), slice(3, 1), [3, 0, 3], [], [True, False] * 2])
+@pytest.mark.parametrize("rest", [(), (...,)], ids=["plain", "with an ellipsis"])
+def test_rows_are_chosen_as_those_of_an_array(rows, rest):
+    chosen = ROWS[(rows, *rest) if rest else rows]
+    expected = ROWS.to_scipy().toarray()[np.asarray(rows, int) if rows == [] else rows]
+    np.testing.assert_array_equal(chosen.to_scipy().toarray(), expected)
+
+
+@pytest.mark.parametrize(
+    ("rows", "complaint"),
+    [
+        (0, "rows: must be a slice, a list of numbers or a mask, got 0; for single rows and columns use to_scipy()"),
+        ((slice(None), 1), "rows: must be a slice, a list of numbers or a mask, got "),
+        ("ab", "rows: must be a slice, a list of numbers or a mask, got 'ab'"),
+        ([4], "rows: must be among the 4 rows, got index 4 is out of bounds"),
+        ([True], "rows: must be among the 4 rows, got boolean index"),
+    ],
+)
+def test_what_names_no_rows_is_refused(rows, complaint):
+    with pytest.raises(DataError) as error:
+        ROWS[rows]
+    assert str(error.value).startswith(complaint)
+
+
+def test_scikit_learn_splits_rows():
+    train, test = train_test_split(ROWS, test_size=0.25, random_state=0)
+    assert (train.shape, test.shape) == ((3, 3), (1, 3))
+    assert sorted(train.data.tolist() + test.data.tolist()) == list(range(1, 12))
+
+
+def test_rows_and_data_sets_show_their_shape_and_not_their_entries():
+    assert repr(ROWS) == "<CSR: 4 rows, 3 columns, 11 entries>"
+    named = Dataset(ROWS, ROWS, ["a", "b", "c"])
+    assert repr(named) == "<Dataset: 4 rows, 3 features, 3 labels, with label names>"

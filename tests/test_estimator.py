@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import warnings
@@ -570,6 +571,44 @@ def test_a_run_that_would_not_fit_is_refused_with_what_would(rows, monkeypatch):
     small(hidden_layer_sizes=(width,), max_epochs=1).fit(*rows)
 
 
+def test_where_the_workers_take_most_of_the_memory_fewer_are_advised(rows, monkeypatch):
+    monkeypatch.setattr(memory, "memory_limit", lambda: 1 << 30)
+    with pytest.raises(
+        MemoryEstimateError, match=r"workers 30.0 GB.*; use fewer workers in devices, and the optimizers"
+    ):
+        small(devices="cpu*200").fit(*rows)
+
+
+def test_half_precision_input_is_taken(rows):
+    X, Y = (matrix[:64].toarray().astype(np.float16) for matrix in rows)
+    assert small(max_epochs=1).fit(X, Y).predict_topk(X, 1)[0].shape == (64, 1)
+
+
+def test_a_shallow_copy_learns_on_alone(rows):
+    model = small(max_epochs=1).fit(*rows)
+    before, state = model.params_.copy(), model.optimizer_state_.copy()
+    other = copy.copy(model).partial_fit(*rows)
+    assert np.array_equal(model.params_, before)
+    assert np.array_equal(model.optimizer_state_, state)
+    assert not np.array_equal(other.params_, before)
+    assert np.array_equal(other.params_, model.partial_fit(*rows).params_)
+
+
+def test_a_thread_that_takes_another_device_disturbs_no_other(fitted, rows):
+    """As a thread that changes the device between another one's look for it and its use."""
+
+    class Forgetful(dict):
+        def __contains__(self, key):
+            found = super().__contains__(key)
+            self.clear()
+            return found
+
+    fitted.predict_topk(rows[0][:2])
+    model = copy.copy(fitted)
+    model._devices = Forgetful(fitted._devices)
+    assert np.array_equal(model.predict_topk(rows[0][:2])[0], fitted.predict_topk(rows[0][:2])[0])
+
+
 def test_the_memory_limit_is_that_of_the_machine_or_its_control_group():
     assert 1 << 20 < memory.memory_limit() < 1 << 62
 
@@ -588,6 +627,13 @@ def test_the_limit_of_the_own_control_group_counts(monkeypatch):
 
 
 X2, Y2 = sp.csr_array(np.eye(2)), sp.csr_array(np.eye(2))
+
+
+def whole(n_cols=2, dtype=np.float32):
+    """Return the unit matrix of two rows as our own rows."""
+    return CSR(np.arange(3), np.arange(2, dtype=np.int32), np.ones(2, dtype), n_cols)
+
+
 FLAWED = CSR(np.array([0, 2]), np.array([0, 9], np.int32), np.ones(2, np.float32), 2)
 
 
@@ -619,6 +665,10 @@ FLAWED = CSR(np.array([0, 2]), np.array([0, 9], np.int32), np.ones(2, np.float32
         (X2, np.array([0.5, 0.7]), "Unknown label type"),
         (X2, None, "requires y to be passed"),
         (np.ones(3), Y2, "Expected 2D array"),
+        ("cat kitten", Y2, r"X: must be a list of texts or a matrix, got one text 'cat kitten'; pass \[text\]"),
+        (whole(dtype=">f4"), Y2, "X: must be of int64, int32 and float32 arrays, got int64, int32, >f4"),
+        (whole(n_cols="x"), Y2, "X: n_cols must be an integer, got 'x'"),
+        (X2, whole(n_cols=2.0), "Y: n_cols must be an integer, got 2.0"),
     ],
 )
 def test_bad_rows_are_refused_with_a_reason(X, Y, message):
@@ -636,12 +686,14 @@ def test_bad_rows_are_refused_with_a_reason(X, Y, message):
         ({"optimizer": "lbfgs"}, "optimizer must be one of sgd, .*got 'lbfgs'"),
         ({"optimizer": Optimizer()}, "learning_rate_init: 'auto' knows .*pass a number"),
         ({"learning_rate": "step"}, "learning_rate: must be one of constant, .*got 'step'"),
+        ({"learning_rate": 0.1}, r"got 0.1; the rate itself is learning_rate_init \(--lr\)"),
         ({"learning_rate_init": 0}, "learning_rate_init: must be 'auto' or above 0, got 0"),
         ({"learning_rate_init": math.nan}, "learning_rate_init: must be 'auto' or above 0, got nan"),
         ({"batch_size": 0}, "batch_size: must be 'auto' or a positive integer, got 0"),
         ({"max_epochs": 1.5}, "max_epochs: must be 'auto' or a positive integer, got 1.5"),
         ({"negatives": 0}, "negatives: must be 'auto', 'all' or a positive integer, got 0"),
         ({"negatives": "none"}, "negatives: must be 'auto', 'all' or a positive integer, got 'none'"),
+        ({"negatives": np.array([1, 2])}, "negatives: must be 'auto', 'all' or a positive integer, got array"),
         ({"shortlist": -1}, "shortlist: must be 'auto', 0 or a positive integer, got -1"),
         ({"shortlist": True}, "shortlist: must be 'auto', 0 or a positive integer, got True"),
         ({"n_epochs_no_change": 0}, "n_epochs_no_change: must be a positive integer, got 0"),
@@ -655,6 +707,7 @@ def test_bad_rows_are_refused_with_a_reason(X, Y, message):
         ({"class_weight": "balanced"}, "class_weight: works for one class a row"),
         ({"algorithm": "annealing"}, "algorithm must be one of .*got 'annealing'"),
         ({"devices": "abacus"}, "devices: device must be one of cpu, cuda, reference, got 'abacus'"),
+        ({"devices": "cpu*" + "9" * 5000}, "devices: must be kind:index.learners, as in 'cpu.2', got 'cpu.999"),
         ({"precision": "float8"}, "precision must be one of .*got 'float8'"),
         ({"n_jobs": 0}, "n_jobs: must be None or an integer other than 0, got 0"),
     ],
@@ -671,6 +724,8 @@ def test_a_parameter_outside_its_range_is_refused(rows, parameters, message):
         ({"sample_weight": -np.ones(600)}, "sample_weight: row 0: must be finite and not negative, got -1"),
         ({"sample_weight": np.zeros(600)}, "sample_weight: must have at least one value above zero"),
         ({"sample_weight": "heavy"}, "sample_weight: must be numbers, got 'heavy'"),
+        ({"label_names": ["a"]}, "Y: must have a column for each of the 1 named labels, got 40; name all of them"),
+        ({"label_names": [math.nan] * N_LABELS}, "label_names: a label must be finite, got nan"),
         ({"eval_set": 3}, r"eval_set: must be a pair \(X, Y\), got 3"),
         ({"eval_set": (X2, Y2)}, "X has 2 features, but XMLClassifier is expecting 120 features as input"),
         ({"eval_set": (sp.csr_array((2, 120)), [1, 2])}, "eval_set: Y must be of the form of the training labels"),
@@ -687,6 +742,8 @@ def test_bad_arguments_of_fit_are_refused(rows, arguments, message):
     [
         ({"k": 0}, "k: must be an integer of at least 1, got 0"),
         ({"k": 2.0}, "k: must be an integer of at least 1, got 2.0"),
+        ({"threshold": math.nan}, "threshold: must be a number or None, got nan"),
+        ({"threshold": 10**400}, "threshold: must be a number or None, got 1000"),
         ({"labels": [40]}, r"labels: must be columns in \[0, 40\), got 40"),
         ({"labels": []}, "labels: must be a list of column numbers"),
         ({"labels": ["a"]}, "labels: must be a list of column numbers"),

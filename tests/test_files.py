@@ -11,6 +11,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -18,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from xmlsgd import files
-from xmlsgd.files import open_packed, read_unreplaced, scratch_beside, whole_file, whole_folder
+from xmlsgd.files import open_packed, read_unreplaced, scratch_beside, scratch_folder, whole_file, whole_folder
 
 ROOT = Path(__file__).parents[1]
 
@@ -299,3 +300,14 @@ def test_what_is_replaced_while_it_is_read_is_read_again(tmp_path):
 
     assert read_unreplaced(path, read) == ("3", "3")
     assert seen == ["0", "1", "2"]
+
+
+def test_a_folder_for_temporary_files_is_the_users_own_and_takes_those_of_dead_processes_along(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / ".xmlsgd.0123abcd.partial"
+    left.mkdir()
+    with scratch_folder() as folder:
+        assert not left.exists()
+        assert list(tmp_path.iterdir()) == [folder]
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert not list(tmp_path.iterdir())

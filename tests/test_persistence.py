@@ -164,7 +164,7 @@ def test_predict_only_maps_the_parameters_and_refuses_to_learn(saved, rows):
     loaded = XMLClassifier.load(saved)
     assert not loaded.params_.flags.writeable
     assert isinstance(loaded.params_, np.memmap)
-    with pytest.raises(ValueError, match="loaded with predict_only=True; load it with predict_only=False"):
+    with pytest.raises(ValueError, match=r"no optimizer state; load\(path, predict_only=False\) reads it"):
         loaded.partial_fit(*rows)
 
 

@@ -20,6 +20,7 @@ from xmlsgd.datasets.text import (
     write_raw_text,
 )
 from xmlsgd.errors import DataError, ModelFileError
+from xmlsgd.estimators import XMLClassifier
 
 TEXTS = ["Read a JSON file", "write the json FILE again", "sort rows, sort columns", "", "rows of a file", "zzz"]
 
@@ -266,3 +267,13 @@ def test_link_is_refused(saved):
     (saved / VECTORIZER_FILE).symlink_to("real.json")
     with pytest.raises(ModelFileError, match="got a link"):
         TextVectorizer.from_files(saved)
+
+
+def test_a_column_of_a_data_frame_is_texts():
+    pandas = pytest.importorskip("pandas")
+    texts = ["cat kitten", "dog puppy", "cat", "dog"]
+    model = XMLClassifier(hidden_layer_sizes=(8,), max_epochs=1, random_state=0)
+    model.vectorizer_ = TextVectorizer(min_df=1).fit(texts)
+    model.fit(pandas.Series(texts), [["c"], ["d"], ["c"], ["d"]])
+    one = pandas.Series(texts, index=[7, 5, 3, 1])
+    assert np.array_equal(model.predict_topk(one, 1)[1], model.predict_topk(texts, 1)[1])

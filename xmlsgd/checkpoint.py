@@ -97,6 +97,8 @@ def read_model(path: str | Path, verify: bool = True) -> tuple[dict[str, Any], d
     Raises `ModelFileError` where a file is missing, has another size or checksum (`verify`), or is no plain array.
     """
     path = Path(path)
+    if not path.exists():
+        raise ModelFileError(f"{path}: no such folder")
     manifest = _read_json(path / MANIFEST)
     if manifest.get("format") != FORMAT or manifest.get("version") != VERSION:
         got = shorten((manifest.get("format"), manifest.get("version")))

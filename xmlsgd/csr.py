@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import DataError
+from .errors import DataError, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,12 +29,12 @@ INT32_MAX = np.iinfo(np.int32).max
 CHECKED_ENTRIES = 1 << 16  # looked at together: fit a core's cache with what is computed of them
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CSR:
     """Compressed sparse rows, canonical: ascending indices, none twice in a row.
 
     Row i holds `indices[indptr[i]:indptr[i+1]]` and the `data` beside them.
-    The arrays may be read-only memory maps.
+    The arrays may be read-only memory maps. `to_scipy` gives them to all that knows scipy's matrices.
     """
 
     indptr: np.ndarray  # int64 (n + 1,)
@@ -56,6 +56,28 @@ class CSR:
     def shape(self) -> tuple[int, int]:
         """Return (n_rows, n_cols)."""
         return self.n_rows, self.n_cols
+
+    def __repr__(self) -> str:
+        return f"<CSR: {self.n_rows} rows, {self.n_cols} columns, {self.nnz} entries>"
+
+    def __getitem__(self, rows: Any) -> CSR:
+        """Return rows: `X[10:20]`, `X[[3, 1]]`, `X[mask]`, and `X[rows, ...]`, as scikit-learn asks for them.
+
+        Raises `DataError` for a single row, for columns and for rows that are not there.
+        """
+        if isinstance(rows, tuple) and len(rows) == 2 and rows[1] is Ellipsis:
+            rows = rows[0]
+        if isinstance(rows, slice):
+            first, last, step = rows.indices(self.n_rows)
+            return self.span(first, max(first, last)) if step == 1 else self.take(np.arange(first, last, step))
+        chosen = np.asarray(rows)
+        if chosen.ndim != 1 or (chosen.dtype.kind not in "iub" and len(chosen)):
+            hint = "for single rows and columns use to_scipy()"
+            raise DataError(f"rows: must be a slice, a list of numbers or a mask, got {shorten(rows)}; {hint}")
+        try:
+            return self.take(np.arange(self.n_rows)[chosen if len(chosen) else slice(0)])
+        except IndexError as error:
+            raise DataError(f"rows: must be among the {self.n_rows} rows, got {error}") from error
 
     @classmethod
     def from_scipy(cls, matrix: Any, name: str = "X") -> CSR:
@@ -180,7 +202,7 @@ def _row_of(indptr: np.ndarray, entry: int) -> int:
     return int(np.searchsorted(indptr, entry, side="right")) - 1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Dataset:
     """Features X (n, F) and labels Y (n, L); `label_names[l]` names label l where names are known.
 
@@ -200,6 +222,10 @@ class Dataset:
     def n_rows(self) -> int:
         """Return the number of rows."""
         return self.X.n_rows
+
+    def __repr__(self) -> str:
+        names = "" if self.label_names is None else ", with label names"
+        return f"<Dataset: {self.n_rows} rows, {self.n_features} features, {self.n_labels} labels{names}>"
 
     @property
     def n_features(self) -> int:

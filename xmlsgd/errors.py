@@ -21,6 +21,9 @@ class WorkerDied(RuntimeError):
     """A worker stopped; the text carries its exit code or signal and its traceback."""
 
 
+TO_UTF8 = "convert it, from Latin-1 by `iconv -f latin1 -t utf-8`"
+
+
 def shorten(got: object, limit: int = 40) -> str:
     """Quote `got` for an error line: `repr` in one line, at most `limit` characters, no control codes."""
     text = " ".join(line.strip() for line in repr(got).splitlines())

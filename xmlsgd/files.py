@@ -15,9 +15,10 @@ import hashlib
 import lzma
 import os
 import shutil
+import tempfile
 import uuid
 import zlib
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
@@ -102,6 +103,11 @@ def scratch_beside(path: Path) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
         if lock is not None:
             os.close(lock)
+
+
+def scratch_folder() -> AbstractContextManager[Path]:
+    """Give an empty folder for temporary files that goes away at the end, as do those that dead processes left."""
+    return scratch_beside(Path(tempfile.gettempdir(), "xmlsgd"))
 
 
 @contextmanager
@@ -228,7 +234,7 @@ def _new_scratch(path: Path) -> tuple[Path, int | None]:
     def make() -> Path:
         scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")
         try:
-            scratch.mkdir()
+            scratch.mkdir(0o700)
         except OSError as error:  # no such folder, or not ours to write
             error.filename = str(path)
             raise

@@ -27,7 +27,9 @@ def is_count(value: object) -> bool:
 
 def is_number(value: object) -> bool:
     """Return whether a value is a number, infinite ones included, NaN not."""
-    return isinstance(value, Real) and not isinstance(value, bool) and not math.isnan(value)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    return bool(-math.inf <= value <= math.inf)  # type: ignore[operator]
 
 
 def several(fits: Callable[[object], bool]) -> Callable[[object], bool]:

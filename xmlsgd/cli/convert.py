@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..files import open_packed
+from ..files import open_packed, scratch_folder
 from .failures import say
 from .forms import add_source_arguments, is_raw_text, row_options, texts_told
 from .outputs import check_apart
@@ -78,7 +78,8 @@ def convert_rows_of(args: Namespace) -> None:
 def size(target: Path) -> str:
     """Return the bytes of a file or folder in words."""
     files = [target] if target.is_file() else [file for file in target.rglob("*") if file.is_file()]
-    return f"{sum(file.stat().st_size for file in files) / 1e6:,.1f} MB in {len(files)} files"
+    where = " of a folder" if target.is_dir() else ""
+    return f"{sum(file.stat().st_size for file in files) / 1e6:,.1f} MB in {len(files)} files{where}"
 
 
 def report_errors(args: Namespace) -> None:
@@ -103,7 +104,7 @@ def errors_of(path: str, options: dict[str, Any], limit: int) -> list[str]:
 
     found: list[str] = []
     part, skipped = path, 0
-    with tempfile.TemporaryDirectory(prefix="xmlsgd-") as folder:
+    with scratch_folder() as folder:
         while len(found) < limit:
             blocks = read_blocks(part, **options)
             try:

@@ -10,7 +10,7 @@ from .forms import add_source_arguments
 from .kernels import prepare_kernels
 from .machine import limit_threads, peak_memory_bytes, versions
 from .model import load_model
-from .outputs import check_file
+from .outputs import check_file, check_there
 from .parameters import add_parameters, number, place, whole
 from .results import show, table, write_json
 
@@ -41,9 +41,10 @@ def run(args: Namespace) -> None:
     if ks[0] < 1:
         raise UsageError(f"--k: must be at least 1, got {ks[0]}")
     check_file(args.json, "--json", args.model, args.test, args.propensity)
+    check_there(args.test, args.propensity)
     limit_threads(args)
     from .measure import measure
-    from .sources import Known, read_labels, read_test, shape_of
+    from .sources import Known, read_labels, read_test, shape_of, warn_of_unknown
 
     model = load_model(args, args.test)
     known = Known.of_model(model)
@@ -53,6 +54,7 @@ def run(args: Namespace) -> None:
     if args.propensity:
         Y_train, known = read_labels(args.propensity, args, known)
     test = read_test(args.test, args, known)
+    warn_of_unknown(test, len(model.classes_), args.test)
     prepare_kernels(args)
     result = measure(model, test, ks, args.quiet, Y_train=Y_train, A=args.propensity_a, B=args.propensity_b)
     kinds = ("P", "nDCG", "R", "PSP") if args.propensity else ("P", "nDCG", "R")

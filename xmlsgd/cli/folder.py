@@ -70,8 +70,8 @@ def training_of(folder: str, records: list[Record]) -> dict[str, Any]:
         return speed_of(records)
 
 
-def speed_of(records: list[Record]) -> dict[str, Any]:
-    """Return the seconds of the run that the records end with, and the rows it trained on a second."""
+def speed_of(records: list[Record], behind: float = 0.0) -> dict[str, Any]:
+    """Return the seconds of the run that the records end with, `behind` more, and the rows it trained on a second."""
     last: Record = records[-1] if records else {}
-    rows, seconds = last.get("rows", 0), last.get("seconds", 0.0)
+    rows, seconds = last.get("rows", 0), last.get("seconds", 0.0) + behind
     return {"train_seconds": seconds, "rows_per_second": rows / max(seconds, 1e-9)}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..files import scratch_folder
 from .results import note
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def compile_kernels(parameters: dict[str, Any]) -> None:
 
     few = make_xmc(64, 48, 40, nnz_per_row=5, labels_per_row=2)
     small = {"hidden_layer_sizes": (32,), "shortlist": 8, "max_epochs": 1, "batch_size": 32, "verbose": 0}
-    with tempfile.TemporaryDirectory(prefix="xmlsgd-") as folder:
+    with scratch_folder() as folder:
         model = XMLClassifier(**{**parameters, **small}).fit(few.X, few.Y, eval_set=(few.X, few.Y))
         model.save(Path(folder, "model"))
         XMLClassifier.load(Path(folder, "model")).predict_topk(few.X)

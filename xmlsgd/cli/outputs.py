@@ -54,6 +54,15 @@ def holds_other_things(path: Path) -> bool:
     return path.exists() and not (path / MANIFEST).is_file() and not (path.is_dir() and not any(path.iterdir()))
 
 
+def check_there(*inputs: str | None) -> None:
+    """Raise `DataError` for the first input that is neither there nor standard input nor a data set by name."""
+    from ..datasets import check_known
+
+    for given in inputs:
+        if given not in (None, STDIN):
+            check_known(given)
+
+
 def check_apart(path: str, flag: str, inputs: Iterable[str | None]) -> None:
     """Raise `UsageError` where an output is an input or one of its files, or lies in a saved model or store.
 

@@ -14,7 +14,7 @@ from .forms import add_source_arguments
 from .kernels import prepare_kernels
 from .machine import limit_threads
 from .model import load_model
-from .outputs import STDIN, STDOUT, check_file
+from .outputs import STDIN, STDOUT, check_file, check_there
 from .parameters import add_parameters, number, place, whole
 from .results import note, text_file
 
@@ -45,6 +45,7 @@ def run(args: Namespace) -> None:
     if args.k < 1:
         raise UsageError(f"--k: must be at least 1, got {args.k}")
     check_file(args.out, "--out", args.model, args.data)
+    check_there(args.data)
     limit_threads(args)
     from .sources import Known
 

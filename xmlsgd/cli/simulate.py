@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from ..errors import DataError
 from .forms import add_source_arguments
 from .kernels import prepare_kernels
 from .machine import limit_threads, versions
@@ -177,7 +178,10 @@ def fleet_of(args: Namespace, base: VirtualDevice, setting: Setting, batch: int)
 
     if args.fleet.upper() in SCENARIOS:
         return scenario(args.fleet.upper(), base, setting.dataset.n_rows * setting.epochs, setting.nnz, batch)
-    return parse_fleet(args.fleet, base)
+    try:
+        return parse_fleet(args.fleet, base)
+    except DataError as error:
+        raise DataError(f"{error}; or one of {', '.join(SCENARIOS)}") from error
 
 
 def timed(base: VirtualDevice, setting: Setting, batch: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-import tempfile
+import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from ..datasets import BUILT_IN, load_dataset
 from ..datasets.store import is_store
 from ..datasets.text import MAX_LINE_BYTES, VECTORIZER_FILE, TextVectorizer, index_labels, read_raw_text
 from ..errors import DataError
-from ..files import BLOCK_BYTES
+from ..files import BLOCK_BYTES, scratch_folder
 from .forms import is_raw_text, row_options, texts_told
 from .outputs import STDIN
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ..datasets.text import RawText
     from ..estimators import XMLClassifier
 
+ONCE, FEW_ROWS = 1.2, 20  # of fewer rows times a label, or fewer rows, nothing can be said
 NO_VECTORIZER = "the model was trained on rows of numbers and has no words, got text; pass rows, or train on text"
 
 
@@ -69,8 +70,8 @@ def on_disk(path: str) -> Iterator[str]:
     if path != STDIN:
         yield path
         return
-    with tempfile.TemporaryDirectory(prefix="xmlsgd-") as folder:
-        file = Path(folder, "stdin")
+    with scratch_folder() as folder:
+        file = folder / "stdin"
         with file.open("wb") as stream:
             _copy_lines(sys.stdin.buffer, stream)
         try:
@@ -217,6 +218,21 @@ def known_labels(Y: CSR, n_labels: int) -> CSR:
 def names_of_rows(dataset: Dataset) -> list[list[str]]:
     """Return the label names of each row of a data set that has names."""
     return _names_of(dataset.Y, dataset.label_names or ())
+
+
+def warn_of_labels(dataset: Dataset, path: str) -> None:
+    """Warn where hardly a label comes twice: then there is nothing to learn, or what was read as labels are texts."""
+    n_labels = len(np.unique(dataset.Y.indices))
+    if dataset.n_rows >= FEW_ROWS and dataset.Y.nnz < ONCE * n_labels:
+        text = f"{path}: {n_labels:,} labels in {dataset.n_rows:,} rows, hardly one of them twice"
+        warnings.warn(f"{text}; are they labels? Of raw text they stand before the tab", stacklevel=2)
+
+
+def warn_of_unknown(dataset: Dataset, n_known: int, path: str) -> None:
+    """Warn where no test row has a label that the model knows."""
+    if dataset.Y.nnz and dataset.Y.indices.min() >= n_known:
+        text = f"{path}: the model knows none of its labels, so that all measures will be 0"
+        warnings.warn(f"{text}; are these its test rows, with labels first?", stacklevel=2)
 
 
 def describe(dataset: Dataset) -> str:

@@ -14,23 +14,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..files import whole_folder
+from ..history import Monitor
 from . import folder
 from .failures import Stopped, signal_of
 from .forms import add_source_arguments
 from .kernels import prepare_kernels
 from .machine import limit_threads, peak_memory_bytes, versions
-from .outputs import check_file, check_folder
+from .outputs import check_file, check_folder, check_there
 from .parameters import add_parameters, given_parameters, place
 from .results import note, show, table, write_json
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+    import numpy as np
+
     from ..estimators import XMLClassifier
     from ..history import History, Record
     from .sources import Training
 
 PROPENSITY_ROWS = 3  # the least number of training rows for which propensities are defined
+NETWORK_ALONE = " (of the network alone; the table has the shortlist too)"
 COLUMNS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "R@5")
 
 
@@ -52,21 +56,29 @@ def run(args: Namespace) -> None:
     check_file(args.json, "--json", args.train, args.test, beside=args.out)
     limit_threads(args)
     from ..workers import advice
-    from .sources import Known, describe, read_training
+    from .sources import Known, describe, read_training, warn_of_labels, warn_of_unknown
 
     started = time.perf_counter()
     model = new_model(args)
+    check_there(args.train, args.test)
     data = read_training(args, Known.of_model(model) if model.warm_start else None)
     seconds = time.perf_counter() - started
     note(args, f"{args.train}: {describe(data.train)}; read in {seconds:.1f} s")
+    warn_of_labels(data.train, args.train)
+    if data.test is not None:
+        warn_of_unknown(data.test, data.train.n_labels, args.test or args.train)
     result = train_and_save(args, model, data) | {"load_seconds": seconds}
     if data.test is not None:
         show(args, table([("", result)], COLUMNS))
+    else:
+        show(args, "nothing was measured: no test rows; --test FILE, or later: xmlsgd evaluate DIR FILE")
     show(args, f"trained in {result['train_seconds']:.1f} s, {result['rows_per_second']:,.0f} rows/s")
+    show(args, f"trained on {describe(data.train)}")
     for line in advice(result["workers"]):
         show(args, line)
+    listed = data.test is not None and model.shortlist_ is not None
     show(args, f"model: {args.out}")
-    show(args, f"learning curve: {result['learning_curve'] or folder.NO_MATPLOTLIB}")
+    show(args, f"learning curve{NETWORK_ALONE if listed else ''}: {result['learning_curve'] or folder.NO_MATPLOTLIB}")
     write_json(args.json, result)
 
 
@@ -93,16 +105,16 @@ def train_and_save(args: Namespace, model: XMLClassifier, data: Training) -> dic
     started = time.perf_counter()
     before = getattr(model, "params_", None)
     result: dict[str, Any] = dict.fromkeys(("P@1", "P@3", "P@5"))
-    stop = None
+    stop, behind = None, 0.0
     with folder.growing_history(args.out) as history:
         try:
-            fit(args, model, data, history)
+            behind = fit(args, model, data, history)
             result |= measures(args, model, data)
         except KeyboardInterrupt as interrupt:
             if getattr(model, "params_", None) is before:
                 raise
             stop = interrupt
-        result |= about_run(model, data, history.records)
+        result |= about_run(model, data, history.records, behind)
         result |= {"seconds": time.perf_counter() - started, "interrupted": stop is not None}
         out = args.out if stop is None else folder.name_of_interrupted(args.out)
         save(model, out, result, Path(args.train).name)
@@ -133,8 +145,21 @@ def measures(args: Namespace, model: XMLClassifier, data: Training) -> dict[str,
     return measure(model, data.test, quiet=args.quiet, **propensity)
 
 
-def fit(args: Namespace, model: XMLClassifier, data: Training, history: History) -> None:
-    """Train with a bar, measuring P@k on the test rows after every epoch."""
+class End(Monitor):
+    """Note when the network is trained: what `fit` does then is learning the shortlist."""
+
+    at = 0.0
+
+    def finish(self, center: np.ndarray) -> None:
+        """Look at the clock."""
+        self.at = time.perf_counter()
+
+
+def fit(args: Namespace, model: XMLClassifier, data: Training, history: History) -> float:
+    """Train with a bar, measuring P@k on the test rows after every epoch.
+
+    Returns the seconds behind the last epoch, which its record does not count: those of learning a shortlist.
+    """
     from ..progress import Progress
     from .sources import known_labels, names_of_rows
 
@@ -146,21 +171,23 @@ def fit(args: Namespace, model: XMLClassifier, data: Training, history: History)
     # A model that goes on finds its label columns by their names, and adds those that are new.
     Y = names_of_rows(train) if model.warm_start and train.label_names is not None else train.Y
     shown = [] if args.quiet or getattr(args, "verbose", 1) == 0 else [Progress()]
+    end = End()
     try:
-        model.fit(train.X, Y, eval_set=eval_set, label_names=train.label_names, monitors=[*shown, history])
+        model.fit(train.X, Y, eval_set=eval_set, label_names=train.label_names, monitors=[*shown, history, end])
+        return time.perf_counter() - end.at
     finally:
         for bar in shown:
             bar.close()
 
 
-def about_run(model: XMLClassifier, data: Training, records: list[Record]) -> dict[str, Any]:
-    """Return what a run was and what it took, by the records of its own epochs."""
+def about_run(model: XMLClassifier, data: Training, records: list[Record], behind: float) -> dict[str, Any]:
+    """Return what a run was and what it took, by the records of its own epochs and the seconds behind them."""
     from ..workers import summary
     from .sources import shape_of
 
     test = {"test": shape_of(data.test)} if data.test is not None else {}
     return {
-        **folder.speed_of(records),
+        **folder.speed_of(records, behind),
         "peak_memory_bytes": peak_memory_bytes(),
         "workers": summary(records),
         "loss": records[-1]["loss"] if records else None,

@@ -46,6 +46,22 @@ _MODULE_OF_NAME = {
 __all__ = ["load_dataset", *_MODULE_OF_NAME]
 
 
+def check_known(path_or_name: str | os.PathLike[str]) -> None:
+    """Raise `DataError` for what is no path that exists and no data set known by name."""
+    path, name = Path(path_or_name), str(path_or_name)
+    if path.exists() or name == BUILT_IN:
+        return
+    from ..errors import DataError
+    from .public import PUBLIC
+
+    if name.lower() in PUBLIC:
+        return
+    if path.suffix.islower() or len(path.parts) > 1:
+        raise DataError(f"{name}: no such file or folder")
+    known = ", ".join([BUILT_IN, *(dataset.name for dataset in PUBLIC.values())])
+    raise DataError(f"{name}: no such path, and no data set of this name; known are {known}")
+
+
 def load_dataset(
     path_or_name: str | os.PathLike[str], *, data_home: str | os.PathLike[str] | None = None, **options: Any
 ) -> tuple[Dataset, Dataset | None]:
@@ -56,6 +72,7 @@ def load_dataset(
     in `data_home`, by default `~/.cache/xmlsgd/datasets`. `options` go to the function that loads. Raises `DataError`
     for what is neither, and whatever that function raises.
     """
+    check_known(path_or_name)
     path, name = Path(path_or_name), str(path_or_name)
     if path.exists():
         from .xmc import load_folder
@@ -65,14 +82,9 @@ def load_dataset(
         from .python_functions import load_python_functions
 
         return load_python_functions(data_home=None if data_home is None else Path(data_home), **options)
-    from .public import PUBLIC, load_public
+    from .public import load_public
 
-    if name.lower() in PUBLIC:
-        return load_public(name, data_home, **options)
-    from ..errors import DataError
-
-    known = ", ".join([BUILT_IN, *(dataset.name for dataset in PUBLIC.values())])
-    raise DataError(f"{name}: no such path, and no data set of this name; known are {known}")
+    return load_public(name, data_home, **options)
 
 
 def __getattr__(name: str) -> Any:

@@ -230,7 +230,9 @@ class LibsvmBlocks:
         if found is None:
             if self._options.header is True:
                 got = block[:200].split(b"\n", 1)[0].decode(errors="backslashreplace").rstrip("\r")
-                raise self._error(0, f"header must be 'rows features labels', got {shorten(got)}; pass header=False")
+                raise self._error(
+                    0, f"header must be 'rows features labels', got {shorten(got)}; pass header=False (--header no)"
+                )
             return block
         self._promised, n_features = int(found[1]), int(found[2])
         self._header_line = self._line

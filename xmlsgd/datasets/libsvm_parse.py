@@ -9,9 +9,11 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from ..csr import INT32_MAX
-from ..errors import shorten
+from ..errors import TO_UTF8, shorten
 
 TOKEN = re.compile(rb"[^ \t\r\n#]*")
+NUMBERS, ENTRY = re.compile(rb"[-+\d., ]*"), re.compile(rb":[-+.\d]")
+RAW_TEXT = "; raw text, `label1,label2<TAB>text`, is read by read_raw_text(path, labelled=True)"
 NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
@@ -138,7 +140,7 @@ def _foreign(block: bytes) -> tuple[int, str] | None:
         try:
             block[: zero if zero >= 0 else None].decode()
         except UnicodeDecodeError as error:
-            found = error.start, f"file must be UTF-8 text, got byte 0x{block[error.start]:02x}"
+            found = error.start, f"file must be UTF-8 text, got byte 0x{block[error.start]:02x}; {TO_UTF8}"
     return found
 
 
@@ -153,9 +155,11 @@ def _describe(
     if code in (kernels.DUPLICATE, kernels.SUM):
         if code == kernels.SUM:
             return f"sum of the values of feature {got + first_feature} must fit float32, got more"
-        return f'feature must come once in a row, got {got + first_feature} twice; pass duplicates="sum" to add them up'
+        remedy = 'pass duplicates="sum" (--duplicates sum) to add them up'
+        return f"feature must come once in a row, got {got + first_feature} twice; {remedy}"
     if code in (kernels.LABEL, kernels.LABEL_RANGE) and ":" not in token:
-        return _describe_index("label", token.partition(",")[0], first_label, n_labels, "zero_based_labels")
+        text = _describe_index("label", token.partition(",")[0], first_label, n_labels, "zero_based_labels")
+        return text + (RAW_TEXT if _is_raw_text(block, position) else "")
     index, colon, value = token.partition(":")
     if not colon:
         return f"feature must be 'index:value', got {shorten(token)}"
@@ -168,6 +172,12 @@ def _describe(
     return _describe_index("feature index", index, first_feature, n_features, "zero_based")
 
 
+def _is_raw_text(block: bytes, position: int) -> bool:
+    """Return whether a line whose labels are no numbers has a tab behind them, and no entry."""
+    labels, tab, text = block[position:].partition(b"\n")[0].partition(b"\t")
+    return bool(tab) and not NUMBERS.fullmatch(labels) and not ENTRY.search(text)
+
+
 def _describe_index(what: str, token: str, first: int, size: int | None, flag: str) -> str:
     """Say why `token` is no index of a feature or of a label."""
     if not re.fullmatch(r"-?[0-9]+", token):
@@ -175,9 +185,9 @@ def _describe_index(what: str, token: str, first: int, size: int | None, flag: s
     limit = size or INT32_MAX
     allowed = f"[1, {limit}]" if first else f"[0, {limit})"
     number = token if len(token) <= 30 else shorten(token)
-    remedy = ""
+    remedy, option = "", flag.replace("zero_based", "--one-based").replace("_", "-")
     if first and token.strip("0") == "":
-        remedy = f"; pass {flag}=True if indices start at 0"
+        remedy = f"; pass {flag}=True (leave out {option}) if indices start at 0"
     elif not first and size is not None and token.lstrip("0") == str(size):
-        remedy = f"; pass {flag}=False if indices start at 1"
+        remedy = f"; pass {flag}=False ({option}) if indices start at 1"
     return f"{what} must be in {allowed}, got {number}{remedy}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from ..csr import CSR
-from ..errors import DataError, ModelFileError, shorten
+from ..errors import TO_UTF8, DataError, ModelFileError, shorten
 from ..files import BROKEN_STREAM, open_packed, whole_file
 from ..kinds import is_count
 
@@ -152,13 +152,12 @@ class TextVectorizer:
         if not is_count(self.min_df) or not (self.max_features is None or is_count(self.max_features)):
             got = shorten((self.min_df, self.max_features))
             raise DataError(f"TextVectorizer: min_df and max_features must be positive integers, got {got}")
-        tfidf = self._new_tfidf(min_df=self.min_df, max_features=self.max_features)
+        tfidf, texts = self._new_tfidf(min_df=self.min_df, max_features=self.max_features), list(_checked_texts(texts))
         try:
-            tfidf.fit(_checked_texts(texts))
-        except DataError:
-            raise
+            tfidf.fit(texts)
         except ValueError as error:  # "empty vocabulary", "no terms remain": scikit-learn has no class of its own
-            raise DataError(f"texts: no word occurs in at least min_df={self.min_df} texts ({error})") from error
+            wanted = f"no word occurs in at least min_df={self.min_df} texts"
+            raise DataError(f"texts: {wanted}, got {len(texts)} texts; pass more of them") from error
         self._adopt(tfidf.get_feature_names_out().tolist(), tfidf.idf_)
         return self
 
@@ -260,7 +259,8 @@ def _decode(line: bytes, where: str) -> str:
     try:
         text = line.decode("utf-8-sig" if where.endswith(":1") else "utf-8")
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: must be UTF-8, got byte 0x{line[error.start]:02x} at {error.start}") from error
+        got = f"byte 0x{line[error.start]:02x} at {error.start}"
+        raise DataError(f"{where}: must be UTF-8, got {got}; {TO_UTF8}") from error
     return text.rstrip("\r\n")
 
 

@@ -176,6 +176,16 @@ class XMLClassifier(Predictor, BaseEstimator):
         state: dict[str, Any] = super().__getstate__()
         return {**state, "_devices": {}} if "_devices" in state else state
 
+    def __copy__(self) -> XMLClassifier:
+        # What learns on changes these arrays in place, and must not change those of another model.
+        other = type(self).__new__(type(self))
+        other.__dict__.update(self.__getstate__())
+        for name in ("params_", "optimizer_state_"):
+            array = getattr(self, name, None)
+            if array is not None and array.flags.writeable:
+                setattr(other, name, array.copy())
+        return other
+
     # Learning
 
     def fit(
@@ -309,7 +319,9 @@ class XMLClassifier(Predictor, BaseEstimator):
     def _learned(self, task: Task) -> Start:
         """Return the model to go on with, and the optimizer's state where the optimizer is still of its kind."""
         if self.optimizer_state_ is None:
-            raise DataError("partial_fit: the model was loaded with predict_only=True; load it with predict_only=False")
+            raise DataError(
+                "partial_fit: the model has no optimizer state; load(path, predict_only=False) reads it, if saved"
+            )
         params = _writeable(self.params_)
         if self._optimizer_kind != task.optimizer.kind:
             return Start(params, begin_state(self.network_, task.optimizer), 0, self.n_epochs_)

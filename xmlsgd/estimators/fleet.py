@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..executors.base import Executor
     from ..learner import Job
 
-_DEVICE = re.compile(r"\s*(?P<kind>[a-z_]+)(:(?P<index>\d+))?(\*(?P<learners>\d+))?\s*", re.ASCII)
+_DEVICE = re.compile(r"\s*(?P<kind>[a-z_]+)(:(?P<index>\d{1,4}))?(\*(?P<learners>\d{1,4}))?\s*", re.ASCII)
 MOST_WORKERS = 256
 MERGING = 0.05  # of the time of local SGD, which "auto" takes for workers in different memories
 

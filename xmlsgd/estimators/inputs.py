@@ -25,6 +25,8 @@ def read_features(model: BaseEstimator, X: Any, reset: bool = False, grow: bool 
     `reset` learns their number and names anew; `grow` lets columns be added on the right. A CSR of ours is taken as it
     is, without a copy; a list of strings goes through the model's `vectorizer_`.
     """
+    if isinstance(X, str | bytes):
+        raise DataError(f"X: must be a list of texts or a matrix, got one text {shorten(X)}; pass [text]")
     if is_text(X):
         if not hasattr(model, "vectorizer_"):
             raise DataError("X: texts need a vectorizer; set model.vectorizer_ to a fitted TextVectorizer")
@@ -92,9 +94,10 @@ def check_plain(data: Any, name: str) -> None:
 
 def is_text(X: Any) -> bool:
     """Return whether X is a sequence of strings."""
-    return (isinstance(X, list | tuple) and len(X) > 0 and isinstance(X[0], str)) or (
-        isinstance(X, np.ndarray) and X.ndim == 1 and len(X) > 0 and isinstance(X[0], str)
-    )
+    if hasattr(X, "to_numpy") and getattr(X, "ndim", 0) == 1:  # a column of a data frame
+        X = X.to_numpy()
+    listed = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.ndim == 1)
+    return listed and len(X) > 0 and isinstance(X[0], str)
 
 
 def check_csr(matrix: CSR, name: str) -> None:
@@ -102,9 +105,11 @@ def check_csr(matrix: CSR, name: str) -> None:
     indptr, indices = matrix.indptr, matrix.indices
     if not all(isinstance(array, np.ndarray) and array.ndim == 1 for array in (indptr, indices, matrix.data)):
         raise DataError(f"{name}: must be of three 1-D arrays, got {shorten(indptr)}, {shorten(indices)}")
-    types = [array.dtype.name for array in (indptr, indices, matrix.data)]
+    types = [str(array.dtype) for array in (indptr, indices, matrix.data)]
     if types != ["int64", "int32", "float32"]:
         raise DataError(f"{name}: must be of int64, int32 and float32 arrays, got {', '.join(types)}")
+    if isinstance(matrix.n_cols, bool) or not isinstance(matrix.n_cols, int | np.integer):
+        raise DataError(f"{name}: n_cols must be an integer, got {shorten(matrix.n_cols)}")
     if len(indptr) == 0 or len(matrix.data) != len(indices):
         got = f"{len(indptr)}, {len(indices)} and {len(matrix.data)}"
         raise DataError(f"{name}: must be of n + 1 pointers and as many indices as values, got {got}")

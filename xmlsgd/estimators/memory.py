@@ -57,13 +57,19 @@ def check(estimated: dict[str, int], network: Network) -> None:
         return
     model = sum(estimated[part] for part in ("parameters", "optimizer_state", "average", "replicas", "evaluation"))
     width = int(max(network.hidden) * (allowed - estimated["total"] + model) / model)
-    remedies = [f"about hidden_layer_sizes=({width},) would fit"] if width >= 1 else ["use a machine with more memory"]
+    several = estimated["workers"] + estimated["replicas"]
+    if several > estimated["total"] - several:  # more than all the rest
+        remedies = ["use fewer workers in devices"]
+    elif width >= 1:
+        remedies = [f"about hidden_layer_sizes=({width},) (--hidden {width}) would fit"]
+    else:
+        remedies = ["use a machine with more memory"]
     if estimated["earlier_model"]:
         remedies.append("a clone() of the model lets go of the earlier one")
     parts = ", ".join(f"{name} {_readable(size)}" for name, size in estimated.items() if size and name != "total")
     raise MemoryEstimateError(
         f"training needs about {_readable(estimated['total'])} ({parts}), more than 80 % of {_readable(limit)}; "
-        f"{', '.join(remedies)}, and optimizer='row_adagrad' or 'sgd' keep less state"
+        f"{', '.join(remedies)}, and the optimizers row_adagrad and sgd keep less state"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -76,6 +77,9 @@ def plain(labels: list[Any], name: str) -> np.ndarray:
     if kinds == {int}:
         return _integers(labels, name)
     if kinds != {str}:
+        strange = [label for label in labels if not math.isfinite(label)]
+        if strange:
+            raise DataError(f"{name}: a label must be finite, got {strange[0]}")
         return np.array(labels)
     check_text(labels, name)
     array = np.empty(len(labels), dtype=object)

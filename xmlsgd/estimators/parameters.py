@@ -36,14 +36,15 @@ def check_parameters(model: XMLClassifier) -> None:
         get_loss(model.loss)
     optimizer_of(model)
     if not isinstance(model.learning_rate, str) or model.learning_rate not in SCHEDULES:
-        raise _refused(model, "learning_rate", f"one of {', '.join(SCHEDULES)}")
+        refused = _refused(model, "learning_rate", f"one of {', '.join(SCHEDULES)}")
+        raise DataError(f"{refused}; the rate itself is learning_rate_init (--lr)")
     rate = model.learning_rate_init
     if not _is_auto(rate) and not (is_amount(rate) and rate != 0):
         raise _refused(model, "learning_rate_init", "'auto' or above 0")
     for name in ("batch_size", "max_epochs"):
         if not _is_auto(getattr(model, name)) and not is_count(getattr(model, name)):
             raise _refused(model, name, "'auto' or a positive integer")
-    if model.negatives not in ("auto", "all") and not is_count(model.negatives):
+    if not (isinstance(model.negatives, str) and model.negatives in ("auto", "all")) and not is_count(model.negatives):
         raise _refused(model, "negatives", "'auto', 'all' or a positive integer")
     if not _is_auto(model.shortlist) and not is_count(model.shortlist) and not _is_zero(model.shortlist):
         raise _refused(model, "shortlist", "'auto', 0 or a positive integer")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from ..csr import CSR
     from ..network import Network
     from ..shortlist import Shortlist
+
+
+FLOAT_MAX = sys.float_info.max
 
 
 def _has_probabilities(model: Predictor) -> bool:
@@ -100,7 +105,9 @@ class Predictor(ClassifierMixin):
         check_is_fitted(self)
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise DataError(f"k: must be an integer of at least 1, got {shorten(k)}")
-        if threshold is not None and not is_number(threshold):
+        if threshold is not None and not (
+            is_number(threshold) and (abs(threshold) <= FLOAT_MAX or abs(threshold) == math.inf)
+        ):
             raise DataError(f"threshold: must be a number or None, got {shorten(threshold)}")
         X = read_features(self, X)
         columns = None if labels is None else checked_columns(labels, len(self.classes_))
@@ -176,11 +183,10 @@ class Predictor(ClassifierMixin):
         """Return what scores rows; the device and its buffers are kept between calls."""
         n_threads = thread_count(self.n_jobs, flops(self.network_, X, X.n_rows))
         wanted = str(self.devices), n_threads, self.precision
-        if wanted not in self._devices:
-            name = parse_devices(self.devices)[0]
-            self._devices.clear()
-            self._devices[wanted] = make_device(name, n_threads, self.precision)
-        device = self._devices[wanted]
+        device = self._devices.get(wanted)
+        if device is None:
+            device = make_device(parse_devices(self.devices)[0], n_threads, self.precision)
+            self._devices = {wanted: device}  # in one step: other threads may be predicting
         if self.shortlist_ is None:
             return Scorer(self.network_, self.params_, device)
         from ..devices.cpu import cpu_of  # here, so that an estimator can be made without loading Numba

@@ -66,7 +66,9 @@ def read_labels(Y: Any, classes: Names | None = None, name: str = "Y") -> Labels
     if classes is None or (csr.n_cols > n_known and np.array_equal(classes, np.arange(n_known))):
         classes = range(csr.n_cols)
     elif csr.n_cols > n_known:
-        raise DataError(f"{name}: must have a column for each of the {n_known} named labels, got {csr.n_cols}")
+        raise DataError(
+            f"{name}: must have a column for each of the {n_known} named labels, got {csr.n_cols}; name all of them"
+        )
     elif csr.n_cols < n_known:
         raise DataError(f"{name}: must have at least the {n_known} columns seen before, got {csr.n_cols}")
     return Labels(csr, classes, form)
@@ -160,7 +162,8 @@ def _read_matrix(Y: Any, form: Form, name: str) -> CSR:
             raise DataError(f"{name}: a dense indicator must hold numbers, got {dense.dtype}")
         with refusals(name):
             assert_all_finite(dense, input_name="y")
-        csr = CSR.from_scipy(sp.csr_array(dense), name)
+        half = dense.dtype == np.float16  # which scipy does not know
+        csr = CSR.from_scipy(sp.csr_array(dense.astype(np.float32) if half else dense), name)
     if csr.n_cols == 0:
         raise DataError(f"{name}: must have at least one label column, got shape {csr.shape}")
     is_one = csr.data == 1
