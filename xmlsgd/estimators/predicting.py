@@ -186,7 +186,8 @@ class Predictor(ClassifierMixin):
         device = self._devices.get(wanted)
         if device is None:
             device = make_device(parse_devices(self.devices)[0], n_threads, self.precision)
-            self._devices = {wanted: device}  # in one step: other threads may be predicting
+            self._devices.clear()  # in place: prediction may change no attribute. Other threads have theirs by name
+            self._devices[wanted] = device
         if self.shortlist_ is None:
             return Scorer(self.network_, self.params_, device)
         from ..devices.cpu import cpu_of  # here, so that an estimator can be made without loading Numba
