@@ -15,16 +15,14 @@ import scipy.sparse as sp
 
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.datasets import load_folder, write_libsvm, write_store
+from xmlsgd.shortlist import rows
 
 MARK = "prepared.json"  # written last: a folder without it is not finished
 
 
 def unit_rows(X: CSR) -> CSR:
     """Return X with rows of Euclidean length one; rows of zeros stay."""
-    lengths = np.diff(X.indptr)
-    squares = np.bincount(np.repeat(np.arange(X.n_rows), lengths), X.data.astype(np.float64) ** 2, X.n_rows)
-    norms = np.sqrt(np.where(squares > 0, squares, 1.0))
-    return replace(X, data=(X.data / np.repeat(norms, lengths)).astype(np.float32))
+    return rows.unit_rows(X, np.ones(X.n_cols, np.float32))
 
 
 def save_npz(matrix: CSR, path: Path) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 PRECISIONS = ("auto", "float32", "bfloat16")
+SPARE_CANDIDATES = 8  # ranked in bfloat16 beyond k, so that rounding does not cost a label its place
 
 
 class Layer(NamedTuple):

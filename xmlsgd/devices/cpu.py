@@ -15,7 +15,7 @@ from ..losses import SOFTMAX
 from ..optimizers import SGD
 from ..params import zeros
 from . import bf16, cpu_active, cpu_input, cpu_output, cpu_topk, kernel_cache
-from .base import PRECISIONS, Dropout, HostMemory, Layer, softmax_weights
+from .base import PRECISIONS, SPARE_CANDIDATES, Dropout, HostMemory, Layer, softmax_weights
 from .threads import ONE_THREAD_BLAS, launch
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 CHUNK = 256  # labels: at B = H = 256 a chunk's operands and weights take 1.2 MB, inside a level-2 cache of 2 MB
 PREDICT_BATCH = 256  # rows whose lists of the best are kept together
-SPARE_CANDIDATES = 8  # ranked in bfloat16 beyond k, so that rounding does not cost a label its place
 
 
 def pad32(n: int) -> int:

@@ -15,7 +15,7 @@ from ..csr import CSR
 from ..errors import DataError
 from ..losses import SOFTMAX
 from ..optimizers import SGD
-from .base import PRECISIONS, Dropout, Layer
+from .base import PRECISIONS, Dropout, Layer, softmax_weights
 from .cuda_chunks import CHUNK_BYTES, padded
 from .cuda_data import Rows
 from .cuda_gpus import check_gpu, runtime_of
@@ -139,12 +139,9 @@ class CUDA:
         self, A: Any, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update
     ) -> tuple[Any, Any]:
         """Update the output layer on one batch; return the scaled loss, float64 () on the GPU, and dA."""
-        target = np.zeros(len(rows), np.float32)
-        scale = np.array(scale, np.float32)
+        target, scale = np.zeros(len(rows), np.float32), np.asarray(scale, np.float32)
         if loss == SOFTMAX:
-            counts = Y.indptr[rows + 1] - Y.indptr[rows]
-            np.divide(1, counts, out=target, where=counts > 0)
-            scale[counts == 0] = 0
+            target, scale = softmax_weights(Y, rows, scale)
         sent = self.runtime.send("weights", scale, target)
         weights = Weights(sent[: len(rows)], sent[len(rows) :])
         labels = self._rows.batch(Y, rows, "Y")
@@ -231,7 +228,7 @@ class CUDA:
 
 def _mask(dropout: Dropout) -> tuple[int, int, float]:
     """Return seed, threshold of the hash and factor of what is kept, as kernels take them."""
-    return dropout.seed & 0xFFFFFFFF, int(dropout.share * 4294967295.0), 1.0 / (1.0 - dropout.share)
+    return dropout.seed & 0xFFFFFFFF, int(dropout.threshold), float(dropout.factor)
 
 
 DEVICE = CUDA

@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
+from .base import SPARE_CANDIDATES
 from .cuda_chunks import CHUNK_BYTES, labels_of_chunk, padded
 from .cuda_output import PER_LANE, ROWS_A_PART
 from .cuda_runtime import THREADS
 from .cuda_sender import GROWTH, SLOTS
-from .cuda_topk import SPARE_CANDIDATES
 
 LIBRARY_BYTES = 100_000_000  # an allowance for cuBLAS's workspace, loaded kernels and CuPy's rounding; not measured
 AN_ENTRY = 8 + 8 + 4 + 4  # key, its place in a sort, row, value

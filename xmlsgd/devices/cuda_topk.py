@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .base import SPARE_CANDIDATES
 from .cuda_chunks import Chunks, padded, part_of
 from .cuda_runtime import THREADS, WARP, blocks_of
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from .base import Layer
 
 RANK_THREADS = 128
-SPARE_CANDIDATES = 8  # ranked in bfloat16 beyond k, so that rounding does not cost a label its place
 MOST_RANKED = 2048  # keys of a list in shared memory; for a larger k whole rows are sorted
 
 
