@@ -20,9 +20,9 @@ from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators.listing import pair_scores
 from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.estimators.training import LISTED, LISTED_NEGATIVES, auto_batch_size, auto_epochs
-from xmlsgd.shortlist.blend import LEAST_VOTE, Blend, log_probability
+from xmlsgd.shortlist.blend import Blend, evidence_of
 from xmlsgd.shortlist.linear import Linear
-from xmlsgd.shortlist.model import held_out_rows, n_scored
+from xmlsgd.shortlist.model import has, held_out_rows, n_scored
 from xmlsgd.shortlist.neighbors import Neighbors
 from xmlsgd.shortlist.rows import rarity, unit_rows
 
@@ -139,17 +139,11 @@ def paths(
     def evidence(X: CSR, labels: np.ndarray, shares: np.ndarray) -> Evidence:
         with device.start():
             margins = linear.margins(unit_rows(X, scale), labels, device)
-        said = (log_probability(logits(X, labels)), np.log(np.maximum(shares, LEAST_VOTE)), margins)
-        return Evidence(labels, np.stack(said, axis=2))
+        return Evidence(labels, evidence_of(logits(X, labels), shares, margins))
 
     with device.start():
         named, shares = neighbors.votes(unit_rows(X_test, scale), n_scored(size), device)
     return evidence(X.take(held_out), listed, votes), evidence(X_test, named, shares)
-
-
-def has(Y: CSR, labels: np.ndarray) -> np.ndarray:
-    """Return which of the labels (n, m) their row has, bool."""
-    return np.stack([np.isin(labels[i], Y.row(i)[0]) for i in range(len(labels))])
 
 
 def table(name: str, found: dict[str, dict[str, Any]]) -> Table:

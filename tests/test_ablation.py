@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.ablation import ALL_LABELS, PATHS, SHARED, Evidence, has, table, variants
+from benchmarks.ablation import ALL_LABELS, PATHS, SHARED, Evidence, table, variants
 from xmlsgd import make_xmc
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.shortlist.blend import Blend
+from xmlsgd.shortlist.model import has
 
 
 @pytest.fixture(scope="module")

@@ -41,8 +41,8 @@ class Blend(NamedTuple):
 
 
 def evidence_of(logits: np.ndarray, votes: np.ndarray, margins: np.ndarray) -> np.ndarray:
-    """Return what the first three weights of a blend are for, float32 (n, 3), of n pairs of a row and a label."""
-    return np.stack([log_probability(logits), log_share(votes), margins], axis=1)
+    """Return what the first three weights of a blend are for, float32 (..., 3), of pairs of a row and a label."""
+    return np.stack([log_probability(logits), log_share(votes), margins], axis=-1)
 
 
 def log_share(votes: np.ndarray) -> np.ndarray:

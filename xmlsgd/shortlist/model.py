@@ -106,7 +106,7 @@ def fit_shortlist(
             margins = linear.margins(rows.take(held_out), listed, device)
         known = listed >= 0
         evidence = evidence_of(logits(X_held, listed)[known], votes[known], margins[known])
-        blend = Blend.fit(evidence, _has(Y_held, listed)[known])
+        blend = Blend.fit(evidence, has(Y_held, listed)[known])
     return Shortlist(scale, neighbors, linear, blend, size)
 
 
@@ -123,7 +123,7 @@ def _own_votes(
     return shortlist, votes
 
 
-def _has(Y: CSR, labels: np.ndarray) -> np.ndarray:
+def has(Y: CSR, labels: np.ndarray) -> np.ndarray:
     """Return which of the labels (n, M) their row has, bool."""
     keys = np.repeat(np.arange(Y.n_rows), np.diff(Y.indptr)) * np.int64(Y.n_cols) + Y.indices
     return np.isin(np.arange(Y.n_rows)[:, None] * np.int64(Y.n_cols) + labels, keys) & (labels >= 0)
