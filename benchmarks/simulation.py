@@ -31,7 +31,7 @@ ROWS = 24_000  # of an epoch, at most
 ALONE = "sequential"
 BOUND = 1.3
 BASE = VirtualDevice(1e-3, 1e-5)  # durations decide who gets which rows, not how long that is computed
-COLUMNS = ("algorithm", "simulated s", "over one worker", "four in turn s", "simulated over these")
+COLUMNS = ("algorithm", "simulated s", "over one worker", "four in turn s", "simulated over these", f"at most {BOUND}")
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,12 @@ def table(data: str, n_rows: int, alone: list[float], runs: list[Timed]) -> Tabl
             statistics.median(getattr(run, what) for run in runs if run.algorithm == name)
             for what in ("simulated", "in_turn")
         )
-        lines.append(
-            [name, f"{simulated:.2f}", f"{simulated / one:.2f}", f"{in_turn:.2f}", f"{simulated / in_turn:.2f}"]
-        )
+        cost = simulated / in_turn
+        lines.append([name, *(f"{value:.2f}" for value in (simulated, simulated / one, in_turn, cost))])
+        lines[-1].append("met" if cost <= BOUND else "missed")
     note = (
-        f"One worker takes {one:.2f} s for {n_rows:,} rows, {HIDDEN} hidden units, batches of {BATCH}. A simulated run "
-        f"may take {BOUND} times as long as the same arithmetic."
+        f"One worker takes {one:.2f} s for {n_rows:,} rows, {HIDDEN} hidden units, batches of {BATCH}. The target is "
+        f"on the last ratio: a simulated run may take {BOUND} times as long as the same arithmetic, steps and merges, "
+        "done by four workers in turn. What the merges of four add to the steps of one is no cost of simulating."
     )
     return Table(f"Wall seconds of an epoch on four simulated devices, {data}", COLUMNS, lines, [note])

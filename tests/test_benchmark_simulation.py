@@ -16,8 +16,10 @@ DATA = Path(__file__).parents[1] / "data"
 
 def test_the_table_has_medians_and_their_ratios():
     runs = [Timed("elastic", 3.0, 2.0), Timed("elastic", 4.0, 9.0), Timed("elastic", 9.0, 3.2)]
+    runs += [Timed("hogwild", 4.0, 3.0)]
     text = table("toy", 5000, [1.0, 2.0, 9.0], runs).markdown()
-    assert "| elastic | 4.00 | 2.00 | 3.20 | 1.25 |" in text
+    assert "| elastic | 4.00 | 2.00 | 3.20 | 1.25 | met |" in text
+    assert "| hogwild | 4.00 | 2.00 | 3.00 | 1.33 | missed |" in text
     assert "One worker takes 2.00 s for 5,000 rows" in text
     assert "1.3 times as long as the same arithmetic" in text
 

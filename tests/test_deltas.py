@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import toy
 
-from xmlsgd import deltas as module
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.deltas import Deltas
 from xmlsgd.executors.costs import VirtualDevice
@@ -17,11 +16,14 @@ NETWORK = Network(8, 3, (2,))
 
 
 @pytest.fixture(params=[1, 2])
-def deltas(request, monkeypatch):
-    monkeypatch.setattr(module, "SLICE", 4)
+def deltas(request):
     table = Table.in_memory(Shape(NETWORK.layout.size, 0, 4, 1, 11))
     table.params[:] = np.random.default_rng(0).standard_normal(NETWORK.layout.size).astype(np.float32)
     return table, Deltas(table, NETWORK.layout, request.param)
+
+
+def features(numbers):
+    return np.array(numbers, np.int32)
 
 
 def change(table, w, rows, by):
@@ -36,8 +38,8 @@ def test_a_push_adds_the_difference_to_what_others_wrote_meanwhile(deltas):
     """T2.5, trap 1."""
     table, shared = deltas
     before = NETWORK.layout.views(table.params[0].copy())
-    shared.pull(0, np.array([1, 2]))
-    shared.pull(1, np.array([2, 3]))
+    shared.pull(0, features([1, 2]))
+    shared.pull(1, features([2, 3]))
     change(table, 0, [1, 2], 1.0)
     change(table, 1, [2, 3], 10.0)
     shared.push(1, 1.0)
@@ -51,7 +53,7 @@ def test_a_push_adds_the_difference_to_what_others_wrote_meanwhile(deltas):
 def test_a_push_that_nobody_came_before_leaves_the_copy_to_the_bit(deltas):
     """T2.1."""
     table, shared = deltas
-    shared.pull(0, np.array([0, 5]))
+    shared.pull(0, features([0, 5]))
     change(table, 0, [0, 5], 0.1)
     shared.push(0, 1.0)
     for name in ("b0", "W1", "b1"):
@@ -63,7 +65,7 @@ def test_a_push_is_weighed(deltas):
     table, shared = deltas
     before = table.params[0].copy()
     for weight, expected in ((0.25, 0.5), (0.0, 0.5), (1.0, 2.5)):
-        shared.pull(1, np.array([4]))
+        shared.pull(1, features([4]))
         change(table, 1, [4], 2.0)
         shared.push(1, weight)
         moved = NETWORK.layout.views(table.params[0] - before)
@@ -71,11 +73,46 @@ def test_a_push_is_weighed(deltas):
         np.testing.assert_allclose(moved["b1"], expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("others", [0, 1])
+@pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
+def test_a_pull_after_a_push_gives_the_center_whatever_the_push_weighed_and_whoever_came_between(
+    deltas, weight, others
+):
+    table, shared = deltas
+    for w in (0, *range(1, 1 + others)):
+        shared.pull(w, features([0, 1]))
+        change(table, w, [0, 1], 0.3 * (w + 1))
+    shared.push(0, weight)
+    for w in range(1, 1 + others):
+        shared.push(w, 1.0)
+    before = table.params[0].copy()
+    shared.pull(0, features([0, 7]))
+    center, copy, base = (NETWORK.layout.views(table.params[row]) for row in (0, 1, 3))
+    np.testing.assert_array_equal(table.params[0], before)
+    for name in ("b0", "W1", "b1"):
+        np.testing.assert_array_equal(copy[name], center[name])
+        np.testing.assert_array_equal(base[name], center[name])
+    np.testing.assert_array_equal(copy["W0"][[0, 7]], center["W0"][[0, 7]])
+    np.testing.assert_array_equal(base["W0"][[0, 7]], center["W0"][[0, 7]])
+
+
+def test_one_that_left_in_the_middle_of_a_step_begins_with_the_center_again(deltas):
+    table, shared = deltas
+    shared.pull(0, features([1]))
+    shared.push(0, 1.0)
+    shared.pull(0, features([1]))
+    change(table, 0, [1], 5.0)
+    shared.drop(0)
+    shared.pull(0, features([1]))
+    center, copy = (NETWORK.layout.views(table.params[row]) for row in (0, 1))
+    np.testing.assert_array_equal(copy["W1"], center["W1"])
+
+
 def test_what_a_worker_that_left_had_pulled_changes_nothing(deltas):
     """T1.2."""
     table, shared = deltas
     before = table.params[0].copy()
-    shared.pull(0, np.array([4]))
+    shared.pull(0, features([4]))
     change(table, 0, [4], 2.0)
     shared.drop(0)
     np.testing.assert_array_equal(table.params[0], before)
@@ -94,7 +131,7 @@ def test_what_others_wrote_during_a_long_task_is_not_lost():
     class Overwriting(toy.Logged):
         def push(self, worker, weight):
             self._deltas._read[worker] = self._deltas._pushes  # as if nobody had written meanwhile
-            self._deltas._features[worker] = np.arange(31)
+            self._deltas._features[worker] = np.arange(31, dtype=np.int32)
             super().push(worker, weight)
 
     executor = Overwriting(toy.Marking(), [slow, fast])

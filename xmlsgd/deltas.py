@@ -5,47 +5,47 @@ Pushing the copy would undo what others wrote meanwhile. Of the input layer only
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 
-from .merging import SLICE
+from .devices import cpu_deltas
+from .devices.cpu import CPU
 from .params import Layout
 from .table import Table
 
-# Vectors read and written: center, copy, base; copy, base, center twice; copy, center.
+# Vectors that a pull and a push read and write: center, copy, base; copy, base, center twice; copy, center.
 PULLED, PUSHED, COPIED = 3, 4, 2
 
 
 class Deltas:
-    """Copies of the center of `table`: row 1 + w is worker w's copy, row 1 + n + w what it was when it was pulled."""
+    """Copies of the center of `table`: row 1 + w is worker w's copy, row 1 + n + w what it was when it was pulled.
+
+    Kernels of `n_threads` threads copy and add; they are compiled when this is made.
+    """
 
     def __init__(self, table: Table, layout: Layout, n_threads: int = 1) -> None:
-        self._params, self._threads = table.params, n_threads
-        name = next(iter(layout.shapes))
-        self._shape = layout.shapes[name]
-        self._dense = self._shape[0] * self._shape[1]  # where what every step changes begins
+        self._params, self._device = table.params, CPU(n_threads)
+        n_features, self._width = layout.shapes[next(iter(layout.shapes))]
+        self._dense = n_features * self._width  # where what every step changes begins
         self._n_workers = (len(table.params) - 1) // 2
         self._features: dict[int, np.ndarray] = {}
         self._read: dict[int, int] = {}
+        self._pulled_by: dict[int, int] = {}  # worker -> its last push, which was a pull of what is behind W0 as well
         self._pushes = 0
+        vectors, nothing = [self._params[0]] * 3, np.empty(0, np.int32)
+        self._device.run(cpu_deltas.pull_rows, *vectors, nothing, self._width, n_threads)
+        end = self._params.shape[1]
+        self._device.run(cpu_deltas.push, *vectors, nothing, self._width, end, np.float32(1), True, n_threads)
 
     def pull(self, w: int, features: np.ndarray) -> int:
-        """Copy the center to worker `w`, of W0 only the rows `features`, ascending and each once.
+        """Copy the center to worker `w`, of W0 only the rows `features`, int32, ascending and each once.
 
         Return the floats read and written.
         """
         center, copy, base = self._vectors(w)
-
-        def dense(part: slice) -> None:
-            copy[part] = center[part]
-            base[part] = center[part]
-
-        self._each_slice(dense)
-        rows = self._rows(center)[features]
-        self._rows(copy)[features] = rows
-        self._rows(base)[features] = rows
+        if self._pulled_by.pop(w, None) != self._pushes:
+            copy[self._dense :] = base[self._dense :] = center[self._dense :]
+        device = self._device
+        device.run(cpu_deltas.pull_rows, center, copy, base, features, self._width, device.n_threads)
         self._features[w], self._read[w] = features, self._pushes
         return PULLED * self._floats(features)
 
@@ -58,21 +58,12 @@ class Deltas:
         alone = self._read.pop(w) == self._pushes and weight == 1
         if weight == 0:
             return 0
-        self._pushes += 1
-        center, copy, base = self._vectors(w)
-        factor = np.float32(weight)
-
-        def dense(part: slice) -> None:
-            if alone:
-                center[part] = copy[part]
-            else:
-                change = copy[part] - base[part]
-                change *= factor
-                center[part] += change
-
-        self._each_slice(dense)
-        rows, copied = self._rows(center), self._rows(copy)[features]
-        rows[features] = copied if alone else rows[features] + factor * (copied - self._rows(base)[features])
+        device, self._pushes = self._device, self._pushes + 1
+        device.run(
+            cpu_deltas.push, *self._vectors(w), features, self._width, self._dense, np.float32(weight), alone,
+            device.n_threads,
+        )  # fmt: skip
+        self._pulled_by[w] = self._pushes
         return (COPIED if alone else PUSHED) * self._floats(features)
 
     def drop(self, w: int) -> None:
@@ -86,19 +77,4 @@ class Deltas:
 
     def _floats(self, features: np.ndarray) -> int:
         """Return the floats of a vector that travel."""
-        return self._params.shape[1] - self._dense + len(features) * self._shape[1]
-
-    def _rows(self, flat: np.ndarray) -> np.ndarray:
-        """Return W0 of a flat vector."""
-        return flat[: self._dense].reshape(self._shape)
-
-    def _each_slice(self, work: Callable[[slice], None]) -> None:
-        """Do `work` on every slice of the parameters after W0."""
-        size = self._params.shape[1]
-        slices = [slice(at, min(at + SLICE, size)) for at in range(self._dense, size, SLICE)]
-        if self._threads == 1:
-            for part in slices:
-                work(part)
-        else:
-            with ThreadPoolExecutor(self._threads) as pool:
-                list(pool.map(work, slices))
+        return self._params.shape[1] - self._dense + len(features) * self._width

@@ -64,6 +64,8 @@ class Device(Protocol):
     Layers, A, dA and the loss lie in the device's memory; rows, labels, weights of rows and answers in the process's.
     """
 
+    n_threads: int  # of this process, that compute
+
     @property
     def memory(self) -> str | None:
         """Return the name of the memory that arrays lie in; None for that of the process."""
@@ -156,6 +158,7 @@ class HostMemory:
     """What NumPy does for every device that computes in the process's memory."""
 
     memory = None
+    n_threads = 1
 
     def place(self, flat: np.ndarray) -> np.ndarray:
         """Return the vector itself."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..deltas import Deltas
 from ..learner import Order
 from ..merging import Merger
 from ..network import state_layout
@@ -19,6 +18,7 @@ from .on_device import DeviceMerger
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from ..deltas import Deltas
     from ..learner import Job, Learner
     from ..merging import Rule
     from ..network import Network
@@ -32,12 +32,13 @@ class Executor(ABC):
     A replica is written by its worker while that worker is busy, by the coordinator while it is idle. With a shared
     model in place all workers write the center, on purpose and without locks (`Sharing`).
 
-    workers : those alive, ascending. busy : those with a step. departures : of all who left so far. merge_threads :
-    threads that merge. merge_seconds, merge_bytes : what merges have taken, read and written so far. transfer_seconds :
-    what pulls and pushes have taken.
+    workers : those alive, ascending. busy : those with a step. departures : of all who left so far. merge_threads,
+    push_threads : threads that merge, and that pull and push. merge_seconds, merge_bytes : what merges have taken, read
+    and written so far. transfer_seconds : what pulls and pushes have taken.
     """
 
     merge_threads = 1
+    push_threads = 1
 
     def __init__(self, n_workers: int) -> None:
         self.workers = list(range(n_workers))
@@ -212,14 +213,19 @@ class Executor(ABC):
         elif not np.may_share_memory(self.center, job.start.params):
             self.center[:] = job.start.params
             self.table.states[:] = job.start.state
-        self.table.params[1:] = self.center
+        if sharing is not Sharing.DELTA:  # copies are pulled, as far as they are needed
+            self.table.params[1:] = self.center
         self._first, self._own_states = job.start, sharing is Sharing.REPLICAS
         self._seen = [0 if job.start is None else job.start.steps] * shape.states  # updates, of each optimizer state
         self._X, self._order = job.dataset.X, Order(job.dataset.n_rows, job.seed)
         self._saved = list(self._seen)
         self._updates, self._read = 0, dict.fromkeys(self.workers, 0)
         self._made: dict[int, int] = {}  # updates of a worker's last step, until they are pushed
-        self._deltas = Deltas(self.table, layout, self.merge_threads) if sharing is Sharing.DELTA else None
+        self._deltas = None
+        if sharing is Sharing.DELTA:
+            from ..deltas import Deltas  # its kernels load Numba, which only workers need otherwise
+
+            self._deltas = Deltas(self.table, layout, self.push_threads)
         return shape
 
     def _employ(self, learners: Sequence[Learner]) -> None:

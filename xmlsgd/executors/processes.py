@@ -119,7 +119,7 @@ class Processes(Executor):
         self.team, self.restarts = Team(makers, n_threads, slowdown), restarts
         self._one_memory = one_memory
         self._silence = Silence(silence, time.perf_counter())
-        self.merge_threads = sum(self.team.n_threads)
+        self.merge_threads = self.push_threads = sum(self.team.n_threads)
         self.failures: list[str] = []
         self._messages, self._heard = count(1), dict[int, int]()  # the last message of a worker, by number
 

@@ -50,7 +50,8 @@ class Simulated(Executor):
             raise DataError("a fleet needs at least one device, got none")
         super().__init__(len(fleet))
         self.device, self.fleet, self.bandwidth, self.seed = device, fleet, bandwidth, seed
-        self.merge_threads = merge_threads
+        # The device's own: beside them, those of a merge, which are others, have no processor left.
+        self.merge_threads, self.push_threads = merge_threads, device.n_threads
         self._events: list[tuple[float, int, Event]] = []
 
     @property
