@@ -7,6 +7,8 @@ import json
 import sys
 from pathlib import Path
 
+from xmlsgd.algorithms import algorithm_names
+
 from .ablation import ablation
 from .accuracy import accuracy
 from .amazon import amazon
@@ -22,7 +24,7 @@ from .report import RESULTS
 from .samplers import samplers
 from .simulation import simulation
 from .throughput import VARIANTS, throughput
-from .workers import workers
+from .workers import ALONE, workers
 
 # Those of `all`, in order: what reads the runs of another comes after it.
 TABLES = {
@@ -34,6 +36,7 @@ TABLES = {
 }
 # What `all` leaves out.
 OTHERS = {"frontier": frontier, "samplers": samplers, "simulation": simulation, "ablation": ablation}
+NAMES = [name for name in algorithm_names() if name != ALONE]
 WHAT = ("all", *TABLES, *OTHERS, "parsing", "amazon", "install")
 
 
@@ -50,10 +53,11 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=3, help="of throughput and parsing (%(default)s)")
     parser.add_argument("--steps", type=int, default=128, help="of training in a round (%(default)s)")
     parser.add_argument("--epochs", type=int, default=3, help="of workers, samplers (%(default)s)")
+    parser.add_argument("--algorithms", nargs="+", default=[], choices=NAMES, metavar="NAME", help="of workers (all)")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, help="of PyTorch, for throughput (all)")
     parser.add_argument("--peers", nargs="+", default=[], metavar="PEER[:SETTING]", help="of whole runs")
     parser.add_argument("--parameters", type=json.loads, default={}, help="of XMLClassifier, as JSON")
-    parser.add_argument("--reuse", action="store_true", help="take whole runs of earlier calls")
+    parser.add_argument("--reuse", action="store_true", help="take whole runs, and those of workers, of earlier calls")
     parser.add_argument("--torch-index", help="pip index of PyTorch's CPU wheels, for install")
     return parser
 
@@ -69,6 +73,7 @@ def main() -> int:
     plan = Plan(
         Launcher(args.envs, args.threads, args.timeout), args.work, args.out, args.rounds, args.steps,
         tuple(args.variants) if args.variants else None, tuple(args.peers), args.parameters, args.reuse, args.epochs,
+        tuple(args.algorithms),
     )  # fmt: skip
     if args.what == "amazon":
         amazon(plan)

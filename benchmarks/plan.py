@@ -26,6 +26,7 @@ class Plan:
     parameters: dict[str, Any] = field(default_factory=dict)  # of XMLClassifier
     reuse: bool = False  # runs of an earlier call
     epochs: int = 3  # of the runs of several workers
+    algorithms: tuple[str, ...] = ()  # of several workers; () for all
 
     @property
     def threads(self) -> int:

@@ -1,4 +1,4 @@
-"""Two worker processes of one thread each against one: rows/s, P@1, merges, memory; and with one of the two slowed.
+"""Two worker processes of one thread each against one: rows/s, P@1, merges, hops, memory; and with one of them slowed.
 
 Beside the seconds of each run stand those that the simulated clock foretells, given the costs of the run's own steps.
 """
@@ -6,6 +6,7 @@ Beside the seconds of each run stand those that the simulated clock foretells, g
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import os
 import statistics
@@ -23,14 +24,15 @@ from xmlsgd.datasets import open_store
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.engine import train
 from xmlsgd.estimators.scoring import Scorer
-from xmlsgd.executors.processes import Processes
 from xmlsgd.history import Monitor
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.network import Network
 from xmlsgd.records import Report
 
 from .fidelity import fitted_fleet, predicted_seconds
-from .plan import BATCH, HIDDEN, RATE, Plan
+from .hops import Timed
+from .plan import BATCH, HIDDEN, Plan
+from .plan import RATE as LEARNING_RATE
 from .prepare import prepared_shape
 from .report import Table, megabytes, publish
 
@@ -38,13 +40,19 @@ SLOW = 4.0  # how many times as long every step of the slowed worker takes
 ALLOWANCE = 150_000_000  # bytes a worker: an interpreter with Numba and its kernels
 ALONE = "sequential"
 DYNAMIC = ("hogwild", "hogbatch", "adaptive_hogbatch", "local_sgd", "adaptive", "auto")  # whoever is free gets rows
+EVERY_UPDATE = ("synchronous", "omnivore")  # meet at every update: nothing overlaps
+# What is wanted of all that overlaps: rows/s of two over those of one; the same with one of two slowed, where 1.25 is
+# all there is; hops over steps; merges over all seconds.
+RATE, SLOWED, HOPS, MERGING = 1.8, 0.9 * (1 + 1 / SLOW), 0.02, 0.05
+
+Run = dict[str, Any]
 
 
 @dataclass
 class Watch(Monitor):
     """Measures test P@1 and the memory of all processes at the end of every epoch; keeps all reports."""
 
-    executor: Processes
+    executor: Timed
     test: Dataset
     network: Network
     device: CPU
@@ -72,15 +80,15 @@ def proportional_bytes(pid: int) -> int:
     return 1024 * int(next(line.split()[1] for line in lines if line.startswith("Pss:")))
 
 
-def run(name: str, n: int, slow: float, rows: Dataset, test: Dataset, epochs: int) -> dict[str, Any]:
+def run(name: str, n: int, slow: float, rows: Dataset, test: Dataset, epochs: int) -> Run:
     """Train with `n` workers, the last of them slowed; return what was measured."""
     network = Network(rows.n_features, rows.n_labels, (HIDDEN,))
-    executor = Processes([partial(CPU, 1)] * n, slowdown=[1.0] * (n - 1) + [slow])
+    executor = Timed([partial(CPU, 1)] * n, slowdown=[1.0] * (n - 1) + [slow])
     watch = Watch(executor, test, network, CPU(2))
-    done = train(rows, network, get_algorithm(name, BATCH, RATE), executor, epochs=epochs, monitors=[watch])
+    done = train(rows, network, get_algorithm(name, BATCH, LEARNING_RATE), executor, epochs=epochs, monitors=[watch])
     seconds = done.records[-1]["seconds"]
     foretold = predicted_seconds(
-        get_algorithm(name, BATCH, RATE), fitted_fleet(watch.reports), rows, network, epochs=epochs,
+        get_algorithm(name, BATCH, LEARNING_RATE), fitted_fleet(watch.reports), rows, network, epochs=epochs,
         bandwidth=executor.merge_bytes / executor.merge_seconds if executor.merge_bytes else math.inf,
     )  # fmt: skip
     return {
@@ -91,6 +99,7 @@ def run(name: str, n: int, slow: float, rows: Dataset, test: Dataset, epochs: in
         "predicted_seconds": foretold,
         "rows_per_second": epochs * rows.n_rows / seconds,
         "merge_share": executor.merge_seconds / seconds,
+        **executor.summary(),
         "curve": watch.curve,
         "table_bytes": executor.table.params.nbytes + executor.table.states.nbytes + executor.table.touched.nbytes,
         "workers_memory_bytes": watch.memory,
@@ -99,16 +108,29 @@ def run(name: str, n: int, slow: float, rows: Dataset, test: Dataset, epochs: in
 
 
 def workers(prepared: Path, plan: Plan) -> None:
-    """Measure all algorithms in turn, `rounds` times, and write the table of one data set."""
+    """Measure the algorithms in turn, `rounds` times, beside one worker, and write the table of one data set.
+
+    Where the plan reuses runs, those of other algorithms stay as the table has them.
+    """
     rows, test = open_store(prepared / "train"), test_rows(prepared)
-    names = [name for name in algorithm_names() if name != ALONE]
-    runs: list[dict[str, Any]] = []
+    names = list(plan.algorithms) or [name for name in algorithm_names() if name != ALONE]
+    runs = [run for run in earlier(plan.out / f"workers-{prepared.name}.json", plan) if run["algorithm"] not in names]
     for _ in range(plan.rounds):
-        runs.append(run(ALONE, 1, 1.0, rows, test, plan.epochs))
+        alone = run(ALONE, 1, 1.0, rows, test, plan.epochs)
+        runs.append(alone)
         for name in names:
-            runs += [run(name, 2, slow, rows, test, plan.epochs) for slow in (1.0, SLOW)]
+            made = (run(name, 2, slow, rows, test, plan.epochs) for slow in (1.0, SLOW))
+            runs += [{**each, "speed": each["rows_per_second"] / alone["rows_per_second"]} for each in made]
     found = {"runs": runs, "shape": prepared_shape(prepared), "epochs": plan.epochs}
-    publish(f"workers-{prepared.name}", table(prepared.name, runs, names), found, 2, plan.out)
+    publish(f"workers-{prepared.name}", table(prepared.name, runs), found, 2, plan.out)
+
+
+def earlier(path: Path, plan: Plan) -> list[Run]:
+    """Return the runs of an earlier table of as many epochs, if they are to be used again."""
+    if not plan.reuse or not path.exists():
+        return []
+    found = json.loads(path.read_text())["result"]
+    return list(found["runs"]) if found["epochs"] == plan.epochs else []
 
 
 def test_rows(prepared: Path) -> Dataset:
@@ -117,42 +139,84 @@ def test_rows(prepared: Path) -> Dataset:
     return Dataset(X, Y)
 
 
-def table(data: str, runs: list[dict[str, Any]], names: list[str]) -> Table:
+COLUMNS = (
+    "algorithm", "rows/s", f"rows/s, one slowed {SLOW:g}x", "P@1", "s to its P@1", "merging %", "hop ms", "hop %", "s",
+    "predicted s", "MB", "bound MB", "misses",
+)  # fmt: skip
+
+
+def table(data: str, runs: list[Run]) -> Table:
     """Return the table: medians over rounds, rates as multiples of those of one worker in the same round."""
+    one = [r for r in runs if r["algorithm"] == ALONE]
+    target = statistics.median(r["curve"][-1][1] for r in one)
+    names = sorted({r["algorithm"] for r in runs} - {ALONE})
+    lines = [row(one, [], target), *(row(*both(runs, name), target) for name in names)]
+    rates = (
+        f"Rates are multiples of {median(one, 'rows_per_second'):,.0f} rows/s of one worker of one thread, which "
+        f"reaches P@1 {target:.1f}. With one of two at a quarter of its speed there is {1 + 1 / SLOW:g}; to whoever is "
+        f"free give: {', '.join(DYNAMIC)}."
+    )
+    wanted = (
+        f"Wanted: rows/s {RATE} and, of those who give to whoever is free, {SLOWED:.3f} with one slowed; hops, which "
+        f"ask for work, get it and report, at most {100 * HOPS:.0f} % of the steps; merges at most {100 * MERGING:.0f} "
+        f"% of the time. Of {' and '.join(EVERY_UPDATE)}, which meet at every update, no rate and no merging."
+    )
+    clock = f"The simulated clock is wrong by {100 * worst_error(runs):.0f} % at most, with one slowed or not."
+    memory = "MB: of all workers together, what they share counted once; the bound is one table and 150 MB a worker."
+    notes = [rates, wanted, clock, memory]
+    return Table(f"Two workers against one on {data}", COLUMNS, lines, notes)
 
-    def of(name: str, slow: float, value: str) -> float:
-        return statistics.median(r[value] for r in runs if r["algorithm"] == name and r["slowdown"] == slow)
 
-    alone = of(ALONE, 1.0, "rows_per_second")
-    target = statistics.median(r["curve"][-1][1] for r in runs if r["algorithm"] == ALONE)
-    lines = []
-    for name in [ALONE, *names]:
-        own = [r for r in runs if r["algorithm"] == name and r["slowdown"] == 1.0]
-        line = [name, f"{of(name, 1.0, 'rows_per_second') / alone:.2f}"]
-        line += ["" if name == ALONE else f"{of(name, SLOW, 'rows_per_second') / alone:.2f}"]
-        line += [f"{statistics.median(r['curve'][-1][1] for r in own):.2f}", reached(own, target)]
-        line += [f"{100 * of(name, 1.0, 'merge_share'):.1f}"]
-        line += [f"{of(name, 1.0, value):.1f}" for value in ("seconds", "predicted_seconds")]
-        bound = of(name, 1.0, "table_bytes") + (1 if name == ALONE else 2) * ALLOWANCE
-        line += [megabytes(of(name, 1.0, "workers_memory_bytes")), megabytes(bound)]
-        lines.append(line)
-    columns = ["algorithm", "rows/s", f"rows/s, one slowed {SLOW:g}x", "P@1", f"s to P@1 {target:.1f}", "merging %"]
-    columns += ["s", "predicted s", "MB", "bound MB"]
-    notes = [
-        f"Rates are multiples of {alone:,.0f} rows/s of one worker of one thread.",
-        f"With one of two at a quarter of its speed there is 1.25; to whoever is free give: {', '.join(DYNAMIC)}.",
-        f"The simulated clock is wrong by {100 * worst_error(runs):.0f} % at most, with one slowed or not.",
-        "MB: of all workers together, what they share counted once; the bound is one table and 150 MB a worker.",
+def both(runs: list[Run], name: str) -> tuple[list[Run], list[Run]]:
+    """Return the runs of an algorithm on equal workers, and with one of them slowed."""
+    own = [r for r in runs if r["algorithm"] == name]
+    return [r for r in own if r["slowdown"] == 1], [r for r in own if r["slowdown"] != 1]
+
+
+def median(runs: list[Run], value: str) -> float:
+    """Return the median of a value."""
+    return statistics.median(r[value] for r in runs)
+
+
+def row(own: list[Run], slowed: list[Run], target: float) -> list[str]:
+    """Return the line of an algorithm; `slowed` is empty for one worker."""
+    bound = median(own, "table_bytes") + own[0]["workers"] * ALLOWANCE
+    return [
+        own[0]["algorithm"],
+        f"{median(own, 'speed'):.2f}" if slowed else "1.00",
+        f"{median(slowed, 'speed'):.2f}" if slowed else "",
+        f"{statistics.median(r['curve'][-1][1] for r in own):.2f}",
+        reached(own, target),
+        f"{100 * median(own, 'merge_share'):.1f}",
+        f"{1000 * median(own, 'hop_seconds'):.2f}",
+        f"{100 * median(own, 'hop_share'):.1f}",
+        *(f"{median(own, value):.1f}" for value in ("seconds", "predicted_seconds")),
+        megabytes(median(own, "workers_memory_bytes")),
+        megabytes(bound),
+        ", ".join(misses(own, slowed)) if slowed else "",
     ]
-    return Table(f"Two workers against one on {data}", columns, lines, notes)
 
 
-def worst_error(runs: list[dict[str, Any]]) -> float:
+def misses(own: list[Run], slowed: list[Run]) -> list[str]:
+    """Return which of what is wanted an algorithm misses."""
+    name = own[0]["algorithm"]
+    overlaps = name not in EVERY_UPDATE
+    found = {
+        "rate": overlaps and median(own, "speed") < RATE,
+        "slowed": name in DYNAMIC and median(slowed, "speed") < SLOWED,
+        "hops": median(own, "hop_share") > HOPS,
+        "merging": overlaps and median(own, "merge_share") > MERGING,
+        "memory": median(own, "workers_memory_bytes") > median(own, "table_bytes") + 2 * ALLOWANCE,
+    }
+    return [what for what, missed in found.items() if missed]
+
+
+def worst_error(runs: list[Run]) -> float:
     """Return the largest relative error of predicted seconds."""
     return max(abs(run["predicted_seconds"] / run["seconds"] - 1) for run in runs)
 
 
-def reached(runs: list[dict[str, Any]], target: float) -> str:
+def reached(runs: list[Run], target: float) -> str:
     """Return the median seconds in which runs reach P@1 `target`, between epochs by interpolation."""
     seconds = []
     for run in runs:
