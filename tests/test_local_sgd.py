@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import toy
@@ -144,6 +146,32 @@ def test_slow_workers_make_fewer_steps_where_rounds_are_dynamic(dynamic, expecte
     steps = [step.worker for step in executor.of("issue")]
     assert {w: steps.count(w) for w in (0, 1)} == expected
     assert executor.of("merge") == [[0, 1]]
+
+
+def rounds_of(executor):
+    """The steps given out in each round, and its seconds."""
+    ends = [i for i, (kind, _) in enumerate(executor.log) if kind == "merge"]
+    for first, last in pairwise([0, *ends]):
+        steps = [step for kind, step in executor.log[first:last] if kind == "issue"]
+        yield steps, executor.times[last] - executor.times[first]
+
+
+def test_who_would_wait_for_a_slow_batch_makes_more_steps_while_it_has_time():
+    """A round has 8 batches; the slow one takes as long as 10 fast ones, which is not known in the first round."""
+    _, executor = toy.run(LocalSGD(10, 0.1, steps=4), toy.fleet(1, 0.099), n_rows=600)
+    given = [[step.worker for step in steps] for steps, _ in rounds_of(executor)]
+    assert [(workers.count(0), workers.count(1)) for workers in given[:3]] == [(7, 1), (10, 1), (10, 1)]
+
+
+def test_nobody_waits_in_a_round_for_as_long_as_a_batch_of_its_own_takes():
+    """T3.9."""
+    _, executor = toy.run(LocalSGD(10, 0.1, steps=4), toy.fleet(1, 0.35, 0.15), n_rows=1600)
+    rounds = list(rounds_of(executor))[1:-1]
+    assert len(rounds) > 5
+    for steps, seconds in rounds:
+        for w, batch in enumerate((0.01, 0.01 / 0.35, 0.01 / 0.15)):
+            busy = batch * sum(step.worker == w for step in steps)
+            assert seconds - busy < batch + 1e-4
 
 
 @pytest.mark.parametrize("kind", [Synchronous, LocalSGD])

@@ -1,6 +1,6 @@
 """Merging of replicas, a slice at a time: an algorithm writes its rule for one slice, this applies it to the model.
 
-Slices fit in a level-2 cache and are merged by several threads. Of the input layer only rows take part in which some
+Slices fit in a cache and are merged by several threads. Of the input layer only rows take part in which some
 member differs from the center, or which an outer momentum still moves.
 """
 
@@ -18,7 +18,9 @@ import numpy as np
 from .params import Layout
 from .table import Table
 
-SLICE = 1 << 16  # floats: 256 kB a vector, so that center, replicas and slots of a few workers stay in a level-2 cache
+# Floats, 1 MB a vector. Smaller ones would lie in a level-2 cache, but each operation on a slice takes the interpreter,
+# for which threads wait: two threads merged two replicas in 36 ms with 1 << 16, in 19 with this, one in 24 and 20.
+SLICE = 1 << 18
 DENSE_SHARE = 0.5  # of the input rows: beyond it, gathering rows costs more than merging all of them
 
 
@@ -47,9 +49,10 @@ class Part:
     slot: Slot
 
     def mean(self, weights: Mapping[int, float]) -> np.ndarray:
-        """Return the sum of weights[w] times replica w, in the order of the members."""
-        total = np.zeros_like(self.center)
-        for w, replica in self.replicas.items():
+        """Return the sum of weights[w] times replica w, in the order of the members; at least one is needed."""
+        (w, replica), *others = self.replicas.items()
+        total = np.float32(weights[w]) * replica
+        for w, replica in others:
             total += np.float32(weights[w]) * replica
         return total
 

@@ -95,15 +95,19 @@ def adasum(part: Part, weights: Mapping[int, float], work: Mapping[int, Work]) -
     while len(changes) > 1:
         pairs = [changes[i : i + 2] for i in range(0, len(changes), 2)]
         changes = [pair[0] if len(pair) == 1 else _adasum_pair(*pair) for pair in pairs]
-    return part.center + changes[0]
+    changes[0] += part.center
+    return changes[0]
 
 
 def _adasum_pair(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Return (1 - a.b / 2 a.a) a + (1 - a.b / 2 b.b) b for each row."""
+    """Return (1 - a.b / 2 a.a) a + (1 - a.b / 2 b.b) b for each row, in `a`; `b` is used up."""
     dot = np.einsum("ij,ij->i", a, b)[:, None]
     tiny = np.finfo(np.float32).tiny
     aa, bb = (np.maximum(np.einsum("ij,ij->i", v, v), tiny)[:, None] for v in (a, b))
-    return (1 - dot / (2 * aa)) * a + (1 - dot / (2 * bb)) * b
+    a *= 1 - dot / (2 * aa)
+    b *= 1 - dot / (2 * bb)
+    a += b
+    return a
 
 
 Weights = Callable[[Mapping[int, Work]], dict[int, float]]

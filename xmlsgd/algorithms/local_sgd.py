@@ -24,11 +24,12 @@ ADASUM_MOMENTUM = 0.5  # AdaSum moves further than a mean; 0.5 beat 0 and 0.75 (
 class LocalSGD(Rounds):
     """steps : updates of a worker between merges, >= 1; at first, if `merging` is to be kept.
 
-    dynamic : whether the steps of a round go to whoever is free, so that slow workers make fewer. outer : what moves
-    the common model; None for block momentum of 1 - 1/n, at most 0.8, at most 0.5 with AdaSum. weights, combine : how
-    replicas are weighed and combined (`combining.py`); AdaSum takes no weights. patience : times its usual duration
-    that a batch may take before the others merge without its worker, > 1; math.inf waits for everybody. merging : share
-    of the time, in (0, 1], that merges may take; while they take more, rounds get twice as long.
+    dynamic : whether the steps of a round go to whoever is free, so that slow workers make fewer, and who would only
+    wait for a slower one makes more meanwhile. outer : what moves the common model; None for block momentum of 1 - 1/n,
+    at most 0.8, at most 0.5 with AdaSum. weights, combine : how replicas are weighed and combined (`combining.py`);
+    AdaSum takes no weights. patience : times its usual duration that a batch may take before the others merge without
+    its worker, > 1; math.inf waits for everybody. merging : share of the time, in (0, 1], that merges may take; while
+    they take more, rounds get twice as long.
     """
 
     steps: int = 4
@@ -68,7 +69,7 @@ class LocalSGD(Rounds):
     def goes_on(self, w: int) -> bool:
         """Return whether steps of the round are left, for all or for this worker."""
         if self.dynamic:
-            return sum(self.given.values()) < self.steps_now * self.batch * len(self.given)
+            return sum(self.given.values()) < self.steps_now * self.batch * len(self.given) or self.has_time(w)
         return self.given[w] < self.steps_now * self.batch
 
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:

@@ -29,7 +29,7 @@ class Outer:
         return ()
 
     def apply(self, part: Part, mean: np.ndarray) -> None:
-        """Move `part.center` given the mean of the replicas, float32 of its shape."""
+        """Move `part.center` given the mean of the replicas, float32 of its shape, which is used up."""
         part.center[:] = mean
 
     @property
@@ -79,7 +79,10 @@ class HeavyBall(Moving):
             return
         (motion,) = map(part.slot, self.slots)
         motion *= np.float32(self.momentum)
-        motion += np.float32(self.rate) * (mean - part.center)
+        mean -= part.center
+        if self.rate != 1:
+            mean *= np.float32(self.rate)
+        motion += mean
         part.center += motion
 
 

@@ -40,7 +40,8 @@ class Rounds(Algorithm, ABC):
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Begin the first round."""
         self.pace: dict[int, float] = {}  # usual seconds a row, by worker
-        self.due: dict[int, float] = {}  # when the batch of a busy worker is late
+        self.ends: dict[int, float] = {}  # when the batch of a busy worker will be done
+        self.due: dict[int, float] = {}  # when it is late
         self.late: set[int] = set()  # left out of the last merge
         self.merged_rows = 0  # of the last merge
         self.newcomers: set[int] = set()  # joined in the middle of the round: their counts say nothing yet
@@ -85,17 +86,25 @@ class Rounds(Algorithm, ABC):
         """Return the worker's size while the round is open for it."""
         return self.size[w] if self.goes_on(w) else 0
 
+    def has_time(self, w: int) -> bool:
+        """Return whether worker `w` would be done with another batch before one for which all wait."""
+        if w not in self.pace:
+            return False
+        done = self.now + self.pace[w] * self.size[w]
+        return any(done <= end < inf for v, end in self.ends.items() if v not in self.late)
+
     def submitted(self, w: int, rows: int) -> None:
         """Count the rows given out, and note when they are late."""
         self.given[w] += rows
-        self.due[w] = self.now + self.patience * self.pace[w] * rows if w in self.pace else inf
+        usual = self.pace[w] * rows if w in self.pace else inf
+        self.ends[w], self.due[w] = self.now + usual, self.now + self.patience * usual
 
     def finished(self, report: Report) -> None:
         """Count the work done, and how long it took."""
         w, done = report.worker, self.work[report.worker]
         pace = report.seconds / report.rows
         self.pace[w] = pace if w not in self.pace else self.pace[w] + SMOOTHING * (pace - self.pace[w])
-        del self.due[w]
+        del self.ends[w], self.due[w]
         self.work[w] = Work(done.updates + report.updates, done.rows + report.rows, self.size[w])
 
     def left(self, w: int) -> None:
@@ -103,6 +112,7 @@ class Rounds(Algorithm, ABC):
         del self.size[w], self.given[w], self.work[w]
         self.late.discard(w)
         self.newcomers.discard(w)
+        self.ends.pop(w, None)
         self.due.pop(w, None)
 
     def joined(self, w: int) -> None:
