@@ -12,6 +12,7 @@ import numpy as np
 
 from xmlsgd.algorithms.base import Algorithm
 from xmlsgd.csr import Dataset
+from xmlsgd.devices.base import EXACT
 from xmlsgd.devices.reference import Reference
 from xmlsgd.engine import train
 from xmlsgd.executors.costs import VirtualDevice, fit_device
@@ -29,8 +30,9 @@ class Still(Reference):
         return np.zeros((len(rows), layer.W.shape[1]), np.float32)
 
     def output_step(
-        self, A: np.ndarray, Y: Any, rows: np.ndarray, scale: Any, layer: Any, loss: Any, update: Any
-    ) -> tuple[float, np.ndarray]:
+        self, A: np.ndarray, Y: Any, rows: np.ndarray, scale: Any, layer: Any, loss: Any, update: Any,
+        rounding: Any = EXACT,
+    ) -> tuple[float, np.ndarray]:  # fmt: skip
         """Leave the layer as it is."""
         return 0.0, A
 

@@ -25,6 +25,7 @@ import numpy as np
 import pytest
 from fake_streams import Event, Streams
 
+from xmlsgd.devices.base import EXACT
 from xmlsgd.devices.cuda import CUDA
 from xmlsgd.devices.cuda_chunks import CHUNK_BYTES
 from xmlsgd.devices.cuda_runtime import CUDA_R_16BF, SHARED_LIMIT, SOURCE, Runtime
@@ -374,9 +375,9 @@ class OnHost:
         return self.device.fetch(self.device.dense_forward(*self._there(A), self._layer(layer)))
 
     @_started
-    def output_step(self, A, Y, rows, scale, layer, loss, update):
+    def output_step(self, A, Y, rows, scale, layer, loss, update, rounding=EXACT):
         there = self._layer(layer)
-        value, dA = self.device.output_step(*self._there(A), Y, rows, scale, there, loss, update)
+        value, dA = self.device.output_step(*self._there(A), Y, rows, scale, there, loss, update, rounding)
         self._back(there, layer)
         return float(value), self.device.fetch(dA)
 

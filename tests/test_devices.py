@@ -629,7 +629,7 @@ def test_warming_up_compiles_only_what_the_settings_need():
     source = (
         "from xmlsgd.devices import cpu_input, cpu_output\n"
         "from xmlsgd.devices.cpu import CPU\n"
-        "CPU(1, 'float32').warm_up([0], deep=False, dropout=False)\n"
+        "CPU(1, 'float32').warm_up([0], deep=False, dropout=False, rounding=False)\n"
         "kernels = cpu_input.drop, cpu_output.rows_update, cpu_output.log_sums_float32\n"
         "print([len(kernel.alone.signatures) for kernel in kernels], len(cpu_input.input_update.alone.signatures))"
     )

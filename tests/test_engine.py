@@ -13,6 +13,7 @@ from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.averaging import WeightAverage
 from xmlsgd.checkpoint import Snapshot
 from xmlsgd.csr import CSR, Dataset, epoch_order
+from xmlsgd.devices.base import EXACT
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
 from xmlsgd.engine import train
@@ -86,8 +87,8 @@ class Faulty(Reference):
     def __init__(self, at, loss=np.nan, weight=None):
         self.at, self.loss, self.weight, self.n_steps = at, loss, weight, 0
 
-    def output_step(self, A, Y, rows, scale, layer, loss, update):
-        value, dA = super().output_step(A, Y, rows, scale, layer, loss, update)
+    def output_step(self, A, Y, rows, scale, layer, loss, update, rounding=EXACT):
+        value, dA = super().output_step(A, Y, rows, scale, layer, loss, update, rounding)
         self.n_steps += 1
         if self.n_steps != self.at:
             return value, dA

@@ -17,6 +17,7 @@ from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.algorithms.staleness import Staleness
 from xmlsgd.algorithms.synchronous import Synchronous
+from xmlsgd.devices.base import EXACT
 from xmlsgd.engine import train
 from xmlsgd.errors import DataError, WorkerDied
 from xmlsgd.executors.costs import VirtualDevice
@@ -219,9 +220,9 @@ def test_a_diverged_model_is_not_written_over_by_those_still_at_work():
     class Faulty(toy.Quadratic):
         n_steps = 0
 
-        def output_step(self, A, Y, rows, scale, layer, loss, update):
+        def output_step(self, A, Y, rows, scale, layer, loss, update, rounding=EXACT):
             self.n_steps += 1
-            value, A = super().output_step(A, Y, rows, scale, layer, loss, update)
+            value, A = super().output_step(A, Y, rows, scale, layer, loss, update, rounding)
             return (np.nan if self.n_steps == 1 else value), A
 
     devices = [Faulty(), toy.Quadratic(), toy.Quadratic()]

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.csr import CSR, Dataset, epoch_order
+from xmlsgd.devices.base import EXACT
 from xmlsgd.devices.reference import Reference
 from xmlsgd.engine import train
 from xmlsgd.executors.costs import VirtualDevice
@@ -59,7 +60,7 @@ class Marking(Reference):
     def input_forward(self, X, rows, layer, dropout):
         return np.zeros((len(rows), layer.W.shape[1]), np.float32)
 
-    def output_step(self, A, Y, rows, scale, layer, loss, update):
+    def output_step(self, A, Y, rows, scale, layer, loss, update, rounding=EXACT):
         return 0.0, A
 
     def input_step(self, X, rows, dZ, layer, update, dropout):
@@ -93,7 +94,7 @@ class Fatal(Marking):
 class Quadratic(Marking):
     """A step moves the one weight of the output layer, w, towards the mean number m of its rows: w -= rate (w - m)."""
 
-    def output_step(self, A, Y, rows, scale, layer, loss, update):
+    def output_step(self, A, Y, rows, scale, layer, loss, update, rounding=EXACT):
         W = layer.W
         W -= update.hyper[RATE] * (W - np.float32(rows.mean() / 100))
         return 0.0, A

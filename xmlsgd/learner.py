@@ -121,7 +121,9 @@ class Learner:
     def warm_up(self) -> None:
         """Compile all kernels that the job needs, so that none compiles on the clock."""
         network = self.job.network
-        self.device.warm_up([get_loss(network.loss)], len(network.hidden) > 1, network.hidden_dropout > 0)
+        self.device.warm_up(
+            [get_loss(network.loss)], len(network.hidden) > 1, network.hidden_dropout > 0, network.gradient_rounding > 0
+        )
 
     def step(self, step: Step) -> Report:
         """Train on a span, update after update; the loss of the report is the sum over its rows, before the updates.

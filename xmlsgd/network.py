@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .csr import CSR, WEIGHTS
-from .devices.base import Dropout, Layer
+from .devices.base import Dropout, Layer, Rounding
 from .losses import SOFTMAX, get_loss
 from .params import Layout
 from .samplers import ALL_LABELS, Batch
@@ -32,6 +32,8 @@ class Network:
     input_dropout, hidden_dropout : shares in [0, 1) of the entries of X and of the activations left out in training.
     input_scale : standard deviation of the initial W0. With L2-normalised rows it is that of a pre-activation, so it
         does not depend on the number of features.
+    gradient_rounding : threshold in [0, 1) below which gradients of the output layer are rounded at random
+        (`devices.base.Rounding`); 0 for exact ones.
     """
 
     n_features: int
@@ -41,6 +43,7 @@ class Network:
     input_dropout: float = 0.0
     hidden_dropout: float = 0.0
     input_scale: float = 0.2
+    gradient_rounding: float = 0.0
 
     @property
     def layout(self) -> Layout:
@@ -113,7 +116,10 @@ class Network:
             activations.append(device.dense_forward(activations[-1], layer))
         self._drop(device, activations[-1], seed + len(layers))
         drawn = sampler.draw(Batch(Y, rows, seed, activations[-1], layers[-1], device))
-        value, dA = self._output_step(device, activations[-1], Y, rows, scale, layers[-1], update.for_output(), drawn)
+        rounding = Rounding(self.gradient_rounding, seed + len(layers) + 1)
+        value, dA = self._output_step(
+            device, activations[-1], Y, rows, scale, layers[-1], update.for_output(), rounding, drawn
+        )
         kept = 1 / (1 - self.hidden_dropout)  # what dropout lets through it has scaled up by this
         for i in range(len(layers) - 2, 0, -1):
             dZ = device.through_relu(dA, activations[i], kept)
@@ -130,7 +136,7 @@ class Network:
 
     def _output_step(
         self, device: Device, A: np.ndarray, Y: CSR, rows: np.ndarray, scale: np.ndarray, output: Layer,
-        update: Update, drawn: Drawn | None,
+        update: Update, rounding: Rounding, drawn: Drawn | None,
     ) -> tuple[float, np.ndarray]:  # fmt: skip
         """Train the drawn labels of the output layer, None for all; return the scaled loss and dA.
 
@@ -139,7 +145,7 @@ class Network:
         """
         loss = get_loss(self.loss)
         if drawn is None:
-            return device.output_step(A, Y, rows, scale, output, loss, update)
+            return device.output_step(A, Y, rows, scale, output, loss, update, rounding)
         places, raised = np.arange(len(rows)), None
         labels, groups = drawn
         if loss == SOFTMAX and groups:
@@ -148,14 +154,16 @@ class Network:
         part = device.take(output, labels)
         if raised is not None:
             part.b[:] += raised
-        value, dA = device.output_step(A, Y.columns(rows, labels), places, scale, part, loss, update)
+        value, dA = device.output_step(A, Y.columns(rows, labels), places, scale, part, loss, update, rounding)
         if raised is not None:
             part.b[:] -= raised
         device.put(part, output, labels)
         for negatives, weight in groups:
             part = device.take(output, negatives)
             none = CSR(np.zeros(len(rows) + 1, np.int64), labels[:0], Y.data[:0], len(negatives))
-            more, dA_more = device.output_step(A, none, places, scale * np.float32(weight), part, loss, update)
+            more, dA_more = device.output_step(
+                A, none, places, scale * np.float32(weight), part, loss, update, rounding
+            )
             device.put(part, output, negatives)
             value, dA = value + more, dA + dA_more
         return value, dA

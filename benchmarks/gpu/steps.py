@@ -68,7 +68,7 @@ class Stepper:
         self.network.initialize(flat, shape.dataset.Y, 0)
         states = state_layout(self.network.layout, self.rule)
         with device.start():
-            device.warm_up([get_loss(loss)], deep=False, dropout=False)
+            device.warm_up([get_loss(loss)], deep=False, dropout=False, rounding=False)
             self.layers = self.network.layers(
                 device.place(flat), states.views(device.place(np.zeros(states.size, np.float32))),
                 device.place(np.zeros((1, 1), np.float32)),

@@ -20,6 +20,7 @@ from xmlsgd.cli.kernels import compile_kernels
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.datasets import open_store
 from xmlsgd.estimators.fleet import make_device
+from xmlsgd.estimators.training import auto_rounding
 from xmlsgd.learner import Job, Learner
 from xmlsgd.network import Network
 from xmlsgd.optimizers import Adam
@@ -32,7 +33,7 @@ HIDDEN = 256
 BATCH = 256
 RATE = 4e-3
 PACKAGES = ("numba", "numpy", "scipy", "scikit-learn")
-PRECISIONS = ("bfloat16", "float32")
+VARIANTS = ("bfloat16", "bfloat16-exact", "float32", "float32-exact")  # exact: gradients are not rounded
 
 
 class Ours(Runner):
@@ -76,10 +77,12 @@ class Ours(Runner):
         return {"xmlsgd": xmlsgd.__version__, "epochs": self.model.n_epochs_}
 
 
-def throughput(problem: Problem, precision: str, warm_up: int, steps: int) -> dict[str, Any]:
+def throughput(problem: Problem, variant: str, warm_up: int, steps: int) -> dict[str, Any]:
     """Return rows per second over `steps` full batches after `warm_up` batches."""
     dataset = Dataset(CSR.from_scipy(problem.X), CSR.from_scipy(problem.Y))
-    network = Network(dataset.n_features, dataset.n_labels, (HIDDEN,))
+    precision, _, exact = variant.partition("-")
+    rounding = 0.0 if exact else auto_rounding(dataset.n_labels, ["cpu"])
+    network = Network(dataset.n_features, dataset.n_labels, (HIDDEN,), gradient_rounding=rounding)
     device = make_device("cpu", problem.threads, precision)
     flat = zeros(network.layout.size)
     network.initialize(flat, dataset.Y, problem.seed)
@@ -93,7 +96,13 @@ def throughput(problem: Problem, precision: str, warm_up: int, steps: int) -> di
             learner.step(step)
             seconds.append(time.perf_counter() - start)
     timing = step_rates(seconds[:warm_up], seconds[warm_up:], BATCH)
-    return {"variant": precision, "threads": problem.threads, **timing, "versions": versions(PACKAGES)}
+    return {
+        "variant": variant,
+        "gradient_rounding": rounding,
+        "threads": problem.threads,
+        **timing,
+        "versions": versions(PACKAGES),
+    }
 
 
 def memory(store: Path, threads: int, seed: int, parameters: dict[str, Any]) -> dict[str, Any]:
@@ -125,7 +134,7 @@ def main_ours() -> None:
     parser.add_argument("--parameters", type=json.loads, default={}, help="of XMLClassifier, as JSON")
     parser.add_argument("--max-steps", type=int, default=0, help="steps to time")
     parser.add_argument("--warm-up-steps", type=int, default=8)
-    parser.add_argument("--variant", nargs="*", default=list(PRECISIONS), choices=PRECISIONS)
+    parser.add_argument("--variant", nargs="*", default=list(VARIANTS), choices=VARIANTS)
     parser.add_argument("--memory", action="store_true", help="of training on the store")
     args = parser.parse_args()
     if args.memory:
@@ -138,7 +147,7 @@ def main_ours() -> None:
 
 
 def measure_steps(args: argparse.Namespace) -> None:
-    """Write the throughput of each precision."""
+    """Write the throughput of each variant."""
     problem = Problem.read(args.folder, args.threads, args.random_state)
     results = [throughput(problem, variant, args.warm_up_steps, args.max_steps) for variant in args.variant]
     args.out.write_text(json.dumps(results, indent=1))

@@ -35,11 +35,14 @@ def prepare_kernels(args: Namespace, parameters: dict[str, Any] | None = None) -
 
 
 def compile_kernels(parameters: dict[str, Any]) -> None:
-    """Compile what training, saving, loading and prediction need, by running each on a few rows."""
+    """Compile what training, saving, loading and prediction need, by running each on a few rows.
+
+    The labels are enough for gradients to be rounded, as they are in every run that takes its time.
+    """
     from ..datasets.synthetic import make_xmc
     from ..estimators import XMLClassifier
 
-    few = make_xmc(64, 48, 40, nnz_per_row=5, labels_per_row=2)
+    few = make_xmc(64, 48, 1200, nnz_per_row=5, labels_per_row=2)
     small = {"hidden_layer_sizes": (32,), "shortlist": 8, "max_epochs": 1, "batch_size": 32, "verbose": 0}
     with scratch_folder() as folder:
         model = XMLClassifier(**{**parameters, **small}).fit(few.X, few.Y, eval_set=(few.X, few.Y))

@@ -71,6 +71,7 @@ PARAMETERS = (
     Parameter("warm_up", number, "share of the run over which the rate rises"),
     Parameter("batch_size", or_auto(whole), "rows of a step, or auto", ("--batch",)),
     Parameter("negatives", or_auto(whole, "all"), "labels besides its own that a batch trains, all, or auto"),
+    Parameter("gradient_rounding", or_auto(number), "gradients below this are rounded at random, 0 for none, or auto"),
     Parameter(
         "shortlist", or_auto(whole), "labels that neighbors propose and a linear path weighs, 0 for none, or auto"
     ),

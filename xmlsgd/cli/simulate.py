@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 FLAGS = (
     "hidden_layer_sizes", "loss", "optimizer", "learning_rate_init", "learning_rate", "warm_up", "batch_size",
-    "max_epochs", "weight_decay", "clip_norm", "input_dropout", "hidden_dropout", "algorithm", "precision", "n_jobs",
-    "random_state",
+    "max_epochs", "weight_decay", "clip_norm", "input_dropout", "hidden_dropout", "gradient_rounding", "algorithm",
+    "precision", "n_jobs", "random_state",
 )  # fmt: skip
 TEST_ROWS = 2000  # measured some times an epoch: more would take longer than training
 ALONE = "fastest alone"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 PRECISIONS = ("auto", "float32", "bfloat16")
+GOLDEN = 0x9E3779B1  # 2^32 over the golden ratio: its multiples are spread evenly over 32 bits
 SPARE_CANDIDATES = 8  # ranked in bfloat16 beyond k, so that rounding does not cost a label its place
 
 
@@ -58,6 +59,22 @@ class Dropout(NamedTuple):
         return np.float32(1 / (1 - self.share))
 
 
+class Rounding(NamedTuple):
+    """How gradients of the output layer are rounded: the threshold and the seed of this step's draws.
+
+    A pair of a row and a label that it does not have, whose gradient is below `limit`, the threshold times the row's
+    weight, keeps `limit` with chance gradient / limit, else nothing: u limit < gradient, u being the upper 24 bits of
+    hash(seed, label) + row GOLDEN (`cpu_rows.hashed`). A label that keeps none, and that no row of a weight above 0
+    has, is not updated, but for its bias, whose gradient is not rounded. 0: nothing is rounded, all are updated.
+    """
+
+    threshold: float
+    seed: int
+
+
+EXACT = Rounding(0.0, 0)
+
+
 class Device(Protocol):
     """The operations. Arrays are float32; A and dA are (B, H). Layers are changed in place, results are returned.
 
@@ -75,11 +92,12 @@ class Device(Protocol):
         """Return the context in which one Python thread at a time calls the operations."""
         ...
 
-    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True) -> None:
+    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True, rounding: bool = True) -> None:
         """Compile or load every kernel of networks with these losses, so that nothing compiles on a run's clock.
 
-        `deep`: also those of a second hidden layer; `dropout`: also that of dropped activations. Optimizers, sizes and
-        k choose no kernel; prediction, and steps on some of the labels, are always included.
+        `deep`: also those of a second hidden layer; `dropout`: also that of dropped activations; `rounding`: also those
+        of rounded gradients. Optimizers, sizes and k choose no kernel; prediction, and steps on some of the labels, are
+        always included.
         """
         ...
 
@@ -120,8 +138,9 @@ class Device(Protocol):
         ...
 
     def output_step(
-        self, A: np.ndarray, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update
-    ) -> tuple[float, np.ndarray]:
+        self, A: np.ndarray, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update,
+        rounding: Rounding = EXACT,
+    ) -> tuple[float, np.ndarray]:  # fmt: skip
         """Update the output layer on one batch; return the scaled loss and dA.
 
         `scale` (B,) weighs the rows: sample weight over batch size. dA is taken at the weights before the update.

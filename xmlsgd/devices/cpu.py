@@ -14,8 +14,8 @@ from ..errors import DataError
 from ..losses import SOFTMAX
 from ..optimizers import SGD
 from ..params import zeros
-from . import bf16, cpu_active, cpu_input, cpu_output, cpu_topk, kernel_cache
-from .base import PRECISIONS, SPARE_CANDIDATES, Dropout, HostMemory, Layer, softmax_weights
+from . import bf16, cpu_active, cpu_input, cpu_output, cpu_rounded, cpu_topk, kernel_cache
+from .base import EXACT, PRECISIONS, SPARE_CANDIDATES, Dropout, HostMemory, Layer, Rounding, softmax_weights
 from .threads import ONE_THREAD_BLAS, launch
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class CPU(HostMemory):
             finally:
                 numba.set_num_threads(before)
 
-    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True) -> None:
+    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True, rounding: bool = True) -> None:
         """Compile or load every kernel of networks with these losses, by running each operation on one row."""
         X = CSR(np.array([0, 1]), np.zeros(1, np.int32), np.ones(1, np.float32), 1)
         row, scale, update = np.zeros(1, np.int64), np.ones(1, np.float32), SGD().update(0.0, 1)
@@ -93,7 +93,8 @@ class CPU(HostMemory):
             if dropout:
                 self.drop(A, Dropout(0.0, 0))
             for loss in losses:
-                self.output_step(A, X, row, scale, layer, loss, update)
+                for threshold in (0.0, 0.5) if rounding else (0.0,):
+                    self.output_step(A, X, row, scale, layer, loss, update, Rounding(threshold, 0))
             if deep:
                 self.dense_step(A, A, layer, update)
             self.input_step(X, row, A, layer, update, Dropout(0.0, 0))
@@ -120,8 +121,9 @@ class CPU(HostMemory):
         self.run(cpu_input.drop, A, *_mask(dropout))
 
     def output_step(
-        self, A: np.ndarray, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update
-    ) -> tuple[float, np.ndarray]:
+        self, A: np.ndarray, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update,
+        rounding: Rounding = EXACT,
+    ) -> tuple[float, np.ndarray]:  # fmt: skip
         """Update the output layer on one batch; return the scaled loss and dA."""
         keys = self._positives(Y, rows)
         B, H = A.shape
@@ -132,37 +134,42 @@ class CPU(HostMemory):
         scales[:B] = scale
         if loss == SOFTMAX:
             target[:B], scales[:B] = softmax_weights(Y, rows, scale)
-        block = bf16.BLOCK if self.bfloat16 else chunk
-        Z, dW = self.buffer("Z", (n, block, Bp)), self.buffer("dW", (n, block, Hp))
-        dA, db = self.buffer("dA", (n, Bp, Hp)), self.buffer("db", (n, chunk))
+        Z = self.buffer("Z", (n, bf16.BLOCK if self.bfloat16 else chunk, Bp))
+        dA = self.buffer("dA", (n, Bp, Hp))
         ints, logits = self.buffer("ints", (n, Bp), np.int64), self.buffer("logits", (n, Bp))
         losses = np.zeros(n)
-        scratch = (Z, dW, dA, db, ints, logits)
-        head = (*_output(layer), keys, scales, target, log_sum, loss, update.kind, update.hyper)
+        operands: tuple[Any, ...] = ()
         if self.bfloat16:
             words = (bf16.BLOCK * Hp + chunk * Hp + bf16.BLOCK * Bp + chunk * Bp) // 2 + 16 * Bp
             packed, pads = self.buffer("packed", (n, words), np.uint32), self.buffer("pads", (n, 2, Hp))
             forward = self.buffer("forward", (Bp * Hp // 2,), np.uint32)
             backward = self.buffer("backward", (Bp * Hp // 2,), np.uint32)
+            operands = forward, packed, pads, bf16.TILE_CONFIGURATION
             self.run(cpu_output.pack_activations, padded, forward, backward, packed)
-            if loss == SOFTMAX:
-                parts = self.buffer("largest", (n, Bp)), self.buffer("total", (n, Bp))
-                self.run(
-                    cpu_output.log_sums_bf16, layer.W, layer.b, forward, chunk, packed, Z, pads,
-                    bf16.TILE_CONFIGURATION, *parts, logits,
-                )  # fmt: skip
-                log_sum[:] = _log_sum(*parts)
+        if loss == SOFTMAX:
+            parts = self.buffer("largest", (n, Bp)), self.buffer("total", (n, Bp))
+            if self.bfloat16:
+                self.run(cpu_output.log_sums_bf16, layer.W, layer.b, chunk, Z, *parts, logits, *operands)
+            else:
+                self.run(cpu_output.log_sums_float32, layer.W, layer.b, chunk, Z, *parts, logits, padded)
+            log_sum[:] = _log_sum(*parts)
+        head = (keys, scales, target, log_sum, loss, update.kind, update.hyper)
+        if rounding.threshold > 0:
+            db = self.buffer("all db", (len(layer.b),))
             self.run(
-                cpu_output.output_step_bf16, *head, forward, backward, chunk, packed, *scratch, pads,
-                bf16.TILE_CONFIGURATION, losses,
+                cpu_rounded.rounded_step_bf16 if self.bfloat16 else cpu_rounded.rounded_step_float32,
+                layer.W, layer.b, layer.Ws, layer.Wt, *head, np.float32(rounding.threshold), rounding.seed,
+                padded, Z, self.buffer("g", (n, H)), dA, db, ints, logits, losses, *operands,
             )  # fmt: skip
+            cpu_output.biases_update.alone(update.kind, layer.b, db, layer.bs, layer.bt, update.hyper)
         else:
-            if loss == SOFTMAX:
-                parts = self.buffer("largest", (n, Bp)), self.buffer("total", (n, Bp))
-                self.run(cpu_output.log_sums_float32, layer.W, layer.b, padded, chunk, Z, *parts, logits)
-                log_sum[:] = _log_sum(*parts)
-            part = self.buffer("dA_part", (n, Bp, Hp))
-            self.run(cpu_output.output_step_float32, *head, padded, chunk, Z, dW, dA, part, db, ints, logits, losses)
+            dW, db = self.buffer("dW", (n, Z.shape[1], Hp)), self.buffer("db", (n, chunk))
+            scratch = (chunk, Z, dW, dA, db, ints, logits, losses)
+            if self.bfloat16:
+                self.run(cpu_output.output_step_bf16, *_output(layer), *head, *scratch, backward, *operands)
+            else:
+                part = self.buffer("dA_part", (n, Bp, Hp))
+                self.run(cpu_output.output_step_float32, *_output(layer), *head, *scratch, padded, part)
         return float(losses.sum()), dA.sum(axis=0)[:B, :H]
 
     def take(self, layer: Layer, active: np.ndarray) -> Layer:

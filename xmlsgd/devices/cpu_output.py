@@ -127,7 +127,7 @@ def softmax_block(Z, b, label, n_labels, largest, total, top):
 
 
 @kernel()
-def log_sums_bf16(W, b, forward, chunk, packed, Z, pads, configuration, largest, total, tops):
+def log_sums_bf16(W, b, chunk, Z, largest, total, tops, forward, packed, pads, configuration):
     """Run the softmax's first pass: maximum and sum of exponentials of every row, a part a thread, (threads, B)."""
     L = W.shape[0]
     n_threads, _, B = Z.shape
@@ -148,7 +148,7 @@ def log_sums_bf16(W, b, forward, chunk, packed, Z, pads, configuration, largest,
 
 
 @kernel()
-def log_sums_float32(W, b, A, chunk, Z, largest, total, tops):
+def log_sums_float32(W, b, chunk, Z, largest, total, tops, A):
     """Run the softmax's first pass in float32; as `log_sums_bf16`."""
     L = W.shape[0]
     n_threads = Z.shape[0]
@@ -172,7 +172,7 @@ def first_key(keys, label):
 @kernel()
 def output_step_bf16(
     W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper,
-    forward, backward, chunk, packed, Z, dW, dA, db, ints, logits, pads, configuration, losses,
+    chunk, Z, dW, dA, db, ints, logits, losses, backward, forward, packed, pads, configuration,
 ):  # fmt: skip
     """Run one step of the output layer in bfloat16 products; W, b and their state are updated in place.
 
@@ -238,7 +238,7 @@ def output_step_bf16(
 @kernel()
 def output_step_float32(
     W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper,
-    A, chunk, Z, dW, dA, dA_part, db, ints, logits, losses,
+    chunk, Z, dW, dA, db, ints, logits, losses, A, dA_part,
 ):  # fmt: skip
     """Run one step of the output layer in float32 products; as `output_step_bf16`."""
     L = W.shape[0]

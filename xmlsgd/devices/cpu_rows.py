@@ -25,6 +25,7 @@ from ..optimizers import (
     SECOND_SCALE,
 )
 from .avx512 import HAS_AVX512, bce_gradient_avx512
+from .base import GOLDEN
 
 FAST = {"reassoc", "nsz", "arcp", "contract", "afn"}
 
@@ -58,17 +59,22 @@ def log1p_unit(e):
 
 
 @njit(nogil=True, inline="always")
-def kept(seed, index, threshold):
-    """Return whether entry `index` survives dropout: a hash of (seed, index), the same on every thread and pass.
-
-    The hash is the 32-bit finaliser of MurmurHash3 (Appleby 2011, public domain); `threshold` is the share to
-    drop times 2^32. No state, so the backward pass sees the mask of the forward pass.
-    """
+def hashed(seed, index):
+    """Return a hash of (seed, index), uint32: the 32-bit finaliser of MurmurHash3 (Appleby 2011, public domain)."""
     # Numba multiplies uint32 in 64 bits: every product is cut back.
-    h = np.uint32(np.uint32(index) * np.uint32(0x9E3779B1) + np.uint32(seed))
+    h = np.uint32(np.uint32(index) * np.uint32(GOLDEN) + np.uint32(seed))
     h = np.uint32((h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B))
     h = np.uint32((h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35))
-    return (h ^ (h >> np.uint32(16))) >= np.uint32(threshold)
+    return h ^ (h >> np.uint32(16))
+
+
+@njit(nogil=True, inline="always")
+def kept(seed, index, threshold):
+    """Return whether entry `index` survives dropout: by its hash, the same on every thread and pass.
+
+    `threshold` is the share to drop times 2^32. No state, so the backward pass sees the mask of the forward pass.
+    """
+    return hashed(seed, index) >= np.uint32(threshold)
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")

@@ -15,7 +15,7 @@ from ..csr import CSR
 from ..errors import DataError
 from ..losses import SOFTMAX
 from ..optimizers import SGD
-from .base import PRECISIONS, Dropout, Layer, softmax_weights
+from .base import EXACT, PRECISIONS, Dropout, Layer, softmax_weights
 from .cuda_chunks import CHUNK_BYTES, padded
 from .cuda_data import Rows
 from .cuda_gpus import check_gpu, runtime_of
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ..optimizers import Update
+    from .base import Rounding
 
 TILE = 128  # columns of a warp, as in cuda.cu
 ROWS_A_PART = 32  # rows of a partial sum of biases
@@ -76,7 +77,7 @@ class CUDA:
         """Return the context in which one Python thread at a time calls the operations."""
         return self.runtime.start()
 
-    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True) -> None:
+    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True, rounding: bool = True) -> None:
         """Run every operation once: cuBLAS and CuPy load their kernels at the first call, those that add losses too."""
         X = CSR(np.array([0, 1, 2]), np.zeros(2, np.int32), np.ones(2, np.float32), 1)
         rows, scale, update = np.zeros(1, np.int64), np.ones(1, np.float32), SGD().update(0.0, 1)
@@ -136,9 +137,12 @@ class CUDA:
         self.runtime.launch("drop", blocks_of(A.size), A, A.size, *_mask(dropout))
 
     def output_step(
-        self, A: Any, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update
-    ) -> tuple[Any, Any]:
+        self, A: Any, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update,
+        rounding: Rounding = EXACT,
+    ) -> tuple[Any, Any]:  # fmt: skip
         """Update the output layer on one batch; return the scaled loss, float64 () on the GPU, and dA."""
+        if rounding.threshold > 0:
+            raise DataError(f"gradient_rounding: must be 0 on a GPU, got {rounding.threshold:g}; pass 'auto' or 0")
         target, scale = np.zeros(len(rows), np.float32), np.asarray(scale, np.float32)
         if loss == SOFTMAX:
             target, scale = softmax_weights(Y, rows, scale)

@@ -27,7 +27,7 @@ from ..optimizers import (
     SECOND,
     SECOND_SCALE,
 )
-from .base import Dropout, HostMemory, Layer
+from .base import EXACT, GOLDEN, Dropout, HostMemory, Layer, Rounding
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -43,7 +43,7 @@ class Reference(HostMemory):
         """Return a context that changes nothing."""
         return nullcontext()
 
-    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True) -> None:
+    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True, rounding: bool = True) -> None:
         """Do nothing: nothing is compiled."""
 
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:
@@ -61,13 +61,20 @@ class Reference(HostMemory):
         A[:] = np.where(mask, A * dropout.factor, 0)
 
     def output_step(
-        self, A: np.ndarray, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update
-    ) -> tuple[float, np.ndarray]:
+        self, A: np.ndarray, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update,
+        rounding: Rounding = EXACT,
+    ) -> tuple[float, np.ndarray]:  # fmt: skip
         """Update the output layer on one batch; return the scaled loss and dA."""
-        value, dZ = loss_and_gradient(loss, logits(A, layer), indicator(Y, rows))
+        has = indicator(Y, rows)
+        value, dZ = loss_and_gradient(loss, logits(A, layer), has)
         dZ *= scale[:, None]
-        dA = self.dense_step(A, dZ, layer, update)
-        return float(value @ scale), dA
+        db, touched = dZ.sum(axis=0), np.arange(len(layer.W))
+        if rounding.threshold > 0:
+            dZ, touched = rounded(dZ, has, scale, rounding)
+        dA = dZ @ layer.W
+        update_rows(touched, dZ.T @ A, layer, update)
+        update_biases(db, layer, update)
+        return float(value @ scale), dA.astype(np.float32)
 
     def dense_step(self, A: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update) -> np.ndarray:
         """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""
@@ -100,15 +107,30 @@ class Reference(HostMemory):
         return labels, scores
 
 
-def kept(dropout: Dropout, index: np.ndarray) -> np.ndarray:
-    """Return which entries survive dropout: those whose hash of (seed, index) is at least the share times 2^32.
-
-    The hash is the 32-bit finaliser of MurmurHash3 (Appleby 2011, public domain). Products wrap around.
-    """
-    h = index.astype(np.uint32) * np.uint32(0x9E3779B1) + np.uint32(dropout.seed)
+def hashed(seed: int, index: np.ndarray) -> np.ndarray:
+    """Return a hash of (seed, index), uint32: the 32-bit finaliser of MurmurHash3 (Appleby 2011, public domain)."""
+    # Products wrap around.
+    h = index.astype(np.uint32) * np.uint32(GOLDEN) + np.uint32(seed)
     h = (h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B)
     h = (h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-    return (h ^ (h >> np.uint32(16))) >= dropout.threshold
+    return h ^ (h >> np.uint32(16))
+
+
+def kept(dropout: Dropout, index: np.ndarray) -> np.ndarray:
+    """Return which entries survive dropout: those whose hash of (seed, index) is at least the share times 2^32."""
+    return hashed(dropout.seed, index) >= dropout.threshold
+
+
+def rounded(dZ: np.ndarray, has: np.ndarray, scale: np.ndarray, rounding: Rounding) -> tuple[np.ndarray, np.ndarray]:
+    """Return the gradient dZ (B, L) rounded, and the labels that keep a pair.
+
+    Pairs of a row and a true label of it, `has` (B, L), keep theirs, but for rows of weight 0.
+    """
+    B, L = dZ.shape
+    words = hashed(rounding.seed, np.arange(L)) + np.arange(B, dtype=np.uint32)[:, None] * np.uint32(GOLDEN)
+    limit = (rounding.threshold * scale)[:, None]
+    keeps = (has & (limit > 0)) | (dZ > (words >> np.uint32(8)) * 2.0**-24 * limit)
+    return np.where(keeps, np.where(has, dZ, np.maximum(dZ, limit)), 0), np.flatnonzero(keeps.any(axis=0))
 
 
 def entries(X: CSR, i: int) -> np.ndarray:

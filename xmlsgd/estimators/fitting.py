@@ -30,6 +30,7 @@ from .training import (
     auto_batch_size,
     auto_epochs,
     auto_rate,
+    auto_rounding,
     auto_shortlist,
     flops,
     input_scale,
@@ -112,9 +113,12 @@ def prepare(
     device = make_device(workers[0].name, n_threads, model.precision)
     listed = _listed(model, dataset, network, labels) if listing else 0
     negatives = LISTED_NEGATIVES if model.negatives == "auto" and listed else model.negatives
+    n_negatives = None if negatives in ("auto", "all") else int(negatives)
+    rounding = _rounding(model, min(dataset.n_labels, n_negatives or dataset.n_labels), workers)
+    network = replace(network, gradient_rounding=rounding)
     return Task(
         dataset, labels, weight, held_out, network, optimizer, int(batch), n_threads, device, workers, algorithm,
-        listed, None if negatives in ("auto", "all") else int(negatives),
+        listed, n_negatives,
     )  # fmt: skip
 
 
@@ -231,6 +235,16 @@ def _listed(model: XMLClassifier, dataset: Dataset, network: Network, labels: La
     if model.shortlist and labels.form == "multiclass":
         raise DataError(f"shortlist: must be 0 for one class a row, got {model.shortlist}; it is for sets of labels")
     return min(int(model.shortlist), dataset.n_labels)
+
+
+def _rounding(model: XMLClassifier, n_labels: int, workers: list[Worker]) -> float:
+    """Return the threshold of gradients; `n_labels` are about those that a batch trains."""
+    if model.gradient_rounding == "auto":
+        return auto_rounding(n_labels, [worker.kind for worker in workers])
+    other = next((worker.name for worker in workers if worker.kind != "cpu"), None)
+    if model.gradient_rounding and other:
+        raise DataError(f"gradient_rounding: needs devices='cpu', got {other!r}; pass 'auto' or 0")
+    return float(model.gradient_rounding)
 
 
 def _monitors(model: XMLClassifier, measure: Measure | None, snapshot: Snapshot) -> list[Monitor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -50,8 +50,10 @@ def check_parameters(model: XMLClassifier) -> None:
         raise _refused(model, "shortlist", "'auto', 0 or a positive integer")
     if not is_count(model.n_epochs_no_change):
         raise _refused(model, "n_epochs_no_change", "a positive integer")
+    if not _is_auto(model.gradient_rounding) and not _is_share(model.gradient_rounding):
+        raise _refused(model, "gradient_rounding", "'auto' or in [0, 1)")
     for name in ("warm_up", "input_dropout", "hidden_dropout"):
-        if not (is_amount(getattr(model, name)) and getattr(model, name) < 1):
+        if not _is_share(getattr(model, name)):
             raise _refused(model, name, "in [0, 1)")
     for name in ("weight_decay", "clip_norm", "tol"):
         if not is_amount(getattr(model, name)):
@@ -93,6 +95,10 @@ def is_amount(value: object) -> bool:
 
 def _is_auto(value: object) -> bool:
     return isinstance(value, str) and value == "auto"
+
+
+def _is_share(value: Any) -> bool:
+    return is_amount(value) and bool(value < 1)
 
 
 def _is_zero(value: object) -> bool:

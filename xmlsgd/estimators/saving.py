@@ -210,9 +210,9 @@ def _network(saved: Any, path: Path) -> Network:
     if not isinstance(loss, str) or loss not in LOSSES:
         raise ModelFileError(f"{path}: loss must be one of {', '.join(LOSSES)}, got {shorten(loss)}")
     numbers: dict[str, Any] = {name: _number(saved, name, int, path) for name in ("n_features", "n_labels")}
-    for name in ("input_dropout", "hidden_dropout", "input_scale"):
+    for name in ("input_dropout", "hidden_dropout", "input_scale", "gradient_rounding"):
         numbers[name] = _number(saved, name, float, path)
-        if "dropout" in name and numbers[name] >= 1:
+        if name != "input_scale" and numbers[name] >= 1:
             raise ModelFileError(f"{path}: {name} must be in [0, 1), got {numbers[name]}")
     return Network(hidden=tuple(hidden), loss=loss, **numbers)
 

@@ -13,6 +13,8 @@ from ..errors import DataError, shorten
 from ..optimizers import OPTIMIZERS
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from ..csr import CSR
     from ..network import Network
 
@@ -26,6 +28,7 @@ RATES = {"adam": 6e-3, "adagrad": 0.1, "row_adagrad": 0.1, "momentum": 0.1, "sgd
 # With a shortlist (docs/shortlist.md); 64 labels and 1,024 negatives were measured (docs/decisions.md).
 LISTED, LISTED_LABELS, LISTED_ROWS, LISTED_STEPS = 64, 1000, 5000, 700
 LISTED_NEGATIVES = 1024
+ROUNDING, ROUNDED_LABELS = 0.1, 1000  # of gradients (docs/decisions.md)
 NORM_ROWS = 10_000  # rows looked at for the typical norm
 # 0.2 ms of a core: on a busy machine, threads that wait for each other five times a step cost more than they bring.
 FLOPS_PER_THREAD = 2e7
@@ -54,6 +57,11 @@ def auto_shortlist(n_rows: int, n_labels: int, loss: str, form: str) -> int:
     """Return 64 labels where independent labels are many and the rows enough to learn them from; else 0."""
     many = n_labels >= LISTED_LABELS and n_rows >= LISTED_ROWS
     return LISTED if many and loss == "bce" and form != "multiclass" else 0
+
+
+def auto_rounding(n_labels: int, kinds: Collection[str]) -> float:
+    """Return the threshold of gradients: 0.1 where a batch trains 1,000 labels or more on CPUs only, else 0."""
+    return ROUNDING if n_labels >= ROUNDED_LABELS and set(kinds) == {"cpu"} else 0.0
 
 
 def auto_rate(optimizer: Any) -> float:
