@@ -29,7 +29,7 @@ class LocalSGD(Rounds):
     at most 0.8, at most 0.5 with AdaSum. weights, combine : how replicas are weighed and combined (`combining.py`);
     AdaSum takes no weights. patience : times its usual duration that a batch may take before the others merge without
     its worker, > 1; math.inf waits for everybody. merging : share of the time, in (0, 1], that merges may take; while
-    they take more, rounds get twice as long.
+    they take more, rounds get longer, twice as long or more.
     """
 
     steps: int = 4
@@ -86,11 +86,16 @@ class LocalSGD(Rounds):
         self.lengthen(begun, comm.now())
 
     def lengthen(self, begun: float, ended: float) -> None:
-        """Make rounds twice as long, up to an epoch, if merges take too much; the first, which makes slots, aside."""
+        """Double rounds, up to an epoch, until merges take no more than they may; the first, which makes slots, aside.
+
+        Merges of late have to take too much before they do, by this one's seconds.
+        """
         if self.merged_at is not None and ended > self.merged_at:
-            self.share += SMOOTHING * ((ended - begun) / (ended - self.merged_at) - self.share)
-            if self.share > self.merging and self.steps_now * self.batch * len(self.size) < self.n_rows:
-                self.steps_now, self.share = 2 * self.steps_now, 0.0
+            merging, work = ended - begun, begun - self.merged_at
+            self.share += SMOOTHING * (merging / (merging + work) - self.share)
+            while self.share > self.merging and self.steps_now * self.batch * len(self.size) < self.n_rows:
+                self.steps_now, work = 2 * self.steps_now, 2 * work
+                self.share = 0.0 if merging <= self.merging * (merging + work) else self.share
         self.merged_at = ended
 
     def notes(self) -> dict[str, object]:
