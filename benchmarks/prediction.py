@@ -1,4 +1,4 @@
-"""Top-5 prediction of the test rows by the models of the whole runs, against the fastest peer."""
+"""Top-5 prediction by the models of the whole runs: of all test rows, and of one row at a time on one thread."""
 
 from __future__ import annotations
 
@@ -34,8 +34,15 @@ def table(name: str, runs: list[Run]) -> Table:
             f"{rate(run) / best:.2f}" if best else "",
             f"{run['measures']['P@1']:.2f}",
             str(len(run["predict_passes"])),
+            milliseconds(run, "single_row_seconds"),
+            milliseconds(run, "single_row_seconds_90"),
         ]
         for run in found
     ]
-    columns = ["method", "rows/s", "times the fastest peer", "P@1", "passes"]
-    return Table(f"Top 5 of the test rows of {name}, as a batch", columns, rows, failures(runs))
+    columns = ["method", "rows/s", "times the fastest peer", "P@1", "passes", "ms a single row", "of 90 %, at most"]
+    return Table(f"Top 5 of the test rows of {name}, as a batch and one by one", columns, rows, failures(runs))
+
+
+def milliseconds(run: Run, name: str) -> str:
+    """Return seconds that a run measured as milliseconds, nothing for a run made before they were."""
+    return f"{1e3 * run[name]:.3f}" if name in run else ""

@@ -605,7 +605,7 @@ def test_a_thread_that_takes_another_device_disturbs_no_other(fitted, rows):
 
     fitted.predict_topk(rows[0][:2])
     model = copy.copy(fitted)
-    model._devices = Forgetful(fitted._devices)
+    model._scorers = Forgetful(fitted._scorers)
     assert np.array_equal(model.predict_topk(rows[0][:2])[0], fitted.predict_topk(rows[0][:2])[0])
 
 

@@ -186,7 +186,7 @@ def test_a_model_that_was_mapped_can_be_saved_over_itself(saved, rows):
 def test_a_pickle_carries_no_device(rows):
     model = small().fit(*rows)
     model.predict_topk(rows[0])
-    assert pickle.loads(pickle.dumps(model))._devices == {}
+    assert pickle.loads(pickle.dumps(model))._scorers == {}
     assert len(pickle.dumps(model)) < 2 * (model.params_.nbytes + model.optimizer_state_.nbytes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from xmlsgd.csr import CSR, Dataset
 from xmlsgd.datasets.store import open_store, write_store
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu_neighbors import BINS, keep_best
-from xmlsgd.devices.cpu_pairs import best_listed
+from xmlsgd.devices.cpu_pairs import best_of_list
 from xmlsgd.engine import Interrupted
 from xmlsgd.errors import DataError, DivergenceError, ModelFileError
 from xmlsgd.estimators.scoring import Scorer
@@ -177,12 +178,12 @@ def test_rare_features_weigh_more_and_rows_have_norm_one(data, rows):
     np.testing.assert_allclose(np.sqrt(rows.to_scipy().power(2).sum(axis=1)), 1, rtol=1e-5)
 
 
-def test_rows_that_are_scaled_in_parts_are_those_scaled_at_once(data, rows, monkeypatch):
-    from xmlsgd.shortlist import rows as parts
-
-    monkeypatch.setattr(parts, "ENTRIES", 50)
-    monkeypatch.setattr(parts, "ROWS", 7)
-    np.testing.assert_allclose(unit_rows(data.X, rarity(data.X)).data, rows.data, rtol=1e-6)
+def test_rows_are_scaled_by_feature_and_counted_in_parts_as_at_once(data, rows, monkeypatch):
+    scale = rarity(data.X)
+    scaled = data.X.to_scipy().toarray().astype(np.float64) * scale
+    np.testing.assert_allclose(rows.to_scipy().toarray(), scaled / np.linalg.norm(scaled, axis=1)[:, None], rtol=1e-6)
+    monkeypatch.setattr("xmlsgd.shortlist.rows.ENTRIES", 50)
+    np.testing.assert_array_equal(rarity(data.X), scale)
 
 
 def test_features_of_too_many_rows_have_no_postings(data, rows, monkeypatch):
@@ -361,6 +362,31 @@ def test_the_best_labels_are_those_of_the_decision_function(many, model):
     np.testing.assert_array_equal(best[:, 0], some[whole[:, some].argmax(axis=1)])
 
 
+@pytest.mark.parametrize("n_jobs", [1, 2, None])
+def test_a_row_by_itself_gets_the_answer_that_it_gets_among_others(many, model, n_jobs):
+    X = many[1].X.span(0, 40)
+    answering = copy.copy(model).set_params(n_jobs=n_jobs)
+    labels, scores = answering.predict_topk(X)
+    for i in range(X.n_rows):
+        one = X.to_scipy()[[i]]
+        for row in (X.span(i, i + 1), one, one.astype(np.float64), one.toarray()):
+            found, found_scores = answering.predict_topk(row)
+            np.testing.assert_array_equal(found[0], labels[i])
+            np.testing.assert_array_equal(found_scores[0], scores[i])
+
+
+def test_a_model_that_learns_on_answers_by_what_it_has_learned(many, tmp_path):
+    X, Y = many[0].X.span(0, 5000), many[0].Y.span(0, 5000)
+    model = XMLClassifier(**SETTINGS, shortlist=16, max_epochs=1).fit(X, Y)
+    before = [model.predict_topk(rows)[1] for rows in (many[1].X, many[1].X.span(0, 1))]
+    model.partial_fit(many[1].X, many[1].Y).save(tmp_path / "model")
+    after = [model.predict_topk(rows)[1] for rows in (many[1].X, many[1].X.span(0, 1))]
+    loaded = XMLClassifier.load(tmp_path / "model")
+    for old, new, rows in zip(before, after, (many[1].X, many[1].X.span(0, 1)), strict=True):
+        assert (old != new).any()
+        np.testing.assert_array_equal(loaded.predict_topk(rows)[1], new)
+
+
 def test_probabilities_of_listed_labels_are_calibrated(many, model):
     labels, scores = model.predict_topk(many[1].X, 5)
     chances = 1 / (1 + np.exp(-scores))
@@ -503,7 +529,8 @@ def test_the_best_of_a_list_are_those_of_all_its_scores_and_ties_go_to_the_small
     logits = np.take_along_axis(A @ W[:25].T + b[:25], labels % 25, axis=1)  # of two equal labels, exactly the same
     scores = bounds - np.float32(0.3) * np.log1p(np.exp(-logits))
     best, best_scores = np.empty((20, 5), np.int32), np.empty((20, 5), np.float32)
-    DEVICE.run(best_listed, A, W, b, labels, bounds, np.float32(0.3), best, best_scores)
+    for i in range(20):
+        best_of_list(A[i], W, b, labels[i], bounds[i], np.float32(0.3), best[i], best_scores[i])
     scores[labels < 0] = -np.inf
     order = np.lexsort((labels, -scores))[:, :5]
     np.testing.assert_array_equal(best, np.take_along_axis(labels, order, axis=1))

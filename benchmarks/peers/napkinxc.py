@@ -32,6 +32,10 @@ class NapkinXC(Runner):
         """Load the weights into memory."""
         self.model.load()
 
+    def use_one_thread(self) -> None:
+        """Ask for one thread."""
+        self.model.set_params(threads=1)
+
     def predict(self, X: sp.csr_matrix) -> Any:
         """Return the best K labels, a list of ids a row."""
         return self.model.predict(X, top_k=K)

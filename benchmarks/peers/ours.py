@@ -67,6 +67,10 @@ class Ours(Runner):
         """Write the model as `XMLClassifier.save` does."""
         self.model.save(folder / "model")
 
+    def use_one_thread(self) -> None:
+        """Ask for one thread."""
+        self.model.set_params(n_jobs=1)
+
     def predict(self, X: sp.csr_matrix) -> np.ndarray:
         """Return the best K labels: of the shortlist, of all where there is none."""
         labels: np.ndarray = self.model.predict_topk(X, K)[0]

@@ -38,6 +38,10 @@ class Pecos(Runner):
         """Load for prediction only, which is PECOS's fast form."""
         self.model = XLinearModel.load(str(folder), is_predict_only=True)
 
+    def use_one_thread(self) -> None:
+        """Ask for one thread."""
+        self.threads = 1
+
     def predict(self, X: sp.csr_matrix) -> sp.csr_matrix:
         """Return the scores of the best K labels, with the default beam."""
         return self.model.predict(X, only_topk=K, threads=self.threads)

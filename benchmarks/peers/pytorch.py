@@ -172,6 +172,10 @@ class PyTorch(Runner):
         """Write the state dictionary."""
         torch.save(self.trainer.network.state_dict(), folder / "network.pt")
 
+    def use_one_thread(self) -> None:
+        """Ask for one thread."""
+        torch.set_num_threads(1)
+
     @torch.inference_mode()
     def predict(self, X: sp.csr_matrix) -> np.ndarray:
         """Return the best K labels, batch by batch."""

@@ -29,6 +29,8 @@ K = 5
 WARM_UP_ROWS = 64
 PASSES = 3  # of prediction; fewer where one takes long
 PASS_SECONDS = 60.0  # no further pass once they took this long
+SINGLE_ROWS, SINGLE_WARM_UP = 1000, 50  # asked one by one, and before the clock counts
+SINGLE_SECONDS = 10.0  # no further row once they took this long
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,9 @@ class Runner(ABC):
     @abstractmethod
     def predict(self, X: sp.csr_matrix) -> Any:
         """Return the best K labels of every row, in whatever form the peer gives them."""
+
+    def use_one_thread(self) -> None:  # noqa: B027 (some peers have one thread only, or one for each row)
+        """Predict on one thread from now on, as is fastest for single rows."""
 
     def ranking(self, predicted: Any) -> np.ndarray:
         """Return `predicted` as (n, K) int32, best first, -1 where there are fewer; not timed."""
@@ -148,6 +153,20 @@ def predict_passes(runner: Runner, X: sp.csr_matrix) -> tuple[Any, list[float]]:
     return predicted, passes
 
 
+def single_rows(runner: Runner, X: sp.csr_matrix) -> list[float]:
+    """Return the seconds of each of the first rows, asked one by one on one thread; cutting them out is not timed."""
+    runner.use_one_thread()
+    rows = [X[i] for i in range(min(X.shape[0], SINGLE_ROWS))]
+    for row in rows[:SINGLE_WARM_UP]:
+        runner.predict(row)
+    seconds: list[float] = []
+    for row in rows:
+        seconds.append(timed(runner.predict, row)[1])
+        if sum(seconds) > SINGLE_SECONDS:
+            break
+    return seconds
+
+
 def folder_bytes(folder: Path) -> int:
     """Return the bytes of all files below `folder`."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
@@ -170,6 +189,7 @@ def measure(runner: Runner, problem: Problem, setting: str, scratch: Path) -> tu
     runner.serve(problem, scratch / "model")
     runner.predict(problem.X_test[:WARM_UP_ROWS])
     predicted, passes = predict_passes(runner, problem.X_test)
+    ranking, singles = runner.ranking(predicted), single_rows(runner, problem.X_test)
     result = {
         "setting": setting,
         "parameters": runner.settings[setting],
@@ -178,6 +198,9 @@ def measure(runner: Runner, problem: Problem, setting: str, scratch: Path) -> tu
         "train_seconds": train_seconds,
         "predict_seconds": statistics.median(passes),
         "predict_passes": passes,
+        "single_row_seconds": statistics.median(singles),
+        "single_row_seconds_90": float(np.quantile(singles, 0.9)),
+        "single_rows": len(singles),
         "train_rows": problem.X.shape[0],
         "test_rows": problem.X_test.shape[0],
         "idle_memory_bytes": idle,
@@ -186,7 +209,7 @@ def measure(runner: Runner, problem: Problem, setting: str, scratch: Path) -> tu
         "versions": versions(runner.packages),
         **runner.extra(),
     }
-    return result, runner.ranking(predicted)
+    return result, ranking
 
 
 def arguments(settings: dict[str, dict[str, Any]]) -> argparse.ArgumentParser:

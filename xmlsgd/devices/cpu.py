@@ -55,6 +55,10 @@ class CPU(HostMemory):
         self._buffers: dict[Any, np.ndarray] = {}
         self._lock = threading.RLock()
 
+    def place(self, flat: np.ndarray) -> np.ndarray:
+        """Return the vector itself, a read-only one as `usual` does."""
+        return usual(flat)[0]
+
     def buffer(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
         """Return an array, zeros when it is new, that keeps its memory between calls of one name and shape."""
         known = self._buffers.get(name)
@@ -208,7 +212,7 @@ class CPU(HostMemory):
         features, starts = np.empty(nnz, np.int32), np.empty(nnz + 1, np.int64)
         entry_row, entry_value = np.empty(nnz, np.int32), np.empty(nnz, np.float32)
         n = cpu_input.group_entries.alone(
-            rows, *_usual(X.indptr, X.indices, X.data), *_mask(dropout), counts, features, starts, entry_row,
+            rows, *usual(X.indptr, X.indices, X.data), *_mask(dropout), counts, features, starts, entry_row,
             entry_value,
         )  # fmt: skip
         self.run(
@@ -268,12 +272,15 @@ class CPU(HostMemory):
     def _positives(self, Y: CSR, rows: np.ndarray) -> np.ndarray:
         """Return the batch's (label, row) pairs as sorted keys, int64."""
         keys = np.empty(int((Y.indptr[rows + 1] - Y.indptr[rows]).sum()), np.int64)
-        cpu_output.gather_positives.alone(rows, *_usual(Y.indptr, Y.indices), keys)
+        cpu_output.gather_positives.alone(rows, *usual(Y.indptr, Y.indices), keys)
         return keys
 
     def run(self, kernel: Kernel, *arguments: Any) -> None:
         """Run a kernel on this device's threads; it must not write read-only arrays."""
-        arguments = tuple(_usual(each)[0] if isinstance(each, np.ndarray) else each for each in arguments)
+        self.call(kernel, *(usual(each)[0] if isinstance(each, np.ndarray) else each for each in arguments))
+
+    def call(self, kernel: Kernel, *arguments: Any) -> None:
+        """Run a kernel as `run` does, on arrays that are `usual` already: with thirty of them, looking takes time."""
         if self.n_threads == 1:
             kernel.alone(*arguments)
         else:
@@ -294,7 +301,7 @@ def cpu_of(device: Device, n_threads: int) -> CPU:
     return device if isinstance(device, CPU) else CPU(n_threads)
 
 
-def _usual(*arrays: np.ndarray) -> list[np.ndarray]:
+def usual(*arrays: np.ndarray) -> list[np.ndarray]:
     """Return arrays, read-only ones as if they were not; the kernels they go to do not write them.
 
     Numba has a type of its own for read-only arrays, such as memory maps, and would compile every kernel once more.

@@ -38,6 +38,28 @@ def hash_weights(indptr, features, weights, starts, cells, values):
             cells[first + at, 0], values[first + at, 1] = features[p], weights[p]
 
 
+@njit(nogil=True, fastmath=FAST)
+def margins_of_row(features, entries, labels, starts, cells, values, bias, out):
+    """Write the margin of each label in `labels` int32 (M,) of one row into `out` float32; see `margins`."""
+    for j in range(labels.size):
+        if j + 1 < labels.size and labels[j + 1] >= 0:
+            following = labels[j + 1]
+            first, room = starts[following], starts[following + 1] - starts[following]
+            for p in range(features.size):
+                prefetch(cells.ctypes.data + 8 * (first + place_of(features[p], room)))
+        label = labels[j]
+        if label < 0:
+            out[j] = np.float32(-1)
+            continue
+        score, first, room = bias[label], starts[label], starts[label + 1] - starts[label]
+        for p in range(features.size):
+            at = place_of(features[p], room)
+            while cells[first + at, 0] != features[p] and cells[first + at, 0] >= 0:
+                at = at + 1 if at + 1 < room else 0
+            score += values[first + at, 1] * entries[p] * (cells[first + at, 0] == features[p])
+        out[j] = score
+
+
 @kernel(fastmath=FAST)
 def margins(indptr, indices, data, labels, starts, cells, values, bias, out):
     """Write the margin of each label in `labels` int32 (rows, M) into `out` float32; -1 where there is none.
@@ -45,20 +67,5 @@ def margins(indptr, indices, data, labels, starts, cells, values, bias, out):
     `starts`, `cells` and `values` are tables as `hash_weights` leaves them.
     """
     for i in prange(labels.shape[0]):
-        for j in range(labels.shape[1]):
-            if j + 1 < labels.shape[1] and labels[i, j + 1] >= 0:
-                following = labels[i, j + 1]
-                first, room = starts[following], starts[following + 1] - starts[following]
-                for p in range(indptr[i], indptr[i + 1]):
-                    prefetch(cells.ctypes.data + 8 * (first + place_of(indices[p], room)))
-            label = labels[i, j]
-            if label < 0:
-                out[i, j] = np.float32(-1)
-                continue
-            score, first, room = bias[label], starts[label], starts[label + 1] - starts[label]
-            for p in range(indptr[i], indptr[i + 1]):
-                at = place_of(indices[p], room)
-                while cells[first + at, 0] != indices[p] and cells[first + at, 0] >= 0:
-                    at = at + 1 if at + 1 < room else 0
-                score += values[first + at, 1] * data[p] * (cells[first + at, 0] == indices[p])
-            out[i, j] = score
+        span = slice(indptr[i], indptr[i + 1])
+        margins_of_row(indices[span], data[span], labels[i], starts, cells, values, bias, out[i])

@@ -104,10 +104,80 @@ def read_order(features, starts, lengths, order):
         lengths[j], order[j] = length, i
 
 
+@njit(nogil=True, fastmath=FAST)
+def vote_of_row(
+    features, entries, postings_ptr, postings_row, postings_value, label_ptr, label_index, weight, n_neighbors, budget,
+    own, clean, items, values, labels, votes,
+):  # fmt: skip
+    """Write the labels that the nearest training rows of one row vote for, and their shares; see `vote`.
+
+    features int32, entries float32: the row. own : its number among the training rows, -1 if it is none. The scratch
+    is a thread's of `scratch_shapes`.
+    """
+    n_train = label_ptr.size - 1
+    cosine, share = clean[:n_train], clean[n_train:]
+    near, named = items[: values.size], items[values.size :]
+    order, lengths = np.empty(features.size, np.int64), np.empty(features.size, np.int64)
+    nearest, neighbors = np.empty(n_neighbors, np.float32), np.empty(n_neighbors, np.int32)
+    counts = np.empty(BINS, np.int32)
+    read_order(features, postings_ptr, lengths, order)
+    n_lists, n_read = 0, 0
+    while n_lists < features.size and (n_read == 0 or n_read + lengths[n_lists] <= budget):
+        n_read += lengths[n_lists]
+        first = postings_ptr[features[order[n_lists]]]
+        prefetch(postings_row.ctypes.data + 4 * first)
+        prefetch(postings_value.ctypes.data + 4 * first)
+        n_lists += 1
+    n_near = 0
+    for j in range(n_lists):
+        feature, x = features[order[j]], entries[order[j]]
+        for p in range(postings_ptr[feature], postings_ptr[feature + 1]):
+            row = postings_row[p]
+            before = cosine[row]
+            near[n_near] = row
+            n_near += before == 0
+            cosine[row] = before + x * postings_value[p]
+    if own >= 0:
+        cosine[own] = 0
+    n_found = 0
+    for j in range(n_near):
+        row = near[j]
+        near[n_found], values[n_found] = row, cosine[row]
+        n_found += cosine[row] > TINY
+        cosine[row] = 0
+    keep_best(values, near, n_found, nearest, neighbors, counts)
+    for j in range(min(n_found, n_neighbors)):
+        prefetch(label_ptr.ctypes.data + 8 * neighbors[j])
+    for j in range(min(n_found, n_neighbors)):
+        prefetch(label_index.ctypes.data + 4 * label_ptr[neighbors[j]])
+    total, n_named = _ZERO, 0
+    for j in range(min(n_found, n_neighbors)):
+        row = neighbors[j]
+        power = weight[row] * nearest[j] * nearest[j]
+        if power == 0:
+            continue
+        total += power
+        for p in range(label_ptr[row], label_ptr[row + 1]):
+            label = label_index[p]
+            named[n_named] = label
+            n_named += share[label] == 0
+            share[label] += power
+    for j in range(n_named):
+        values[j] = share[named[j]] / total
+        share[named[j]] = 0
+    keep_best(values, named, n_named, votes, labels, counts)
+
+
+def scratch_shapes(n_train: int, n_labels: int, budget: int, n_threads: int) -> tuple[tuple[int, int], ...]:
+    """Return the shapes of `clean` float32, zeros before and after, `items` int32 and `values` float32 of `vote`."""
+    room = max(n_train, budget, n_labels) + 1  # one more: what is not kept is written as well
+    return (n_threads, n_train + n_labels), (n_threads, room + n_labels + 1), (n_threads, room)
+
+
 @kernel(fastmath=FAST)
 def vote(
-    indptr, indices, data, postings_ptr, postings_row, postings_value, label_ptr, label_index, weight, n_labels,
-    n_neighbors, budget, own, n_threads, labels, votes,
+    indptr, indices, data, postings_ptr, postings_row, postings_value, label_ptr, label_index, weight, n_neighbors,
+    budget, own, clean, items, values, n_threads, labels, votes,
 ):  # fmt: skip
     """Write the labels that the `n_neighbors` nearest training rows of each row vote for, and their shares.
 
@@ -117,63 +187,11 @@ def vote(
     are. own : row i is training row own + i, which has no vote; -1 where they are no training rows. labels int32,
     votes float32 (rows, M), in no order, filled up with -1 and 0; shares of the sum of all votes.
     """
-    n_rows, n_train = indptr.size - 1, label_ptr.size - 1
-    most = 1
-    for i in range(n_rows):
-        most = max(most, indptr[i + 1] - indptr[i])
+    n_rows = indptr.size - 1
     for t in prange(n_threads):
-        room = max(n_train, budget) + 1  # one more: what is not kept is written as well
-        cosine, near = np.zeros(n_train, np.float32), np.empty(room, np.int32)
-        found = np.empty(max(room, n_labels), np.float32)
-        share, named = np.zeros(n_labels, np.float32), np.empty(n_labels + 1, np.int32)
-        order, lengths = np.empty(most, np.int64), np.empty(most, np.int64)
-        nearest, neighbors = np.empty(n_neighbors, np.float32), np.empty(n_neighbors, np.int32)
-        counts = np.empty(BINS, np.int32)
         for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
-            features, entries = indices[indptr[i] : indptr[i + 1]], data[indptr[i] : indptr[i + 1]]
-            read_order(features, postings_ptr, lengths, order)
-            n_lists, n_read = 0, 0
-            while n_lists < features.size and (n_read == 0 or n_read + lengths[n_lists] <= budget):
-                n_read += lengths[n_lists]
-                first = postings_ptr[features[order[n_lists]]]
-                prefetch(postings_row.ctypes.data + 4 * first)
-                prefetch(postings_value.ctypes.data + 4 * first)
-                n_lists += 1
-            n_near = 0
-            for j in range(n_lists):
-                feature, x = features[order[j]], entries[order[j]]
-                for p in range(postings_ptr[feature], postings_ptr[feature + 1]):
-                    row = postings_row[p]
-                    before = cosine[row]
-                    near[n_near] = row
-                    n_near += before == 0
-                    cosine[row] = before + x * postings_value[p]
-            if own >= 0:
-                cosine[own + i] = 0
-            n_found = 0
-            for j in range(n_near):
-                row = near[j]
-                near[n_found], found[n_found] = row, cosine[row]
-                n_found += cosine[row] > TINY
-                cosine[row] = 0
-            keep_best(found, near, n_found, nearest, neighbors, counts)
-            for j in range(min(n_found, n_neighbors)):
-                prefetch(label_ptr.ctypes.data + 8 * neighbors[j])
-            for j in range(min(n_found, n_neighbors)):
-                prefetch(label_index.ctypes.data + 4 * label_ptr[neighbors[j]])
-            total, n_named = _ZERO, 0
-            for j in range(min(n_found, n_neighbors)):
-                row = neighbors[j]
-                power = weight[row] * nearest[j] * nearest[j]
-                if power == 0:
-                    continue
-                total += power
-                for p in range(label_ptr[row], label_ptr[row + 1]):
-                    label = label_index[p]
-                    named[n_named] = label
-                    n_named += share[label] == 0
-                    share[label] += power
-            for j in range(n_named):
-                found[j] = share[named[j]] / total
-                share[named[j]] = 0
-            keep_best(found, named, n_named, votes[i], labels[i], counts)
+            vote_of_row(
+                indices[indptr[i] : indptr[i + 1]], data[indptr[i] : indptr[i + 1]], postings_ptr, postings_row,
+                postings_value, label_ptr, label_index, weight, n_neighbors, budget, own + i if own >= 0 else -1,
+                clean[t], items[t], values[t], labels[i], votes[i],
+            )  # fmt: skip

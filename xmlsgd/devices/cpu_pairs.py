@@ -39,30 +39,29 @@ def rank(scores, labels, score, label):
         scores[j], labels[j] = score, label
 
 
-@kernel(fastmath=FAST)
-def best_listed(A, W, b, labels, bounds, share, best, best_scores):
-    """Write the labels (rows, M) with the best scores into `best` and `best_scores` (rows, k), best first.
+@njit(nogil=True, fastmath=FAST)
+def best_of_list(a, W, b, labels, bounds, share, best, scores):
+    """Write the labels (M,) with the best scores into `best` and `scores` (k,), best first.
 
-    A score is the label's bound, float32 (rows, M), and `share` >= 0 times its log probability by the network, which is
-    never above 0. So labels are scored by falling bounds, until a bound is below the k-th best score. Labels -1 do not
-    count; where fewer than k are left, -1 and -inf fill up. Ties go to the smaller label. `bounds` is used up.
+    A score is the label's bound, float32 (M,), and `share` >= 0 times its log probability by the network, which is
+    never above 0; a (H,) are the row's activations, W (L, H) and b (L,) the output layer. So labels are scored by
+    falling bounds, until a bound is below the k-th best score. Labels -1 do not count; where fewer than k are left, -1
+    and -inf fill up. Ties go to the smaller label. `bounds` is used up.
     """
-    k = best.shape[1]
-    for i in prange(labels.shape[0]):
-        best[i], best_scores[i] = -1, -np.inf
-        for j in range(labels.shape[1]):
-            if labels[i, j] < 0:
-                bounds[i, j] = -np.inf
-        while True:
-            highest, at = max(best_scores[i, k - 1], _LOWEST), -1
-            for j in range(labels.shape[1]):
-                if bounds[i, j] >= highest:
-                    highest, at = bounds[i, j], j
-            if at < 0:
-                break
-            label, bounds[i, at] = labels[i, at], -np.inf
-            z = b[label]
-            for h in range(A.shape[1]):
-                z += A[i, h] * W[label, h]
-            score = highest + share * (min(z, _ZERO) - log1p_unit(exp_negative(-abs(z))))
-            rank(best_scores[i], best[i], score, label)
+    k = best.size
+    best[:], scores[:] = -1, -np.inf
+    for j in range(labels.size):
+        if labels[j] < 0:
+            bounds[j] = -np.inf
+    while True:
+        highest, at = max(scores[k - 1], _LOWEST), -1
+        for j in range(labels.size):
+            if bounds[j] >= highest:
+                highest, at = bounds[j], j
+        if at < 0:
+            break
+        label, bounds[at] = labels[at], -np.inf
+        z, w = b[label], W[label]
+        for h in range(a.size):
+            z += a[h] * w[h]
+        rank(scores, best, highest + share * (min(z, _ZERO) - log1p_unit(exp_negative(-abs(z)))), label)

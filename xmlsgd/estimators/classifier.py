@@ -180,7 +180,7 @@ class XMLClassifier(Predictor, BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         # Buffers and handles of a device belong to the process.
         state: dict[str, Any] = super().__getstate__()
-        return {**state, "_devices": {}} if "_devices" in state else state
+        return {**state, "_scorers": {}} if "_scorers" in state else state
 
     def __copy__(self) -> XMLClassifier:
         # What learns on changes these arrays in place, and must not change those of another model.
@@ -348,7 +348,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         names = task.labels.classes
         self.classes_, self.network_ = np.arange(len(names)) if isinstance(names, range) else names, task.network
         self.params_, self.optimizer_state_, self.n_steps_ = run.params, run.state, run.steps
-        self._optimizer_kind, self._devices = task.optimizer.kind, {}
+        self._optimizer_kind, self._scorers = task.optimizer.kind, {}
         self.history_ = [*self.history_, *run.records]
         self.loss_curve_ = [record["loss"] for record in self.history_]
         self.n_epochs_ = epochs + len(run.records)
@@ -368,7 +368,7 @@ class XMLClassifier(Predictor, BaseEstimator):
     def _check_memory(self, task: Task, earlier: int) -> None:
         """Raise `MemoryEstimateError` for a task that the process's memory or a GPU's would not hold."""
         memory.check(self._estimate(task, earlier), task.network)
-        self._devices = {}  # the buffers of the last prediction
+        self._scorers = {}  # the buffers of the last prediction
         check_gpus(task)
 
     def _estimate(self, task: Task, earlier: int) -> dict[str, int]:

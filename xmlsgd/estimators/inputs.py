@@ -40,11 +40,12 @@ def read_features(model: BaseEstimator, X: Any, reset: bool = False, grow: bool 
         before = getattr(model, "n_features_in_", 0)
         wider = grow and n_columns > before
         known = getattr(model, "feature_names_in_", None)
-        with refusals("X"):
-            X = validate_data(
-                model, X, reset=reset or wider, accept_sparse="csr", dtype=[np.float32, np.float64],
-                ensure_all_finite=False,
-            )  # fmt: skip
+        if reset or wider or known is not None or not _is_usual(X):
+            with refusals("X"):
+                X = validate_data(
+                    model, X, reset=reset or wider, accept_sparse="csr", dtype=[np.float32, np.float64],
+                    ensure_all_finite=False,
+                )  # fmt: skip
         names = getattr(model, "feature_names_in_", None)
         if wider:
             model.n_features_in_ = before
@@ -90,6 +91,11 @@ def check_plain(data: Any, name: str) -> None:
     if strange:
         hint = "Complex data not supported" if strange[0].kind == "c" else "dates and times have no unit as numbers"
         raise DataError(f"{name}: must hold real numbers, got {strange[0]}; {hint}; convert it first")
+
+
+def _is_usual(X: Any) -> bool:
+    """Return whether X is what `validate_data` would return as it is, after longer than a row takes to predict."""
+    return sp.issparse(X) and X.format == "csr" and X.dtype in (np.float32, np.float64) and min(X.shape) > 0
 
 
 def is_text(X: Any) -> bool:

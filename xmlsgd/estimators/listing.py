@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..devices.cpu import CPU, cpu_of
-from ..devices.cpu_pairs import best_listed, pair_logits
+from ..devices.cpu import CPU, cpu_of, usual
+from ..devices.cpu_lists import best_listed
+from ..devices.cpu_pairs import pair_logits
 from ..shortlist import Shortlist, fit_shortlist, held_out_rows
 from .scoring import Scorer
 from .training import row_blocks
@@ -52,6 +54,16 @@ class ListScorer(Scorer):
     shortlist: Shortlist
     cpu: CPU
 
+    def is_of(self, params: np.ndarray, shortlist: Shortlist | None) -> bool:
+        """Return whether these are what it scores by."""
+        return self.params is params and self.shortlist is shortlist
+
+    @cached_property
+    def _learned(self) -> tuple[Any, ...]:
+        """The arrays and numbers of `best_listed` that are of the model."""
+        output = self.network.layers(self.cpu.place(self.params))[-1]
+        return *usual(output.W, output.b, *self.shortlist.arrays()), *self.shortlist.numbers()
+
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k labels of each row's shortlist and their scores.
 
@@ -61,13 +73,15 @@ class ListScorer(Scorer):
         if columns is not None or k > self.shortlist.size:
             return self._best_of_all(X, k, np.arange(self.network.n_labels) if columns is None else np.unique(columns))
         labels, scores = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k), np.float32)
-        share, output = np.float32(self.shortlist.blend.network), self.network.layers(self.params)[-1]
+        learned, cpu = self._learned, self.cpu
         for rows, A in self.activations(X):
             span = slice(rows[0], rows[-1] + 1)
-            with self.cpu.start():
-                listed, votes, margins = self.shortlist.evidence(X.span(span.start, span.stop), self.cpu)
-                bounds = self.shortlist.blend.bounds(votes, margins)
-                self.cpu.run(best_listed, A, output.W, output.b, listed, bounds, share, labels[span], scores[span])
+            part = X.span(span.start, span.stop)
+            with cpu.start():
+                cpu.call(
+                    best_listed, part.indptr, *usual(part.indices, part.data), A, *learned,
+                    *self.shortlist.neighbors.scratch(cpu), cpu.n_threads, labels[span], scores[span],
+                )  # fmt: skip
         few = np.flatnonzero(labels[:, k - 1] < 0)
         for part in row_blocks(len(few), 32 * k):
             rows = few[part]

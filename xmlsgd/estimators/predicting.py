@@ -17,7 +17,7 @@ from ..kinds import is_number
 from .fitting import check_form, check_lengths
 from .fleet import make_device, parse_devices
 from .inputs import read_features, read_weight
-from .scoring import Scorer, check_dense, checked_columns
+from .scoring import check_dense, checked_columns, scorer_of
 from .targets import Form, read_labels
 from .training import flops, thread_count
 
@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from ..csr import CSR
     from ..network import Network
     from ..shortlist import Shortlist
+    from .scoring import Scorer
 
 
 FLOAT_MAX = sys.float_info.max
+MOST_SCORERS = 2  # kept: that of single rows, on one thread, and that of many
 
 
 def _has_probabilities(model: Predictor) -> bool:
@@ -51,7 +53,7 @@ class Predictor(ClassifierMixin):
     network_: Network
     params_: np.ndarray
     shortlist_: Shortlist | None
-    _devices: dict[tuple[str, int, str], Any]  # the one of the last prediction
+    _scorers: dict[tuple[str, int, str], Scorer]  # of the last predictions
 
     def predict(self, X: Any) -> Any:
         """Return the labels of each row in the form of the training labels (see the class).
@@ -59,7 +61,7 @@ class Predictor(ClassifierMixin):
         One class a row: the best. Else every label with a score above 0, by softmax every label with at least half
         the probability of the best.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         X = read_features(self, X)
         if self.label_form_ == "multiclass":
             if X.n_rows == 0:
@@ -102,7 +104,7 @@ class Predictor(ClassifierMixin):
         makes products bfloat16, the best k + 8 by these are scored anew in float32 and ranked by that, so a label just
         below them may be missed.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise DataError(f"k: must be an integer of at least 1, got {shorten(k)}")
         if threshold is not None and not (
@@ -129,7 +131,7 @@ class Predictor(ClassifierMixin):
         With two classes, one a row: the score of the second over the first, (n,). Raises `MemoryEstimateError` above
         1 GB.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         X = read_features(self, X)
         columns = None if labels is None else checked_columns(labels, len(self.classes_))
         n_columns = len(self.classes_) if columns is None else len(columns)
@@ -147,7 +149,7 @@ class Predictor(ClassifierMixin):
 
         The latter with softmax, and with one class a row. Raises `MemoryEstimateError` above 1 GB.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         X = read_features(self, X)
         check_dense(X.n_rows, len(self.classes_), 8)
         chances = np.empty((X.n_rows, len(self.classes_)))
@@ -166,7 +168,7 @@ class Predictor(ClassifierMixin):
 
         Labels that the model does not know count as missed; an indicator must have a column for each that it knows.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         labels = read_labels(y, self.classes_)
         check_form(labels.form, self.label_form_)
         if labels.form == "multiclass":
@@ -179,18 +181,23 @@ class Predictor(ClassifierMixin):
         hits = np.asarray(truth.to_scipy()[np.arange(len(best)), best[:, 0]]).ravel() != 0
         return float(np.average(hits, weights=read_weight(sample_weight, len(best))))
 
-    def _scorer(self, X: CSR) -> Scorer:
-        """Return what scores rows; the device and its buffers are kept between calls."""
-        n_threads = thread_count(self.n_jobs, flops(self.network_, X, X.n_rows))
-        wanted = str(self.devices), n_threads, self.precision
-        device = self._devices.get(wanted)
-        if device is None:
-            device = make_device(parse_devices(self.devices)[0], n_threads, self.precision)
-            self._devices.clear()  # in place: prediction may change no attribute. Other threads have theirs by name
-            self._devices[wanted] = device
-        if self.shortlist_ is None:
-            return Scorer(self.network_, self.params_, device)
-        from ..devices.cpu import cpu_of  # here, so that an estimator can be made without loading Numba
-        from .listing import ListScorer
+    def _check_fitted(self) -> None:
+        """Raise scikit-learn's `NotFittedError` before `fit`; asking it each time takes as long as half a row."""
+        if not hasattr(self, "params_"):
+            check_is_fitted(self)
 
-        return ListScorer(self.network_, self.params_, device, self.shortlist_, cpu_of(device, n_threads))
+    def _scorer(self, X: CSR) -> Scorer:
+        """Return what scores rows; it is kept between calls, with its device and their buffers."""
+        listed = self.shortlist_ is not None
+        n_threads = thread_count(self.n_jobs, flops(self.network_, X, X.n_rows, listed))
+        if listed and X.n_rows == 1:
+            n_threads = 1  # others would only wait
+        wanted = str(self.devices), n_threads, self.precision
+        scorer = self._scorers.get(wanted)
+        if scorer is None or not scorer.is_of(self.params_, self.shortlist_):
+            device = make_device(parse_devices(self.devices)[0], n_threads, self.precision)
+            scorer = scorer_of(self.network_, self.params_, device, self.shortlist_, n_threads)
+            if len(self._scorers) >= MOST_SCORERS:
+                self._scorers.clear()  # in place: prediction may change no attribute. Other threads have theirs by name
+            self._scorers[wanted] = scorer
+        return scorer

@@ -102,7 +102,7 @@ def _load(kind: type[XMLClassifier], predict_only: bool, verify: bool, path: Pat
     model.params_ = _vector(arrays, "params", layout.size, path)
     if not np.isfinite(model.params_.sum()):
         raise ModelFileError(f"{path}: params must be finite")
-    model.optimizer_state_, model._devices, model.shortlist_ = None, {}, None
+    model.optimizer_state_, model._scorers, model.shortlist_ = None, {}, None
     if description.get("shortlist") is not None:
         from ..shortlist.arrays import from_arrays
 

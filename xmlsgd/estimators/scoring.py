@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..csr import CSR
+    from ..devices.base import Layer
     from ..network import Network
+    from ..shortlist import Shortlist
 
 DENSE_LIMIT = 1 << 30  # bytes of a dense (n, L) answer: above, a user wanted `predict_topk`
 LOGIT_BLOCK = 1 << 24  # logits looked at in one go: 64 MB
@@ -33,10 +36,25 @@ class Scorer:
     params: np.ndarray
     device: Any
 
+    def is_of(self, params: np.ndarray, shortlist: Shortlist | None) -> bool:
+        """Return whether these are what it scores by."""
+        return self.params is params and shortlist is None
+
+    def layers(self) -> list[Layer]:
+        """Return the layers in the device's memory; a device with a memory of its own gets them anew at each call."""
+        return self._placed() if self.device.memory else self._layers
+
+    @cached_property
+    def _layers(self) -> list[Layer]:
+        return self._placed()
+
+    def _placed(self) -> list[Layer]:
+        none = self.device.place(np.zeros((1, 1), np.float32))
+        return self.network.layers(self.device.place(self.params), none=none)
+
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k labels and their scores, among `columns` where given."""
-        network, device = self.network, self.device
-        layers = network.layers(device.place(self.params), none=device.place(np.zeros((1, 1), np.float32)))
+        network, device, layers = self.network, self.device, self.layers()
         output = layers[-1]
         labels, scores = np.full((X.n_rows, k), -1, np.int32), np.full((X.n_rows, k), -np.inf, np.float32)
         with device.start():
@@ -56,7 +74,7 @@ class Scorer:
         W, b = network.layers(self.params)[-1][:2]
         if columns is not None:
             W, b = W[columns], b[columns]
-        layers = network.layers(device.place(self.params))
+        layers = self.layers()
         if W.size <= SMALL_LAYER:
             W = W.astype(np.float64)
         size = max(LOGIT_BLOCK // max(len(b), *network.hidden), 1)
@@ -70,8 +88,7 @@ class Scorer:
 
     def activations(self, X: CSR) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield row numbers and their last hidden activations (rows, H), a block at a time."""
-        network, device = self.network, self.device
-        layers = network.layers(device.place(self.params))
+        network, device, layers = self.network, self.device, self.layers()
         for rows in row_blocks(X.n_rows, max(network.hidden)):
             with device.start():
                 A = device.fetch(network.hidden_activations(device, layers, X, rows))
@@ -82,6 +99,16 @@ class Scorer:
         if self.network.loss == "softmax":
             return Z - Z.max(axis=1, keepdims=True) >= LOG_HALF
         return Z > 0
+
+
+def scorer_of(network: Network, params: np.ndarray, device: Any, shortlist: Shortlist | None, n_threads: int) -> Scorer:
+    """Return what scores rows by a network, with its shortlist if it has one; only a CPU of `n_threads` reads lists."""
+    if shortlist is None:
+        return Scorer(network, params, device)
+    from ..devices.cpu import cpu_of  # here, so that an estimator can be made without loading Numba
+    from .listing import ListScorer
+
+    return ListScorer(network, params, device, shortlist, cpu_of(device, n_threads))
 
 
 def checked_columns(labels: Any, n_labels: int) -> np.ndarray:

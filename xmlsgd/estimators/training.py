@@ -32,6 +32,7 @@ ROUNDING, ROUNDED_LABELS = 0.1, 1000  # of gradients (docs/decisions.md)
 NORM_ROWS = 10_000  # rows looked at for the typical norm
 # 0.2 ms of a core: on a busy machine, threads that wait for each other five times a step cost more than they bring.
 FLOPS_PER_THREAD = 2e7
+LIST_FLOPS = 2.5e6  # 25 microseconds of a core
 ROW_BLOCK_BYTES = 64 << 20  # of what is computed of one block of rows in prediction
 
 
@@ -106,11 +107,14 @@ def _cores() -> int:
     return int(cpu_count())
 
 
-def flops(network: Network, X: CSR, n_rows: int) -> float:
-    """Return about how many floating-point operations the layers take forward on `n_rows` rows like those of X."""
-    widths = [*network.hidden, network.n_labels]
+def flops(network: Network, X: CSR, n_rows: int, listed: bool = False) -> float:
+    """Return about how many floating-point operations the layers take forward on `n_rows` rows like those of X.
+
+    listed : in place of the output layer those that a shortlist takes as long as.
+    """
+    widths = [*network.hidden] if listed else [*network.hidden, network.n_labels]
     dense = sum(a * b for a, b in itertools.pairwise(widths))
-    return 2.0 * n_rows * (dense + network.hidden[0] * X.nnz / max(X.n_rows, 1))
+    return n_rows * (2.0 * (dense + network.hidden[0] * X.nnz / max(X.n_rows, 1)) + listed * LIST_FLOPS)
 
 
 def row_blocks(n_rows: int, width: int) -> list[np.ndarray]:

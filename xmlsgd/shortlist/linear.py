@@ -71,11 +71,11 @@ class Linear:
     def margins(self, X: CSR, labels: np.ndarray, device: CPU) -> np.ndarray:
         """Return the margins of the labels int32 (n, M) of rows of norm 1, float32; -1 where a label is -1."""
         out = np.empty(labels.shape, np.float32)
-        device.run(margins, X.indptr, X.indices, X.data, labels, *self._tables, self.bias, out)
+        device.run(margins, X.indptr, X.indices, X.data, labels, *self.tables, self.bias, out)
         return out
 
     @cached_property
-    def _tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the weights as hash tables (`hash_weights`), which take twice their memory."""
         weights = self.weights
         starts = np.concatenate([[0], np.cumsum(ROOM * np.diff(weights.indptr) + 1)])

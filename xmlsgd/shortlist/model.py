@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from ..csr import CSR, HELD_OUT, Dataset
 from ..devices.cpu import CPU
 from .blend import LEAST_VOTE, Blend, evidence_of
 from .linear import Linear
-from .neighbors import Neighbors
+from .neighbors import BUDGET, NEIGHBORS, Neighbors
 from .rows import rarity, unit_rows, weight_of
 
 BLOCK = 1 << 16  # rows whose votes are held together
@@ -47,6 +48,14 @@ class Shortlist:
         rows = unit_rows(X, self.scale)
         labels, votes = self.neighbors.votes(rows, n_scored(self.size), device)
         return labels, votes, self.linear.margins(rows, labels, device)
+
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """Return what was learned as arrays, in the order of `best_listed`."""
+        return self.scale, *self.neighbors.arrays, *self.linear.tables, self.linear.bias, np.float32(self.blend)
+
+    def numbers(self) -> tuple[Any, ...]:
+        """Return the numbers that follow there."""
+        return LEAST_VOTE, n_scored(self.size), NEIGHBORS, BUDGET
 
     def unlisted(self, logits: np.ndarray) -> np.ndarray:
         """Return the scores of labels that are not on the list of their row: no votes, and the margin of none."""

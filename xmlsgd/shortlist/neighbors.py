@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from ..csr import CSR
 from ..devices.cpu import CPU
-from ..devices.cpu_neighbors import vote, write_postings
+from ..devices.cpu_neighbors import scratch_shapes, vote, write_postings
 from .rows import rows_with
 
 NEIGHBORS = 64  # docs/decisions.md compares what they say with the other paths
@@ -49,6 +49,18 @@ class Neighbors:
         rows = CSR.from_scipy(sp.vstack([old, X.to_scipy()]))
         return self.build(rows, both, np.concatenate([self.weight, weight]))
 
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """Return the memory in the order of the kernels."""
+        postings, Y = self.postings, self.Y
+        return postings.indptr, postings.indices, postings.data, Y.indptr, Y.indices, self.weight
+
+    def scratch(self, device: CPU) -> tuple[np.ndarray, ...]:
+        """Return what the kernels need besides, for each thread of a device that is started."""
+        shapes = scratch_shapes(self.Y.n_rows, self.Y.n_cols, BUDGET, device.n_threads)
+        names, kinds = ("votes clean", "votes items", "votes values"), (np.float32, np.int32, np.float32)
+        return tuple(map(device.buffer, names, shapes, kinds))
+
     def votes(self, X: CSR, size: int, device: CPU, own: int = -1) -> tuple[np.ndarray, np.ndarray]:
         """Return the `size` labels that most neighbors of each row vote for: (labels, shares), int32 and float32.
 
@@ -56,8 +68,7 @@ class Neighbors:
         """
         labels, shares = np.empty((X.n_rows, size), np.int32), np.empty((X.n_rows, size), np.float32)
         device.run(
-            vote, X.indptr, X.indices, X.data, self.postings.indptr, self.postings.indices, self.postings.data,
-            self.Y.indptr, self.Y.indices, self.weight, self.Y.n_cols, NEIGHBORS, BUDGET, own, device.n_threads,
-            labels, shares,
+            vote, X.indptr, X.indices, X.data, *self.arrays, NEIGHBORS, BUDGET, own, *self.scratch(device),
+            device.n_threads, labels, shares,
         )  # fmt: skip
         return labels, shares

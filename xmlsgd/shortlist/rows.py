@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..csr import CSR
+from ..devices import cpu_lists
+from ..devices.cpu import CPU
 
-ENTRIES, ROWS = 1 << 22, 1 << 16  # worked on at once, so that scratch arrays stay small beside the data
+ENTRIES = 1 << 22  # counted at once, so that scratch arrays stay small beside the data
 
 
 def rows_with(X: CSR) -> np.ndarray:
@@ -35,15 +37,5 @@ def weight_of(frequency: np.ndarray, n_rows: int) -> np.ndarray:
 def unit_rows(X: CSR, scale: np.ndarray) -> CSR:
     """Return X with feature f times scale[f] and rows of norm 1, rows of zeros as they are; the indices are shared."""
     data = np.empty(X.nnz, np.float32)
-    for first in range(0, X.n_rows, ROWS):
-        last = min(first + ROWS, X.n_rows)
-        starts = X.indptr[first : last + 1]
-        span, lengths = slice(starts[0], starts[-1]), np.diff(starts)
-        values = np.multiply(X.data[span], scale[X.indices[span]], dtype=np.float64)  # squares of float32 may overflow
-        norms = np.ones(last - first)
-        some = lengths > 0
-        if some.any():
-            norms[some] = np.sqrt(np.add.reduceat(np.square(values), (starts[:-1] - starts[0])[some]))
-        norms[norms <= 0] = 1
-        data[span] = values / np.repeat(norms, lengths)
+    CPU().run(cpu_lists.unit_rows, X.indptr, X.indices, X.data, scale, data)
     return CSR(X.indptr, X.indices, data, X.n_cols)

@@ -1,0 +1,71 @@
+"""Kernels of the shortlist as a whole: rows of norm 1, and the best labels of a row from its features in one call.
+
+A row by itself is answered in tens of microseconds, as long as a few calls of small kernels take to begin. So what a
+batch could do path by path is done row by row here, for one row and for many alike.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from .cpu_margins import margins_of_row
+from .cpu_neighbors import vote_of_row
+from .cpu_pairs import best_of_list
+from .cpu_rows import FAST
+from .kernel import kernel
+
+
+@njit(nogil=True)
+def unit_row(features, entries, scale, out):
+    """Write the entries float32 of a row, each times its feature's scale, into `out`, of norm 1; zeros stay zeros."""
+    square = 0.0
+    for p in range(features.size):
+        value = np.float64(entries[p]) * np.float64(scale[features[p]])  # squares of float32 may overflow
+        square += value * value
+    norm = np.sqrt(square) if square > 0 else 1.0
+    for p in range(features.size):
+        out[p] = np.float64(entries[p]) * np.float64(scale[features[p]]) / norm
+
+
+@kernel()
+def unit_rows(indptr, indices, data, scale, out):
+    """Write the entries of all rows, scaled by feature and of norm 1, into `out` float32 (nnz,)."""
+    for i in prange(indptr.size - 1):
+        span = slice(indptr[i], indptr[i + 1])
+        unit_row(indices[span], data[span], scale, out[span])
+
+
+@kernel(fastmath=FAST)
+def best_listed(
+    indptr, indices, data, A, W, b, scale, postings_ptr, postings_row, postings_value, label_ptr, label_index, weight,
+    starts, cells, cell_values, bias, blend, least_vote, n_scored, n_neighbors, budget, clean, items, values, n_threads,
+    labels, scores,
+):  # fmt: skip
+    """Write the best labels of each row among the `n_scored` with the most votes into `labels` and `scores` (rows, k).
+
+    Rows (indptr, indices, data) as they come and their activations A (rows, H); `scale` (F,) weighs the features.
+    `vote` says what `postings_*`, `label_*`, `weight` and the scratch are, `margins` what the tables and `bias` are,
+    `best_of_list` how the best are found. blend float32 (4,): weights of the network's log probability, of the log of
+    the share of votes, at least `least_vote`, and of the margin, and the intercept.
+    """
+    n_rows = indptr.size - 1
+    most = 0
+    for i in range(n_rows):
+        most = max(most, indptr[i + 1] - indptr[i])
+    for t in prange(n_threads):
+        row = np.empty(most, np.float32)
+        listed, bounds = np.empty(n_scored, np.int32), np.empty(n_scored, np.float32)
+        margins = np.empty(n_scored, np.float32)
+        for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
+            features = indices[indptr[i] : indptr[i + 1]]
+            entries = row[: features.size]
+            unit_row(features, data[indptr[i] : indptr[i + 1]], scale, entries)
+            vote_of_row(
+                features, entries, postings_ptr, postings_row, postings_value, label_ptr, label_index, weight,
+                n_neighbors, budget, -1, clean[t], items[t], values[t], listed, bounds,
+            )  # fmt: skip
+            margins_of_row(features, entries, listed, starts, cells, cell_values, bias, margins)
+            for j in range(n_scored):
+                bounds[j] = blend[1] * np.log(max(bounds[j], least_vote)) + blend[2] * margins[j] + blend[3]
+            best_of_list(A[i], W, b, listed, bounds, blend[0], labels[i], scores[i])
