@@ -45,6 +45,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--test", type=place, metavar="TEST", help="rows to measure on, after every epoch and at the end"
     )
     parser.add_argument("--out", type=place, metavar="DIR", required=True, help="folder that takes the model [-o]")
+    parser.add_argument("--compact", action="store_true", help="save a model a sixth as large, only to predict with")
     parser.add_argument("--json", type=place, metavar="FILE", help="write the results as JSON, - for stdout")
     add_source_arguments(parser)
     add_parameters(parser)
@@ -117,17 +118,17 @@ def train_and_save(args: Namespace, model: XMLClassifier, data: Training) -> dic
         result |= about_run(model, data, history.records, behind)
         result |= {"seconds": time.perf_counter() - started, "interrupted": stop is not None}
         out = args.out if stop is None else folder.name_of_interrupted(args.out)
-        save(model, out, result, Path(args.train).name)
+        save(model, out, result, Path(args.train).name, getattr(args, "compact", False))
     if stop is not None:
         text = f"interrupted after {len(history.records)} whole epochs; the model as it was then is in {out}"
         raise Stopped(text, signal_of(stop)) from stop
     return result
 
 
-def save(model: XMLClassifier, out: str, result: dict[str, Any], title: str) -> None:
+def save(model: XMLClassifier, out: str, result: dict[str, Any], title: str, compact: bool) -> None:
     """Write the folder of a model with all that tells how it came about; complete `result`."""
     with whole_folder(out) as beside:
-        model.save(beside)
+        model.save(beside, compact=compact)
         folder.write_history(beside, model.history_)
         drawn = folder.draw_curve(beside, model.history_, title)
         result["learning_curve"] = f"{out}/{folder.CURVE}" if drawn else None

@@ -284,21 +284,23 @@ class XMLClassifier(Predictor, BaseEstimator):
 
     # Keeping
 
-    def save(self, path: str | Path, *, predict_only: bool = False) -> None:
+    def save(self, path: str | Path, *, predict_only: bool = False, compact: bool = False) -> None:
         """Write the model to a directory of JSON and plain arrays, with checksums; nothing in it is code.
 
-        `predict_only` leaves out the optimizer's state. Raises `ModelFileError` where `path` holds something else.
+        `predict_only` leaves out the optimizer's state; `compact` does, too, and rounds weights to int8, which changes
+        P@k by hundredths and makes the folder a sixth as large. Neither can be trained on. Raises `ModelFileError`
+        where `path` holds something else.
         """
         check_is_fitted(self)
-        saving.save(self, path, predict_only)
+        saving.save(self, path, predict_only, compact)
 
     @classmethod
     def load(cls, path: str | Path, *, predict_only: bool = True, verify: bool = True) -> XMLClassifier:
         """Return the model that `save` wrote.
 
-        With `predict_only` the parameters stay a read-only memory map; else `partial_fit` goes on exactly where the
-        saved model was. `verify` compares checksums. Raises `ModelFileError` for a directory that `save` did not
-        write, or that was altered.
+        With `predict_only` the parameters stay a read-only memory map, unless they were saved compact; else
+        `partial_fit` goes on exactly where the saved model was. `verify` compares checksums. Raises `ModelFileError`
+        for a directory that `save` did not write, or that was altered.
         """
         return saving.load(cls, path, predict_only, verify)
 
@@ -326,7 +328,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         """Return the model to go on with, and the optimizer's state where the optimizer is still of its kind."""
         if self.optimizer_state_ is None:
             raise DataError(
-                "partial_fit: the model has no optimizer state; load(path, predict_only=False) reads it, if saved"
+                "partial_fit: the model has no optimizer state; load(path, predict_only=False) reads it, if saved "
+                "without predict_only and compact"
             )
         params = _writeable(self.params_)
         if self._optimizer_kind != task.optimizer.kind:

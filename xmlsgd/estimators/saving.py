@@ -20,6 +20,7 @@ from ..kinds import is_count, is_number
 from ..losses import LOSSES
 from ..network import Network, state_layout
 from ..optimizers import OPTIMIZERS, Optimizer
+from .compact import compacted, expanded
 from .names import names_from_arrays, names_to_arrays
 from .parameters import check_parameters
 
@@ -30,12 +31,12 @@ NESTED = ("hidden_layer_sizes", "optimizer", "class_weight", "algorithm")  # par
 FORMS = ("sparse", "dense", "lists", "multiclass")
 
 
-def save(model: XMLClassifier, path: str | Path, predict_only: bool) -> None:
-    """Write `model`; without the optimizer's state if `predict_only`."""
+def save(model: XMLClassifier, path: str | Path, predict_only: bool, compact: bool) -> None:
+    """Write `model`; without the optimizer's state if `predict_only` or `compact`, which also makes arrays small."""
     arrays = {"params": model.params_, **names_to_arrays("classes", model.classes_)}
     if hasattr(model, "feature_names_in_"):
         arrays |= names_to_arrays("features", model.feature_names_in_)
-    if not predict_only and model.optimizer_state_ is not None:
+    if not (predict_only or compact) and model.optimizer_state_ is not None:
         arrays["optimizer_state"] = model.optimizer_state_
     described: dict[str, Any] | None = None
     if model.shortlist_ is not None:
@@ -56,7 +57,11 @@ def save(model: XMLClassifier, path: str | Path, predict_only: bool) -> None:
         "history": model.history_,
         "shortlist": described,
         "vectorizer": hasattr(model, "vectorizer_"),
+        "compact": compact,
     }
+    if compact:
+        names = {name: arrays.pop(name) for name in list(arrays) if name.startswith(("classes", "features"))}
+        arrays = names | compacted(arrays, model.network_.layout)
     write_model(path, description, arrays, model.vectorizer_.to_files if hasattr(model, "vectorizer_") else None)
 
 
@@ -99,6 +104,8 @@ def _load(kind: type[XMLClassifier], predict_only: bool, verify: bool, path: Pat
         got = len(model.classes_)
         raise ModelFileError(f"{path}: must name {model.network_.n_labels} labels, got {got}")
     layout = model.network_.layout
+    if description.get("compact") is True:
+        arrays = expanded(arrays, layout, path)
     model.params_ = _vector(arrays, "params", layout.size, path)
     if not np.isfinite(model.params_.sum()):
         raise ModelFileError(f"{path}: params must be finite")
@@ -110,7 +117,8 @@ def _load(kind: type[XMLClassifier], predict_only: bool, verify: bool, path: Pat
         model.shortlist_ = from_arrays(description["shortlist"], arrays, shape, path)
     if not predict_only:
         if "optimizer_state" not in arrays:
-            raise ModelFileError(f"{path}: holds no optimizer state (saved with predict_only); load it predict_only")
+            how = "compact" if description.get("compact") is True else "predict_only"
+            raise ModelFileError(f"{path}: holds no optimizer state (saved with {how}); load it predict_only")
         kinds = [optimizer() for optimizer in OPTIMIZERS.values() if optimizer.kind == model._optimizer_kind]
         if not kinds:
             raise ModelFileError(f"{path}: unknown optimizer_kind, got {model._optimizer_kind}")
