@@ -48,6 +48,10 @@ class Timed(Processes):
         super().merge(rule, members, memory, equal)
         self._heard_at.clear()
 
+    def pause(self) -> None:
+        """Note that what follows, as measuring a model between epochs, is no part of a hop."""
+        self._heard_at.clear()
+
     def summary(self) -> dict[str, float]:
         """Return the median seconds of a hop and of the steps of a message, and the seconds of all hops over those."""
         return {

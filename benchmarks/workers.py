@@ -66,6 +66,7 @@ class Watch(Monitor):
 
     def epoch(self, record: dict[str, Any], center: np.ndarray) -> bool:
         """Measure."""
+        self.executor.pause()
         pids = [os.getpid(), *(p.process.pid for p in self.executor.team.processes.values())]
         self.memory = max(self.memory, sum(proportional_bytes(pid) for pid in pids[1:]))
         with self.device.start():

@@ -39,6 +39,13 @@ def test_every_message_of_a_run_has_a_hop_of_its_own():
     assert found["hop_share"] == pytest.approx(sum(executor.hops) / sum(executor.steps))
 
 
+def test_what_is_done_between_epochs_is_no_part_of_a_hop():
+    executor = Timed([toy.Marking])
+    executor._heard_at[0] = 0.0
+    executor.pause()
+    assert not executor._heard_at
+
+
 @pytest.mark.parametrize(
     ("name", "own", "slowed", "missed"),
     [
