@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -606,14 +607,17 @@ def compiled_signatures():
 
 def test_nothing_compiles_after_warming_up(cpu):
     """Every loss, optimizer, depth and dropout; drawn labels; memory maps, whose arrays are read-only; prediction."""
-    cpu.warm_up(list(LOSSES.values()))
+    for rounding in (False, True):
+        cpu.warm_up(list(LOSSES.values()), rounding=rounding)
     before = compiled_signatures()
     for loss in LOSSES:
         for name in OPTIMIZERS:
             for hidden, share in (((24,), 0.0), ((40, 32), 0.3)):
                 network = Network(60, 200, hidden, loss, input_dropout=share, hidden_dropout=share)
+                rounded = replace(network, gradient_rounding=0.5)
                 whole_step(cpu, network, OPTIMIZERS[name]())
-                whole_step(cpu, network, OPTIMIZERS[name](), sampler=SharedNegatives(4))
+                whole_step(cpu, rounded, OPTIMIZERS[name]())
+                whole_step(cpu, rounded, OPTIMIZERS[name](), sampler=SharedNegatives(4))
     X, rows, layer, _ = input_batch()
     for array in (*layer, X.indptr, X.indices, X.data):
         array.flags.writeable = False
@@ -627,14 +631,16 @@ def test_nothing_compiles_after_warming_up(cpu):
 
 def test_warming_up_compiles_only_what_the_settings_need():
     source = (
-        "from xmlsgd.devices import cpu_input, cpu_output\n"
+        "from xmlsgd.devices import cpu_input, cpu_output, cpu_rounded\n"
         "from xmlsgd.devices.cpu import CPU\n"
-        "CPU(1, 'float32').warm_up([0], deep=False, dropout=False, rounding=False)\n"
-        "kernels = cpu_input.drop, cpu_output.rows_update, cpu_output.log_sums_float32\n"
-        "print([len(kernel.alone.signatures) for kernel in kernels], len(cpu_input.input_update.alone.signatures))"
+        "steps = cpu_output.output_step_float32, cpu_rounded.rounded_step_float32\n"
+        "others = cpu_input.drop, cpu_output.rows_update, cpu_output.log_sums_float32, cpu_input.input_update\n"
+        "for rounding in (False, True):\n"
+        "    CPU(1, 'float32').warm_up([0], deep=False, dropout=False, rounding=rounding)\n"
+        "    print(*[len(kernel.alone.signatures) for kernel in (*steps, *others)])\n"
     )
     result = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "[0, 0, 0] 1"
+    assert result.stdout.splitlines() == ["1 0 0 0 0 1", "1 1 0 0 0 1"]
 
 
 # --- by name -----------------------------------------------------------------------------------------------------

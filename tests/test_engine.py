@@ -20,7 +20,7 @@ from xmlsgd.engine import train
 from xmlsgd.errors import DataError
 from xmlsgd.executors.serial import Serial
 from xmlsgd.history import EarlyStopping, Evaluation, Monitor
-from xmlsgd.learner import Start, _mask_seed
+from xmlsgd.learner import Start, _batch_seed
 from xmlsgd.network import Network, state_layout
 from xmlsgd.optimizers import SGD, Adam
 from xmlsgd.router import Router
@@ -155,7 +155,7 @@ def test_one_serial_worker_equals_a_loop_written_by_hand_to_the_bit(dataset, dev
                 done, steps = done + len(rows), steps + 1
                 loss += len(rows) * NETWORK.step(
                     made, layers, dataset.X, dataset.Y, rows, weight[rows] * np.float32(1 / len(rows)),
-                    optimizer.update(0.05 * factor, steps), _mask_seed(4, epoch, start),
+                    optimizer.update(0.05 * factor, steps), _batch_seed(4, epoch, start),
                 )  # fmt: skip
             losses.append(loss / N_ROWS)
     np.testing.assert_array_equal(run.params, flat)

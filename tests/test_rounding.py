@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from shim import pretend_gpus
 from test_devices import assert_same_change, copy, output_batch
 
 from xmlsgd import XMLClassifier, make_xmc
-from xmlsgd.devices import bf16, cpu_rounded
-from xmlsgd.devices.base import Rounding
+from xmlsgd.csr import CSR
+from xmlsgd.devices import bf16, cpu_rounded, get_device
+from xmlsgd.devices.avx512 import HAS_AVX512
+from xmlsgd.devices.base import EXACT, Rounding
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference, rounded
 from xmlsgd.errors import DataError
 from xmlsgd.losses import LOSSES
+from xmlsgd.network import Network
 from xmlsgd.optimizers import OPTIMIZERS, SGD
+from xmlsgd.params import zeros
+from xmlsgd.samplers import ImportanceSampled
 
 PRECISIONS = ["float32", *(["bfloat16"] if bf16.HAS_AVX512_BF16 else [])]
 DEVICES = pytest.mark.parametrize(
@@ -44,6 +51,25 @@ def test_a_rounded_step_is_that_of_the_reference(device, loss, optimizer, shape)
     assert value2 == pytest.approx(value, rel=1e-5)
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=1e-5 * np.abs(dA).max() + 1e-6)
     assert_same_change(layer, got, expected, 1e-4)
+
+
+@DEVICES
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_true_pair_is_never_rounded_whatever_its_gradient(device, loss):
+    """With softmax, a label that all rows share and that is likelier than 1 / labels has a gradient above 0."""
+    A, Y, rows, scale, layer = exact_batch((64, 40, 100))
+    every = sp.lil_matrix(Y.to_scipy())
+    every[:, 5] = 1
+    Y = CSR.from_scipy(sp.csr_matrix(every, dtype=np.float32))
+    layer.b[5] = 3
+    scale[::7] = 0
+    expected, got = copy(layer), copy(layer)
+    value, dA = Reference().output_step(A, Y, rows, scale, expected, LOSSES[loss], SGD().update(1, 1), Rounding(0.9, 3))
+    with device.start():
+        value2, dA2 = device.output_step(A, Y, rows, scale, got, LOSSES[loss], SGD().update(1, 1), Rounding(0.9, 3))
+    assert value2 == pytest.approx(value, rel=1e-5)
+    np.testing.assert_allclose(dA2, dA, rtol=0, atol=1e-5 * np.abs(dA).max())
+    assert_same_change(layer, got, expected, 1e-5)
 
 
 @DEVICES
@@ -107,6 +133,7 @@ def test_draws_follow_the_seed_and_nothing_else():
     assert (step(1, 5) != step(1, 6)).any()
 
 
+@pytest.mark.skipif(not HAS_AVX512, reason="this processor has no AVX512")
 def test_vector_code_draws_as_the_loops_do():
     rng = np.random.default_rng(0)
     for threshold in np.float32([0.01, 0.1, 0.9]):
@@ -114,9 +141,9 @@ def test_vector_code_draws_as_the_loops_do():
             z, scale = (rng.random((2, 64)) ** 4).astype(np.float32)
             scale[60:], z[60:], z[7], z[8] = 0, 0, np.nan, -1
             results = []
-            for round_gradient in (cpu_rounded.round_gradient, cpu_rounded.round_loops):
+            for round_gradient in (cpu_rounded.round_vectors, cpu_rounded.round_loops):
                 values, kept = z.copy(), np.full(64, -1)
-                n = round_gradient(values, scale, threshold, label * 123457, kept)
+                n = round_gradient(values, scale, threshold, label * 123457891 % 2**32, kept)
                 results.append((n, *values, *kept))
             np.testing.assert_array_equal(*results)
             n, kept = results[0][0], results[0][65:]
@@ -139,6 +166,9 @@ def test_a_classifier_rounds_where_all_of_many_labels_are_trained_on_cpus():
         ({"gradient_rounding": 0}, data, 0.0),
         ({"gradient_rounding": 0.25}, few, 0.25),
         ({}, few, 0.0),
+        ({"loss": "softmax"}, data, 0.0),
+        ({"optimizer": "sgd"}, data, 0.0),
+        ({"clip_norm": 1.0}, data, 0.0),
         ({"devices": "cpu*2", "n_jobs": 2, "algorithm": "adaptive"}, data, 0.1),
     ):
         model = XMLClassifier(**small, **parameters).fit(fitted.X, fitted.Y)
@@ -163,3 +193,31 @@ def test_rounded_gradients_learn_as_well_as_exact_ones():
 def test_a_threshold_outside_its_range_is_refused(value):
     with pytest.raises(DataError, match=r"gradient_rounding: must be 'auto' or in \[0, 1\), got"):
         XMLClassifier(gradient_rounding=value).fit([[1.0], [0.0]], [[0], [1]])
+
+
+def test_rounded_gradients_are_refused_on_a_gpu(monkeypatch):
+    pretend_gpus(monkeypatch)
+    data, small = many_labels(200), {"hidden_layer_sizes": (4,), "shortlist": 0, "max_epochs": 1}
+    with pytest.raises(DataError, match=r"gradient_rounding: must be 'auto' or 0 on a GPU, got 0\.2 and 'cuda:0'"):
+        XMLClassifier(devices="cuda:0,cpu", gradient_rounding=0.2, **small).fit(data.X, data.Y)
+    with pytest.raises(DataError, match="gradient_rounding: must be 0 on a GPU"):
+        get_device("cuda:0")(1).warm_up([0], rounding=True)
+
+
+def test_groups_of_drawn_labels_draw_for_themselves():
+    seeds = []
+
+    class Listening(Reference):
+        def output_step(self, A, Y, rows, scale, layer, loss, update, rounding=EXACT):
+            seeds.append(rounding.seed)
+            return super().output_step(A, Y, rows, scale, layer, loss, update, rounding)
+
+    data, network = many_labels(64), Network(2000, 1200, (4, 3), gradient_rounding=0.1)
+    flat = zeros(network.layout.size)
+    network.initialize(flat, data.Y, 0)
+    rows, scale = np.arange(32), np.full(32, 1 / 32, np.float32)
+    sampler = ImportanceSampled(200).begin(data.Y, 0)
+    network.step(
+        Listening(), network.layers(flat), data.X, data.Y, rows, scale, SGD().update(0.1, 1), 7, sampler
+    )  # fmt: skip
+    assert len(seeds) == len(set(seeds)) >= 2

@@ -139,7 +139,7 @@ class Learner:
         rows = self._order.rows(step)
         size = step.batch or len(rows)
         for i, at in enumerate(range(0, len(rows), size), 1):
-            batch, seed = rows[at : at + size], _mask_seed(self.job.seed, step.epoch, step.start + at)
+            batch, seed = rows[at : at + size], _batch_seed(self.job.seed, step.epoch, step.start + at)
             loss += self._update(batch, self.job.optimizer.update(step.learning_rate, step.seen + i), seed)
             nnz += self._nnz(batch)
         loss = float(loss)
@@ -165,6 +165,6 @@ class Learner:
         return int((indptr[rows + 1] - indptr[rows]).sum())
 
 
-def _mask_seed(seed: int, epoch: int, start: int) -> int:
-    """Return the seed of a step's dropout masks: it names the batch, not who trains it."""
+def _batch_seed(seed: int, epoch: int, start: int) -> int:
+    """Return the seed of all that a step draws: it names the batch, not who trains it."""
     return int(np.random.SeedSequence((seed, MASKS, epoch, start)).generate_state(1)[0] >> 1)

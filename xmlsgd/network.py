@@ -107,7 +107,8 @@ class Network:
         """Train `layers` in place on one batch of `rows`; return its scaled loss.
 
         `scale` float32 (B,) weighs the rows (sample weight over batch size); `seed` names the batch: it chooses the
-        dropout masks, and labels where these are drawn. Only the labels of `sampler` take part.
+        dropout masks, what gradients are rounded to, and labels where these are drawn. Only the labels of `sampler`
+        take part.
         """
         dropped = Dropout(self.input_dropout, seed)
         activations = [device.input_forward(X, rows, layers[0], dropped)]
@@ -158,12 +159,13 @@ class Network:
         if raised is not None:
             part.b[:] -= raised
         device.put(part, output, labels)
-        for negatives, weight in groups:
+        for group, (negatives, weight) in enumerate(groups, 1):
             part = device.take(output, negatives)
             none = CSR(np.zeros(len(rows) + 1, np.int64), labels[:0], Y.data[:0], len(negatives))
-            more, dA_more = device.output_step(
-                A, none, places, scale * np.float32(weight), part, loss, update, rounding
-            )
+            # Labels are numbered anew in each group: one seed would draw the same for all.
+            other = rounding._replace(seed=rounding.seed + group)
+            heavier = scale * np.float32(weight)
+            more, dA_more = device.output_step(A, none, places, heavier, part, loss, update, other)
             device.put(part, output, negatives)
             value, dA = value + more, dA + dA_more
         return value, dA

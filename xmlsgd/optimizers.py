@@ -1,8 +1,8 @@
 """Optimizers as updates of parameter rows: which state a row keeps and which numbers a step needs.
 
-Only rows with a gradient are updated ("lazy" rows): a feature that a batch lacks keeps its weights and its state.
-With rare features this is what makes a step cost what its batch costs. Devices carry out the updates; their kernels
-read `kind` and the vector of `hyper`.
+Only rows with a gradient are updated ("lazy" rows): a feature that a batch lacks keeps its weights and its state, and
+so does a label whose gradients are all rounded away. With rare features this is what makes a step cost what its batch
+costs. Devices carry out the updates; their kernels read `kind` and the vector of `hyper`.
 """
 
 from __future__ import annotations

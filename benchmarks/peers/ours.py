@@ -85,7 +85,7 @@ def throughput(problem: Problem, variant: str, warm_up: int, steps: int) -> dict
     """Return rows per second over `steps` full batches after `warm_up` batches."""
     dataset = Dataset(CSR.from_scipy(problem.X), CSR.from_scipy(problem.Y))
     precision, _, exact = variant.partition("-")
-    rounding = 0.0 if exact else auto_rounding(dataset.n_labels, ["cpu"])
+    rounding = 0.0 if exact else auto_rounding(dataset.n_labels, "bce", Adam(), ["cpu"])
     network = Network(dataset.n_features, dataset.n_labels, (HIDDEN,), gradient_rounding=rounding)
     device = make_device("cpu", problem.threads, precision)
     flat = zeros(network.layout.size)

@@ -41,8 +41,9 @@ def compile_kernels(parameters: dict[str, Any]) -> None:
     """
     from ..datasets.synthetic import make_xmc
     from ..estimators import XMLClassifier
+    from ..estimators.training import ROUNDED_LABELS
 
-    few = make_xmc(64, 48, 1200, nnz_per_row=5, labels_per_row=2)
+    few = make_xmc(64, 48, ROUNDED_LABELS, nnz_per_row=5, labels_per_row=2)
     small = {"hidden_layer_sizes": (32,), "shortlist": 8, "max_epochs": 1, "batch_size": 32, "verbose": 0}
     with scratch_folder() as folder:
         model = XMLClassifier(**{**parameters, **small}).fit(few.X, few.Y, eval_set=(few.X, few.Y))

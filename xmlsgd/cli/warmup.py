@@ -30,5 +30,7 @@ def run(args: Namespace) -> None:
     compile_kernels(parameters)
     parse(b"0 0:1\n", Options(True, True, "auto", "error"), None, None)
     for n_threads in {1, thread_count(parameters.get("n_jobs"))}:  # one thread has kernels of its own
-        make_device("cpu", n_threads, parameters.get("precision", "auto")).warm_up(LOSSES.values())
+        device = make_device("cpu", n_threads, parameters.get("precision", "auto"))
+        for rounding in (False, True):
+            device.warm_up(LOSSES.values(), rounding=rounding)
     show(args, f"kernels are compiled ({time.perf_counter() - started:.1f} s)")

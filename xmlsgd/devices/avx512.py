@@ -88,16 +88,16 @@ def bce_gradient_avx512(typingctx, z, bias, scale, size):
 def above_draws_avx512(typingctx, z, scale, threshold, start):
     """Return which of 16 gradients at z are above their draw times threshold * scale, bit i for row i.
 
-    Row i draws the upper 24 bits of start + i GOLDEN, as a share of 2^24 (`cpu_rounded.round_loops`).
+    Row i draws from the upper 23 bits of start + i GOLDEN (`cpu_rounded.round_loops`).
     """
 
     def codegen(context, builder, signature, args):
         z, scale, threshold, start = args
         steps = ir.Constant(i32x, [i * GOLDEN % 2**32 for i in range(LANES)])
         words = builder.add(broadcast(builder, builder.trunc(start, i32)), steps)
-        drawn = builder.sitofp(builder.lshr(words, ir.Constant(i32x, [8] * LANES)), f16x)
+        drawn = builder.sitofp(builder.lshr(words, ir.Constant(i32x, [9] * LANES)), f16x)
         limit = builder.fmul(broadcast(builder, threshold, f16x), load(builder, scale))
-        level = builder.fmul(builder.fmul(drawn, _all(2.0**-24)), limit)
+        level = builder.fmul(builder.fmul(builder.fadd(drawn, _all(0.5)), _all(2.0**-23)), limit)
         above = builder.fcmp_ordered(">", load(builder, z), level)
         return builder.zext(builder.bitcast(above, ir.IntType(LANES)), i64)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 PRECISIONS = ("auto", "float32", "bfloat16")
-GOLDEN = 0x9E3779B1  # 2^32 over the golden ratio: its multiples are spread evenly over 32 bits
+GOLDEN = 0x9E3779B1  # a prime near 2^32 over the golden ratio: its multiples are spread evenly over 32 bits
 SPARE_CANDIDATES = 8  # ranked in bfloat16 beyond k, so that rounding does not cost a label its place
 
 
@@ -62,10 +62,12 @@ class Dropout(NamedTuple):
 class Rounding(NamedTuple):
     """How gradients of the output layer are rounded: the threshold and the seed of this step's draws.
 
-    A pair of a row and a label that it does not have, whose gradient is below `limit`, the threshold times the row's
-    weight, keeps `limit` with chance gradient / limit, else nothing: u limit < gradient, u being the upper 24 bits of
-    hash(seed, label) + row GOLDEN (`cpu_rows.hashed`). A label that keeps none, and that no row of a weight above 0
-    has, is not updated, but for its bias, whose gradient is not rounded. 0: nothing is rounded, all are updated.
+    Known as gradient sparsification, by stochastic rounding to one of two values. A pair of a row and a label that it
+    does not have, whose gradient is below `limit`, the threshold times the row's weight, keeps `limit` with chance
+    gradient / limit, to 2^-24, else nothing: where u limit < gradient, u drawn from hash(seed, label) + row GOLDEN
+    (`cpu_rounded.round_loops`; labels are places among those of the step). A label that keeps none, and that no row of
+    a weight above 0 has, is not updated, but for its bias, whose gradient is not rounded. 0: nothing is rounded, all
+    are updated.
     """
 
     threshold: float
@@ -92,12 +94,12 @@ class Device(Protocol):
         """Return the context in which one Python thread at a time calls the operations."""
         ...
 
-    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True, rounding: bool = True) -> None:
+    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True, rounding: bool = False) -> None:
         """Compile or load every kernel of networks with these losses, so that nothing compiles on a run's clock.
 
-        `deep`: also those of a second hidden layer; `dropout`: also that of dropped activations; `rounding`: also those
-        of rounded gradients. Optimizers, sizes and k choose no kernel; prediction, and steps on some of the labels, are
-        always included.
+        `deep`: also those of a second hidden layer; `dropout`: also that of dropped activations; `rounding`: those of
+        rounded gradients in place of exact ones. Optimizers, sizes and k choose no kernel; prediction, and steps on
+        some of the labels, are always included.
         """
         ...
 

@@ -29,6 +29,11 @@ TILE_BYTES = 1024
 BLOCK = 32  # rows and columns of C that one call of a block function computes
 
 
+def pad(n: int) -> int:
+    """Return the next multiple of 32."""
+    return -(-n // BLOCK) * BLOCK
+
+
 class _BFloat(ir.types.Type):
     """LLVM's `bfloat`, which llvmlite does not name."""
 

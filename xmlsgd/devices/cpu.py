@@ -11,11 +11,12 @@ import numpy as np
 
 from ..csr import CSR
 from ..errors import DataError
-from ..losses import SOFTMAX
 from ..optimizers import SGD
 from ..params import zeros
-from . import bf16, cpu_active, cpu_input, cpu_output, cpu_rounded, cpu_topk, kernel_cache
-from .base import EXACT, PRECISIONS, SPARE_CANDIDATES, Dropout, HostMemory, Layer, Rounding, softmax_weights
+from . import bf16, cpu_active, cpu_input, cpu_output, cpu_step, cpu_topk, kernel_cache
+from .base import EXACT, PRECISIONS, SPARE_CANDIDATES, Dropout, HostMemory, Layer, Rounding
+from .cpu_step import CHUNK
+from .kernel import for_kernels
 from .threads import ONE_THREAD_BLAS, launch
 
 if TYPE_CHECKING:
@@ -25,13 +26,7 @@ if TYPE_CHECKING:
     from .base import Device
     from .kernel import Kernel
 
-CHUNK = 256  # labels: at B = H = 256 a chunk's operands and weights take 1.2 MB, inside a level-2 cache of 2 MB
 PREDICT_BATCH = 256  # rows whose lists of the best are kept together
-
-
-def pad32(n: int) -> int:
-    """Return the next multiple of 32, the side of a register block."""
-    return -(-n // 32) * 32
 
 
 class CPU(HostMemory):
@@ -56,8 +51,8 @@ class CPU(HostMemory):
         self._lock = threading.RLock()
 
     def place(self, flat: np.ndarray) -> np.ndarray:
-        """Return the vector itself, a read-only one as `usual` does."""
-        return usual(flat)[0]
+        """Return the vector itself, as `for_kernels` gives it."""
+        return for_kernels(flat)[0]
 
     def buffer(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
         """Return an array, zeros when it is new, that keeps its memory between calls of one name and shape."""
@@ -86,7 +81,7 @@ class CPU(HostMemory):
             finally:
                 numba.set_num_threads(before)
 
-    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True, rounding: bool = True) -> None:
+    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True, rounding: bool = False) -> None:
         """Compile or load every kernel of networks with these losses, by running each operation on one row."""
         X = CSR(np.array([0, 1]), np.zeros(1, np.int32), np.ones(1, np.float32), 1)
         row, scale, update = np.zeros(1, np.int64), np.ones(1, np.float32), SGD().update(0.0, 1)
@@ -97,8 +92,7 @@ class CPU(HostMemory):
             if dropout:
                 self.drop(A, Dropout(0.0, 0))
             for loss in losses:
-                for threshold in (0.0, 0.5) if rounding else (0.0,):
-                    self.output_step(A, X, row, scale, layer, loss, update, Rounding(threshold, 0))
+                self.output_step(A, X, row, scale, layer, loss, update, Rounding(0.5 * rounding, 0))
             if deep:
                 self.dense_step(A, A, layer, update)
             self.input_step(X, row, A, layer, update, Dropout(0.0, 0))
@@ -129,52 +123,7 @@ class CPU(HostMemory):
         rounding: Rounding = EXACT,
     ) -> tuple[float, np.ndarray]:  # fmt: skip
         """Update the output layer on one batch; return the scaled loss and dA."""
-        keys = self._positives(Y, rows)
-        B, H = A.shape
-        Bp, Hp = pad32(B), pad32(H) if self.bfloat16 else H
-        n, chunk = self.n_threads, self._chunk(len(layer.b))
-        padded = self._padded("A", A, Bp, Hp)
-        scales, target, log_sum = np.zeros((3, Bp), np.float32)
-        scales[:B] = scale
-        if loss == SOFTMAX:
-            target[:B], scales[:B] = softmax_weights(Y, rows, scale)
-        Z = self.buffer("Z", (n, bf16.BLOCK if self.bfloat16 else chunk, Bp))
-        dA = self.buffer("dA", (n, Bp, Hp))
-        ints, logits = self.buffer("ints", (n, Bp), np.int64), self.buffer("logits", (n, Bp))
-        losses = np.zeros(n)
-        operands: tuple[Any, ...] = ()
-        if self.bfloat16:
-            words = (bf16.BLOCK * Hp + chunk * Hp + bf16.BLOCK * Bp + chunk * Bp) // 2 + 16 * Bp
-            packed, pads = self.buffer("packed", (n, words), np.uint32), self.buffer("pads", (n, 2, Hp))
-            forward = self.buffer("forward", (Bp * Hp // 2,), np.uint32)
-            backward = self.buffer("backward", (Bp * Hp // 2,), np.uint32)
-            operands = forward, packed, pads, bf16.TILE_CONFIGURATION
-            self.run(cpu_output.pack_activations, padded, forward, backward, packed)
-        if loss == SOFTMAX:
-            parts = self.buffer("largest", (n, Bp)), self.buffer("total", (n, Bp))
-            if self.bfloat16:
-                self.run(cpu_output.log_sums_bf16, layer.W, layer.b, chunk, Z, *parts, logits, *operands)
-            else:
-                self.run(cpu_output.log_sums_float32, layer.W, layer.b, chunk, Z, *parts, logits, padded)
-            log_sum[:] = _log_sum(*parts)
-        head = (keys, scales, target, log_sum, loss, update.kind, update.hyper)
-        if rounding.threshold > 0:
-            db = self.buffer("all db", (len(layer.b),))
-            self.run(
-                cpu_rounded.rounded_step_bf16 if self.bfloat16 else cpu_rounded.rounded_step_float32,
-                layer.W, layer.b, layer.Ws, layer.Wt, *head, np.float32(rounding.threshold), rounding.seed,
-                padded, Z, self.buffer("g", (n, H)), dA, db, ints, logits, losses, *operands,
-            )  # fmt: skip
-            cpu_output.biases_update.alone(update.kind, layer.b, db, layer.bs, layer.bt, update.hyper)
-        else:
-            dW, db = self.buffer("dW", (n, Z.shape[1], Hp)), self.buffer("db", (n, chunk))
-            scratch = (chunk, Z, dW, dA, db, ints, logits, losses)
-            if self.bfloat16:
-                self.run(cpu_output.output_step_bf16, *_output(layer), *head, *scratch, backward, *operands)
-            else:
-                part = self.buffer("dA_part", (n, Bp, Hp))
-                self.run(cpu_output.output_step_float32, *_output(layer), *head, *scratch, padded, part)
-        return float(losses.sum()), dA.sum(axis=0)[:B, :H]
+        return cpu_step.output_step(self, A, Y, rows, scale, layer, loss, update, rounding)
 
     def take(self, layer: Layer, active: np.ndarray) -> Layer:
         """Return a copy, in buffers, of the outputs `active` of a layer; slots of one element stay as they are."""
@@ -212,7 +161,7 @@ class CPU(HostMemory):
         features, starts = np.empty(nnz, np.int32), np.empty(nnz + 1, np.int64)
         entry_row, entry_value = np.empty(nnz, np.int32), np.empty(nnz, np.float32)
         n = cpu_input.group_entries.alone(
-            rows, *usual(X.indptr, X.indices, X.data), *_mask(dropout), counts, features, starts, entry_row,
+            rows, *for_kernels(X.indptr, X.indices, X.data), *_mask(dropout), counts, features, starts, entry_row,
             entry_value,
         )  # fmt: skip
         self.run(
@@ -235,9 +184,9 @@ class CPU(HostMemory):
         n_batches = -(-n // PREDICT_BATCH)
         limits = self.buffer("limits", (self.n_threads, PREDICT_BATCH))
         if self.bfloat16:
-            Hp = pad32(H)
-            padded = self._padded("top A", A, n_batches * PREDICT_BATCH, Hp)
-            packed = self.buffer("labels", (pad32(L) * Hp // 2,), np.uint32)
+            Hp = bf16.pad(H)
+            padded = self.padded("top A", A, n_batches * PREDICT_BATCH, Hp)
+            packed = self.buffer("labels", (bf16.pad(L) * Hp // 2,), np.uint32)
             self.run(cpu_topk.pack_weights, W, packed, self.buffer("pads", (self.n_threads, 2, Hp)))
             Z = self.buffer("top Z", (self.n_threads, bf16.BLOCK, PREDICT_BATCH))
             operand = self.buffer("operand", (self.n_threads, PREDICT_BATCH * Hp // 2 + 256), np.uint32)
@@ -247,7 +196,7 @@ class CPU(HostMemory):
             )  # fmt: skip
             self.run(cpu_topk.rescore, A, W, b, labels, scores)
         else:
-            padded = self._padded("top A", A, n_batches * PREDICT_BATCH, H)
+            padded = self.padded("top A", A, n_batches * PREDICT_BATCH, H)
             Z = self.buffer("top Z", (self.n_threads, CHUNK, PREDICT_BATCH))
             self.run(cpu_topk.top_k_float32, padded, W, b, PREDICT_BATCH, CHUNK, Z, limits, scores, labels)
         if wide < k:
@@ -255,11 +204,7 @@ class CPU(HostMemory):
             return np.pad(labels, gap, constant_values=-1), np.pad(scores, gap, constant_values=-np.inf)
         return labels[:, :k], scores[:, :k]
 
-    def _chunk(self, n_labels: int) -> int:
-        """Return the labels of a chunk: `CHUNK`, less where there would be too few chunks for the threads."""
-        return min(CHUNK, pad32(-(-n_labels // self.n_threads)))
-
-    def _padded(self, name: str, A: np.ndarray, n_rows: int, n_columns: int) -> np.ndarray:
+    def padded(self, name: str, A: np.ndarray, n_rows: int, n_columns: int) -> np.ndarray:
         """Return A with zeros below and to the right, in the buffer `name`; A itself where it fits."""
         if A.shape == (n_rows, n_columns) and A.flags.c_contiguous:
             return A
@@ -269,18 +214,12 @@ class CPU(HostMemory):
         padded[:, A.shape[1] :] = 0
         return padded
 
-    def _positives(self, Y: CSR, rows: np.ndarray) -> np.ndarray:
-        """Return the batch's (label, row) pairs as sorted keys, int64."""
-        keys = np.empty(int((Y.indptr[rows + 1] - Y.indptr[rows]).sum()), np.int64)
-        cpu_output.gather_positives.alone(rows, *usual(Y.indptr, Y.indices), keys)
-        return keys
-
     def run(self, kernel: Kernel, *arguments: Any) -> None:
         """Run a kernel on this device's threads; it must not write read-only arrays."""
-        self.call(kernel, *(usual(each)[0] if isinstance(each, np.ndarray) else each for each in arguments))
+        self.call(kernel, *(for_kernels(each)[0] if isinstance(each, np.ndarray) else each for each in arguments))
 
     def call(self, kernel: Kernel, *arguments: Any) -> None:
-        """Run a kernel as `run` does, on arrays that are `usual` already: with thirty of them, looking takes time."""
+        """Run a kernel as `run` does, on arrays `for_kernels` already: with thirty of them, looking takes time."""
         if self.n_threads == 1:
             kernel.alone(*arguments)
         else:
@@ -288,41 +227,14 @@ class CPU(HostMemory):
                 kernel.threaded(*arguments)
 
 
-class _Unlocked:
-    """The memory of a read-only array under an interface that says it may be written."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        self.array = array  # keeps the memory alive
-        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
-
-
 def cpu_of(device: Device, n_threads: int) -> CPU:
     """Return the device for what only a CPU does: this one if it is a CPU, else one of `n_threads` threads."""
     return device if isinstance(device, CPU) else CPU(n_threads)
 
 
-def usual(*arrays: np.ndarray) -> list[np.ndarray]:
-    """Return arrays, read-only ones as if they were not; the kernels they go to do not write them.
-
-    Numba has a type of its own for read-only arrays, such as memory maps, and would compile every kernel once more.
-    """
-    return [array if array.flags.writeable else np.asarray(_Unlocked(array)) for array in arrays]
-
-
 def _mask(dropout: Dropout) -> tuple[int, np.uint32, np.float32]:
     """Return a dropout as kernels take it."""
     return dropout.seed, dropout.threshold, dropout.factor
-
-
-def _output(layer: Layer) -> tuple[np.ndarray, ...]:
-    """Return a layer's arrays in the order of the output kernels."""
-    return layer.W, layer.b, layer.Ws, layer.Wt, layer.bs, layer.bt
-
-
-def _log_sum(largest: np.ndarray, total: np.ndarray) -> np.ndarray:
-    """Return log sum exp of each row from the parts (threads, B) of its maximum and sum."""
-    top = largest.max(axis=0)
-    return top + np.log((total * np.exp(largest - top)).sum(axis=0))
 
 
 DEVICE = CPU

@@ -10,7 +10,8 @@ import numpy as np
 from numba import prange
 
 from ..optimizers import CLIP
-from .cpu_rows import FAST, clip_row, kept, update_row
+from .cpu_random import kept
+from .cpu_rows import FAST, clip_row, update_row
 from .kernel import kernel
 
 _ZERO = np.float32(0)

@@ -48,16 +48,24 @@ def positives_of(keys, at, label, out):
 
 
 @kernel()
-def pack_activations(A, forward, backward, scratch):
-    """Pack A (B, H), both multiples of 32, as the operands B of W A^T (`forward`) and of G A (`backward`)."""
+def pack_forward(A, forward, scratch):
+    """Pack A (B, H), both multiples of 32, as the operand B of W A^T."""
     B, H = A.shape
     n_threads = scratch.shape[0]
-    a, f, b = A.ctypes.data, forward.ctypes.data, backward.ctypes.data
+    a, f = A.ctypes.data, forward.ctypes.data
     for thread in prange(n_threads):
         for i in range(16 * thread, B, 16 * n_threads):
             bf16.pack_b_transposed(
                 f + i // 16 * (H // 32) * TILE_BYTES, a + i * H * 4, H * 4, 16, H // 32, scratch[thread].ctypes.data
             )
+
+
+@kernel()
+def pack_backward(A, backward, n_threads):
+    """Pack A (B, H), both multiples of 32, as the operand B of G A."""
+    B, H = A.shape
+    a, b = A.ctypes.data, backward.ctypes.data
+    for thread in prange(n_threads):
         for i in range(2 * thread, B, 2 * n_threads):
             bf16.pack_b(b + i // 2 * 64, B // 32 * TILE_BYTES, a + i * H * 4, H * 4, 1, H // 16)
 

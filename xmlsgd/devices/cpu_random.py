@@ -1,4 +1,4 @@
-"""Random numbers inside kernels: a linear congruential generator, and a hash of numbers that count something.
+"""Random numbers inside kernels: a linear congruential generator, hashes of numbers that count something, dropout.
 
 The generator's constants are those of Numerical Recipes (Press, Teukolsky, Vetterling, Flannery 2007, section 7.1.4).
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 from numba import njit
+
+from .base import GOLDEN
 
 _MULTIPLIER, _INCREMENT, _MASK = np.uint64(1664525), np.uint64(1013904223), np.uint64(0xFFFFFFFF)
 
@@ -24,9 +26,31 @@ def below(state, n):
 
 
 @njit(nogil=True, inline="always")
+def finalized(h):
+    """Return 32 bits that depend on all bits of h: the finaliser of MurmurHash3 (Appleby 2011, public domain)."""
+    # Numba multiplies uint32 in 64 bits: every product is cut back.
+    h = np.uint32(h)
+    h = np.uint32((h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B))
+    h = np.uint32((h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35))
+    return h ^ (h >> np.uint32(16))
+
+
+@njit(nogil=True, inline="always")
 def mixed(x):
-    """Return 31 bits that depend on all bits of x, as the finaliser of MurmurHash3 mixes them."""
-    h = np.uint64(x) & _MASK
-    h = ((h ^ (h >> np.uint64(16))) * np.uint64(0x85EBCA6B)) & _MASK
-    h = ((h ^ (h >> np.uint64(13))) * np.uint64(0xC2B2AE35)) & _MASK
-    return np.int64((h ^ (h >> np.uint64(16))) >> np.uint64(1))
+    """Return 31 bits of the hash of x, int64."""
+    return np.int64(finalized(x) >> np.uint32(1))
+
+
+@njit(nogil=True, inline="always")
+def hashed(seed, index):
+    """Return a hash of (seed, index), 32 bits."""
+    return finalized(np.uint32(index) * np.uint32(GOLDEN) + np.uint32(seed))
+
+
+@njit(nogil=True, inline="always")
+def kept(seed, index, threshold):
+    """Return whether entry `index` survives dropout: by its hash, the same on every thread and pass.
+
+    `threshold` is the share to drop times 2^32. No state, so the backward pass sees the mask of the forward pass.
+    """
+    return hashed(seed, index) >= np.uint32(threshold)

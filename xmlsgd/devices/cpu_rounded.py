@@ -18,11 +18,13 @@ from .avx512 import HAS_AVX512, above_draws_avx512
 from .base import GOLDEN
 from .bf16 import BLOCK
 from .cpu_output import first_key, pack_labels, positives_of
-from .cpu_rows import FAST, clip_row, hashed, label_gradient, update_row
+from .cpu_random import hashed
+from .cpu_rows import FAST, clip_row, label_gradient, update_biases, update_row
 from .kernel import kernel
 from .llvm import LANES
 
-_DRAW_UNIT = np.float32(2.0**-24)
+_DRAW_UNIT = np.float32(2.0**-23)
+_HALF = np.float32(0.5)
 _ZERO = np.float32(0)
 
 
@@ -30,12 +32,12 @@ _ZERO = np.float32(0)
 def round_loops(z, scale, threshold, start, out):
     """Round the gradients z (B,) of a label in place; write the rows that keep one to `out`, return how many.
 
-    Row i draws (start + i GOLDEN) mod 2^32, as a share u of 2^32, and keeps max(z, limit), limit = threshold scale[i],
-    where z > u limit: with chance z / limit below the limit, always from there on.
+    Row i draws u = (k + 1/2) / 2^23, k the upper 23 bits of (start + i GOLDEN) mod 2^32, and keeps max(z, limit), limit
+    = threshold scale[i], where z > u limit: with chance z / limit below the limit, always from there on.
     """
     n = 0
     for i in range(z.size):
-        draw = np.float32(np.uint32(start + i * GOLDEN) >> np.uint32(8)) * _DRAW_UNIT
+        draw = (np.float32(np.uint32(start + i * GOLDEN) >> np.uint32(9)) + _HALF) * _DRAW_UNIT
         limit = threshold * scale[i]
         if z[i] > draw * limit:
             z[i] = max(z[i], limit)
@@ -45,7 +47,8 @@ def round_loops(z, scale, threshold, start, out):
 
 
 @njit(nogil=True)
-def _round_vectors(z, scale, threshold, start, out):
+def round_vectors(z, scale, threshold, start, out):
+    """Do what `round_loops` does, 16 rows at a time; B is a multiple of 16, and rows of padding have scale 0."""
     n = 0
     for i in range(0, z.size, LANES):
         above = above_draws_avx512(z.ctypes.data + 4 * i, scale.ctypes.data + 4 * i, threshold, start + i * GOLDEN)
@@ -59,7 +62,27 @@ def _round_vectors(z, scale, threshold, start, out):
 
 
 # The choice is made once, at import: code for an instruction set that the processor lacks does not compile.
-round_gradient = _round_vectors if HAS_AVX512 else round_loops
+round_gradient = round_vectors if HAS_AVX512 else round_loops
+
+
+@njit(nogil=True)
+def keep_pairs(z, scale, threshold, start, positives, out, values):
+    """Round the gradients z (B,) of a label, but for those of the rows `positives` that have it.
+
+    Writes the rows that keep one to `out` and returns how many; of `positives` all with a weight. `values` is scratch.
+    """
+    # Some true pairs have a gradient above zero too, as in softmax: zeros are never drawn.
+    for p in range(positives.size):
+        values[p] = z[positives[p]]
+        z[positives[p]] = _ZERO
+    n = round_gradient(z, scale, threshold, start, out)
+    for p in range(positives.size):
+        i = positives[p]
+        z[i] = values[p]
+        if scale[i] > 0:
+            out[n] = i
+            n += 1
+    return n
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")
@@ -75,8 +98,8 @@ def add_pairs(z, rows, A, w, g, dA):
 
 @njit(nogil=True)
 def train_block(
-    Z, label, n_labels, W, b, Ws, Wt, keys, scale, target, log_sum, loss, kind, hyper, threshold, seed,
-    A, g, dA, db, rows, logits,
+    Z, label, n_labels, W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper, threshold, seed,
+    A, g, dA, db, ints, kept, logits,
 ):  # fmt: skip
     """Train `n_labels` labels from `label` on, given their logits Z without biases; return their part of the loss."""
     s_rows, t_rows = Ws.shape[0], Wt.shape[0]
@@ -84,33 +107,30 @@ def train_block(
     value = 0.0
     for r in range(n_labels):
         row, z = label + r, Z[r]
-        at, n_positives = positives_of(keys, at, row, rows)
-        positives = rows[:n_positives]
-        part, db[row] = label_gradient(loss, z, b[row], scale, positives, target, log_sum, logits)
+        at, n_positives = positives_of(keys, at, row, ints)
+        positives = ints[:n_positives]
+        part, db[r] = label_gradient(loss, z, b[row], scale, positives, target, log_sum, logits)
         value += part
-        n = 0
-        for i in positives:
-            if scale[i] > 0:
-                rows[n] = i
-                n += 1
-        n += round_gradient(z, scale, threshold, np.int64(hashed(seed, row)), rows[n:])
+        n = keep_pairs(z, scale, threshold, np.int64(hashed(seed, row)), positives, kept, logits)
         if n:
-            add_pairs(z, rows[:n], A, W[row], g, dA)
+            add_pairs(z, kept[:n], A, W[row], g, dA)
             if hyper[CLIP] > 0:
                 clip_row(g, hyper[CLIP])
             update_row(kind, W[row], g, Ws[min(row, s_rows - 1)], Wt[min(row, t_rows - 1)], hyper)
+    stop = label + n_labels
+    update_biases(kind, b[label:stop], db[:n_labels], bs[label:stop], bt[label:stop], hyper)
     return value
 
 
 @kernel()
 def rounded_step_bf16(
-    W, b, Ws, Wt, keys, scale, target, log_sum, loss, kind, hyper, threshold, seed,
-    A, Z, g, dA, db, rows, logits, losses, forward, packed, pads, configuration,
+    W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper, threshold, seed,
+    A, Z, g, dA, db, ints, kept, logits, losses, forward, packed, pads, configuration,
 ):  # fmt: skip
-    """Run one step of the output layer's weights in bfloat16 products, in place; biases are left to the caller.
+    """Run one step of the output layer in bfloat16 products; W, b and their state are updated in place.
 
-    The sum of dA (threads, B, H) over threads is the gradient of the activations A (B, H), `db` (L,) that of the
-    biases, not rounded, `losses` (threads,) that of the loss.
+    The sum of dA (threads, B, H) over threads is the gradient of the activations A (B, H), `losses` (threads,) that of
+    the loss.
     """
     L = W.shape[0]
     n_threads, _, B = Z.shape
@@ -120,13 +140,13 @@ def rounded_step_bf16(
         dA[thread] = _ZERO
         value = 0.0
         as_a, z = packed[thread].ctypes.data, Z[thread]
-        # Frequent labels, which keep more pairs, often stand together: blocks are dealt out in turn.
+        # Blocks are dealt out in turn: where labels stand by frequency, those that keep many pairs stand together.
         for label in range(BLOCK * thread, L, BLOCK * n_threads):
             pack_labels(W, label, BLOCK, as_a, 0, 0, pads[thread])
             bf16.multiply(as_a, forward.ctypes.data, z.ctypes.data, BLOCK, B, B * 4, n_tiles, 0)
             value += train_block(
-                z, label, min(BLOCK, L - label), W, b, Ws, Wt, keys, scale, target, log_sum, loss, kind, hyper,
-                threshold, seed, A, g[thread], dA[thread], db, rows[thread], logits[thread],
+                z, label, min(BLOCK, L - label), W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper,
+                threshold, seed, A, g[thread], dA[thread], db[thread], ints[thread], kept[thread], logits[thread],
             )  # fmt: skip
         losses[thread] = value
         bf16.tiles_off()
@@ -134,10 +154,10 @@ def rounded_step_bf16(
 
 @kernel()
 def rounded_step_float32(
-    W, b, Ws, Wt, keys, scale, target, log_sum, loss, kind, hyper, threshold, seed,
-    A, Z, g, dA, db, rows, logits, losses,
+    W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper, threshold, seed,
+    A, Z, g, dA, db, ints, kept, logits, losses,
 ):  # fmt: skip
-    """Run one step of the output layer's weights in float32 products; as `rounded_step_bf16`."""
+    """Run one step of the output layer in float32 products; as `rounded_step_bf16`."""
     L = W.shape[0]
     n_threads, block, _ = Z.shape
     for thread in prange(n_threads):
@@ -148,7 +168,7 @@ def rounded_step_float32(
             z = Z[thread][:n_labels]
             np.dot(W[label : label + n_labels], A.T, z)
             value += train_block(
-                z, label, n_labels, W, b, Ws, Wt, keys, scale, target, log_sum, loss, kind, hyper, threshold, seed,
-                A, g[thread], dA[thread], db, rows[thread], logits[thread],
+                z, label, n_labels, W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper,
+                threshold, seed, A, g[thread], dA[thread], db[thread], ints[thread], kept[thread], logits[thread],
             )  # fmt: skip
         losses[thread] = value

@@ -1,4 +1,4 @@
-"""Row kernels: the update of one parameter row, the loss and gradient of one label's logits, dropout.
+"""Row kernels: the update of one parameter row, the loss and gradient of one label's logits.
 
 Plain loops over contiguous float32 that LLVM turns into vector code. Fastmath flags are named one by one: NaN and
 infinity keep their meaning, because a diverged run is recognised by its loss. `error_model="numpy"` because Python's
@@ -25,7 +25,6 @@ from ..optimizers import (
     SECOND_SCALE,
 )
 from .avx512 import HAS_AVX512, bce_gradient_avx512
-from .base import GOLDEN
 
 FAST = {"reassoc", "nsz", "arcp", "contract", "afn"}
 
@@ -56,25 +55,6 @@ def exp_negative(x):
 def log1p_unit(e):
     """Return log(1 + e) for e in [0, 1] within 2e-6."""
     return e * (_L0 + e * (_L1 + e * (_L2 + e * (_L3 + e * (_L4 + e * (_L5 + e * _L6))))))
-
-
-@njit(nogil=True, inline="always")
-def hashed(seed, index):
-    """Return a hash of (seed, index), uint32: the 32-bit finaliser of MurmurHash3 (Appleby 2011, public domain)."""
-    # Numba multiplies uint32 in 64 bits: every product is cut back.
-    h = np.uint32(np.uint32(index) * np.uint32(GOLDEN) + np.uint32(seed))
-    h = np.uint32((h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B))
-    h = np.uint32((h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35))
-    return h ^ (h >> np.uint32(16))
-
-
-@njit(nogil=True, inline="always")
-def kept(seed, index, threshold):
-    """Return whether entry `index` survives dropout: by its hash, the same on every thread and pass.
-
-    `threshold` is the share to drop times 2^32. No state, so the backward pass sees the mask of the forward pass.
-    """
-    return hashed(seed, index) >= np.uint32(threshold)
 
 
 @njit(nogil=True, fastmath=FAST, error_model="numpy")

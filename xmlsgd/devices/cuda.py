@@ -77,8 +77,9 @@ class CUDA:
         """Return the context in which one Python thread at a time calls the operations."""
         return self.runtime.start()
 
-    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True, rounding: bool = True) -> None:
+    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True, rounding: bool = False) -> None:
         """Run every operation once: cuBLAS and CuPy load their kernels at the first call, those that add losses too."""
+        _check_rounding(rounding)
         X = CSR(np.array([0, 1, 2]), np.zeros(2, np.int32), np.ones(2, np.float32), 1)
         rows, scale, update = np.zeros(1, np.int64), np.ones(1, np.float32), SGD().update(0.0, 1)
         with self.start():
@@ -141,8 +142,7 @@ class CUDA:
         rounding: Rounding = EXACT,
     ) -> tuple[Any, Any]:  # fmt: skip
         """Update the output layer on one batch; return the scaled loss, float64 () on the GPU, and dA."""
-        if rounding.threshold > 0:
-            raise DataError(f"gradient_rounding: must be 0 on a GPU, got {rounding.threshold:g}; pass 'auto' or 0")
+        _check_rounding(rounding.threshold > 0)
         target, scale = np.zeros(len(rows), np.float32), np.asarray(scale, np.float32)
         if loss == SOFTMAX:
             target, scale = softmax_weights(Y, rows, scale)
@@ -233,6 +233,12 @@ class CUDA:
 def _mask(dropout: Dropout) -> tuple[int, int, float]:
     """Return seed, threshold of the hash and factor of what is kept, as kernels take them."""
     return dropout.seed & 0xFFFFFFFF, int(dropout.threshold), float(dropout.factor)
+
+
+def _check_rounding(rounds: bool) -> None:
+    """Raise `DataError` for rounded gradients, which save a GPU nothing: it is fast at dense products."""
+    if rounds:
+        raise DataError("gradient_rounding: must be 0 on a GPU, got a threshold above; pass gradient_rounding=0")
 
 
 DEVICE = CUDA

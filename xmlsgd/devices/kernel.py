@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -83,3 +84,19 @@ def _cached(copy: FunctionType, function: FunctionType, form: str, options: dict
     with contextlib.suppress(RuntimeError):  # no folder can be written: it is compiled in each process
         dispatcher.enable_caching()
     return dispatcher
+
+
+class _Unlocked:
+    """The memory of a read-only array under an interface that says it may be written."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array  # keeps the memory alive
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+
+
+def for_kernels(*arrays: np.ndarray) -> list[np.ndarray]:
+    """Return arrays, read-only ones as if they were not; the kernels they go to do not write them.
+
+    Numba has a type of its own for read-only arrays, such as memory maps, and would compile every kernel once more.
+    """
+    return [array if array.flags.writeable else np.asarray(_Unlocked(array)) for array in arrays]

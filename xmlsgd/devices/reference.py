@@ -43,7 +43,7 @@ class Reference(HostMemory):
         """Return a context that changes nothing."""
         return nullcontext()
 
-    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True, rounding: bool = True) -> None:
+    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True, rounding: bool = False) -> None:
         """Do nothing: nothing is compiled."""
 
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:
@@ -129,7 +129,7 @@ def rounded(dZ: np.ndarray, has: np.ndarray, scale: np.ndarray, rounding: Roundi
     B, L = dZ.shape
     words = hashed(rounding.seed, np.arange(L)) + np.arange(B, dtype=np.uint32)[:, None] * np.uint32(GOLDEN)
     limit = (rounding.threshold * scale)[:, None]
-    keeps = (has & (limit > 0)) | (dZ > (words >> np.uint32(8)) * 2.0**-24 * limit)
+    keeps = (has & (limit > 0)) | (dZ > ((words >> np.uint32(9)) + 0.5) * 2.0**-23 * limit)
     return np.where(keeps, np.where(has, dZ, np.maximum(dZ, limit)), 0), np.flatnonzero(keeps.any(axis=0))
 
 

@@ -58,10 +58,10 @@ class XMLClassifier(Predictor, BaseEstimator):
     negatives : how many labels besides its own true ones a batch trains, drawn anew for each, or "all". With 16,000
         labels, 1,024 make an epoch several times as fast at nearly the same precision; "auto" for that beside a
         shortlist, else all.
-    gradient_rounding : threshold in [0, 1). The gradient of a label that a row lacks, where it is below this share of
-        the most it can be, is rounded at random to the threshold or to nothing, without bias; a label that keeps none
-        in a batch is not updated. Twice as fast at the same precision; on CPUs only. 0 for exact gradients; "auto" for
-        0.1 where batches train 1,000 labels or more, on CPUs.
+    gradient_rounding : threshold in [0, 1), times a row's weight. A smaller gradient of a label that the row lacks is
+        rounded at random, to the threshold or to nothing, which keeps its mean (gradient sparsification); a label that
+        keeps none in a batch is not updated, nor are its weights decayed. Twice as fast at the same precision, not for
+        GPUs. "auto" for 0.1 with BCE by Adam, where 1,000 labels or more are trained or drawn; 0 for exact gradients.
     shortlist : how many labels come into question for a row, those of its nearest training rows. On them, what these
         neighbors say and a linear path from features to labels are weighed together with the network (see
         `docs/shortlist.md`). 0 for the network alone; "auto" for 64 where `fit` sees sets of labels, 1,000 different

@@ -114,8 +114,8 @@ def prepare(
     listed = _listed(model, dataset, network, labels) if listing else 0
     negatives = LISTED_NEGATIVES if model.negatives == "auto" and listed else model.negatives
     n_negatives = None if negatives in ("auto", "all") else int(negatives)
-    rounding = _rounding(model, min(dataset.n_labels, n_negatives or dataset.n_labels), workers)
-    network = replace(network, gradient_rounding=rounding)
+    drawn = min(dataset.n_labels, n_negatives or dataset.n_labels)
+    network = replace(network, gradient_rounding=_rounding(model, drawn, network.loss, optimizer, workers))
     return Task(
         dataset, labels, weight, held_out, network, optimizer, int(batch), n_threads, device, workers, algorithm,
         listed, n_negatives,
@@ -237,13 +237,13 @@ def _listed(model: XMLClassifier, dataset: Dataset, network: Network, labels: La
     return min(int(model.shortlist), dataset.n_labels)
 
 
-def _rounding(model: XMLClassifier, n_labels: int, workers: list[Worker]) -> float:
-    """Return the threshold of gradients; `n_labels` are about those that a batch trains."""
+def _rounding(model: XMLClassifier, n_labels: int, loss: str, optimizer: Optimizer, workers: list[Worker]) -> float:
+    """Return the threshold of gradients; `n_labels` are those that a batch trains, besides its own where drawn."""
     if model.gradient_rounding == "auto":
-        return auto_rounding(n_labels, [worker.kind for worker in workers])
-    other = next((worker.name for worker in workers if worker.kind != "cpu"), None)
-    if model.gradient_rounding and other:
-        raise DataError(f"gradient_rounding: needs devices='cpu', got {other!r}; pass 'auto' or 0")
+        return auto_rounding(n_labels, loss, optimizer, [worker.kind for worker in workers])
+    gpu = next((worker.name for worker in workers if worker.kind == "cuda"), None)
+    if model.gradient_rounding and gpu:
+        raise DataError(f"gradient_rounding: must be 'auto' or 0 on a GPU, got {model.gradient_rounding} and {gpu!r}")
     return float(model.gradient_rounding)
 
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..devices.cpu import CPU, cpu_of, usual
+from ..devices.cpu import CPU, cpu_of
 from ..devices.cpu_lists import best_listed
 from ..devices.cpu_pairs import pair_logits
+from ..devices.kernel import for_kernels
 from ..shortlist import Shortlist, fit_shortlist, held_out_rows
 from .scoring import Scorer
 from .training import row_blocks
@@ -62,7 +63,7 @@ class ListScorer(Scorer):
     def _learned(self) -> tuple[Any, ...]:
         """The arrays and numbers of `best_listed` that are of the model."""
         output = self.network.layers(self.cpu.place(self.params))[-1]
-        return *usual(output.W, output.b, *self.shortlist.arrays()), *self.shortlist.numbers()
+        return *for_kernels(output.W, output.b, *self.shortlist.arrays()), *self.shortlist.numbers()
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k labels of each row's shortlist and their scores.
@@ -79,7 +80,7 @@ class ListScorer(Scorer):
             part = X.span(span.start, span.stop)
             with cpu.start():
                 cpu.call(
-                    best_listed, part.indptr, *usual(part.indices, part.data), A, *learned,
+                    best_listed, part.indptr, *for_kernels(part.indices, part.data), A, *learned,
                     *self.shortlist.neighbors.scratch(cpu), cpu.n_threads, labels[span], scores[span],
                 )  # fmt: skip
         few = np.flatnonzero(labels[:, k - 1] < 0)

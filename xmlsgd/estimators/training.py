@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DataError, shorten
-from ..optimizers import OPTIMIZERS
+from ..optimizers import OPTIMIZERS, Adam
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -60,9 +60,13 @@ def auto_shortlist(n_rows: int, n_labels: int, loss: str, form: str) -> int:
     return LISTED if many and loss == "bce" and form != "multiclass" else 0
 
 
-def auto_rounding(n_labels: int, kinds: Collection[str]) -> float:
-    """Return the threshold of gradients: 0.1 where a batch trains 1,000 labels or more on CPUs only, else 0."""
-    return ROUNDING if n_labels >= ROUNDED_LABELS and set(kinds) == {"cpu"} else 0.0
+def auto_rounding(n_labels: int, loss: str, optimizer: Any, kinds: Collection[str]) -> float:
+    """Return the threshold of gradients: 0.1 for what was measured, else 0.
+
+    That is BCE by Adam without clipping, which would not be without bias, 1,000 labels or more, and no GPU.
+    """
+    measured = loss == "bce" and isinstance(optimizer, Adam) and optimizer.clip_norm == 0
+    return ROUNDING if measured and n_labels >= ROUNDED_LABELS and "cuda" not in kinds else 0.0
 
 
 def auto_rate(optimizer: Any) -> float:
