@@ -664,3 +664,16 @@ def test_an_unknown_device_is_answered_with_those_there_are(name, complaint):
     with pytest.raises(DataError) as error:
         get_device(name)
     assert str(error.value) == complaint
+
+
+@pytest.mark.parametrize("precision", ["float32", "auto"])
+def test_the_best_labels_of_a_few_rows_are_those_that_they_have_among_many(precision):
+    rng = np.random.default_rng(0)
+    A, W, b = (rng.normal(size=size).astype(np.float32) for size in ((300, 48), (700, 48), 700))
+    layer, device = Layer(W, b, *np.zeros((4, 1, 1), np.float32)), CPU(1, precision)
+    with device.start():
+        labels, scores = device.top_k(A, layer, 4)
+        for n in (1, 2, 31, 33, 257):
+            found, found_scores = device.top_k(A[:n], layer, 4)
+            np.testing.assert_array_equal(found, labels[:n])
+            np.testing.assert_allclose(found_scores, scores[:n], rtol=1e-5, atol=1e-5)

@@ -181,24 +181,25 @@ class CPU(HostMemory):
         W, b = layer.W, layer.b
         wide = min(k + SPARE_CANDIDATES, L) if self.bfloat16 else k
         scores, labels = np.full((n, wide), -np.inf, np.float32), np.full((n, wide), -1, np.int32)
-        n_batches = -(-n // PREDICT_BATCH)
-        limits = self.buffer("limits", (self.n_threads, PREDICT_BATCH))
+        batch = min(PREDICT_BATCH, max(bf16.pad(n), bf16.BLOCK))  # a row by itself is not to cost what a batch does
+        n_batches = -(-n // batch)
+        limits = self.buffer("limits", (self.n_threads, batch))
         if self.bfloat16:
             Hp = bf16.pad(H)
-            padded = self.padded("top A", A, n_batches * PREDICT_BATCH, Hp)
+            padded = self.padded("top A", A, n_batches * batch, Hp)
             packed = self.buffer("labels", (bf16.pad(L) * Hp // 2,), np.uint32)
             self.run(cpu_topk.pack_weights, W, packed, self.buffer("pads", (self.n_threads, 2, Hp)))
-            Z = self.buffer("top Z", (self.n_threads, bf16.BLOCK, PREDICT_BATCH))
-            operand = self.buffer("operand", (self.n_threads, PREDICT_BATCH * Hp // 2 + 256), np.uint32)
+            Z = self.buffer("top Z", (self.n_threads, bf16.BLOCK, batch))
+            operand = self.buffer("operand", (self.n_threads, batch * Hp // 2 + 256), np.uint32)
             self.run(
-                cpu_topk.top_k_bf16, padded, packed, b, PREDICT_BATCH, operand, Z, limits, bf16.TILE_CONFIGURATION,
+                cpu_topk.top_k_bf16, padded, packed, b, batch, operand, Z, limits, bf16.TILE_CONFIGURATION,
                 scores, labels,
             )  # fmt: skip
             self.run(cpu_topk.rescore, A, W, b, labels, scores)
         else:
-            padded = self.padded("top A", A, n_batches * PREDICT_BATCH, H)
-            Z = self.buffer("top Z", (self.n_threads, CHUNK, PREDICT_BATCH))
-            self.run(cpu_topk.top_k_float32, padded, W, b, PREDICT_BATCH, CHUNK, Z, limits, scores, labels)
+            padded = self.padded("top A", A, n_batches * batch, H)
+            Z = self.buffer("top Z", (self.n_threads, CHUNK, batch))
+            self.run(cpu_topk.top_k_float32, padded, W, b, batch, CHUNK, Z, limits, scores, labels)
         if wide < k:
             gap = ((0, 0), (0, k - wide))
             return np.pad(labels, gap, constant_values=-1), np.pad(scores, gap, constant_values=-np.inf)
