@@ -52,7 +52,7 @@ class Task:
 
     `device` has all threads: it trains where there is one worker, and measures. `algorithm` is that of equally fast
     workers: how fast they are is measured later (`launch`). `listed` are the labels of a shortlist, 0 for none;
-    `n_negatives` those of a batch besides its own, None for all.
+    `n_negatives` those drawn for a batch besides its own, None for all labels.
     """
 
     dataset: Dataset
@@ -114,8 +114,10 @@ def prepare(
     listed = _listed(model, dataset, network, labels) if listing else 0
     negatives = LISTED_NEGATIVES if model.negatives == "auto" and listed else model.negatives
     n_negatives = None if negatives in ("auto", "all") else int(negatives)
-    drawn = min(dataset.n_labels, n_negatives or dataset.n_labels)
-    network = replace(network, gradient_rounding=_rounding(model, drawn, network.loss, optimizer, workers))
+    if n_negatives and n_negatives >= dataset.n_labels:
+        n_negatives = None
+    rounding = _rounding(model, n_negatives or dataset.n_labels, network.loss, optimizer, workers)
+    network = replace(network, gradient_rounding=rounding)
     return Task(
         dataset, labels, weight, held_out, network, optimizer, int(batch), n_threads, device, workers, algorithm,
         listed, n_negatives,
