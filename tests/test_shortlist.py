@@ -434,7 +434,7 @@ def test_a_shortlist_that_save_cannot_have_written_is_refused(model, name, chang
     arrays[f"shortlist_{name}"] = change(arrays[f"shortlist_{name}"])
     with pytest.raises(ModelFileError, match=complaint):
         from_arrays(described, arrays, (1500, 1100), Path("model"))
-    with pytest.raises(ModelFileError, match="size, blend and rows"):
+    with pytest.raises(ModelFileError, match="size, blend, rows and trees"):
         from_arrays({**described, "blend": [1, 2, None, 4]}, arrays, (1500, 1100), Path("model"))
 
 

@@ -45,7 +45,7 @@ class Ours(Runner):
         "float32": {"precision": "float32"},
         "fast": {"hidden_layer_sizes": [32], "max_epochs": 1, "shortlist": 32},
         "network": {"shortlist": 0},
-        "accurate": {"max_epochs": 10},
+        "accurate": {"max_epochs": 15, "hidden_dropout": 0.5, "blend": "boosted"},
     }
 
     def __init__(self, given: dict[str, Any]) -> None:

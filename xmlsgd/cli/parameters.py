@@ -75,6 +75,7 @@ PARAMETERS = (
     Parameter(
         "shortlist", or_auto(whole), "labels that neighbors propose and a linear path weighs, 0 for none, or auto"
     ),
+    Parameter("blend", str, "how what is known of listed labels is weighed: logistic, or boosted for trees"),
     Parameter(
         "max_epochs",
         or_auto(whole),

@@ -11,8 +11,9 @@ from numba import njit, prange
 
 from .cpu_margins import margins_of_row
 from .cpu_neighbors import vote_of_row
-from .cpu_pairs import best_of_list
+from .cpu_pairs import best_of_list, logits_of_row
 from .cpu_rows import FAST
+from .cpu_trees import trees_of_row
 from .kernel import kernel
 
 
@@ -39,15 +40,16 @@ def unit_rows(indptr, indices, data, scale, out):
 @kernel(fastmath=FAST)
 def best_listed(
     indptr, indices, data, A, W, b, scale, postings_ptr, postings_row, postings_value, label_ptr, label_index, weight,
-    starts, cells, cell_values, bias, blend, least_vote, n_scored, n_neighbors, budget, clean, items, values, n_threads,
-    labels, scores,
+    starts, cells, cell_values, bias, blend, frequency, feature, threshold, value, least_vote, n_scored,
+    n_neighbors, budget, clean, items, values, n_threads, labels, scores,
 ):  # fmt: skip
     """Write the best labels of each row among the `n_scored` with the most votes into `labels` and `scores` (rows, k).
 
     Rows (indptr, indices, data) as they come and their activations A (rows, H); `scale` (F,) weighs the features.
     `vote` says what `postings_*`, `label_*`, `weight` and the scratch are, `margins` what the tables and `bias` are,
     `best_of_list` how the best are found. blend float32 (4,): weights of the network's log probability, of the log of
-    the share of votes, at least `least_vote`, and of the margin, and the intercept.
+    the share of votes, at least `least_vote`, and of the margin, and the intercept. Where there are trees, they score
+    in its place: `trees_of_row` says what `frequency`, `feature`, `threshold` and `value` are.
     """
     n_rows = indptr.size - 1
     most = 0
@@ -56,7 +58,8 @@ def best_listed(
     for t in prange(n_threads):
         row = np.empty(most, np.float32)
         listed, bounds = np.empty(n_scored, np.int32), np.empty(n_scored, np.float32)
-        margins = np.empty(n_scored, np.float32)
+        margins, logits = np.empty(n_scored, np.float32), np.empty(n_scored, np.float32)
+        known, node, total = np.empty((4, n_scored), np.float32), np.empty(n_scored, np.uint32), np.empty(n_scored)
         for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
             features = indices[indptr[i] : indptr[i + 1]]
             entries = row[: features.size]
@@ -66,6 +69,14 @@ def best_listed(
                 n_neighbors, budget, -1, clean[t], items[t], values[t], listed, bounds,
             )  # fmt: skip
             margins_of_row(features, entries, listed, starts, cells, cell_values, bias, margins)
-            for j in range(n_scored):
-                bounds[j] = blend[1] * np.log(max(bounds[j], least_vote)) + blend[2] * margins[j] + blend[3]
-            best_of_list(A[i], W, b, listed, bounds, blend[0], labels[i], scores[i])
+            share = blend[0]
+            if feature.shape[0] > 0:
+                logits_of_row(A[i], W, b, listed, logits)
+                trees_of_row(
+                    listed, logits, bounds, margins, frequency, feature, threshold, value, known, node, total, bounds
+                )
+                share *= 0  # the network has had its say
+            else:
+                for j in range(n_scored):
+                    bounds[j] = blend[1] * np.log(max(bounds[j], least_vote)) + blend[2] * margins[j] + blend[3]
+            best_of_list(A[i], W, b, listed, bounds, share, labels[i], scores[i])

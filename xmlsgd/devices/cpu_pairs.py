@@ -11,20 +11,26 @@ from .kernel import kernel
 _ZERO, _LOWEST = np.float32(0), np.float32(-3.0e38)
 
 
-@kernel(fastmath=FAST)
+@njit(nogil=True, fastmath=FAST)
+def logits_of_row(a, W, b, labels, out):
+    """Write a W^T + b of the labels int32 (M,) into `out` float32 (M,); 0 where a label is -1. a (H,) is a row of A."""
+    for j in range(labels.size):
+        score, label = _ZERO, labels[j]
+        if label >= 0:
+            score, w = b[label], W[label]
+            for h in range(a.size):
+                score += a[h] * w[h]
+        out[j] = score
+
+
+@kernel()
 def pair_logits(A, W, b, labels, out):
     """Write A W^T + b of the labels int32 (rows, M) into `out` float32; 0 where a label is -1.
 
     A (rows, H) are activations, W (L, H) and b (L,) the output layer.
     """
     for i in prange(labels.shape[0]):
-        for j in range(labels.shape[1]):
-            score, label = _ZERO, labels[i, j]
-            if label >= 0:
-                score = b[label]
-                for h in range(A.shape[1]):
-                    score += A[i, h] * W[label, h]
-            out[i, j] = score
+        logits_of_row(A[i], W, b, labels[i], out[i])
 
 
 @njit(nogil=True)

@@ -52,7 +52,8 @@ class Task:
 
     `device` has all threads: it trains where there is one worker, and measures. `algorithm` is that of equally fast
     workers: how fast they are is measured later (`launch`). `listed` are the labels of a shortlist, 0 for none;
-    `n_negatives` those drawn for a batch besides its own, None for all labels.
+    `boosted` is whether trees blend what is known of them; `n_negatives` are the labels drawn for a batch besides its
+    own, None for all labels.
     """
 
     dataset: Dataset
@@ -67,6 +68,7 @@ class Task:
     workers: list[Worker]
     algorithm: Algorithm
     listed: int
+    boosted: bool
     n_negatives: int | None
 
     @property
@@ -112,6 +114,9 @@ def prepare(
     algorithm = algorithm_of(model.algorithm, int(batch), 1.0, workers, lambda: (1.0,) * len(workers))
     device = make_device(workers[0].name, n_threads, model.precision)
     listed = _listed(model, dataset, network, labels) if listing else 0
+    boosted = listing and model.blend == "boosted"
+    if boosted:
+        _check_boosted(listed, dataset.n_rows if weight is None else np.count_nonzero(weight))
     negatives = LISTED_NEGATIVES if model.negatives == "auto" and listed else model.negatives
     n_negatives = None if negatives in ("auto", "all") else int(negatives)
     if n_negatives and n_negatives >= dataset.n_labels:
@@ -120,7 +125,7 @@ def prepare(
     network = replace(network, gradient_rounding=rounding)
     return Task(
         dataset, labels, weight, held_out, network, optimizer, int(batch), n_threads, device, workers, algorithm,
-        listed, n_negatives,
+        listed, boosted, n_negatives,
     )  # fmt: skip
 
 
@@ -247,6 +252,17 @@ def _rounding(model: XMLClassifier, n_labels: int, loss: str, optimizer: Optimiz
     if model.gradient_rounding and gpu:
         raise DataError(f"gradient_rounding: must be 'auto' or 0 on a GPU, got {model.gradient_rounding} and {gpu!r}")
     return float(model.gradient_rounding)
+
+
+def _check_boosted(listed: int, n_rows: int) -> None:
+    """Raise `DataError` where there is nothing for trees to blend, or too few rows of a weight above 0 to learn it."""
+    from ..shortlist import BOOSTED  # here, so that an estimator can be made without loading Numba
+
+    if not listed:
+        raise DataError("blend: 'boosted' needs a shortlist, got none for these rows; pass shortlist=64 or 'logistic'")
+    if not BOOSTED.of(n_rows):
+        least = round(BOOSTED.least / BOOSTED.share)
+        raise DataError(f"blend: 'boosted' needs {least} rows of a weight above 0, got {n_rows}; pass 'logistic'")
 
 
 def _monitors(model: XMLClassifier, measure: Measure | None, snapshot: Snapshot) -> list[Monitor]:

@@ -12,7 +12,7 @@ from ..devices.cpu import CPU, cpu_of
 from ..devices.cpu_lists import best_listed
 from ..devices.cpu_pairs import pair_logits
 from ..devices.kernel import for_kernels
-from ..shortlist import Shortlist, fit_shortlist, held_out_rows
+from ..shortlist import BOOSTED, LOGISTIC, Shortlist, fit_shortlist, held_out_rows
 from .scoring import Scorer
 from .training import row_blocks
 
@@ -33,11 +33,13 @@ class Listing:
 
     @classmethod
     def begin(cls, task: Task, seed: int) -> Listing:
-        """Choose the rows that neither path may learn."""
-        held_out = held_out_rows(task.n_rows, seed)
+        """Choose the rows that neither path may learn, none of weight 0."""
+        given = np.ones(task.n_rows, np.float32) if task.weight is None else task.weight
+        rows = np.flatnonzero(given)
+        held_out = rows[held_out_rows(len(rows), seed, BOOSTED if task.boosted else LOGISTIC)]
         if not len(held_out):
             return cls(task, task.weight, held_out)
-        learned = np.ones(task.n_rows, np.float32) if task.weight is None else task.weight.copy()
+        learned = given.copy()
         learned[held_out] = 0
         return cls(replace(task, weight=learned), task.weight, held_out)
 
@@ -45,7 +47,7 @@ class Listing:
         """Learn the shortlist of a network with these parameters."""
         task, cpu = self.task, cpu_of(self.task.device, self.task.n_threads)
         logits = pair_scores(Scorer(task.network, params, task.device), cpu)
-        return fit_shortlist(task.dataset, self.weight, self.held_out, task.listed, logits, cpu)
+        return fit_shortlist(task.dataset, self.weight, self.held_out, task.listed, logits, cpu, task.boosted)
 
 
 @dataclass(eq=False)

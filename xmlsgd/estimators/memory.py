@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .fitting import Task
 
 WORKER_BYTES = 150_000_000  # a process with Numba and its kernels
+PAIR_BYTES = 150  # of a held-out row and a label, while trees are learned: evidence, scikit-learn's copies, gradients
 SHARE = 0.8  # of the limit that an estimate may take: the rest is for the interpreter, the kernels, other programs
 
 
@@ -156,10 +157,12 @@ def _shortlist(task: Task) -> int:
     if not task.listed:
         return 0
     from ..shortlist.linear import most_weights  # here, as above
+    from ..shortlist.model import BOOSTED, n_scored
 
     X, Y = task.dataset.X, task.dataset.Y
     weights = min(6 * X.nnz, most_weights(X))
-    return 12 * X.nnz + 8 * task.n_rows * task.listed + 4 * Y.nnz + (8 + 16) * weights
+    pairs = BOOSTED.of(task.n_rows) * n_scored(task.listed) if task.boosted else 0
+    return 12 * X.nnz + 8 * task.n_rows * task.listed + 4 * Y.nnz + (8 + 16) * weights + PAIR_BYTES * pairs
 
 
 def _evaluation(task: Task, held_out: Dataset) -> int:

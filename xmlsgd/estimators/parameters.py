@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)  # kernels take numbers in float32
 MAX_SEED = 2**32 - 1
+BLENDS = ("logistic", "boosted")
 
 
 def check_parameters(model: XMLClassifier) -> None:
@@ -48,6 +49,8 @@ def check_parameters(model: XMLClassifier) -> None:
         raise _refused(model, "negatives", "'auto', 'all' or a positive integer")
     if not _is_auto(model.shortlist) and not is_count(model.shortlist) and not _is_zero(model.shortlist):
         raise _refused(model, "shortlist", "'auto', 0 or a positive integer")
+    if not isinstance(model.blend, str) or model.blend not in BLENDS:
+        raise _refused(model, "blend", " or ".join(map(repr, BLENDS)))
     if not is_count(model.n_epochs_no_change):
         raise _refused(model, "n_epochs_no_change", "a positive integer")
     if not _is_auto(model.gradient_rounding) and not _is_share(model.gradient_rounding):

@@ -1,5 +1,5 @@
 """A shortlist of labels for each row, and what is known of each label on it: neighbors, a linear path, the network."""
 
-from .model import Shortlist, fit_shortlist, held_out_rows
+from .model import BOOSTED, LOGISTIC, Shortlist, fit_shortlist, held_out_rows
 
-__all__ = ["Shortlist", "fit_shortlist", "held_out_rows"]
+__all__ = ["BOOSTED", "LOGISTIC", "Shortlist", "fit_shortlist", "held_out_rows"]

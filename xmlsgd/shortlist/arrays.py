@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..csr import CSR, check_entries, check_pointers
+from ..devices.cpu_trees import INNER
 from ..errors import DataError, ModelFileError, shorten
 from .blend import Blend
+from .boosted import EVIDENCE, Boosted
 from .linear import Linear
 from .model import Shortlist
 from .neighbors import Neighbors
@@ -25,7 +27,16 @@ def to_arrays(shortlist: Shortlist) -> tuple[dict[str, Any], dict[str, np.ndarra
         arrays |= {f"{name}_indptr": matrix.indptr, f"{name}_indices": matrix.indices}
         if name != "labels":
             arrays[f"{name}_data"] = matrix.data
-    described = {"size": shortlist.size, "blend": list(shortlist.blend), "rows": shortlist.neighbors.Y.n_rows}
+    boosted = shortlist.boosted
+    if boosted is not None:
+        trees = {"feature": boosted.feature, "threshold": boosted.threshold, "value": boosted.value}
+        arrays |= {f"trees_{name}": array.ravel() for name, array in trees.items()} | {"frequency": boosted.frequency}
+    described = {
+        "size": shortlist.size,
+        "blend": list(shortlist.blend),
+        "rows": shortlist.neighbors.Y.n_rows,
+        "trees": 0 if boosted is None else len(boosted.value),
+    }
     return described, {PREFIX + name: array for name, array in arrays.items()}
 
 
@@ -35,7 +46,7 @@ def from_arrays(described: Any, arrays: dict[str, np.ndarray], shape: tuple[int,
     Raises `ModelFileError` for what it cannot have written.
     """
     n_features, n_labels = shape
-    size, blend, n_rows = _numbers(described, path)
+    size, blend, n_rows, n_trees = _numbers(described, path)
 
     def array(name: str, kind: type, length: int | None = None) -> np.ndarray:
         found = arrays.get(PREFIX + name)
@@ -72,7 +83,17 @@ def from_arrays(described: Any, arrays: dict[str, np.ndarray], shape: tuple[int,
         )
     neighbors = Neighbors(postings, matrix("labels", n_rows, n_labels), weight)
     linear = Linear(matrix("linear", n_labels, n_features), finite("bias", n_labels))
-    return Shortlist(finite("scale", n_features), neighbors, linear, blend, size)
+    boosted = None
+    if n_trees:
+        feature, threshold = array("trees_feature", np.uint8, n_trees * INNER), array("trees_threshold", np.float32)
+        value, frequency = finite("trees_value", n_trees * (INNER + 1)), finite("frequency", n_labels)
+        if len(threshold) != len(feature) or np.isnan(threshold).any() or (feature >= EVIDENCE).any():
+            raise ModelFileError(
+                f"{path}: {PREFIX}trees_feature must be below {EVIDENCE}, with as many thresholds, which are numbers"
+            )
+        shape = n_trees, -1
+        boosted = Boosted(feature.reshape(shape), threshold.reshape(shape), value.reshape(shape), frequency)
+    return Shortlist(finite("scale", n_features), neighbors, linear, blend, size, boosted)
 
 
 def _matrices(shortlist: Shortlist) -> dict[str, CSR]:
@@ -80,13 +101,14 @@ def _matrices(shortlist: Shortlist) -> dict[str, CSR]:
     return {"postings": neighbors.postings, "labels": neighbors.Y, "linear": shortlist.linear.weights}
 
 
-def _numbers(described: Any, path: Path) -> tuple[int, Blend, int]:
-    """Return the size of the shortlist, its blend and the number of training rows."""
+def _numbers(described: Any, path: Path) -> tuple[int, Blend, int, int]:
+    """Return the size of the shortlist, its blend, the number of training rows and that of trees."""
     try:
-        size, blend, n_rows = described["size"], Blend(*described["blend"]), described["rows"]
-        whole = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 1 << 31 for n in (size, n_rows))
-        if whole and all(isinstance(x, int | float) and math.isfinite(x) for x in blend):
-            return size, blend, n_rows
+        size, blend, n_rows, n_trees = (described[name] for name in ("size", "blend", "rows", "trees"))
+        counts = size, n_rows, n_trees + 1
+        whole = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 1 << 31 for n in counts)
+        if whole and all(isinstance(x, int | float) and math.isfinite(x) for x in Blend(*blend)):
+            return size, Blend(*blend), n_rows, n_trees
     except (KeyError, TypeError):
         pass
-    raise ModelFileError(f"{path}: shortlist must have size, blend and rows, got {shorten(described)}")
+    raise ModelFileError(f"{path}: shortlist must have size, blend, rows and trees, got {shorten(described)}")

@@ -4,21 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..csr import CSR, HELD_OUT, Dataset
 from ..devices.cpu import CPU
 from .blend import LEAST_VOTE, Blend, evidence_of
+from .boosted import NO_TREES, Boosted
 from .linear import Linear
 from .neighbors import BUDGET, NEIGHBORS, Neighbors
 from .rows import rarity, unit_rows, weight_of
 
 BLOCK = 1 << 16  # rows whose votes are held together
-HELD_OUT_SHARE, MOST_HELD_OUT = 0.02, 2048  # rows that only the blend learns from: enough for its four numbers
-LEAST_HELD_OUT = 128  # with fewer its defaults are better
 MOST_SCORED = 32  # labels of a list, or half of it: the others, learned as negatives, hardly ever come first
+
+
+class HeldOut(NamedTuple):
+    """How many rows only the blend learns from: a share of all, at most and at least so many, else none."""
+
+    share: float
+    most: int
+    least: int
+
+    def of(self, n_rows: int) -> int:
+        """Return the number of rows."""
+        n = min(int(self.share * n_rows), self.most)
+        return n if n >= self.least else 0
+
+
+# Four numbers are soon learned, and with fewer rows their defaults are better. Trees learn from 1,000 rows more than
+# four numbers say, and from 5,000 nearly all that they do from 50,000 (docs/decisions.md).
+LOGISTIC, BOOSTED = HeldOut(0.02, 2048, 128), HeldOut(0.1, 10_000, 1000)
 
 # Logits float32 (rows, M) of the network for rows of X and labels (rows, M), 0 where a label is -1.
 Logits = Callable[[CSR, np.ndarray], np.ndarray]
@@ -26,19 +43,27 @@ Logits = Callable[[CSR, np.ndarray], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Shortlist:
-    """scale : float32 (F,), the weight of each feature. size : labels that a row learned from, M."""
+    """scale : float32 (F,), the weight of each feature. size : labels that a row learned from, M.
+
+    boosted : what scores listed labels in place of `blend`, or None.
+    """
 
     scale: np.ndarray
     neighbors: Neighbors
     linear: Linear
     blend: Blend
     size: int
+    boosted: Boosted | None = None
 
     def scored(self, X: CSR, logits: Logits, device: CPU) -> tuple[np.ndarray, np.ndarray]:
         """Return (labels, scores), int32 and float32 (n, m), of the labels that `evidence` returns."""
         with device.start():
             labels, votes, margins = self.evidence(X, device)
-        return labels, self.blend.scores(logits(X, labels), votes, margins)
+        Z = logits(X, labels)
+        if self.boosted is None:
+            return labels, self.blend.scores(Z, votes, margins)
+        with device.start():
+            return labels, self.boosted.scores(labels, Z, votes, margins, device)
 
     def evidence(self, X: CSR, device: CPU) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the labels that each row is most likely to have, int32 (n, m), their votes and margins, float32.
@@ -51,7 +76,9 @@ class Shortlist:
 
     def arrays(self) -> tuple[np.ndarray, ...]:
         """Return what was learned as arrays, in the order of `best_listed`."""
-        return self.scale, *self.neighbors.arrays, *self.linear.tables, self.linear.bias, np.float32(self.blend)
+        trees = NO_TREES if self.boosted is None else self.boosted
+        blend = np.float32(self.blend), *trees.arrays
+        return self.scale, *self.neighbors.arrays, *self.linear.tables, self.linear.bias, *blend
 
     def numbers(self) -> tuple[Any, ...]:
         """Return the numbers that follow there."""
@@ -64,7 +91,7 @@ class Shortlist:
     def grown(self, X: CSR, Y: CSR, weight: np.ndarray | None) -> Shortlist:
         """Return a shortlist that also remembers these rows, of as many features and labels or more.
 
-        The linear path stays what it is: a label that it does not know has the margin of none, -1.
+        Linear path and blend stay what they are: a label that they do not know has the margin of none, -1, and no rows.
         """
         weight = np.ones(X.n_rows, np.float32) if weight is None else weight
         fresh = weight_of(np.ones(X.n_cols - len(self.scale)), self.neighbors.Y.n_rows)
@@ -76,7 +103,8 @@ class Shortlist:
             np.concatenate([self.linear.bias, np.full(more, -1, np.float32)]),
         )
         neighbors = self.neighbors.with_rows(unit_rows(X, scale), Y, weight)
-        return Shortlist(scale, neighbors, linear, self.blend, self.size)
+        boosted = None if self.boosted is None else self.boosted.grown(Y.n_cols)
+        return Shortlist(scale, neighbors, linear, self.blend, self.size, boosted)
 
 
 def n_scored(size: int) -> int:
@@ -84,18 +112,25 @@ def n_scored(size: int) -> int:
     return min(size, max(MOST_SCORED, size // 2))
 
 
-def held_out_rows(n_rows: int, seed: int) -> np.ndarray:
+def held_out_rows(n_rows: int, seed: int, held_out: HeldOut = LOGISTIC) -> np.ndarray:
     """Return the rows that neither network nor linear path may learn, so that the blend can; ascending, maybe none."""
-    n = min(int(HELD_OUT_SHARE * n_rows), MOST_HELD_OUT)
-    if n < LEAST_HELD_OUT:
-        return np.empty(0, np.int64)
+    n = held_out.of(n_rows)
     return np.sort(np.random.default_rng((seed, HELD_OUT)).choice(n_rows, n, replace=False))
 
 
 def fit_shortlist(
-    dataset: Dataset, weight: np.ndarray | None, held_out: np.ndarray, size: int, logits: Logits, device: CPU
+    dataset: Dataset,
+    weight: np.ndarray | None,
+    held_out: np.ndarray,
+    size: int,
+    logits: Logits,
+    device: CPU,
+    boosted: bool = False,
 ) -> Shortlist:
-    """Learn a shortlist of `size` labels a row from rows with the weights float32 (n,), None for ones."""
+    """Learn a shortlist of `size` labels a row from rows with the weights float32 (n,), None for ones.
+
+    Of rows held out for trees (`boosted`), which are many, the linear path learns once they have served.
+    """
     X, Y = dataset.X, dataset.Y
     weight = np.ones(X.n_rows, np.float32) if weight is None else weight
     scale = rarity(X)
@@ -108,15 +143,29 @@ def fit_shortlist(
         most = np.argsort(-votes, axis=1)[:, : n_scored(size)]
         listed, votes = (np.take_along_axis(each, most, axis=1) for each in (shortlist[held_out], votes))
         linear = Linear.fit(rows, Y, learned, shortlist, device)
-    blend = Blend()
+    blend, trees = Blend(), None
     if len(held_out):
         X_held, Y_held = X.take(held_out), Y.take(held_out)
         with device.start():
             margins = linear.margins(rows.take(held_out), listed, device)
         known = listed >= 0
-        evidence = evidence_of(logits(X_held, listed)[known], votes[known], margins[known])
-        blend = Blend.fit(evidence, has(Y_held, listed)[known])
-    return Shortlist(scale, neighbors, linear, blend, size)
+        pairs = logits(X_held, listed)[known], votes[known], margins[known]
+        truth = has(Y_held, listed)[known]
+        blend = Blend.fit(evidence_of(*pairs), truth)
+        if boosted and truth.any() and not truth.all():
+            before, all_rows = (_frequency(Y, each) for each in (learned, weight))
+            before *= np.float32(1 + len(held_out) / np.count_nonzero(learned))
+            evidence = np.stack([*pairs, before[listed[known]]], axis=1)
+            trees = Boosted.fit(evidence, truth, all_rows, device.n_threads)
+            del linear  # as large as the one that takes its place
+            with device.start():
+                linear = Linear.fit(rows, Y, weight, shortlist, device)
+    return Shortlist(scale, neighbors, linear, blend, size, trees)
+
+
+def _frequency(Y: CSR, weight: np.ndarray) -> np.ndarray:
+    """Return how many rows of a weight above 0 have each label, float32 (L,)."""
+    return np.bincount(Y.row_entries(np.flatnonzero(weight)), minlength=Y.n_cols).astype(np.float32)
 
 
 def _own_votes(
