@@ -311,3 +311,14 @@ def test_a_folder_for_temporary_files_is_the_users_own_and_takes_those_of_dead_p
         assert list(tmp_path.iterdir()) == [folder]
         assert folder.stat().st_mode & 0o777 == 0o700
     assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_told_by_the_name_that_was_asked_for(tmp_path):
+    target = tmp_path / "m"
+    for name in (None, "scratch"):
+        with pytest.raises(OSError, match="No space left") as full, scratch_beside(target) as scratch:
+            raise OSError(errno.ENOSPC, "No space left on device", str(scratch / "m") if name else None)
+        assert full.value.filename == str(target)
+    with pytest.raises(OSError, match="No space left") as full, scratch_beside(target):
+        raise OSError(errno.ENOSPC, "No space left on device", "elsewhere")
+    assert full.value.filename == "elsewhere"

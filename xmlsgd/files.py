@@ -112,11 +112,14 @@ def scratch_folder() -> AbstractContextManager[Path]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let an error about a full disk name `path` where it names no file: those of writing into an open one do not."""
+    """Let an error about a full disk name `path` where it names a scratch file, which is gone, or none.
+
+    Those of writing into an open file name none.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno in NO_ROOM and error.filename is None:
+        if error.errno in NO_ROOM and (error.filename is None or ".partial" in str(error.filename)):
             error.filename = str(path)
         raise
 

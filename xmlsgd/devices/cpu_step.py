@@ -84,7 +84,8 @@ def _log_sum(
         device.run(cpu_output.log_sums_float32, layer.W, layer.b, chunk, Z, *parts, logits, padded)
     largest, total = parts
     top: np.ndarray = largest.max(axis=0)
-    return top + np.log((total * np.exp(largest - top)).sum(axis=0))
+    with np.errstate(invalid="ignore"):  # the loss tells of a diverged run
+        return top + np.log((total * np.exp(largest - top)).sum(axis=0))
 
 
 def _positives(Y: CSR, rows: np.ndarray) -> np.ndarray:
