@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ..algorithms.base import Algorithm
     from ..csr import Dataset
-    from ..estimators.fitting import Task
+    from ..estimators.task import Task
     from ..executors.costs import VirtualDevice
     from ..simulation import Outcome, Setting
 
@@ -107,8 +107,8 @@ def prepared(args: Namespace) -> tuple[Any, Task]:
     """Return the estimator of the flags, and its task on at most `--rows` rows."""
     from ..datasets.synthetic import split_rows
     from ..estimators import XMLClassifier
-    from ..estimators.fitting import prepare
     from ..estimators.parameters import check_parameters
+    from ..estimators.task import prepare
     from .failures import UsageError
     from .sources import known_labels, read_training
 

@@ -17,13 +17,14 @@ from ..engine import Interrupted, Run
 from ..errors import DataError, DivergenceError
 from ..learner import Start
 from . import memory, saving
-from .fitting import Plan, Task, advice, check_monitors, launch, plan_of, prepare
+from .fitting import Plan, advice, check_monitors, launch, plan_of
 from .gpu_memory import check_gpus, on_gpus
 from .growing import begin, begin_state, copy_rows, grow
 from .names import as_names
 from .parameters import check_parameters
 from .predicting import Predictor
 from .targets import check_declared, declared
+from .task import Task, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -18,7 +18,7 @@ from .training import row_blocks
 
 if TYPE_CHECKING:
     from ..csr import CSR
-    from .fitting import Task
+    from .task import Task
 
 RULE = 4  # slices that a merge rule computes beside one for each replica
 BEST = 5  # labels of a row that are ranked when held-out rows are measured

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ..csr import CSR
-    from .fitting import Task
+    from .task import Task
 
 
 @dataclass(frozen=True, eq=False)

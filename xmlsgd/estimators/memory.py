@@ -17,7 +17,7 @@ from .training import row_blocks
 if TYPE_CHECKING:
     from ..csr import CSR, Dataset
     from ..network import Network
-    from .fitting import Task
+    from .task import Task
 
 WORKER_BYTES = 150_000_000  # a process with Numba and its kernels
 PAIR_BYTES = 150  # of a held-out row and a label, while trees are learned: evidence, scikit-learn's copies, gradients

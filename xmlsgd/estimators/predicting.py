@@ -14,11 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..errors import DataError, shorten
 from ..kinds import is_number
-from .fitting import check_form, check_lengths
 from .fleet import make_device, parse_devices
 from .inputs import read_features, read_weight
 from .scoring import check_dense, checked_columns, scorer_of
 from .targets import Form, read_labels
+from .task import check_form, check_lengths
 from .training import flops, thread_count
 
 if TYPE_CHECKING:
