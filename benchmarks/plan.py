@@ -9,7 +9,7 @@ from typing import Any
 
 from .launch import Launcher
 
-HIDDEN, BATCH, RATE = 256, 256, 6e-3  # of networks that are trained without the estimator
+RATE = 6e-3  # of networks that are trained without the estimator
 
 
 @dataclass(frozen=True)

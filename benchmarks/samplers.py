@@ -21,7 +21,8 @@ from xmlsgd.samplers import ALL_LABELS, Batch, Drawn, ImportanceSampled, Sampler
 from xmlsgd.samplers.hard import HardNegatives
 from xmlsgd.samplers.lsh import LSH
 
-from .plan import BATCH, HIDDEN, RATE, Plan
+from .peers.runner import BATCH, HIDDEN
+from .plan import RATE, Plan
 from .prepare import prepared_shape
 from .report import Table, publish
 from .runs import measures

@@ -23,7 +23,8 @@ from xmlsgd.executors.serial import Serial
 from xmlsgd.executors.simulated import Simulated
 from xmlsgd.network import Network
 
-from .plan import BATCH, HIDDEN, RATE, Plan
+from .peers.runner import BATCH, HIDDEN
+from .plan import RATE, Plan
 from .prepare import prepared_shape
 from .report import Table, publish
 

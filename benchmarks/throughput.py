@@ -21,6 +21,8 @@ import scipy.sparse as sp
 
 from .launch import RunnerFailed
 from .machine import rates
+from .peers.ours import EXACT
+from .peers.runner import BATCH, HIDDEN
 from .plan import Plan
 from .prepare import prepared_shape
 from .report import Table, per_second, publish
@@ -33,9 +35,7 @@ VARIANTS = tuple(
 )
 FASTEST = 2  # variants of PyTorch that are measured in every round
 WARM_UP = 12
-HIDDEN = BATCH = 256  # those of the runners
 ADAM_BYTES, READ_BYTES = 24, 4  # parameter and two moments, float32, read and written; a parameter read
-EXACT = "-exact"  # ends the name of a variant of ours whose gradients are not rounded
 SAMPLED_BATCHES = 50
 
 Rows = dict[str, list[float]]  # rows a second of each round, by contestant
@@ -47,6 +47,7 @@ def throughput(prepared: Path, plan: Plan) -> None:
     rows: Rows = {}
     machine: list[dict[str, Any]] = []
     variants = list(plan.variants or VARIANTS)
+    rounded: set[str] = set()
     failures: dict[str, str] = {}
     for turn in range(plan.rounds):
         machine.append(rates(plan.threads))
@@ -58,12 +59,14 @@ def throughput(prepared: Path, plan: Plan) -> None:
                 print(failures[name], flush=True)
                 continue
             for result in measured:
+                if result.get("gradient_rounding"):
+                    rounded.add(result["variant"])
                 key = f"xmlsgd {result['variant']}" if name == "ours" else f"PyTorch {name}"
                 rows.setdefault(key, []).append(result["rows_per_second"])
                 print(f"round {turn + 1}: {key} {result['rows_per_second']:,.0f} rows/s", flush=True)
         order = sorted(variants, key=lambda name: -statistics.median(rows.get(f"PyTorch {name}", [0.0])))
         variants = [name for name in order if name not in failures][:FASTEST]
-    floor = roofline(prepared, machine)
+    floor = roofline(prepared, machine, rounded)
     result = {
         "rows_per_second": rows,
         "rates": machine,
@@ -89,8 +92,8 @@ def _steps(name: str, prepared: Path, plan: Plan, out: Path) -> list[dict[str, A
     return found
 
 
-def roofline(prepared: Path, machine: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Return the seconds of a step at the best rates of all rounds, by our variants."""
+def roofline(prepared: Path, machine: list[dict[str, Any]], rounded: set[str]) -> dict[str, dict[str, float]]:
+    """Return the seconds of a step at the best rates of all rounds, by our variants; gradients of some are rounded."""
     X = sp.csr_matrix(sp.load_npz(prepared / "X.trn.npz"))
     n_labels = int(prepared_shape(prepared)["labels"])
     touched = touched_features(X)
@@ -100,10 +103,11 @@ def roofline(prepared: Path, machine: list[dict[str, Any]]) -> dict[str, dict[st
     for precision in ("bfloat16", "float32"):
         found = [rate for round_ in machine if (rate := round_[f"{precision}_flops_per_second"])]
         if found:
-            for suffix, products, label_bytes in ((EXACT, 3, ADAM_BYTES), ("", 1, READ_BYTES)):
+            for variant in (precision + EXACT, precision):
+                products, label_bytes = (1, READ_BYTES) if variant in rounded else (3, ADAM_BYTES)
                 compute = products * 2 * BATCH * HIDDEN * n_labels / max(found)
                 memory = (label_bytes * HIDDEN * n_labels + input_bytes) / copied
-                floors[precision + suffix] = {
+                floors[variant] = {
                     "compute_seconds": compute,
                     "memory_seconds": memory,
                     "floor_seconds": max(compute, memory),

@@ -31,8 +31,9 @@ from xmlsgd.records import Report
 
 from .fidelity import fitted_fleet, predicted_seconds
 from .hops import Timed
-from .plan import BATCH, HIDDEN, Plan
+from .peers.runner import BATCH, HIDDEN
 from .plan import RATE as LEARNING_RATE
+from .plan import Plan
 from .prepare import prepared_shape
 from .report import Table, megabytes, publish
 

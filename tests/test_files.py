@@ -18,8 +18,16 @@ from pathlib import Path
 
 import pytest
 
-from xmlsgd import files
-from xmlsgd.files import open_packed, read_unreplaced, scratch_beside, scratch_folder, whole_file, whole_folder
+from xmlsgd.files import (
+    open_packed,
+    read_unreplaced,
+    scratch,
+    scratch_beside,
+    scratch_folder,
+    whole,
+    whole_file,
+    whole_folder,
+)
 
 ROOT = Path(__file__).parents[1]
 
@@ -27,15 +35,15 @@ ROOT = Path(__file__).parents[1]
 WRITER = """
 import errno, itertools, os, sys
 from pathlib import Path
-from xmlsgd import files
+from xmlsgd.files import whole
 path, exchange = Path(sys.argv[1]), sys.argv[2] == "exchange"
 def no_exchange(one, other):
     raise OSError(errno.ENOSYS, "no such call")
 if not exchange:
-    files._exchange = no_exchange
+    whole._exchange = no_exchange
 print("ready", flush=True)
 for turn in itertools.count():
-    with files.whole_folder(path) as folder:
+    with whole.whole_folder(path) as folder:
         for name in "abc":
             (folder / name).write_text(f"{os.getpid()} {turn}")
 """
@@ -74,7 +82,7 @@ def without_exchange(monkeypatch):
     def refuse(one, other):
         raise OSError(errno.EINVAL, "Invalid argument")
 
-    monkeypatch.setattr(files, "_exchange", refuse)
+    monkeypatch.setattr(whole, "_exchange", refuse)
 
 
 @pytest.fixture(params=[True, False], ids=["exchange", "two renames"])
@@ -91,7 +99,7 @@ def test_names_are_exchanged_in_one_step_on_linux(tmp_path):
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
-    files._exchange(tmp_path / "a", tmp_path / "b")
+    whole._exchange(tmp_path / "a", tmp_path / "b")
     assert [entry.name for entry in (tmp_path / "a").iterdir()] == ["b"]
 
 
@@ -242,10 +250,10 @@ def test_the_folder_where_the_process_stands_is_not_replaced(tmp_path, monkeypat
         write(Path(place), "first")
 
 
-@pytest.mark.parametrize("code", files.NO_ROOM)
+@pytest.mark.parametrize("code", scratch.NO_ROOM)
 def test_a_full_disk_is_told_with_the_path(tmp_path, code):
-    for whole in (whole_file, whole_folder, scratch_beside):
-        with pytest.raises(OSError, match=r"No space|quota|too large") as caught, whole(tmp_path / "set"):
+    for make in (whole_file, whole_folder, scratch_beside):
+        with pytest.raises(OSError, match=r"No space|quota|too large") as caught, make(tmp_path / "set"):
             raise OSError(code, os.strerror(code))
         assert caught.value.filename == str(tmp_path / "set")
 

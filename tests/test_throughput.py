@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.peers.ours import BATCH, throughput
-from benchmarks.peers.runner import Problem
+from benchmarks.peers.ours import throughput
+from benchmarks.peers.runner import BATCH, Problem
 from xmlsgd import make_xmc
 
 

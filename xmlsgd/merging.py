@@ -1,6 +1,6 @@
 """Merging of replicas, a slice at a time: an algorithm writes its rule for one slice, this applies it to the model.
 
-Slices fit in a cache and are merged by several threads. Of the input layer only rows take part in which some
+Slices are merged by several threads. Of the input layer only rows take part in which some
 member differs from the center, or which an outer momentum still moves.
 """
 

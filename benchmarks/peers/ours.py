@@ -27,13 +27,12 @@ from xmlsgd.optimizers import Adam
 from xmlsgd.params import zeros
 from xmlsgd.records import Step
 
-from .runner import K, Problem, Runner, arguments, main, peak_memory_bytes, step_rates, timed, versions
+from .runner import BATCH, HIDDEN, K, Problem, Runner, arguments, main, peak_memory_bytes, step_rates, timed, versions
 
-HIDDEN = 256
-BATCH = 256
 RATE = 4e-3
 PACKAGES = ("numba", "numpy", "scipy", "scikit-learn")
-VARIANTS = ("bfloat16", "bfloat16-exact", "float32", "float32-exact")  # exact: gradients are not rounded
+EXACT = "-exact"  # ends the name of a variant whose gradients are not rounded
+VARIANTS = ("bfloat16", f"bfloat16{EXACT}", "float32", f"float32{EXACT}")
 
 
 class Ours(Runner):
@@ -84,8 +83,8 @@ class Ours(Runner):
 def throughput(problem: Problem, variant: str, warm_up: int, steps: int) -> dict[str, Any]:
     """Return rows per second over `steps` full batches after `warm_up` batches."""
     dataset = Dataset(CSR.from_scipy(problem.X), CSR.from_scipy(problem.Y))
-    precision, _, exact = variant.partition("-")
-    rounding = 0.0 if exact else auto_rounding(dataset.n_labels, "bce", Adam(), ["cpu"])
+    precision = variant.removesuffix(EXACT)
+    rounding = 0.0 if variant.endswith(EXACT) else auto_rounding(dataset.n_labels, "bce", Adam(), ["cpu"])
     network = Network(dataset.n_features, dataset.n_labels, (HIDDEN,), gradient_rounding=rounding)
     device = make_device("cpu", problem.threads, precision)
     flat = zeros(network.layout.size)

@@ -21,10 +21,8 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from .runner import K, Problem, Runner, arguments, main, step_rates, versions
+from .runner import BATCH, HIDDEN, K, Problem, Runner, arguments, main, step_rates, versions
 
-HIDDEN = 256
-BATCH = 256
 PREDICT_BATCH = 1024  # 100 MB of float32 logits at 25,000 labels
 PACKAGES = ("torch", "numpy", "scipy")
 

@@ -26,6 +26,7 @@ import numpy as np
 import scipy.sparse as sp
 
 K = 5
+HIDDEN = BATCH = 256  # of networks that are trained without an estimator
 WARM_UP_ROWS = 64
 PASSES = 3  # of prediction; fewer where one takes long
 PASS_SECONDS = 60.0  # no further pass once they took this long

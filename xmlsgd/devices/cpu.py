@@ -52,7 +52,7 @@ class CPU(HostMemory):
 
     def place(self, flat: np.ndarray) -> np.ndarray:
         """Return the vector itself, as `for_kernels` gives it."""
-        return for_kernels(flat)[0]
+        return for_kernels(flat)
 
     def buffer(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
         """Return an array, zeros when it is new, that keeps its memory between calls of one name and shape."""
@@ -161,8 +161,8 @@ class CPU(HostMemory):
         features, starts = np.empty(nnz, np.int32), np.empty(nnz + 1, np.int64)
         entry_row, entry_value = np.empty(nnz, np.int32), np.empty(nnz, np.float32)
         n = cpu_input.group_entries.alone(
-            rows, *for_kernels(X.indptr, X.indices, X.data), *_mask(dropout), counts, features, starts, entry_row,
-            entry_value,
+            rows, *map(for_kernels, (X.indptr, X.indices, X.data)), *_mask(dropout), counts, features, starts,
+            entry_row, entry_value,
         )  # fmt: skip
         self.run(
             cpu_input.input_update, dZ, features[:n], starts, entry_row, entry_value, layer.W, layer.Ws, layer.Wt,
@@ -217,7 +217,7 @@ class CPU(HostMemory):
 
     def run(self, kernel: Kernel, *arguments: Any) -> None:
         """Run a kernel on this device's threads; it must not write read-only arrays."""
-        self.call(kernel, *(for_kernels(each)[0] if isinstance(each, np.ndarray) else each for each in arguments))
+        self.call(kernel, *(for_kernels(each) if isinstance(each, np.ndarray) else each for each in arguments))
 
     def call(self, kernel: Kernel, *arguments: Any) -> None:
         """Run a kernel as `run` does, on arrays `for_kernels` already: with thirty of them, looking takes time."""

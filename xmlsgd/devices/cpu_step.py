@@ -27,7 +27,7 @@ def output_step(
     """Update the output layer on one batch; return the scaled loss and dA. As `Device.output_step`."""
     B, H = A.shape
     Bp, Hp = bf16.pad(B), bf16.pad(H) if device.bfloat16 else H
-    n, rounds = device.n_threads, rounding.threshold > 0
+    n = device.n_threads
     # Less where there would be too few chunks for the threads.
     chunk = min(CHUNK, bf16.pad(-(-len(layer.b) // n)))
     scales, target, log_sum = np.zeros((3, Bp), np.float32)
@@ -44,7 +44,7 @@ def output_step(
         log_sum[:] = _log_sum(device, layer, chunk, Z, logits, padded, operands)
     layer_arrays = (layer.W, layer.b, layer.Ws, layer.Wt, layer.bs, layer.bt)
     head = (*layer_arrays, _positives(Y, rows), scales, target, log_sum, loss, update.kind, update.hyper)
-    if rounds:
+    if rounding.threshold > 0:
         kept, g = device.buffer("kept", (n, Bp), np.int64), device.buffer("g", (n, H))
         device.run(
             cpu_rounded.rounded_step_bf16 if device.bfloat16 else cpu_rounded.rounded_step_float32,
@@ -91,5 +91,5 @@ def _log_sum(
 def _positives(Y: CSR, rows: np.ndarray) -> np.ndarray:
     """Return the batch's (label, row) pairs as sorted keys, int64."""
     keys = np.empty(int((Y.indptr[rows + 1] - Y.indptr[rows]).sum()), np.int64)
-    cpu_output.gather_positives.alone(rows, *for_kernels(Y.indptr, Y.indices), keys)
+    cpu_output.gather_positives.alone(rows, *map(for_kernels, (Y.indptr, Y.indices)), keys)
     return keys

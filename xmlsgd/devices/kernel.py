@@ -94,9 +94,9 @@ class _Unlocked:
         self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
 
 
-def for_kernels(*arrays: np.ndarray) -> list[np.ndarray]:
-    """Return arrays, read-only ones as if they were not; the kernels they go to do not write them.
+def for_kernels(array: np.ndarray) -> np.ndarray:
+    """Return an array, a read-only one as if it were not; the kernels that it goes to do not write it.
 
     Numba has a type of its own for read-only arrays, such as memory maps, and would compile every kernel once more.
     """
-    return [array if array.flags.writeable else np.asarray(_Unlocked(array)) for array in arrays]
+    return array if array.flags.writeable else np.asarray(_Unlocked(array))

@@ -65,7 +65,7 @@ class ListScorer(Scorer):
     def _learned(self) -> tuple[Any, ...]:
         """The arrays and numbers of `best_listed` that are of the model."""
         output = self.network.layers(self.cpu.place(self.params))[-1]
-        return *for_kernels(output.W, output.b, *self.shortlist.arrays()), *self.shortlist.numbers()
+        return *map(for_kernels, (output.W, output.b, *self.shortlist.arrays())), *self.shortlist.numbers()
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k labels of each row's shortlist and their scores.
@@ -82,7 +82,7 @@ class ListScorer(Scorer):
             part = X.span(span.start, span.stop)
             with cpu.start():
                 cpu.call(
-                    best_listed, part.indptr, *for_kernels(part.indices, part.data), A, *learned,
+                    best_listed, part.indptr, *map(for_kernels, (part.indices, part.data)), A, *learned,
                     *self.shortlist.neighbors.scratch(cpu), cpu.n_threads, labels[span], scores[span],
                 )  # fmt: skip
         few = np.flatnonzero(labels[:, k - 1] < 0)

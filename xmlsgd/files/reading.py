@@ -1,0 +1,56 @@
+"""Files that may be packed, and what tells one file from another."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import hashlib
+import lzma
+import os
+import zlib
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKED_ENDS = (".gz", ".bz2", ".xz")
+MAGIC = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open))
+BROKEN_STREAM = (OSError, EOFError, zlib.error, lzma.LZMAError)  # what reading a damaged file raises
+BLOCK_BYTES = 1 << 20
+MANIFEST, DESCRIPTION = "MANIFEST.json", "model.json"  # by which a saved model is known
+
+
+@contextmanager
+def open_packed(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file for reading, through the decompressor that its first bytes ask for."""
+    with open(path, "rb") as file:
+        start = file.read(6)
+        file.seek(0)
+        for magic, opener in MAGIC:
+            if start.startswith(magic):
+                with cast("Any", opener)(file, "rb") as stream:
+                    yield stream
+                return
+        yield file
+
+
+def is_model(folder: Path) -> bool:
+    """Say whether `folder` looks like a saved model; it may be damaged."""
+    return (folder / MANIFEST).is_file() and (folder / DESCRIPTION).is_file()
+
+
+def sha256_of(path: str | os.PathLike[str]) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def state_of(path: str | os.PathLike[str]) -> dict[str, int]:
+    """Return what changes when a file is written again."""
+    state = os.stat(path)
+    return {"bytes": state.st_size, "mtime_ns": state.st_mtime_ns}

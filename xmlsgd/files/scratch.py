@@ -1,0 +1,98 @@
+"""Scratch folders, which go away with the process that made them or when their name is asked for again.
+
+A process holds a lock on its scratch folder, `.NAME.1a2b3c4d.partial` beside what it is for, as long as it lives: one
+that can be locked was left by a process that died.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import os
+import shutil
+import tempfile
+import uuid
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .locks import lock_folder, make_locked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OLD = "old"  # in a scratch folder: what gave way to the new folder, where the two cannot change places at once
+END = ".partial"
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@contextmanager
+def scratch_beside(path: Path) -> Iterator[Path]:
+    """Give an empty folder beside `path` that goes away at the end, as do those that dead processes left there.
+
+    An error about a full disk that names no file names `path`.
+    """
+    sweep(path)
+    scratch, lock = _new_scratch(path)
+    try:
+        with naming(path, scratch):
+            yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def scratch_folder() -> AbstractContextManager[Path]:
+    """Give an empty folder for temporary files that goes away at the end, as do those that dead processes left."""
+    return scratch_beside(Path(tempfile.gettempdir(), "xmlsgd"))
+
+
+@contextmanager
+def naming(path: Path, scratch: Path | None = None) -> Iterator[None]:
+    """Let an error about a full disk name `path` where it names no file, or one in `scratch`, which goes away.
+
+    Those of writing into an open file name none.
+    """
+    try:
+        yield
+    except OSError as error:
+        in_scratch = error.filename is not None and scratch in Path(str(error.filename)).parents
+        if error.errno in NO_ROOM and (error.filename is None or in_scratch):
+            error.filename = str(path)
+        raise
+
+
+def _new_scratch(path: Path) -> tuple[Path, int | None]:
+    """Make a scratch folder and lock it; the lock is None where the disk knows no locks."""
+
+    def make() -> Path:
+        scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{END}")
+        try:
+            scratch.mkdir(0o700)
+        except OSError as error:  # no such folder, or not ours to write
+            error.filename = str(path)
+            raise
+        return scratch
+
+    return make_locked(make)
+
+
+def sweep(path: Path) -> None:
+    """Remove the scratch folders that dead processes left beside `path`, and bring back what they had set aside."""
+    for scratch in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}{END}"):
+        try:
+            lock = lock_folder(scratch)
+        except OSError:
+            continue  # of a living process, or gone
+        if lock is not None:
+            bring_back(scratch / OLD, path)
+            shutil.rmtree(scratch, ignore_errors=True)
+            os.close(lock)
+
+
+def bring_back(old: Path, path: Path) -> None:
+    """Give the folder that had stepped aside its name again, unless another one has it."""
+    with suppress(OSError):
+        if not path.exists():
+            old.rename(path)

@@ -1,0 +1,150 @@
+"""Files and folders that appear whole or not at all, whoever is killed meanwhile.
+
+What is written grows in a scratch folder beside its final name and takes that name when it is complete and on the disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TypeVar
+
+from .scratch import OLD, bring_back, naming, scratch_beside, sweep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Read = TypeVar("Read")
+
+TRIES = 100  # of two who write or read one name at once, one is done each time
+NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EOPNOTSUPP)
+AT_FDCWD, RENAME_EXCHANGE = -100, 2  # fcntl.h, linux/fs.h
+
+
+@contextmanager
+def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file that takes the name `path` once it is complete and on the disk; an earlier file gives way.
+
+    What is no regular file, such as `/dev/null`, is written in place: a rename would put a file there instead.
+    """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        with naming(path), path.open("wb") as stream:
+            yield stream
+        return
+    with scratch_beside(path) as scratch:
+        whole = scratch / path.name
+        with whole.open("xb") as stream:
+            yield stream
+        sync(whole)
+        whole.replace(path)
+    sync(path.parent)
+
+
+@contextmanager
+def whole_folder(path: str | os.PathLike[str], replace: bool = True) -> Iterator[Path]:
+    """Give an empty folder that takes the name `path` once it is complete and on the disk.
+
+    An earlier folder gives way in the same step, so that the name always leads to a whole one (on Linux; elsewhere a
+    kill between two renames leaves the earlier one to be brought back by the next who reads or writes). Whether it may
+    give way is for the caller to check; without `replace` it raises `FileExistsError` or `OSError`, unless it is empty.
+    """
+    path = Path(os.path.realpath(path))
+    _check_not_within(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with scratch_beside(path) as scratch:
+        whole = scratch / path.name
+        whole.mkdir()
+        yield whole
+        for entry in (*whole.rglob("*"), whole):
+            sync(entry)
+        if replace:
+            _put_in_place(whole, path, scratch / OLD)
+        else:
+            whole.rename(path)
+    sync(path.parent)
+
+
+def read_unreplaced(path: Path, read: Callable[[Path], Read]) -> Read:
+    """Return `read(path)` of a folder, read again if another one took its name meanwhile: no answer mixes two."""
+    if not path.exists():
+        sweep(path)
+    for _ in range(TRIES):
+        before = _identity(path)
+        try:
+            found = read(path)
+        except Exception:
+            if _identity(path) == before:
+                raise
+            continue
+        if _identity(path) == before:
+            return found
+    raise OSError(errno.EAGAIN, "is replaced again and again while it is read", str(path))
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    if os.name != "posix" and path.is_dir():
+        return  # cannot be opened there
+    descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _check_not_within(path: Path) -> None:
+    """Raise `FileExistsError` where the process stands in `path`: what took its name would not be where it stands."""
+    with suppress(FileNotFoundError):  # it stands in a folder that was removed
+        here = Path.cwd()
+        if path == here or path in here.parents:
+            raise FileExistsError(f"{path}: is the current folder and cannot be replaced; name a folder in it")
+
+
+def _put_in_place(whole: Path, path: Path, old: Path) -> None:
+    """Give a folder its final name; where names cannot be exchanged, what had it goes to `old`."""
+    for last in (*[False] * (TRIES - 1), True):
+        try:
+            whole.rename(path)  # where there is nothing, or an empty folder
+            return
+        except OSError as error:
+            if last or error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                bring_back(old, path)
+                raise
+        with suppress(FileNotFoundError):  # another process has just taken it away: try the plain rename again
+            try:
+                _exchange(whole, path)
+                return
+            except OSError as error:
+                if error.errno not in NO_EXCHANGE:
+                    raise
+            shutil.rmtree(old, ignore_errors=True)
+            path.rename(old)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """Swap two names in one step; raise `OSError` with one of `NO_EXCHANGE` where system or disk cannot."""
+    import ctypes
+
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(other)) from None
+    if rename(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), str(other))
+
+
+def _identity(path: Path) -> tuple[int, ...] | None:
+    """Return what tells a folder from another one that took its name; None where there is none."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_dev, state.st_ino, state.st_mtime_ns
