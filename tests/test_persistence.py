@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from xmlsgd import ModelFileError, XMLClassifier, checkpoint, files
+from xmlsgd import ModelFileError, XMLClassifier, checkpoint
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.checkpoint import Snapshot, read_model, write_model
 from xmlsgd.datasets.text import TextVectorizer
-from xmlsgd.files import sha256_of
+from xmlsgd.files import sha256_of, whole
 from xmlsgd.optimizers import Adagrad, Adam, Optimizer
 
 
@@ -270,7 +270,7 @@ def failing(monkeypatch, owner, name, at):
     [
         *[(checkpoint, name, at) for name in ("_write_array", "sha256_of") for at in (1, 2, 3)],
         *[(os, "fsync", at) for at in (1, 2, 3)],
-        (files, "_put_in_place", 1),
+        (whole, "_put_in_place", 1),
     ],
 )
 def test_a_save_that_fails_leaves_the_earlier_model_and_names_it(rows, saved, monkeypatch, owner, name, at):
