@@ -1,56 +1,35 @@
-"""Measures of a ranking of labels: precision, recall, nDCG, their propensity-scored forms, F1 and coverage, all at k.
-
-Each function compares the true labels of n rows with a prediction and returns the vector of the measure at 1..k,
-float64 (k,), as fractions. `Y_true` (n, L) is a `CSR`, a scipy sparse matrix or a dense indicator; an entry other than
-zero is a true label. `predicted` is one of
-
-- a ranking: integers (n, any), best first, label -1 where there is none;
-- scores: a `CSR` or scipy sparse matrix (n, L) whose stored entries are the candidates, or dense floats (n, L), where
-  -inf is no candidate. Equal scores rank by the smaller label.
-
-Notation: h_ij = 1 if the label at rank j of row i is true, n_i the number of true labels of row i, d_j = 1/log2(j+1),
-q_l the inverse propensity of label l. Rows without a true label score 0 and count. All functions raise `DataError` for
-k < 1, k above both L and 100, NaN scores, labels outside [-1, L), a label twice in a row's ranking, shapes that do not
-fit, and no row.
-
-Sources: K. Bhatia et al., The Extreme Classification Repository, 2016; H. Jain, Y. Prabhu, M. Varma, Extreme
-Multi-label Loss Functions for Recommendation, Tagging, Ranking & Other Missing Label Applications, KDD 2016. The
-normaliser of PSnDCG is that of the published evaluation code (pyxclib), not the one printed in the repository.
-"""
+"""The measures by their definitions, on compared rankings; the package says what they take, return and raise."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from .csr import CSR, check_structure
-from .errors import DataError, shorten
+from ..errors import DataError, shorten
+from .ranking import Ranked, compare, labels_of, top_of_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-Matrix: TypeAlias = Any  # CSR, scipy sparse matrix or array, numpy array
-
-RANKS = 100  # to which the measures go also where there are fewer labels
-DENSE_CHUNK = 1 << 22  # dense scores looked at in one go: bounds the temporaries at about 100 MB
+    from .ranking import Matrix
 
 
 def precision_at_k(Y_true: Matrix, predicted: Matrix, k: int = 5) -> np.ndarray:
     """Return P@1..k = mean_i (1/k) sum_{j<=k} h_ij; the denominator is k also where a row has fewer true labels."""
-    ranked = _ranked(Y_true, predicted, k)
+    ranked = compare(Y_true, predicted, k)
     return _cumulated_mean(ranked.hits) / _ranks(k)
 
 
 def recall_at_k(Y_true: Matrix, predicted: Matrix, k: int = 5) -> np.ndarray:
     """Return R@1..k = mean_i sum_{j<=k} h_ij / max(n_i, 1)."""
-    ranked = _ranked(Y_true, predicted, k)
+    ranked = compare(Y_true, predicted, k)
     return _cumulated_mean(ranked.hits / _at_least_one(ranked.n_true))
 
 
 def ndcg_at_k(Y_true: Matrix, predicted: Matrix, k: int = 5) -> np.ndarray:
     """Return nDCG@1..k = mean_i sum_{j<=k} h_ij d_j / sum_{j<=min(k,n_i)} d_j, 0 where n_i = 0."""
-    ranked = _ranked(Y_true, predicted, k)
+    ranked = compare(Y_true, predicted, k)
     return _mean_dcg(ranked.hits, ranked.n_true)
 
 
@@ -61,7 +40,7 @@ def inverse_propensity(Y_train: Matrix, A: float = 0.55, B: float = 1.5, n_label
     A=0.5, B=0.4 for WikiLSHTC-325K, Wikipedia-500K and the WikiTitles sets, A=0.6, B=2.6 for the Amazon sets, the
     defaults elsewhere. `n_labels` > L adds labels that no training row has. Raises `DataError` for N < 3 (C < 0).
     """
-    Y = _labels_of(Y_train, "Y_train")
+    Y = labels_of(Y_train, "Y_train")
     if Y.n_rows < 3:
         raise DataError(f"Y_train: propensities need at least 3 rows, got {Y.n_rows}")
     if n_labels is not None and n_labels < Y.n_cols:
@@ -84,7 +63,7 @@ def psprecision_at_k(
     The best ranking has the true labels by falling q. The quotient is one of two means, as published; without
     `normalize` the values may exceed 1.
     """
-    ranked = _ranked(Y_true, predicted, k)
+    ranked = compare(Y_true, predicted, k)
     gains, best = _gains(ranked, inv_propensity)
     return _relative(_cumulated_mean(gains) / _ranks(k), _cumulated_mean(best) / _ranks(k), normalize)
 
@@ -93,7 +72,7 @@ def psrecall_at_k(
     Y_true: Matrix, predicted: Matrix, inv_propensity: np.ndarray, k: int = 5, normalize: bool = True
 ) -> np.ndarray:
     """Return PSR@1..k = mean_i sum_{j<=k} q h_ij / max(n_i, 1), divided by that of the best ranking if `normalize`."""
-    ranked = _ranked(Y_true, predicted, k)
+    ranked = compare(Y_true, predicted, k)
     gains, best = _gains(ranked, inv_propensity)
     n_true = _at_least_one(ranked.n_true)
     return _relative(_cumulated_mean(gains / n_true), _cumulated_mean(best / n_true), normalize)
@@ -103,7 +82,7 @@ def psndcg_at_k(
     Y_true: Matrix, predicted: Matrix, inv_propensity: np.ndarray, k: int = 5, normalize: bool = True
 ) -> np.ndarray:
     """Return PSnDCG@1..k = mean_i sum_{j<=k} q h_ij d_j / sum_{j<=min(k,n_i)} d_j, over the best if `normalize`."""
-    ranked = _ranked(Y_true, predicted, k)
+    ranked = compare(Y_true, predicted, k)
     gains, best = _gains(ranked, inv_propensity)
     return _relative(_mean_dcg(gains, ranked.n_true), _mean_dcg(best, ranked.n_true), normalize)
 
@@ -112,7 +91,7 @@ def macro_precision_at_k(
     Y_true: Matrix, predicted: Matrix, k: int = 5, labels: Literal["all", "seen"] = "all"
 ) -> np.ndarray:
     """Return the mean over labels of tp / (tp + fp) in the top 1..k, with 0/0 = 0; `labels` as in `macro_f1_at_k`."""
-    ranked = _ranked(Y_true, predicted, k)
+    ranked = compare(Y_true, predicted, k)
     return _macro(ranked, labels, lambda hit, predicted, true: (hit, predicted))
 
 
@@ -120,7 +99,7 @@ def macro_recall_at_k(
     Y_true: Matrix, predicted: Matrix, k: int = 5, labels: Literal["all", "seen"] = "all"
 ) -> np.ndarray:
     """Return the mean over labels of tp / (tp + fn) in the top 1..k, with 0/0 = 0; `labels` as in `macro_f1_at_k`."""
-    ranked = _ranked(Y_true, predicted, k)
+    ranked = compare(Y_true, predicted, k)
     return _macro(ranked, labels, lambda hit, predicted, true: (hit, true))
 
 
@@ -129,13 +108,13 @@ def macro_f1_at_k(Y_true: Matrix, predicted: Matrix, k: int = 5, labels: Literal
 
     The mean goes over all L labels, or with `labels="seen"` over those that a row of `Y_true` has.
     """
-    ranked = _ranked(Y_true, predicted, k)
+    ranked = compare(Y_true, predicted, k)
     return _macro(ranked, labels, lambda hit, predicted, true: (2 * hit, predicted + true))
 
 
 def micro_f1_at_k(Y_true: Matrix, predicted: Matrix, k: int = 5) -> np.ndarray:
     """Return 2 TP / (2 TP + FP + FN) within the top 1..k, each summed over labels, with 0/0 = 0."""
-    ranked = _ranked(Y_true, predicted, k)
+    ranked = compare(Y_true, predicted, k)
     n_hits = np.cumsum(ranked.hits.sum(axis=0))
     n_predicted = np.cumsum((ranked.labels >= 0).sum(axis=0))
     return _quotient(2 * n_hits, n_predicted + ranked.Y.nnz)
@@ -143,7 +122,7 @@ def micro_f1_at_k(Y_true: Matrix, predicted: Matrix, k: int = 5) -> np.ndarray:
 
 def coverage_at_k(Y_true: Matrix, predicted: Matrix, k: int = 5) -> np.ndarray:
     """Return the labels found at least once within rank 1..k over the labels that occur in `Y_true`, with 0/0 = 0."""
-    ranked = _ranked(Y_true, predicted, k)
+    ranked = compare(Y_true, predicted, k)
     n_found = [np.count_nonzero(hit) for hit, _ in _per_label(ranked)]
     return _quotient(np.array(n_found), np.full(k, np.count_nonzero(np.bincount(ranked.Y.indices))))
 
@@ -163,7 +142,7 @@ def evaluate_ranking(
     k = max(ks, default=0)
     if min(ks, default=0) < 1:
         raise DataError(f"ks: must be integers of at least 1, got {shorten(ks)}")
-    ranking = _ranked(Y_true, predicted, k)
+    ranking = compare(Y_true, predicted, k)
     values = {
         "P": precision_at_k(ranking.Y, ranking.labels, k),
         "nDCG": ndcg_at_k(ranking.Y, ranking.labels, k),
@@ -173,141 +152,6 @@ def evaluate_ranking(
         q = inverse_propensity(Y_train, A, B, n_labels=ranking.Y.n_cols)
         values["PSP"] = psprecision_at_k(ranking.Y, ranking.labels, q, k)
     return {f"{name}@{at}": 100 * float(vector[at - 1]) for name, vector in values.items() for at in ks}
-
-
-class _Ranked(NamedTuple):
-    """A checked comparison: true labels Y, the top k labels (n, k), which of them are true, and n_i (n,)."""
-
-    Y: CSR
-    labels: np.ndarray  # int64 (n, k), -1 where there is none
-    hits: np.ndarray  # bool (n, k)
-    n_true: np.ndarray  # int64 (n,)
-
-
-def _ranked(Y_true: Matrix, predicted: Matrix, k: int) -> _Ranked:
-    """Check both sides and compare the top k of each row with its true labels."""
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-        raise DataError(f"k: must be an integer of at least 1, got {shorten(k)}")
-    Y = _labels_of(Y_true, "Y_true")
-    if k > max(Y.n_cols, RANKS):
-        raise DataError(f"k: must be at most the number of labels {Y.n_cols}, or {RANKS}, got {shorten(k)}")
-    labels = _top_labels(predicted, Y.shape, int(k))
-    # Row and label as one number: those of Y rise, so that membership is one binary search each.
-    offsets = np.arange(Y.n_rows, dtype=np.int64) * Y.n_cols
-    n_true = np.diff(Y.indptr)
-    true_keys = np.repeat(offsets, n_true) + Y.indices
-    keys = offsets[:, None] + labels
-    places = np.minimum(np.searchsorted(true_keys, keys), max(len(true_keys) - 1, 0))
-    hits = (true_keys[places] == keys) & (labels >= 0) if len(true_keys) else np.zeros(labels.shape, dtype=bool)
-    return _Ranked(Y, labels, hits, n_true)
-
-
-def _labels_of(matrix: Matrix, name: str) -> CSR:
-    """Return the true labels as a canonical CSR without zeros."""
-    Y = matrix if isinstance(matrix, CSR) else CSR.from_scipy(_sparse(matrix, name), name)
-    if Y.n_rows == 0:
-        raise DataError(f"{name}: must have at least one row, got shape {Y.shape}")
-    if Y.data.all():
-        return Y
-    kept = Y.data != 0
-    indptr = np.concatenate([[0], np.cumsum(kept)])[Y.indptr]
-    return CSR(indptr, Y.indices[kept], Y.data[kept], Y.n_cols)
-
-
-def _sparse(matrix: Matrix, name: str) -> Any:
-    """Return a scipy matrix as it is, a dense one as a scipy array."""
-    if hasattr(matrix, "tocsr"):
-        return matrix
-    import scipy.sparse as sp
-
-    dense = np.asarray(matrix)
-    if dense.ndim != 2 or dense.dtype.kind not in "biuf":
-        raise DataError(f"{name}: must be a matrix of numbers, got {dense.dtype} of shape {dense.shape}")
-    return sp.csr_array(dense)
-
-
-def _top_labels(predicted: Matrix, shape: tuple[int, int], k: int) -> np.ndarray:
-    """Return the top k labels of each row, int64 (n, k), -1 where there are fewer."""
-    if isinstance(predicted, CSR):
-        _check_shape(predicted.shape, shape)
-        return _top_of_rows(predicted.indptr, predicted.indices, predicted.data, k)
-    if hasattr(predicted, "tocsr"):
-        _check_shape(predicted.shape, shape)
-        csr = predicted.tocsr()
-        check_structure(csr, "predicted")
-        if not csr.has_canonical_format:
-            csr = csr.copy() if csr is predicted else csr
-            csr.sum_duplicates()
-        return _top_of_rows(csr.indptr, csr.indices, csr.data, k)
-    dense = np.asarray(predicted)
-    if dense.ndim == 2 and dense.dtype.kind in "iu":
-        return _top_of_ranking(dense, shape, k)
-    if dense.ndim == 2 and dense.dtype.kind == "f":
-        _check_shape(dense.shape, shape)
-        rows = max(DENSE_CHUNK // max(shape[1], 1), 1)
-        return np.concatenate([_top_of_dense(dense[i : i + rows], k) for i in range(0, len(dense), rows)])
-    raise DataError(
-        f"predicted: must be an integer ranking (n, k) or scores (n, L), got {dense.dtype} of shape {dense.shape}"
-    )
-
-
-def _check_shape(got: tuple[int, int], expected: tuple[int, int]) -> None:
-    if tuple(got) != tuple(expected):
-        hint = "; a ranking must be of integers" if got[0] == expected[0] else ""
-        raise DataError(f"predicted: scores must have the shape of Y_true {tuple(expected)}, got {tuple(got)}{hint}")
-
-
-def _top_of_ranking(ranking: np.ndarray, shape: tuple[int, int], k: int) -> np.ndarray:
-    """Return the first k columns of a checked ranking, filled up with -1."""
-    n_rows, n_labels = shape
-    if len(ranking) != n_rows:
-        raise DataError(f"predicted: must have the {n_rows} rows of Y_true, got {len(ranking)}")
-    top = np.full((n_rows, k), -1, dtype=np.int64)
-    given = ranking[:, :k]
-    bad = np.argwhere((given < -1) | (given >= n_labels))
-    if len(bad):
-        row, rank = bad[0]
-        raise DataError(f"predicted: row {row}: label must be in [-1, {n_labels}), got {given[row, rank]}")
-    top[:, : given.shape[1]] = given
-    ordered = np.sort(top, axis=1)
-    twice = np.argwhere((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0))
-    if len(twice):
-        row, rank = twice[0]
-        raise DataError(f"predicted: row {row}: a label may occur once, got {ordered[row, rank]} twice")
-    return top
-
-
-def _top_of_dense(scores: np.ndarray, k: int) -> np.ndarray:
-    """Return the top k of dense scores (rows, L)."""
-    _check_numbers(scores)
-    n_labels = scores.shape[1]
-    if n_labels > k:
-        # All entries from the k-th best value on, so that among equals the smaller label can win.
-        bound = np.partition(scores, n_labels - k, axis=1)[:, n_labels - k, None]
-        candidates = (scores >= bound) & (scores > -np.inf)
-    else:
-        candidates = scores > -np.inf
-    rows, labels = np.nonzero(candidates)
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(scores)))])
-    return _top_of_rows(indptr, labels, scores[rows, labels], k)
-
-
-def _top_of_rows(indptr: np.ndarray, indices: np.ndarray, scores: np.ndarray, k: int) -> np.ndarray:
-    """Return the k best entries of each sparse row, equal scores by their order; -1 where there are fewer."""
-    _check_numbers(scores)
-    rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-    order = np.lexsort((-np.asarray(scores, dtype=np.float64), rows))  # stable: equals stay in the order of labels
-    ranks = np.arange(len(rows)) - indptr[rows]
-    first = ranks < k
-    top = np.full((len(indptr) - 1, k), -1, dtype=np.int64)
-    top[rows[first], ranks[first]] = indices[order[first]]
-    return top
-
-
-def _check_numbers(scores: np.ndarray) -> None:
-    n_bad = np.count_nonzero(np.isnan(scores))
-    if n_bad:
-        raise DataError(f"predicted: scores must be numbers, got NaN in {n_bad} of {scores.size}")
 
 
 def _ranks(k: int) -> np.ndarray:
@@ -333,14 +177,14 @@ def _mean_dcg(gains: np.ndarray, n_true: np.ndarray) -> np.ndarray:
     return np.asarray((np.cumsum(gains * d, axis=1) / ideal).mean(axis=0))
 
 
-def _gains(ranked: _Ranked, inv_propensity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _gains(ranked: Ranked, inv_propensity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return q h of the ranking and of the best possible one, both float64 (n, k)."""
     q = np.asarray(inv_propensity, dtype=np.float64)
     if q.shape != (ranked.Y.n_cols,):
         raise DataError(f"inv_propensity: must have a value for each of {ranked.Y.n_cols} labels, got shape {q.shape}")
     if not (np.isfinite(q).all() and (q > 0).all()):
         raise DataError("inv_propensity: must be positive and finite, got others")
-    best = _top_of_rows(ranked.Y.indptr, ranked.Y.indices, q[ranked.Y.indices], ranked.labels.shape[1])
+    best = top_of_rows(ranked.Y.indptr, ranked.Y.indices, q[ranked.Y.indices], ranked.labels.shape[1])
     return np.where(ranked.hits, q[ranked.labels], 0.0), np.where(best >= 0, q[best], 0.0)
 
 
@@ -354,7 +198,7 @@ def _quotient(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
     return np.divide(numerator, denominator, out=np.zeros(len(numerator)), where=denominator != 0)
 
 
-def _per_label(ranked: _Ranked) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _per_label(ranked: Ranked) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield for each k how often each label is found, and how often predicted, within rank k: both int64 (L,)."""
     n_hits = np.zeros(ranked.Y.n_cols, dtype=np.int64)
     n_predicted = np.zeros(ranked.Y.n_cols, dtype=np.int64)
@@ -364,7 +208,7 @@ def _per_label(ranked: _Ranked) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield n_hits, n_predicted
 
 
-def _macro(ranked: _Ranked, labels: str, fraction: Callable[..., tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+def _macro(ranked: Ranked, labels: str, fraction: Callable[..., tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     """Return the mean over labels of `fraction(hits, predicted, true)` for each k."""
     n_true = np.bincount(ranked.Y.indices, minlength=ranked.Y.n_cols)
     if labels not in ("all", "seen"):
