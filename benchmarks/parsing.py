@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from xmlsgd.datasets import read_libsvm, write_store
-from xmlsgd.datasets.libsvm import HEADER
+from xmlsgd.datasets.libsvm_blocks import HEADER
 
 from .launch import RunnerFailed
 from .plan import Plan

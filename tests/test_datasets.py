@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from xmlsgd import datasets
 from xmlsgd.csr import CSR, Dataset
-from xmlsgd.datasets import conversion, libsvm, public, python_functions, store
+from xmlsgd.datasets import conversion, libsvm_blocks, public, python_functions, store
 from xmlsgd.datasets.conversion import convert
 from xmlsgd.datasets.libsvm import write_libsvm
 from xmlsgd.datasets.store import open_store, write_store
@@ -110,7 +110,7 @@ def test_an_earlier_text_file_or_store_is_replaced_and_nothing_else(tmp_path):
 
 
 def test_bad_text_in_the_middle_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(libsvm, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(libsvm_blocks, "BLOCK_BYTES", 64)
     (tmp_path / "rows.txt").write_text("0 0:1\n" * 500 + "0 0:x\n")
     for form in FORMS:
         with pytest.raises(DataError, match=r"rows.txt:501: feature value must be a number, got 'x'"):
@@ -152,7 +152,7 @@ def test_conversion_of_text_into_a_store_needs_memory_for_a_few_blocks_only(tmp_
     dataset = make_xmc(4000, 1000, 500, nnz_per_row=100, labels_per_row=5)
     write_libsvm(dataset, tmp_path / "rows.txt")
     convert(tmp_path / "rows.txt", tmp_path / "warm", n_threads=1)  # what is imported and compiled once
-    monkeypatch.setattr(libsvm, "BLOCK_BYTES", 1 << 14)
+    monkeypatch.setattr(libsvm_blocks, "BLOCK_BYTES", 1 << 14)
     tracemalloc.start()
     try:
         convert(tmp_path / "rows.txt", tmp_path / "set", n_threads=1)

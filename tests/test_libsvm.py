@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xmlsgd.csr import CSR, INT32_MAX, Dataset
-from xmlsgd.datasets import libsvm, libsvm_write
+from xmlsgd.datasets import libsvm_blocks, libsvm_write
 from xmlsgd.datasets.libsvm import read_blocks, read_features, read_libsvm, write_libsvm
 from xmlsgd.datasets.libsvm_parse import Options, parse
 from xmlsgd.errors import DataError
@@ -158,7 +158,7 @@ PLAIN_ROWS = [([0, 2], {0: 1.0, 3: -0.5}), ([1], {1: 2.0})]
 )
 @pytest.mark.parametrize("block_bytes", [1, 7, 1 << 20])
 def test_text_is_read_as_the_grammar_says(read, monkeypatch, text, rows, block_bytes):
-    monkeypatch.setattr(libsvm, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(libsvm_blocks, "BLOCK_BYTES", block_bytes)
     assert rows_of(read(text, n_threads=2)) == rows
     assert reference(text)[0] == rows
 
@@ -236,7 +236,7 @@ def test_compressed_files_are_known_by_their_first_bytes(read, compress):
 
 
 def test_blocks_hold_all_rows_and_tell_the_shape_at_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(libsvm, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(libsvm_blocks, "BLOCK_BYTES", 64)
     path = tmp_path / "data.txt"
     path.write_bytes(b"\n".join(b"%d %d:1 %d:2" % (i, i, i + 1) for i in range(100)))
     blocks = read_blocks(path, n_threads=2)
@@ -279,7 +279,7 @@ print(n_rows, peak() - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the peak may be that of a parent")
 def test_blocks_of_a_large_file_are_parsed_within_the_memory_of_a_few(tmp_path):
     line = b"1,2,3 " + b" ".join(b"%d:0.%d" % (i * 7, i + 1) for i in range(40)) + b"\n"
-    n_small, n_large = (n * libsvm.BLOCK_BYTES // len(line) for n in (8, 100))
+    n_small, n_large = (n * libsvm_blocks.BLOCK_BYTES // len(line) for n in (8, 100))
     (tmp_path / "small.txt").write_bytes(line * n_small)  # enough to fill every buffer once
     (tmp_path / "large.txt").write_bytes(line * n_large)
     command = [sys.executable, "-c", PEAK, str(tmp_path / "small.txt"), str(tmp_path / "large.txt")]
@@ -287,7 +287,7 @@ def test_blocks_of_a_large_file_are_parsed_within_the_memory_of_a_few(tmp_path):
     result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     n_rows, more = map(int, result.stdout.split())
     assert n_rows == n_large
-    assert more < 16 * libsvm.BLOCK_BYTES  # of 100 blocks
+    assert more < 16 * libsvm_blocks.BLOCK_BYTES  # of 100 blocks
 
 
 def test_files_of_features_alone_are_read_as_one_matrix(tmp_path):
@@ -311,7 +311,7 @@ def assert_read_as_by_the_reference(path, data: bytes, block_bytes: int, n_threa
         rows, shape = reference(data, duplicates == "sum")
     except ValueError:
         rows = None
-    with mock.patch.object(libsvm, "BLOCK_BYTES", block_bytes):
+    with mock.patch.object(libsvm_blocks, "BLOCK_BYTES", block_bytes):
         if rows is None:
             with pytest.raises(DataError) as caught:
                 read_libsvm(path, n_threads=n_threads, duplicates=duplicates)
@@ -474,7 +474,7 @@ def test_rows_that_could_not_be_read_back_are_not_written(tmp_path):
 def test_threads_and_block_sizes_change_nothing_on_real_data(real_data, monkeypatch):
     path = real_data("bibtex") / "test.txt.gz"
     expected = read_libsvm(path, n_threads=1)
-    monkeypatch.setattr(libsvm, "BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(libsvm_blocks, "BLOCK_BYTES", 10_000)
     assert_same(read_libsvm(path, n_threads=2), expected)
 
 

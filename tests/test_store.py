@@ -19,7 +19,7 @@ from hypothesis.extra import numpy as npst
 
 from xmlsgd import csr as rows
 from xmlsgd.csr import CSR, Dataset
-from xmlsgd.datasets import store
+from xmlsgd.datasets import store, store_arrays
 from xmlsgd.datasets.store import open_store, row_blocks, write_blocks, write_store
 from xmlsgd.errors import DataError
 
@@ -78,7 +78,7 @@ def test_blocks_of_any_size_make_the_same_store(tmp_path_factory, dataset, entri
 def test_every_array_is_a_plain_npy_file(tmp_path):
     dataset = example()
     write_store(dataset, tmp_path / "set")
-    for name, dtype in store.DTYPES.items():
+    for name, dtype in store_arrays.DTYPES.items():
         array = np.load(tmp_path / "set" / f"{name}.npy")
         assert array.dtype == dtype
         assert np.array_equal(array, getattr(getattr(dataset, name[0]), name[2:]))
@@ -234,7 +234,7 @@ def test_any_four_bytes_written_over_are_refused_or_leave_rows_that_are_sound(tm
     write_store(example(), tmp_path / "set")
     good = (tmp_path / "set" / f"{name}.npy").read_bytes()
     rng = np.random.default_rng(0)
-    for at in rng.integers(store.HEADER_BYTES, len(good) - 4, 60).tolist():
+    for at in rng.integers(store_arrays.HEADER_BYTES, len(good) - 4, 60).tolist():
         (tmp_path / "set" / f"{name}.npy").write_bytes(good[:at] + rng.bytes(4) + good[at + 4 :])
         try:
             opened = open_store(tmp_path / "set")

@@ -17,34 +17,27 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from ..csr import CSR, INT32_MAX, Dataset, check_entries, check_pointers
 from ..errors import DataError, shorten
 from ..files import read_unreplaced, state_of, whole_file, whole_folder
+from .store_arrays import DTYPES, open_array, write_arrays
 from .text import read_raw_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from .libsvm import RowBlock
+    from .libsvm_parse import RowBlock
 
 FORMAT, VERSION = "xmlsgd-store", 1
 DESCRIPTION, LABEL_NAMES, CHECKED = "store.json", "labels.txt", "checked.json"
-DTYPES: dict[str, np.dtype[Any]] = {
-    "X_indptr": np.dtype("<i8"),
-    "X_indices": np.dtype("<i4"),
-    "X_data": np.dtype("<f4"),
-    "Y_indptr": np.dtype("<i8"),
-    "Y_indices": np.dtype("<i4"),
-}
 COUNTS = ("n_rows", "n_features", "n_labels", "nnz", "label_nnz")
-HEADER_BYTES = 128  # what NumPy writes before a vector of any length
 MAX_DESCRIPTION_BYTES = 1 << 16
 MAX_ENTRIES = 1 << 48  # far above any disk, and small enough that sizes in bytes stay below 2^63
 NO_NAME = re.compile("[\0\r\n\ufeff\ud800-\udfff]")  # what a line of UTF-8 cannot hold, or a reader would drop
@@ -78,7 +71,7 @@ def write_blocks(
     """
     path = Path(path)
     with replacing(path) as folder:
-        counts = _write_arrays(blocks, folder)
+        counts = write_arrays(blocks, folder)
         n_features, n_labels = shape()
         if label_names is not None:
             write_label_names(label_names, n_labels, folder / LABEL_NAMES)
@@ -123,7 +116,7 @@ def _open_checked(path: Path, check: bool) -> tuple[Dataset, dict[str, Any]]:
     F, L = store["n_features"], store["n_labels"]
     sizes = {"X_indptr": store["n_rows"] + 1, "X_indices": store["nnz"], "X_data": store["nnz"]}
     sizes |= {"Y_indptr": store["n_rows"] + 1, "Y_indices": store["label_nnz"]}
-    arrays = {name: _open_array(path / f"{name}.npy", DTYPES[name], size) for name, size in sizes.items()}
+    arrays = {name: open_array(path / f"{name}.npy", DTYPES[name], size) for name, size in sizes.items()}
     ones = np.broadcast_to(np.float32(1), store["label_nnz"])  # one number for all entries, in no memory
     X = CSR(arrays["X_indptr"], arrays["X_indices"], arrays["X_data"], F)
     Y = CSR(arrays["Y_indptr"], arrays["Y_indices"], ones, L)
@@ -138,7 +131,7 @@ def _open_checked(path: Path, check: bool) -> tuple[Dataset, dict[str, Any]]:
 
 def row_blocks(dataset: Dataset, entries: int = BLOCK_ENTRIES) -> Iterator[RowBlock]:
     """Yield a data set in blocks of rows with about `entries` entries of X and as many of Y, or a single row."""
-    from .libsvm import RowBlock
+    from .libsvm_parse import RowBlock
 
     X, Y = dataset.X, dataset.Y
     start = 0
@@ -254,70 +247,3 @@ class _LabelNames(Sequence[str]):
         if self._names is None:
             self._names = read_label_names(self._path, self._size)
         return self._names[label]
-
-
-class _ArrayFile:
-    """A `.npy` file of a vector that grows; its header is written last, when the length is known."""
-
-    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
-        self._stream: BinaryIO = path.open("xb")
-        self._stream.write(bytes(HEADER_BYTES))
-        self._dtype = dtype
-        self.size = 0
-
-    def append(self, part: np.ndarray) -> None:
-        """Write the next entries."""
-        self._stream.write(np.ascontiguousarray(part, dtype=self._dtype).data)
-        self.size += len(part)
-
-    def finish(self) -> None:
-        """Write the header."""
-        self._stream.seek(0)
-        self._stream.write(_npy_header(self._dtype, self.size))
-
-    def close(self) -> None:
-        """Close the file."""
-        self._stream.close()
-
-
-def _write_arrays(blocks: Iterable[Sequence[np.ndarray]], folder: Path) -> dict[str, int]:
-    """Write the arrays of a store into `folder` and return the length of each."""
-    with ExitStack() as stack:
-        files = {
-            name: stack.enter_context(closing(_ArrayFile(folder / f"{name}.npy", DTYPES[name]))) for name in DTYPES
-        }
-        for pointers in ("X_indptr", "Y_indptr"):
-            files[pointers].append(np.zeros(1, np.int64))
-        for X_indptr, X_indices, X_data, Y_indptr, Y_indices in blocks:
-            files["X_indptr"].append(X_indptr[1:] + files["X_indices"].size)
-            files["Y_indptr"].append(Y_indptr[1:] + files["Y_indices"].size)
-            files["X_indices"].append(X_indices)
-            files["X_data"].append(X_data)
-            files["Y_indices"].append(Y_indices)
-        for file in files.values():
-            file.finish()
-        return {name: file.size for name, file in files.items()}
-
-
-def _npy_header(dtype: np.dtype[Any], size: int) -> bytes:
-    """Return what NumPy writes before a vector (format 1.0), of one length for every size."""
-    text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({size},), }}".encode()
-    start = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little")
-    return start + text.ljust(HEADER_BYTES - 11) + b"\n"
-
-
-def _open_array(file: Path, dtype: np.dtype[Any], size: int) -> np.ndarray:
-    """Map a vector; raise `DataError` unless the file holds exactly one of this type and length."""
-    n_bytes = HEADER_BYTES + size * dtype.itemsize
-    try:
-        with file.open("rb") as stream:
-            got = os.fstat(stream.fileno()).st_size
-            if got != n_bytes:
-                raise DataError(f"{file}: must have {n_bytes} bytes for {size} {dtype.name} values, got {got}")
-            header = stream.read(HEADER_BYTES)
-            if header != _npy_header(dtype, size):
-                raise DataError(f"{file}: must be a vector of {size} {dtype.name} values, got {shorten(header[10:])}")
-            mapped = np.memmap(stream, dtype, mode="r", offset=HEADER_BYTES, shape=(size,))
-    except OSError as error:
-        raise DataError(f"{file}: must be a readable file, got {error.strerror or error}") from error
-    return mapped.view(np.ndarray)  # Numba knows the plain class faster

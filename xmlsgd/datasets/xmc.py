@@ -15,7 +15,8 @@ from ..csr import Dataset
 from ..errors import DataError
 from ..files import PACKED_ENDS, is_model, open_packed
 from . import cache as store_cache
-from .libsvm import COMMENTS, HEADER, MARK, read_libsvm
+from .libsvm import read_libsvm
+from .libsvm_blocks import COMMENTS, HEADER, MARK
 from .pairs import NPZ_NAMES, SPLIT_NAMES, read_npz, read_split
 from .store import DESCRIPTION, is_store, open_store
 from .text import read_raw_text
