@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from xmlsgd import XMLClassifier
-from xmlsgd.datasets.text import TextVectorizer, read_raw_text
+from xmlsgd.datasets.text import read_raw_text
+from xmlsgd.datasets.vectorizer import TextVectorizer
 
 DATA = Path(__file__).parents[1] / "data"
 

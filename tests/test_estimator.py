@@ -384,7 +384,7 @@ def test_mapped_rows_are_read_in_place(rows, tmp_path):
 
 
 def test_texts_go_through_the_attached_vectorizer():
-    from xmlsgd.datasets.text import TextVectorizer
+    from xmlsgd.datasets.vectorizer import TextVectorizer
 
     texts = ["red apple fruit", "green apple fruit", "fast red car", "slow green car"] * 10
     labels = [["fruit", "red"], ["fruit", "green"], ["car", "red"], ["car", "green"]] * 10

@@ -11,7 +11,7 @@ import pytest
 
 from xmlsgd import DataError, ModelFileError, XMLClassifier
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.datasets.text import TextVectorizer
+from xmlsgd.datasets.vectorizer import TextVectorizer
 from xmlsgd.files import sha256_of
 from xmlsgd.optimizers import Adam
 

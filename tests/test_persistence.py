@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from xmlsgd import ModelFileError, XMLClassifier, checkpoint
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.checkpoint import Snapshot, read_model, write_model
-from xmlsgd.datasets.text import TextVectorizer
+from xmlsgd.datasets.vectorizer import TextVectorizer
 from xmlsgd.files import sha256_of, whole
 from xmlsgd.optimizers import Adagrad, Adam, Optimizer
 

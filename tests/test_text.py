@@ -11,14 +11,12 @@ import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from xmlsgd.datasets.text import (
-    TOKEN_PATTERN,
-    VECTORIZER_FILE,
     RawText,
-    TextVectorizer,
     index_labels,
     read_raw_text,
     write_raw_text,
 )
+from xmlsgd.datasets.vectorizer import TOKEN_PATTERN, VECTORIZER_FILE, TextVectorizer
 from xmlsgd.errors import DataError, ModelFileError
 from xmlsgd.estimators import XMLClassifier
 

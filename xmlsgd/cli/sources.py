@@ -14,7 +14,8 @@ import numpy as np
 from ..csr import CSR, Dataset
 from ..datasets import BUILT_IN, load_dataset
 from ..datasets.store import is_store
-from ..datasets.text import MAX_LINE_BYTES, VECTORIZER_FILE, TextVectorizer, index_labels, read_raw_text
+from ..datasets.text import MAX_LINE_BYTES, index_labels, read_raw_text
+from ..datasets.vectorizer import VECTORIZER_FILE, TextVectorizer
 from ..errors import DataError
 from ..files import BLOCK_BYTES, scratch_folder
 from .forms import is_raw_text, row_options, texts_told

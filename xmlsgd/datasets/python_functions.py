@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 from ..csr import Dataset
 from ..errors import DataError
 from ..files import whole_folder
-from .text import RawText, TextVectorizer, index_labels, read_raw_text, write_raw_text
+from .text import RawText, index_labels, read_raw_text, write_raw_text
+from .vectorizer import TextVectorizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -126,7 +126,7 @@ def _load(kind: type[XMLClassifier], predict_only: bool, verify: bool, path: Pat
         model.optimizer_state_ = _vector(arrays, "optimizer_state", size, path).copy()
         model.params_ = model.params_.copy()
     if description.get("vectorizer"):
-        from ..datasets.text import TextVectorizer
+        from ..datasets.vectorizer import TextVectorizer
 
         model.vectorizer_ = TextVectorizer.from_files(path)
     return model
