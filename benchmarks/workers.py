@@ -161,7 +161,8 @@ def table(data: str, runs: list[Run]) -> Table:
     wanted = (
         f"Wanted: rows/s {RATE} and, of those who give to whoever is free, {SLOWED:.3f} with one slowed; hops, which "
         f"ask for work, get it and report, at most {100 * HOPS:.0f} % of the steps; merges at most {100 * MERGING:.0f} "
-        f"% of the time. Of {' and '.join(EVERY_UPDATE)}, which meet at every update, no rate and no merging."
+        f"% of the time. Of {' and '.join(EVERY_UPDATE)}, which meet at every update, none of these: their "
+        "messages are of one batch."
     )
     clock = f"The simulated clock is wrong by {100 * worst_error(runs):.0f} % at most, with one slowed or not."
     memory = "MB: of all workers together, what they share counted once; the bound is one table and 150 MB a worker."
@@ -206,7 +207,7 @@ def misses(own: list[Run], slowed: list[Run]) -> list[str]:
     found = {
         "rate": overlaps and median(own, "speed") < RATE,
         "slowed": name in DYNAMIC and median(slowed, "speed") < SLOWED,
-        "hops": median(own, "hop_share") > HOPS,
+        "hops": overlaps and median(own, "hop_share") > HOPS,
         "merging": overlaps and median(own, "merge_share") > MERGING,
         "memory": median(own, "workers_memory_bytes") > median(own, "table_bytes") + 2 * ALLOWANCE,
     }

@@ -33,7 +33,7 @@ class Traced(AdaptiveSGD):
 
 
 def started(n=4, **settings):
-    algorithm = AdaptiveSGD(**{"batch": 1024, "rate": 0.5, **settings})
+    algorithm = AdaptiveSGD(**{"batch": 1024, "rate": 0.5, "low": 128, **settings})
     algorithm.start(range(n), 10**6)
     return algorithm
 
@@ -57,12 +57,11 @@ def test_a_run_is_the_papers_algorithm_worked_by_hand(momentum):
     merges = 0
     for i, (kind, what) in enumerate(executor.log):
         if kind == "issue":
-            assert what.rows in (sizes[what.worker], 900 - what.start)
+            assert (what.batch or what.rows) in (sizes[what.worker], 900 - what.start)
             assert what.learning_rate == pytest.approx(0.2 * sizes[what.worker] / 16)
-            rows = toy.rows_of(what, 900)
-            replicas[what.worker] = toy.moved(replicas[what.worker], what.learning_rate, rows)
+            replicas[what.worker] = toy.after(replicas[what.worker], what, 900)
         elif kind == "done":
-            updates[what.worker] += 1
+            updates[what.worker] += what.updates
         else:
             equal = len(set(updates.values())) == 1
             total = sum(sizes.values()) if equal else sum(updates.values())
@@ -110,13 +109,15 @@ def test_one_worker_with_momentum_is_gradient_descent_with_block_momentum():
     """T3.1."""
     algorithm = AdaptiveSGD(10, 0.1, mega_batch=40, momentum=0.5)
     done, executor = toy.run(algorithm, toy.fleet(1))
-    w, motion = 0.0, 0.0
-    for block in range(6):
-        replica = w
-        for step in executor.of("issue")[4 * block : 4 * block + 4]:
-            replica = toy.moved(replica, 0.1, toy.rows_of(step))
-        motion = 0.5 * motion + replica - w
-        w += motion
+    w = replica = motion = 0.0
+    for kind, what in executor.log:
+        if kind == "issue":
+            replica = toy.after(replica, what)
+        elif kind == "merge":
+            motion = 0.5 * motion + replica - w
+            w += motion
+            replica = w
+    assert len(executor.of("merge")) == 6
     assert toy.weight(done) == pytest.approx(w, rel=1e-5)
 
 
@@ -277,7 +278,7 @@ def test_rates_are_linear_in_the_sizes_which_stay_in_their_bounds():
             assert before.keys() == after.keys()
         for step in executor.of("issue")[:-1]:
             assert step.learning_rate / 0.1 * 32 == pytest.approx(round(step.learning_rate / 0.1 * 32))
-            assert step.rows == round(step.learning_rate / 0.1 * 32)
+            assert (step.batch or step.rows) == round(step.learning_rate / 0.1 * 32)
 
 
 @pytest.mark.parametrize("speeds", [(1, 0.9, 0.8, 0.7), (1, 1, 0.5, 0.25)])

@@ -52,7 +52,8 @@ def test_what_is_done_between_epochs_is_no_part_of_a_hop():
         ("hogwild", {}, {"speed": 1.2}, []),
         ("hogwild", {"speed": 1.7}, {"speed": 1.1}, ["rate", "slowed"]),
         ("elastic", {"merge_share": 0.06}, {"speed": 0.5}, ["merging"]),
-        ("synchronous", {"speed": 0.9, "merge_share": 0.3, "hop_share": 0.03}, {"speed": 0.3}, ["hops"]),
+        ("synchronous", {"speed": 0.9, "merge_share": 0.3, "hop_share": 0.03}, {"speed": 0.3}, []),
+        ("crossbow", {"hop_share": 0.03}, {"speed": 0.3}, ["hops"]),
         ("adaptive", {"workers_memory_bytes": 410e6}, {"speed": 1.2}, ["memory"]),
     ],
 )

@@ -41,8 +41,7 @@ def test_an_iteration_is_the_papers_worked_by_hand(mu):
     w, steps = np.zeros(3), np.zeros(3)
     for kind, what in executor.log:
         if kind == "issue":
-            rows = toy.rows_of(what, 300)
-            steps[what.worker] = w[what.worker] - toy.moved(w[what.worker], 0.2, rows)
+            steps[what.worker] = w[what.worker] - toy.after(w[what.worker], what, 300)
         elif kind == "merge":
             c = (w - z) / 3
             w, z, previous = w - steps - c, z + c.sum() + mu * (z - previous), z
@@ -63,7 +62,7 @@ def test_elastic_averaging_is_the_papers_worked_by_hand(mu):
     w = np.zeros(2)
     for kind, what in executor.log:
         if kind == "issue":
-            w[what.worker] = toy.moved(w[what.worker], 0.2, toy.rows_of(what))
+            w[what.worker] = toy.after(w[what.worker], what)
         elif kind == "merge":
             c = 0.2 * (w - z)
             w, z, previous = w - c, z + c.sum() + mu * (z - previous), z
@@ -78,7 +77,7 @@ def test_asynchronous_elastic_averaging_meets_the_center_one_by_one():
     assert [len(members) for members in executor.of("merge")[:-1]] == [1] * (len(executor.of("merge")) - 1)
     for kind, what in executor.log:
         if kind == "issue":
-            w[what.worker] = toy.moved(w[what.worker], 0.2, toy.rows_of(what))
+            w[what.worker] = toy.after(w[what.worker], what)
         elif kind == "merge":
             c = 0.3 * (w[what] - z)
             w[what], z = w[what] - c, z + c.sum()
@@ -115,7 +114,7 @@ def test_without_a_pull_learners_are_independent_and_the_center_stands_still(kin
     assert toy.weight(done) == 0
     w = np.zeros(2)
     for step in executor.of("issue"):
-        w[step.worker] = toy.moved(w[step.worker], 0.2, toy.rows_of(step))
+        w[step.worker] = toy.after(w[step.worker], step)
     views = (Network(240, 1, (1,)).layout.views(row)["W1"][0, 0] for row in executor.table.params[1:])
     np.testing.assert_allclose(list(views), w, rtol=1e-5)
 

@@ -100,12 +100,12 @@ def test_auto_decides_or_passes_on_whatever_an_algorithm_may_be_asked():
     assert asked <= vars(Auto).keys()
 
 
-def test_auto_tells_the_chosen_algorithm_the_time():
+def test_auto_tells_the_chosen_algorithm_the_time_and_the_rows_left():
     algorithm = Auto(speeds=(1.0, 1.0), one_memory=False)
     algorithm.start([0, 1], 1000)
-    algorithm.now = 7.0
+    algorithm.now, algorithm.left_rows = 7.0, 500
     assert algorithm.learning_rate(0, algorithm.batch) == algorithm.rate
-    assert algorithm.chosen.now == 7.0
+    assert (algorithm.chosen.now, algorithm.chosen.left_rows) == (7.0, 500)
 
 
 def test_auto_parks_a_worker_that_brings_less_than_it_costs_and_says_so():

@@ -25,11 +25,7 @@ def by_hand(executor, n_rows=240):
     w, flying = 0.0, {}
     for kind, what in executor.log:
         if kind == "issue":
-            copy, rows = w, toy.rows_of(what, n_rows)
-            size = what.batch or len(rows)
-            for at in range(0, len(rows), size):
-                copy = toy.moved(copy, what.learning_rate, rows[at : at + size])
-            flying[what.worker] = copy - w
+            flying[what.worker] = toy.after(w, what, n_rows) - w
         elif kind == "done":
             w += flying.pop(what.worker)
     return w
@@ -50,8 +46,8 @@ def test_a_difference_takes_effect_when_its_task_ends_and_was_computed_when_it_b
     assert [report.worker for report in executor.of("done")] == [1, 1, 1, 0]
     w = 0.0
     for step in others:
-        w = toy.moved(w, 0.5, toy.rows_of(step, 40))
-    w += toy.moved(0.0, 0.5, toy.rows_of(first, 40))
+        w = toy.after(w, step, 40)
+    w += toy.after(0.0, first, 40)
     assert toy.weight(done, 40) == pytest.approx(w, rel=1e-5)
 
 

@@ -41,7 +41,7 @@ def test_a_damped_update_is_worked_by_hand():
     w, flying = 0.0, {}
     for kind, what in executor.log:
         if kind == "issue":
-            flying[what.worker] = toy.moved(w, 0.3, toy.rows_of(what)) - w
+            flying[what.worker] = toy.after(w, what) - w
         else:
             w += flying.pop(what.worker) / (1 + what.staleness)
     assert toy.weight(done) == pytest.approx(w, rel=1e-4)

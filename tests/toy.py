@@ -169,6 +169,15 @@ def rows_of(step, n_rows=240, seed=0):
     return epoch_order(n_rows, seed, step.epoch)[step.start : step.stop]
 
 
+def after(w, step, n_rows=240):
+    """The weight `w` after the updates of a span, by hand."""
+    rows = rows_of(step, n_rows)
+    size = step.batch or len(rows)
+    for at in range(0, len(rows), size):
+        w = moved(w, step.learning_rate, rows[at : at + size])
+    return w
+
+
 def counting(data):
     """A network of one hidden unit whose input weights begin at 0, so that they count marks."""
     return Network(data.n_features, data.n_labels, (1,), input_scale=0.0)

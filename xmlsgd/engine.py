@@ -87,6 +87,7 @@ def train(
         for monitor in watching:
             monitor.start(dataset.n_rows, epochs, executor.center)
         work = algorithm.work_of(dataset)
+        algorithm.in_place = executor.in_place
         algorithm.start(executor.workers, dataset.n_rows)
         try:
             if algorithm.trial is not None:
@@ -201,6 +202,7 @@ class Loop:
         for w in self.executor.workers:
             if w in self.executor.busy or not (size := self.algorithm.batch_size(w)):
                 continue
+            self.algorithm.left_rows = self.router.left
             count = self.algorithm.updates(w)
             span = self.router.take(w, size, count)
             if span is None:

@@ -6,6 +6,7 @@ member differs from the center, or which an outer momentum still moves.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ class Merger:
     slice_floats = SLICE
 
     def __init__(self, table: Table, layout: Layout, n_threads: int) -> None:
-        self.table, self.layout, self.n_threads = table, layout, n_threads
+        self.table, self.layout = table, layout
         names = list(layout.shapes)
         self._input, self._output = names[0], names[-2:]
         offsets = layout.offsets
@@ -84,6 +85,8 @@ class Merger:
         self._moving = np.zeros(self._n_features, np.int64)  # the last merge in which momentum still moves a row
         self._slots: dict[tuple[str, int | None], np.ndarray] = {}
         self._saved: tuple[np.ndarray, np.ndarray] | None = None
+        # Kept: the memory of temporary arrays is that of a thread, and lost with it.
+        self._pool = ThreadPoolExecutor(n_threads) if n_threads > 1 else None
         self._lock = Lock()  # slices are merged by several threads, the first of which makes a slot
         self.merges = 0
 
@@ -98,12 +101,8 @@ class Merger:
         rows = self._active(members, memory)
         self._note(members, rows, equal)
         slices = list(self._slices(rows))
-        if self.n_threads > 1:
-            with ThreadPoolExecutor(self.n_threads) as pool:
-                list(pool.map(lambda place: self._apply(rule, members, *place), slices))
-        else:
-            for place in slices:
-                self._apply(rule, members, *place)
+        each = map if self._pool is None else self._pool.map
+        deque(each(lambda place: self._apply(rule, members, *place), slices), maxlen=0)
         self.table.touched[members] = 0
         dense = sum(int(np.prod(shape)) for name, shape in self.layout.shapes.items() if name != self._input)
         return dense + len(rows) * self.layout.shapes[self._input][1]

@@ -34,6 +34,11 @@ class Router:
         """Return whether nothing is left to hand out."""
         return self.at >= self.n_rows and not self.returned
 
+    @property
+    def left(self) -> int:
+        """Return the rows that are left to hand out."""
+        return self.n_rows - self.at + sum(stop - start for start, stop in self.returned)
+
     def take(self, worker: int, size: int, count: int = 1) -> Span | None:
         """Lease the next `count` batches of `size` rows to a worker, fewer at the end; None when nothing is left.
 

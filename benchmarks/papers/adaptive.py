@@ -20,6 +20,7 @@ from xmlsgd.plots import plot_workers
 from .study import Method, Study, as_json, compared
 
 MERGES = 8  # an epoch
+LOW = 8  # times the smallest batch is the largest, as published
 PARTS: dict[str, dict[str, Any]] = {
     "+ dynamic scheduling": {"size_rule": "fixed", "weights": "equal", "momentum": 0.0},
     "+ batch size scaling": {"weights": "equal", "momentum": 0.0},
@@ -44,11 +45,12 @@ def adaptive(study: Study) -> None:
 def methods(study: Study, fleet: Sequence[VirtualDevice]) -> list[Method]:
     """Return the rivals and the steps from elastic averaging to Adaptive SGD."""
     batch = study.batch
+    low = max(batch // LOW, 1)
     mega = max(-(-study.setting.dataset.n_rows // MERGES), len(fleet) * batch)
     fastest = [max(fleet, key=lambda device: device.speed)]
 
     def step(name: str, parts: dict[str, Any]) -> Method:
-        return Method(name, lambda rate: AdaptiveSGD(batch, rate, mega_batch=mega, **parts), fleet)
+        return Method(name, lambda rate: AdaptiveSGD(batch, rate, low=low, mega_batch=mega, **parts), fleet)
 
     return [
         Method("one device", lambda rate: Sequential(batch, rate), fastest),

@@ -52,7 +52,8 @@ def methods(study: Study, scenario: str) -> list[Method]:
     batch, fleet = study.batch, study.fleet(scenario)
     fastest = [max(fleet, key=lambda device: device.speed)]
     mega = LocalSGD.steps * batch * len(fleet)
-    beta = max(batch // 8, 1) / 2
+    low = max(batch // 8, 1)
+    paper: dict[str, Any] = {"low": low, "size_step": low / 2, **PAPER}
     speeds = tuple(1 / device.row_seconds(0.0, batch, study.setting.nnz) for device in fleet)
     return [
         Method("one device", lambda rate: Sequential(batch, rate), fastest),
@@ -61,8 +62,8 @@ def methods(study: Study, scenario: str) -> list[Method]:
         Method("Crossbow", lambda rate: Crossbow(batch, rate, sync_every=1), fleet),
         Method("Omnivore", lambda rate: Omnivore(batch, rate), fleet),
         *(unequal(batch, fleet) if scenario == "S4" else hogbatches(batch, fleet)),
-        Method("Adaptive SGD", lambda rate: AdaptiveSGD(batch, rate, mega_batch=mega, size_step=beta, **PAPER), fleet),
-        Method("Adaptive SGD, 100", lambda rate: AdaptiveSGD(batch, rate, size_step=beta, **PAPER), fleet),
+        Method("Adaptive SGD", lambda rate: AdaptiveSGD(batch, rate, mega_batch=mega, **paper), fleet),
+        Method("Adaptive SGD, 100", lambda rate: AdaptiveSGD(batch, rate, **paper), fleet),
         Method(ADAPTIVE, lambda rate: AdaptiveSGD(batch, rate, mega_batch=mega), fleet),
         Method(AUTO, lambda rate: Auto(batch, rate, speeds, one_memory=False), fleet),
     ]

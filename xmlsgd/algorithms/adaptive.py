@@ -28,7 +28,8 @@ STEP32 = 32  # rows: the size step of the released code
 class AdaptiveSGD(Rounds):
     """batch : b_max, the largest size; a size b trains at rate * b / b_max.
 
-    low : b_min; None for b_max / 8. mega_batch : rows between merges, at least the sum of the sizes; None for about 100
+    low : b_min; None for 3/4 of b_max, since every update passes all labels, however few rows it has (the paper has
+    b_max / 8). mega_batch : rows between merges, at least the sum of the sizes; None for about 100
     b_max, in even parts of an epoch. size_rule : "multiplicative", "additive" (the paper's), "step32" (of the released
     code) or "fixed". kappa : exponent of the multiplicative rule, in (0, 2), monotone up to 1. size_step : beta of the
     additive rule; None for the largest that does not oscillate. out_of_range : "clamp", or "skip" as the paper has it.
@@ -88,7 +89,7 @@ class AdaptiveSGD(Rounds):
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Give all workers the largest size."""
         super().start(workers, n_rows)
-        self.least = self.low if self.low is not None else max(self.batch // 8, 1)
+        self.least = self.low if self.low is not None else max(3 * self.batch // 4, 1)
         self.shares: Mapping[int, float] = {}
 
     @property
@@ -97,11 +98,14 @@ class AdaptiveSGD(Rounds):
         rows = self.mega_batch or even_part(self.n_rows, BATCHES * self.batch)
         return max(rows, sum(self.size.values()))
 
-    def goes_on(self, w: int) -> bool:
-        """Return whether rows of the mega-batch are left, for all or, if shares are static, for this worker."""
-        if self.dispatch == "dynamic":
-            return sum(self.given.values()) < self.mega_rows
-        return self.given[w] < self.mega_rows / len(self.given)
+    @property
+    def dynamic(self) -> bool:  # type: ignore[override]
+        """Return whether batches go to whoever is free."""
+        return self.dispatch == "dynamic"
+
+    def open_rows(self, w: int) -> float:
+        """Return the rows of the mega-batch that are left."""
+        return self.left_of(self.mega_rows, w)
 
     def learning_rate(self, w: int, rows: int) -> float:
         """Return the rate, linear in the size of the worker's batches."""

@@ -43,10 +43,14 @@ class AdaptiveHogbatch(Hogbatch):
         for w in workers:
             self._set_bounds(w)
 
+    def tasks(self, w: int) -> int:
+        """Return one: after each the size may change."""
+        return 1
+
     def first_bounds(self, w: int) -> tuple[int, int]:
         """Return the smallest and the largest task of worker `w`, with a row for each of its threads."""
         first = self.first_size(w)
-        low = max(self.low[w % len(self.low)] if self.low else first // 8, self.updates(w))
+        low = max(self.low[w % len(self.low)] if self.low else first // 8, self.threads_of(w))
         high = self.high[w % len(self.high)] if self.high else max(8 * first, low)
         if low > high:
             raise DataError(f"low, with a row a thread, must be at most high, got {low} and {high} for worker {w}")

@@ -25,7 +25,7 @@ def passed_on(name: str) -> Any:
     """Return the method that asks the chosen algorithm, which is told the time."""
 
     def method(self: Auto, *given: Any) -> Any:
-        self.chosen.now = self.now
+        self.chosen.now, self.chosen.left_rows = self.now, self.left_rows
         return getattr(self.chosen, name)(*given)
 
     return method

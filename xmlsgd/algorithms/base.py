@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ..merging import Rule
     from ..records import Report
 
+TAPER = 4  # a span is at most of this part of an equal share of the rows that are left of an epoch
+
 
 class Comm(Protocol):
     """What an algorithm may do with replicas when it merges; an executor is one."""
@@ -65,6 +67,8 @@ class Algorithm:
     rate: float = 6e-3
 
     now = 0.0  # seconds of the run at the moment in which the engine asks
+    in_place = False  # whether all workers write the model itself, whenever they are heard of
+    left_rows = math.inf  # of the epoch, to be given out
 
     def __post_init__(self) -> None:
         """Raise `DataError` for fields of the wrong kind and for numbers outside their ranges."""
@@ -146,3 +150,8 @@ class Algorithm:
     def notes(self) -> dict[str, object]:
         """Return what the record of an epoch shall tell of the run state: sizes, weights, choices."""
         return {}
+
+
+def tapered(rows: float, left: float, n_workers: int) -> int:
+    """Return the rows of a span of many updates: fewer than `rows` where so few are left that others would wait."""
+    return int(rows if n_workers == 1 else min(rows, left / (TAPER * n_workers)))

@@ -87,11 +87,13 @@ def adasum(part: Part, weights: Mapping[int, float], work: Mapping[int, Work]) -
     """Return the center plus AdaSum of the differences, row by row (Maleki et al. 2020).
 
     Orthogonal differences add up, parallel ones are averaged. Workers are folded in pairs, in their order; one alone
-    gives its replica, to the bit.
+    gives its replica, to the bit. The replicas are used up.
     """
     if len(part.replicas) == 1:
         return next(iter(part.replicas.values())).copy()
-    changes = [replica - part.center for replica in part.replicas.values()]
+    changes = list(part.replicas.values())
+    for change in changes:
+        change -= part.center
     while len(changes) > 1:
         pairs = [changes[i : i + 2] for i in range(0, len(changes), 2)]
         changes = [pair[0] if len(pair) == 1 else _adasum_pair(*pair) for pair in pairs]

@@ -82,9 +82,9 @@ class Crossbow(EASGD):
                 chosen.add(w)
         return chosen
 
-    def goes_on(self, w: int) -> bool:
-        """Return whether a learner that takes part has updates left in this iteration."""
-        return w in self.learning and super().goes_on(w)
+    def open_rows(self, w: int) -> float:
+        """Return the rows that a learner that takes part has left in this iteration."""
+        return super().open_rows(w) if w in self.learning else 0
 
     def left(self, w: int) -> None:
         """Forget a learner; another of its device may take its place at the next meeting."""

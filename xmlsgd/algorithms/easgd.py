@@ -89,9 +89,9 @@ class EASGD(Rounds):
                 f"correction must be in [0, {self.bound(k):.4g}) for {k} learners, got {self.correction:.4g}"
             )
 
-    def goes_on(self, w: int) -> bool:
-        """Return whether the learner has updates left before it meets the center."""
-        return self.given[w] < self.sync_every * self.batch
+    def open_rows(self, w: int) -> float:
+        """Return the rows of the updates that a learner has left before it meets the center."""
+        return self.sync_every * self.batch - self.given[w]
 
     def merge_due(self, busy: Collection[int]) -> Collection[int]:
         """Return all learners when the last is done, or one by one."""

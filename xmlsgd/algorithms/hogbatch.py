@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import DataError
+from .base import tapered
 from .hogwild import Hogwild
 
 
@@ -44,15 +45,23 @@ class Hogbatch(Hogwild):
 
     def first_size(self, w: int) -> int:
         """Return the rows of the first task of worker `w`."""
-        return self.sizes[w % len(self.sizes)] if self.sizes else self.batch * self.updates(w)
+        return self.sizes[w % len(self.sizes)] if self.sizes else self.batch * self.threads_of(w)
+
+    def threads_of(self, w: int) -> int:
+        """Return the threads of worker `w`: an update each in a task."""
+        return self.threads[w % len(self.threads)]
+
+    def tasks(self, w: int) -> int:
+        """Return the tasks of a message: one where it pulls and pushes the model, else as many as fill it."""
+        return max(tapered(self.span, self.left_rows, len(self.done)) // int(self.size[w]), 1) if self.in_place else 1
 
     def updates(self, w: int) -> int:
-        """Return the threads of worker `w`: an update each."""
-        return self.threads[w % len(self.threads)]
+        """Return the updates of the tasks of a message."""
+        return self.tasks(w) * self.threads_of(w)
 
     def batch_size(self, w: int) -> int:
         """Return the rows of an update."""
-        return max(int(self.size[w]) // self.updates(w), 1) if self.may_start(w) else 0
+        return max(int(self.size[w]) // self.threads_of(w), 1) if self.may_start(w) else 0
 
     def learning_rate(self, w: int, rows: int) -> float:
         """Return eta_ref * rows / b_ref, at most `cap`."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..kinds import check_instance
 from ..records import Report, Sharing
-from .base import Algorithm
+from .base import Algorithm, tapered
 from .staleness import Fairness, Staleness
 
 SPAN = 1024  # rows of a message: with updates of one row, a message takes below 2 % of the time of its rows
@@ -55,7 +55,7 @@ class Hogwild(Algorithm):
 
     def updates(self, w: int) -> int:
         """Return as many updates as fill a message."""
-        return max(self.span // self.batch, 1) if self.staleness is None else 1
+        return max(tapered(self.span, self.left_rows, len(self.done)) // self.batch, 1) if self.staleness is None else 1
 
     def finished(self, report: Report) -> None:
         """Count the updates."""

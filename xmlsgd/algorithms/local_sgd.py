@@ -38,7 +38,7 @@ class LocalSGD(Rounds):
     weights: str = "rows"
     combine: str = "adasum"
     patience: float = 2.0
-    merging: float = 0.05
+    merging: float = 0.03
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges and unknown names."""
@@ -56,7 +56,7 @@ class LocalSGD(Rounds):
         super().start(workers, n_rows)
         self.steps_now = self.steps
         self.merged_at: float | None = None  # when the last merge ended
-        self.share = 0.0  # of the time in merges, of late
+        self.share: float | None = None  # of the time in merges, of late
 
     def outer_of(self, n_workers: int) -> Outer:
         """Return the outer optimizer of a merge of so many replicas."""
@@ -66,11 +66,13 @@ class LocalSGD(Rounds):
         """Return the vectors of the outer optimizer."""
         return len(self.outer_of(n_workers).slots)
 
+    def open_rows(self, w: int) -> float:
+        """Return the rows of the steps that are left."""
+        return self.left_of(self.steps_now * self.batch * len(self.given), w)
+
     def goes_on(self, w: int) -> bool:
-        """Return whether steps of the round are left, for all or for this worker."""
-        if self.dynamic:
-            return sum(self.given.values()) < self.steps_now * self.batch * len(self.given) or self.has_time(w)
-        return self.given[w] < self.steps_now * self.batch
+        """Return whether steps of the round are left, or the worker would only wait for a slower one."""
+        return super().goes_on(w) or (self.dynamic and self.has_time(w))
 
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Combine the replicas and move the common model."""
@@ -92,10 +94,12 @@ class LocalSGD(Rounds):
         """
         if self.merged_at is not None and ended > self.merged_at:
             merging, work = ended - begun, begun - self.merged_at
-            self.share += SMOOTHING * (merging / (merging + work) - self.share)
-            while self.share > self.merging and self.steps_now * self.batch * len(self.size) < self.n_rows:
+            now = merging / (merging + work)
+            share = now if self.share is None else self.share + SMOOTHING * (now - self.share)
+            while share > self.merging and self.steps_now * self.batch * len(self.size) < self.n_rows:
                 self.steps_now, work = 2 * self.steps_now, 2 * work
-                self.share = 0.0 if merging <= self.merging * (merging + work) else self.share
+                share = min(share, merging / (merging + work))
+            self.share = share
         self.merged_at = ended
 
     def notes(self) -> dict[str, object]:

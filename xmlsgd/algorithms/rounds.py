@@ -15,10 +15,12 @@ import numpy as np
 from ..errors import DataError
 from ..merging import Part
 from ..records import Report
-from .base import Algorithm, Comm
+from .base import Algorithm, Comm, tapered
 from .combining import Work
 
 SMOOTHING = 0.3  # weight of the last batch in a worker's usual pace
+LEASE = 4  # batches of a message at most: for one alone, asking, getting and reporting take 2 to 3 % of its step
+CERTAIN = 0.75  # of what a worker will get in a round, by its pace, that it may get at once
 
 
 @dataclass
@@ -30,6 +32,7 @@ class Rounds(Algorithm, ABC):
     """
 
     patience = inf
+    dynamic = False  # whether rows of a round go to whoever is free
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges."""
@@ -51,8 +54,16 @@ class Rounds(Algorithm, ABC):
         self.work = {w: Work(0, 0, self.batch) for w in workers}
 
     @abstractmethod
+    def open_rows(self, w: int) -> float:
+        """Return the rows of the round that are left for worker `w`, or for whoever takes them if it is dynamic."""
+
+    def left_of(self, rows: int, w: int) -> float:
+        """Return what is left for worker `w` of a round of `rows` rows."""
+        return rows - sum(self.given.values()) if self.dynamic else rows / len(self.given) - self.given[w]
+
     def goes_on(self, w: int) -> bool:
         """Return whether worker `w` gets another batch in this round."""
+        return self.open_rows(w) > 0
 
     @abstractmethod
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
@@ -85,6 +96,17 @@ class Rounds(Algorithm, ABC):
     def batch_size(self, w: int) -> int:
         """Return the worker's size while the round is open for it."""
         return self.size[w] if self.goes_on(w) else 0
+
+    def updates(self, w: int) -> int:
+        """Return the batches of the next message: those that the worker will get in this round in any case."""
+        rows = self.open_rows(w) * (CERTAIN * self.speed_share(w) if self.dynamic else 1)
+        return min(max(tapered(rows, self.left_rows, len(self.size)) // self.size[w], 1), LEASE)
+
+    def speed_share(self, w: int) -> float:
+        """Return the worker's share of the speed of all, 0 until all speeds are known."""
+        if any(v not in self.pace for v in self.size):
+            return 0.0
+        return 1 / (self.pace[w] * sum(1 / self.pace[v] for v in self.size))
 
     def has_time(self, w: int) -> bool:
         """Return whether worker `w` would be done with another batch before one for which all wait."""

@@ -19,9 +19,9 @@ from .rounds import Rounds
 class Synchronous(Rounds):
     """batch : rows a worker, so that a step is of `workers` times as many; `rate` is the rate of that step."""
 
-    def goes_on(self, w: int) -> bool:
-        """Return whether the worker has not had its batch."""
-        return self.given[w] == 0
+    def open_rows(self, w: int) -> float:
+        """Return the rows of the one batch."""
+        return 0 if self.given[w] else self.batch
 
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Take the mean, weighed by rows, as the common model."""

@@ -33,12 +33,14 @@ class Executor(ABC):
     model in place all workers write the center, on purpose and without locks (`Sharing`).
 
     workers : those alive, ascending. busy : those with a step. departures : of all who left so far. merge_threads,
-    push_threads : threads that merge, and that pull and push. merge_seconds, merge_bytes : what merges have taken, read
+    push_threads : threads that merge, and that pull and push. in_place : whether workers write the shared model itself
+    while others do. merge_seconds, merge_bytes : what merges have taken, read
     and written so far. transfer_seconds : what pulls and pushes have taken.
     """
 
     merge_threads = 1
     push_threads = 1
+    in_place = False
 
     def __init__(self, n_workers: int) -> None:
         self.workers = list(range(n_workers))

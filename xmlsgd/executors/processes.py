@@ -132,6 +132,7 @@ class Processes(Executor):
         """Make the shared table and start the processes."""
         if sharing is Sharing.IN_PLACE and not self._one_memory:
             sharing = Sharing.DELTA
+        self.in_place = sharing is Sharing.IN_PLACE
         self.team.assign(job, self._prepare(job, sharing, self.team.make_table(job)), sharing)
         self._started = time.perf_counter()
 

@@ -33,6 +33,7 @@ class Threads(Executor):
         """Make the table and one learner and one thread a device."""
         if sharing is Sharing.IN_PLACE and any(device.memory is not None for device in self.devices):
             sharing = Sharing.DELTA
+        self.in_place = sharing is Sharing.IN_PLACE
         self._prepare(job, sharing, Table.in_memory)
         self._done: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
         self._inboxes = [queue.SimpleQueue() for _ in self.workers]
