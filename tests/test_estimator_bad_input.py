@@ -10,7 +10,8 @@ import scipy.sparse as sp
 from planted import N_LABELS, planted, small
 
 from xmlsgd import CSR, DataError
-from xmlsgd.optimizers import Optimizer
+from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.optimizers import Adam, Optimizer
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +103,15 @@ def test_bad_rows_are_refused_with_a_reason(X, Y, message):
         ({"average_weights": 0.5, "early_stopping": True}, "average_weights: cannot be combined"),
         ({"validation_fraction": 0}, r"validation_fraction: must be in \(0, 1\), got 0"),
         ({"class_weight": "balanced"}, "class_weight: works for one class a row"),
+        (
+            {"algorithm": Sequential(64, 0.01), "batch_size": 32},
+            r"batch_size: is part of the algorithm, got 32 beside Sequential\(batch=64, rate=0.01\); leave it out",
+        ),
+        (
+            {"algorithm": Sequential(64, 0.01), "learning_rate_init": 0.1},
+            "learning_rate_init: is part of the algorithm",
+        ),
+        ({"optimizer": Adam(), "clip_norm": 1.0}, r"clip_norm: is part of the optimizer, got it beside Adam\("),
         ({"algorithm": "annealing"}, "algorithm must be one of .*got 'annealing'"),
         ({"devices": "abacus"}, "devices: device must be one of cpu, cuda, reference, got 'abacus'"),
         ({"devices": "cpu*" + "9" * 5000}, "devices: must be kind:index.learners, as in 'cpu.2', got 'cpu.999"),

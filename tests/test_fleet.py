@@ -10,6 +10,7 @@ from xmlsgd.algorithms import algorithm_names
 from xmlsgd.algorithms.auto import Auto
 from xmlsgd.algorithms.base import Algorithm
 from xmlsgd.algorithms.crossbow import Crossbow
+from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.errors import DataError
 from xmlsgd.estimators.fleet import parse_devices, workers_of
 from xmlsgd.records import Sharing
@@ -114,6 +115,30 @@ def test_auto_parks_a_worker_that_brings_less_than_it_costs_and_says_so():
     assert [bool(algorithm.batch_size(w)) for w in range(3)] == [True, True, False]
     assert "parked" in algorithm.reason
     assert "2 (0.5%)" in algorithm.reason
+
+
+def test_auto_says_so_too_where_parking_leaves_one_worker():
+    algorithm = Auto(speeds=(100.0, 1.0))
+    algorithm.start([0, 1], 1000)
+    assert "one worker" in algorithm.reason
+    assert "parked, for they would bring below 2% of the rows: 1 (1.0%)" in algorithm.reason
+
+
+def test_of_several_workers_the_first_alive_trains_a_sequential_run():
+    algorithm = Sequential(16, 0.1)
+    algorithm.start([0, 1], 1000)
+    assert [algorithm.batch_size(w) for w in (0, 1)] == [16, 0]
+    algorithm.left(0)
+    assert algorithm.batch_size(1) == 16
+
+
+def test_an_algorithm_brings_its_batch_and_rate_and_no_run_changes_it(data):
+    algorithm = Sequential(16, 0.006)
+    before = dict(vars(algorithm))
+    model = XMLClassifier((16,), max_epochs=3, random_state=0, n_jobs=1, algorithm=algorithm).fit(data.X, data.Y)
+    same = XMLClassifier((16,), max_epochs=3, random_state=0, n_jobs=1, batch_size=16, learning_rate_init=0.006)
+    assert np.array_equal(model.params_, same.fit(data.X, data.Y).params_)
+    assert vars(algorithm) == before
 
 
 @pytest.mark.parametrize("numbers", [{"speeds": (1.0, 0.0)}, {"worth": 1.0}, {"worth": -0.1}])

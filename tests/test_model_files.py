@@ -48,7 +48,7 @@ def good(tmp_path_factory):
         n_jobs=1,
         optimizer=Adam(beta2=0.99),
         learning_rate_init=0.01,
-        algorithm=Sequential(batch=4),
+        algorithm=Sequential(batch=4, rate=0.01),
     )
     model.vectorizer_ = TextVectorizer(min_df=1).fit(TEXTS)
     model.fit(TEXTS, [["a"], ["b"], ["c"], ["d", "a"]] * 4)

@@ -19,9 +19,7 @@ from xmlsgd.cli.parser import canonical
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-# Not docs/benchmarks.md, which a script writes on the machine that it describes.
-PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md")]
-PAGES += [ROOT / "docs" / f"{name}.md" for name in ("architecture", "data", "decisions", "metrics", "workers")]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/*.md"))]
 SHELL_BLOCKS = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
 TRY, TEST, TEXT_TO_TOPK, WORKERS = SHELL_BLOCKS
 

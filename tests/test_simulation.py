@@ -203,6 +203,16 @@ def test_a_comparison_of_all_algorithms_is_one_table(tmp_path, capsys):
     assert [row.split("  ")[0] for row in rows] == [*algorithm_names(), "fastest alone"]
 
 
+def test_a_simulation_trains_the_labels_that_training_would(tmp_path, capsys):
+    short = run(tmp_path, "--negatives", "8", "--shortlist", "4")
+    assert short["parameters"]["negatives"] == 8
+    few, every = (found["runs"]["adaptive"]["records"][-1]["loss"] for found in (short, run(tmp_path)))
+    assert few < every
+    words = [word for word in SMALL if word != "--quiet"]
+    assert main(["simulate", DATA, *words, "--shortlist", "4"]) == 0
+    assert "P@1 is of the network alone" in capsys.readouterr().out
+
+
 def test_the_json_of_a_simulation_has_fleet_runs_and_versions(tmp_path):
     found = run(tmp_path, "--fleet", "gpu:1*2,cpu:.1/noise=.1", "--compare", "adaptive,elastic")
     assert [device["name"] for device in found["fleet"]] == ["gpu 0", "gpu 1", "cpu 2"]

@@ -14,7 +14,7 @@ class MemoryEstimateError(MemoryError):
 
 
 class DivergenceError(FloatingPointError):
-    """The loss became NaN or infinite; the last good weights were kept."""
+    """The loss became NaN or infinite before there was a model to keep; the text says what to change."""
 
 
 class WorkerDied(RuntimeError):

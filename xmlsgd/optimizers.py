@@ -148,8 +148,13 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {
 
 
 def get_optimizer(optimizer: str | Optimizer, **numbers: float) -> Optimizer:
-    """Return the optimizer of a name, built with `numbers`; an `Optimizer` is returned as it is."""
+    """Return the optimizer of a name, built with `numbers`; an `Optimizer` is returned as it is.
+
+    Raises `DataError` for unknown names, and for numbers other than 0 beside an `Optimizer`, which has its own.
+    """
     if isinstance(optimizer, Optimizer):
+        if given := [name for name, number in numbers.items() if number]:
+            raise DataError(f"{given[0]}: is part of the optimizer, got it beside {optimizer}; leave it out")
         return optimizer
     if not isinstance(optimizer, str) or optimizer not in OPTIMIZERS:
         raise DataError(f"optimizer must be one of {', '.join(OPTIMIZERS)} or an Optimizer, got {shorten(optimizer)}")

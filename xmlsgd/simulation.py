@@ -15,6 +15,7 @@ from .errors import DataError
 from .executors.costs import scheduling_efficiency
 from .executors.simulated import Simulated
 from .history import Monitor, Record
+from .samplers import ALL_LABELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from .network import Network
     from .optimizers import Optimizer
     from .records import Report
+    from .samplers import Sampler
 
     Measure = Callable[[np.ndarray], dict[str, float]]
 
@@ -37,7 +39,8 @@ class Setting:
     """What the runs of a comparison have in common.
 
     measure : from parameters to {"P@1": percent, ...}. points : measurements an epoch, >= 1. bandwidth : bytes a second
-    of merges, pulls and pushes. seed : of the rows' order, the first weights and the noise of the devices.
+    of merges, pulls and pushes. seed : of the rows' order, the first weights and the noise of the devices. sampler :
+    chooses the labels of a batch.
     """
 
     dataset: Dataset
@@ -51,6 +54,7 @@ class Setting:
     points: int = 4
     bandwidth: float = 2e10
     seed: int = 0
+    sampler: Sampler = ALL_LABELS
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges."""
@@ -153,7 +157,8 @@ def simulate(setting: Setting, algorithm: Algorithm, fleet: Sequence[VirtualDevi
     curve = Curve(setting.measure, executor, setting.points)
     run = train(
         setting.dataset, setting.network, algorithm, executor, optimizer=setting.optimizer, epochs=setting.epochs,
-        schedule=setting.schedule, warm_up=setting.warm_up, seed=setting.seed, monitors=[curve],
+        schedule=setting.schedule, warm_up=setting.warm_up, seed=setting.seed, sampler=setting.sampler,
+        monitors=[curve],
     )  # fmt: skip
     rows, seconds = (run.records[-1]["rows"], run.records[-1]["seconds"]) if run.records else (0, 0.0)
     efficiency = scheduling_efficiency(fleet, rows, seconds, algorithm.batch, setting.nnz)

@@ -1,8 +1,8 @@
 """The algorithm that suits a fleet, chosen from what its workers share and how fast they were measured to be.
 
 Why these: docs/decisions.md. Workers that write one memory need no merges and lose nothing to averaging, so they share
-the model. Otherwise free workers take the next batch of a round, after which replicas are merged by AdaSum: of all that
-was compared it reaches a given P@1 first, on equal fleets and on unequal ones.
+the model. Otherwise free workers take the next batch of a round, after which replicas are merged by AdaSum, which keeps
+what single workers learned of rare labels.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Auto(Algorithm):
             raise DataError(f"speeds must be above 0, got {self.speeds}")
         if not 0 <= self.worth < 1:
             raise DataError(f"worth must be in [0, 1), got {self.worth}")
-        total = sum(self.speeds)
+        total, self.parking = sum(self.speeds), ""
         self.parked = {w for w, speed in enumerate(self.speeds) if speed < self.worth * total}
         working = len(self.speeds) - len(self.parked)
         kind: type[Algorithm]
@@ -64,7 +64,8 @@ class Auto(Algorithm):
         self.chosen: Algorithm = kind(self.batch, self.rate)
         if self.parked:
             shares = ", ".join(f"{w} ({self.speeds[w] / total:.1%})" for w in sorted(self.parked))
-            self.reason += f"; parked, for they would bring below {self.worth:.0%} of the rows: {shares}"
+            self.parking = f"; parked, for they would bring below {self.worth:.0%} of the rows: {shares}"
+            self.reason += self.parking
 
     @property
     def sharing(self) -> Sharing:
@@ -75,7 +76,7 @@ class Auto(Algorithm):
         """Start with the workers that are not parked."""
         working = [w for w in workers if w not in self.parked]
         if len(working) == 1 and self.sharing is Sharing.IN_PLACE:
-            self.chosen, self.reason = Sequential(self.batch, self.rate), ALONE
+            self.chosen, self.reason = Sequential(self.batch, self.rate), ALONE + self.parking
         self.chosen.start(working, n_rows)
 
     def batch_size(self, w: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..records import Sharing
@@ -10,9 +11,25 @@ from .base import Algorithm
 
 @dataclass
 class Sequential(Algorithm):
-    """Every batch has `batch` rows and the same `rate`; workers, if several, share the model."""
+    """Every batch has `batch` rows and the same `rate`; of several workers the first one alive trains."""
 
     @property
     def sharing(self) -> Sharing:
         """Return that there is one model."""
         return Sharing.IN_PLACE
+
+    def start(self, workers: Sequence[int], n_rows: int) -> None:
+        """Note who is there."""
+        self.alive = set(workers)
+
+    def batch_size(self, w: int) -> int:
+        """Return 0 for all but one worker."""
+        return self.batch if w == min(self.alive) else 0
+
+    def left(self, w: int) -> None:
+        """Let the next worker take over."""
+        self.alive.discard(w)
+
+    def joined(self, w: int) -> None:
+        """Note that there is one more."""
+        self.alive.add(w)

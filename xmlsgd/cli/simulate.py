@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 FLAGS = (
     "hidden_layer_sizes", "loss", "optimizer", "learning_rate_init", "learning_rate", "warm_up", "batch_size",
-    "max_epochs", "weight_decay", "clip_norm", "input_dropout", "hidden_dropout", "gradient_rounding", "algorithm",
-    "precision", "n_jobs", "random_state",
+    "max_epochs", "negatives", "shortlist", "weight_decay", "clip_norm", "input_dropout", "hidden_dropout",
+    "gradient_rounding", "algorithm", "precision", "n_jobs", "random_state",
 )  # fmt: skip
 TEST_ROWS = 2000  # measured some times an epoch: more would take longer than training
 ALONE = "fastest alone"
@@ -75,7 +75,7 @@ def run(args: Namespace) -> None:
     check_file(args.plot, "--plot", args.train, args.test)
     limit_threads(args)
     from ..algorithms import get_algorithm
-    from ..estimators.fitting import rate_of
+    from ..estimators.fitting import rate_of, sampler_of
     from ..executors.calibration import measure_device
     from ..learner import Job
     from ..simulation import fastest_alone, simulate
@@ -84,9 +84,10 @@ def run(args: Namespace) -> None:
     setting = setting_of(args, model, task)
     prepare_kernels(args, model.get_params())
     rate = rate_of(model, task.optimizer)
+    job = Job(task.dataset, task.network, task.optimizer, sampler=sampler_of(task))
     outcomes: dict[str, Outcome] = {}
     with task.device.start():
-        base = measure_device(Job(task.dataset, task.network, task.optimizer), task.device)
+        base = measure_device(job, task.device)
         fleet = fleet_of(args, base, setting, task.batch)
         for name in algorithms_of(args):
             note(args, f"{name} ...")
@@ -94,6 +95,8 @@ def run(args: Namespace) -> None:
         if args.compare:
             outcomes[ALONE] = fastest_alone(setting, get_algorithm("sequential", task.batch, rate), fleet)
     show(args, timed(base, setting, task.batch))
+    if task.listed:
+        show(args, "P@1 is of the network alone: its shortlist is learned afterwards, by one process")
     if args.compare:
         show(args, written(COLUMNS, {name: row(outcome, outcomes) for name, outcome in outcomes.items()}))
     else:
@@ -120,7 +123,8 @@ def prepared(args: Namespace) -> tuple[Any, Task]:
     data = read_training(args)
     train, test = (data.train, data.test) if data.test is not None else split_rows(data.train)
     train, test = first_rows(train, args.rows), first_rows(test, TEST_ROWS)
-    return model, prepare(model, train.X, train.Y, None, None, None, (test.X, known_labels(test.Y, train.n_labels)))
+    held_out = test.X, known_labels(test.Y, train.n_labels)
+    return model, prepare(model, train.X, train.Y, None, None, None, held_out, listing=True)
 
 
 def first_rows(dataset: Dataset, most: int) -> Dataset:
@@ -137,7 +141,7 @@ def first_rows(dataset: Dataset, most: int) -> Dataset:
 
 def setting_of(args: Namespace, model: Any, task: Task) -> Setting:
     """Return what all runs have in common."""
-    from ..estimators.fitting import Measure, plan_of
+    from ..estimators.fitting import Measure, plan_of, sampler_of
     from ..simulation import Setting
 
     assert task.held_out is not None
@@ -145,7 +149,7 @@ def setting_of(args: Namespace, model: Any, task: Task) -> Setting:
     seed = model.random_state if isinstance(model.random_state, int) else 0
     return Setting(
         task.dataset, task.network, task.optimizer, task.device, Measure(task.held_out, task.network, task.device),
-        plan.epochs, plan.schedule, plan.warm_up, args.points, 1e9 * args.bandwidth, seed,
+        plan.epochs, plan.schedule, plan.warm_up, args.points, 1e9 * args.bandwidth, seed, sampler_of(task),
     )  # fmt: skip
 
 

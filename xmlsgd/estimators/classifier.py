@@ -79,7 +79,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         than `tol` (a fraction) for `n_epochs_no_change` epochs; the best model is kept.
     class_weight : None, "balanced" or {class: weight}, 1 where none is given; for one class a row. Rows of a class of
         weight 0 are not learned.
-    algorithm : how several workers learn together, a name or an `Algorithm`; "auto" for what suits their speeds.
+    algorithm : how several workers learn together, a name, or an `Algorithm` with a batch size and a rate of its own;
+        "auto" for what suits their speeds.
     devices : who works: "cpu", or several as in "cpu*2", each a process, or a thread where all are GPUs; the
         threads of `n_jobs` are shared out.
     precision : of the matrix products, "float32", "bfloat16", or "auto" for the faster one of this processor.
@@ -278,8 +279,9 @@ class XMLClassifier(Predictor, BaseEstimator):
         """Return the bytes that `fit(X, y)` would take by part, with their sum as "total"; nothing is trained.
 
         Parts: parameters, optimizer_state, average, earlier_model (a fitted one, which stays until the new one is
-        done), data (without memory maps), names (of the labels), buffers, evaluation (of `eval_set`, or of rows held
-        out for early stopping). What a GPU's memory holds stands by its name, "cuda:0", and is not in the sum.
+        done), data (without memory maps), replicas and workers (processes, and what they merge), names (of the labels),
+        buffers, evaluation (of `eval_set`, or of rows held out for early stopping), shortlist. What a GPU's memory
+        holds stands by its name, "cuda:0", and is not in the sum.
         """
         check_parameters(self)
         probe = XMLClassifier(**self.get_params(deep=False))

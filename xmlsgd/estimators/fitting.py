@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..algorithms.base import Algorithm
 from ..averaging import WeightAverage
 from ..checkpoint import Snapshot
 from ..csr import Dataset
@@ -52,7 +53,7 @@ def check_monitors(monitors: Any) -> None:
 def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan, monitors: Sequence[Monitor]) -> Run:
     """Train from `start`, whose arrays change in place, and return the run."""
     device, rate = task.device, rate_of(model, task.optimizer)
-    job = Job(task.dataset, task.network, task.optimizer)
+    job = Job(task.dataset, task.network, task.optimizer, sampler=sampler_of(task))
     workers, speeds = employed(model.algorithm, job, task.workers, model.precision, task.batch)
     if workers[0].name != task.workers[0].name:
         device = make_device(workers[0].name, workers[0].n_threads, model.precision)
@@ -89,6 +90,8 @@ def plan_of(model: XMLClassifier, task: Task) -> Plan:
 
 def rate_of(model: XMLClassifier, optimizer: Optimizer) -> float:
     """Return the initial learning rate."""
+    if isinstance(model.algorithm, Algorithm):
+        return model.algorithm.rate
     return auto_rate(optimizer) if model.learning_rate_init == "auto" else float(model.learning_rate_init)
 
 

@@ -5,6 +5,7 @@ A device is written `kind:index*learners`, several are separated by commas: "cpu
 
 from __future__ import annotations
 
+import copy
 import re
 import warnings
 from functools import partial
@@ -91,9 +92,12 @@ def executor_of(workers: list[Worker], device: Device, precision: str) -> Execut
 def algorithm_of(
     algorithm: str | Algorithm, batch: int, rate: float, workers: list[Worker], speeds: Callable[[], tuple[float, ...]]
 ) -> Algorithm:
-    """Return the algorithm; "auto" is told how fast the workers are, which `speeds` measures if there are several."""
+    """Return the algorithm; "auto" is told how fast the workers are, which `speeds` measures if there are several.
+
+    Of an object a copy: runs keep their state in it, and a parameter of an estimator stays what it is.
+    """
     if algorithm != "auto":
-        return get_algorithm(algorithm, batch, rate)
+        return copy.deepcopy(get_algorithm(algorithm, batch, rate))
     measured = speeds() if len(set(workers)) > 1 else (1.0,) * len(workers)
     return Auto(batch, rate, measured, one_memory=all(worker.kind == "cpu" for worker in workers))
 

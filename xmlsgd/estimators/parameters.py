@@ -75,6 +75,11 @@ def check_parameters(model: XMLClassifier) -> None:
     if not isinstance(model.algorithm, str | Algorithm):
         raise _refused(model, "algorithm", "a name or an Algorithm")
     get_algorithm(model.algorithm, 1, 1.0)
+    if isinstance(model.algorithm, Algorithm):
+        for name, own in (("batch_size", model.algorithm.batch), ("learning_rate_init", model.algorithm.rate)):
+            given = getattr(model, name)
+            if not _is_auto(given) and given != own:
+                raise DataError(f"{name}: is part of the algorithm, got {given} beside {model.algorithm}; leave it out")
     for name in ("devices", "precision"):
         if not isinstance(getattr(model, name), str):
             raise _refused(model, name, "a string")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils import check_random_state
 
+from ..algorithms.base import Algorithm
 from ..csr import Dataset
 from ..errors import DataError, shorten
 from ..network import Network
@@ -27,7 +28,6 @@ from .training import (
 )
 
 if TYPE_CHECKING:
-    from ..algorithms.base import Algorithm
     from ..optimizers import Optimizer
     from .classifier import XMLClassifier
 
@@ -83,12 +83,12 @@ def prepare(
     if model.early_stopping and held_out is None:
         dataset, weight, held_out = _hold_out(model, dataset, weight)
     network, optimizer = _network(model, dataset, labels, old), optimizer_of(model)
-    batch = auto_batch_size(dataset.n_rows) if model.batch_size == "auto" else min(model.batch_size, dataset.n_rows)
+    batch = _batch(model, dataset.n_rows)
     # Backward takes two products for each one forward.
     work = math.inf if len(parse_devices(model.devices)) > 1 else 3 * flops(network, dataset.X, batch)
     n_threads = thread_count(model.n_jobs, work)
     workers = workers_of(model.devices, n_threads)
-    algorithm = algorithm_of(model.algorithm, int(batch), 1.0, workers, lambda: (1.0,) * len(workers))
+    algorithm = algorithm_of(model.algorithm, batch, 1.0, workers, lambda: (1.0,) * len(workers))
     device = make_device(workers[0].name, n_threads, model.precision)
     listed = _listed(model, dataset, network, labels) if listing else 0
     boosted = listing and model.blend == "boosted"
@@ -98,7 +98,7 @@ def prepare(
     rounding = _rounding(model, n_negatives or dataset.n_labels, network.loss, optimizer, workers)
     network = replace(network, gradient_rounding=rounding)
     return Task(
-        dataset, labels, weight, held_out, network, optimizer, int(batch), n_threads, device, workers, algorithm,
+        dataset, labels, weight, held_out, network, optimizer, batch, n_threads, device, workers, algorithm,
         listed, boosted, n_negatives,
     )  # fmt: skip
 
@@ -132,6 +132,13 @@ def check_lengths(n_rows: int, n_labelled: int, name: str = "") -> None:
     """Raise `DataError` unless X and Y have the same number of rows."""
     if n_rows != n_labelled:
         raise DataError(f"{name}X and Y must have the same number of rows, got {n_rows} and {n_labelled}")
+
+
+def _batch(model: XMLClassifier, n_rows: int) -> int:
+    """Return the rows of a step."""
+    if isinstance(model.algorithm, Algorithm):
+        return min(model.algorithm.batch, n_rows)
+    return auto_batch_size(n_rows) if model.batch_size == "auto" else min(int(model.batch_size), n_rows)
 
 
 def _listed(model: XMLClassifier, dataset: Dataset, network: Network, labels: Labels) -> int:
