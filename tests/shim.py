@@ -73,9 +73,17 @@ class Memory:
         self.allocated += 1
         self.peak = max(self.peak, self.live + size)
         self._blocks[self.allocated] = block
-        made = np.frombuffer(block.raw, dtype, int(np.prod(shape)), block.first).reshape(shape).view(DeviceArray)
-        made.block, made.streams = block, self.streams
-        return made
+        self.streams.here().allocate()
+        host = np.frombuffer(block.raw, dtype, int(np.prod(shape)), block.first).reshape(shape)
+        return DeviceArray(host, block, self.streams)
+
+    def holds(self, address, size):
+        """Return whether these bytes lie in one array."""
+        for block in list(self._blocks.values()):
+            first = block.raw.ctypes.data + block.first
+            if first <= address and address + size <= first + block.n_bytes:
+                return True
+        return size == 0
 
     def check(self, who):
         """Raise `RuntimeError` where `who` has written beside an array."""
@@ -110,34 +118,113 @@ class _Block:
         return (self.raw[: self.first] == GUARD).all() and (self.raw[self.first + self.n_bytes :] == GUARD).all()
 
 
-class DeviceArray(np.ndarray):
-    """An array in "GPU" memory: NumPy computes with it only when nothing of the process's memory takes part."""
+class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
+    """An array in "GPU" memory: what CuPy's arrays have, as far as it is used; whatever else is asked for is missing.
 
-    def __array_finalize__(self, origin):
-        self.block, self.streams = getattr(origin, "block", None), getattr(origin, "streams", None)
+    `host` is what lies there, for tests. Nothing turns it into an array of the process unasked, no such array takes
+    part in its arithmetic, one element is still an array, and all work is on a stream that somebody has entered: on
+    CuPy's own it would not wait for those of the devices.
+    """
+
+    def __init__(self, host, block, streams):
+        self.host, self.block, self.streams = host, block, streams
+        self.dtype, self.shape, self.size, self.ndim = host.dtype, host.shape, host.size, host.ndim
+        self.strides, self.nbytes, self.flags = host.strides, host.nbytes, host.flags
+        self.data = SimpleNamespace(ptr=host.ctypes.data)  # the address as CuPy gives it
+
+    def _like(self, host):
+        return DeviceArray(host, self.block, self.streams)
+
+    def _place(self, host):
+        made = self.streams.memory.empty(host.shape, host.dtype)
+        made.host[...] = host
+        return made
+
+    def reshape(self, *shape):
+        """Return a view of another shape."""
+        reshaped = self.host.reshape(*shape)
+        assert np.shares_memory(reshaped, self.host) or not self.size, "this would be a copy"
+        return self._like(reshaped)
+
+    def view(self, dtype):
+        """Return the same bytes as another dtype."""
+        return self._like(self.host.view(dtype))
+
+    def copy(self):
+        """Return a copy."""
+        return self._work(self.host.copy)
 
     def sort(self, axis=-1):
         """Sort in place, on the current stream."""
-        self.streams.current[-1].do(lambda: np.asarray(self).sort(axis))
+        assert self.flags.c_contiguous, "CuPy sorts a copy of what is not contiguous"
+        self.streams.here().allocate()
+        self.streams.here().do(lambda: self.host.sort(axis))
 
-    @property
-    def data(self):
-        """Return the address as CuPy gives it."""
-        return SimpleNamespace(ptr=self.ctypes.data)
+    def _work(self, compute):
+        """Return what is computed at once, after all that the current stream has been given."""
+        self.streams.here().allocate()
+        self.streams.here().synchronize()
+        return self._place(np.asarray(compute()))
+
+    def __len__(self):
+        return len(self.host)
+
+    def __iter__(self):
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, key):
+        _check_key(key)
+        found = self.host[key]
+        return self._like(found if isinstance(found, np.ndarray) else self.host[(*_tuple(key), ...)])
+
+    def __setitem__(self, key, value):
+        _check_key(key)
+        value = _operand(value, "assignment")
+        self.streams.here().synchronize()
+        self.host[key] = value
+
+    def __float__(self):
+        self.streams.here().synchronize()
+        return float(self.host)
+
+    def __array__(self, *_, **__):
+        raise TypeError("Implicit conversion to a NumPy array is not allowed.")
 
     def __array_ufunc__(self, function, method, *inputs, out=None, **options):
-        if any(type(array) is np.ndarray and array.ndim for array in inputs):
-            raise TypeError(f"{function.__name__}: an array of the process meets one of the GPU")
-        plain = [np.asarray(array) if isinstance(array, DeviceArray) else array for array in inputs]
-        if out is not None:
-            options["out"] = tuple(np.asarray(array) for array in out)
-        return np.asarray(getattr(function, method)(*plain, **options)).view(DeviceArray)
+        assert method == "__call__", f"{function.__name__}.{method} is not known to work in CuPy"
+        assert not options, f"{function.__name__}: {options} are not known to work in CuPy"
+        plain = [_operand(array, function.__name__) for array in inputs]
+        if out is None:
+            return self._work(lambda: function(*plain))
+        (target,) = out
+        self.streams.here().synchronize()
+        function(*plain, out=target.host)
+        return target
 
     def __array_function__(self, function, types, args, kwargs):
-        if function not in TAKEN or any(type(array) is np.ndarray for array in args):
-            raise TypeError(f"{function.__name__}: NumPy cannot take an array of the GPU")
-        plain = [np.asarray(array) if isinstance(array, DeviceArray) else array for array in args]
-        return np.asarray(function(*plain, **kwargs)).view(DeviceArray)
+        if function not in TAKEN:
+            raise TypeError(f"{function.__name__} is not known to work in CuPy")
+        plain = [_operand(array, function.__name__) for array in args]
+        return self._work(lambda: function(*plain, **kwargs))
+
+
+def _tuple(key):
+    return key if isinstance(key, tuple) else (key,)
+
+
+def _check_key(key):
+    """Raise `TypeError` for all indices but numbers, slices and new axes, which make views."""
+    if not all(one is None or one is ... or isinstance(one, (slice, int, np.integer)) for one in _tuple(key)):
+        raise TypeError(f"an array of the GPU is indexed by numbers and slices, got {key!r}")
+
+
+def _operand(value, who):
+    """Return what NumPy may compute with: an array of the "GPU", a number or a text; others do not mix with it."""
+    if isinstance(value, DeviceArray):
+        return value.host
+    if isinstance(value, np.ndarray) or not isinstance(value, (bool, int, float, str, np.generic)):
+        raise TypeError(f"{who}: an array of the process meets one of the GPU")
+    return value
 
 
 class _Kernel:
@@ -145,7 +232,8 @@ class _Kernel:
         self.function, self.name, self.seed, self.memory = function, name, seed, memory
         function.restype = ctypes.c_char_p
 
-    def __call__(self, grid, block, arguments, shared_mem=0):
+    def __call__(self, grid, block, arguments, *, shared_mem=0):
+        assert all(type(part) is tuple for part in (grid, block, arguments)), "CuPy takes tuples"
         assert block[0] in range(32, 1025, 32), "blocks are whole warps, at most 1024 threads"
         assert grid[0] in range(1, 2**31), "a grid has at most 2^31 - 1 blocks a row"
         assert grid[1] in range(1, 2**16), "and at most 65,535 rows"
@@ -159,8 +247,7 @@ class _Kernel:
                 assert isinstance(argument, np.generic), f"{self.name}: argument {i} is a {type(argument).__name__}"
                 kept.append(ctypes.create_string_buffer(argument.tobytes(), argument.nbytes))
             pointers[i] = ctypes.addressof(kept[i])
-        assert self.memory.streams.current, f"{self.name} is launched on no stream of the device"
-        self.memory.streams.current[-1].do(lambda: self._run(grid, block, pointers, (arguments, kept)))
+        self.memory.streams.here().do(lambda: self._run(grid, block, pointers, (arguments, kept)))
 
     def _run(self, grid, block, pointers, alive):
         """Run the kernel; `alive` is what `pointers` point into."""
@@ -174,7 +261,8 @@ class _Kernel:
 class RawModule:
     """The kernels of a source, compiled by g++; a `seed` above 0 shuffles threads and turns the order of blocks."""
 
-    def __init__(self, memory, code, options=(), seed=0, flags=()):
+    def __init__(self, memory, code, options, seed=0, flags=()):
+        assert (type(code), type(options)) == (str, tuple), "CuPy takes a text and a tuple"
         defines = [option for option in options if option.startswith("-D")]
         names = re.findall(r'extern "C" __global__ void (\w+)\(', code)
         exports = "\n".join(f"SHIM_EXPORT({name})" for name in names)
@@ -206,16 +294,28 @@ class _Cublas:
 
     CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT = 68, -1
 
-    def __init__(self, streams):
-        self.streams = streams
+    def __init__(self, memory):
+        self.memory, self.streams = memory, memory.streams
+        self.handles: set[int] = set()
 
     def create(self):
-        return 1
+        self.handles.add(len(self.handles) + 1)
+        return len(self.handles)
+
+    def destroy(self, handle):
+        self.handles.remove(handle)
 
     def gemmEx(
         self, handle, ta, tb, m, n, k, alpha, A, a_type, lda, B, b_type, ldb, beta, C, c_type, ldc, compute, algo
     ):
-        assert (handle, compute, algo) == (1, 68, -1)
+        if self.streams.here().is_capturing():
+            raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
+        self._multiply(handle, ta, tb, m, n, k, alpha, A, a_type, lda, B, b_type, ldb, beta, C, c_type, ldc)
+        assert (compute, algo) == (68, -1)
+
+    def _multiply(self, handle, ta, tb, m, n, k, alpha, A, a_type, lda, B, b_type, ldb, beta, C, c_type, ldc):
+        assert handle in self.handles
+        assert all(isinstance(one, int) for one in (ta, tb, m, n, k, A, a_type, lda, B, b_type, ldb, C, c_type, ldc))
         assert c_type == a_type or c_type == 0, "cuBLAS has no such product"
         factor, keep = (float(_memory(at, np.float32, 1)[0]) for at in (alpha, beta))
 
@@ -231,7 +331,7 @@ class _Cublas:
                 product = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
             out[:] = product + np.float32(keep) * out if keep else product  # with beta 0, C is not read
 
-        self.streams.current[-1].do(multiply)
+        self.streams.here().do(multiply)
 
 
 def _memory(address, dtype, count):
@@ -270,9 +370,12 @@ def fake_cupy(seed=0, capability="90", flags=(), free=1 << 30, edit=str, capacit
     """Return what the device uses of CuPy; `memory` holds its arrays, `edit` changes the source of kernels."""
     streams = Streams(late)
     memory = Memory(streams, capacity)
+    streams.memory = memory
     cupy = SimpleNamespace(memory=memory, empty=memory.empty, __spec__=ModuleSpec("cupy", None))
 
     def copy(target, source, size, kind, stream):
+        assert memory.holds(target, size) == (kind in (1, 3)), "cudaMemcpyKind does not fit the target"
+        assert memory.holds(source, size) == (kind in (2, 3)), "cudaMemcpyKind does not fit the source"
         streams.all[stream].do(lambda: ctypes.memmove(target, source, size))
 
     cupy.RawModule = lambda code, options: RawModule(memory, edit(code), options, seed, flags)
@@ -280,7 +383,7 @@ def fake_cupy(seed=0, capability="90", flags=(), free=1 << 30, edit=str, capacit
         Device=lambda index: _Device(capability),
         Stream=streams.make,
         Event=Event,
-        alloc_pinned_memory=bytearray,
+        alloc_pinned_memory=lambda size: bytearray(b"\xff" * (-(-size // 512) * 512)),  # rounded up, not cleared
         is_available=lambda: True,
         memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
         runtime=SimpleNamespace(
@@ -300,14 +403,14 @@ def pretend_gpus(monkeypatch, **options):
     cupy = fake_cupy(**options)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     for name in ("cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.libs"):
-        monkeypatch.setitem(sys.modules, name, SimpleNamespace(cublas=_Cublas(cupy.memory.streams)))
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(cublas=_Cublas(cupy.memory)))
     return cupy
 
 
 def shim_device(precision="auto", chunk_bytes=CHUNK_BYTES, once_bytes=0, **options):
     """Return the CUDA device on a "GPU" of `fake_cupy(**options)`."""
     cupy = fake_cupy(**options)
-    runtime = Runtime(cupy, _Cublas(cupy.memory.streams), 0, precision)
+    runtime = Runtime(cupy, _Cublas(cupy.memory), 0, precision)
     return CUDA(precision=precision, runtime=runtime, chunk_bytes=chunk_bytes, once_bytes=once_bytes)
 
 

@@ -209,13 +209,18 @@ def test_a_gpu_before_ampere_trains_in_float32():
 @NEEDS_COMPILER
 def test_what_is_no_argument_of_a_kernel_is_refused():
     runtime = shim_device("float32").runtime
-    x = runtime.empty((4, 8))
-    with pytest.raises(TypeError, match="A must be contiguous float32"):
-        runtime.launch("drop", 1, x[:, :4], 16, 0, 0, 1.0)
-    with pytest.raises(TypeError, match="A must be contiguous float32, got int32"):
-        runtime.launch("drop", 1, runtime.empty((4,), np.int32), 4, 0, 0, 1.0)
-    with pytest.raises(ValueError, match="zip"):
-        runtime.launch("drop", 1, x)
+    with runtime.start():
+        x = runtime.empty((4, 8))
+        with pytest.raises(TypeError, match="A must be contiguous float32"):
+            runtime.launch("drop", 1, x[:, :4], 16, 0, 0, 1.0)
+        with pytest.raises(TypeError, match="A must be contiguous float32, got int32"):
+            runtime.launch("drop", 1, runtime.empty((4,), np.int32), 4, 0, 0, 1.0)
+        with pytest.raises(ValueError, match="zip"):
+            runtime.launch("drop", 1, x)
+        with pytest.raises(
+            DataError, match=r"^device 'cuda:0': a layer must have at most 12288 hidden units, got 12289"
+        ):
+            runtime.launch("input_update", 1, shared=4 * 12289)
 
 
 def test_every_kernel_s_parameters_are_read_from_the_source():
@@ -286,7 +291,7 @@ def sent_and_seen(late):
     with runtime.start():
         for array in arrays:
             placed = runtime.send("numbers", array)
-            runtime.stream.do(lambda placed=placed: seen.append(np.asarray(placed).copy()))
+            runtime.stream.do(lambda placed=placed: seen.append(placed.host.copy()))
         runtime.stream.synchronize()
     return [array.tolist() for array in arrays], [array.tolist() for array in seen]
 

@@ -17,6 +17,7 @@ from test_devices import (
 )
 
 from xmlsgd.devices.cuda import CUDA
+from xmlsgd.devices.cuda_once import PILOT
 from xmlsgd.devices.reference import Reference
 from xmlsgd.losses import SOFTMAX
 from xmlsgd.optimizers import SGD, Adam
@@ -61,6 +62,21 @@ def test_one_exponential_a_logit_makes_the_step_of_two(make, shape, optimizer):
     assert value2 == pytest.approx(value, rel=1e-5, abs=1e-6)
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=3e-5 * max(np.abs(dA).max(), 1e-3))
     assert_same_change(layer, got, expected, 1e-3)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_logits_far_above_the_reference_beyond_the_pilot_are_scaled_anew(make, precision):
+    """The row's largest logit lies where no reference is taken from, or so does every one of a rising flight."""
+    A, Y, rows, scale, layer = output_batch((9, 24, PILOT + 2500))
+    layer.b[PILOT + 700] += 200
+    layer.b[PILOT + 1000 :: 90] += 45 * np.arange(len(layer.b[PILOT + 1000 :: 90]), dtype=np.float32)
+    expected, got, update = copy(layer), copy(layer), SGD().update(0.1, 1)
+    value, dA = Reference().output_step(A, Y, rows, scale, expected, SOFTMAX, update)
+    value2, dA2 = make(precision).output_step(A, Y, rows, scale, got, SOFTMAX, update)
+    tolerance = 1e-4 if precision == "float32" else 2e-2
+    assert value2 == pytest.approx(value, rel=tolerance)
+    np.testing.assert_allclose(dA2, dA, rtol=0, atol=tolerance * np.abs(dA).max())
+    np.testing.assert_allclose(got.b, expected.b, rtol=0, atol=tolerance * np.abs(expected.b - layer.b).max() + 1e-4)
 
 
 def peaked_batch():

@@ -46,7 +46,7 @@ def shim(precision):
     return OnHost(shim_device(precision, CHUNK_BYTES))
 
 
-NEEDS_GPU = pytest.mark.skipif(bool(missing_gpu()), reason=missing_gpu())
+NEEDS_GPU = (pytest.mark.skipif(bool(missing_gpu()), reason=missing_gpu()), pytest.mark.gpu)
 CPUS = [
     pytest.param(partial(CPU, n_threads, precision), id=f"{precision}-{n_threads}", marks=marks)
     for precision, marks in (("float32", ()), ("bfloat16", NEEDS_BFLOAT16))

@@ -1,7 +1,11 @@
-"""Results on fresh random data against the reference in float64, and two runs against each other."""
+"""Results on fresh random data against the reference in float64, and two runs against each other.
+
+`python -m benchmarks.gpu.correctness` prints those of a few cases.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,13 +23,16 @@ ROWS, LIMITS = 64, {"float32": 1e-3, "bfloat16": 3e-2}  # of the largest change 
 K = 5
 
 
-def correctness(place: Place) -> dict[str, Any]:
-    """Return the largest error of each case, relative to the largest change of its tensor, and what went wrong."""
+FEW = [("bce", "adam", False), ("softmax", "sgd", True), ("squared_hinge", "row_adagrad", False)]
+
+
+def correctness(place: Place, few: bool = False) -> Iterator[dict[str, Any]]:
+    """Yield, as they come, each case's error relative to the largest change of its tensor, and what went wrong."""
     seed = int(np.random.SeedSequence().entropy or 0) % 2**31
     errors: dict[str, float] = {}
     failures: list[str] = []
-    cases = [("bce", "adam", False), ("softmax", "sgd", True), ("squared_hinge", "row_adagrad", False)]
-    if not place.shim:
+    cases = FEW
+    if not (place.shim or few):
         cases = [
             (loss, optimizer, once)
             for loss in LOSSES
@@ -36,15 +43,14 @@ def correctness(place: Place) -> dict[str, Any]:
         for loss, optimizer, once in cases:
             name, options = f"{precision} {loss} {optimizer}", {"once_bytes": 1 << 50 if once else 0}
             name += ", one exp" if once else ""
-            devices = (place.device(precision, **options), Reference())
-            changes = [_step(device, loss, optimizer, seed) for device in devices]
-            again = _step(place.device(precision, **options), loss, optimizer, seed)
-            errors[name] = max(_error(changes[0][tensor], changes[1][tensor]) for tensor in changes[0])
+            changes, again = (_step(place.device(precision, **options), loss, optimizer, seed) for _ in range(2))
+            expected = _step(Reference(), loss, optimizer, seed)
+            errors[name] = max(_error(changes[tensor], expected[tensor]) for tensor in changes)
             if not errors[name] <= limit:
                 failures.append(f"{name}: error {errors[name]:.2e}, more than {limit:g}")
-            if any(not np.array_equal(again[tensor], changes[0][tensor]) for tensor in again):
+            if any(not np.array_equal(again[tensor], changes[tensor]) for tensor in again):
                 failures.append(f"{name}: two runs differ")
-    return {"seed": seed, "errors": errors, "failures": failures}
+            yield {"seed": seed, "errors": errors, "failures": failures}
 
 
 def _step(device: Device, loss: str, optimizer: str, seed: int) -> dict[str, np.ndarray]:
@@ -75,3 +81,8 @@ def _step(device: Device, loss: str, optimizer: str, seed: int) -> dict[str, np.
 def _error(got: np.ndarray, expected: np.ndarray) -> float:
     """Return the largest difference, relative to the largest number."""
     return float(np.abs(got - expected).max() / max(float(np.abs(expected).max()), 1e-30))
+
+
+if __name__ == "__main__":
+    *_, result = correctness(Place(shim=False), few=True)
+    print(*result["failures"] or ["no failure"], sep="\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -32,8 +33,8 @@ LEARNERS = (1, 2, 4, 8)
 CPU_THREADS = 8
 
 
-def learners(place: Place) -> list[dict[str, Any]]:
-    """Return rows a second of 1 to 8 learners on one GPU where a step alone does not fill it."""
+def learners(place: Place) -> Iterator[list[dict[str, Any]]]:
+    """Yield rows a second of 1 to 8 learners on one GPU where a step alone does not fill it."""
     n_rows, L = (64, 60) if place.shim else (20_000, 20_000)
     data = make_xmc(n_rows, 2 * L, L, nnz_per_row=20, labels_per_row=4)
     network, batch, results = Network(2 * L, L, (64,)), 16 if place.shim else 64, []
@@ -42,11 +43,11 @@ def learners(place: Place) -> list[dict[str, Any]]:
         executor = Threads(devices) if n > 1 else Serial(devices)
         algorithm = LocalSGD(batch, 1e-3) if n > 1 else Sequential(batch, 1e-3)
         results.append({"learners": n, **_run(data, network, algorithm, executor, epochs=1)})
-    return results
+        yield results
 
 
-def mixed(place: Place) -> list[dict[str, Any]]:
-    """Return what the CPU adds to a GPU under Hogbatch, with fixed and with adaptive sizes; the GPU alone first.
+def mixed(place: Place) -> Iterator[list[dict[str, Any]]]:
+    """Yield what the CPU adds to a GPU under Hogbatch, with fixed and with adaptive sizes; the GPU alone first.
 
     On a GPU the workers are processes, and a GPU's steps travel as differences.
     """
@@ -69,11 +70,11 @@ def mixed(place: Place) -> list[dict[str, Any]]:
             makers = [partial(make_device, kind, CPU_THREADS, "auto") for kind in names]
             executor = Processes(makers, [1, CPU_THREADS], one_memory=False)
         results.append({"algorithm": name, **_run(data, network, algorithm, executor, epochs=2)})
-    return results
+        yield results
 
 
-def to_accuracy(place: Place, rows: int, hidden: int = 128) -> dict[str, Any]:
-    """Return P@1 and seconds after each epoch on synthetic rows of the shape of Amazon-670K."""
+def to_accuracy(place: Place, rows: int, hidden: int = 128) -> Iterator[dict[str, Any]]:
+    """Yield P@1 and seconds after each epoch on synthetic rows of the shape of Amazon-670K."""
     shape = {**AMAZON_670K, "n_rows": rows}
     if place.shim:
         shape |= {"n_rows": 120, "n_features": 200, "n_labels": 60, "nnz_per_row": 8, "labels_per_row": 2}
@@ -87,8 +88,10 @@ def to_accuracy(place: Place, rows: int, hidden: int = 128) -> dict[str, Any]:
     device = place.device()
     measure = Evaluation(Measure(parts[1], network, device))
     algorithm = Sequential(16 if place.shim else 1024, 6e-3)
+    result = {"seconds_of_making": made, "rows": len(order) - held, "records": []}
+    yield result
     run = _run(parts[0], network, algorithm, Serial([device]), 2 if place.shim else 5, [measure], Adam())
-    return {"seconds_of_making": made, "rows": len(order) - held, **run}
+    yield {**result, **run}
 
 
 def _run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,8 +18,10 @@ from xmlsgd.network import Network, state_layout
 from xmlsgd.optimizers import get_optimizer
 
 from .place import Place
+from .traffic import traffic
 
 ALWAYS = 1 << 50  # bytes of exponentials that may be kept
+RANDOM, SPREAD = 999_983, np.float32(0.05)  # of first weights: how many differ, and their standard deviation
 POOL = 32  # batches of rows that steps take in turn: more than a level-2 cache holds
 
 
@@ -64,8 +66,9 @@ class Stepper:
     def __init__(self, device: CUDA, shape: Shape, loss: str, optimizer: str) -> None:
         self.device, self.shape, self.rule = device, shape, get_optimizer(optimizer)
         self.network = Network(shape.n_features, shape.n_labels, (shape.hidden,), loss)
-        flat = np.zeros(self.network.layout.size, np.float32)
-        self.network.initialize(flat, shape.dataset.Y, 0)
+        # The same random numbers over and over; zeros, as an output layer begins with, are multiplied faster.
+        some = np.random.default_rng(0).standard_normal(RANDOM, dtype=np.float32) * SPREAD
+        flat = np.resize(some, self.network.layout.size)
         states = state_layout(self.network.layout, self.rule)
         with device.start():
             device.warm_up([get_loss(loss)], deep=False, dropout=False, rounding=False)
@@ -112,11 +115,11 @@ class Stepper:
     def kernels(self, n_steps: int) -> dict[str, dict[str, float]]:
         """Return the seconds, launches and floating-point operations or bytes of each kernel in a step.
 
-        The GPU is waited for after each, so that their sum is more than a step takes. Bytes are those of all arrays
-        that a kernel is given, once each: more than is read of W0, and less where a cache misses.
+        The GPU is waited for after each, so that their sum is more than a step takes. Bytes are those of `traffic`.
         """
         run, found = self.device.runtime, dict[str, dict[str, float]]()
         launch, gemm = run.launch, run.gemm
+        entries = self.shape.dataset.X.nnz / POOL
 
         def timed(name: str, call: Callable[[], None], work: float) -> None:
             run.stream.synchronize()
@@ -129,8 +132,8 @@ class Stepper:
             entry["work"] += work / n_steps
 
         def timed_launch(name: str, blocks: Any, *arguments: Any, **options: Any) -> None:
-            n_bytes = sum(argument.nbytes for argument in arguments if getattr(argument, "ndim", 0))
-            timed(name, lambda: launch(name, blocks, *arguments, **options), float(n_bytes))
+            named = dict(zip((one.name for one in run.parameters[name]), arguments, strict=True))
+            timed(name, lambda: launch(name, blocks, *arguments, **options), traffic(name, named, entries))
 
         def timed_gemm(A: Any, B: Any, C: Any, **options: Any) -> None:
             k = A.shape[0] if options.get("ta") else A.shape[1]
@@ -148,16 +151,24 @@ class Stepper:
         return found
 
 
-def steps(place: Place) -> list[dict[str, Any]]:
-    """Return the rates of every shape: softmax with two exponentials a logit and with one, BCE by descent and Adam."""
+def steps(place: Place) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rates so far: softmax with two exponentials a logit and with one, BCE by descent and Adam."""
     results = []
     for shape in shapes(place):
         for loss, optimizer, once in (
             ("softmax", "sgd", False), ("softmax", "sgd", True), ("bce", "sgd", False), ("bce", "adam", False),
         ):  # fmt: skip
-            found = _rate(place, shape, loss, optimizer, once)
+            found = _tried(lambda: _rate(place, shape, loss, optimizer, once))  # noqa: B023  called at once
             results.append({"shape": _named(shape), "loss": loss, "once": once, "optimizer": optimizer, **found})
-    return results
+            yield results
+
+
+def _tried(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return what is measured, or why it is not: a shape that does not fit must not cost the others."""
+    try:
+        return measure()
+    except Exception as error:  # noqa: BLE001  told in the result
+        return {"failure": f"{type(error).__name__}: {error}".partition("\n")[0]}
 
 
 def _rate(place: Place, shape: Shape, loss: str, optimizer: str, once: bool) -> dict[str, float]:
@@ -170,8 +181,8 @@ def _rate(place: Place, shape: Shape, loss: str, optimizer: str, once: bool) -> 
     return {**found, "memory_share": pool.total_bytes() / stepper.least_bytes}
 
 
-def kernels(place: Place) -> list[dict[str, Any]]:
-    """Return the kernels of a step, both forms of softmax by descent and BCE by Adam."""
+def kernels(place: Place) -> Iterator[list[dict[str, Any]]]:
+    """Yield the kernels of a step so far, both forms of softmax by descent and BCE by Adam."""
     results = []
     for shape in shapes(place)[:2]:
         for loss, optimizer, once in (("softmax", "sgd", False), ("softmax", "sgd", True), ("bce", "adam", False)):
@@ -179,7 +190,7 @@ def kernels(place: Place) -> list[dict[str, Any]]:
             found = stepper.kernels(1 if place.shim else 10)
             named = {"shape": _named(shape), "loss": loss, "once": once, "optimizer": optimizer}
             results.append({**named, "kernels": found})
-    return results
+            yield results
 
 
 def _named(shape: Shape) -> dict[str, Any]:

@@ -72,11 +72,51 @@ __device__ __forceinline__ void store_four(operand *out, const float *x) {
 #endif
 }
 
+// Read, or write, the LOADED neighbouring operands of 16 bytes.
+#ifdef BFLOAT16
+#define LOADED 8
+#else
+#define LOADED 4
+#endif
+
+__device__ __forceinline__ void load_some(const operand *from, float *x) {
+#ifdef BFLOAT16
+    uint4 packed = *(const uint4 *)from;
+    u32 pairs[4] = {packed.x, packed.y, packed.z, packed.w};
+    for (int c = 0; c < 4; ++c) {
+        x[2 * c] = __uint_as_float(pairs[c] << 16);
+        x[2 * c + 1] = __uint_as_float(pairs[c] & 0xffff0000u);
+    }
+#else
+    float4 four = *(const float4 *)from;
+    x[0] = four.x, x[1] = four.y, x[2] = four.z, x[3] = four.w;
+#endif
+}
+
+__device__ __forceinline__ void store_some(operand *out, const float *x) {
+    for (int c = 0; c < LOADED; c += 4) store_four(out + c, x + c);
+}
+
 // max(x, 0); NaN stays NaN, for a run that diverges is recognised by its loss.
 __device__ __forceinline__ float relu(float x) { return x > 0.0f || x != x ? x : 0.0f; }
 
 __device__ __forceinline__ float warp_sum(float x) {
     for (int offset = 16; offset > 0; offset >>= 1) x += __shfl_xor_sync(FULL, x, offset);
+    return x;
+}
+
+__device__ __forceinline__ float warp_max(float x) {
+    for (int offset = 16; offset > 0; offset >>= 1) x = fmaxf(x, __shfl_xor_sync(FULL, x, offset));
+    return x;
+}
+
+// The largest of the block, in all threads; `parts` is one value a warp in shared memory.
+__device__ __forceinline__ float block_max(float x, float *parts) {
+    x = warp_max(x);
+    if ((threadIdx.x & 31) == 0) parts[threadIdx.x >> 5] = x;
+    __syncthreads();
+    for (int w = 0; w < (int)(blockDim.x >> 5); ++w) x = fmaxf(x, parts[w]);
+    __syncthreads();
     return x;
 }
 
@@ -305,27 +345,32 @@ extern "C" __global__ void label_keys(const i64 *spans, const int *indices, int 
         keys[place + q - begin] = ((i64)indices[q] << 32) + row;
 }
 
+// Add exp(x) to sum exp(best), with `best` the largest x so far: one exponential, but for those that are the largest.
+__device__ __forceinline__ void add_exponential(float x, float *best, float *sum) {
+    if (x > *best) {
+        *sum = *sum * expf(*best - x) + 1.0f;
+        *best = x;
+    } else {
+        *sum += expf(x - *best);  // NaN, too
+    }
+}
+
 // The softmax's first pass: each row's maximum and sum of exponentials over the logits Z + b of this and earlier chunks,
-// Z (B, stride), C of them valid. A block has a row.
+// Z (B, stride), C of them valid. A block has a row, which is read once.
 extern "C" __global__ void softmax_sums(const float *Z, i64 stride, const float *b, int C, int first_chunk,
                                         float *largest, float *total) {
     __shared__ float parts[WARP];
-    __shared__ float top;
     const float *z = Z + (i64)blockIdx.x * stride;
-    float best = LOWEST;
-    for (int c = threadIdx.x; c < C; c += blockDim.x) best = fmaxf(best, z[c] + b[c]);
-    for (int offset = 16; offset > 0; offset >>= 1) best = fmaxf(best, __shfl_xor_sync(FULL, best, offset));
-    if ((threadIdx.x & 31) == 0) parts[threadIdx.x >> 5] = best;
-    __syncthreads();
-    float before = first_chunk ? LOWEST : largest[blockIdx.x];
-    if (threadIdx.x == 0) {
-        for (int w = 0; w < (int)(blockDim.x >> 5); ++w) best = fmaxf(best, parts[w]);
-        top = fmaxf(best, before);
+    float best = LOWEST, sum = 0.0f;
+    for (int at = threadIdx.x * 4; at < C; at += blockDim.x * 4) {
+        float4 four = *(const float4 *)(z + at);
+        float x[4] = {four.x, four.y, four.z, four.w};
+        for (int c = 0; c < 4; ++c)
+            if (at + c < C) add_exponential(x[c] + b[at + c], &best, &sum);
     }
-    __syncthreads();
-    float sum = 0.0f;
-    for (int c = threadIdx.x; c < C; c += blockDim.x) sum += expf(z[c] + b[c] - top);
-    sum = block_sum(sum, parts);
+    float before = first_chunk ? LOWEST : largest[blockIdx.x];
+    float top = fmaxf(block_max(best, parts), before);
+    sum = block_sum(sum * expf(best - top), parts);
     if (threadIdx.x == 0) {
         total[blockIdx.x] = sum + (first_chunk ? 0.0f : total[blockIdx.x] * expf(before - top));
         largest[blockIdx.x] = top;
@@ -450,7 +495,7 @@ extern "C" __global__ void references(const operand *Z, i64 stride, int C, const
     if (row >= B) return;
     float best = LOWEST, all = 0.0f;
     for (int c = lane; c < C; c += WARP) best = fmaxf(best, from_operand(Z[row * stride + c]));
-    for (int offset = 16; offset > 0; offset >>= 1) best = fmaxf(best, __shfl_xor_sync(FULL, best, offset));
+    best = warp_max(best);
     for (int j = lane; j < H; j += WARP) pulled[row * H + j] = 0.0f;
     for (i64 q = spans[row]; q < spans[B + row]; ++q) {
         i64 label = indices[q];
@@ -470,26 +515,43 @@ extern "C" __global__ void references(const operand *Z, i64 stride, int C, const
     }
 }
 
-// E (B, stride) = exp(E - m) in place, m the largest of a row's C logits; largest (B,) = m, total (B,) the sum of what
-// is written. A block has a row.
+// E (B, stride) = exp(E - m) in place, in one sweep; largest (B,) = m, total (B,) the sum of what is written. m is 0, the
+// reference, unless one of a row's C logits is more than HEADROOM above: then what is written is scaled anew, up to that
+// logit. A block has a row, a warp every eighth part of it, with an m of its own until the end.
+#define HEADROOM 30.0f
 extern "C" __global__ void exponentials(operand *E, i64 stride, i64 C, float *largest, float *total) {
     __shared__ float parts[WARP];
-    __shared__ float top;
     operand *e = E + (i64)blockIdx.x * stride;
-    float best = LOWEST, sum = 0.0f;
-    for (i64 c = threadIdx.x; c < C; c += blockDim.x) best = fmaxf(best, from_operand(e[c]));
-    for (int offset = 16; offset > 0; offset >>= 1) best = fmaxf(best, __shfl_xor_sync(FULL, best, offset));
-    if ((threadIdx.x & 31) == 0) parts[threadIdx.x >> 5] = best;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        for (int w = 0; w < (int)(blockDim.x >> 5); ++w) best = fmaxf(best, parts[w]);
-        top = best;
-    }
-    __syncthreads();
-    for (i64 c = threadIdx.x; c < C; c += blockDim.x) {
-        operand rounded = to_operand(expf(from_operand(e[c]) - top));
-        e[c] = rounded;
-        sum += from_operand(rounded);
+    i64 step = (i64)blockDim.x * LOADED, first = (i64)threadIdx.x * LOADED;
+    float top = 0.0f, sum = 0.0f;
+    for (i64 base = 0; base < C; base += step) {
+        i64 at = base + first;
+        float x[LOADED], best = LOWEST;
+        bool mine = at < C;
+        if (mine) load_some(e + at, x);
+        for (int c = 0; c < LOADED && mine; ++c)
+            if (at + c < C) best = fmaxf(best, x[c]);
+        bool higher = __ballot_sync(FULL, best > top + HEADROOM) != 0, end = base + step >= C;
+        if (higher || end) {
+            float now = higher ? fmaxf(top, warp_max(best)) : top;
+            if (end) now = block_max(now, parts);
+            float factor = expf(top - now);
+            for (i64 q = first; q < at && factor != 1.0f; q += step) {
+                float written[LOADED];
+                load_some(e + q, written);
+                for (int c = 0; c < LOADED; ++c) written[c] *= factor;
+                store_some(e + q, written);
+            }
+            sum *= factor;
+            top = now;
+        }
+        if (!mine) continue;
+        for (int c = 0; c < LOADED; ++c) {
+            operand rounded = to_operand(at + c < C ? expf(x[c] - top) : 0.0f);
+            x[c] = from_operand(rounded);
+            sum += from_operand(rounded);
+        }
+        store_some(e + at, x);
     }
     sum = block_sum(sum, parts);
     if (threadIdx.x == 0) {
@@ -514,16 +576,22 @@ extern "C" __global__ void row_factors(const float *A, const float *scale, const
         ? scale[row] * (logf(total[row]) + largest[row] + reference[row] - target[row] * score[row]) : 0.0f;
 }
 
-// partial (parts, C) = sums of factor times E (B, stride) over `rows` rows a part, for C labels from `start` on. A thread
-// has a label.
+// partial (parts, C) = sums of factor times E (B, stride) over `rows` rows a part, for C labels from `start` on, a
+// multiple of LOADED. A thread has LOADED labels.
 extern "C" __global__ void exponential_sums(const operand *E, i64 stride, i64 start, const float *factor, int B, int C,
                                             int rows, float *partial) {
-    int label = blockIdx.x * blockDim.x + threadIdx.x;
+    i64 label = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * LOADED;
     if (label >= C) return;
     int first = blockIdx.y * rows, last = first + rows < B ? first + rows : B;
-    float sum = 0.0f;
-    for (int i = first; i < last; ++i) sum += factor[i] * from_operand(E[i * stride + start + label]);
-    partial[(i64)blockIdx.y * C + label] = sum;
+    float sum[LOADED], x[LOADED];
+    for (int c = 0; c < LOADED; ++c) sum[c] = 0.0f;
+#pragma unroll 4
+    for (int i = first; i < last; ++i) {
+        load_some(E + i * stride + start + label, x);
+        for (int c = 0; c < LOADED; ++c) sum[c] += factor[i] * x[c];
+    }
+    for (int c = 0; c < LOADED; ++c)
+        if (label + c < C) partial[(i64)blockIdx.y * C + label + c] = sum[c];
 }
 
 // W (C, H), of the labels [start, start + C), += step times the sum of scale * target * A[row] over the rows that have a

@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextlib
 import re
 import threading
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import MemoryEstimateError
+from ..errors import DataError, MemoryEstimateError
 from .cuda_sender import GROWTH, HOST_TO_DEVICE, Sender
 
 if TYPE_CHECKING:
@@ -73,16 +74,17 @@ class Runtime:
         self.bfloat16 = native if precision == "auto" else precision == "bfloat16"
         self.operand = np.dtype(np.uint16 if self.bfloat16 else np.float32)
         source = SOURCE.read_text()
-        self._parameters = kernel_parameters(source, self.operand)
+        self.parameters = kernel_parameters(source, self.operand)
         self._buffers: dict[str, Any] = {}
         self._senders: dict[str, Sender] = {}
         with self._device:
             self.stream = cupy.cuda.Stream(non_blocking=True)
             self.copies = cupy.cuda.Stream(non_blocking=True)  # what goes to the GPU while kernels run
             self._handle = cublas.create()  # one a stream: bitwise repeats need a workspace of its own
+            weakref.finalize(self, cublas.destroy, self._handle).atexit = False  # some 30 MB of the GPU
             options = ("--std=c++17", *(("-DBFLOAT16",) if self.bfloat16 else ()))
             module = cupy.RawModule(code=source, options=options)
-            self._kernels = {name: module.get_function(name) for name in self._parameters}
+            self._kernels = {name: module.get_function(name) for name in self.parameters}
 
     @contextlib.contextmanager
     def start(self) -> Iterator[None]:
@@ -114,7 +116,12 @@ class Runtime:
         grid = blocks if isinstance(blocks, tuple) else (blocks, 1)
         if min(grid) == 0:
             return
-        passed = [p.passed(a) for p, a in zip(self._parameters[name], arguments, strict=True)]
+        if shared > SHARED_LIMIT:
+            raise DataError(
+                f"device 'cuda:{self.index}': a layer must have at most {SHARED_LIMIT // 4} hidden units, got "
+                f"{shared // 4}; train it on 'cpu'"
+            )
+        passed = [p.passed(a) for p, a in zip(self.parameters[name], arguments, strict=True)]
         self._kernels[name](grid, (threads,), tuple(passed), shared_mem=shared)
 
     def gemm(
@@ -166,7 +173,8 @@ class Runtime:
 
     def refresh(self, placed: Any, host: np.ndarray) -> None:
         """Copy `host` to the GPU and wait for it."""
-        self.copy(placed.data.ptr, np.ascontiguousarray(host).ctypes.data, host.nbytes, HOST_TO_DEVICE, self.stream)
+        host = np.ascontiguousarray(host)  # a copy of it must live until the GPU has read it
+        self.copy(placed.data.ptr, host.ctypes.data, host.nbytes, HOST_TO_DEVICE, self.stream)
         self.stream.synchronize()
 
     def fetch(self, placed: Any, host: np.ndarray | None = None) -> np.ndarray:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .base import Layer
 
 RANK_THREADS = 128
+MOST_ROWS = 65_535  # of a grid
 MOST_RANKED = 2048  # keys of a list in shared memory; for a larger k whole rows are sorted
 
 
@@ -61,7 +62,7 @@ class TopK(Chunks):
         run, n, L = self.runtime, len(A), len(layer.b)
         best = run.buffer("best", (n, k), np.uint64)
         best[:, L:] = 0
-        step = max(self.chunk_bytes // (12 * L), 1)
+        step = min(max(self.chunk_bytes // (12 * L), 1), MOST_ROWS)
         for first in range(0, n, step):
             rows = A[first : first + step]
             Z, keys = run.buffer("Z", (len(rows), L)), run.buffer("keys", (len(rows), L), np.uint64)

@@ -62,6 +62,11 @@ class DeviceMerger(Merger):
         self.bring_center()
         super().copy_center(worker)
 
+    def keep(self, slot: str) -> None:
+        """Make a slot a copy of the center."""
+        with self._device.start():
+            super().keep(slot)
+
     def checkpoint(self) -> None:
         """Keep the center and the optimizer states of the table."""
         self.bring_center()

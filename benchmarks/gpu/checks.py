@@ -1,0 +1,101 @@
+"""Other programs on a GPU: the tests that need one, PyTorch on the same shapes, NVIDIA's sanitizer."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from .place import ROOT, Place
+
+_OUTCOME = re.compile(r"^(?P<test>tests/\S+(?: .*?)?) (?P<outcome>PASSED|FAILED|ERROR|SKIPPED)\b")
+_REASON = re.compile(r"^E   +(?P<reason>\S.*)$")
+FAILURES = 40  # that are named
+SANITIZER_SECONDS = 25  # for each of its tools
+
+
+def tests(place: Place) -> Iterator[dict[str, Any]]:
+    """Yield how many tests that need a GPU have passed, failed and been left out so far; who failed, and why."""
+    files = sorted(
+        str(file.relative_to(ROOT)) for file in (ROOT / "tests").glob("test_*.py") if "gpu" in file.read_text()
+    )
+    command = [sys.executable, "-m", "pytest", "-m", "gpu", "-v", "--tb=short", "-p", "no:cacheprovider"]
+    found: dict[str, Any] = {"passed": 0, "failed": 0, "error": 0, "skipped": 0, "failures": [], "reasons": []}
+    # A warning, as of a newer CuPy, is no reason to leave out all tests.
+    for line in _lines([*command, "-W", "default", "-o", "addopts=", *files]):
+        outcome, reason = _OUTCOME.match(line), _REASON.match(line)
+        if outcome:
+            found[outcome["outcome"].lower()] += 1
+            if outcome["outcome"] in ("FAILED", "ERROR"):
+                found["failures"] = [*found["failures"], outcome["test"]][:FAILURES]
+        elif reason:
+            found["reasons"] = [*found["reasons"], reason["reason"][:200]][:FAILURES]
+        else:
+            found["last"] = line.strip()[:300]
+            continue
+        yield found
+    yield found
+
+
+def torch_steps(place: Place) -> Iterator[list[dict[str, Any]]]:
+    """Yield PyTorch's results so far, from a process of its own: two sets of CUDA libraries in one may clash."""
+    results: list[dict[str, Any]] = []
+    if place.shim:
+        yield results
+        return
+    last = ""
+    for line in _lines([sys.executable, "-m", "benchmarks.gpu.torch_steps", "eager", "compiled"]):
+        if line.startswith("{"):
+            results.append(json.loads(line))
+            yield results
+        elif line.strip():
+            last = line.strip()
+    if not results:
+        raise RuntimeError(last)
+
+
+def sanitizer(place: Place) -> Iterator[dict[str, str]]:
+    """Yield what compute-sanitizer says of memory and of races in the smallest steps; why not where it cannot run."""
+    found: dict[str, str] = {}
+    tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    for check in ("memcheck", "racecheck"):
+        if place.shim or shutil.which(tool) is None:
+            found[check] = "there is no compute-sanitizer"
+        else:
+            command = [tool, "--tool", check, sys.executable, "-m", "benchmarks.gpu.correctness"]
+            lines = [line for line in _lines(command, SANITIZER_SECONDS) if line.startswith("=========")]
+            found[check] = lines[-1].strip("= \n")[:300] if lines else f"nothing within {SANITIZER_SECONDS} s"
+        yield found
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """End a process that leads a group, and the group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _lines(command: list[str], seconds: float | None = None) -> Iterator[str]:
+    """Yield the lines that a program writes, as it writes them, for so many seconds."""
+    process = subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        errors="replace",
+    )  # fmt: skip
+    timer = threading.Timer(seconds or threading.TIMEOUT_MAX, process.kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        assert process.stdout is not None
+        yield from process.stdout
+    finally:
+        timer.cancel()
+        process.kill()
+        process.wait()

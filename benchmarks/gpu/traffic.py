@@ -1,0 +1,32 @@
+"""The bytes that a kernel must move, counted: what it reads and writes once, and what no cache can keep in between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# Of kernels that stream: how often each array is read or written, as far as it holds valid columns.
+STREAMED = {
+    "pack": {"x": 1, "out": 1},
+    "pack_columns": {"x": 1, "out": 1},
+    "softmax_sums": {"Z": 2},  # the largest first, then the sum: a sweep of all rows is more than a cache holds
+    "negatives": {"Z": 1, "G": 1},
+    "exponentials": {"E": 3},
+    "exponential_sums": {"E": 1},
+    "rows_update": {"W": 2, "dW": 1, "s": 2, "t": 2},
+    "biases_update": {"partial": 1},
+    "column_sums": {"dZ": 1},
+    "through_relu": {"dA": 2, "A": 1},
+    "finish_hidden": {"dA": 2, "pulled": 1},
+    "row_factors": {"A": 1, "scaled": 1},
+}
+GATHERED = {"input_forward": 1, "input_update": 1}  # rows of H floats an entry of the batch; caches keep some
+
+
+def traffic(name: str, arguments: dict[str, Any], entries: float) -> float:
+    """Return the bytes of a launch with these arguments on a batch of so many entries; 0 where nobody has counted."""
+    if name in GATHERED:
+        return entries * (4.0 * arguments["H"] + 8)
+    share = arguments["C"] / arguments["stride"] if {"C", "stride"} <= arguments.keys() else 1.0
+    return sum(
+        times * arguments[array].nbytes * share for array, times in STREAMED.get(name, {}).items()
+    )  # fmt: skip

@@ -1,0 +1,120 @@
+"""The stand-in for a GPU refuses what CuPy refuses, or would do otherwise than NumPy."""
+
+from __future__ import annotations
+
+import gc
+
+import numpy as np
+import pytest
+from shim import NEEDS_COMPILER, shim_device
+
+pytestmark = NEEDS_COMPILER
+
+
+@pytest.fixture
+def runtime():
+    return shim_device("float32").runtime
+
+
+REFUSED = {
+    "a conversion to NumPy": lambda x: np.asarray(x),
+    "a function of NumPy that nobody has tried": lambda x: np.linalg.norm(x),
+    "arithmetic with an array of the process": lambda x: x + np.ones(4, np.float32),
+    "assignment from an array of the process": lambda x: x.__setitem__(slice(None), np.ones(4, np.float32)),
+    "an index that copies": lambda x: x[np.array([1, 2])],
+    "a mask": lambda x: x[x > 0],
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_arrays_of_the_gpu_do_not_become_those_of_the_process(runtime, what):
+    with runtime.start():
+        x = runtime.place(np.ones(4, np.float32))
+        with pytest.raises(TypeError):
+            REFUSED[what](x)
+    with pytest.raises(AttributeError):
+        x.tolist()
+
+
+def test_an_element_is_an_array_that_becomes_a_number_when_asked(runtime):
+    with runtime.start():
+        x = runtime.place(np.arange(4, dtype=np.float32))
+        assert (x[2].shape, float(x[2])) == ((), 2.0)
+        assert float(0.5 + np.float32(2) * x[3] * 2) == 12.5
+        assert [float(one) for one in x] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda run, x: x * 2, lambda run, x: x.copy(), lambda run, x: x.sort(), lambda run, x: run.empty((3,)),
+        lambda run, x: run.launch("drop", 1, x, 4, 0, 0, 1.0), lambda run, x: run.gemm(x, x, x),
+        lambda run, x: x.__setitem__(slice(2), 0), lambda run, x: float(x[0, 0]),
+    ],
+)  # fmt: skip
+def test_work_on_no_stream_of_the_device_is_refused(runtime, work):
+    with runtime.start():
+        x = runtime.place(np.ones((4, 4), np.float32))
+        work(runtime, x)
+    with pytest.raises(RuntimeError, match="on no stream"):
+        work(runtime, x)
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "arguments", "shared"),
+    [
+        ([1, 1], (32,), (), 0), ((1, 1), 32, (), 0), ((1, 1), (33,), (), 0), ((1, 1), (1056,), (), 0),
+        ((0, 1), (32,), (), 0), ((1, 70_000), (32,), (), 0), ((1, 1), (32,), (), 50_000), ((1, 1), (32,), [1], 0),
+        ((1, 1), (32,), (1,), 0), ((1, 1), (32,), (1.0,), 0), ((1, 1), (32,), (np.ones(2, np.float32),), 0),
+    ],
+)  # fmt: skip
+def test_a_launch_that_cuda_would_refuse_or_misread_is_refused(runtime, grid, block, arguments, shared):
+    with runtime.start(), pytest.raises(AssertionError):
+        runtime._kernels["drop"](grid, block, arguments, shared_mem=shared)
+
+
+def test_copies_say_from_where_to_where(runtime):
+    host = np.ones(4, np.float32)
+    with runtime.start():
+        there = runtime.place(host)
+        for kind in (2, 3):
+            with pytest.raises(AssertionError, match="cudaMemcpyKind"):
+                runtime.copy(there.data.ptr, host.ctypes.data, 16, kind, runtime.stream)
+        with pytest.raises(AssertionError, match="cudaMemcpyKind"):
+            runtime.copy(there.data.ptr, host.ctypes.data, 17, 1, runtime.stream)
+
+
+def test_what_a_graph_cannot_hold_is_refused_while_one_is_captured(runtime):
+    with runtime.start():
+        x = runtime.place(np.ones((4, 4), np.float32))
+        event = runtime.cupy.cuda.Event()
+        runtime.stream.begin_capture()
+        for work in (
+            runtime.stream.synchronize, x.sort, x.copy, lambda: runtime.empty((1,)),
+            lambda: runtime.stream.wait_event(event), lambda: event.record(runtime.stream),
+        ):  # fmt: skip
+            with pytest.raises(RuntimeError, match="while a graph is captured"):
+                work()
+        with pytest.raises(NotImplementedError, match="cuBLAS"):
+            runtime.cublas.gemmEx(*range(19))
+        runtime.launch("drop", 1, x, 16, 0, 0, 2.0)
+        graph = runtime.stream.end_capture()
+        assert float(x[0, 0]) == 1, "captured work is not done"
+        graph.launch()
+        graph.launch()
+        assert float(x[0, 0]) == 4
+
+
+def test_a_device_gives_back_what_cublas_has_taken_for_it():
+    device = shim_device("float32")
+    handles = device.runtime.cublas.handles
+    assert len(handles) == 1
+    del device
+    gc.collect()
+    assert not handles
+
+
+def test_a_matrix_with_gaps_is_copied_as_it_reads(runtime):
+    host = np.arange(12, dtype=np.float32).reshape(3, 4)[:, ::2]
+    with runtime.start():
+        np.testing.assert_array_equal(runtime.fetch(runtime.place(host)), host)
