@@ -11,10 +11,10 @@ from collections import deque
 
 
 class _Entered(threading.local):
-    """The streams that a thread has entered, of all devices, as CuPy keeps them."""
+    """The streams that a thread has entered, of all devices, and the numbers of the devices, as CuPy keeps them."""
 
     def __init__(self):
-        self.streams = []
+        self.streams, self.devices = [], [0]
 
 
 ENTERED = _Entered()
@@ -43,9 +43,11 @@ class Stream:
 
     def __init__(self, streams, number):
         self.ptr, self._streams, self._late = number, streams, number in streams.late
+        self.device = ENTERED.devices[-1]
         self._work, self.done, self._captured = deque(), 0, None
 
     def __enter__(self):
+        assert self.device == ENTERED.devices[-1], "the stream is of another device than the current one"
         ENTERED.streams.append(self)
 
     def __exit__(self, *error):

@@ -23,7 +23,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from fake_streams import Event, Streams
+from fake_nccl import FakeNccl
+from fake_streams import ENTERED, Event, Streams
 
 from xmlsgd.devices.base import EXACT
 from xmlsgd.devices.cuda import CUDA
@@ -79,11 +80,15 @@ class Memory:
 
     def holds(self, address, size):
         """Return whether these bytes lie in one array."""
+        return size == 0 or self.device_of(address, size) is not None
+
+    def device_of(self, address, size=1):
+        """Return the GPU of an array that holds these bytes, None where there is none."""
         for block in list(self._blocks.values()):
             first = block.raw.ctypes.data + block.first
             if first <= address and address + size <= first + block.n_bytes:
-                return True
-        return size == 0
+                return block.device
+        return None
 
     def check(self, who):
         """Raise `RuntimeError` where `who` has written beside an array."""
@@ -105,6 +110,7 @@ class _Block:
     """The bytes of an array, from `first` on, with a guard on each side; lives as long as a view of them."""
 
     def __init__(self, n_bytes):
+        self.device = ENTERED.devices[-1]
         self.raw = np.full(n_bytes + 2 * GUARD_BYTES + 64, GUARD, np.uint8)
         address, self.n_bytes = self.raw.ctypes.data, n_bytes
         self.first = GUARD_BYTES + -(address + GUARD_BYTES) % 64
@@ -179,6 +185,7 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __setitem__(self, key, value):
         _check_key(key)
+        assert getattr(value, "block", self.block).device == self.block.device, "memory of another GPU"
         value = _operand(value, "assignment")
         self.streams.here().synchronize()
         self.host[key] = value
@@ -193,6 +200,8 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, function, method, *inputs, out=None, **options):
         assert method == "__call__", f"{function.__name__}.{method} is not known to work in CuPy"
         assert not options, f"{function.__name__}: {options} are not known to work in CuPy"
+        here = {array.block.device for array in (*inputs, *(out or ())) if isinstance(array, DeviceArray)}
+        assert here == {self.streams.here().device}, "memory of another GPU"
         plain = [_operand(array, function.__name__) for array in inputs]
         if out is None:
             return self._work(lambda: function(*plain))
@@ -242,6 +251,7 @@ class _Kernel:
         kept: list = []
         for i, argument in enumerate(arguments):
             if isinstance(argument, DeviceArray):
+                assert argument.block.device == self.memory.streams.here().device, "memory of another GPU"
                 kept.append(ctypes.c_void_p(argument.data.ptr))
             else:
                 assert isinstance(argument, np.generic), f"{self.name}: argument {i} is a {type(argument).__name__}"
@@ -356,14 +366,15 @@ def _matrix(address, kind, shape, leading):
 class _Device:
     """A GPU, entered by who works on it."""
 
-    def __init__(self, compute_capability):
-        self.compute_capability = compute_capability
+    def __init__(self, index, compute_capability):
+        self.id, self.compute_capability = index, compute_capability
 
     def __enter__(self):
+        ENTERED.devices.append(self.id)
         return self
 
     def __exit__(self, *error):
-        pass
+        ENTERED.devices.pop()
 
 
 def fake_cupy(seed=0, capability="90", flags=(), free=1 << 30, edit=str, capacity=1 << 40, late=()):
@@ -372,6 +383,7 @@ def fake_cupy(seed=0, capability="90", flags=(), free=1 << 30, edit=str, capacit
     memory = Memory(streams, capacity)
     streams.memory = memory
     cupy = SimpleNamespace(memory=memory, empty=memory.empty, __spec__=ModuleSpec("cupy", None))
+    cupy.cublas = _Cublas(memory)
 
     def copy(target, source, size, kind, stream):
         assert memory.holds(target, size) == (kind in (1, 3)), "cudaMemcpyKind does not fit the target"
@@ -380,12 +392,13 @@ def fake_cupy(seed=0, capability="90", flags=(), free=1 << 30, edit=str, capacit
 
     cupy.RawModule = lambda code, options: RawModule(memory, edit(code), options, seed, flags)
     cupy.cuda = SimpleNamespace(
-        Device=lambda index: _Device(capability),
+        Device=lambda index: _Device(index, capability),
         Stream=streams.make,
         Event=Event,
         alloc_pinned_memory=lambda size: bytearray(b"\xff" * (-(-size // 512) * 512)),  # rounded up, not cleared
         is_available=lambda: True,
         memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
+        nccl=FakeNccl(memory),
         runtime=SimpleNamespace(
             getDeviceCount=lambda: 2,
             memGetInfo=lambda: (min(free, memory.capacity - memory.live), 2 * free),
@@ -403,14 +416,19 @@ def pretend_gpus(monkeypatch, **options):
     cupy = fake_cupy(**options)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     for name in ("cupy_backends", "cupy_backends.cuda", "cupy_backends.cuda.libs"):
-        monkeypatch.setitem(sys.modules, name, SimpleNamespace(cublas=_Cublas(cupy.memory)))
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(cublas=cupy.cublas))
     return cupy
 
 
-def shim_device(precision="auto", chunk_bytes=CHUNK_BYTES, once_bytes=0, **options):
+def shim_device(precision="auto", chunk_bytes=CHUNK_BYTES, once_bytes=0, stochastic=False, **options):
     """Return the CUDA device on a "GPU" of `fake_cupy(**options)`."""
     cupy = fake_cupy(**options)
-    runtime = Runtime(cupy, _Cublas(cupy.memory), 0, precision)
+    return device_of(cupy, 0, precision, chunk_bytes, once_bytes, stochastic)
+
+
+def device_of(cupy, index, precision="auto", chunk_bytes=CHUNK_BYTES, once_bytes=0, stochastic=False):
+    """Return the CUDA device on GPU `index` of a `fake_cupy`."""
+    runtime = Runtime(cupy, cupy.cublas, index, precision, stochastic)
     return CUDA(precision=precision, runtime=runtime, chunk_bytes=chunk_bytes, once_bytes=once_bytes)
 
 

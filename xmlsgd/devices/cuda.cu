@@ -132,12 +132,25 @@ __device__ __forceinline__ T block_sum(T x, T *parts) {
     return x;
 }
 
-// Whether entry `index` survives dropout: MurmurHash3's 32-bit finaliser (Appleby 2011, public domain) of seed and index.
-__device__ __forceinline__ bool kept(u32 seed, i64 index, u32 threshold) {
+// MurmurHash3's 32-bit finaliser (Appleby 2011, public domain) of seed and index.
+__device__ __forceinline__ u32 hashed(u32 seed, i64 index) {
     u32 h = (u32)index * 0x9E3779B1u + seed;
     h = (h ^ (h >> 16)) * 0x85EBCA6Bu;
     h = (h ^ (h >> 13)) * 0xC2B2AE35u;
-    return (h ^ (h >> 16)) >= threshold;
+    return h ^ (h >> 16);
+}
+
+// Whether entry `index` survives dropout.
+__device__ __forceinline__ bool kept(u32 seed, i64 index, u32 threshold) { return hashed(seed, index) >= threshold; }
+
+// The operand of x: with a seed rounded at random, up with the chance that keeps the mean; to nearest with 0, and what
+// would become infinite.
+__device__ __forceinline__ operand to_operand_by(float x, u32 seed, i64 index) {
+#ifdef BFLOAT16
+    u32 bits = __float_as_uint(x);
+    if (seed != 0 && (bits & 0x7fffffffu) < 0x7f7f0000u) return (operand)((bits + (hashed(seed, index) >> 16)) >> 16);
+#endif
+    return to_operand(x);
 }
 
 // Update one weight by its gradient; `row_state` is the accumulator of its row for row-wise Adagrad.
@@ -328,12 +341,12 @@ extern "C" __global__ void rows_update(float *W, const float *dW, float *s, floa
     if (row < rows) update_row(kind, row, dW + (i64)row * H, W, s, t, H, hyper);
 }
 
-// out (rows, width) = x (rows, H) as operands of products, zeros beyond H. A warp has a row.
-extern "C" __global__ void pack(const float *x, int rows, int H, int width, operand *out) {
+// out (rows, width) = x (rows, H) as operands of products, rounded by the seed, zeros beyond H. A warp has a row.
+extern "C" __global__ void pack(const float *x, int rows, int H, int width, u32 seed, operand *out) {
     i64 row = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
     if (row >= rows) return;
     for (int j = threadIdx.x & 31; j < width; j += WARP)
-        out[row * width + j] = to_operand(j < H ? x[row * H + j] : 0.0f);
+        out[row * width + j] = j < H ? to_operand_by(x[row * H + j], seed, row * H + j) : to_operand(0.0f);
 }
 
 // The labels of a batch as keys label * 2^32 + batch row. A warp has a row.
@@ -473,8 +486,9 @@ extern "C" __global__ void positives(int loss, const i64 *keys, i64 n, i64 start
 
 // Softmax with one exponential a logit. Bias and a reference of each row are columns of the product, subtracted before
 // its result is rounded, so that a bfloat16 logit is precise where probability is. out (rows, width): x (rows, H), then
-// 1, 1 and the reference `b` of activations, or high part, rest of the bias `b` and -1 of weights; zeros. A warp has a row.
-extern "C" __global__ void pack_columns(const float *x, const float *b, int rows, int H, int width, int kind,
+// 1, 1 and the reference `b` of activations, or high part, rest of the bias `b` and -1 of weights; zeros. x is rounded by
+// the seed. A warp has a row.
+extern "C" __global__ void pack_columns(const float *x, const float *b, int rows, int H, int width, int kind, u32 seed,
                                         operand *out) {
     i64 row = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
     if (row >= rows) return;
@@ -482,7 +496,8 @@ extern "C" __global__ void pack_columns(const float *x, const float *b, int rows
     float last[3] = {1.0f, 1.0f, high};
     if (kind == WEIGHTS) last[0] = high, last[1] = b[row] - high, last[2] = -1.0f;
     for (int j = threadIdx.x & 31; j < width; j += WARP)
-        out[row * width + j] = to_operand(j < H ? x[row * H + j] : j < H + 3 ? last[j - H] : 0.0f);
+        out[row * width + j] = j < H ? to_operand_by(x[row * H + j], seed, row * H + j)
+                                     : to_operand(j < H + 3 ? last[j - H] : 0.0f);
 }
 
 // reference (B,) = the largest of each row's first C logits Z (B, stride) and of those of its labels; pulled (B, H) = the

@@ -40,17 +40,18 @@ class CUDA:
     """The GPU number `index`.
 
     `precision`: "float32", "bfloat16" (operands of the output layer's products; sums, weights and state are float32)
-    or "auto", which is bfloat16 where the GPU multiplies it natively. `n_threads` is of no use here. `runtime` stands
-    in for a GPU in tests. Raises `DataError` where CuPy, a driver or the GPU is missing.
+    or "auto", which is bfloat16 where the GPU multiplies it natively. `stochastic` rounds the output layer's weights to
+    bfloat16 at random, so that the mean over steps is exact, not to nearest. `n_threads` is of no use here. `runtime`
+    stands in for a GPU in tests. Raises `DataError` where CuPy, a driver or the GPU is missing.
     """
 
     def __init__(
         self, n_threads: int = 1, precision: str = "auto", index: int = 0, runtime: Runtime | None = None,
-        chunk_bytes: int = CHUNK_BYTES, once_bytes: int = ONCE_BYTES,
+        chunk_bytes: int = CHUNK_BYTES, once_bytes: int = ONCE_BYTES, stochastic: bool = False,
     ) -> None:  # fmt: skip
         if precision not in PRECISIONS:
             raise DataError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
-        self.n_threads, self.runtime = n_threads, runtime or runtime_of(index, precision)
+        self.n_threads, self.runtime = n_threads, runtime or runtime_of(index, precision, stochastic)
         self.memory = f"cuda:{self.runtime.index}"
         self.bfloat16 = self.runtime.bfloat16
         self._rows = Rows(self.runtime)
@@ -67,7 +68,7 @@ class CUDA:
         """Return another device on this GPU, with a stream and buffers of its own."""
         run = self.runtime
         precision = "bfloat16" if self.bfloat16 else "float32"
-        return CUDA(runtime=Runtime(run.cupy, run.cublas, run.index, precision))
+        return CUDA(runtime=Runtime(run.cupy, run.cublas, run.index, precision, run.stochastic))
 
     def wait(self) -> None:
         """Wait until the GPU has done all that it was told here."""

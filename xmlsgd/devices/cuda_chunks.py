@@ -24,16 +24,16 @@ class Chunks:
         size = labels_of_chunk(B, H, self.runtime.bfloat16, self.chunk_bytes)
         return [(start, min(start + size, L)) for start in range(0, L, size)]
 
-    def operand(self, name: str, matrix: Any) -> Any:
+    def operand(self, name: str, matrix: Any, seed: int = 0) -> Any:
         """Return a float32 matrix as an operand of products: itself, or bfloat16 in the buffer `name`.
 
-        That has columns of zeros up to a multiple of `ALIGNMENT`.
+        That has columns of zeros up to a multiple of `ALIGNMENT`; it is rounded to nearest, or at random by a `seed`.
         """
         run, (n, H) = self.runtime, matrix.shape
         if not run.bfloat16:
             return matrix
         out = run.buffer(name, (n, padded(H)), run.operand)
-        run.launch("pack", blocks_of(n, THREADS // WARP), matrix, n, H, out.shape[1], out)
+        run.launch("pack", blocks_of(n, THREADS // WARP), matrix, n, H, out.shape[1], seed, out)
         return out
 
 

@@ -29,13 +29,13 @@ def check_gpu(index: int) -> None:
         raise DataError(f"device {name!r}: there are {count} GPUs, counted from 0; use 'cuda:0' to 'cuda:{count - 1}'")
 
 
-def runtime_of(index: int, precision: str) -> Runtime:
+def runtime_of(index: int, precision: str, stochastic: bool = False) -> Runtime:
     """Return the runtime of a GPU; raise `DataError` where there is none."""
     check_gpu(index)
     import cupy
     from cupy_backends.cuda.libs import cublas
 
-    return Runtime(cupy, cublas, index, precision)
+    return Runtime(cupy, cublas, index, precision, stochastic)
 
 
 def free_bytes_of(index: int) -> int:

@@ -84,8 +84,8 @@ class SoftmaxOnce(Chunks):
     def _columns(self, name: str, matrix: Any, last: Any, kind: int) -> Any:
         """Return a matrix as an operand with the columns of its kind behind it."""
         run, (n, H) = self.runtime, matrix.shape
-        out = run.buffer(name, (n, padded(H + EXTRA)), run.operand)
-        run.launch("pack_columns", blocks_of(n, THREADS // WARP), matrix, last, n, H, out.shape[1], kind, out)
+        out, seed = run.buffer(name, (n, padded(H + EXTRA)), run.operand), run.draw() if kind == WEIGHTS else 0
+        run.launch("pack_columns", blocks_of(n, THREADS // WARP), matrix, last, n, H, out.shape[1], kind, seed, out)
         return out
 
     def _logits(self, operand: Any, part: Layer, E: Any) -> Any:

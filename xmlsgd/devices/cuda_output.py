@@ -86,7 +86,7 @@ class OutputStep(Chunks):
 
     def _logits(self, operand: Any, part: Layer, Z: Any) -> Any:
         """Write the logits of a chunk, without biases, into Z; return its weights as an operand."""
-        W = self.operand("W operand", part.W)
+        W = self.operand("W operand", part.W, self.runtime.draw())
         self.runtime.gemm(operand, W, Z[:, : len(part.b)], tb=True)
         return W
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DataError, MemoryEstimateError
+from .base import GOLDEN
 from .cuda_sender import GROWTH, HOST_TO_DEVICE, Sender
 
 if TYPE_CHECKING:
@@ -64,11 +65,13 @@ class Runtime:
     """A GPU, one stream on it and what runs there.
 
     precision : "float32", "bfloat16" (operands of the output layer's products) or "auto", which is bfloat16 where the
-    GPU multiplies it. One Python thread at a time is inside `start()`, and everything else is called there.
+    GPU multiplies it. stochastic : whether weights are rounded to bfloat16 at random, by draws that begin anew with the
+    runtime, not to nearest. One Python thread at a time is inside `start()`, and everything else is called there.
     """
 
-    def __init__(self, cupy: Any, cublas: Any, index: int, precision: str) -> None:
+    def __init__(self, cupy: Any, cublas: Any, index: int, precision: str, stochastic: bool = False) -> None:
         self.cupy, self.cublas, self.index = cupy, cublas, index
+        self.stochastic, self._drawn = stochastic, 0
         self._device, self._lock = cupy.cuda.Device(index), threading.RLock()
         native = int(self._device.compute_capability) >= BFLOAT16_CAPABILITY
         self.bfloat16 = native if precision == "auto" else precision == "bfloat16"
@@ -141,6 +144,11 @@ class Runtime:
             A.data.ptr, kinds[0], _leading(A), numbers.ctypes.data + 4, C.data.ptr, kinds[2], _leading(C),
             blas.CUBLAS_COMPUTE_32F, blas.CUBLAS_GEMM_DEFAULT,
         )  # fmt: skip
+
+    def draw(self) -> int:
+        """Return the seed by which weights are rounded next, 0 for to nearest."""
+        self._drawn += self.stochastic
+        return self._drawn * GOLDEN & 0xFFFFFFFF
 
     def empty(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
         """Return an array from CuPy's pool, which asks the driver for memory only where it has none of that size."""

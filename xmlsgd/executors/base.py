@@ -13,6 +13,7 @@ from ..merging import Merger
 from ..network import state_layout
 from ..records import Left, Report, Sharing
 from ..table import Shape, Table
+from .linked import LinkedMerger
 from .on_device import DeviceMerger
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class Executor(ABC):
     """
 
     merge_threads = 1
+    nccl = False  # whether replicas on several GPUs are merged on one of them
     push_threads = 1
     in_place = False
 
@@ -234,8 +236,9 @@ class Executor(ABC):
         """Take learners of this process, whose devices may have a memory of their own; merge there if it is one."""
         self._lazy = learners
         memories = {learner.device.memory for learner in learners}
-        if self._own_states and len(memories) == 1 and None not in memories:
-            self.merger = DeviceMerger(self.table, self.merger.layout, learners)
+        if self._own_states and None not in memories and (len(memories) == 1 or self.nccl):
+            kind = DeviceMerger if len(memories) == 1 else LinkedMerger
+            self.merger = kind(self.table, self.merger.layout, learners)
         for learner in learners:
             learner.warm_up()
 

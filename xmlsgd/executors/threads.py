@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 
 
 class Threads(Executor):
-    """Workers that run at once, one for each device. Devices of one thread each overlap best."""
+    """Workers that run at once, one for each device. Devices of one thread each overlap best.
 
-    def __init__(self, devices: Sequence[Device], merge_threads: int = 1) -> None:
+    nccl : whether replicas on several GPUs are merged on the first of them, over their links, not in the memory of the
+    process; needs NCCL. Nobody has run it on several GPUs yet.
+    """
+
+    def __init__(self, devices: Sequence[Device], merge_threads: int = 1, nccl: bool = False) -> None:
         super().__init__(len(devices))
-        self.devices, self.merge_threads = devices, merge_threads
+        self.devices, self.merge_threads, self.nccl = devices, merge_threads, nccl
         self._threads: list[threading.Thread] = []
         self._inboxes: list[queue.SimpleQueue[Step | None]] = []
 
