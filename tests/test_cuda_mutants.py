@@ -36,7 +36,7 @@ BUGS = {
     "the last row of a part has no loss": ("i = first; i < last; ++i) {", "i = first; i < last - 1; ++i) {"),
     "biases are left out of the logits": ("last[0] = high", "last[0] = 0.0f"),
     "a sum of exponentials counts labels": ("sum += from_operand(rounded);", "sum += 1.0f;"),
-    "labels are not added to the gradient": ("W[column * H + j] += step * sum;", ";"),
+    "labels are not added to the gradient": ("W[column * H + j] += step[0] * sum;", ";"),
     "the gradient of a bias keeps its labels": ("partial[column] -= sum;", ";"),
     "a row's labels pull with another row's share": ("target[row] * pulled[at]", "target[0] * pulled[at]"),
     "replicas are added unweighed": ("sum += weights[r] *", "sum += weights[0] *"),

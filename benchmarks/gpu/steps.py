@@ -21,6 +21,11 @@ from .place import Place
 from .traffic import traffic
 
 ALWAYS = 1 << 50  # bytes of exponentials that may be kept
+# Loss, optimizer, one exponential a logit, CUDA graph.
+FORMS = (
+    ("softmax", "sgd", False, False), ("softmax", "sgd", True, False), ("softmax", "sgd", True, True),
+    ("bce", "sgd", False, False), ("bce", "adam", False, False),
+)  # fmt: skip
 RANDOM, SPREAD = 999_983, np.float32(0.05)  # of first weights: how many differ, and their standard deviation
 POOL = 32  # batches of rows that steps take in turn: more than a level-2 cache holds
 
@@ -56,6 +61,7 @@ def shapes(place: Place) -> list[Shape]:
         (delicious, 128, 1024),
         (delicious, 512, 1024),
         (amazon, 128, 256),
+        (("small", 40_000, 20_000, 20, 4), 64, 64),  # launches take longer than what they do
     ]
     return [Shape(*data, hidden, batch) for data, hidden, batch in sizes]
 
@@ -90,11 +96,14 @@ class Stepper:
         data = self.shape.dataset
         self.network.step(self.device, self.layers, data.X, data.Y, rows, self._scale, update, 0)
 
-    def rate(self, seconds: float) -> dict[str, float]:
-        """Return steps a second over about `seconds`, and the seconds that the host takes to enqueue one."""
+    def rate(self, seconds: float, warm_up: int) -> dict[str, float]:
+        """Return steps a second over about `seconds`, and the seconds that the host takes to enqueue one.
+
+        warm_up : steps before; those of graphs have each size of batch captured.
+        """
         stream = self.device.runtime.stream
         with self.device.start():
-            for _ in range(3):
+            for _ in range(warm_up):
                 self.step()
             stream.synchronize()
             begun, n, host = time.perf_counter(), 0, 0.0
@@ -155,11 +164,10 @@ def steps(place: Place) -> Iterator[list[dict[str, Any]]]:
     """Yield the rates so far: softmax with two exponentials a logit and with one, BCE by descent and Adam."""
     results = []
     for shape in shapes(place):
-        for loss, optimizer, once in (
-            ("softmax", "sgd", False), ("softmax", "sgd", True), ("bce", "sgd", False), ("bce", "adam", False),
-        ):  # fmt: skip
-            found = _tried(lambda: _rate(place, shape, loss, optimizer, once))  # noqa: B023  called at once
-            results.append({"shape": _named(shape), "loss": loss, "once": once, "optimizer": optimizer, **found})
+        for loss, optimizer, once, graphs in FORMS:
+            found = _tried(lambda: _rate(place, shape, loss, optimizer, once, graphs))  # noqa: B023  called at once
+            named = {"loss": loss, "once": once, "graphs": graphs, "optimizer": optimizer}
+            results.append({"shape": _named(shape), **named, **found})
             yield results
 
 
@@ -171,13 +179,13 @@ def _tried(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return {"failure": f"{type(error).__name__}: {error}".partition("\n")[0]}
 
 
-def _rate(place: Place, shape: Shape, loss: str, optimizer: str, once: bool) -> dict[str, float]:
+def _rate(place: Place, shape: Shape, loss: str, optimizer: str, once: bool, graphs: bool) -> dict[str, float]:
     """Return the rate of a shape, and what memory it takes over what it must; `once` as in `SoftmaxOnce`."""
-    device = place.device(once_bytes=ALWAYS if once else 0)
+    device = place.device(once_bytes=ALWAYS if once else 0, graphs=graphs)
     pool = device.runtime.cupy.get_default_memory_pool()
     pool.free_all_blocks()
     stepper = Stepper(device, shape, loss, optimizer)
-    found = stepper.rate(0.05 if place.shim else 1.5)
+    found = stepper.rate(0.05 if place.shim else 1.5, 3 * POOL if graphs else 3)
     return {**found, "memory_share": pool.total_bytes() / stepper.least_bytes}
 
 

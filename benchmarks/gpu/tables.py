@@ -106,8 +106,8 @@ def _targets(result: Result) -> Table:
 
 
 def _loss(result: Result) -> str:
-    """Return the loss, and whether softmax took one exponential a logit."""
-    return f"{result['loss']}, one exp" if result["once"] else str(result["loss"])
+    """Return the loss, whether softmax took one exponential a logit, and whether the step was a graph."""
+    return ", ".join([result["loss"], *["one exp"] * result["once"], *["graph"] * result.get("graphs", False)])
 
 
 def _peer(results: list[Result], ours: Result, mode: str) -> str:

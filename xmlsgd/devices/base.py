@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Sequence
     from contextlib import AbstractContextManager
 
     from ..csr import CSR
@@ -115,6 +115,16 @@ class Device(Protocol):
         """Copy an array of the device over `flat`, contiguous, or to a new one where the memories differ; return it."""
         ...
 
+    def replay(
+        self, step: Callable[[], Any], network: Any, layers: Sequence[Layer], X: CSR, Y: CSR, rows: np.ndarray,
+        scale: np.ndarray, update: Update,
+    ) -> Any | None:  # fmt: skip
+        """Return the loss of a step that the device can do as a whole, else None.
+
+        `step` launches it; it draws nothing, and depends on the batch by these arguments alone.
+        """
+        ...
+
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:
         """Return A (B, H) = relu(X[rows] W + b), a share of the entries of X left out and the rest scaled up."""
         ...
@@ -191,6 +201,9 @@ class HostMemory:
     def fetch(self, placed: np.ndarray, flat: np.ndarray | None = None) -> np.ndarray:
         """Return the array itself."""
         return placed
+
+    def replay(self, *step: Any) -> None:
+        """Return None: steps are done as they are."""
 
     def through_relu(self, dA: np.ndarray, A: np.ndarray, factor: float) -> np.ndarray:
         """Return `factor` dA where A > 0 and 0 elsewhere."""

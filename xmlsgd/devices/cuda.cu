@@ -38,7 +38,7 @@ enum { RATE, DECAY, CLIP, FIRST, SECOND, EPSILON, FIRST_SCALE, SECOND_SCALE };
     extern __shared__ __align__(16) unsigned char dynamic_shared[]; \
     type *name = (type *)dynamic_shared
 #endif
-#define DROPPED 0x7fffffffffffffffLL  // key of an entry that dropout leaves out: sorted behind all others
+#define DROPPED 0x7fffffffffffffffLL  // key of an entry that dropout leaves out, or of none: sorted behind all others
 
 __device__ __forceinline__ operand to_operand(float x) {
 #ifdef BFLOAT16
@@ -455,6 +455,7 @@ extern "C" __global__ void positives(int loss, const i64 *keys, i64 n, i64 start
     i64 q = (i64)blockIdx.x * blockDim.x + threadIdx.x;
     if (q >= n) return;
     i64 label = keys[q] >> 32, column = label - start;
+    if (keys[q] == DROPPED) positive_losses[q] = 0.0f;  // there is no such label
     if (column < 0 || column >= C) return;
     i64 i = keys[q] & 0xffffffffLL;
     float x = Z[i * stride + column] + b[column], none = 0.0f, value;
@@ -609,11 +610,11 @@ extern "C" __global__ void exponential_sums(const operand *E, i64 stride, i64 st
         if (label + c < C) partial[(i64)blockIdx.y * C + label + c] = sum[c];
 }
 
-// W (C, H), of the labels [start, start + C), += step times the sum of scale * target * A[row] over the rows that have a
+// W (C, H), of the labels [start, start + C), += step (1,) times the sum of scale * target * A[row] over the rows that have a
 // label, and its sum of `partial` -= that of scale * target. `keys` (n,) as in `positives`; a warp has a key.
 extern "C" __global__ void positive_weights(const i64 *keys, i64 n, i64 start, int C, const float *A,
-                                            const float *scale, const float *target, int H, float step, float *W,
-                                            float *partial) {
+                                            const float *scale, const float *target, int H, const float *step,
+                                            float *W, float *partial) {
     i64 q = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
     if (q >= n) return;
     i64 label = keys[q] >> 32, column = label - start;
@@ -624,7 +625,7 @@ extern "C" __global__ void positive_weights(const i64 *keys, i64 n, i64 start, i
             i64 i = keys[p] & 0xffffffffLL;
             sum += scale[i] * target[i] * A[i * H + j];
         }
-        W[column * H + j] += step * sum;
+        W[column * H + j] += step[0] * sum;
     }
     if ((threadIdx.x & 31) > 0) return;
     float sum = 0.0f;

@@ -17,8 +17,9 @@ from ..losses import SOFTMAX
 from ..optimizers import SGD
 from .base import EXACT, PRECISIONS, Dropout, Layer, softmax_weights
 from .cuda_chunks import CHUNK_BYTES, padded
-from .cuda_data import Rows
+from .cuda_data import Rows, fill_entries
 from .cuda_gpus import check_gpu, runtime_of
+from .cuda_graph import Graphs
 from .cuda_once import SoftmaxOnce
 from .cuda_output import OutputStep, Weights
 from .cuda_runtime import SHARED_LIMIT, THREADS, WARP, Runtime, blocks_of
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from ..optimizers import Update
     from .base import Rounding
+    from .cuda_data import Batch
 
 TILE = 128  # columns of a warp, as in cuda.cu
 ROWS_A_PART = 32  # rows of a partial sum of biases
@@ -41,13 +43,15 @@ class CUDA:
 
     `precision`: "float32", "bfloat16" (operands of the output layer's products; sums, weights and state are float32)
     or "auto", which is bfloat16 where the GPU multiplies it natively. `stochastic` rounds the output layer's weights to
-    bfloat16 at random, so that the mean over steps is exact, not to nearest. `n_threads` is of no use here. `runtime`
-    stands in for a GPU in tests. Raises `DataError` where CuPy, a driver or the GPU is missing.
+    bfloat16 at random, so that the mean over steps is exact, not to nearest. `graphs` makes a CUDA graph of each kind
+    of step, for steps so short that launching them takes longer. `n_threads` is of no use here. `runtime` stands in for
+    a GPU in tests. Raises `DataError` where CuPy, a driver or the GPU is missing.
     """
 
     def __init__(
         self, n_threads: int = 1, precision: str = "auto", index: int = 0, runtime: Runtime | None = None,
         chunk_bytes: int = CHUNK_BYTES, once_bytes: int = ONCE_BYTES, stochastic: bool = False,
+        graphs: bool = False,
     ) -> None:  # fmt: skip
         if precision not in PRECISIONS:
             raise DataError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
@@ -56,6 +60,8 @@ class CUDA:
         self.bfloat16 = self.runtime.bfloat16
         self._rows = Rows(self.runtime)
         self._output, self._top_k = OutputStep(self.runtime, chunk_bytes), TopK(self.runtime, chunk_bytes)
+        graphs = graphs and not self.runtime.stochastic  # whose seeds change with every step
+        self._graphs = Graphs(self.runtime, self._rows, self.runtime.blas_library) if graphs else None
         self._once, self.once_bytes = SoftmaxOnce(self.runtime, chunk_bytes), once_bytes
 
     @classmethod
@@ -173,21 +179,33 @@ class CUDA:
         """Update the rows of the input layer that the batch touches, given the gradient dZ of its pre-activations."""
         run, H = self.runtime, layer.W.shape[1]
         batch, hyper = self._rows.batch(X, rows, "X"), run.send("hyper", update.hyper)
-        nnz = batch.nnz
-        keys = run.buffer("entry keys", (nnz,), np.int64)
-        entry_row, entry_value = run.buffer("entry rows", (nnz,), np.int32), run.buffer("entry values", (nnz,))
-        run.launch(
-            "entry_keys", blocks_of(batch.n, THREADS // WARP), *batch[:3], batch.n, *_mask(dropout), keys, entry_row,
-            entry_value,
-        )  # fmt: skip
-        if nnz:
-            keys.sort()
+        keys, entry_row, entry_value = self._entries(batch, dropout)
         warps = min(max(SHARED_LIMIT // (4 * H), 1), THREADS // WARP)
         run.launch(
-            "input_update", blocks_of(nnz, warps), keys, nnz, entry_row, entry_value, dZ, layer.W, layer.Ws, layer.Wt,
-            H, update.kind, hyper, threads=WARP * warps, shared=4 * H * warps,
+            "input_update", blocks_of(len(keys), warps), keys, len(keys), entry_row, entry_value, dZ, layer.W, layer.Ws,
+            layer.Wt, H, update.kind, hyper, threads=WARP * warps, shared=4 * H * warps,
         )  # fmt: skip
         self._update_biases(dZ, layer, update, hyper)
+
+    def _entries(self, batch: Batch, dropout: Dropout) -> tuple[Any, ...]:
+        """Return key, row and value of the batch's entries, sorted by key (`fill_entries`)."""
+        run, nnz = self.runtime, batch.nnz
+        if run.fixed is not None:
+            return run.fixed.sorted["X"]
+        keys = run.buffer("entry keys", (nnz,), np.int64)
+        rows, values = run.buffer("entry rows", (nnz,), np.int32), run.buffer("entry values", (nnz,))
+        fill_entries(run, batch, _mask(dropout), keys, rows, values)
+        return keys, rows, values
+
+    def replay(
+        self, step: Callable[[], Any], network: Any, layers: Sequence[Layer], X: CSR, Y: CSR, rows: np.ndarray,
+        scale: np.ndarray, update: Update,
+    ) -> Any | None:  # fmt: skip
+        """Return the loss of a step, done as a graph, or None where it has to be launched as it is."""
+        if self._graphs is None:
+            return None
+        kind = network, layers[0].W.data.ptr
+        return self._graphs.replay(step, kind, X, Y, rows, scale, update, network.loss == "softmax")
 
     def take(self, layer: Layer, active: np.ndarray) -> Layer:
         """Return a copy of the outputs `active` of a layer; slots of one element stay as they are."""

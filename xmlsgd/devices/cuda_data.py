@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from .cuda_runtime import THREADS, WARP, blocks_of
+
 if TYPE_CHECKING:
     from ..csr import CSR
     from .cuda_runtime import Runtime
 
+DROPPED = 0x7FFFFFFFFFFFFFFF  # key of an entry that dropout leaves out, and of no entry: behind all others
 RESIDENT_SHARE = 0.25  # of the free memory that a matrix may take for good
 
 
@@ -37,6 +40,9 @@ class Rows:
 
     def batch(self, matrix: CSR, rows: np.ndarray, name: str) -> Batch:
         """Return the rows `rows` of a matrix; buffers are those of `name`."""
+        if self._runtime.fixed is not None:
+            found: Batch = self._runtime.fixed.batches[name]
+            return found
         begin, end = matrix.indptr[rows], matrix.indptr[rows + 1]
         counts = end - begin
         place = np.cumsum(counts) - counts
@@ -53,6 +59,10 @@ class Rows:
             nnz,
         )
 
+    def stays(self, matrix: CSR, n_rows: int) -> bool:
+        """Return whether batches of `n_rows` rows of a matrix are taken from what stays on the GPU."""
+        return self._find(matrix, n_rows) is not None
+
     def _find(self, matrix: CSR, n_rows: int) -> tuple[Any, Any] | None:
         """Return indices and data on the GPU of a matrix that stays there; what is one batch is not kept."""
         if matrix.n_rows == n_rows:
@@ -64,3 +74,27 @@ class Rows:
             self._resident[key] = (place(matrix.indices), place(matrix.data)) if fits else None
             weakref.finalize(matrix.indices, self._resident.pop, key, None)
         return self._resident[key]
+
+
+def fill_entries(run: Runtime, batch: Batch, mask: tuple[int, int, float], keys: Any, rows: Any, values: Any) -> None:
+    """Write keys int64, rows int32, values float32 of a batch's entries, sorted by key; `DROPPED` where none is left.
+
+    A key is feature * 2^32 + place in the batch; row and value are those of the place. mask : as kernels take dropout.
+    """
+    blocks = blocks_of(batch.n, THREADS // WARP)
+    run.launch("entry_keys", blocks, *batch[:3], batch.n, *mask, keys, rows, values)
+    _fill_and_sort(keys, batch.nnz)
+
+
+def fill_labels(run: Runtime, batch: Batch, keys: Any) -> None:
+    """Write label * 2^32 + batch row of every label of a batch, ascending, int64; `DROPPED` where none is left."""
+    run.launch("label_keys", blocks_of(batch.n, THREADS // WARP), batch.spans, batch.indices, batch.n, keys)
+    _fill_and_sort(keys, batch.nnz)
+
+
+def _fill_and_sort(keys: Any, n: int) -> None:
+    """Sort keys of which the first n are written."""
+    if n < len(keys):
+        keys[n:] = DROPPED
+    if n:
+        keys.sort()

@@ -57,8 +57,8 @@ class SoftmaxOnce(Chunks):
         )  # fmt: skip
         dA, keys = run.empty((B, H)), label_keys(run, labels)
 
-        def add_positives(start: int, step: float, W: Any, partial: Any) -> None:
-            """Add `step` times what labels change to weights, or their gradient, and to the sums of biases."""
+        def add_positives(start: int, step: Any, W: Any, partial: Any) -> None:
+            """Add `step`, (1,) there, times what labels change to weights, or their gradient, and to sums of biases."""
             run.launch(
                 "positive_weights", blocks_of(labels.nnz, THREADS // WARP), keys, labels.nnz, start, len(W), A,
                 weights.scale, weights.target, H, step, W, partial,
@@ -96,7 +96,7 @@ class SoftmaxOnce(Chunks):
 
     def _update(
         self, E: Any, start: int, factor: Any, scaled: Any, part: Layer, update: Update, hyper: Any,
-        add_positives: Callable[[int, float, Any, Any], None],
+        add_positives: Callable[[int, Any, Any, Any], None],
     ) -> None:  # fmt: skip
         """Update the weights of a chunk by E^T (factor A) minus its labels' shares; a product does plain descent."""
         run, numbers, (n, H), B = self.runtime, update.hyper, part.W.shape, len(E)
@@ -109,13 +109,14 @@ class SoftmaxOnce(Chunks):
         if _is_descent(update):
             rate = float(numbers[RATE])
             run.gemm(
-                E[:, start : start + n], scaled, part.W, alpha=-rate, beta=1 - rate * float(numbers[DECAY]), ta=True
-            )
-            add_positives(start, rate, part.W, partial)
+                E[:, start : start + n], scaled, part.W, alpha=-rate, beta=1 - rate * float(numbers[DECAY]), ta=True,
+                factors=hyper[len(numbers) :],
+            )  # fmt: skip
+            add_positives(start, hyper[RATE : RATE + 1], part.W, partial)
         else:
             dW, warps = run.buffer("dW", (n, H)), blocks_of(n, THREADS // WARP)
             run.gemm(E[:, start : start + n], scaled, dW, ta=True)
-            add_positives(start, -1.0, dW, partial)
+            add_positives(start, run.factors(-1.0, 0.0)[:1], dW, partial)
             run.launch("rows_update", warps, part.W, dW, part.Ws, part.Wt, n, H, update.kind, hyper)
         run.launch("biases_update", blocks_of(n), update.kind, part.b, partial, parts, n, n, part.bs, part.bt, hyper)
 

@@ -14,6 +14,7 @@ import numpy as np
 from ..losses import SOFTMAX
 from ..optimizers import CLIP, DECAY, RATE, SGD_KIND
 from .cuda_chunks import Chunks, padded, part_of
+from .cuda_data import fill_labels
 from .cuda_runtime import THREADS, WARP, blocks_of
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ class OutputStep(Chunks):
         run, numbers = self.runtime, update.hyper
         if update.kind == SGD_KIND and numbers[CLIP] == 0:
             rate = float(numbers[RATE])
-            run.gemm(G, A, part.W, alpha=-rate, beta=1 - rate * float(numbers[DECAY]), ta=True)
+            beta = 1 - rate * float(numbers[DECAY])
+            run.gemm(G, A, part.W, alpha=-rate, beta=beta, ta=True, factors=hyper[len(numbers) :])
             return
         n, H = part.W.shape
         dW = run.buffer("dW", (n, H))
@@ -104,8 +106,8 @@ class OutputStep(Chunks):
 
 def label_keys(run: Runtime, labels: Batch) -> Any:
     """Return label * 2^32 + batch row of every label of the batch, ascending, int64."""
+    if run.fixed is not None:
+        return run.fixed.sorted["Y"][0]
     keys = run.buffer("label keys", (labels.nnz,), np.int64)
-    run.launch("label_keys", blocks_of(labels.n, THREADS // WARP), labels.spans, labels.indices, labels.n, keys)
-    if labels.nnz:
-        keys.sort()
+    fill_labels(run, labels, keys)
     return keys

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import re
 import threading
 import weakref
@@ -20,6 +21,8 @@ from .cuda_sender import GROWTH, HOST_TO_DEVICE, Sender
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from .cuda_graph import Fixed
 
 SOURCE = Path(__file__).with_name("cuda.cu")
 WARP = 32
@@ -78,6 +81,8 @@ class Runtime:
         self.operand = np.dtype(np.uint16 if self.bfloat16 else np.float32)
         source = SOURCE.read_text()
         self.parameters = kernel_parameters(source, self.operand)
+        self.fixed: Fixed | None = None  # the places of a step that is, or becomes, a graph
+        self._factors: dict[tuple[float, float], Any] = {}
         self._buffers: dict[str, Any] = {}
         self._senders: dict[str, Sender] = {}
         with self._device:
@@ -128,22 +133,40 @@ class Runtime:
         self._kernels[name](grid, (threads,), tuple(passed), shared_mem=shared)
 
     def gemm(
-        self, A: Any, B: Any, C: Any, alpha: float = 1.0, beta: float = 0.0, ta: bool = False, tb: bool = False
-    ) -> None:
+        self, A: Any, B: Any, C: Any, alpha: float = 1.0, beta: float = 0.0, ta: bool = False, tb: bool = False,
+        factors: Any = None,
+    ) -> None:  # fmt: skip
         """Write C = alpha op(A) op(B) + beta C; matrices are row-major, op transposes where `ta`, `tb` say so.
 
         Matrices are float32 or bfloat16 (as uint16), sums float32, never TF32. cuBLAS counts by columns and so computes
-        the transposed product, with the operands exchanged.
+        the transposed product, with the operands exchanged. A graph reads alpha and beta from the GPU: from `factors`,
+        float32 (2,), where they change from step to step.
         """
         blas = self.cublas
         (m, k), n = A.shape[::-1] if ta else A.shape, B.shape[0] if tb else B.shape[1]
+        sizes = int(tb), int(ta), n, m, k
+        first, second, out = (
+            (one.data.ptr, CUDA_R_16BF if one.dtype == np.uint16 else CUDA_R_32F, _leading(one)) for one in (B, A, C)
+        )
+        if self.fixed is not None:
+            factors = self.factors(alpha, beta) if factors is None else factors
+            self.fixed.blas.gemm(sizes, factors, (first, second, out))
+            return
         numbers = np.array([alpha, beta], np.float32)
-        kinds = [CUDA_R_16BF if array.dtype == np.uint16 else CUDA_R_32F for array in (A, B, C)]
         blas.gemmEx(
-            self._handle, int(tb), int(ta), n, m, k, numbers.ctypes.data, B.data.ptr, kinds[1], _leading(B),
-            A.data.ptr, kinds[0], _leading(A), numbers.ctypes.data + 4, C.data.ptr, kinds[2], _leading(C),
+            self._handle, *sizes, numbers.ctypes.data, *first, *second, numbers.ctypes.data + 4, *out,
             blas.CUBLAS_COMPUTE_32F, blas.CUBLAS_GEMM_DEFAULT,
         )  # fmt: skip
+
+    def blas_library(self) -> Any:
+        """Return the cuBLAS that CuPy has loaded, by its own names."""
+        return ctypes.CDLL(f"libcublas.so.{self.cublas.getVersion(self._handle) // 10_000}")
+
+    def factors(self, alpha: float, beta: float) -> Any:
+        """Return two numbers, float32 (2,), that stay in the GPU's memory."""
+        if (alpha, beta) not in self._factors:
+            self._factors[alpha, beta] = self.place(np.array([alpha, beta], np.float32))
+        return self._factors[alpha, beta]
 
     def draw(self) -> int:
         """Return the seed by which weights are rounded next, 0 for to nearest."""
@@ -152,7 +175,7 @@ class Runtime:
 
     def empty(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
         """Return an array from CuPy's pool, which asks the driver for memory only where it has none of that size."""
-        return self.cupy.empty(shape, dtype)
+        return self.cupy.empty(shape, dtype) if self.fixed is None else self.fixed.result(shape, dtype)
 
     def buffer(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
         """Return an array that keeps its memory between calls of one name."""
@@ -161,21 +184,27 @@ class Runtime:
         if known is None or known.size < size or known.dtype != dtype:
             growing = known is not None and 2 * known.size > size
             self._buffers[name] = known = None  # the smaller one goes first: never both at once
-            self._buffers[name] = known = self.empty((max(int(GROWTH * size) if growing else size, 1),), dtype)
+            self._buffers[name] = known = self.cupy.empty((max(int(GROWTH * size) if growing else size, 1),), dtype)
         return known[:size].reshape(shape)
+
+    def buffers(self) -> list[Any]:
+        """Return all arrays that are kept between calls."""
+        return list(self._buffers.values())
 
     def send(self, name: str, *arrays: np.ndarray) -> Any:
         """Return the arrays, of one dtype, one after another on the GPU; does not wait for it.
 
         They are good until the next call with this name.
         """
+        if self.fixed is not None:
+            return self.fixed.fed[name]
         if name not in self._senders:
             self._senders[name] = Sender(self)
         return self._senders[name].send(arrays)
 
     def place(self, host: np.ndarray) -> Any:
         """Return a copy on the GPU."""
-        placed = self.empty(host.shape, host.dtype)
+        placed = self.cupy.empty(host.shape, host.dtype)
         self.refresh(placed, host)
         return placed
 
