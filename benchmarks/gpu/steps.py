@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -183,6 +184,7 @@ def _rate(place: Place, shape: Shape, loss: str, optimizer: str, once: bool, gra
     """Return the rate of a shape, and what memory it takes over what it must; `once` as in `SoftmaxOnce`."""
     device = place.device(once_bytes=ALWAYS if once else 0, graphs=graphs)
     pool = device.runtime.cupy.get_default_memory_pool()
+    gc.collect()  # the devices before
     pool.free_all_blocks()
     stepper = Stepper(device, shape, loss, optimizer)
     found = stepper.rate(0.05 if place.shim else 1.5, 3 * POOL if graphs else 3)
