@@ -23,7 +23,8 @@ BUGS = {
     "a loop ends one early": ("e < found", "e < found - 1"),
     "every key counts as the first": ("keys[first - 1] >> 32 == feature", "keys[first - 1] == keys[first]"),
     "a long segment is read with gaps": ("found == WARP; base += WARP", "found == WARP; base += 2 * WARP"),
-    "columns beyond a tile are left out": ("tile < H; tile += TILE", "tile < H && tile < TILE; tile += TILE"),
+    "columns beyond a tile are left out": ("tile < to; tile += TILE", "tile < to && tile < TILE; tile += TILE"),
+    "every tile updates the whole row": ("t, H, from, to, hyper);", "t, H, 0, H, hyper);"),
     "bounds are not checked": ("if (at < n) dA[at] =", "dA[at] ="),
     "labels of a chunk are counted from zero": ("(u32)(start + c)", "(u32)c"),
     "ties go to the larger label": ("<< 32) | (u64)(~label)", "<< 32) | (u64)label"),
@@ -58,7 +59,9 @@ def compare(make):
     A = reference.input_forward(X, rows, layer, dropout)
     np.testing.assert_allclose(device.input_forward(X, rows, layer, dropout), A, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(device.through_relu(dZ.copy(), A, 2.0), reference.through_relu(dZ, A, 2.0))
-    steps(device, layer, lambda one, changed: one.input_step(X, rows, dZ, changed, clipped.update(0.1, 2), dropout))
+    for rule in (clipped, Adam()):
+        step = partial(input_step, (X, rows, dZ), rule.update(0.1, 2), dropout)
+        steps(device, layer, step)
     for i, loss in enumerate(LOSSES.values()):
         rule = (Adam(), RowAdagrad(clip_norm=0.01), RowAdagrad())[i]
         A, Y, rows, scale, layer = output_batch((37, 24, 700), optimizer=rule)
@@ -86,6 +89,10 @@ def compare(make):
         operand = narrow.fetch(narrow._output.operand("weights", narrow.place(np.ascontiguousarray(A))))
     bits = A.view(np.uint32)
     np.testing.assert_array_equal(operand, (bits + 0x7FFF + (bits >> 16 & 1)) >> 16)
+
+
+def input_step(batch, update, dropout, device, layer):
+    device.input_step(*batch, layer, update, dropout)
 
 
 def output_step(batch, loss, update, device, layer):

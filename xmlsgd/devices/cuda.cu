@@ -179,8 +179,9 @@ __device__ __forceinline__ void update(int kind, float *w, float g, float *s, fl
     *w = moved;
 }
 
-// Update row `row` of W (., H) by its gradient g (H,), which lies where all lanes of the warp can read what they wrote.
-__device__ void update_row(int kind, i64 row, const float *g, float *W, float *s, float *t, int H,
+// Update columns [from, to) of row `row` of W (., H) by its gradient g (H,), which lies where all lanes of the warp can
+// read what they wrote. All columns where the rule looks at the norm of the row.
+__device__ void update_row(int kind, i64 row, const float *g, float *W, float *s, float *t, int H, int from, int to,
                            const float *hyper) {
     int lane = threadIdx.x & 31;
     float factor = 1.0f, row_state = 0.0f;
@@ -197,7 +198,7 @@ __device__ void update_row(int kind, i64 row, const float *g, float *W, float *s
         }
     }
     bool first = kind == MOMENTUM_KIND || kind == ADAGRAD_KIND || kind == ADAM_KIND;
-    for (int j = lane; j < H; j += WARP) {
+    for (int j = from + lane; j < to; j += WARP) {
         i64 at = row * H + j;
         update(kind, W + at, g[j] * factor, first ? s + at : s, kind == ADAM_KIND ? t + at : t, row_state, hyper,
                hyper[DECAY]);
@@ -254,7 +255,8 @@ extern "C" __global__ void entry_keys(const i64 *spans, const int *indices, cons
 
 // Sum the gradient of each feature of the batch, W[f] -= rule(sum of value * dZ[row]), and update its row of W (F, H).
 // `keys` (n,) are sorted; the warp at the first key of a feature has that feature, so no two write one row, and the
-// order of a sum is that of the rows. Dynamic shared memory: a gradient row of H floats a warp.
+// order of a sum is that of the rows. blockIdx.y is a tile of columns; one has all of them where a rule looks at norms.
+// Dynamic shared memory: a gradient row of H floats a warp.
 extern "C" __global__ void input_update(const i64 *keys, i64 n, const int *entry_row, const float *entry_value,
                                         const float *dZ, float *W, float *s, float *t, int H, int kind,
                                         const float *hyper) {
@@ -265,7 +267,8 @@ extern "C" __global__ void input_update(const i64 *keys, i64 n, const int *entry
     if (first >= n || keys[first] == DROPPED) return;
     i64 feature = keys[first] >> 32;
     if (first > 0 && keys[first - 1] >> 32 == feature) return;
-    for (int tile = 0; tile < H; tile += TILE) {
+    int from = blockIdx.y * TILE, to = gridDim.y == 1 || from + TILE > H ? H : from + TILE;
+    for (int tile = from; tile < to; tile += TILE) {
         float sum[PER_LANE] = {0.0f, 0.0f, 0.0f, 0.0f};
         int found = WARP;
         for (i64 base = first; found == WARP; base += WARP) {
@@ -279,7 +282,7 @@ extern "C" __global__ void input_update(const i64 *keys, i64 n, const int *entry
                 x = entry_value[place];
             }
             found = __popc(__ballot_sync(FULL, mine));
-#pragma unroll 4
+#pragma unroll 8
             for (int e = 0; e < found; ++e) {
                 const float *d = dZ + (i64)__shfl_sync(FULL, row, e) * H + tile + lane;
                 float value = __shfl_sync(FULL, x, e);
@@ -290,7 +293,7 @@ extern "C" __global__ void input_update(const i64 *keys, i64 n, const int *entry
         for (int c = 0; c < PER_LANE; ++c)
             if (tile + lane + c * WARP < H) g[tile + lane + c * WARP] = sum[c];
     }
-    update_row(kind, feature, g, W, s, t, H, hyper);
+    update_row(kind, feature, g, W, s, t, H, from, to, hyper);
 }
 
 // Z (B, H) = relu(Z + b) in place.
@@ -338,15 +341,42 @@ extern "C" __global__ void biases_update(int kind, float *b, const float *partia
 extern "C" __global__ void rows_update(float *W, const float *dW, float *s, float *t, int rows, int H, int kind,
                                        const float *hyper) {
     int row = blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
-    if (row < rows) update_row(kind, row, dW + (i64)row * H, W, s, t, H, hyper);
+    if (row < rows) update_row(kind, row, dW + (i64)row * H, W, s, t, H, 0, H, hyper);
 }
 
-// out (rows, width) = x (rows, H) as operands of products, rounded by the seed, zeros beyond H. A warp has a row.
+// Read four neighbouring numbers of a row from column j on, zeros beyond H; at once where `whole` rows are of fours.
+__device__ __forceinline__ void load_four(const float *row, int j, int H, bool whole, float *x) {
+    if (whole && j < H) {
+        float4 four = *(const float4 *)(row + j);
+        x[0] = four.x, x[1] = four.y, x[2] = four.z, x[3] = four.w;
+        return;
+    }
+    for (int c = 0; c < 4; ++c) x[c] = j + c < H ? row[j + c] : 0.0f;
+}
+
+// Whether rows of H numbers from x on begin on multiples of 16 bytes.
+__device__ __forceinline__ bool of_fours(const float *x, int H) { return H % 4 == 0 && (u64)x % 16 == 0; }
+
+// Write four neighbouring operands rounded by the seed; `index` is that of the first.
+__device__ __forceinline__ void store_four_by(operand *out, const float *x, u32 seed, i64 index) {
+    if (seed == 0) {
+        store_four(out, x);
+        return;
+    }
+    for (int c = 0; c < 4; ++c) out[c] = to_operand_by(x[c], seed, index + c);
+}
+
+// out (rows, width) = x (rows, H) as operands of products, rounded by the seed, zeros beyond H; width is a multiple of
+// four. A warp has a row.
 extern "C" __global__ void pack(const float *x, int rows, int H, int width, u32 seed, operand *out) {
     i64 row = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
     if (row >= rows) return;
-    for (int j = threadIdx.x & 31; j < width; j += WARP)
-        out[row * width + j] = j < H ? to_operand_by(x[row * H + j], seed, row * H + j) : to_operand(0.0f);
+    bool whole = of_fours(x, H);
+    for (int j = (threadIdx.x & 31) * 4; j < width; j += WARP * 4) {
+        float four[4];
+        load_four(x + row * H, j, H, whole, four);
+        store_four_by(out + row * width + j, four, seed, row * H + j);
+    }
 }
 
 // The labels of a batch as keys label * 2^32 + batch row. A warp has a row.
@@ -496,9 +526,14 @@ extern "C" __global__ void pack_columns(const float *x, const float *b, int rows
     float high = kind == NO_REFERENCE ? 0.0f : from_operand(to_operand(b[row]));
     float last[3] = {1.0f, 1.0f, high};
     if (kind == WEIGHTS) last[0] = high, last[1] = b[row] - high, last[2] = -1.0f;
-    for (int j = threadIdx.x & 31; j < width; j += WARP)
-        out[row * width + j] = j < H ? to_operand_by(x[row * H + j], seed, row * H + j)
-                                     : to_operand(j < H + 3 ? last[j - H] : 0.0f);
+    bool whole = of_fours(x, H);
+    for (int j = (threadIdx.x & 31) * 4; j < width; j += WARP * 4) {
+        float four[4];
+        load_four(x + row * H, j, H, whole, four);
+        store_four_by(out + row * width + j, four, seed, row * H + j);
+        for (int c = 0; c < 4; ++c)
+            if (j + c >= H && j + c < H + 3) out[row * width + j + c] = to_operand(last[j + c - H]);
+    }
 }
 
 // reference (B,) = the largest of each row's first C logits Z (B, stride) and of those of its labels; pulled (B, H) = the

@@ -14,7 +14,7 @@ import numpy as np
 from ..csr import CSR
 from ..errors import DataError
 from ..losses import SOFTMAX
-from ..optimizers import SGD
+from ..optimizers import CLIP, ROW_ADAGRAD_KIND, SGD
 from .base import EXACT, PRECISIONS, Dropout, Layer, softmax_weights
 from .cuda_chunks import CHUNK_BYTES, padded
 from .cuda_data import Rows, fill_entries
@@ -181,9 +181,11 @@ class CUDA:
         batch, hyper = self._rows.batch(X, rows, "X"), run.send("hyper", update.hyper)
         keys, entry_row, entry_value = self._entries(batch, dropout)
         warps = min(max(SHARED_LIMIT // (4 * H), 1), THREADS // WARP)
+        norms = update.kind == ROW_ADAGRAD_KIND or update.hyper[CLIP] > 0
         run.launch(
-            "input_update", blocks_of(len(keys), warps), keys, len(keys), entry_row, entry_value, dZ, layer.W, layer.Ws,
-            layer.Wt, H, update.kind, hyper, threads=WARP * warps, shared=4 * H * warps,
+            "input_update", (blocks_of(len(keys), warps), 1 if norms else blocks_of(H, TILE)), keys, len(keys),
+            entry_row, entry_value, dZ, layer.W, layer.Ws, layer.Wt, H, update.kind, hyper, threads=WARP * warps,
+            shared=4 * H * warps,
         )  # fmt: skip
         self._update_biases(dZ, layer, update, hyper)
 
