@@ -9,6 +9,7 @@ from test_cuda import dataset
 from test_devices import NEEDS_GPU
 
 from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.csr import Dataset
 from xmlsgd.devices.cuda import CUDA
 from xmlsgd.devices.cuda_graph import GraphBlas
 from xmlsgd.engine import train
@@ -118,6 +119,16 @@ def test_a_graph_keeps_its_buffers_when_a_larger_batch_takes_larger_ones(dataset
                 network.step(device, layers, dataset.X, dataset.Y, np.arange(size), scale, SGD().update(0.1, 1), 0)
         runs.append(device.fetch(placed))
     np.testing.assert_array_equal(*runs)
+
+
+@NEEDS_COMPILER
+def test_a_graph_is_of_one_model_and_its_data(dataset):
+    """Two runs on one device, whose memory the second may find where the first had other things."""
+    device, network = shim_device("float32", graphs=True), Network(60, 90, (24,), "softmax")
+    other = Dataset(dataset.X.take(np.arange(60)), dataset.Y.take(np.arange(60)))
+    for data in (dataset, other, dataset):
+        got, expected = (trained(one, data, network, Adam()) for one in (device, shim_device("float32")))
+        np.testing.assert_array_equal(got.params, expected.params)
 
 
 @NEEDS_COMPILER

@@ -206,8 +206,7 @@ class CUDA:
         """Return the loss of a step, done as a graph, or None where it has to be launched as it is."""
         if self._graphs is None:
             return None
-        kind = network, layers[0].W.data.ptr
-        return self._graphs.replay(step, kind, X, Y, rows, scale, update, network.loss == "softmax")
+        return self._graphs.replay(step, network, layers, X, Y, rows, scale, update)
 
     def take(self, layer: Layer, active: np.ndarray) -> Layer:
         """Return a copy of the outputs `active` of a layer; slots of one element stay as they are."""

@@ -47,7 +47,7 @@ class Rows:
         counts = end - begin
         place = np.cumsum(counts) - counts
         nnz = int(counts.sum())
-        resident = self._find(matrix, len(rows))
+        resident = self.resident(matrix, len(rows))
         if resident is not None:
             return Batch(self._runtime.send(f"{name} spans", begin, end, begin, place), *resident, len(rows), nnz)
         entries = np.arange(nnz) + np.repeat(begin - place, counts)
@@ -59,11 +59,7 @@ class Rows:
             nnz,
         )
 
-    def stays(self, matrix: CSR, n_rows: int) -> bool:
-        """Return whether batches of `n_rows` rows of a matrix are taken from what stays on the GPU."""
-        return self._find(matrix, n_rows) is not None
-
-    def _find(self, matrix: CSR, n_rows: int) -> tuple[Any, Any] | None:
+    def resident(self, matrix: CSR, n_rows: int) -> tuple[Any, Any] | None:
         """Return indices and data on the GPU of a matrix that stays there; what is one batch is not kept."""
         if matrix.n_rows == n_rows:
             return None

@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..losses import SOFTMAX, get_loss
 from ..optimizers import CLIP, DECAY, RATE
 from .base import softmax_weights
 from .cuda_data import fill_entries, fill_labels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from ..csr import CSR
     from ..optimizers import Update
+    from .base import Layer
     from .cuda_data import Rows
     from .cuda_runtime import Runtime
 
@@ -119,23 +122,26 @@ class Graphs:
         self._blas: GraphBlas | None = None
 
     def replay(
-        self, step: Callable[[], Any], kind: Any, X: CSR, Y: CSR, rows: np.ndarray, scale: np.ndarray, update: Update,
-        softmax: bool,
+        self, step: Callable[[], Any], network: Any, layers: Sequence[Layer], X: CSR, Y: CSR, rows: np.ndarray,
+        scale: np.ndarray, update: Update,
     ) -> Any | None:  # fmt: skip
         """Return the loss of a step, done as a graph, or None where it is to be launched as it is: the first of a kind.
 
-        step : launches the step's kernels. kind : what chooses them beside the arguments here, hashable.
+        step : launches the step's kernels, which it chooses by these arguments.
         """
         room = [_room(int((matrix.indptr[rows + 1] - matrix.indptr[rows]).sum())) for matrix in (X, Y)]
-        key = (kind, len(rows), *room, id(X.indices), id(Y.indices), update.kind, bool(update.hyper[CLIP] > 0))
+        data = [self._rows.resident(matrix, len(rows)) for matrix in (X, Y)]
+        if None in data:
+            return None
+        places = tuple(array.data.ptr for array in (*itertools.chain(*data), *itertools.chain(*layers)))
+        key = (network, len(rows), *room, places, update.kind, bool(update.hyper[CLIP] > 0))
         seen = self._seen[key] = self._seen.get(key, 0) + 1
-        resident = all(self._rows.stays(matrix, len(rows)) for matrix in (X, Y))
-        if seen <= EAGER or not resident or (key not in self._kinds and len(self._kinds) == MOST):
+        if seen <= EAGER or (key not in self._kinds and len(self._kinds) == MOST):
             return None
         if self._blas is None:
             self._blas = GraphBlas(self._library(), self._runtime.cublas.create(), self._runtime)
         fixed = self._kinds.setdefault(key, Fixed(self._runtime, self._blas))
-        self._prepare(fixed, room, X, Y, rows, scale, update, softmax)
+        self._prepare(fixed, room, X, Y, rows, scale, update, get_loss(network.loss) == SOFTMAX)
         if not fixed.warm:  # libraries load what they need, and buffers find their places
             fixed.warm = True
             with fixed.in_use():
