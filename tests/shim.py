@@ -474,7 +474,7 @@ def device_of(
 ):  # fmt: skip
     """Return the CUDA device on GPU `index` of a `fake_cupy`."""
     runtime = Runtime(cupy, cupy.cublas, index, precision, stochastic)
-    runtime.blas_library = lambda: CublasLibrary(cupy)
+    vars(runtime)["blas_library"] = lambda: CublasLibrary(cupy)
     return CUDA(
         precision=precision, runtime=runtime, chunk_bytes=chunk_bytes, once_bytes=once_bytes, graphs=graphs,
     )  # fmt: skip

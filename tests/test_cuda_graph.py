@@ -78,9 +78,12 @@ def test_on_the_shim_the_bits_are_those_of_steps_as_they_are_however_late_work_i
 def test_a_replayed_step_allocates_nothing_and_launches_but_what_writes_the_keys(dataset, monkeypatch):
     device, counts, launched = shim_device("bfloat16", graphs=True), [], []
     launch = device.runtime.launch
-    monkeypatch.setattr(
-        device.runtime, "launch", lambda name, *rest, **more: (launched.append(name), launch(name, *rest, **more))[1]
-    )
+
+    def noted(name, *rest, **more):
+        launched.append(name)
+        launch(name, *rest, **more)
+
+    monkeypatch.setattr(device.runtime, "launch", noted)
     network = Network(60, 90, (24,), "bce")
     device_memory = device.runtime.cupy.memory
     layers = network.layers(
@@ -90,16 +93,8 @@ def test_a_replayed_step_allocates_nothing_and_launches_but_what_writes_the_keys
         for _ in range(8):
             before = device_memory.allocated
             launched.clear()
-            network.step(
-                device,
-                layers,
-                dataset.X,
-                dataset.Y,
-                np.arange(40),
-                np.full(40, 1 / 40, np.float32),
-                SGD().update(0.1, 1),
-                0,
-            )
+            scale = np.full(40, 1 / 40, np.float32)
+            network.step(device, layers, dataset.X, dataset.Y, np.arange(40), scale, SGD().update(0.1, 1), 0)
             counts.append(device_memory.allocated - before)
     assert counts[5:] == [0, 0, 0]
     assert launched == ["entry_keys", "label_keys"]

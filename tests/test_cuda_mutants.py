@@ -59,8 +59,8 @@ def compare(make):
     A = reference.input_forward(X, rows, layer, dropout)
     np.testing.assert_allclose(device.input_forward(X, rows, layer, dropout), A, rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(device.through_relu(dZ.copy(), A, 2.0), reference.through_relu(dZ, A, 2.0))
-    for rule in (clipped, Adam()):
-        step = partial(input_step, (X, rows, dZ), rule.update(0.1, 2), dropout)
+    for update in (clipped.update(0.1, 2), Adam().update(0.1, 2)):
+        step = partial(input_step, (X, rows, dZ), update, dropout)
         steps(device, layer, step)
     for i, loss in enumerate(LOSSES.values()):
         rule = (Adam(), RowAdagrad(clip_norm=0.01), RowAdagrad())[i]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from shim import NEEDS_COMPILER, OutOfMemoryError, pretend_gpus, shim_device
-from test_devices import random_csr
+from test_devices import NEEDS_GPU, random_csr
 
 from xmlsgd import MemoryEstimateError, XMLClassifier, make_xmc
 from xmlsgd.algorithms.sequential import Sequential
@@ -33,9 +33,16 @@ def model(**parameters):
     return XMLClassifier(**{**made, "precision": "float32", **parameters})
 
 
+@pytest.fixture(params=["shim", pytest.param("cuda", marks=NEEDS_GPU)])
+def gpus(request, monkeypatch):
+    """Let there be a GPU, pretended or not."""
+    if request.param == "shim":
+        pretend_gpus(monkeypatch)
+
+
+@pytest.mark.usefixtures("gpus")
 @pytest.mark.parametrize("shortlist", [0, 8])
-def test_a_classifier_learns_on_a_gpu_what_it_learns_on_the_cpu(data, monkeypatch, shortlist):
-    pretend_gpus(monkeypatch)
+def test_a_classifier_learns_on_a_gpu_what_it_learns_on_the_cpu(data, shortlist):
     few = data.X.span(0, 10), data.Y.span(0, 10)  # ranking is slow on the shim
     fits = [
         model(devices=devices, shortlist=shortlist).fit(data.X, data.Y, eval_set=few) for devices in ("cuda:0", "cpu")
@@ -44,6 +51,16 @@ def test_a_classifier_learns_on_a_gpu_what_it_learns_on_the_cpu(data, monkeypatc
     for options in ({}, {"labels": [3, 40, 7]}):
         (_, got), (_, expected) = (fit.predict_topk(few[0], 3, **options) for fit in fits)
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("devices", [pytest.param(name, marks=NEEDS_GPU) for name in ("cuda:0*2", "cuda:0,cpu")])
+@pytest.mark.parametrize("algorithm", ["hogwild", "adaptive_hogbatch", "local_sgd"])
+def test_workers_on_a_gpu_and_beside_it_learn_together(data, devices, algorithm):
+    """A worker on the CPU beside one on a GPU makes each of them a process, which the shim cannot follow."""
+    fit = model(devices=devices, algorithm=algorithm, max_epochs=6, shortlist=0).fit(data.X, data.Y)
+    alone = model(devices="cpu", max_epochs=6, shortlist=0).fit(data.X, data.Y)
+    assert np.isfinite(fit.params_).all()
+    assert fit.score(data.X, data.Y) > 0.5 * alone.score(data.X, data.Y)
 
 
 def test_a_gpu_that_is_too_small_is_told_before_anything_is_trained(data, monkeypatch):

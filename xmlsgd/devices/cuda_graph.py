@@ -130,10 +130,10 @@ class Graphs:
         step : launches the step's kernels, which it chooses by these arguments.
         """
         room = [_room(int((matrix.indptr[rows + 1] - matrix.indptr[rows]).sum())) for matrix in (X, Y)]
-        data = [self._rows.resident(matrix, len(rows)) for matrix in (X, Y)]
-        if None in data:
+        x, y = (self._rows.resident(matrix, len(rows)) for matrix in (X, Y))
+        if x is None or y is None:
             return None
-        places = tuple(array.data.ptr for array in (*itertools.chain(*data), *itertools.chain(*layers)))
+        places = tuple(array.data.ptr for array in (*x, *y, *itertools.chain(*layers)))
         key = (network, len(rows), *room, places, update.kind, bool(update.hyper[CLIP] > 0))
         seen = self._seen[key] = self._seen.get(key, 0) + 1
         if seen <= EAGER or (key not in self._kinds and len(self._kinds) == MOST):
