@@ -60,11 +60,15 @@ class Memory:
 
     def __init__(self, streams, capacity=1 << 40):
         self.allocated, self.capacity, self.peak, self.streams = 0, capacity, 0, streams
-        self._blocks = weakref.WeakValueDictionary()
+        self._blocks, self._lock = weakref.WeakValueDictionary(), threading.RLock()  # devices of several threads
+
+    def _all(self):
+        with self._lock:
+            return list(self._blocks.values())
 
     @property
     def live(self):
-        return sum(block.n_bytes for block in list(self._blocks.values()))
+        return sum(block.n_bytes for block in self._all())
 
     def empty(self, shape, dtype):
         """Return a new array."""
@@ -72,9 +76,10 @@ class Memory:
         if self.live + size > self.capacity:
             raise OutOfMemoryError(f"Out of memory allocating {size:,} bytes (allocated so far: {self.live:,} bytes).")
         block = _Block(size)
-        self.allocated += 1
-        self.peak = max(self.peak, self.live + size)
-        self._blocks[self.allocated] = block
+        with self._lock:
+            self.allocated += 1
+            self.peak = max(self.peak, self.live + size)
+            self._blocks[self.allocated] = block
         self.streams.here().allocate()
         host = np.frombuffer(block.raw, dtype, int(np.prod(shape)), block.first).reshape(shape)
         return DeviceArray(host, block, self.streams)
@@ -85,7 +90,7 @@ class Memory:
 
     def device_of(self, address, size=1):
         """Return the GPU of an array that holds these bytes, None where there is none."""
-        for block in list(self._blocks.values()):
+        for block in self._all():
             first = block.raw.ctypes.data + block.first
             if first <= address and address + size <= first + block.n_bytes:
                 return block.device
@@ -93,7 +98,7 @@ class Memory:
 
     def check(self, who):
         """Raise `RuntimeError` where `who` has written beside an array."""
-        for block in list(self._blocks.values()):
+        for block in self._all():
             if not block.intact():
                 raise RuntimeError(f"{who} writes outside an array of {block.n_bytes} bytes")
 

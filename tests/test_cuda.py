@@ -227,7 +227,7 @@ def test_every_kernel_s_parameters_are_read_from_the_source():
     parameters = kernel_parameters(SOURCE.read_text(), np.dtype(np.uint16))
     assert [(p.name, p.is_pointer, p.dtype.name) for p in parameters["pack"]] == [
         ("x", True, "float32"), ("rows", False, "int32"), ("H", False, "int32"), ("width", False, "int32"),
-        ("out", True, "uint16"),
+        ("seed", False, "uint32"), ("out", True, "uint16"),
     ]  # fmt: skip
     assert SOURCE.read_text().count("__global__") == len(parameters)
 
