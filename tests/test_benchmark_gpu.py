@@ -116,14 +116,14 @@ def test_parts_for_which_no_time_is_left_are_named(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("ending", "reason"),
+    ("ending", "seconds", "reason"),
     [
-        ("import time; time.sleep(1000)", "stopped after 3 s"),
-        ("raise ValueError('lost')", "ValueError: lost"),
-        ("import os; os.abort()", "exit code -6"),
+        ("import time; time.sleep(1000)", 10, "stopped after 10 s"),
+        ("raise ValueError('lost')", 300, "ValueError: lost"),
+        ("import os; os.abort()", 300, "exit code -6"),
     ],
 )
-def test_what_a_part_has_found_survives_its_end(tmp_path, monkeypatch, ending, reason):
+def test_what_a_part_has_found_survives_its_end(tmp_path, monkeypatch, ending, seconds, reason):
     """The package of benchmarks is replaced by one whose part finds something, and then ends."""
     folder = tmp_path / "benchmarks" / "gpu"
     folder.mkdir(parents=True)
@@ -133,7 +133,7 @@ def test_what_a_part_has_found_survives_its_end(tmp_path, monkeypatch, ending, r
     monkeypatch.delenv("PYTHONPATH", raising=False)
     out = tmp_path / "out"
     out.mkdir()
-    assert measured("steps", 3, 10, True, out) == ([1], reason)
+    assert measured("steps", seconds, 10, True, out) == ([1], reason)
     assert not list(out.iterdir())
 
 
