@@ -90,10 +90,14 @@ class Memory:
 
     def device_of(self, address, size=1):
         """Return the GPU of an array that holds these bytes, None where there is none."""
+        return getattr(self.block_of(address, size), "device", None)
+
+    def block_of(self, address, size=1):
+        """Return the memory of an array that holds these bytes, None where there is none."""
         for block in self._all():
             first = block.raw.ctypes.data + block.first
             if first <= address and address + size <= first + block.n_bytes:
-                return block.device
+                return block
         return None
 
     def check(self, who):
@@ -336,7 +340,10 @@ class _Cublas:
         assert all(isinstance(one, int) for one in (ta, tb, m, n, k, A, a_type, lda, B, b_type, ldb, C, c_type, ldc))
         assert c_type == a_type or c_type == 0, "cuBLAS has no such product"
 
-        def multiply():
+        alive = [self.memory.block_of(address) for address in (A, B, C)]  # CuPy gives it to others in stream order
+        assert None not in alive, "a matrix is not in the memory of the GPU"
+
+        def multiply(alive=alive):
             factor, keep = factors()
             left = _matrix(A, a_type, (k, m) if ta else (m, k), lda)
             right = _matrix(B, b_type, (n, k) if tb else (k, n), ldb)
@@ -436,7 +443,8 @@ def fake_cupy(seed=0, capability="90", flags=(), free=1 << 30, edit=str, capacit
     def copy(target, source, size, kind, stream):
         assert memory.holds(target, size) == (kind in (1, 3)), "cudaMemcpyKind does not fit the target"
         assert memory.holds(source, size) == (kind in (2, 3)), "cudaMemcpyKind does not fit the source"
-        streams.all[stream].do(lambda: ctypes.memmove(target, source, size))
+        alive = memory.block_of(target), memory.block_of(source)
+        streams.all[stream].do(lambda alive=alive: ctypes.memmove(target, source, size))
 
     cupy.RawModule = lambda code, options: RawModule(memory, edit(code), options, seed, flags)
     cupy.cuda = SimpleNamespace(
