@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ DEFAULT_PEERS = (
     "sklearn",
 )  # fmt: skip
 
+RUNNERS = Path(__file__).parent / "peers"
 NAMES: dict[str, str] = {"ours": "xmlsgd", "network": "xmlsgd's network alone"}
 
 Run = dict[str, Any]  # what a runner wrote, with "measures"; or "peer", "setting" and "failure"
@@ -38,7 +40,8 @@ def _run(name: str, prepared: Path, plan: Plan) -> Run:
     setting = setting or "default"
     work = plan.folder("runs", prepared)
     kept = work / f"{peer}-{setting}.run.json"
-    wanted = {"threads": plan.threads, "given": plan.parameters if peer in OURS else {}}
+    asked = {**settings_of(peer).get(setting, {}), **(plan.parameters if peer in OURS else {})}
+    wanted = {"threads": plan.threads, "parameters": asked}
     if plan.reuse and kept.exists():
         earlier: Run = json.loads(kept.read_text())
         if all(earlier.get(key) == value for key, value in wanted.items()):
@@ -54,6 +57,19 @@ def _run(name: str, prepared: Path, plan: Plan) -> Run:
     kept.write_text(json.dumps(run, indent=1))
     print(f"{name}: {summary(run)}", flush=True)
     return run
+
+
+def settings_of(peer: str) -> dict[str, dict[str, Any]]:
+    """Return the parameters of each setting of a peer, read from its runner's source: its package may be missing here.
+
+    Raises `ValueError` for a runner whose `settings` are no literal.
+    """
+    source = (RUNNERS / f"{peer}.py").read_text()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "settings" and node.value is not None:
+            found: dict[str, dict[str, Any]] = ast.literal_eval(node.value)
+            return found
+    return {"default": {}}
 
 
 def measures(prepared: Path, ranking: np.ndarray) -> dict[str, float]:

@@ -15,8 +15,10 @@ from xmlsgd.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.engine import train
 from xmlsgd.estimators.scoring import Scorer
+from xmlsgd.estimators.training import auto_rounding
 from xmlsgd.executors.serial import Serial
 from xmlsgd.network import Network
+from xmlsgd.optimizers import Adam
 from xmlsgd.samplers import ALL_LABELS, Batch, Drawn, ImportanceSampled, Sampler, SharedNegatives
 from xmlsgd.samplers.hard import HardNegatives
 from xmlsgd.samplers.lsh import LSH
@@ -80,22 +82,24 @@ def samplers(prepared: Path, plan: Plan) -> None:
 
 
 def train_with(
-    sampler: Sampler, rows: Dataset, device: CPU, epochs: int, hidden: int = HIDDEN
-) -> tuple[np.ndarray, float, float]:
+    sampler: Sampler, rows: Dataset, device: CPU, epochs: int, hidden: int = HIDDEN, batch: int = BATCH,
+    rate: float = RATE,
+) -> tuple[np.ndarray, float, float]:  # fmt: skip
     """Return the model of a run, its seconds and the mean number of labels a batch."""
     sizes: list[int] = []
     with device.start():
         start = time.perf_counter()
         run = train(
-            rows, network_of(rows, hidden), Sequential(BATCH, RATE), Serial([device]), epochs=epochs,
+            rows, network_of(rows, hidden), Sequential(batch, rate), Serial([device]), epochs=epochs,
             sampler=Counted(sampler, sizes),
         )  # fmt: skip
         return run.params, time.perf_counter() - start, float(np.mean(sizes))
 
 
 def network_of(rows: Dataset, hidden: int = HIDDEN) -> Network:
-    """Return the network that all samplers train."""
-    return Network(rows.n_features, rows.n_labels, (hidden,))
+    """Return the network that all samplers train, by gradients rounded as the classifier would."""
+    rounding = auto_rounding(rows.n_labels, "bce", Adam(), ["cpu"])
+    return Network(rows.n_features, rows.n_labels, (hidden,), gradient_rounding=rounding)
 
 
 def table(name: str, found: dict[str, dict[str, Any]], epochs: int) -> Table:

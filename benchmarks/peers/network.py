@@ -33,9 +33,13 @@ class NetworkAlone(Runner):
     """A network of one hidden layer after some epochs."""
 
     packages = PACKAGES
-    settings: ClassVar[dict[str, dict[str, Any]]] = {name: {"hidden": 128, "epochs": 1} for name in SAMPLERS}
+    settings: ClassVar[dict[str, dict[str, Any]]] = {
+        "all": {"hidden": 128, "epochs": 1, "batch": 256, "rate": 6e-3},
+        "shared": {"hidden": 128, "epochs": 1, "batch": 1024, "rate": 4e-2},
+        "lsh": {"hidden": 128, "epochs": 1, "batch": 256, "rate": 6e-3},
+    }
 
-    def __init__(self, setting: str, given: dict[str, int]) -> None:
+    def __init__(self, setting: str, given: dict[str, Any]) -> None:
         """Take the rule, and parameters that go before those of the setting."""
         self.sampler = SAMPLERS[setting]
         self.parameters = {**type(self).settings[setting], **given}
@@ -46,12 +50,11 @@ class NetworkAlone(Runner):
         self.device, self.rows = CPU(problem.threads), Dataset(CSR.from_scipy(problem.X), CSR.from_scipy(problem.Y))
         n = min(WARM_UP_ROWS, self.rows.n_rows)
         few = Dataset(self.rows.X.span(0, n), self.rows.Y.span(0, n))
-        train_with(self.sampler, few, self.device, 1, self.parameters["hidden"])
+        train_with(self.sampler, few, self.device, **{**self.parameters, "epochs": 1})
 
     def train(self, problem: Problem, parameters: dict[str, Any], scratch: Path) -> None:
         """Train for the epochs while the rate falls linearly to zero."""
-        found = train_with(self.sampler, self.rows, self.device, parameters["epochs"], parameters["hidden"])
-        self.params, _, self.size = found
+        self.params, _, self.size = train_with(self.sampler, self.rows, self.device, **parameters)
 
     def save(self, folder: Path) -> None:
         """Write the parameters."""
@@ -76,7 +79,7 @@ def main_network() -> None:
     """Run a rule from the command line."""
     parser = arguments(NetworkAlone.settings)
     parser.set_defaults(setting="shared")
-    parser.add_argument("--parameters", type=json.loads, default={}, help="epochs and hidden, as JSON")
+    parser.add_argument("--parameters", type=json.loads, default={}, help="hidden, epochs, batch and rate, as JSON")
     args = parser.parse_args()
     main(NetworkAlone(args.setting, args.parameters), args)
 

@@ -2,8 +2,9 @@
 
 Hsieh, Chang, Lin, Keerthi, Sundararajan 2008 (ICML), Algorithm 1 for the squared hinge, with overrelaxed steps
 (Mangasarian, Musicant 1999) and without shrinking: of a label's rows it leaves hardly one out. A label sees only its
-own rows and those to which it was shortlisted in vain. Their entries are copied together first, with features numbered
-anew, so that rows and weights of a label lie in a near cache while they are visited.
+own rows and those to which it was shortlisted in vain, and of these only features that its own rows have. Their entries
+are copied together first, with features numbered anew, so that rows and weights of a label lie in a near cache while
+they are visited.
 """
 
 from __future__ import annotations
@@ -71,10 +72,19 @@ def write_pairs(label_ptr, label_index, shortlist, weight, starts, pairs):
 def gather(pairs, indptr, indices, data, place, features, row_ptr, columns, values):
     """Copy the entries of a label's rows together, negated where they lack the label; return how many features.
 
-    Column 0 is the bias, the last entry of each row; column c is features[c - 1]. `place` (F,) must be 0 everywhere and
-    is so again at the end.
+    Column 0 is the bias, the last entry of each row; column c is features[c - 1]. Features that no row with the label
+    has are left out. `place` (F,) must be 0 everywhere and is so again at the end.
     """
     n_features, n = 0, 0
+    for j in range(pairs.size):
+        row = pairs[j]
+        if row >= 0:
+            for p in range(indptr[row], indptr[row + 1]):
+                feature = indices[p]
+                if place[feature] == 0:
+                    features[n_features] = feature
+                    n_features += 1
+                    place[feature] = n_features
     for j in range(pairs.size):
         if j + AHEAD < pairs.size:
             ahead = pairs[j + AHEAD]
@@ -86,13 +96,8 @@ def gather(pairs, indptr, indices, data, place, features, row_ptr, columns, valu
             row, sign = -1 - row, -_ONE
         row_ptr[j] = n
         for p in range(indptr[row], indptr[row + 1]):
-            feature = indices[p]
-            if place[feature] == 0:
-                features[n_features] = feature
-                n_features += 1
-                place[feature] = n_features
-            columns[n], values[n] = place[feature], sign * data[p]
-            n += 1
+            columns[n], values[n] = place[indices[p]], sign * data[p]
+            n += columns[n] > 0
         columns[n], values[n] = 0, sign
         n += 1
     row_ptr[pairs.size] = n
