@@ -32,7 +32,11 @@ from .report import Table, publish
 from .runs import measures
 
 PATHS = ("network", "neighbors", "linear")  # in the order of `Blend`
-ALL_LABELS, SHARED = "network, all labels", "network, negatives that a batch shares"
+ROUNDED = {  # gradients of all labels, by threshold
+    0.0: "network, all labels",
+    **{threshold: f"... with gradients rounded at {threshold:g}" for threshold in (0.03, 0.1, 0.3)},
+}
+SHARED = "network, negatives that a batch shares"
 K = 5
 
 
@@ -91,13 +95,17 @@ def variants(rows: Dataset, X_test: CSR, threads: int) -> Iterator[tuple[str, fl
     weight = np.ones(rows.n_rows, np.float32)
     weight[held_out] = 0
 
-    def network(negatives: int | Literal["all"]) -> XMLClassifier:
-        model = XMLClassifier(shortlist=0, negatives=negatives, max_epochs=epochs, n_jobs=threads, random_state=0)
+    def network(negatives: int | Literal["all"], rounding: float | Literal["auto"] = "auto") -> XMLClassifier:
+        model = XMLClassifier(
+            shortlist=0, negatives=negatives, gradient_rounding=rounding, max_epochs=epochs, n_jobs=threads,
+            random_state=0,
+        )  # fmt: skip
         return model.fit(rows.X, rows.Y, sample_weight=weight)
 
-    with clock.part(ALL_LABELS):
-        model = network("all")
-    yield ALL_LABELS, clock.seconds[ALL_LABELS], model.predict_topk(X_test, K)[0]
+    for threshold, name in ROUNDED.items():
+        with clock.part(name):
+            model = network("all", threshold)
+        yield name, clock.seconds[name], model.predict_topk(X_test, K)[0]
     with clock.part("network"):
         model = network(LISTED_NEGATIVES)
     yield SHARED, clock.seconds["network"], model.predict_topk(X_test, K)[0]
@@ -153,5 +161,8 @@ def table(name: str, found: dict[str, dict[str, Any]]) -> Table:
         [variant, *(f"{run['measures'][each]:.2f}" for each in names), f"{run['train_seconds']:.1f}"]
         for variant, run in found.items()
     ]
-    notes = ["From the third row on, all rank the list that a row's neighbors make; the seconds include theirs."]
+    notes = [
+        "All labels are trained with exact gradients unless a threshold is named, drawn ones with what is the default.",
+        "From the neighbors on, all rank the list that a row's neighbors make; the seconds include theirs.",
+    ]
     return Table(f"What each part buys on {name}", ["what is asked", *names, "train s"], rows, notes)
