@@ -21,7 +21,7 @@ from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.learner import Learner
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.shortlist.arrays import from_arrays, to_arrays
-from xmlsgd.shortlist.blend import LEAST_VOTE, Blend, log_probability
+from xmlsgd.shortlist.blend import LEAST_VOTE, Blend, Calibration, log_probability
 from xmlsgd.shortlist.linear import Linear
 from xmlsgd.shortlist.model import held_out_rows
 from xmlsgd.shortlist.neighbors import NEIGHBORS, Neighbors
@@ -309,6 +309,45 @@ def test_the_blend_finds_the_weights_of_a_logistic_model():
 
 def test_the_blend_keeps_its_defaults_where_all_pairs_are_alike():
     assert Blend.fit(np.zeros((5, 3)), np.zeros(5, bool)) == Blend()
+
+
+def test_margins_are_calibrated_by_how_frequent_a_label_is():
+    rng = np.random.default_rng(0)
+    evidence, frequency = rng.normal(size=(60_000, 3)), rng.integers(0, 500, size=60_000).astype(np.float32)
+    x = np.log1p(frequency) - np.log1p(frequency).mean()
+    odds = evidence @ [0.3, 0.9, 2.0] - 1.0 + x * (0.5 * evidence[:, 2] - 0.8)
+    blend, calibration = Blend.fit_by_frequency(evidence, rng.random(60_000) < 1 / (1 + np.exp(-odds)), frequency)
+    np.testing.assert_allclose(blend, [0.3, 0.9, 2.0, -1.0], atol=0.07)
+    np.testing.assert_allclose(calibration[:2], [0.25, -0.4], atol=0.03)
+    factor, shift = calibration.factors(np.array([0, 10, 400], np.float32))
+    of_pair = blend.linear * (factor * 1.5 + shift)
+    there = np.log1p([0, 10, 400]) - np.log1p(frequency).mean()
+    assert factor[0] == 0  # 1 + 0.25 * -5.2 would turn the margin round
+    np.testing.assert_allclose(of_pair[1:], (2.0 * 1.5 + there * (0.5 * 1.5 - 0.8))[1:], atol=0.15)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_margins_stay_as_they_are_where_nothing_is_learned_of_them(sign):
+    rng = np.random.default_rng(0)
+    evidence, frequency = rng.normal(size=(1000, 3)), np.ones(1000, np.float32)
+    assert Blend.fit_by_frequency(evidence, np.ones(1000, bool), frequency) == (Blend(), Calibration())
+    truth = evidence @ [1, 1, sign] > 0
+    blend, calibration = Blend.fit_by_frequency(evidence, truth, frequency)
+    np.testing.assert_allclose(blend, Blend.fit(evidence, truth), rtol=1e-3)
+    assert (blend.linear == 0) == (sign < 0)
+    factor, shift = calibration.factors(np.ones(4, np.float32))
+    np.testing.assert_allclose([factor, shift], [np.ones(4), np.zeros(4)], atol=1e-5)
+
+
+def test_a_calibrated_path_has_the_margins_that_its_factors_say(data, rows, monkeypatch):
+    monkeypatch.setattr("xmlsgd.shortlist.linear.LABELS", 7)
+    lists = np.tile(np.arange(80, dtype=np.int32), (600, 1))
+    factor, shift = np.random.default_rng(0).random((2, 80)).astype(np.float32)
+    with DEVICE.start():
+        path = Linear.fit(rows, data.Y, ones(600), lists.copy(), DEVICE)
+        before = path.margins(rows, lists, DEVICE)
+        after = path.calibrate(factor, shift).margins(rows, lists, DEVICE)
+    np.testing.assert_allclose(after, factor * before + shift, rtol=1e-4, atol=1e-5)
 
 
 def test_scores_of_the_blend_are_log_odds():

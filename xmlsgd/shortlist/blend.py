@@ -9,6 +9,19 @@ import numpy as np
 LEAST_VOTE = np.float32(1e-4)  # share of the votes that a label without any is taken to have
 
 
+class Calibration(NamedTuple):
+    """What the frequency of a label makes of its margin m: (1 + slope x) m + shift x, with x = log(1 + rows) - mean."""
+
+    slope: float = 0.0
+    shift: float = 0.0
+    mean: float = 0.0
+
+    def factors(self, frequency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what the margin of each label is multiplied by, at least 0, and what is added; float32 (L,)."""
+        x = np.log1p(frequency) - np.float32(self.mean)
+        return np.maximum(1 + np.float32(self.slope) * x, 0), np.float32(self.shift) * x
+
+
 class Blend(NamedTuple):
     """Log odds = network * log P(network) + neighbors * log(share of votes) + linear * margin + intercept.
 
@@ -29,6 +42,28 @@ class Blend(NamedTuple):
             return cls()
         found = LogisticRegression(C=10.0, max_iter=1000).fit(evidence, truth)
         return cls(*(float(value) for value in (*np.maximum(found.coef_[0], 0), found.intercept_[0])))
+
+    @classmethod
+    def fit_by_frequency(
+        cls, evidence: np.ndarray, truth: np.ndarray, frequency: np.ndarray
+    ) -> tuple[Blend, Calibration]:
+        """Return the weights that go with calibrated margins, and what calibrates them; frequency : float32 (n,).
+
+        Margins stay as they are where a path would have no weight beside the frequency.
+        """
+        from sklearn.linear_model import LogisticRegression
+
+        if truth.all() or not truth.any():
+            return cls(), Calibration()
+        logs, margins = np.log1p(frequency), evidence[:, 2]
+        mean = float(logs.mean())
+        more = np.stack([logs - mean, (logs - mean) * margins], axis=1)
+        found = LogisticRegression(C=10.0, max_iter=1000).fit(np.concatenate([evidence, more], axis=1), truth)
+        network, neighbors, linear, shift, slope = (float(value) for value in found.coef_[0])
+        if min(network, neighbors, linear) <= 0:  # the frequency stands for what a path says
+            return cls.fit(evidence, truth), Calibration()
+        blend = cls(network, neighbors, linear, float(found.intercept_[0]))
+        return blend, Calibration(slope / linear, shift / linear, mean)
 
     def scores(self, logits: np.ndarray, votes: np.ndarray, margins: np.ndarray) -> np.ndarray:
         """Return log odds, float32, of pairs of a row and a label; arrays of one shape."""

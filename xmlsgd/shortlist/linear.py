@@ -20,6 +20,7 @@ TOLERANCE = 0.04  # of the steps of a pass
 PASSES = 10  # at most, over a label's rows; six lose 0.05 at P@1 (docs/decisions.md)
 SMALLEST = 0.05  # weights below it are left out: half of them, without a difference in P@k
 ROOM = 2  # places of a hash table for each weight: 1.7 and 2.5 differ by a tenth in speed
+LABELS = 1 << 12  # whose weights are calibrated together
 CHUNK = 1 << 23  # entries of labels that are solved together
 # Weights kept at most: of a label with few rows nearly every feature of these has one, which says little.
 PER_ENTRY, LEAST_KEPT = 2, 1 << 26  # for each entry of the rows, or 512 MB
@@ -67,6 +68,18 @@ class Linear:
         weights.resize(n, refcheck=False)
         indptr = np.concatenate([[0], np.cumsum(counts)])
         return cls(CSR(indptr, features, weights, X.n_cols), bias)
+
+    def calibrate(self, factor: np.ndarray, shift: np.ndarray) -> Linear:
+        """Return the path with margins of label l factor[l] times what they were, plus shift[l]; the weights change.
+
+        factor, shift : float32 (L,).
+        """
+        weights = self.weights
+        for first in range(0, weights.n_rows, LABELS):
+            part = slice(first, first + LABELS)
+            span = slice(weights.indptr[first], weights.indptr[min(first + LABELS, weights.n_rows)])
+            weights.data[span] *= np.repeat(factor[part], np.diff(weights.indptr[first : first + LABELS + 1]))
+        return Linear(weights, factor * self.bias + shift)
 
     def margins(self, X: CSR, labels: np.ndarray, device: CPU) -> np.ndarray:
         """Return the margins of the labels int32 (n, M) of rows of norm 1, float32; -1 where a label is -1."""

@@ -151,12 +151,16 @@ def fit_shortlist(
         known = listed >= 0
         pairs = logits(X_held, listed)[known], votes[known], margins[known]
         truth = has(Y_held, listed)[known]
-        blend = Blend.fit(evidence_of(*pairs), truth)
-        if boosted and truth.any() and not truth.all():
-            before, all_rows = (_frequency(Y, each) for each in (learned, weight))
-            before *= np.float32(1 + len(held_out) / np.count_nonzero(learned))
-            evidence = np.stack([*pairs, before[listed[known]]], axis=1)
-            trees = Boosted.fit(evidence, truth, all_rows, device.n_threads)
+        # Counted with the held-out rows, which the pair's own is among, they would tell the answer.
+        before, all_rows = (_frequency(Y, each) for each in (learned, weight))
+        before *= np.float32(1 + len(held_out) / np.count_nonzero(learned))
+        frequency = before[listed[known]]
+        if not boosted:
+            blend, calibration = Blend.fit_by_frequency(evidence_of(*pairs), truth, frequency)
+            linear = linear.calibrate(*calibration.factors(all_rows))
+        elif truth.any() and not truth.all():
+            blend = Blend.fit(evidence_of(*pairs), truth)
+            trees = Boosted.fit(np.stack([*pairs, frequency], axis=1), truth, all_rows, device.n_threads)
             del linear  # as large as the one that takes its place
             with device.start():
                 linear = Linear.fit(rows, Y, weight, shortlist, device)
