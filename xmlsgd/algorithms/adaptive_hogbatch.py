@@ -74,6 +74,10 @@ class AdaptiveHogbatch(Hogbatch):
         super().joined(w)
         self._set_bounds(w)
 
+    def notes(self) -> dict[str, object]:
+        """Return also the updates of each worker that are thought to have survived, by which sizes change."""
+        return {**super().notes(), "survived": {w: round(count, 1) for w, count in self.done.items()}}
+
     def _set_bounds(self, w: int) -> None:
         """Set the bounds of worker `w`, and its size within them."""
         low, high = self.bounds[w] = self.first_bounds(w)
