@@ -148,7 +148,7 @@ BAD_CALLS = {
     "unknown optimizer": ((*GOOD_ROWS, *TRAIN, "--optimizer", "adamw"), "optimizer must be one of sgd, "),
     "unknown schedule": ((*GOOD_ROWS, *TRAIN, "--schedule", "step"), "learning_rate: must be one of constant, "),
     "unknown algorithm": ((*GOOD_ROWS, *TRAIN, "--algorithm", "magic"), "algorithm must be one of "),
-    "unknown device": ((*GOOD_ROWS, *TRAIN, "--devices", "tpu"), "devices: device must be one of cpu, cuda, reference"),
+    "unknown device": ((*GOOD_ROWS, *TRAIN, "--devices", "tpu"), "devices: must be of the kinds cpu, cuda, got"),
     "unknown precision": ((*GOOD_ROWS, *TRAIN, "--precision", "int4"), "precision must be one of "),
     "no threads": ((*GOOD_ROWS, *TRAIN, "--threads", "0"), "n_jobs: must be None or an integer other than 0, got 0"),
     "missing file": (("train", "{place}/none.txt", *TRAIN), "none.txt"),

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 
 from xmlsgd.algorithms import algorithm_names, get_algorithm
 from xmlsgd.algorithms.base import Algorithm
+from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.averaging import WeightAverage
@@ -106,7 +107,7 @@ class Faulty(Reference):
 def test_each_row_is_trained_on_exactly_once_an_epoch(dataset, n_workers):
     devices = [Rows() for _ in range(n_workers)]
     executor = Recording(devices)
-    train(dataset, NETWORK, Sequential(BATCH, 0.01), executor, epochs=3)
+    train(dataset, NETWORK, Hogwild(BATCH, 0.01), executor, epochs=3)
     assert {step.worker for step in executor.steps} == set(range(n_workers))
     for epoch in range(3):
         spans = sorted((step.start, step.stop) for step in executor.steps if step.epoch == epoch)
@@ -348,7 +349,7 @@ def test_every_algorithm_in_the_folder_is_found_by_its_name():
 
 def test_an_algorithm_found_by_name_has_the_batch_and_the_rate_asked_for():
     made = get_algorithm("sequential", batch=32, rate=0.5)
-    assert (made.batch_size(0), made.learning_rate(0, 32)) == (32, 0.5)
+    assert (made.batch, made.learning_rate(0, 32)) == (32, 0.5)
     assert get_algorithm(made, batch=1, rate=1) is made
 
 

@@ -23,7 +23,12 @@ def data():
 
 @pytest.mark.parametrize(
     ("text", "names"),
-    [("cpu", ["cpu"]), ("cpu*3", ["cpu"] * 3), ("cpu, cpu*2", ["cpu"] * 3), ("reference,cpu", ["reference", "cpu"])],
+    [
+        ("cpu", ["cpu"]),
+        ("cpu*3", ["cpu"] * 3),
+        ("cpu, cpu*2", ["cpu"] * 3),
+        ("cuda:1*2,cpu", ["cuda:1", "cuda:1", "cpu"]),
+    ],
 )
 def test_devices_are_written_kind_index_learners(text, names):
     assert parse_devices(text) == names
@@ -38,8 +43,9 @@ def test_devices_are_written_kind_index_learners(text, names):
         ("cpu;cpu", "kind:index"),
         ("cpu*1000", "kind:index"),
         (",".join(["cpu*200"] * 2), "at most 256 workers"),
-        ("tpu", "device must be one of"),
-        ("cuda:0", "cuda:0"),
+        ("tpu", "must be of the kinds cpu, cuda, got 'tpu'"),
+        ("reference", "must be of the kinds cpu, cuda, got 'reference'"),
+        ("cpu:3*2", "the CPU has no index, got 'cpu:3'"),
         (2, "must be a text"),
     ],
 )

@@ -104,7 +104,7 @@ def test_a_fleet_in_a_line_of_text():
 
 
 def test_absences_and_changes_of_speed_may_be_given_again():
-    (device,) = parse_fleet("gpu:1/absent=3-5/absent=8-9/trace=2:.5/trace=4:.25", BASE)
+    (device,) = parse_fleet("gpu:1/absent=3e0-5/absent=8-90e-1/trace=2:.5/trace=4:.25", BASE)
     assert device.absent == ((3, 5), (8, 9))
     assert device.trace == ((2, 0.5), (4, 0.25))
 

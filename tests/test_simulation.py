@@ -221,6 +221,15 @@ def test_the_json_of_a_simulation_has_fleet_runs_and_versions(tmp_path):
     assert found["versions"]["xmlsgd"]
 
 
+def test_a_comparison_says_which_runs_diverged(tmp_path, capsys):
+    words = [word for word in SMALL if word != "--quiet"]
+    words += ["--lr", "1e38", "--optimizer", "sgd", "--compare", " adaptive , synchronous"]
+    assert main(["simulate", DATA, *words]) == 0
+    *table, last = capsys.readouterr().out.splitlines()
+    assert "adaptive, synchronous, fastest alone: the loss was not finite" in last
+    assert [re.split("  +", line)[3] for line in table[-3:]] == ["-"] * 3
+
+
 def test_a_simulation_is_drawn_where_a_file_is_asked_for(tmp_path):
     pytest.importorskip("matplotlib")
     run(tmp_path, "--plot", str(tmp_path / "curves.png"))
@@ -231,12 +240,20 @@ def test_a_simulation_is_drawn_where_a_file_is_asked_for(tmp_path):
     ("words", "complaint"),
     [
         (["--fleet", "gpu"], "fleet: must be NAME:SPEED"),
-        (["--fleet", "gpu:-1"], "speed must be finite and above 0"),
+        (["--fleet", "gpu:-1"], "speed must be in [1e-09, 1e+09]"),
+        (["--fleet", "gpu:1e-320"], "speed must be in"),
+        (["--fleet", "gpu:1/noise=50"], "noise must be in [0, 10]"),
+        (["--fleet", "gpu:1/overhead=1e308"], "overhead, per_row and per_nnz must be in [0, 1e+06]"),
+        (["--fleet", "gpu:1/absent=1-nan,cpu:1"], "must be at least 0 and ascend"),
+        (["--fleet", "gpu:1/trace=nan:5"], "must be at least 0 and ascend"),
+        (["--fleet", "gpu:1/absent=1"], "must have numbers, got ''"),
         (["--compare", "adaptive,magic"], "algorithm must be one of"),
         (["--algorithm", "magic"], "algorithm must be one of"),
-        (["--rows", "0"], "--rows: must be at least 1, got 0"),
-        (["--points", "0"], "points must be at least 1"),
-        (["--bandwidth", "0"], "bandwidth above 0"),
+        (["--rows", "0"], "--rows and --points: must be at least 1, got 0 and 1"),
+        (["--points", "0"], "--rows and --points: must be at least 1, got 400 and 0"),
+        (["--bandwidth", "-1"], "--bandwidth: must be finite and above 0, in GB a second, got -1"),
+        (["--bandwidth", "inf"], "--bandwidth: must be finite and above 0, in GB a second, got inf"),
+        (["--plot", "curves.foo"], "curves.foo: must end in one of"),
         (["--plot", "/nowhere/curves.png"], "does not exist"),
     ],
 )

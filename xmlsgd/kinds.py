@@ -26,10 +26,13 @@ def is_count(value: object) -> bool:
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a number, infinite ones included, NaN not."""
+    """Return whether a value is a number that a float can hold, infinite ones included, NaN not."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
-    return bool(-math.inf <= value <= math.inf)  # type: ignore[operator]
+    try:
+        return not math.isnan(float(value))
+    except OverflowError:  # an integer of hundreds of digits
+        return False
 
 
 def several(fits: Callable[[object], bool]) -> Callable[[object], bool]:

@@ -191,7 +191,9 @@ class Merger:
             return slots[key]
 
         replicas = {w: view(self._vector(w)) for w in members}
-        rule(self._part(name, view(self._vector(None)), replicas, self._touched(members, name, rows), slot))
+        part = self._part(name, view(self._vector(None)), replicas, self._touched(members, name, rows), slot)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # the loss tells of a diverged run
+            rule(part)
         for tensor, part in taken:
             tensor[rows] = part
 

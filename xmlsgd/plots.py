@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .errors import DataError
 from .files import whole_file
 from .history import seconds_of_all_runs
 
@@ -49,6 +50,15 @@ def plot_workers(records: Sequence[Record], path: str | Path, names: Sequence[st
     if not any("workers" in record for record in records):
         raise ValueError("records: must be of a run of several workers, got none that tells of them")
     return save_figure(lambda figure: draw_workers(figure, records, names), path, title)
+
+
+def check_suffix(path: str | Path) -> None:
+    """Raise `DataError` for a file of a type that is not drawn."""
+    from matplotlib.figure import Figure
+
+    known = sorted(Figure().canvas.get_supported_filetypes())
+    if (suffix := Path(path).suffix[1:].lower()) and suffix not in known:
+        raise DataError(f"{path}: must end in one of .{', .'.join(known)}, got .{suffix}")
 
 
 def save_figure(draw_into: Callable[[Any], None], path: str | Path, title: str) -> Path:

@@ -37,11 +37,19 @@ def prepare_kernels(args: Namespace, parameters: dict[str, Any] | None = None) -
 def compile_kernels(parameters: dict[str, Any]) -> None:
     """Compile what training, saving, loading and prediction need, by running each on a few rows.
 
-    The labels are enough for gradients to be rounded, as they are in every run that takes its time.
+    Of several workers by one of each kind, in this process: they find the kernels in the cache. The labels are enough
+    for gradients to be rounded, as they are in every run that takes its time.
     """
     from ..datasets.synthetic import make_xmc
     from ..estimators import XMLClassifier
-    from ..estimators.training import ROUNDED_LABELS
+    from ..estimators.fleet import parse_devices, workers_of
+    from ..estimators.training import ROUNDED_LABELS, thread_count
+
+    devices = parameters.get("devices", "cpu")
+    if len(parse_devices(devices)) > 1:
+        for worker in set(workers_of(devices, thread_count(parameters.get("n_jobs")))):
+            compile_kernels({**parameters, "devices": worker.name, "n_jobs": worker.n_threads})
+        return
 
     few = make_xmc(64, 48, ROUNDED_LABELS, nnz_per_row=5, labels_per_row=2)
     small = {"hidden_layer_sizes": (32,), "shortlist": 8, "max_epochs": 1, "batch_size": 32, "verbose": 0}

@@ -41,6 +41,7 @@ TEST_ROWS = 2000  # measured some times an epoch: more would take longer than tr
 ALONE = "fastest alone"
 REACHED = 0.95  # of the best P@1 of a comparison: when each gets there
 SIGNIFICANT = "three digits"
+DIVERGED = "the loss was not finite; pass a lower --learning-rate-init"
 # Columns and how their numbers are written.
 COLUMNS = {
     "P@1": ".2f", "seconds": SIGNIFICANT, "to 95 %": SIGNIFICANT, "rows/s": SIGNIFICANT, "busy %": ".0f",
@@ -73,6 +74,7 @@ def run(args: Namespace) -> None:
     """Read, time this machine, train on the simulated clock, show."""
     check_file(args.json, "--json", args.train, args.test)
     check_file(args.plot, "--plot", args.train, args.test)
+    check_numbers(args)
     limit_threads(args)
     from ..algorithms import get_algorithm
     from ..estimators.fitting import rate_of, sampler_of
@@ -99,11 +101,30 @@ def run(args: Namespace) -> None:
         show(args, "P@1 is of the network alone: its shortlist is learned afterwards, by one process")
     if args.compare:
         show(args, written(COLUMNS, {name: row(outcome, outcomes) for name, outcome in outcomes.items()}))
+        if diverged := [name for name, outcome in outcomes.items() if outcome.diverged]:
+            show(args, f"{', '.join(diverged)}: {DIVERGED}")
     else:
         for line in lines(outcomes[args.algorithm]):
             show(args, line)
-    draw(args, outcomes)
     write_json(args.json, result(args, base, fleet, outcomes))
+    draw(args, outcomes)
+
+
+def check_numbers(args: Namespace) -> None:
+    """Raise `DataError` for flags of the simulation that say nothing sensible, before anything is read."""
+    from ..executors.costs import VirtualDevice
+    from .failures import UsageError
+
+    if args.rows < 1 or args.points < 1:
+        raise UsageError(f"--rows and --points: must be at least 1, got {args.rows} and {args.points}")
+    if not 0 < args.bandwidth < math.inf:
+        raise UsageError(f"--bandwidth: must be finite and above 0, in GB a second, got {args.bandwidth:g}")
+    if args.plot is not None:
+        from ..plots import check_suffix
+
+        check_suffix(args.plot)
+    members(args, VirtualDevice())
+    algorithms_of(args)
 
 
 def prepared(args: Namespace) -> tuple[Any, Task]:
@@ -112,14 +133,10 @@ def prepared(args: Namespace) -> tuple[Any, Task]:
     from ..estimators import XMLClassifier
     from ..estimators.parameters import check_parameters
     from ..estimators.task import prepare
-    from .failures import UsageError
     from .sources import known_labels, read_training
 
-    if args.rows < 1:
-        raise UsageError(f"--rows: must be at least 1, got {args.rows}")
     model = XMLClassifier(**given_parameters(args))
     check_parameters(model)
-    algorithms_of(args)
     data = read_training(args)
     train, test = (data.train, data.test) if data.test is not None else split_rows(data.train)
     train, test = first_rows(train, args.rows), first_rows(test, TEST_ROWS)
@@ -159,7 +176,7 @@ def algorithms_of(args: Namespace) -> list[str]:
 
     if args.compare == "all":
         return algorithm_names()
-    names = args.compare.split(",") if args.compare else [args.algorithm]
+    names = [name.strip() for name in args.compare.split(",")] if args.compare else [args.algorithm]
     for name in names:
         get_algorithm(name, 1, 1.0)
     return list(names)
@@ -177,11 +194,20 @@ def algorithm_of(name: str, batch: int, rate: float, fleet: Sequence[VirtualDevi
 
 def fleet_of(args: Namespace, base: VirtualDevice, setting: Setting, batch: int) -> list[VirtualDevice]:
     """Return the devices of `--fleet`."""
+    from ..executors.scenarios import scenario
+
+    return members(args, base) or scenario(
+        args.fleet.upper(), base, setting.dataset.n_rows * setting.epochs, setting.nnz, batch
+    )
+
+
+def members(args: Namespace, base: VirtualDevice) -> list[VirtualDevice]:
+    """Return the devices that `--fleet` lists; none where it names a scenario."""
     from ..executors.fleets import parse_fleet
-    from ..executors.scenarios import SCENARIOS, scenario
+    from ..executors.scenarios import SCENARIOS
 
     if args.fleet.upper() in SCENARIOS:
-        return scenario(args.fleet.upper(), base, setting.dataset.n_rows * setting.epochs, setting.nnz, batch)
+        return []
     try:
         return parse_fleet(args.fleet, base)
     except DataError as error:
@@ -221,7 +247,7 @@ def row(outcome: Outcome, outcomes: Mapping[str, Outcome]) -> dict[str, float | 
     return {
         "P@1": outcome.final(),
         "seconds": outcome.seconds,
-        "to 95 %": outcome.seconds_to(target),
+        "to 95 %": None if outcome.diverged else outcome.seconds_to(target),
         "rows/s": outcome.rows_per_second,
         "busy %": 100 * outcome.utilisation,
         "effic. %": 100 * outcome.efficiency,
@@ -243,7 +269,7 @@ def lines(outcome: Outcome) -> list[str]:
         f"merges and transfers {100 * outcome.sync_share:.1f} % of the time; cost {significant(outcome.cost)}"
     )
     if outcome.diverged:
-        found.append("the loss was not finite: pass a lower --learning-rate-init")
+        return [*found, DIVERGED]
     return found + advice(outcome.workers)
 
 

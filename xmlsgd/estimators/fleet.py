@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ..learner import Job
 
 _DEVICE = re.compile(r"\s*(?P<kind>[a-z_]+)(:(?P<index>\d{1,4}))?(\*(?P<learners>\d{1,4}))?\s*", re.ASCII)
+KINDS = ("cpu", "cuda")  # of devices that train; the reference defines what they compute
 MOST_WORKERS = 256
 MERGING = 0.05  # of the time of local SGD, which "auto" takes for workers in different memories
 
@@ -52,10 +53,10 @@ def parse_devices(devices: Any) -> list[str]:
             raise DataError(f"devices: must be kind:index*learners, as in 'cpu*2', got {shorten(devices)}")
         kind, index = match["kind"], match["index"]
         name = kind if index is None else f"{kind}:{index}"
-        try:
-            get_device(name)
-        except DataError as error:
-            raise DataError(f"devices: {error}") from None
+        if kind not in KINDS:
+            raise DataError(f"devices: must be of the kinds {', '.join(KINDS)}, got {name!r}")
+        if kind == "cpu" and index is not None:
+            raise DataError(f"devices: the CPU has no index, got {name!r}; several workers on it are 'cpu*{index}'")
         names += [name] * int(match["learners"] or 1)
     if len(names) > MOST_WORKERS:
         raise DataError(f"devices: at most {MOST_WORKERS} workers, got {len(names)}")

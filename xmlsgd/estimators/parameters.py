@@ -98,7 +98,7 @@ def optimizer_of(model: XMLClassifier) -> Optimizer:
 
 def is_amount(value: object) -> bool:
     """Return whether a value is a real number of at least 0 that float32 holds."""
-    return is_number(value) and bool(0 <= value <= FLOAT32_MAX)  # type: ignore[operator]
+    return is_number(value) and 0 <= float(value) <= FLOAT32_MAX  # type: ignore[arg-type]
 
 
 def _is_auto(value: object) -> bool:

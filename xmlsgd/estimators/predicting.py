@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
     from .scoring import Scorer
 
 
-FLOAT_MAX = sys.float_info.max
 MOST_SCORERS = 2  # kept: that of single rows, on one thread, and that of many
 
 
@@ -107,9 +104,7 @@ class Predictor(ClassifierMixin):
         self._check_fitted()
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise DataError(f"k: must be an integer of at least 1, got {shorten(k)}")
-        if threshold is not None and not (
-            is_number(threshold) and (abs(threshold) <= FLOAT_MAX or abs(threshold) == math.inf)
-        ):
+        if threshold is not None and not is_number(threshold):
             raise DataError(f"threshold: must be a number or None, got {shorten(threshold)}")
         X = read_features(self, X)
         columns = None if labels is None else checked_columns(labels, len(self.classes_))

@@ -17,14 +17,18 @@ if TYPE_CHECKING:
     from ..records import Report
 
 
+MOST_FACTOR, MOST_SECONDS, MOST_NOISE = 1e9, 1e6, 10.0  # beyond them times are no numbers any more
+
+
 @dataclass(frozen=True)
 class VirtualDevice:
     """A device on the simulated clock.
 
-    overhead : seconds an update, >= 0. per_row, per_nnz : seconds a row and a stored feature at speed 1, >= 0.
-    speed : factor of the speed, > 0; `trace` : (from second, factor) pieces that replace it, ascending.
-    noise : standard deviation of the logarithm of a step's duration. stalls : (share of updates, factor of duration).
-    absent : (from, to) seconds in which it is away; it then loses what it has not merged. price : money an hour, >= 0,
+    overhead : seconds an update, in [0, 1e6]. per_row, per_nnz : seconds a row and a stored feature at speed 1, in
+    [0, 1e6]. speed : factor of the speed, in [1e-9, 1e9]; `trace` : (from second, factor) pieces that replace it,
+    ascending. noise : standard deviation of the logarithm of a step's duration, in [0, 10]. stalls : (share of updates,
+    factor of duration, at most 1e9). absent : (from, to) seconds in which it is away; it then loses what it has not
+    merged. price : money an hour, in [0, 1e9],
     while it is there. in_place : whether it writes a shared model itself, as the CPUs of one machine do, and a device
     alone; others pull a copy of it and push what they changed. name : for tables.
     """
@@ -44,18 +48,25 @@ class VirtualDevice:
     def __post_init__(self) -> None:
         """Raise `DataError` for a device on which a step would take no time, or for ever."""
         speeds = [self.speed, *(factor for _, factor in self.trace)]
-        if not all(math.isfinite(s) and s > 0 for s in speeds):
-            raise DataError(f"speed must be finite and above 0, got {speeds}")
+        if not all(1 / MOST_FACTOR <= s <= MOST_FACTOR for s in speeds):
+            raise DataError(f"speed must be in [{1 / MOST_FACTOR:g}, {MOST_FACTOR:g}], got {speeds}")
         costs = self.overhead, self.per_row, self.per_nnz
-        if not all(math.isfinite(c) and c >= 0 for c in costs) or sum(costs) == 0:
-            raise DataError(f"overhead, per_row and per_nnz must be at least 0 and not all 0, got {costs}")
-        if not (math.isfinite(self.noise) and self.noise >= 0 and math.isfinite(self.price) and self.price >= 0):
-            raise DataError(f"noise and price must be finite and at least 0, got {self.noise} and {self.price}")
-        if not (0 <= self.stalls[0] <= 1 and 1 <= self.stalls[1] < math.inf):
-            raise DataError(f"stalls must be a share in [0, 1] and a factor of at least 1, got {self.stalls}")
-        moments = [moment for span in self.absent for moment in span]
-        if moments != sorted(set(moments)) or [t for t, _ in self.trace] != sorted({t for t, _ in self.trace}):
-            raise DataError(f"moments of trace and absent must ascend, got {self.trace} and {self.absent}")
+        if not all(0 <= c <= MOST_SECONDS for c in costs) or sum(costs) == 0:
+            raise DataError(
+                f"overhead, per_row and per_nnz must be in [0, {MOST_SECONDS:g}] and not all 0, got {costs}"
+            )
+        if not (0 <= self.noise <= MOST_NOISE and 0 <= self.price <= MOST_FACTOR):
+            raise DataError(
+                f"noise must be in [0, {MOST_NOISE:g}] and price in [0, {MOST_FACTOR:g}], "
+                f"got {self.noise} and {self.price}"
+            )
+        if not (0 <= self.stalls[0] <= 1 and 1 <= self.stalls[1] <= MOST_FACTOR):
+            raise DataError(f"stalls must be a share in [0, 1] and a factor in [1, {MOST_FACTOR:g}], got {self.stalls}")
+        for moments in [moment for span in self.absent for moment in span], [since for since, _ in self.trace]:
+            if not all(moment >= 0 for moment in moments) or moments != sorted(set(moments)):
+                raise DataError(
+                    f"moments of trace and absent must be at least 0 and ascend, got {self.trace} and {self.absent}"
+                )
 
     def seconds(self, at: float, rows: int, nnz: int, updates: int, draw: np.random.Generator) -> float:
         """Return the duration of a step that begins at second `at`; `draw` gives its noise."""

@@ -49,7 +49,7 @@ def _options(text: str) -> dict[str, Any]:
         if name == "stalls":
             fields[name] = _pair(value, "x")
         elif name in ("absent", "trace"):
-            fields[name] = (*fields.get(name, ()), _pair(value, "-" if name == "absent" else ":"))
+            fields[name] = (*fields.get(name, ()), _pair(value, "(?<!e)-" if name == "absent" else ":"))
         elif name == "in_place":
             fields[name] = _number(value) != 0
         else:
@@ -58,9 +58,9 @@ def _options(text: str) -> dict[str, Any]:
 
 
 def _pair(text: str, between: str) -> tuple[float, float]:
-    """Return the two numbers of `3-5`."""
-    first, _, second = text.partition(between)
-    return _number(first), _number(second)
+    """Return the two numbers of `3-5`; `between` is a pattern."""
+    first, *second = re.split(between, text, maxsplit=1)
+    return _number(first), _number(*second or [""])
 
 
 def _number(text: str) -> float:
