@@ -19,8 +19,8 @@ from .base import Algorithm, Comm, tapered
 from .combining import Work
 
 SMOOTHING = 0.3  # weight of the last batch in a worker's usual pace
-LEASE = 4  # batches of a message at most: for one alone, asking, getting and reporting take 2 to 3 % of its step
-CERTAIN = 0.75  # of what a worker will get in a round, by its pace, that it may get at once
+LEASE = 3  # batches of a message at most: for one alone, asking, getting and reporting take 2 to 3 % of its step
+CERTAIN = 0.5  # of what a worker will get in a round, by its pace, that it may get at once
 
 
 @dataclass
