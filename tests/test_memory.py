@@ -122,7 +122,7 @@ def test_an_algorithm_tells_how_many_vectors_its_merges_keep(algorithm, n_worker
 def test_the_estimate_counts_replicas_states_what_merges_keep_and_the_checkpoint_of_trials(algorithm, states, vectors):
     """Of two workers: center and replicas; slots; model and states of a checkpoint."""
     X, Y = sp.csr_array(np.eye(200, 150)), sp.csr_array(np.eye(200, 90))
-    model = XMLClassifier((64,), algorithm=algorithm, devices="cpu*2", batch_size=8, optimizer="momentum")
+    model = XMLClassifier((64,), algorithm=algorithm, devices="cpu*2", optimizer="momentum")
     found = model.estimate_memory(X, Y)
     exact = vectors * found["parameters"] + states * found["optimizer_state"]
     assert found["replicas"] == pytest.approx(exact, abs=2 * (150 + 90) + 64)  # marks, a byte each
