@@ -7,13 +7,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+import types
 from pathlib import Path
 
 import pytest
 
 from xmlsgd.cli import main
 from xmlsgd.cli.folder import growing_history
+from xmlsgd.cli.signals import Stopped, signal_of, signals_raise
 from xmlsgd.estimators import XMLClassifier
 
 ROOT = Path(__file__).parents[1]
@@ -168,3 +171,49 @@ def test_a_process_that_is_ended_while_it_reads_standard_input_leaves_no_tempora
     assert (returned, lines) == (128 + number, [f"xmlsgd: ended by {number.name}"])
     assert list((tmp_path / "temporary").iterdir()) == []
     assert [file.name for file in tmp_path.iterdir()] == ["temporary"]
+
+
+def stopped_while(act):
+    """Do something that a signal interrupts, at the latest when it is over; return how the signal was raised."""
+    with signals_raise():
+        try:
+            act()
+            assert not threading.Event().wait(60)
+        except Stopped as stop:
+            return stop
+    raise AssertionError("nothing was raised within a minute")
+
+
+def test_a_signal_that_comes_while_llvm_works_is_raised_when_that_is_done():
+    done = []
+
+    def work():
+        signal.raise_signal(signal.SIGTERM)
+        done.append("compiled")
+
+    of_llvm = types.FunctionType(
+        work.__code__, {"__name__": "llvmlite.binding", "signal": signal}, closure=work.__closure__
+    )
+    assert str(stopped_while(of_llvm)) == "ended by SIGTERM"
+    assert done == ["compiled"]
+
+
+def test_a_signal_that_comes_in_a_finalizer_is_raised_after_it(capsys):
+    class Closing:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    stop = stopped_while(lambda: Closing() and None)
+    assert (str(stop), signal_of(stop)) == ("interrupted", signal.SIGINT)
+    assert capsys.readouterr().err == ""
+
+
+def test_another_failure_of_a_finalizer_is_told_as_ever(capsys):
+    class Closing:
+        def __del__(self):
+            raise OSError("the file is gone")
+
+    closing = Closing()
+    with signals_raise():
+        del closing
+    assert "OSError: the file is gone" in capsys.readouterr().err

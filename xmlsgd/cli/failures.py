@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import sys
-import threading
 import warnings
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
+from .signals import signal_of, signals_raise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 SIGNALLED = 128  # plus the signal's number, as shells report it
@@ -26,36 +25,6 @@ MACHINE_ERRORS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM,
 
 class UsageError(ValueError):
     """The words of the command line do not fit."""
-
-
-class Stopped(KeyboardInterrupt):
-    """Ctrl-C or what is treated like it; the text says more than that. `signal` is what was received."""
-
-    def __init__(self, text: str, number: int = signal.SIGINT) -> None:
-        super().__init__(text)
-        self.signal = number
-
-
-@contextmanager
-def signals_raise() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise like Ctrl-C, so that nothing is left half-written and no temporary file stays.
-
-    A signal for which the process has other plans keeps them: `nohup` ignores SIGHUP.
-    """
-    names = ("SIGTERM", "SIGHUP") if threading.current_thread() is threading.main_thread() else ()
-    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    ours = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
-    for number in ours:
-        signal.signal(number, _stop)
-    try:
-        yield
-    finally:
-        for number in ours:
-            signal.signal(number, signal.SIG_DFL)
-
-
-def _stop(number: int, _: object) -> None:
-    raise Stopped(f"ended by {signal.Signals(number).name}", number)
 
 
 def guarded(run: Callable[[], None], traceback: bool = False) -> int:
@@ -86,13 +55,6 @@ def guarded(run: Callable[[], None], traceback: bool = False) -> int:
             say(text)
             return code
     return DONE
-
-
-def signal_of(stop: BaseException) -> int:
-    """Return the number of the signal that an interruption came from, by its causes."""
-    if isinstance(stop, Stopped):
-        return stop.signal
-    return signal_of(stop.__cause__) if stop.__cause__ else int(signal.SIGINT)
 
 
 def describe(error: Exception) -> tuple[int, str]:

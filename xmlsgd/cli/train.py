@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from ..files import whole_folder
 from ..history import Monitor
 from . import folder
-from .failures import Stopped, signal_of
 from .forms import add_source_arguments
 from .kernels import prepare_kernels
 from .machine import limit_threads, peak_memory_bytes, versions
 from .outputs import check_file, check_folder, check_there
 from .parameters import add_parameters, given_parameters, place
 from .results import note, show, table, write_json
+from .signals import Stopped, signal_of
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace

@@ -1,0 +1,88 @@
+"""Signals that end a process, as exceptions that reach whoever has to clean up."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+PLANS = (signal.SIG_DFL, signal.default_int_handler)  # what Python does with a signal of which nobody has said anything
+AGAIN = 0.02  # seconds until a signal that came at a bad moment is looked at again
+
+
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C or what is treated like it; the text says more than that. `signal` is what was received."""
+
+    def __init__(self, text: str, number: int = signal.SIGINT) -> None:
+        super().__init__(text)
+        self.signal = number
+
+
+@contextmanager
+def signals_raise() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise like Ctrl-C, so that nothing is left half-written and no temporary file stays.
+
+    A signal for which the process has other plans keeps them: `nohup` ignores SIGHUP.
+    """
+    names = NAMES if threading.current_thread() is threading.main_thread() else ()
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    plans = {number: plan for number in numbers if (plan := signal.getsignal(number)) in PLANS}
+    hook = sys.unraisablehook
+    for number in plans:
+        signal.signal(number, _stop)
+    if plans:
+        sys.unraisablehook = _raise_again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        if plans:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, plan in plans.items():
+            signal.signal(number, plan)
+
+
+def signal_of(stop: BaseException) -> int:
+    """Return the number of the signal that an interruption came from, by its causes."""
+    if isinstance(stop, Stopped):
+        return stop.signal
+    return signal_of(stop.__cause__) if stop.__cause__ else int(signal.SIGINT)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Raise `Stopped`, but not through LLVM: its objects, freed in the wrong order, take the process down."""
+    if _is_within(frame, "llvmlite"):
+        _later(number)
+    else:
+        name = signal.Signals(number).name
+        raise Stopped("interrupted" if number == signal.SIGINT else f"ended by {name}", number)
+
+
+def _raise_again(lost: sys.UnraisableHookArgs) -> None:
+    """Raise a stop again that came in a finalizer or a callback, where Python prints an exception and goes on."""
+    if isinstance(lost.exc_value, Stopped):
+        _later(lost.exc_value.signal)
+    else:
+        sys.__unraisablehook__(lost)
+
+
+def _later(number: int) -> None:
+    """Look at a signal again in a moment."""
+    signal.signal(signal.SIGALRM, lambda _, frame: _stop(number, frame))
+    signal.setitimer(signal.ITIMER_REAL, AGAIN)
+
+
+def _is_within(frame: FrameType | None, package: str) -> bool:
+    """Return whether a frame, or one of those that called it, is of a module of `package`."""
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").partition(".")[0] == package:
+            return True
+        frame = frame.f_back
+    return False
