@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,9 @@ from xmlsgd.cli import main
 from xmlsgd.csr import CSR
 from xmlsgd.datasets import write_libsvm
 from xmlsgd.errors import DataError, ModelFileError
+from xmlsgd.estimators.compact import compacted, expanded
 from xmlsgd.metrics import precision_at_k
+from xmlsgd.params import Layout
 
 
 def folder_bytes(folder):
@@ -116,6 +119,14 @@ def test_a_model_with_labels_of_no_weights_and_rows_of_zeros_is_made_compact(tmp
     model.save(tmp_path / "small", compact=True)
     scores = XMLClassifier.load(tmp_path / "small").decision_function(X)
     np.testing.assert_allclose(scores, model.decision_function(X), atol=0.05)
+
+
+def test_weights_so_small_that_their_scale_underflows_become_zeros():
+    layout = Layout({"W0": (3, 2)})
+    tiny = {"params": np.resize(np.array([1e-45, -1e-45, 1e-42, 0, 1, -1], np.float32), layout.size)}
+    arrays = expanded(compacted(tiny, layout), layout, Path("model"))
+    W0 = layout.views(arrays["params"])["W0"]
+    np.testing.assert_allclose(W0, [[0, 0], [0, 0], [1, -1]], atol=1e-40)
 
 
 def test_the_command_line_saves_a_compact_model_and_predicts_with_it(data, tmp_path, capsys):

@@ -96,6 +96,7 @@ def _rounded(weights: np.ndarray, starts: np.ndarray) -> tuple[np.ndarray, np.nd
             largest[some] = np.maximum.reduceat(np.abs(part), (ends[:-1] - ends[0])[some])
             found = scales[first : first + ROWS]
             np.divide(largest, np.float32(LARGEST), out=found, where=largest > 0)
+            np.maximum(found, np.finfo(np.float32).tiny, out=found)  # below it a quotient may be any number
             small[ends[0] : ends[-1]] = np.rint(part / np.repeat(found, lengths))
     return small, scales
 
