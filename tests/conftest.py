@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from paths import SHARED_DATA
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
 
 @pytest.fixture(scope="session")

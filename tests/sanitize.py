@@ -11,10 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from paths import ROOT, TESTS
 from shim import COMPILER
 
-HERE = Path(__file__).parent
-TESTS = ("test_sanitizer.py", "test_cuda.py", "test_cuda_once.py", "test_cuda_merging.py", "test_cuda_mutants.py")
+GPU = TESTS / "devices" / "gpu"
+FILES = [GPU / f"test_{name}.py" for name in ("sanitizer", "cuda", "cuda_once", "cuda_merging", "cuda_mutants")]
+FILES.append(TESTS / "devices" / "test_devices.py")
+CHOSEN = "not planted and (cuda or sanitizer or once-shim)"  # of the tests of all devices only what is of the GPU alone
 
 
 def library():
@@ -34,9 +37,8 @@ def main():
         return 0
     options = "detect_leaks=0:detect_stack_use_after_return=0:handle_segv=0"
     environment = {**os.environ, "LD_PRELOAD": str(path), "ASAN_OPTIONS": options}
-    tests = [str(HERE / name) for name in TESTS]
-    command = [sys.executable, "-m", "pytest", "-q", "-k", "not planted", "-p", "no:cacheprovider", *tests]
-    return subprocess.run(command, env=environment, cwd=HERE.parent, check=False).returncode
+    command = [sys.executable, "-m", "pytest", "-q", "-k", CHOSEN, "-p", "no:cacheprovider", *map(str, FILES)]
+    return subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 from xmlsgd.files import (
     open_packed,
@@ -28,8 +29,6 @@ from xmlsgd.files import (
     whole_file,
     whole_folder,
 )
-
-ROOT = Path(__file__).parents[1]
 
 # Writes folders of three files that hold the same number, one after the other, until it is killed.
 WRITER = """

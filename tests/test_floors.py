@@ -6,8 +6,9 @@ import ast
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
-PACKAGE = Path(__file__).parents[1] / "xmlsgd"
+PACKAGE = ROOT / "xmlsgd"
 
 # Lowest first. What stands on one floor does not import its neighbours, so algorithms never see executors.
 FLOORS = (

@@ -6,13 +6,11 @@ import ast
 import configparser
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 import xmlsgd
-
-ROOT = Path(__file__).parents[1]
 
 
 def run(code: str) -> str:

@@ -8,16 +8,15 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from paths import DATA, ROOT
 
 from xmlsgd.algorithms import algorithm_names
 from xmlsgd.cli import VERBS, new_parser
 from xmlsgd.cli.parameters import PARAMETERS
 from xmlsgd.cli.parser import canonical
 
-ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/*.md"))]
 SHELL_BLOCKS = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
@@ -27,7 +26,7 @@ TRY, TEST, TEXT_TO_TOPK, WORKERS = SHELL_BLOCKS
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     """A folder with a copy of `data/`, in which the lines run."""
-    shutil.copytree(ROOT / "data", tmp_path / "data")
+    shutil.copytree(DATA, tmp_path / "data")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

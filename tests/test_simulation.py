@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
+from paths import DATA
 
 from xmlsgd.algorithms import algorithm_names
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
@@ -28,7 +28,6 @@ from xmlsgd.network import Network
 from xmlsgd.optimizers import SGD, Adam
 from xmlsgd.simulation import Setting, fastest_alone, simulate
 
-DATA = str(Path(__file__).parents[1] / "data")
 FLEET = [VirtualDevice(0.0, 1e-3, speed=speed, price=3600.0) for speed in (1.0, 0.5)]
 
 
@@ -182,13 +181,13 @@ SMALL = ["--rows", "400", "--hidden", "16", "--epochs", "1", "--threads", "1", "
 def run(tmp_path, *words):
     """Return the JSON of a simulation of the sample."""
     file = tmp_path / "result.json"
-    assert main(["simulate", DATA, *SMALL, "--json", str(file), *words]) == 0
+    assert main(["simulate", str(DATA), *SMALL, "--json", str(file), *words]) == 0
     return json.loads(file.read_text())
 
 
 def test_the_command_line_tells_what_a_fleet_would_give(tmp_path, capsys):
     words = [word for word in SMALL if word != "--quiet"]
-    assert main(["simulate", DATA, *words, "--fleet", "gpu:1/price=2,cpu:.1"]) == 0
+    assert main(["simulate", str(DATA), *words, "--fleet", "gpu:1/price=2,cpu:.1"]) == 0
     shown = capsys.readouterr().out
     for part in ("speed 1:", "400 rows", "gpu 0", "cpu 1", "busy %", "scheduling efficiency"):
         assert part in shown
@@ -196,7 +195,7 @@ def test_the_command_line_tells_what_a_fleet_would_give(tmp_path, capsys):
 
 def test_a_comparison_of_all_algorithms_is_one_table(tmp_path, capsys):
     words = [word for word in SMALL if word != "--quiet"]
-    assert main(["simulate", DATA, *words, "--fleet", "s3", "--compare", "all"]) == 0
+    assert main(["simulate", str(DATA), *words, "--fleet", "s3", "--compare", "all"]) == 0
     first, header, *rows = capsys.readouterr().out.splitlines()
     assert first.startswith("speed 1:")
     assert header.split()[:2] == ["P@1", "seconds"]
@@ -209,7 +208,7 @@ def test_a_simulation_trains_the_labels_that_training_would(tmp_path, capsys):
     few, every = (found["runs"]["adaptive"]["records"][-1]["loss"] for found in (short, run(tmp_path)))
     assert few < every
     words = [word for word in SMALL if word != "--quiet"]
-    assert main(["simulate", DATA, *words, "--shortlist", "4"]) == 0
+    assert main(["simulate", str(DATA), *words, "--shortlist", "4"]) == 0
     assert "P@1 is of the network alone" in capsys.readouterr().out
 
 
@@ -224,7 +223,7 @@ def test_the_json_of_a_simulation_has_fleet_runs_and_versions(tmp_path):
 def test_a_comparison_says_which_runs_diverged(tmp_path, capsys):
     words = [word for word in SMALL if word != "--quiet"]
     words += ["--lr", "1e38", "--optimizer", "sgd", "--compare", " adaptive , synchronous"]
-    assert main(["simulate", DATA, *words]) == 0
+    assert main(["simulate", str(DATA), *words]) == 0
     *table, last = capsys.readouterr().out.splitlines()
     assert "adaptive, synchronous, fastest alone: the loss was not finite" in last
     assert [re.split("  +", line)[3] for line in table[-3:]] == ["-"] * 3
@@ -258,6 +257,6 @@ def test_a_simulation_is_drawn_where_a_file_is_asked_for(tmp_path):
     ],
 )
 def test_what_cannot_be_simulated_is_one_line(words, complaint, capsys):
-    assert main(["simulate", DATA, *SMALL, *words]) == 2
+    assert main(["simulate", str(DATA), *SMALL, *words]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert complaint in line

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from paths import DATA
 
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
@@ -209,7 +209,7 @@ def test_the_summary_adds_up_the_records_of_a_run(dataset):
 
 
 def test_training_by_several_workers_tells_in_its_json_what_each_did(tmp_path):
-    data, file = str(Path(__file__).parents[1] / "data"), tmp_path / "result.json"
+    data, file = str(DATA), tmp_path / "result.json"
     words = ["--devices", "cpu*2", "--hidden", "8", "--epochs", "1", "--threads", "1", "--json", str(file), "--quiet"]
     assert main(["train", data, "--out", str(tmp_path / "model"), *words]) == 0
     workers = json.loads(file.read_text())["workers"]

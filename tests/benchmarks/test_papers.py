@@ -1,0 +1,147 @@
+"""The papers' experiments: every table, its JSON and its plots on tiny data; the numbers behind a table."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from paths import DATA
+
+from benchmarks.papers import study
+from benchmarks.papers.__main__ import EXPERIMENTS, main
+from benchmarks.papers.beyond import FIRST, LATER, LEVEL, verdict
+from benchmarks.papers.study import NOISY_POINTS, Runs, point_at, ranged, target
+from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.simulation import Outcome
+
+TINY = ["--rows", "240", "--test-rows", "60", "--hidden", "8", "--epochs", "1", "--batch", "16", "--threads", "1"]
+TINY += ["--seeds", "2", "--rates", "1", "3"]
+FEW = ["--rows", "120", "--seeds", "1", "--rates", "1"]
+TABLES = {
+    "adaptive": ("adaptive-S2", "adaptive-S3"),
+    "hogbatch": ("hogbatch-S4",),
+    "crossbow": ("crossbow",),
+    "omnivore": ("omnivore", "omnivore-efficiency"),
+}
+COLUMNS_OF_ALL = [
+    "scenario", "target P@1", "one device", "synchronous", "elastic", "Crossbow", "Omnivore", "Hogbatch",
+    "Adaptive Hogbatch", "Adaptive SGD", "Adaptive SGD, 100", "our adaptive", "our auto",
+    "best of the others", "our auto is", "our adaptive is",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("experiment", TABLES)
+def test_every_experiment_leaves_tables_runs_and_plots(experiment, tmp_path):
+    pytest.importorskip("matplotlib")
+    assert main(["--data", str(DATA), "--out", str(tmp_path), "--only", experiment, *TINY]) == 0
+    for name in TABLES[experiment]:
+        text = (tmp_path / f"{name}-data.md").read_text()
+        found = json.loads((tmp_path / f"{name}-data.json").read_text())
+        assert text.startswith("## ")
+        assert "rates 1, 3 for everybody" in text
+        for method, runs in found["result"].items():
+            assert f"| {method} |" in text or name == "omnivore-efficiency"
+            assert set(runs["grid"]) >= ({"3"} if method == "tuned" else {"1", "3"})
+            assert len(runs["seeds"]) == 2
+        assert found["machine"]["versions"]["xmlsgd"]
+    for name in TABLES[experiment][:1]:
+        assert (tmp_path / f"{name}-data.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_all_scenarios_are_in_the_table_that_goes_beyond_the_papers(tmp_path):
+    assert main(["--data", str(DATA), "--out", str(tmp_path), "--only", "beyond", *TINY, *FEW]) == 0
+    text = (tmp_path / "beyond-data.md").read_text()
+    found = json.loads((tmp_path / "beyond-data.json").read_text())["result"]
+    assert list(found) == [f"S{i}" for i in range(1, 9)]
+    assert {*TABLES, "beyond"} == set(EXPERIMENTS)
+    for name, methods in found.items():
+        (row,) = [line for line in text.splitlines() if line.startswith(f"| {name} |")]
+        assert row.count("|") == len(COLUMNS_OF_ALL) + 1
+        for runs in methods.values():
+            assert len(runs["P@1"]) == len(runs["curves"]) == 1
+    (header,) = [line for line in text.splitlines() if line.startswith("| scenario |")]
+    assert header == f"| {' | '.join(COLUMNS_OF_ALL)} |"
+
+
+def test_ours_is_level_with_the_best_of_the_others_within_the_range_of_the_seeds():
+    assert verdict([1.0, 2.0, 3.0], [2.0, 2.5, 4.0]) == FIRST
+    assert verdict([3.0, 3.0, 3.5], [2.0, 2.5, 3.0]) == LEVEL
+    assert verdict([4.0, 4.0, 4.5], [2.0, 2.5, 3.0]) == LATER
+    assert verdict([4.0], []) == FIRST
+    assert verdict([], [4.0]) == LATER
+    assert verdict([], []) == LEVEL
+
+
+def outcome(*precisions, diverged=False):
+    curve = [{"seconds": float(i + 1), "rows": 10 * (i + 1), "P@1": value} for i, value in enumerate(precisions)]
+    return Outcome([], [], [], curve, diverged, 1.0, 0.0)
+
+
+def test_a_single_lucky_measurement_does_not_reach_the_target():
+    assert NOISY_POINTS == 3
+    assert point_at(outcome(10, 60, 10, 40, 50, 60), 50.0)["seconds"] == 6
+    assert point_at(outcome(10, 20), 50.0) is None
+    assert point_at(outcome(90, 90, diverged=True), 50.0) is None
+
+
+def test_the_target_is_a_share_of_what_the_best_median_settled_at():
+    runs = {"a": Runs(1.0, [outcome(40), outcome(9, 50, 60, 70), outcome(50)], {}), "b": Runs(1.0, [outcome(30)], {})}
+    assert target(runs) == pytest.approx(0.95 * 50)
+    assert target(runs, min) == pytest.approx(0.95 * 30)
+    assert target({"a": Runs(1.0, [outcome(90, diverged=True)], {})}) == 0
+
+
+def test_a_method_that_most_seeds_did_not_bring_there_has_no_time():
+    runs = Runs(1.0, [outcome(1), outcome(2)], {})
+    assert study.at_target([3.0], runs) == "-"
+    assert study.at_target([3.0, 4.0], runs) == "3.5"
+
+
+def test_several_seeds_show_their_range():
+    assert ranged([3.0, 1.0, 2.0]) == "2.00 [1.00, 3.00]"
+    assert ranged([3.0]) == "3.00"
+
+
+def tried_rates(monkeypatch, tmp_path, reached, rates=()):
+    """The (rate, seed) of every run of a method, and what a study found; `reached` is a P@1 for each rate."""
+    tried = []
+
+    def simulate(setting, algorithm, fleet):
+        tried.append((algorithm.rate, setting.seed))
+        return outcome(reached[algorithm.rate])
+
+    monkeypatch.setattr(study, "simulate", simulate)
+    monkeypatch.setattr(study, "replace", lambda setting, seed: type("Setting", (), {"seed": seed}))
+    made = study.Study(None, None, 16, (1.0, 3.0, 10.0), 3, 1, tmp_path, "data")
+    return tried, made.run([study.Method("method", lambda rate: Sequential(16, rate), [], rates)])["method"]
+
+
+def test_each_method_runs_at_its_best_rate_of_the_common_grid(monkeypatch, tmp_path):
+    tried, found = tried_rates(monkeypatch, tmp_path, {1.0: 20, 3.0: 40, 10.0: 30})
+    assert tried == [(1.0, 0), (3.0, 0), (10.0, 0), (3.0, 1), (3.0, 2)]
+    assert found.rate == 3.0
+    assert found.grid == {1.0: 20, 3.0: 40, 10.0: 30}
+    assert len(found.outcomes) == 3
+
+
+def test_a_rate_is_chosen_for_its_time_where_times_are_compared():
+    tried = {1.0: outcome(10, 20, 60), 3.0: outcome(40, 50, 50), 10.0: outcome(90, 90, 90, diverged=True)}
+    assert study.soonest_rate(tried, 40.0) == 3.0
+    assert study.soonest_rate(tried, 80.0) == study.best_rate(tried) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("reached", "beyond"),
+    [({1: 20, 3: 30, 10: 40, 30: 50, 90: 0}, [30, 90]), ({1: 30, 3: 20, 10: 0, 0.3: 40, 0.09: 39}, [0.3, 0.09]),
+     ({1: 0, 3: 0, 10: 1, 30: 2, 90: 3, 300: 4, 1000: 5}, [30, 90, 300])],
+)  # fmt: skip
+def test_the_grid_goes_on_for_some_steps_while_its_best_rate_is_at_an_edge(monkeypatch, tmp_path, reached, beyond):
+    tried, found = tried_rates(monkeypatch, tmp_path, reached)
+    assert [rate for rate, seed in tried if seed == 0] == [1, 3, 10, *beyond]
+    assert found.rate == max(found.grid, key=found.grid.get)
+    assert list(found.grid) == sorted(found.grid)
+
+
+def test_a_method_with_rates_of_its_own_keeps_to_them(monkeypatch, tmp_path):
+    tried, _ = tried_rates(monkeypatch, tmp_path, {3.0: 20, 10.0: 30}, rates=(3.0, 10.0))
+    assert tried == [(3.0, 0), (10.0, 0), (10.0, 1), (10.0, 2)]

@@ -1,0 +1,494 @@
+"""Wrong calls and broken files: one line on stderr that says where and what, an exit code, and nothing left behind."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+from xmlsgd.cli import main
+from xmlsgd.cli.failures import describe, guarded
+from xmlsgd.errors import DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
+
+GOOD = "4 6 3\n0,1 0:1 2:0.5\n2 1:1\n0 3:1 4:0.25\n1 5:1\n"
+TEXT = "open,read\tread a file\nclose\tclose a file\nopen\tread the file\nclose\tclose the open file\n"
+QUICK = ["--hidden", "8", "--epochs", "1", "--threads", "1", "--seed", "0"]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A folder with good files and a model of rows and one of text."""
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "good.txt").write_text(GOOD)
+    (folder / "text.txt").write_text(TEXT)
+    (folder / "unlabelled.txt").write_text("read a file\nclose it: done\n3 files are closed\n")
+    assert main(["train", str(folder / "good.txt"), "--out", str(folder / "rows"), "--quiet", *QUICK]) == 0
+    assert main(["train", str(folder / "text.txt"), "--out", str(folder / "words"), "--quiet", *QUICK]) == 0
+    assert main(["convert", str(folder / "good.txt"), str(folder / "store"), "--quiet"]) == 0
+    (folder / "pair").mkdir()
+    for part in ("train", "test"):
+        (folder / "pair" / f"{part}.txt").write_text(GOOD)
+    (folder / "rows" / "good.txt").write_text(GOOD)
+    return folder
+
+
+@pytest.fixture
+def place(models, tmp_path):
+    """A folder of its own for each test, with copies of the good files and models; nothing in it may change."""
+    folder = tmp_path / "place"
+    shutil.copytree(models, folder)
+    (folder / "link.txt").symlink_to(folder / "good.txt")
+    return folder
+
+
+def files_below(folder):
+    """Return name and content of all files."""
+    return {str(f.relative_to(folder)): f.read_bytes() if f.is_file() else None for f in folder.rglob("*")}
+
+
+def complaint(capsys, place, *words):
+    """Run a call that must fail and leave all files as they are; return its exit code and its one line."""
+    before = files_below(place)
+    capsys.readouterr()
+    code = main([word.format(place=place) for word in words])
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert files_below(place) == before
+    assert err.count("\n") == 1
+    assert err.endswith("\n")
+    assert "Traceback" not in err
+    assert err.startswith("xmlsgd: ")
+    return code, err[len("xmlsgd: ") : -1].replace(f"{place}/", "")
+
+
+TRAIN = ("--out", "{place}/new", "--json", "{place}/new.json", *QUICK)
+
+BROKEN_ROWS = {
+    "label above the header": (b"1 6 3\n3 0:1\n", "2: label must be in [0, 3), got 3"),
+    "feature above the header": (b"1 6 3\n0 6:1\n", "2: feature index must be in [0, 6), got 6"),
+    "negative feature": (b"0 -1:1\n", "1: feature index must be in [0, "),
+    "word as index": (b"0 one:1\n", "1: feature index must be a plain integer, got 'one'"),
+    "no colon": (b"0 1:1\n1 5\n", "2: feature must be 'index:value', got '5'"),
+    "nan": (b"0 1:nan\n", "1: feature value must be finite, got 'nan'"),
+    "infinite": (b"0 1:-inf\n", "1: feature value must be finite, got '-inf'"),
+    "too large for float32": (b"0 1:1e60\n", "1: feature value must fit float32, got '1e60'"),
+    "word as value": (b"0 1:x\n", "1: feature value must be a number, got 'x'"),
+    "feature twice": (b"0 1:1 1:2\n", '1: feature must come once in a row, got 1 twice; pass duplicates="sum"'),
+    "fewer rows than promised": (b"3 6 3\n0 1:1\n", "1: header promises 3 rows, got 1"),
+    "more rows than promised": (b"1 6 3\n0 1:1\n1 1:1\n", "1: header promises 1 rows, got 2"),
+    "no label at all": (b" 1:1\n 2:1\n", ": file must have at least one label, got 2 rows without any"),
+    "no feature at all": (b"1,2\n0\n", ": file must have at least one feature, got 2 rows without any"),
+    "empty": (b"", ": file must have at least one row, got none"),
+    "NUL byte": (b"0 1:1\n0 1:\0\n", "2: "),
+    "not UTF-8": (b"0 1:1 #\xff\n", "1: file must be UTF-8 text, got byte 0xff"),
+    "truncated gzip": (gzip.compress(b"0 1:1\n" * 999)[:40], "file must be readable to its end"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_ROWS)
+def test_a_broken_file_of_rows_is_named_with_line_and_reason(case, place, capsys):
+    content, expected = BROKEN_ROWS[case]
+    (place / "bad.txt").write_bytes(content)
+    code, line = complaint(capsys, place, "train", "{place}/bad.txt", *TRAIN)
+    assert code == 2
+    assert line.startswith("bad.txt:")
+    assert expected in line
+
+
+BROKEN_TEXT = {
+    "no tab": (
+        b"open\tread\njust words\n",
+        "bad.txt:2: must read `label1,label2<TAB>text`, got no tab in 'just words'",
+    ),
+    "not UTF-8": (b"open\tread\xff\n", "bad.txt:1: must be UTF-8, got byte 0xff"),
+    "NUL byte": (b"open\tread a\nopen\tb\0\n", "bad.txt:2: must be text, got a NUL byte"),
+    "no label": (b"\tread a file\n\tread the file\n", "bad.txt: must have at least one label, got none"),
+    "no word twice": (b"open\tread a file\n", "texts: no word occurs in at least min_df=2 texts"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN_TEXT)
+def test_a_broken_file_of_text_is_named_with_line_and_reason(case, place, capsys):
+    content, expected = BROKEN_TEXT[case]
+    (place / "bad.txt").write_bytes(content)
+    code, line = complaint(capsys, place, "train", "{place}/bad.txt", "--format", "raw", *TRAIN)
+    assert code == 2
+    assert line.startswith(expected)
+
+
+GOOD_ROWS = ("train", "{place}/good.txt")
+BAD_CALLS = {
+    "no verb": ((), "the following arguments are required: VERB; see xmlsgd --help"),
+    "unknown verb": (("fly",), "argument VERB: invalid choice: 'fly'"),
+    "no out": (GOOD_ROWS, "the following arguments are required: --out; see xmlsgd train --help"),
+    "unknown flag": ((*GOOD_ROWS, *TRAIN, "--speed", "9"), "unrecognized arguments: --speed 9"),
+    "abbreviated flag": ((*GOOD_ROWS, *TRAIN, "--optim", "sgd"), "unrecognized arguments: --optim sgd"),
+    "value missing": ((*GOOD_ROWS, *TRAIN, "--loss"), "argument --loss: expected one argument"),
+    "word for a number": (
+        (*GOOD_ROWS, *TRAIN, "--lr", "fast"),
+        "argument --learning-rate-init: must be a number, got 'fast'; see xmlsgd train --help",
+    ),
+    "fraction for a count": ((*GOOD_ROWS, *TRAIN, "--epochs", "1.5"), "argument --max-epochs: must be a whole number"),
+    "words for sizes": ((*GOOD_ROWS, *TRAIN, "--hidden", "8,x"), "argument --hidden-layer-sizes: must be numbers"),
+    "no epochs": ((*GOOD_ROWS, *TRAIN, "--epochs", "0"), "max_epochs: must be 'auto' or a positive integer, got 0"),
+    "no epochs and no file": (("train", "{place}/none.txt", *TRAIN, "--epochs", "0"), "max_epochs: must be"),
+    "negative rate": ((*GOOD_ROWS, *TRAIN, "--lr=-1"), "learning_rate_init: must be 'auto' or above 0, got -1.0"),
+    "dropout of all": ((*GOOD_ROWS, *TRAIN, "--dropout", "1"), "hidden_dropout: must be in [0, 1), got 1.0"),
+    "unknown loss": ((*GOOD_ROWS, *TRAIN, "--loss", "l2"), "loss must be one of bce, softmax, squared_hinge, got 'l2'"),
+    "unknown optimizer": ((*GOOD_ROWS, *TRAIN, "--optimizer", "adamw"), "optimizer must be one of sgd, "),
+    "unknown schedule": ((*GOOD_ROWS, *TRAIN, "--schedule", "step"), "learning_rate: must be one of constant, "),
+    "unknown algorithm": ((*GOOD_ROWS, *TRAIN, "--algorithm", "magic"), "algorithm must be one of "),
+    "unknown device": ((*GOOD_ROWS, *TRAIN, "--devices", "tpu"), "devices: must be of the kinds cpu, cuda, got"),
+    "unknown precision": ((*GOOD_ROWS, *TRAIN, "--precision", "int4"), "precision must be one of "),
+    "no threads": ((*GOOD_ROWS, *TRAIN, "--threads", "0"), "n_jobs: must be None or an integer other than 0, got 0"),
+    "missing file": (("train", "{place}/none.txt", *TRAIN), "none.txt"),
+    "missing test file": ((*GOOD_ROWS, "--test", "{place}/none.txt", *TRAIN), "none.txt"),
+    "out is a file": (
+        (*GOOD_ROWS, "--out", "{place}/good.txt"),
+        "--out good.txt: exists and is not a saved model; choose another name or remove it",
+    ),
+    "out holds other things": ((*GOOD_ROWS, "--out", "{place}"), "exists and is not a saved model"),
+    "out below a file": ((*GOOD_ROWS, "--out", "{place}/good.txt/model"), "good.txt is not a folder"),
+    "json is a folder": ((*GOOD_ROWS, "--out", "{place}/new", "--json", "{place}"), "must be a file, got a folder"),
+    "json in no folder": (
+        (*GOOD_ROWS, "--out", "{place}/new", "--json", "{place}/no/r.json"),
+        "--json no/r.json: the folder no does not exist; make it first",
+    ),
+    "warm start of nothing": (
+        (*GOOD_ROWS, *TRAIN, "--warm-start"),
+        "new: no such folder",
+    ),
+    "evaluate without a model": (("evaluate", "{place}/none", "{place}/good.txt"), "none: no such folder"),
+    "evaluate a file as a model": (
+        ("evaluate", "{place}/good.txt", "{place}/good.txt"),
+        "good.txt: is not a saved model: it is a file, a model is a folder",
+    ),
+    "evaluate with model and data swapped": (
+        ("evaluate", "{place}/good.txt", "{place}/rows"),
+        "good.txt: is not a saved model, but rows is; the model comes first: xmlsgd evaluate rows good.txt",
+    ),
+    "predict with model and data swapped": (
+        ("predict", "{place}/store", "{place}/rows"),
+        "store: is not a saved model, but rows is; the model comes first: xmlsgd predict rows store",
+    ),
+    "predict for a model": (("predict", "{place}/words", "{place}/words"), "words: must hold data, got a saved model"),
+    "train on a model": (("train", "{place}/words", *TRAIN), "words: must hold data, got a saved model"),
+    "train on text without labels": (
+        ("train", "{place}/unlabelled.txt", *TRAIN),
+        "or labels and a tab before each text, `label1,label2<TAB>text`, got texts without labels",
+    ),
+    "convert text without labels": (
+        ("convert", "{place}/unlabelled.txt", "{place}/new"),
+        "unlabelled.txt: must hold rows of numbers, or labels and a tab before each text",
+    ),
+    "test rows without their flag": (
+        (*GOOD_ROWS, "{place}/good.txt", *TRAIN),
+        "unrecognized arguments: good.txt; test rows go behind --test",
+    ),
+    "evaluate at k = 0": (
+        ("evaluate", "{place}/rows", "{place}/good.txt", "-k", "0"),
+        "--k: must be at least 1, got 0",
+    ),
+    "evaluate at a huge k": (
+        ("evaluate", "{place}/rows", "{place}/good.txt", "-k", "1000000000000"),
+        "--k: must be at most the 3 labels of the model, got 1000000000000",
+    ),
+    "text for a model of rows": (
+        ("evaluate", "{place}/rows", "{place}/text.txt"),
+        "text.txt: the model was trained on rows of numbers and has no words, got text",
+    ),
+    "predict at k = 0": (("predict", "{place}/rows", "{place}/good.txt", "--k", "0"), "--k: must be at least 1, got 0"),
+    "predict into a folder": (
+        ("predict", "{place}/rows", "{place}/good.txt", "--out", "{place}/rows"),
+        "--out rows: must be a file, got a folder",
+    ),
+    "convert onto itself": (
+        ("convert", "{place}/good.txt", "{place}/good.txt"),
+        "TARGET good.txt: is what this call reads; choose another name",
+    ),
+    "convert into what is converted": (
+        ("convert", "{place}/store", "{place}/store/more"),
+        "TARGET store/more: lies in the store store; choose a place outside",
+    ),
+    "convert onto the words": (
+        ("convert", "{place}/text.txt", "{place}/words", "--vectorizer", "{place}/words"),
+        "TARGET words: is what this call reads; choose another name",
+    ),
+    "json onto the training rows": (
+        (*GOOD_ROWS, "--out", "{place}/new", "--json", "{place}/good.txt"),
+        "--json good.txt: is what this call reads; choose another name",
+    ),
+    "json onto the test rows": (
+        (*GOOD_ROWS, "--test", "{place}/text.txt", "--out", "{place}/new", "--json", "{place}/text.txt"),
+        "--json text.txt: is what this call reads; choose another name",
+    ),
+    "json onto a file of the training folder": (
+        ("train", "{place}/pair", "--out", "{place}/new", "--json", "{place}/pair/test.txt"),
+        "--json pair/test.txt: is a data file of pair; choose another name",
+    ),
+    "json as the model": (
+        (*GOOD_ROWS, "--out", "{place}/new", "--json", "{place}/new"),
+        "--json new: must not lie in --out new, which is written as a whole; choose another",
+    ),
+    "json in the model": (
+        ("evaluate", "{place}/rows", "{place}/good.txt", "--json", "{place}/rows/model.json"),
+        "--json rows/model.json: lies in the saved model rows; choose a place outside",
+    ),
+    "json in any model": (("info", "--json", "{place}/words/info.json"), "lies in the saved model words; choose"),
+    "json in a store": (("info", "--json", "{place}/store/info.json"), "lies in the store store; choose"),
+    "json onto the rows of the propensities": (
+        (
+            "evaluate",
+            "{place}/rows",
+            "{place}/good.txt",
+            "--propensity",
+            "{place}/text.txt",
+            "--json",
+            "{place}/text.txt",
+        ),
+        "--json text.txt: is what this call reads; choose another name",
+    ),
+    "predict onto its data": (
+        ("predict", "{place}/rows", "{place}/good.txt", "--out", "{place}/good.txt"),
+        "--out good.txt: is what this call reads; choose another name",
+    ),
+    "predict onto its data by a link": (
+        ("predict", "{place}/rows", "{place}/good.txt", "--out", "{place}/link.txt"),
+        "--out link.txt: is what this call reads; choose another name",
+    ),
+    "train over the model that holds the rows": (
+        ("train", "{place}/rows/good.txt", "--out", "{place}/rows"),
+        "--out rows: holds rows/good.txt, which this call reads; choose another name",
+    ),
+    "out without a name": (
+        (*GOOD_ROWS, "--out", ""),
+        "argument --out: must be a name, got ''; see xmlsgd train --help",
+    ),
+    "json without a name": (("info", "--json", ""), "argument --json: must be a name, got ''"),
+    "no name to train on": (("train", "", *TRAIN), "argument TRAIN: must be a name, got ''"),
+    "convert nothing": (
+        ("convert", "{place}/none.txt", "{place}/new"),
+        "none.txt: no such file or folder",
+    ),
+    "convert over a model": (("convert", "{place}/good.txt", "{place}/rows"), "rows: exists and is not a store"),
+    "unknown form": (
+        ("convert", "{place}/good.txt", "{place}/new", "--to", "csv"),
+        "argument --to: invalid choice: 'csv'",
+    ),
+    "no file of test rows": (
+        (*GOOD_ROWS, "--test", "none", *TRAIN),
+        "none: no such path, and no data set of this name",
+    ),
+    "no rows to predict for": (("predict", "{place}/rows", "{place}/none"), "none: no such file or folder"),
+    "unknown fleet": (
+        ("simulate", "{place}/good.txt", "--fleet", "S9"),
+        "or one of S1, S2, S3, S4, S5, S6, S7, S8",
+    ),
+    "a number for the name of a schedule": (
+        (*GOOD_ROWS, "--out", "{place}/new", "--learning-rate", "0.1"),
+        "got '0.1'; the rate itself is learning_rate_init (--lr)",
+    ),
+    "unknown data set": (
+        ("train", "eurlex", *TRAIN),
+        "eurlex: no such path, and no data set of this name; known are python-functions, ",
+    ),
+    "bench without rows": (("bench", "--rows", "0", *QUICK), "n_rows: must be an integer"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_CALLS)
+def test_a_wrong_call_is_answered_with_what_would_do(case, place, capsys):
+    words, expected = BAD_CALLS[case]
+    code, line = complaint(capsys, place, *words)
+    assert code == 2
+    assert expected in line
+
+
+def test_more_features_than_the_model_knows_are_refused_with_both_numbers(place, capsys):
+    (place / "wide.txt").write_text("1 9 3\n0 8:1\n")
+    for verb in ("evaluate", "predict"):
+        code, line = complaint(capsys, place, verb, "{place}/rows", "{place}/wide.txt")
+        assert code == 2
+        assert line.startswith("wide.txt: must have the 6 features of training, got 9; give the training file a header")
+
+
+@pytest.mark.parametrize("name", ["params.npy", "model.json", "MANIFEST.json"])
+def test_a_damaged_model_is_refused(place, capsys, name):
+    file = place / "rows" / name
+    file.write_bytes(file.read_bytes()[:-20])
+    code, line = complaint(capsys, place, "predict", "{place}/rows", "{place}/good.txt", "--out", "{place}/p.txt")
+    assert code == 2
+    assert line.startswith(f"rows/{name}: must ")
+
+
+def test_a_prediction_that_fails_midway_leaves_the_old_file(place, capsys, monkeypatch):
+    (place / "p.txt").write_text("old")
+    monkeypatch.setattr("xmlsgd.progress.in_batches", lambda *_, **__: iter([None]))
+    code, line = complaint(
+        capsys, place, "predict", "{place}/rows", "{place}/good.txt", "--out", "{place}/p.txt", "--quiet"
+    )
+    assert code == 1
+    assert line.startswith("internal error: ")
+
+
+def test_convert_lists_as_many_broken_lines_as_asked_for(place, capsys):
+    (place / "bad.txt").write_text("6 5 3\n0 1:1\n7 1:1\n0 9:1\n# comment\n0 1:x\n1 2:1\n1 2\n")
+    before = files_below(place)
+    assert main(["convert", str(place / "bad.txt"), str(place / "new"), "--max-errors", "3"]) == 2
+    lines = capsys.readouterr().err.replace(f"{place}/", "").splitlines()
+    assert lines == [
+        "xmlsgd: bad.txt:3: label must be in [0, 3), got 7",
+        "xmlsgd: bad.txt:4: feature index must be in [0, 5), got 9",
+        "xmlsgd: bad.txt:6: feature value must be a number, got 'x'",
+    ]
+    assert files_below(place) == before
+
+
+def test_a_diverging_run_fails_with_advice_and_leaves_no_model(place, capsys):
+    rows = "".join(f"{i % 3} {i % 5}:3e38\n" for i in range(64))
+    (place / "huge.txt").write_text(rows)
+    words = ("train", "{place}/huge.txt", *TRAIN, "--optimizer", "sgd", "--lr", "1e38", "--batch", "32")
+    code, line = complaint(capsys, place, *words)
+    assert code == 1
+    assert "the loss was not finite" in line
+    assert "pass a lower one" in line
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_named(place, capsys):
+    (place / "locked").mkdir(mode=0o500)
+    code, line = complaint(capsys, place, "train", "{place}/good.txt", "--out", "{place}/locked/model")
+    assert code == 2
+    assert "cannot be written" in line
+
+
+# --- exit codes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (DataError("a.txt:3: bad"), 2, "a.txt:3: bad"),
+        (ModelFileError("m: bad"), 2, "m: bad"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "a.txt"), 2, "a.txt: No such file or directory"),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "a"), 2, "a: Is a directory"),
+        (PermissionError(errno.EACCES, "Permission denied", "a"), 2, "a: Permission denied"),
+        (OSError(errno.ENOSPC, "No space left on device", "a"), 1, "a: No space left on device"),
+        (OSError(errno.EIO, "Input/output error"), 1, "[Errno 5] Input/output error"),
+        (OSError("no source could be reached"), 1, "no source could be reached"),
+        (DivergenceError("loss"), 1, "loss"),
+        (WorkerDied("worker 3"), 1, "worker 3"),
+        (MemoryEstimateError("needs 3 GB"), 1, "needs 3 GB"),
+        (MemoryError(), 1, "out of memory: an allocation failed; use fewer --hidden-layer-sizes or rows"),
+        (TypeError("oops"), 1, "internal error: TypeError: oops; --traceback shows where"),
+    ],
+)
+def test_bad_input_is_2_and_a_failed_run_is_1(error, code, text):
+    assert describe(error) == (code, text)
+
+
+def failing(error):
+    """Return a function that raises."""
+
+    def run():
+        raise error
+
+    return run
+
+
+def test_ctrl_c_is_130(capsys):
+    assert guarded(failing(KeyboardInterrupt())) == 130
+    assert capsys.readouterr().err == "xmlsgd: interrupted\n"
+
+
+def test_sigterm_and_sighup_raise_like_ctrl_c_and_say_so(capsys):
+    for number, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129)):
+        assert guarded(lambda: os.kill(os.getpid(), number)) == code  # noqa: B023 (called at once)
+        assert capsys.readouterr().err == f"xmlsgd: ended by {number.name}\n"
+        assert signal.getsignal(number) is signal.SIG_DFL
+
+
+def test_a_signal_that_is_ignored_stays_so():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert guarded(lambda: os.kill(os.getpid(), signal.SIGHUP)) == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_reader_that_left_is_no_error_message(capsys):
+    assert guarded(failing(BrokenPipeError())) == 141
+    assert capsys.readouterr().err == ""
+
+
+def test_an_error_of_several_lines_becomes_one(capsys):
+    assert guarded(failing(DataError("a\nb\r\n  c\ud800"))) == 2
+    assert capsys.readouterr().err == "xmlsgd: a b c\\ud800\n"
+
+
+def test_a_warning_is_one_line(capsys):
+    assert guarded(lambda: warnings.warn("shape\ndiffers", stacklevel=1)) == 0
+    assert capsys.readouterr().err == "xmlsgd: warning: shape differs\n"
+
+
+def test_a_traceback_is_shown_on_request(capsys):
+    assert guarded(failing(TypeError("oops")), traceback=True) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("Traceback")
+    assert shown.endswith("xmlsgd: internal error: TypeError: oops; --traceback shows where\n")
+
+
+def test_errors_go_nowhere_where_there_is_no_stderr(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    assert guarded(failing(DataError("a"))) == 2
+
+
+def test_output_that_cannot_be_flushed_is_a_failed_run(capsys, monkeypatch):
+    class Full(io.StringIO):
+        def flush(self):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sys, "stdout", Full())
+    assert guarded(lambda: None) == 1
+    assert capsys.readouterr().err == "xmlsgd: [Errno 28] No space left on device\n"
+
+
+def shell(command, place):
+    """Run a shell command line with `$X` as the command under test; return its exit code and stderr."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "X": f"{sys.executable} -m xmlsgd"}
+    result = subprocess.run(
+        ["bash", "-c", command], cwd=place, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+    return result.returncode, result.stderr
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_a_process_ends_with_the_code_and_one_line(place):
+    assert shell("$X evaluate none good.txt", place) == (
+        2,
+        "xmlsgd: none: no such folder\n",
+    )
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_a_closed_pipe_ends_quietly(place):
+    (place / "many.txt").write_text("0 1:1\n" * 200_000)
+    code, err = shell("$X predict rows many.txt --threads 1 | head -1 >first; exit ${PIPESTATUS[0]}", place)
+    assert (code, err) == (141, "")
+    assert (place / "first").read_text().count("\n") == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_a_failed_run(place):
+    code, err = shell("$X predict rows good.txt --threads 1 --out /dev/full", place)
+    assert (code, err) == (1, "xmlsgd: /dev/full: No space left on device\n")

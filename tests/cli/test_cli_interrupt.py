@@ -1,0 +1,218 @@
+"""Ctrl-C and the signals that end a process: what was learned is kept, and nothing else is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import types
+
+import pytest
+from paths import DATA, ROOT
+
+from xmlsgd.cli import main
+from xmlsgd.cli.folder import growing_history
+from xmlsgd.cli.signals import Stopped, signal_of, signals_raise
+from xmlsgd.estimators import XMLClassifier
+
+ROWS, TEST_ROWS = (str(DATA / f"{part}.txt") for part in ("train", "test"))
+QUICK = ["--hidden", "16", "--threads", "1", "--seed", "0", "--quiet"]
+MANY_EPOCHS = ["--epochs", "100000"]
+
+
+def start(place, *words):
+    """Start a command line in a process of its own, with temporary files in a folder of their own."""
+    (place / "temporary").mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", "xmlsgd", *map(str, words)],
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(place / "temporary")},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A shell's background jobs ignore Ctrl-C, and so would what they start.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def end(process, number):
+    """Send a signal; return the exit code and the lines on stderr."""
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    return process.returncode, err.decode().splitlines()
+
+
+def wait_for(condition):
+    """Wait until something has happened, at most a minute."""
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until, "it did not happen within a minute"
+        time.sleep(0.02)
+
+
+def n_lines(file):
+    """Return the number of whole lines of a file, 0 without one."""
+    return file.read_bytes().count(b"\n") if file.is_file() else 0
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_run_saves_the_model_as_it_is(tmp_path, number, code):
+    process = start(tmp_path, "train", ROWS, "--test", TEST_ROWS, "--out", "m", *QUICK, *MANY_EPOCHS)
+    growing = tmp_path / "m.history.jsonl"
+    wait_for(lambda: n_lines(growing) >= 2)
+    assert not (tmp_path / "m").exists(), "the folder appears when it is complete"
+    returned, lines = end(process, number)
+    assert returned == code
+    model = XMLClassifier.load(tmp_path / "m", predict_only=False)
+    assert lines == [f"xmlsgd: interrupted after {model.n_epochs_} whole epochs; the model as it was then is in m"]
+    history = [json.loads(line) for line in (tmp_path / "m" / "history.jsonl").read_text().splitlines()]
+    assert len(history) == model.n_epochs_ >= 2
+    assert history[-1]["P@1"] > 0
+    report = json.loads((tmp_path / "m" / "train.json").read_text())
+    assert report["interrupted"] is True
+    assert report["epochs"] == model.n_epochs_
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["m", "temporary"]
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_an_interrupted_run_leaves_an_earlier_model_alone(tmp_path):
+    words = ["train", ROWS, "--out", str(tmp_path / "m"), *QUICK]
+    assert main([*words, "--epochs", "1"]) == 0
+    before = {file.name: file.read_bytes() for file in (tmp_path / "m").iterdir()}
+    process = start(tmp_path, *words, *MANY_EPOCHS, "--warm-start")
+    wait_for(lambda: n_lines(tmp_path / "m.history.jsonl") >= 1)
+    returned, lines = end(process, signal.SIGINT)
+    assert returned == 130
+    assert lines[0].endswith(f"; the model as it was then is in {tmp_path}/m.interrupted")
+    assert {file.name: file.read_bytes() for file in (tmp_path / "m").iterdir()} == before
+    assert XMLClassifier.load(tmp_path / "m.interrupted").n_epochs_ >= 2
+
+
+def test_ctrl_c_before_the_first_epoch_is_over_saves_too(tmp_path, monkeypatch, capsys):
+    from xmlsgd.learner import Learner
+
+    step = Learner.step
+
+    def interrupted_step(self, task):
+        if task.start:
+            raise KeyboardInterrupt
+        return step(self, task)
+
+    monkeypatch.setattr(Learner, "step", interrupted_step)
+    monkeypatch.setattr("xmlsgd.cli.train.prepare_kernels", lambda *_: None)
+    assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK]) == 130
+    assert "interrupted after 0 whole epochs" in capsys.readouterr().err
+    assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 0
+    assert [file.name for file in tmp_path.iterdir()] == ["m"]
+
+
+def test_ctrl_c_while_the_test_rows_are_measured_saves_the_trained_model(tmp_path, monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("xmlsgd.cli.measure.measure", interrupted)
+    words = ["train", ROWS, "--test", TEST_ROWS, "--out", str(tmp_path / "m"), *QUICK, "--epochs", "1"]
+    assert main(words) == 130
+    assert "interrupted after 1 whole epochs" in capsys.readouterr().err
+    assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 1
+
+
+def test_ctrl_c_before_anything_is_learned_leaves_nothing(tmp_path, monkeypatch, capsys):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("xmlsgd.estimators.task.make_device", interrupted)
+    monkeypatch.setattr("xmlsgd.cli.train.prepare_kernels", lambda *_: None)
+    assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK]) == 130
+    assert capsys.readouterr().err == "xmlsgd: interrupted\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_history_of_a_killed_run_stays_beside_where_its_model_would_be(tmp_path):
+    process = start(tmp_path, "train", ROWS, "--out", "m", *QUICK, *MANY_EPOCHS)
+    growing = tmp_path / "m.history.jsonl"
+    wait_for(lambda: n_lines(growing) >= 2)
+    process.kill()
+    process.communicate()
+    records = [json.loads(line) for line in growing.read_text().splitlines()]
+    assert [record["epoch"] for record in records[:2]] == [0, 1]
+    assert not (tmp_path / "m").exists()
+
+
+def test_the_growing_history_goes_when_the_folder_is_there_and_stays_when_that_fails(tmp_path):
+    import numpy as np
+
+    def grow(fail):
+        with growing_history(str(tmp_path / "m")) as history:
+            history.start(1, 1, np.zeros(1, np.float32))
+            history.epoch({"epoch": 0, "loss": 1.0}, np.zeros(1, np.float32))
+            if fail:
+                raise OSError("disk full")
+
+    grow(fail=False)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(OSError, match="disk full"):
+        grow(fail=True)
+    assert [file.name for file in tmp_path.iterdir()] == ["m.history.jsonl"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_process_that_is_ended_while_it_reads_standard_input_leaves_no_temporary_file(tmp_path, number):
+    process = start(tmp_path, "convert", "-", "store", "--quiet")
+    process.stdin.write(b"0 1:1\n")
+    process.stdin.flush()
+    wait_for(lambda: list((tmp_path / "temporary").rglob("stdin")))
+    returned, lines = end(process, number)
+    assert (returned, lines) == (128 + number, [f"xmlsgd: ended by {number.name}"])
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert [file.name for file in tmp_path.iterdir()] == ["temporary"]
+
+
+def stopped_while(act):
+    """Do something that a signal interrupts, at the latest when it is over; return how the signal was raised."""
+    with signals_raise():
+        try:
+            act()
+            assert not threading.Event().wait(60)
+        except Stopped as stop:
+            return stop
+    raise AssertionError("nothing was raised within a minute")
+
+
+def test_a_signal_that_comes_while_llvm_works_is_raised_when_that_is_done():
+    done = []
+
+    def work():
+        signal.raise_signal(signal.SIGTERM)
+        done.append("compiled")
+
+    of_llvm = types.FunctionType(
+        work.__code__, {"__name__": "llvmlite.binding", "signal": signal}, closure=work.__closure__
+    )
+    assert str(stopped_while(of_llvm)) == "ended by SIGTERM"
+    assert done == ["compiled"]
+
+
+def test_a_signal_that_comes_in_a_finalizer_is_raised_after_it(capsys):
+    class Closing:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    stop = stopped_while(lambda: Closing() and None)
+    assert (str(stop), signal_of(stop)) == ("interrupted", signal.SIGINT)
+    assert capsys.readouterr().err == ""
+
+
+def test_another_failure_of_a_finalizer_is_told_as_ever(capsys):
+    class Closing:
+        def __del__(self):
+            raise OSError("the file is gone")
+
+    closing = Closing()
+    with signals_raise():
+        del closing
+    assert "OSError: the file is gone" in capsys.readouterr().err

@@ -1,0 +1,124 @@
+"""Standard input: answered as it comes, in the forms that files have, without a copy on the disk."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import os
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
+import pytest
+from paths import DATA, ROOT
+
+from xmlsgd.cli import main
+
+QUICK = ["--hidden", "16", "--epochs", "1", "--threads", "1", "--seed", "0", "--quiet"]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """A folder with a model of rows and one of text."""
+    folder = tmp_path_factory.mktemp("models")
+    for name, file in (("rows", "train.txt"), ("text", "train_raw.txt")):
+        assert main(["train", str(DATA / file), "--out", str(folder / name), *QUICK]) == 0
+    return folder
+
+
+@pytest.fixture
+def give(monkeypatch, capsys):
+    """Return a function that runs a command line with bytes as standard input: its exit code, stdout and stderr."""
+
+    def run(content, *words):
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+        code = main([str(word) for word in words])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+ROWS = b"# rows\n4 1378 643\n0,1 0:1 2:0.5\n\n 7:1\n\n"
+TEXTS = b"\xef\xbb\xbfread a json file\n\n  \nopen a socket\n\n\n"
+LABELLED = b"read\tread a json file\n\tno label\nopen\topen a socket\n"
+
+
+@pytest.mark.parametrize(
+    ("model", "content"),
+    [("rows", ROWS), ("rows", b"0 3:1\r\n 5:1"), ("text", TEXTS), ("text", LABELLED), ("text", b"read\n" * 30_000)],
+    ids=["header, comment, blank rows", "no newline at the end", "texts", "labelled texts", "several blocks"],
+)
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress], ids=["plain", "gzip", "bzip2"])
+def test_standard_input_is_answered_as_the_same_file_would_be(models, tmp_path, give, capsys, model, content, pack):
+    (tmp_path / "file").write_bytes(pack(content))
+    assert main(["predict", str(models / model), str(tmp_path / "file"), "-k", "2"]) == 0
+    expected = capsys.readouterr().out
+    assert give(pack(content), "predict", models / model, "-", "-k", "2") == (0, expected, "")
+
+
+@pytest.mark.parametrize(
+    ("model", "content", "expected"),
+    [
+        ("rows", b"0 1:1\n0 x:1\n", "stdin:2: feature index must be a plain integer, got 'x'"),
+        ("rows", b"0 1:1\n0 1378:1\n", "stdin: must have the 1378 features of training, got 1379; give"),
+        ("rows", b"1 2000 643\n0 1:1\n", "stdin: must have the 1378 features of training, got 2000; give"),
+        ("rows", b"3 1378 643\n0 1:1\n", "stdin:1: header promises 3 rows, got 1"),
+        ("rows", b"", "stdin: file must have at least one row, got none"),
+        ("rows", b"read a file\n", "stdin: the model was trained on rows of numbers and has no words, got text"),
+        ("rows", gzip.compress(b"0 1:1\n" * 99)[:30], "stdin: cannot be read, got Compressed file ended"),
+        ("text", b"read a file\nre\xffad\n", "stdin:2: must be UTF-8, got byte 0xff at 2"),
+        ("text", b"open\tread a file\nread\n", "stdin:2: must read `label1,label2<TAB>text`, got no tab in 'read'"),
+    ],
+)
+def test_what_is_wrong_with_standard_input_is_named_with_its_line(models, give, model, content, expected):
+    code, _, err = give(content, "predict", models / model, "-")
+    assert code == 2
+    assert err.startswith(f"xmlsgd: {expected}")
+    assert err.count("\n") == 1
+
+
+def test_rows_to_predict_labels_for_need_none(models, tmp_path, give):
+    (tmp_path / "rows.txt").write_text(" 1:1\n 2:1\n")
+    assert main(["predict", str(models / "rows"), str(tmp_path / "rows.txt")]) == 0
+    assert give(b" 1:1\n 2:1\n", "predict", models / "rows", "-")[0] == 0
+
+
+@pytest.mark.parametrize("model", ["rows", "text"])
+def test_the_first_rows_are_answered_while_more_come_and_nothing_is_copied(models, tmp_path, model):
+    line = {"rows": b"0 1:1 2:1 3:1 4:1\n", "text": b"read a json file and return the parsed object\n"}[model]
+    with subprocess.Popen(
+        [sys.executable, "-m", "xmlsgd", "predict", str(models / model), "-", "-k", "1", "--threads", "1"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        answered, n_lines = threading.Event(), (12 << 20) // len(line)
+
+        def feed():
+            process.stdin.write(line * n_lines)
+            answered.wait()
+            process.stdin.close()
+
+        feeder = threading.Thread(target=feed)
+        feeder.start()
+        assert b":" in process.stdout.readline()
+        assert list(tmp_path.iterdir()) == []
+        answered.set()
+        assert sum(1 for _ in process.stdout) == n_lines - 1
+        feeder.join()
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("verb", ["predict", "evaluate", "convert"])
+def test_a_line_without_end_is_refused_before_it_fills_memory_or_disk(models, tmp_path, give, monkeypatch, verb):
+    for module in ("cli.sources", "datasets.libsvm_blocks"):
+        monkeypatch.setattr(f"xmlsgd.{module}.MAX_LINE_BYTES", 1 << 21)
+    words = {"convert": ["-", tmp_path / "store"]}.get(verb, [models / "rows", "-"])
+    content = b"0 1:1\n0 " + b"1:1 " * (1 << 20)
+    code, out, err = give(content, verb, *words)
+    assert code == 2
+    assert out.count("\n") == (verb == "predict"), "what stood before it is answered"
+    assert "line must be at most 2097152 bytes, got more" in err
+    assert list(tmp_path.iterdir()) == []

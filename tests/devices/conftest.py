@@ -1,0 +1,67 @@
+"""Every device of this machine, and the stand-in for a GPU, as parameters of tests."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from needs import NEEDS_BFLOAT16, NEEDS_GPU
+from shim import NEEDS_COMPILER, OnHost, shim_device
+
+from xmlsgd.devices.cpu import CPU
+from xmlsgd.devices.cuda import CUDA
+
+CHUNK_BYTES = 1 << 17  # some hundred labels: the larger shapes take several chunks
+ALWAYS = 1 << 40  # bytes of exponentials that may be kept
+
+
+def shim(precision, **options):
+    return OnHost(shim_device(precision, **options))
+
+
+def gpu(precision, **options):
+    return OnHost(CUDA(precision=precision, **options))
+
+
+MAKERS = (("shim", shim, NEEDS_COMPILER), ("cuda", gpu, NEEDS_GPU))
+CPUS = [
+    pytest.param(partial(CPU, n_threads, precision), id=f"{precision}-{n_threads}", marks=marks)
+    for precision, marks in (("float32", ()), ("bfloat16", NEEDS_BFLOAT16))
+    for n_threads in (1, 2)
+]
+DEVICES = CPUS + [
+    pytest.param(partial(make, precision, chunk_bytes=CHUNK_BYTES), id=f"{precision}-{name}", marks=marks)
+    for name, make, marks in MAKERS
+    for precision in ("float32", "bfloat16")
+]
+KEEPING = [
+    pytest.param(partial(make, "float32", once_bytes=ALWAYS), id=f"once-{name}", marks=marks)
+    for name, make, marks in MAKERS
+]
+
+
+def started(make):
+    device = make()
+    with device.start():
+        yield device
+
+
+@pytest.fixture(scope="module", params=DEVICES)
+def make_device(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def device(make_device):
+    yield from started(make_device)
+
+
+@pytest.fixture(scope="module", params=DEVICES + KEEPING)
+def output_device(request):
+    """Every device, and a GPU that keeps the exponentials of a softmax: another way through the output layer."""
+    yield from started(request.param)
+
+
+@pytest.fixture(scope="module", params=CPUS)
+def cpu(request):
+    yield from started(request.param)

@@ -1,0 +1,302 @@
+"""The CUDA device beyond what all devices have in common (test_devices.py): on the CPU by the shim, or on a GPU."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from layers import copy, output_batch, random_csr, whole_step
+from shim import NEEDS_COMPILER, OnHost, shim_device
+
+from xmlsgd.algorithms.hogwild import Hogwild
+from xmlsgd.algorithms.local_sgd import LocalSGD
+from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.averaging import WeightAverage
+from xmlsgd.csr import Dataset
+from xmlsgd.devices import cuda_sender, get_device
+from xmlsgd.devices.cuda import CUDA
+from xmlsgd.devices.cuda_runtime import SOURCE, kernel_parameters
+from xmlsgd.devices.cuda_topk import MOST_RANKED
+from xmlsgd.devices.reference import Reference
+from xmlsgd.engine import train
+from xmlsgd.errors import DataError
+from xmlsgd.estimators.scoring import Scorer
+from xmlsgd.executors.serial import Serial
+from xmlsgd.executors.threads import Threads
+from xmlsgd.losses import LOSSES
+from xmlsgd.network import Network
+from xmlsgd.optimizers import SGD, Adam, RowAdagrad
+
+
+def trained(device, dataset, network, algorithm=None, workers=1, optimizer=None, **options):
+    """Return the model of two epochs."""
+    executor = Serial([device] * workers)
+    with device.start():
+        return train(
+            dataset, network, algorithm or Sequential(32, 0.02), executor, optimizer=optimizer or Adam(), epochs=2,
+            **options,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("optimizer", [SGD(), Adam(), RowAdagrad()], ids=["sgd", "adam", "row_adagrad"])
+def test_a_run_with_parameters_on_the_gpu_ends_in_the_model_and_the_state_of_the_reference(
+    make, dataset, network, optimizer
+):
+    got, expected = (
+        trained(device, dataset, network, optimizer=optimizer) for device in (make("float32"), Reference())
+    )
+    np.testing.assert_allclose(got.params, expected.params, rtol=0, atol=2e-4)
+    np.testing.assert_allclose(got.state, expected.state, rtol=1e-3, atol=1e-5)
+    assert got.records[-1]["loss"] == pytest.approx(expected.records[-1]["loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize("algorithm", [LocalSGD(16, 0.02), Hogwild(16, 0.02)], ids=["replicas", "differences"])
+def test_two_learners_on_a_gpu_in_threads_train_one_model(make, dataset, network, algorithm):
+    devices = [make("float32") for _ in range(2)]
+    run = train(dataset, network, algorithm, Threads(devices), epochs=3)
+    labels, _ = Scorer(network, run.params, Reference()).top_k(dataset.X, 1)
+    one = trained(Reference(), dataset, network, Sequential(16, 0.02))
+    assert run.records[-1]["loss"] < 1.3 * one.records[-1]["loss"]
+    assert np.isfinite(run.params).all()
+    assert labels.max() < 90
+
+
+@NEEDS_COMPILER
+def test_the_model_stays_on_the_gpu_from_step_to_step(dataset, network, monkeypatch):
+    """It is copied at the start, for who looks at it, and back at the end of an epoch; not at every step."""
+    device, copies = shim_device("float32"), []
+
+    def noted(name):
+        copy_all = getattr(device, name)
+
+        def noting(*both):
+            copies.append(name)
+            return copy_all(*both)
+
+        monkeypatch.setattr(device, name, noting)
+
+    noted("fetch")
+    noted("refresh")
+    trained(device, dataset, network, Sequential(4, 0.02))
+    assert copies == ["fetch", "fetch"] * 2, "model and state after each of two epochs"
+
+
+def test_a_mean_of_weights_is_taken_of_what_the_gpu_has_trained(make, dataset, network):
+    got, expected = (
+        trained(device, dataset, network, monitors=[WeightAverage(0.5)]) for device in (make("float32"), Reference())
+    )
+    np.testing.assert_allclose(got.params, expected.params, rtol=0, atol=2e-4)
+
+
+def test_workers_in_turn_on_a_gpu_and_on_the_cpu_share_one_model(make, dataset, network):
+    mixed, alike = (
+        train(dataset, network, Hogwild(16, 0.02), Serial(devices), epochs=2)
+        for devices in ([make("float32"), Reference()], [Reference(), Reference()])
+    )
+    np.testing.assert_allclose(mixed.params, alike.params, rtol=0, atol=5e-4)
+
+
+def test_a_scorer_answers_as_the_reference_does(make, dataset, network):
+    params = trained(Reference(), dataset, network).params
+    device = make("float32")
+    for columns in (None, np.array([80, 3, 5, 7])):
+        labels, scores = Scorer(network, params, device).top_k(dataset.X, 3, columns)
+        expected, values = Scorer(network, params, Reference()).top_k(dataset.X, 3, columns)
+        np.testing.assert_allclose(scores, values, rtol=1e-5, atol=1e-5)
+        assert np.mean(labels == expected) > 0.99
+    ((_, Z),) = Scorer(network, params, device).logits(dataset.X)
+    ((_, expected_Z),) = Scorer(network, params, Reference()).logits(dataset.X)
+    np.testing.assert_allclose(Z, expected_Z, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_more_labels_than_a_list_in_shared_memory_holds_are_ranked_by_sorting_whole_rows(make, precision):
+    A, _, _, _, layer = output_batch((5, 24, MOST_RANKED + 100))
+    for k in (MOST_RANKED + 1, MOST_RANKED + 200):
+        labels, scores = OnHost(make(precision, chunk_bytes=100_000)).top_k(A, layer, k)
+        expected, values = Reference().top_k(A, layer, k)
+        np.testing.assert_allclose(scores, values, rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(np.sort(labels), np.sort(expected))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_size_of_chunks_changes_no_result(make, loss):
+    A, Y, rows, scale, layer = output_batch((37, 24, 700), optimizer=Adam())
+    update = Adam().update(0.1, 3)
+    whole, pieces = copy(layer), copy(layer)
+    value, dA = OnHost(make("float32", chunk_bytes=1 << 30)).output_step(A, Y, rows, scale, whole, LOSSES[loss], update)
+    value2, dA2 = OnHost(make("float32", chunk_bytes=1)).output_step(A, Y, rows, scale, pieces, LOSSES[loss], update)
+    assert value2 == pytest.approx(value, rel=1e-6)
+    np.testing.assert_allclose(dA2, dA, rtol=0, atol=1e-5 * np.abs(dA).max())
+    np.testing.assert_allclose(pieces.W, whole.W, rtol=0, atol=1e-5)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("resident", [True, False])
+def test_entries_that_travel_with_every_batch_train_as_those_that_stay_on_the_gpu(dataset, resident):
+    network = Network(60, 90, (24,), "bce", input_dropout=0.3)
+    device = shim_device("float32", free=1 << 30 if resident else 0)
+    got = trained(device, dataset, network)
+    kept = [value for value in device._rows._resident.values() if value]
+    assert len(kept) == (2 if resident else 0)
+    np.testing.assert_allclose(got.params, trained(Reference(), dataset, network).params, rtol=0, atol=2e-4)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_neither_the_order_of_threads_nor_that_of_blocks_changes_a_bit(precision, seed):
+    network = Network(60, 700, (40,), "softmax", input_dropout=0.1, hidden_dropout=0.3)
+    first, second = (
+        whole_step(OnHost(shim_device(precision, 1 << 16, seed=turn)), network, Adam(), n_steps=2) for turn in (0, seed)
+    )
+    assert first[0] == second[0]
+    np.testing.assert_array_equal(first[1], second[1])
+
+
+@NEEDS_COMPILER
+def test_a_step_allocates_what_it_returns_and_nothing_else(dataset, network):
+    device = shim_device("bfloat16")
+    memory = device.runtime.cupy.memory
+    layers = network.layers(
+        device.place(np.zeros(network.layout.size, np.float32)), none=device.place(np.zeros((1, 1), np.float32))
+    )
+    scale, counts = np.full(40, 1 / 40, np.float32), []
+    with device.start():
+        for step in range(8):
+            before = memory.allocated
+            rows = np.arange(40) + step
+            network.step(device, layers, dataset.X, dataset.Y, rows, scale, SGD().update(0.1, 1), 0)
+            counts.append(memory.allocated - before)
+    assert counts[5:] == [3, 3, 3], "A, dA and the loss"
+
+
+@NEEDS_COMPILER
+def test_data_leave_the_gpu_with_their_last_user():
+    device, rng = shim_device("float32"), np.random.default_rng(0)
+    dataset = Dataset(random_csr(rng, 50, 30, 3), random_csr(rng, 50, 30, 3))
+    trained(device, dataset, Network(30, 30, (8,)))
+    assert len(device._rows._resident) == 2
+    del dataset
+    assert len(device._rows._resident) == 0
+
+
+@NEEDS_COMPILER
+def test_a_gpu_before_ampere_trains_in_float32():
+    assert not shim_device("auto", capability="75").bfloat16
+    assert shim_device("auto", capability="80").bfloat16
+
+
+@NEEDS_COMPILER
+def test_what_is_no_argument_of_a_kernel_is_refused():
+    runtime = shim_device("float32").runtime
+    with runtime.start():
+        x = runtime.empty((4, 8))
+        with pytest.raises(TypeError, match="A must be contiguous float32"):
+            runtime.launch("drop", 1, x[:, :4], 16, 0, 0, 1.0)
+        with pytest.raises(TypeError, match="A must be contiguous float32, got int32"):
+            runtime.launch("drop", 1, runtime.empty((4,), np.int32), 4, 0, 0, 1.0)
+        with pytest.raises(ValueError, match="zip"):
+            runtime.launch("drop", 1, x)
+        with pytest.raises(
+            DataError, match=r"^device 'cuda:0': a layer must have at most 12288 hidden units, got 12289"
+        ):
+            runtime.launch("input_update", 1, shared=4 * 12289)
+
+
+def test_every_kernel_s_parameters_are_read_from_the_source():
+    parameters = kernel_parameters(SOURCE.read_text(), np.dtype(np.uint16))
+    assert [(p.name, p.is_pointer, p.dtype.name) for p in parameters["pack"]] == [
+        ("x", True, "float32"), ("rows", False, "int32"), ("H", False, "int32"), ("width", False, "int32"),
+        ("seed", False, "uint32"), ("out", True, "uint16"),
+    ]  # fmt: skip
+    assert SOURCE.read_text().count("__global__") == len(parameters)
+
+
+def present(monkeypatch, **cuda):
+    """Pretend that CuPy is installed with these names in `cupy.cuda`."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=SimpleNamespace(**cuda)))
+
+
+def test_what_is_missing_for_a_gpu_is_said_in_one_line(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(DataError, match=r"^device 'cuda:1': CuPy is not installed; pip install \"xmlsgd\[cuda12\]\""):
+        get_device("cuda:1")
+    present(monkeypatch, is_available=lambda: False)
+    with pytest.raises(DataError, match=r"^device 'cuda:0': CuPy finds no GPU or driver; use 'cpu', or install"):
+        get_device("cuda")
+    present(monkeypatch, is_available=lambda: True, runtime=SimpleNamespace(getDeviceCount=lambda: 2))
+    with pytest.raises(DataError, match=r"^device 'cuda:2': there are 2 GPUs, counted from 0; use 'cuda:0' to"):
+        get_device("cuda:2")
+    assert repr(get_device("cuda:1")) == repr(partial(CUDA, index=1))
+
+    def broken():
+        raise RuntimeError("libcuda.so: no such file\nand more")
+
+    present(monkeypatch, is_available=broken)
+    with pytest.raises(DataError, match=r"^device 'cuda:0': CuPy does not start \(libcuda.so: no such file\); pip"):
+        get_device("cuda:0")
+
+
+def test_precision_of_a_gpu_is_checked():
+    with pytest.raises(DataError, match="precision must be one of auto, float32, bfloat16, got 'half'"):
+        CUDA(1, "half")
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("free", [0, 1 << 30], ids=["data travel", "data stay"])
+@pytest.mark.parametrize("late", [{1}, {0}, {0, 1}], ids=["copies", "kernels", "both"])
+def test_copies_and_kernels_may_be_as_late_as_their_events_allow(dataset, network, late, free):
+    """Steps are launched one after the other and nothing is looked at before the last."""
+    models = []
+    for lateness in ((), late):
+        device = shim_device("float32", free=free, late=lateness)
+        flat = np.random.default_rng(0).standard_normal(network.layout.size, dtype=np.float32)
+        placed = device.place(flat)
+        layers = network.layers(placed, none=device.place(np.zeros((1, 1), np.float32)))
+        with device.start():
+            for step in range(6):
+                rows = (np.arange(20 + 5 * step) * 7 + step) % 120
+                scale = np.full(len(rows), 1 / len(rows), np.float32)
+                network.step(device, layers, dataset.X, dataset.Y, rows, scale, SGD().update(0.1, 1), step)
+        models.append(device.fetch(placed))
+    assert not np.array_equal(models[0], flat)
+    np.testing.assert_array_equal(models[0], models[1])
+
+
+def sent_and_seen(late):
+    """Return arrays that were sent under one name and what work on the GPU that was launched with each has read."""
+    runtime = shim_device("float32", late=late).runtime
+    arrays, seen = [np.full(5, i, np.float32) for i in range(12)], []
+    with runtime.start():
+        for array in arrays:
+            placed = runtime.send("numbers", array)
+            runtime.stream.do(lambda placed=placed: seen.append(placed.host.copy()))
+        runtime.stream.synchronize()
+    return [array.tolist() for array in arrays], [array.tolist() for array in seen]
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize(
+    ("lost", "late"),
+    [
+        ("runtime.copies.wait_event(slot.read)", {0}),
+        ("runtime.stream.wait_event(slot.copied)", {1}),
+        ("slot.copied.synchronize()", {0, 1}),
+    ],
+)
+def test_a_wait_that_is_lost_is_found(monkeypatch, lost, late):
+    source = Path(cuda_sender.__file__).read_text()
+    assert source.count(lost) == 1
+    sent, seen = sent_and_seen(late)
+    assert sent == seen
+    broken = {"__name__": "xmlsgd.devices.cuda_sender", "__package__": "xmlsgd.devices"}
+    exec(compile(source.replace(lost, "pass"), "cuda_sender.py", "exec"), broken)
+    monkeypatch.setattr("xmlsgd.devices.cuda_runtime.Sender", broken["Sender"])
+    sent, seen = sent_and_seen(late)
+    assert sent != seen

@@ -1,0 +1,137 @@
+"""Steps as CUDA graphs train what steps launched one by one train, and launch next to nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from shim import NEEDS_COMPILER, shim_device
+
+from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.csr import Dataset
+from xmlsgd.devices.cuda_graph import GraphBlas
+from xmlsgd.engine import train
+from xmlsgd.executors.serial import Serial
+from xmlsgd.network import Network
+from xmlsgd.optimizers import SGD, Adam
+
+ALWAYS = 1 << 40
+
+
+def trained(device, dataset, network, optimizer=None, epochs=3, batch=16):
+    """Return the run, of 7 batches and a smaller one an epoch."""
+    algorithm = Sequential(batch, 0.05)
+    return train(dataset, network, algorithm, Serial([device]), optimizer=optimizer or SGD(0.01), epochs=epochs)
+
+
+def graphs_of(device):
+    """Return the captured steps of a device."""
+    return [fixed for fixed in device._graphs._kinds.values() if fixed.graph is not None]
+
+
+@pytest.mark.parametrize(
+    ("loss", "optimizer", "options"),
+    [
+        ("softmax", SGD(0.01), {"precision": "float32"}), ("softmax", SGD(), {"once_bytes": ALWAYS}),
+        ("bce", SGD(clip_norm=0.1), {}), ("softmax", Adam(), {"once_bytes": ALWAYS, "precision": "float32"}),
+        ("squared_hinge", Adam(), {"chunk_bytes": 9_000}),
+    ],
+)  # fmt: skip
+def test_steps_as_graphs_end_in_the_model_of_steps_as_they_are(make, dataset, loss, optimizer, options):
+    network, runs = Network(60, 90, (24, 16), loss), []
+    for graphs in (False, True):
+        device = make(**{"precision": "bfloat16", "graphs": graphs, **options})
+        runs.append(trained(device, dataset, network, optimizer))
+    assert graphs_of(device)
+    tolerance = 1e-2 if device.bfloat16 else 1e-5  # cuBLAS may take another way where factors are on the GPU
+    np.testing.assert_allclose(runs[1].params, runs[0].params, rtol=0, atol=tolerance)
+    assert runs[1].records[-1]["loss"] == pytest.approx(runs[0].records[-1]["loss"], rel=tolerance)
+
+
+def test_two_runs_by_graphs_are_bitwise_equal(make, dataset):
+    network = Network(60, 90, (24,), "softmax")
+    first, second = (trained(make(precision="bfloat16", graphs=True), dataset, network).params for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("late", [(), {1}, {0}, {0, 1}])
+def test_on_the_shim_the_bits_are_those_of_steps_as_they_are_however_late_work_is_done(dataset, late):
+    network = Network(60, 90, (24,), "softmax")
+    runs = [trained(shim_device("bfloat16", graphs=graphs, late=late), dataset, network) for graphs in (False, True)]
+    np.testing.assert_array_equal(runs[0].params, runs[1].params)
+
+
+@NEEDS_COMPILER
+def test_a_replayed_step_allocates_nothing_and_launches_but_what_writes_the_keys(dataset, monkeypatch):
+    device, counts, launched = shim_device("bfloat16", graphs=True), [], []
+    launch = device.runtime.launch
+
+    def noted(name, *rest, **more):
+        launched.append(name)
+        launch(name, *rest, **more)
+
+    monkeypatch.setattr(device.runtime, "launch", noted)
+    network = Network(60, 90, (24,), "bce")
+    device_memory = device.runtime.cupy.memory
+    layers = network.layers(
+        device.place(np.zeros(network.layout.size, np.float32)), none=device.place(np.zeros((1, 1), np.float32))
+    )
+    with device.start():
+        for _ in range(8):
+            before = device_memory.allocated
+            launched.clear()
+            scale = np.full(40, 1 / 40, np.float32)
+            network.step(device, layers, dataset.X, dataset.Y, np.arange(40), scale, SGD().update(0.1, 1), 0)
+            counts.append(device_memory.allocated - before)
+    assert counts[5:] == [0, 0, 0]
+    assert launched == ["entry_keys", "label_keys"]
+
+
+@NEEDS_COMPILER
+def test_a_graph_keeps_its_buffers_when_a_larger_batch_takes_larger_ones(dataset):
+    runs = []
+    for graphs in (False, True):
+        device, network = shim_device("float32", graphs=graphs), Network(60, 90, (24,), "softmax")
+        flat = np.random.default_rng(0).standard_normal(network.layout.size, dtype=np.float32)
+        placed = device.place(flat)
+        layers = network.layers(placed, none=device.place(np.zeros((1, 1), np.float32)))
+        with device.start():
+            for size in (10, 10, 10, 10, 80, 80, 80, 10, 10, 80):
+                scale = np.full(size, 1 / size, np.float32)
+                network.step(device, layers, dataset.X, dataset.Y, np.arange(size), scale, SGD().update(0.1, 1), 0)
+        runs.append(device.fetch(placed))
+    np.testing.assert_array_equal(*runs)
+
+
+@NEEDS_COMPILER
+def test_a_graph_is_of_one_model_and_its_data(dataset):
+    """Two runs on one device, whose memory the second may find where the first had other things."""
+    device, network = shim_device("float32", graphs=True), Network(60, 90, (24,), "softmax")
+    other = Dataset(dataset.X.take(np.arange(60)), dataset.Y.take(np.arange(60)))
+    for data in (dataset, other, dataset):
+        got, expected = (trained(one, data, network, Adam()) for one in (device, shim_device("float32")))
+        np.testing.assert_array_equal(got.params, expected.params)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize(
+    ("network", "options"),
+    [
+        (Network(60, 90, (24,), input_dropout=0.1), {}), (Network(60, 90, (24,), hidden_dropout=0.1), {}),
+        (Network(60, 90, (24,)), {"free": 0}),
+    ],
+    ids=["input dropout", "hidden dropout", "data travel"],
+)  # fmt: skip
+def test_steps_that_draw_or_whose_data_travel_stay_as_they_are(dataset, network, options):
+    device = shim_device("float32", graphs=True, **options)
+    trained(device, dataset, network, epochs=1)
+    assert not device._graphs._kinds
+    assert shim_device("bfloat16", graphs=True, stochastic=True)._graphs is None
+
+
+@NEEDS_COMPILER
+def test_what_cublas_refuses_is_told():
+    runtime = shim_device("float32").runtime
+    library = type("Library", (), {"cublasSetStream_v2": lambda *_: 13})()
+    with runtime.start(), pytest.raises(RuntimeError, match="cublasSetStream_v2: cuBLAS status 13"):
+        GraphBlas(library, 1, runtime)

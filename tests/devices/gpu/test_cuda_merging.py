@@ -1,0 +1,89 @@
+"""Replicas on one GPU are merged there, by the rules of the CPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from shim import NEEDS_COMPILER, shim_device
+
+from xmlsgd.algorithms.synchronous import Synchronous
+from xmlsgd.devices.reference import Reference
+from xmlsgd.engine import train
+from xmlsgd.executors.serial import Serial
+from xmlsgd.executors.threads import Threads
+from xmlsgd.learner import Job
+from xmlsgd.optimizers import SGD
+from xmlsgd.records import Sharing, Step
+
+
+def test_replicas_on_the_gpu_are_merged_as_those_of_the_reference(make, dataset, network, algorithm):
+    runs = []
+    for devices in ([make("float32") for _ in range(3)], [Reference() for _ in range(3)]):
+        executor = Serial(devices)
+        runs.append(train(dataset, network, algorithm, executor, optimizer=SGD(), epochs=2))
+        assert executor.merger.on_device == (devices[0].memory is not None)
+        assert executor.merges >= 2
+    np.testing.assert_allclose(runs[0].params, runs[1].params, rtol=0, atol=2e-5)
+
+
+@NEEDS_COMPILER
+def test_replicas_stay_on_the_gpu_from_merge_to_merge(dataset, network, monkeypatch):
+    copied = []
+    devices = [shim_device("float32") for _ in range(2)]
+    for device in devices:
+        for name in ("fetch", "refresh"):
+            monkeypatch.setattr(device, name, lambda *both, name=name: copied.append(name))
+    train(dataset, network, Synchronous(16, 0.02), Serial(devices), optimizer=SGD(), epochs=2)
+    assert copied == ["fetch", "fetch"] * 2, "state and model of both for the result, and nothing before"
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("executor", [Serial, Threads])
+def test_replicas_in_different_memories_meet_in_that_of_the_process(dataset, network, executor):
+    run = executor([shim_device("float32"), Reference()])
+    train(dataset, network, Synchronous(16, 0.02), run, optimizer=SGD(), epochs=1)
+    assert not run.merger.on_device
+
+
+def test_a_sum_on_the_gpu_is_that_of_its_parts(make):
+    device, rng = make("float32"), np.random.default_rng(0)
+    parts, weights = rng.standard_normal((3, 7, 91), dtype=np.float32), [0.5, -2.0, 1e-3]
+    with device.start():
+        total = device.fetch(device.weighted_sum([device.place(part) for part in parts], weights))
+    np.testing.assert_allclose(total, np.tensordot(weights, parts, 1), rtol=0, atol=1e-6)
+
+
+@NEEDS_COMPILER
+def test_a_checkpoint_and_a_slot_are_those_of_the_center_on_the_gpu(dataset, network):
+    executor = Serial([shim_device("float32") for _ in range(2)])
+    executor.start(Job(dataset, network, SGD()), Sharing.REPLICAS)
+
+    def moved():
+        """Return by how much the output layer of the center, zeros at first, has moved; by the same everywhere."""
+        (value,) = np.unique(network.layout.views(executor.center)["W1"])
+        return value
+
+    def move(part):
+        part.center += np.float32(1)
+        part.broadcast()
+
+    def from_slot(part):
+        part.center[:] = part.slot("kept")
+
+    executor.merge(move, [0, 1])
+    executor.checkpoint()
+    executor.keep("kept")
+    for w in (0, 1):
+        executor.submit(Step(w, 0, 0, 16, 0.1))
+        executor.wait()
+    executor.merge(move, [0])
+    assert moved() == 2, "steps of replicas have not moved it"
+    executor.merge(from_slot, [0, 1])
+    assert moved() == 1
+    executor.merge(move, [0, 1])
+    executor.restore()
+    assert moved() == 1
+    assert executor.norm(0) == pytest.approx(np.linalg.norm(executor.center), rel=1e-6)
+    executor.merge(move, [1])
+    assert moved() == 2
+    executor.close()

@@ -1,0 +1,106 @@
+"""Softmax that keeps its exponentials: the step of two exponentials, and what bfloat16 costs there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from layers import assert_same_change, copy, output_batch
+from shim import NEEDS_COMPILER, OnHost, shim_device
+
+from xmlsgd.devices.cuda_once import PILOT
+from xmlsgd.devices.reference import Reference
+from xmlsgd.losses import SOFTMAX
+from xmlsgd.optimizers import SGD, Adam
+
+ALWAYS = 1 << 40  # bytes of exponentials that may be kept
+
+
+def shim(precision, **options):
+    return OnHost(shim_device(precision, once_bytes=ALWAYS, **options))
+
+
+@pytest.fixture
+def make(make):
+    return lambda precision, **options: OnHost(make(precision, once_bytes=ALWAYS, **options))
+
+
+@pytest.mark.parametrize("optimizer", [SGD(weight_decay=0.3), Adam(clip_norm=0.05)], ids=["sgd", "adam"])
+@pytest.mark.parametrize("shape", [(7, 24, 1), (37, 24, 700), (66, 30, 5000)], ids=str)
+def test_one_exponential_a_logit_makes_the_step_of_two(make, shape, optimizer):
+    A, Y, rows, scale, layer = output_batch(shape, optimizer=optimizer)
+    update, expected, got = optimizer.update(0.1, 3), copy(layer), copy(layer)
+    value, dA = Reference().output_step(A, Y, rows, scale, expected, SOFTMAX, update)
+    value2, dA2 = make("float32", chunk_bytes=100_000).output_step(A, Y, rows, scale, got, SOFTMAX, update)
+    assert value2 == pytest.approx(value, rel=1e-5, abs=1e-6)
+    np.testing.assert_allclose(dA2, dA, rtol=0, atol=3e-5 * max(np.abs(dA).max(), 1e-3))
+    assert_same_change(layer, got, expected, 1e-3)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_logits_far_above_the_reference_beyond_the_pilot_are_scaled_anew(make, precision):
+    """The row's largest logit lies where no reference is taken from, or so does every one of a rising flight."""
+    A, Y, rows, scale, layer = output_batch((9, 24, PILOT + 2500))
+    layer.b[PILOT + 700] += 200
+    layer.b[PILOT + 1000 :: 90] += 45 * np.arange(len(layer.b[PILOT + 1000 :: 90]), dtype=np.float32)
+    expected, got, update = copy(layer), copy(layer), SGD().update(0.1, 1)
+    value, dA = Reference().output_step(A, Y, rows, scale, expected, SOFTMAX, update)
+    value2, dA2 = make(precision).output_step(A, Y, rows, scale, got, SOFTMAX, update)
+    tolerance = 1e-4 if precision == "float32" else 2e-2
+    assert value2 == pytest.approx(value, rel=tolerance)
+    np.testing.assert_allclose(dA2, dA, rtol=0, atol=tolerance * np.abs(dA).max())
+    np.testing.assert_allclose(got.b, expected.b, rtol=0, atol=tolerance * np.abs(expected.b - layer.b).max() + 1e-4)
+
+
+def peaked_batch():
+    """Return a batch whose logits have a standard deviation of about 4, as those of a trained model."""
+    A, Y, rows, scale, layer = output_batch((48, 64, 1500))
+    layer.W[:] *= 2.5
+    layer.b[:] *= 0.5
+    return A, Y, rows, scale, layer
+
+
+def narrow(x):
+    """Round to bfloat16."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+
+
+def hidden_gradient(Z, Y, rows, scale, W):
+    """Return dA (B, H) of a softmax over the logits Z."""
+    P = np.exp(Z.astype(np.float64) - Z.max(axis=1, keepdims=True))
+    P /= P.sum(axis=1, keepdims=True)
+    T = Y.to_scipy()[rows].toarray() != 0
+    counts = T.sum(axis=1, keepdims=True)
+    return (np.where(counts > 0, P - T / np.maximum(counts, 1), 0) * scale[:, None]) @ W
+
+
+def error(got, expected):
+    return np.linalg.norm(got - expected) / np.linalg.norm(expected)
+
+
+def test_bfloat16_logits_less_a_reference_are_twice_as_precise_as_those_as_they_come(make):
+    A, Y, rows, scale, layer = peaked_batch()
+    A[:], layer.W[:] = narrow(A), narrow(layer.W)  # the rounding of operands is common to both
+    expected, got = copy(layer), copy(layer)
+    update = SGD().update(0.1, 1)
+    value, dA = Reference().output_step(A, Y, rows, scale, expected, SOFTMAX, update)
+    value2, dA2 = make("bfloat16").output_step(A, Y, rows, scale, got, SOFTMAX, update)
+    usual = hidden_gradient(narrow(A @ layer.W.T + layer.b), Y, rows, scale, layer.W)
+    assert error(dA2, dA) < error(usual, dA) / 2
+    assert error(dA2, dA) < 5e-3
+    assert error(got.W - layer.W, expected.W - layer.W) < 5e-3
+    assert error(got.b - layer.b, expected.b - layer.b) < 5e-3
+    assert value2 == pytest.approx(value, rel=2e-3)
+
+
+@NEEDS_COMPILER
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_neither_the_order_of_threads_nor_that_of_blocks_changes_a_bit(precision):
+    A, Y, rows, scale, layer = output_batch((33, 40, 100))
+    results = []
+    for seed in (0, 1):
+        changed = copy(layer)
+        value, dA = shim(precision, seed=seed).output_step(A, Y, rows, scale, changed, SOFTMAX, SGD().update(0.1, 1))
+        results.append([np.array(value), dA, changed.W, changed.b])
+    for first, second in zip(*results, strict=True):
+        np.testing.assert_array_equal(first, second)

@@ -1,0 +1,120 @@
+"""Devices side by side: several Python threads, several processes, one process's BLAS and one cache of kernels."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from paths import ROOT, TESTS
+from small_job import small_job, train
+from threadpoolctl import ThreadpoolController
+
+from xmlsgd.devices.cpu import CPU
+from xmlsgd.devices.threads import OneThreadBlas
+
+
+@pytest.fixture(scope="module")
+def job():
+    return small_job()
+
+
+@pytest.mark.parametrize("precision", ["auto", "float32"])
+def test_two_threads_with_a_device_each_train_as_one_alone(job, precision):
+    expected = [train(job, CPU(1, precision), seed) for seed in range(2)]
+    started = threading.Barrier(2)  # both are inside of their devices before either goes on
+    with ThreadPoolExecutor(2) as pool:
+        got = list(pool.map(lambda seed: train(job, CPU(1, precision), seed, started), range(2)))
+    for one, other in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(one[0], other[0])
+        np.testing.assert_array_equal(one[1], other[1])
+
+
+def test_two_threads_take_turns_on_one_device(job):
+    device = CPU(1)
+    expected = [train(job, CPU(1), seed) for seed in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        got = list(pool.map(lambda seed: train(job, device, seed), range(2)))
+    for one, other in zip(got, expected, strict=True):
+        np.testing.assert_array_equal(one[0], other[0])
+
+
+def test_the_blas_libraries_are_looked_for_once(monkeypatch):
+    looked = []
+
+    def look():
+        looked.append(1)
+        return ThreadpoolController()
+
+    monkeypatch.setattr("xmlsgd.devices.threads.ThreadpoolController", look)
+    limit = OneThreadBlas()
+    for _ in range(3):
+        with limit:
+            assert {each["num_threads"] for each in ThreadpoolController().select(user_api="blas").info()} == {1}
+    assert looked == [1]
+
+
+def test_the_blas_has_its_threads_back_when_the_last_one_leaves():
+    def threads():
+        return [library["num_threads"] for library in ThreadpoolController().select(user_api="blas").info()]
+
+    before, limit = threads(), OneThreadBlas()
+    first, second = limit, limit
+    first.__enter__()
+    second.__enter__()
+    assert set(threads()) == {1}
+    first.__exit__()
+    assert set(threads()) == {1}, "the first one to leave must not lift the limit of the other"
+    second.__exit__()
+    assert threads() == before
+
+
+def program(n_threads):
+    """Return a program: two Python threads train on a device each, then says that it came to its end."""
+    return (
+        "import sys, numpy as np\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        f"sys.path.insert(0, {str(TESTS)!r})\n"
+        "from small_job import small_job, train\n"
+        "from xmlsgd.devices.cpu import CPU\n"
+        "job = small_job()\n"
+        "with ThreadPoolExecutor(2) as pool:\n"
+        f"    got = list(pool.map(lambda seed: train(job, CPU({n_threads}), seed), [1, 1]))\n"
+        "np.testing.assert_array_equal(got[0][0], got[1][0])\n"
+        "print('trained', float(got[0][0].sum()))\n"
+    )
+
+
+def launch(source, **environment):
+    return subprocess.Popen(
+        [sys.executable, "-c", source], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, **environment}, cwd=ROOT,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("layer", ["workqueue", "default"])
+def test_devices_of_two_threads_in_two_python_threads_end_no_process(layer):
+    """Numba's work queue ends a process in which two Python threads launch at once."""
+    process = launch(program(2), NUMBA_NUM_THREADS="2", NUMBA_THREADING_LAYER=layer)
+    out, error = process.communicate(timeout=300)
+    assert out.startswith("trained"), error
+
+
+def test_two_processes_fill_one_cold_cache_at_once(tmp_path):
+    source = (
+        "import numpy as np\n"
+        "from xmlsgd.devices.base import Dropout\n"
+        "from xmlsgd.devices.cpu import CPU\n"
+        "A = np.ones((8, 32), np.float32)\n"
+        "CPU(1).drop(A, Dropout(0.5, 1))\n"
+        "print('dropped', A.sum())\n"
+    )
+    processes = [launch(source, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(2)]
+    results = [process.communicate(timeout=300) for process in processes]
+    assert results[0][0].startswith("dropped"), results[0][1]
+    assert results[0][0] == results[1][0], results[1][1]
+    assert list(tmp_path.rglob("cpu_input.drop*.nbc"))

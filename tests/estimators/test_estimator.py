@@ -1,0 +1,247 @@
+"""What the classifier learns, with every loss, optimizer and precision, and what it tells of a run."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from planted import N_LABELS, small
+from sklearn.exceptions import ConvergenceWarning
+
+from xmlsgd import DataError, DivergenceError
+from xmlsgd.devices import bf16
+from xmlsgd.history import History, Monitor
+from xmlsgd.metrics import precision_at_k
+from xmlsgd.optimizers import Adam
+
+
+@pytest.mark.parametrize("loss", ["bce", "softmax", "squared_hinge"])
+@pytest.mark.parametrize("optimizer", ["adam", "adagrad", "row_adagrad", "momentum", "sgd", Adam(beta1=0.8)])
+def test_every_loss_learns_with_every_optimizer(rows, held_out, loss, optimizer):
+    model = small(loss=loss, optimizer=optimizer).fit(*rows)
+    assert model.score(*held_out) > 0.9
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_both_precisions_learn(rows, held_out, precision):
+    if precision == "bfloat16" and not bf16.HAS_AVX512_BF16:
+        pytest.skip("this processor has no bfloat16 products")
+    assert small(precision=precision).fit(*rows).score(*held_out) > 0.95
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"hidden_layer_sizes": (48, 32)},
+        {"input_dropout": 0.1, "hidden_dropout": 0.2},
+        {"weight_decay": 0.01, "clip_norm": 1.0},
+        {"average_weights": 0.5},
+        {"learning_rate": "cosine", "warm_up": 0.1},
+        {"learning_rate": "constant", "warm_up": 0},
+        {"batch_size": 7},
+        {"batch_size": 10_000, "max_epochs": 200},
+    ],
+)
+def test_a_network_of_other_parameters_learns(rows, held_out, parameters):
+    assert small(**parameters).fit(*rows).score(*held_out) > 0.9
+
+
+def test_one_seed_and_one_thread_give_the_same_bits(rows):
+    first, second, other = (small(random_state=seed, hidden_dropout=0.1).fit(*rows) for seed in (5, 5, 6))
+    assert first.params_.tobytes() == second.params_.tobytes()
+    assert first.params_.tobytes() != other.params_.tobytes()
+
+
+def test_more_threads_learn_as_well(rows, held_out):
+    one, two = (small(n_jobs=n, max_epochs=6).fit(*rows) for n in (1, 2))
+    assert two.score(*held_out) == pytest.approx(one.score(*held_out), abs=0.02)
+    assert two.loss_curve_[-1] == pytest.approx(one.loss_curve_[-1], rel=0.01)
+
+
+def test_rows_of_no_weight_are_not_learned(rows):
+    X, Y = rows
+    wrong = sp.csr_array(np.roll(Y.toarray(), 1, axis=1))
+    weight = np.repeat([1.0, 0.0], X.shape[0])
+    model = small().fit(sp.vstack([X, X]), sp.vstack([Y, wrong]), sample_weight=weight)
+    assert model.score(X, Y) > 0.95
+    assert model.score(X, Y, sample_weight=weight[: X.shape[0]]) == model.score(X, Y)
+
+
+def test_balanced_classes_find_the_rare_one():
+    rng = np.random.default_rng(0)
+    y = (rng.uniform(size=600) < 0.05).astype(int)
+    X = rng.normal(size=(600, 4)) + y[:, None]
+    plain, balanced = (small(class_weight=w).fit(X, y) for w in (None, "balanced"))
+    assert (balanced.predict(X) == 1).sum() > (plain.predict(X) == 1).sum()
+
+
+def test_a_warm_start_goes_on_from_the_last_fit(rows):
+    model = small(max_epochs=3, warm_start=True).fit(*rows)
+    first = model.loss_curve_[-1]
+    model.fit(*rows)
+    assert model.n_epochs_ == 6
+    assert model.loss_curve_[3] < model.loss_curve_[0]
+    assert model.loss_curve_[-1] < first
+
+
+def test_a_second_fit_starts_anew(rows):
+    model = small(max_epochs=2).fit(*rows)
+    before = model.params_.copy()
+    assert np.array_equal(model.fit(*rows).params_, before)
+    assert model.n_epochs_ == len(model.history_) == 2
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_refused_fit_leaves_the_model_as_it_was(rows, held_out, warm):
+    X, Y = rows
+    model = small(max_epochs=2, warm_start=warm).fit(X, Y)
+    before = model.predict_topk(held_out[0])
+    for bad_X, bad_Y in ((X[:, :50], Y[:5]), (sp.hstack([X, X]).tocsr(), Y[:5]), (X, None)):
+        with pytest.raises(DataError):
+            model.fit(bad_X, bad_Y)
+        with pytest.raises(DataError):
+            model.partial_fit(bad_X, bad_Y)
+    assert np.array_equal(model.predict_topk(held_out[0])[1], before[1])
+
+
+def test_parameters_set_after_fit_do_not_change_the_learned_shape(rows, held_out):
+    model = small(max_epochs=2).fit(*rows)
+    before = model.predict_topk(held_out[0])
+    model.set_params(hidden_layer_sizes=(8,), loss="softmax")
+    assert np.array_equal(model.predict_topk(held_out[0])[1], before[1])
+    with pytest.raises(DataError, match=r"hidden_layer_sizes: must stay \(32,\) when learning goes on, got \(8,\)"):
+        model.partial_fit(*rows)
+
+
+def test_another_optimizer_goes_on_with_a_state_of_its_own(rows):
+    model = small(max_epochs=2).fit(*rows)
+    model.set_params(optimizer="adagrad", learning_rate_init=0.01).partial_fit(*rows)
+    assert model.optimizer_state_.size < 2 * model.params_.size
+    assert model.loss_curve_[-1] < model.loss_curve_[0]
+
+
+def test_a_shallow_copy_learns_on_alone(rows):
+    model = small(max_epochs=1).fit(*rows)
+    before, state = model.params_.copy(), model.optimizer_state_.copy()
+    other = copy.copy(model).partial_fit(*rows)
+    assert np.array_equal(model.params_, before)
+    assert np.array_equal(model.optimizer_state_, state)
+    assert not np.array_equal(other.params_, before)
+    assert np.array_equal(other.params_, model.partial_fit(*rows).params_)
+
+
+def test_history_holds_precision_on_the_eval_set(rows, held_out):
+    model = small(max_epochs=4).fit(*rows, eval_set=held_out)
+    assert [record["epoch"] for record in model.history_] == [0, 1, 2, 3]
+    labels, _ = model.predict_topk(held_out[0])
+    last = precision_at_k(held_out[1], labels)
+    assert [model.history_[-1][f"P@{k}"] for k in (1, 3, 5)] == pytest.approx([100 * last[k - 1] for k in (1, 3, 5)])
+    assert model.loss_curve_ == [record["loss"] for record in model.history_]
+
+
+def test_averaged_weights_are_what_is_measured_and_kept(rows, held_out):
+    model = small(max_epochs=4, average_weights=0.5).fit(*rows, eval_set=held_out)
+    assert model.history_[-1]["averaged"] > 0
+    assert 100 * model.score(*held_out) == pytest.approx(model.history_[-1]["P@1"])
+
+
+def test_early_stopping_keeps_the_best_model(rows, held_out):
+    model = small(max_epochs=50, early_stopping=True, n_epochs_no_change=2, learning_rate_init=0.02)
+    model.fit(*rows, eval_set=held_out)
+    assert model.n_epochs_ < 50
+    assert 100 * model.score(*held_out) == pytest.approx(max(record["P@1"] for record in model.history_), abs=0.011)
+
+
+def test_early_stopping_without_eval_set_holds_rows_out(rows):
+    model = small(early_stopping=True, validation_fraction=0.25, max_epochs=3).fit(*rows, sample_weight=np.ones(600))
+    assert model.history_[-1]["rows"] == 3 * 450
+    assert "P@1" in model.history_[-1]
+
+
+def test_monitors_see_every_epoch(rows, tmp_path):
+    small(max_epochs=3).fit(*rows, monitors=[History(tmp_path / "history.jsonl")])
+    lines = (tmp_path / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line)["epoch"] for line in lines] == [0, 1, 2]
+
+
+def test_verbose_is_silent_where_stderr_is_no_terminal(rows, capsys):
+    small(max_epochs=1, verbose=1).fit(*rows)
+    assert capsys.readouterr().err == ""
+
+
+class Interrupting(Monitor):
+    """Press Ctrl-C after some steps."""
+
+    def __init__(self, steps):
+        self.left = steps
+
+    def step(self, report):
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_fit_leaves_a_usable_model(rows):
+    model = small()
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(*rows, monitors=[Interrupting(40)])
+    assert model.predict_topk(rows[0])[0].shape == (600, 5)
+    assert model.score(*rows) > 0.1
+
+
+def test_labels_of_the_eval_set_that_were_never_seen_count_as_missed(rows):
+    X, Y = rows
+    wider = sp.hstack([sp.csr_array((600, N_LABELS)), Y]).tocsr()
+    model = small(max_epochs=1).fit(X, Y, eval_set=(X, wider))
+    assert model.history_[-1]["P@1"] == 0
+
+
+def test_a_sound_fit_warns_of_nothing(rows):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        small(max_epochs=2).fit(*rows)
+
+
+def test_divergence_in_the_first_epoch_raises_with_advice(rows):
+    model = small(optimizer="sgd", learning_rate_init=1e30)
+    with pytest.raises(DivergenceError, match=r"epoch 1 at learning_rate_init=1e\+30; pass a lower one .*clip_norm"):
+        model.fit(*rows)
+
+
+class Spoiling(Monitor):
+    """Write NaN into the model at the start of an epoch's second step."""
+
+    def __init__(self, epoch):
+        self.at_rows, self.rows, self.wanted = None, 0, epoch
+
+    def start(self, n_rows, epochs, center):
+        self.at_rows, self.center = n_rows * self.wanted, center
+
+    def step(self, report):
+        self.rows += report.rows
+        if self.rows > self.at_rows:
+            self.center[:] = math.nan
+
+
+def test_divergence_in_a_later_epoch_keeps_the_last_good_model(rows):
+    model = small(max_epochs=9, learning_rate="constant", warm_up=0)
+    with pytest.warns(ConvergenceWarning, match="not finite in epoch 4 .* the last good model is kept"):
+        model.fit(*rows, monitors=[Spoiling(3)])
+    assert model.n_epochs_ == 3
+    good = small(max_epochs=3, learning_rate="constant", warm_up=0).fit(*rows)
+    assert np.array_equal(model.params_, good.params_)
+
+
+def test_a_diverged_partial_fit_leaves_the_model_as_it_was(rows):
+    model = small().partial_fit(*rows)
+    before = model.params_.copy()
+    with pytest.raises(DivergenceError, match="epoch 2"):
+        model.set_params(learning_rate_init=1e38).partial_fit(*rows)
+    assert np.array_equal(model.params_, before)
+    model.set_params(learning_rate_init="auto").partial_fit(*rows)
+    assert np.isfinite(model.params_).all()

@@ -1,0 +1,140 @@
+"""The forms of features and labels that the classifier takes, and in which it answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from planted import N_LABELS, small
+
+from xmlsgd import CSR, DataError
+from xmlsgd.metrics import precision_at_k
+
+
+def test_label_lists_of_strings_keep_their_names(rows, held_out):
+    X, Y = rows
+    names = [f"topic {label:02d}" for label in range(N_LABELS)]
+    lists = [[names[label] for label in row.indices] for row in Y]
+    model = small().fit(X, lists)
+    assert model.classes_.tolist() == names
+    best, _ = model.predict_topk(held_out[0], 1)
+    assert precision_at_k(held_out[1], best, 1)[0] > 0.95
+    predicted = model.predict(held_out[0])
+    assert sp.issparse(predicted)
+    assert predicted.shape == held_out[1].shape
+
+
+def test_label_lists_of_ints_are_names_not_columns():
+    X = sp.csr_array(np.eye(4))
+    model = small().fit(X, [[1000], (7,), {7, 1000}, [-3]])
+    assert model.classes_.tolist() == [-3, 7, 1000]
+    assert model.predict(X).toarray().tolist() == [[0, 0, 1], [0, 1, 0], [0, 1, 1], [1, 0, 0]]
+
+
+def test_indicators_of_all_kinds_give_the_same_model(rows):
+    X, Y = rows
+    ours = CSR.from_scipy(Y)
+    forms = [Y, Y.toarray(), Y.tocsc(), ours, Y.toarray().astype(bool), sp.csr_matrix(Y)]
+    first, *others = (small(max_epochs=2).fit(X, form).params_ for form in forms)
+    for other in others:
+        assert np.array_equal(first, other)
+
+
+def test_zeros_stored_in_an_indicator_are_no_labels(rows):
+    X, Y = rows
+    with_zeros = (Y + sp.csr_array(np.ones(Y.shape, int))).tocsr()
+    with_zeros.data -= 1
+    assert with_zeros.nnz == Y.shape[0] * Y.shape[1]
+    assert np.array_equal(small(max_epochs=1).fit(X, with_zeros).params_, small(max_epochs=1).fit(X, Y).params_)
+
+
+def test_predict_answers_in_the_form_of_the_training_labels(rows):
+    X, Y = rows
+    sparse, dense = small().fit(X, Y).predict(X), small().fit(X, Y.toarray()).predict(X)
+    assert sp.issparse(sparse)
+    assert isinstance(dense, np.ndarray)
+    assert np.array_equal(sparse.toarray(), dense)
+    assert (dense == Y.toarray()).mean() > 0.99
+
+
+def test_label_names_name_the_columns_of_an_indicator(rows):
+    X, Y = rows
+    model = small(max_epochs=1).fit(X, Y, label_names=[f"l{i}" for i in range(N_LABELS)])
+    assert model.classes_[3] == "l3"
+    with pytest.raises(DataError, match="Y: must have a column for each of the 3 named labels, got 40"):
+        small().fit(X, Y, label_names=["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    "names", [np.array(["x", "y", "z"]), np.array([10, -4, 7]), np.array([0.5, 2.0, 1.0])[[2, 1, 2]]]
+)
+def test_classes_are_predicted_by_name(names):
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=200)
+    X = np.eye(3)[y] + 0.1 * rng.normal(size=(200, 3))
+    if names.dtype.kind == "f":
+        names = np.array([1.0, 2.0, 3.0])
+    model = small().fit(X, names[y])
+    assert model.predict(X).tolist() == names[y].tolist()
+    assert model.score(X, names[y]) == 1
+    assert model.predict_proba(X).sum(axis=1) == pytest.approx(np.ones(200))
+
+
+def test_hinge_scores_are_no_probabilities(rows):
+    assert not hasattr(small(loss="squared_hinge").fit(*rows), "predict_proba")
+
+
+def test_features_of_all_kinds_give_the_same_model(rows):
+    X, Y = rows
+    shuffled = X.copy()
+    for i in range(X.shape[0]):
+        span = slice(X.indptr[i], X.indptr[i + 1])
+        shuffled.indices[span], shuffled.data[span] = shuffled.indices[span][::-1], shuffled.data[span][::-1]
+    shuffled.has_sorted_indices = False
+    forms = [X, X.toarray(), X.tocsc(), CSR.from_scipy(X), sp.csr_matrix(X), shuffled, X.toarray(order="F")]
+    first, *others = (small(max_epochs=2).fit(form, Y).params_ for form in forms)
+    for other in others:
+        assert np.array_equal(first, other)
+
+
+def test_the_callers_matrices_stay_as_they_are(rows):
+    X = sp.csr_matrix((np.ones(4), [2, 0, 1, 1], [0, 2, 4]), shape=(2, 3))
+    Y = sp.csr_matrix((np.array([1.0, 0.0, 1.0]), [1, 0, 1], [0, 2, 3]), shape=(2, 2))
+    before = [a.copy() for m in (X, Y) for a in (m.data, m.indices, m.indptr)]
+    small(max_epochs=1).fit(X, Y)
+    for array, kept in zip([a for m in (X, Y) for a in (m.data, m.indices, m.indptr)], before, strict=True):
+        assert np.array_equal(array, kept)
+
+
+def test_mapped_rows_are_read_in_place(rows, tmp_path):
+    X, Y = (CSR.from_scipy(matrix) for matrix in rows)
+    mapped = []
+    for name, part in (("X", X), ("Y", Y)):
+        for field in ("indptr", "indices", "data"):
+            np.save(tmp_path / f"{name}{field}.npy", getattr(part, field))
+        indptr, indices, data = (
+            np.load(tmp_path / f"{name}{field}.npy", mmap_mode="r") for field in ("indptr", "indices", "data")
+        )
+        mapped.append(CSR(indptr, indices, data, part.n_cols))
+    model = small(max_epochs=2)
+    assert model.estimate_memory(*mapped)["data"] == 0
+    assert np.array_equal(model.fit(*mapped).params_, small(max_epochs=2).fit(X, Y).params_)
+
+
+def test_texts_go_through_the_attached_vectorizer():
+    from xmlsgd.datasets.vectorizer import TextVectorizer
+
+    texts = ["red apple fruit", "green apple fruit", "fast red car", "slow green car"] * 10
+    labels = [["fruit", "red"], ["fruit", "green"], ["car", "red"], ["car", "green"]] * 10
+    model = small()
+    with pytest.raises(DataError, match="X: texts need a vectorizer"):
+        model.fit(texts, labels)
+    model.vectorizer_ = TextVectorizer(min_df=1).fit(texts)
+    model.fit(texts, labels)
+    best, _ = model.predict_topk(["an apple that is red"], 2)
+    assert set(model.classes_[best[0]]) == {"fruit", "red"}
+
+
+def test_half_precision_input_is_taken(rows):
+    X, Y = (matrix[:64].toarray().astype(np.float16) for matrix in rows)
+    assert small(max_epochs=1).fit(X, Y).predict_topk(X, 1)[0].shape == (64, 1)

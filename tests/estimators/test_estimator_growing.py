@@ -1,0 +1,63 @@
+"""Learning on: parts of the data, new labels, new features."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from planted import planted, small
+
+
+def test_partial_fit_in_parts_learns_all_of_them(rows, held_out):
+    X, Y = rows
+    model = small()
+    for _ in range(12):
+        for part in np.array_split(np.arange(600), 3):
+            model.partial_fit(X[part], Y[part])
+    assert model.n_epochs_ == 36
+    assert model.score(*held_out) > 0.95
+
+
+def test_new_labels_and_features_are_learned_and_old_ones_kept():
+    X, Y = planted(600)
+    few, rest = np.arange(20), np.arange(20, 40)
+    old = np.asarray(Y[:, rest].sum(axis=1) == 0).ravel()
+    X_old, Y_old = X[old][:, :60], Y[old][:, few]
+    model = small()
+    for _ in range(60):
+        model.partial_fit(X_old, Y_old)
+    before = model.score(X_old, Y_old)
+    assert before > 0.95
+    scores = model.decision_function(X_old)
+    model.partial_fit(X[:1], Y[:1])
+    assert model.n_features_in_ == 120
+    assert len(model.classes_) == 40
+    padded = sp.csr_array((X_old.data, X_old.indices, X_old.indptr), shape=(X_old.shape[0], 120))
+    assert np.abs(model.decision_function(padded)[:, :20] - scores).max() < 1
+    for _ in range(60):
+        model.partial_fit(X, Y)
+    assert model.score(X, Y) > 0.95
+
+
+def test_partial_fit_adds_new_names_behind_the_old():
+    X = np.eye(4)
+    model = small().partial_fit(X[:2], [["pear"], ["fig"]])
+    model.partial_fit(X, [["fig"], ["apple", "pear"], ["kiwi"], []])
+    assert model.classes_.tolist() == ["fig", "pear", "apple", "kiwi"]
+
+
+def test_partial_fit_takes_the_names_of_classes_to_come():
+    X, y = np.eye(3), np.array(["b", "c", "b"])
+    model = small().partial_fit(X, y, classes=["a", "b", "c"])
+    assert model.classes_.tolist() == ["a", "b", "c"]
+    for _ in range(100):
+        model.partial_fit(X, np.array(["a", "b", "d"]))
+    assert model.classes_.tolist() == ["a", "b", "c", "d"]
+    assert model.predict(X).tolist() == ["a", "b", "d"]
+
+
+def test_a_warm_start_grows_too(rows):
+    X, Y = rows
+    model = small(warm_start=True, max_epochs=3).fit(X[:, :100], Y[:, :30])
+    model.fit(X, Y)
+    assert model.n_features_in_ == 120
+    assert len(model.classes_) == 40

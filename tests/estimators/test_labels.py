@@ -1,0 +1,357 @@
+"""Names of labels keep their type and value; what is no label, no matrix and no parameter is refused in one line."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from xmlsgd import CSR, DataError, DivergenceError, MemoryEstimateError, XMLClassifier
+
+N = 20
+X = sp.csr_array(np.random.default_rng(0).random((N, 4)).astype(np.float32))
+Y = sp.csr_array(np.tile(np.eye(4, dtype=int), (N // 4, 1)))
+BIG = 2**53 + 1  # the first integer that a float64 cannot hold
+
+
+def quick(**parameters):
+    """Return a classifier that learns little and fast."""
+    return XMLClassifier(**{"hidden_layer_sizes": (8,), "max_epochs": 1, "random_state": 0, "n_jobs": 1, **parameters})
+
+
+def halves(first, second):
+    """Return N labels, the one and the other in turn."""
+    return [first, second] * (N // 2)
+
+
+def refused(call, *arguments, **named):
+    """Return the one line with which a call is refused."""
+    with pytest.raises(DataError) as caught:
+        call(*arguments, **named)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert len(text) < 250
+    return text
+
+
+# Types and values
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (halves([BIG], [BIG + 1]), [BIG, BIG + 1]),
+        (halves([2**63], [1]), [1, 2**63]),
+        (halves(2**63 + 1, 1), [1, 2**63 + 1]),
+        (np.array(halves(BIG, 3), dtype=object), [3, BIG]),
+        (np.array(halves(2**64 - 1, 3), dtype=np.uint64), [3, 2**64 - 1]),
+        (halves(["7"], ["8"]), ["7", "8"]),
+        (halves("7", "8"), ["7", "8"]),
+        (np.array(halves("pear", "fig"), dtype=object), ["fig", "pear"]),
+        (np.array(halves(True, False)), [False, True]),
+        (np.array(halves(2.0, 5.0), dtype=np.float32), [2.0, 5.0]),
+        (np.array(halves(2, 5), dtype=np.int8), [2, 5]),
+    ],
+)
+def test_labels_come_back_with_their_type_and_value_also_from_disk(tmp_path, labels, classes):
+    model = quick().fit(X, labels)
+    model.save(tmp_path / "model")
+    for known in (model.classes_, XMLClassifier.load(tmp_path / "model").classes_):
+        assert known.tolist() == classes
+        assert {type(label) for label in known.tolist()} == {type(label) for label in classes}
+        assert not isinstance(labels, np.ndarray) or labels.dtype == object or known.dtype == labels.dtype
+
+
+def test_large_integers_that_come_later_stay_exact():
+    model = quick().partial_fit(X, halves([BIG], [1])).partial_fit(X, halves([BIG + 2], [2**63 + 1]))
+    assert model.classes_.tolist() == [1, BIG, BIG + 2, 2**63 + 1]
+    one_class = quick().partial_fit(X, np.array(halves(BIG, 1)))
+    one_class.partial_fit(X, np.array(halves(BIG + 1, 2**63 + 1), dtype=np.uint64))
+    assert one_class.classes_.tolist() == [1, BIG, BIG + 1, 2**63 + 1]
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "message"),
+    [
+        (halves(["a"], ["b"]), halves([1], [2]), "Y: labels must be strings, as 'a' seen before, got 1"),
+        (halves(1, 2), halves("a", "b"), "Y: labels must be integers, as 1 seen before, got 'a'"),
+        (halves("a", "b"), halves(1, 2), "Y: labels must be strings, as 'a' seen before, got 1"),
+        (Y, halves(["a"], ["b"]), "Y: labels must be integers, as 0 seen before, got 'a'"),
+        (halves(1, 2), halves(2.0, 7.0), "Y: labels must be all of one type, got 1 and 7.0; strings suit all"),
+    ],
+)
+def test_labels_of_another_type_are_never_mixed_in(first, later, message):
+    model = quick().partial_fit(X, first)
+    before = model.classes_.tolist(), model.params_.copy()
+    assert refused(model.partial_fit, X, later) == message
+    assert model.classes_.tolist() == before[0]
+    assert np.array_equal(model.params_, before[1])
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (halves([2**64], [1]), "Y: integer labels must fit 64 bits, got 1 to 18446744073709551616; pass strings"),
+        (halves(2**63, -1), "Y: integer labels must fit 64 bits, got -1 to 9223372036854775808; pass strings"),
+        (halves(1, "a"), "Y: labels must be all of one type, got 1 and 'a'; strings suit all"),
+        (np.array(halves("a", None), dtype=object), "Y: row 1: a class must be a number or a string, got None"),
+        (np.array(halves({}, {}), dtype=object), "Y: row 0: a class must be a number or a string, got {}"),
+        ([[1], 3, *[None] * (N - 2)], "Y: row 1: must be a list of labels, got 3"),
+        (np.array([[0, 1], 3, *[None] * (N - 2)], dtype=object), "Y: row 1: must be a list of labels, got 3"),
+        ([3, [1], *[[2]] * (N - 2)], "Y: row 0: must be a list of labels, got 3"),
+        (halves([True], [1, 2]), "Y: row 0: a label must be an int or a string, got True"),
+        (halves(["\ud800"], ["b"]), r"Y: a label must be text that UTF-8 can hold, got '\ud800'"),
+        (halves("\ud800", "b"), r"Y: a label must be text that UTF-8 can hold, got '\ud800'"),
+        (np.array(halves(1j, 2)), "Y: must hold real numbers, got complex128"),
+        (np.array(halves("2020", "2021"), "datetime64[Y]"), "Y: must hold real numbers, got datetime64[Y]"),
+        (np.array(halves(b"a", b"b")), "Y: classes must be numbers or strings, got |S1"),
+        (np.ma.masked_array(halves(0, 1), mask=halves(0, 1)), "Y: masked arrays are not supported"),
+        (Y.toarray().view(np.matrix), "Y: np.matrix is not supported"),
+        (np.ones((N, 2, 2)), "Y: must have 1 or 2 dimensions, got shape (20, 2, 2)"),
+        ({"a": 1}, "Y: must be a matrix, label lists or one class a row, got {'a': 1}"),
+        ("abc", "Y: must be a matrix, label lists or one class a row, got 'abc'"),
+        (7, "Y: must be a matrix, label lists or one class a row, got 7"),
+        (5 * Y, "Y: row 0: an indicator must hold 0 and 1, got 5 in column 0; pass Y != 0 to drop the values"),
+        (0.5 * Y, "Y: row 0: an indicator must hold 0 and 1, got 0.5 in column 0"),
+        (CSR.from_scipy(-1 * Y), "Y: row 0: an indicator must hold 0 and 1, got -1 in column 0"),
+        (1j * Y, "Y: must hold real numbers, got complex128"),
+    ],
+)
+def test_what_is_no_label_is_refused(labels, message):
+    assert refused(quick().fit, X, labels).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("abcd", "label_names: must be a list of label names, got 'abcd'"),
+        (4, "label_names: must be a list of label names, got 4"),
+        (["a", 1, 2, 3], "label_names: labels must be all of one type, got 'a' and 1"),
+        ([None] * 4, "label_names: a label must be an integer or a string, got None"),
+        (np.eye(2), "label_names: must be a list of label names, got an array of shape (2, 2)"),
+    ],
+)
+def test_what_is_no_list_of_names_is_refused(names, message):
+    assert refused(quick().fit, X, Y, label_names=names).startswith(message)
+
+
+# Declared classes
+
+
+@pytest.mark.parametrize(
+    ("classes", "message"),
+    [
+        ([1, 3], "classes: must hold every label of Y, got 2 in Y; add it, or leave classes out"),
+        ([], "classes: must hold every label of Y, got 1 in Y; add it, or leave classes out"),
+        ([1, 2, 2], "classes: must hold every label once, got 2 twice"),
+        (["1", "2"], "Y: labels must be strings, as '1' seen before, got 1"),
+        (5, "classes: must be a list of label names, got 5"),
+        ("12", "classes: must be a list of label names, got '12'"),
+        ([[1], 2], "classes: a label must be an integer or a string, got [1]"),
+    ],
+)
+def test_declared_classes_are_enforced(classes, message):
+    model = quick()
+    assert refused(model.partial_fit, X, halves(1, 2), classes=classes) == message
+    assert not hasattr(model, "n_features_in_")
+
+
+def test_later_classes_may_add_labels_but_drop_none():
+    model = quick().partial_fit(X, halves(1, 2), classes=[1, 2])
+    message = refused(model.partial_fit, X, halves(2, 3), classes=[2, 3])
+    assert message == "classes: must hold every label seen before, got none that is 1"
+    message = refused(model.partial_fit, X, halves(2, 3), classes=[1, 2])
+    assert message == "classes: must hold every label of Y, got 3 in Y; add it, or leave classes out"
+    assert model.partial_fit(X, halves(2, 3), classes=[4, 1, 2, 3]).classes_.tolist() == [1, 2, 4, 3]
+
+
+def test_declared_classes_name_the_columns_of_a_matrix_in_their_order():
+    assert quick().partial_fit(X, Y, classes=["d", "b", "c", "a"]).classes_.tolist() == ["d", "b", "c", "a"]
+
+
+# Features
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"a": 1}, "X: must be a dense or sparse matrix of numbers, got {'a': 1}"),
+        (None, "X: must be a dense or sparse matrix of numbers, got None"),
+        (5, "X: must be a dense or sparse matrix of numbers, got 5"),
+        (X.toarray().view(np.matrix), "X: np.matrix is not supported, got one; pass np.asarray of it"),
+        (np.ma.masked_array(X.toarray(), mask=X.toarray() > 0.5), "X: masked arrays are not supported"),
+        (1j * X.toarray(), "X: must hold real numbers, got complex64; Complex data not supported"),
+        (1j * X, "X: must hold real numbers, got complex64; Complex data not supported"),
+        (np.full((N, 4), "2020", "datetime64[Y]"), "X: must hold real numbers, got datetime64[Y]"),
+        (np.ones(N), "X: Expected 2D array, got shape (20,). Reshape your data"),
+        (np.ones((N, 4, 1)), "X: Found array with dim 3"),
+        (np.full((N, 4), object()), "X: float() argument must be a string or a real number"),
+        ([[1, 2], [3]], "X: setting an array element with a sequence."),
+        (
+            CSR(np.array([0, 1]), np.array([2], np.int32), np.array([np.nan], np.float32), 4),
+            "X: values must be finite, got nan in row 0",
+        ),
+        (CSR(np.array([0, 2]), np.array([2, 1], np.int32), np.ones(2, np.float32), 4), "X: indices: must rise"),
+        (CSR([0, 1], [2], [1.0], 4), "X: must be of three 1-D arrays, got [0, 1], [2]"),
+    ],
+)
+def test_what_is_no_matrix_of_numbers_is_refused_by_fit_and_predict(bad, message):
+    assert refused(quick().fit, bad, Y).startswith(message)
+    assert refused(quick().fit(X, Y).predict, bad).startswith(message)
+
+
+def test_a_flaw_of_our_rows_is_found_in_every_block(monkeypatch):
+    monkeypatch.setattr("xmlsgd.csr.CHECKED_ENTRIES", 3)
+    sound = CSR.from_scipy(X)
+    quick().fit(sound, Y)
+    for at in range(1, sound.nnz):
+        data, indices = sound.data.copy(), sound.indices.copy()
+        data[at] = np.inf
+        row = at // 4
+        text = refused(quick().fit, CSR(sound.indptr, indices, data, 4), Y)
+        assert text == f"X: values must be finite, got inf in row {row}"
+        if at % 4:
+            indices[at] = indices[at - 1]
+            text = refused(quick().fit, CSR(sound.indptr, indices, sound.data, 4), Y)
+            assert text == f"X: indices: must rise within a row, but row {row} does not"
+
+
+# Parameters
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"loss": ["bce"]}, "loss must be one of bce, softmax, squared_hinge, got ['bce']"),
+        ({"optimizer": ["adam"]}, "optimizer must be one of sgd, momentum"),
+        ({"learning_rate": ["linear"]}, "learning_rate: must be one of constant"),
+        ({"learning_rate_init": np.array([1, 2])}, "learning_rate_init: must be 'auto' or above 0, got array([1, 2])"),
+        ({"learning_rate_init": 10**400}, "learning_rate_init: must be 'auto' or above 0, got 1000"),
+        ({"clip_norm": 1e300}, "clip_norm: must be 0 or above, got 1e+300"),
+        ({"hidden_layer_sizes": [[1], [2, 3]]}, "hidden_layer_sizes: must be one or more positive integers"),
+        ({"early_stopping": "yes"}, "early_stopping: must be True or False, got 'yes'"),
+        ({"warm_start": "no"}, "warm_start: must be True or False, got 'no'"),
+        ({"verbose": "x"}, "verbose: must be 0 or a positive integer, got 'x'"),
+        ({"algorithm": 5}, "algorithm: must be a name or an Algorithm, got 5"),
+        ({"precision": np.array(["a", "b"])}, "precision: must be a string, got array"),
+        ({"n_jobs": "2"}, "n_jobs: must be None or an integer other than 0, got '2'"),
+        *(
+            ({"random_state": seed}, "random_state: must be None, an integer in [0, 4294967295] or a RandomState, got ")
+            for seed in ("x", -1, 2**70, 1.5, [1], np.random.default_rng(0))
+        ),
+    ],
+)
+def test_a_strange_parameter_is_refused(parameters, message):
+    assert refused(quick(**parameters).fit, X, Y).startswith(message)
+
+
+@pytest.mark.parametrize("n_jobs", [-5, -(2**70), 10**6, 10**12, 2**70])
+def test_threads_are_one_at_least_and_one_a_core_at_most(n_jobs):
+    from joblib import cpu_count
+
+    from xmlsgd.estimators.training import thread_count
+
+    assert thread_count(n_jobs) == (cpu_count() if n_jobs > 0 else 1)
+    quick(n_jobs=n_jobs).fit(X, Y)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ({0: -1}, "class_weight: a weight must be a finite number of at least 0, got -1 for 0"),
+        ({0: np.nan}, "class_weight: a weight must be a finite number of at least 0, got nan for 0"),
+        ({1: np.inf}, "class_weight: a weight must be a finite number of at least 0, got inf for 1"),
+        ({0: "x"}, "class_weight: a weight must be a finite number of at least 0, got 'x' for 0"),
+        ({0: 0, 1: 0}, "class_weight: must leave rows of a finite weight above 0, got none"),
+        ({2: 1}, "class_weight: must name classes of Y, got 2"),
+    ],
+)
+def test_a_class_weight_out_of_range_is_refused(weights, message):
+    assert refused(quick(class_weight=weights).fit, X, halves(0, 1)).startswith(message)
+
+
+def test_rows_of_a_class_of_weight_zero_are_not_learned():
+    wrong = np.repeat([0, 1, 2], [N // 2, N // 2, N])
+    both = sp.vstack([X, X]).tocsr()
+    model = quick(class_weight={2: 0}, max_epochs=200).fit(both, wrong)
+    assert model.predict_proba(X)[:, 2].max() < 0.5
+    assert set(model.predict(X)) <= {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"threshold": "x"}, "threshold: must be a number or None, got 'x'"),
+        ({"threshold": np.nan}, "threshold: must be a number or None, got nan"),
+    ],
+)
+def test_a_strange_threshold_is_refused(arguments, message):
+    assert refused(quick().fit(X, Y).predict_topk, X, **arguments) == message
+
+
+@pytest.mark.parametrize("monitors", [3, [3]])
+def test_what_is_no_monitor_is_refused(monitors):
+    assert refused(quick().fit, X, Y, monitors=monitors) == "monitors: must be a list of Monitor objects, got 3"
+
+
+@pytest.mark.parametrize(
+    ("learned", "given", "message"),
+    [
+        (Y, Y[:, :3], "Y: must have at least the 4 columns seen before, got 3"),
+        (Y, sp.hstack([Y, Y]).tocsr(), "Y: must have the 4 columns of the model, got 8"),
+        (Y, halves(0, 1), "Y must be of the form of the training labels (sparse), got multiclass"),
+        (halves(0, 1), Y, "Y must be of the form of the training labels (multiclass), got sparse"),
+        (halves(0, 1), halves("0", "1"), "Y: labels must be integers, as 0 seen before, got '0'"),
+        (halves(["a"], ["b"]), halves([1], [2]), "Y: labels must be strings, as 'a' seen before, got 1"),
+        (Y, None, "Y: must be a matrix, label lists or one class a row, got None"),
+    ],
+)
+def test_a_score_against_other_labels_is_refused(learned, given, message):
+    assert refused(quick().fit(X, learned).score, X, given) == message
+
+
+def test_a_score_counts_unknown_labels_as_missed():
+    assert quick().fit(X, halves(["a"], ["b"])).score(X, [["z"]] * N) == 0
+
+
+# What fails leaves nothing behind
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_diverged_refit_leaves_the_earlier_model(warm):
+    model = quick(warm_start=warm).fit(X, Y)
+    before = dict(vars(model)), model.params_.copy(), model.optimizer_state_.copy(), model.predict_topk(X)[1]
+    wider = sp.hstack([X, X]).tocsr()
+    for rows in (X, wider):
+        with pytest.raises(DivergenceError):
+            model.set_params(learning_rate_init=1e38).fit(1e4 * rows, Y)
+        model.set_params(learning_rate_init="auto")
+        assert vars(model).keys() == before[0].keys()
+        assert np.array_equal(model.params_, before[1])
+        assert np.array_equal(model.optimizer_state_, before[2])
+        assert np.array_equal(model.predict_topk(X)[1], before[3])
+    assert (model.n_epochs_, model.n_features_in_, len(model.history_)) == (1, 4, 1)
+
+
+def test_a_diverged_first_fit_leaves_an_unfitted_model():
+    for learn in (quick(learning_rate_init=1e38).fit, quick(learning_rate_init=1e38).partial_fit):
+        with pytest.raises(DivergenceError):
+            learn(1e4 * X, Y)
+        assert [name for name in vars(learn.__self__) if name.endswith("_")] == []
+
+
+def test_a_diverged_partial_fit_that_grew_leaves_the_earlier_model():
+    model = quick().partial_fit(X, halves(["a"], ["b"]))
+    before, params = dict(vars(model)), model.params_.copy()
+    with pytest.raises(DivergenceError):
+        model.set_params(learning_rate_init=1e38).partial_fit(1e4 * sp.hstack([X, X]).tocsr(), halves(["c"], ["b"]))
+    assert model.classes_.tolist() == ["a", "b"]
+    assert model.n_steps_ == before["n_steps_"]
+    assert model.n_features_in_ == 4
+    assert np.array_equal(model.params_, params)
+
+
+def test_a_huge_label_number_is_refused_before_memory_is_taken():
+    wide = sp.csr_array((np.ones(1, np.float32), np.array([2_000_000_000]), [0, 1]), shape=(1, 2_000_000_001))
+    with pytest.raises(MemoryEstimateError, match=r"parameters .* names 16\.0 GB"):
+        quick(hidden_layer_sizes=(4096,)).fit(X[:1], wide)

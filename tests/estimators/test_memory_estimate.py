@@ -1,0 +1,54 @@
+"""Memory is estimated before a run, and a run that would not fit is refused."""
+
+from __future__ import annotations
+
+import pytest
+from planted import small
+
+from xmlsgd import MemoryEstimateError
+from xmlsgd.estimators import memory
+
+
+def test_the_estimate_holds_the_parts_of_the_model(rows):
+    X, Y = rows
+    model = small(hidden_layer_sizes=(64,))
+    estimate = model.estimate_memory(X, Y)
+    model.fit(X, Y)
+    assert estimate["parameters"] == model.params_.nbytes
+    assert estimate["optimizer_state"] == model.optimizer_state_.nbytes
+    assert estimate["total"] == sum(size for part, size in estimate.items() if part != "total")
+
+
+def test_a_run_that_would_not_fit_is_refused_with_what_would(rows, monkeypatch):
+    model = small(hidden_layer_sizes=(4096,))
+    estimate = model.estimate_memory(*rows)
+    monkeypatch.setattr(memory, "memory_limit", lambda: estimate["total"])
+    with pytest.raises(
+        MemoryEstimateError, match=r"parameters .* optimizer_state .* hidden_layer_sizes=\((\d+),\)"
+    ) as e:
+        model.fit(*rows)
+    assert not hasattr(model, "params_")
+    width = int(str(e.value).split("sizes=(")[1].split(",")[0])
+    small(hidden_layer_sizes=(width,), max_epochs=1).fit(*rows)
+
+
+def test_where_the_workers_take_most_of_the_memory_fewer_are_advised(rows, monkeypatch):
+    monkeypatch.setattr(memory, "memory_limit", lambda: 1 << 30)
+    with pytest.raises(
+        MemoryEstimateError, match=r"workers 30.0 GB.*; use fewer workers in devices, and the optimizers"
+    ):
+        small(devices="cpu*200").fit(*rows)
+
+
+def test_the_memory_limit_is_that_of_the_machine_or_its_control_group():
+    assert 1 << 20 < memory.memory_limit() < 1 << 62
+
+
+def test_the_limit_of_the_own_control_group_counts(monkeypatch):
+    files = {
+        "/proc/self/cgroup": "0::/a/b\n",
+        "/sys/fs/cgroup/a/b/memory.max": "max",
+        "/sys/fs/cgroup/a/memory.max": "9",
+    }
+    monkeypatch.setattr(memory, "_text_of", lambda file: files.get(str(file), ""))
+    assert memory.memory_limit() == 9

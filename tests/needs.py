@@ -1,0 +1,22 @@
+"""Marks of tests that need what not every machine has."""
+
+from __future__ import annotations
+
+import pytest
+
+from xmlsgd.devices import bf16
+from xmlsgd.devices.cuda_gpus import check_gpu
+from xmlsgd.errors import DataError
+
+
+def missing_gpu() -> str:
+    """Return why there is no GPU to test, nothing where there is one."""
+    try:
+        check_gpu(0)
+    except DataError as error:
+        return str(error)
+    return ""
+
+
+NEEDS_GPU = (pytest.mark.skipif(bool(missing_gpu()), reason=missing_gpu()), pytest.mark.gpu)
+NEEDS_BFLOAT16 = pytest.mark.skipif(not bf16.HAS_AVX512_BF16, reason="the processor lacks AVX512-BF16")

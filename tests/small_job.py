@@ -1,0 +1,35 @@
+"""A job that devices do side by side, in Python threads or in a process of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+
+from xmlsgd.csr import CSR, Dataset
+from xmlsgd.learner import Job, Learner
+from xmlsgd.network import Network
+from xmlsgd.optimizers import Adam
+from xmlsgd.records import Step
+
+NETWORK = Network(60, 300, (32, 24), "softmax", input_dropout=0.1, hidden_dropout=0.2)
+N_ROWS, N_STEPS = 64, 20
+
+
+def small_job():
+    rng = np.random.default_rng(0)
+    X, Y = (CSR.from_scipy(sp.csr_array(rng.random((N_ROWS, n)) * (rng.random((N_ROWS, n)) < 0.1))) for n in (60, 300))
+    return Job(Dataset(X, Y), NETWORK, Adam(), seed=3)
+
+
+def train(job, device, seed, started=None):
+    """Return the parameters after some steps and the best labels; `started` is waited at inside of the device."""
+    flat = np.zeros(NETWORK.layout.size, np.float32)
+    NETWORK.initialize(flat, job.dataset.Y, seed)
+    with device.start():
+        if started:
+            started.wait()
+        learner = Learner(job, device, flat)
+        for i in range(N_STEPS):
+            learner.step(Step(0, i, 0, 33, 0.01))
+        A = NETWORK.hidden_activations(device, learner.layers, job.dataset.X, np.arange(N_ROWS))
+        return flat, device.top_k(A, learner.layers[-1], 5)[0]
