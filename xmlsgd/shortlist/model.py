@@ -17,25 +17,30 @@ from .neighbors import BUDGET, NEIGHBORS, Neighbors
 from .rows import rarity, unit_rows, weight_of
 
 BLOCK = 1 << 16  # rows whose votes are held together
+LARGEST_SHARE = 10  # one row in ten is held out at most
 MOST_SCORED = 32  # labels of a list, or half of it: the others, learned as negatives, hardly ever come first
 
 
 class HeldOut(NamedTuple):
-    """How many rows only the blend learns from: a share of all, at most and at least so many, else none."""
+    """How many rows only the blend learns from: a share of all, rather more if they are not `wanted`, and not `most`.
+
+    A tenth of all rows at most; none where that is less than `least`.
+    """
 
     share: float
+    wanted: int
     most: int
     least: int
 
     def of(self, n_rows: int) -> int:
         """Return the number of rows."""
-        n = min(int(self.share * n_rows), self.most)
+        n = min(max(int(self.share * n_rows), self.wanted), self.most, n_rows // LARGEST_SHARE)
         return n if n >= self.least else 0
 
 
-# Four numbers are soon learned, and with fewer rows their defaults are better. Trees learn from 1,000 rows more than
-# four numbers say, and from 5,000 nearly all that they do from 50,000 (docs/decisions.md).
-LOGISTIC, BOOSTED = HeldOut(0.02, 2048, 128), HeldOut(0.1, 10_000, 1000)
+# Four numbers are soon learned, and their defaults are for text alone. Trees learn from 1,000 rows more than four
+# numbers say, and from 5,000 nearly all that they do from 50,000 (docs/decisions.md).
+LOGISTIC, BOOSTED = HeldOut(0.02, 400, 2048, 100), HeldOut(0.1, 1000, 10_000, 1000)
 
 # Logits float32 (rows, M) of the network for rows of X and labels (rows, M), 0 where a label is -1.
 Logits = Callable[[CSR, np.ndarray], np.ndarray]
