@@ -35,9 +35,9 @@ def passed_on(name: str) -> Any:
 class Auto(Algorithm):
     """One worker trains alone; workers over one memory share the model; others have replicas that are merged.
 
-    speeds : rows a second of each worker, () for equal ones. one_memory : whether all workers can write the model in
-    place. worth : share of the rows below which a worker is parked: its part of the merges and its stale updates cost
-    more than it brings; in [0, 1).
+    speeds : rows a second of each worker, () for equal ones. one_memory : whether all workers compute in one, in which
+    they can write the model in place. worth : share of the rows below which a worker is parked: its part of the merges
+    and its stale updates cost more than it brings; in [0, 1).
     """
 
     speeds: tuple[float, ...] = ()

@@ -70,6 +70,11 @@ def workers_of(devices: str, n_threads: int) -> list[Worker]:
     return [Worker(name.partition(":")[0], max(n_threads // n_cpu, 1) if name == "cpu" else 1, name) for name in names]
 
 
+def have_one_memory(workers: list[Worker]) -> bool:
+    """Return whether all workers compute in the memory of this machine, where they can write one model."""
+    return all(worker.kind == "cpu" for worker in workers)
+
+
 def make_device(name: str, n_threads: int, precision: str) -> Device:
     """Return a device; picklable with `functools.partial`, so that a worker process makes its own."""
     return get_device(name)(n_threads, precision)
@@ -86,8 +91,7 @@ def executor_of(workers: list[Worker], device: Device, precision: str) -> Execut
     if all(worker.kind == "cuda" for worker in workers):
         return Threads([make_device(worker.name, worker.n_threads, precision) for worker in workers])
     makers = [partial(make_device, worker.name, worker.n_threads, precision) for worker in workers]
-    one_memory = all(worker.kind != "cuda" for worker in workers)
-    return Processes(makers, [worker.n_threads for worker in workers], one_memory=one_memory)
+    return Processes(makers, [worker.n_threads for worker in workers], one_memory=have_one_memory(workers))
 
 
 def algorithm_of(
@@ -100,7 +104,7 @@ def algorithm_of(
     if algorithm != "auto":
         return copy.deepcopy(get_algorithm(algorithm, batch, rate))
     measured = speeds() if len(set(workers)) > 1 else (1.0,) * len(workers)
-    return Auto(batch, rate, measured, one_memory=all(worker.kind == "cpu" for worker in workers))
+    return Auto(batch, rate, measured, one_memory=have_one_memory(workers))
 
 
 def employed(

@@ -12,6 +12,7 @@ from ..errors import MemoryEstimateError
 from ..executors.base import table_shape
 from ..network import state_layout
 from ..records import Sharing
+from .fleet import have_one_memory
 from .training import row_blocks
 
 if TYPE_CHECKING:
@@ -135,9 +136,10 @@ def _replicas(task: Task) -> int:
     Nothing where one worker goes on in the arrays of the model itself.
     """
     n, algorithm = len(task.workers), task.algorithm
-    if n == 1 and algorithm.sharing is not Sharing.REPLICAS:
+    sharing = algorithm.sharing.over(have_one_memory(task.workers))
+    if n == 1 and sharing is not Sharing.REPLICAS:
         return 0
-    shape = table_shape(task.network, task.optimizer, n, algorithm.sharing)
+    shape = table_shape(task.network, task.optimizer, n, sharing)
     checkpoint = shape.model + shape.states * shape.state if algorithm.tries else 0
     return 4 * (shape.floats + algorithm.slots(n) * shape.model + checkpoint)
 

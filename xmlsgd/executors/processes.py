@@ -106,8 +106,7 @@ class Processes(Executor):
     n_threads : of each worker, one by default. restarts : how often a run replaces a worker that died; then it goes on
     with fewer, and raises `WorkerDied` when none is left. silence : seconds, > 0, for which a worker may at least say
     nothing before it counts as lost (`silence.py`). one_memory : whether all devices compute in the memory that the
-    processes share; a GPU does not, so that what is shared in place is then shared as differences. slowdown : see
-    `Assignment`.
+    processes share, which a GPU does not (`Sharing.over`). slowdown : see `Assignment`.
     """
 
     def __init__(
@@ -130,8 +129,7 @@ class Processes(Executor):
 
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the shared table and start the processes."""
-        if sharing is Sharing.IN_PLACE and not self._one_memory:
-            sharing = Sharing.DELTA
+        sharing = sharing.over(self._one_memory)
         self.in_place = sharing is Sharing.IN_PLACE
         self.team.assign(job, self._prepare(job, sharing, self.team.make_table(job)), sharing)
         self._started = time.perf_counter()

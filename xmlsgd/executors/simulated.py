@@ -62,7 +62,7 @@ class Simulated(Executor):
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the table, the learners and the events known beforehand: absences; one from second 0 is a late join."""
         self._in_place = sharing is Sharing.IN_PLACE
-        self._start_learners(job, Sharing.DELTA if self._in_place else sharing)
+        self._start_learners(job, sharing.over(one_memory=False))
         self._time, self._serial, self._tasks = 0.0, count(), [0] * len(self.fleet)
         self._ready = [0.0] * len(self.fleet)  # when a worker that merged while others worked can go on
         self._free = 0.0  # when the coordinator, which does one thing after the other, is free

@@ -35,8 +35,7 @@ class Threads(Executor):
 
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the table and one learner and one thread a device."""
-        if sharing is Sharing.IN_PLACE and any(device.memory is not None for device in self.devices):
-            sharing = Sharing.DELTA
+        sharing = sharing.over(one_memory=all(device.memory is None for device in self.devices))
         self.in_place = sharing is Sharing.IN_PLACE
         self._prepare(job, sharing, Table.in_memory)
         self._done: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
