@@ -86,7 +86,7 @@ def train(
         before = start.epochs if start else 0
         for monitor in watching:
             monitor.start(dataset.n_rows, epochs, executor.center)
-        work = algorithm.work_of(dataset)
+        work = algorithm.weigh_rows(dataset)
         algorithm.in_place = executor.in_place
         algorithm.start(executor.workers, dataset.n_rows)
         try:

@@ -196,7 +196,7 @@ def test_a_group_steps_from_what_it_read_while_others_write(dataset):
     """Without momentum two groups of one add the differences of both to the model."""
     executor = simulated((1.0, 0.9))
     algorithm = Omnivore(BATCH, RATE, groups=2, momentum=0.0)
-    algorithm.work_of(dataset)
+    algorithm.weigh_rows(dataset)
     executor.start(Job(dataset, NETWORK, SGD()), Sharing.REPLICAS)
     algorithm.start(executor.workers, N_ROWS)
     first = executor.center.copy()
@@ -372,9 +372,9 @@ def test_members_end_together_although_rows_are_unequal():
 
 def test_work_counts_features_and_labels_and_is_cut_in_the_order_of_the_epoch(dataset):
     algorithm, executor = Updates(BATCH, 0.1, groups=1), simulated((1, 1), kind=Recorded)
-    work = algorithm.work_of(dataset)
+    work = algorithm.weigh_rows(dataset)
     np.testing.assert_array_equal(work, 2 * np.diff(dataset.X.indptr) + 3 * 9)
-    assert Omnivore(split="rows").work_of(dataset) is None
+    assert Omnivore(split="rows").weigh_rows(dataset) is None
     go(dataset, algorithm, executor)
     for step in executor.steps[:8]:
         rows = epoch_order(N_ROWS, 0, step.epoch)[step.start : step.stop]

@@ -56,10 +56,14 @@ class AdaptiveHogbatch(Hogbatch):
             raise DataError(f"low, with a row a thread, must be at most high, got {low} and {high} for worker {w}")
         return low, high
 
+    def surviving(self, updates: int) -> float:
+        """Return how many of the concurrent updates of a task are thought to survive their conflicts."""
+        return updates * self.survival if updates > 1 else updates
+
     def finished(self, report: Report) -> None:
         """Count a task's updates; then change the size of the worker's next one."""
-        w, n = report.worker, report.updates
-        self.done[w] += n * self.survival if n > 1 else n
+        super().finished(report)
+        w = report.worker
         others = [count for v, count in self.done.items() if v != w]
         if not others:
             return

@@ -103,7 +103,7 @@ class Auto(Algorithm):
         return {"algorithm": name, "reason": self.reason, **self.chosen.notes()}
 
     slots = passed_on("slots")
-    work_of = passed_on("work_of")
+    weigh_rows = passed_on("weigh_rows")
     updates = passed_on("updates")
     learning_rate = passed_on("learning_rate")
     submitted = passed_on("submitted")

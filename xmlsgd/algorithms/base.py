@@ -101,8 +101,11 @@ class Algorithm:
         """Return how many vectors of the model's size merges of `n_workers` keep at most (`Part.slot`)."""
         return 0
 
-    def work_of(self, dataset: Dataset) -> np.ndarray | None:
-        """Return the work of each row, float64 (n_rows,), if batches are to be cut by work; called before `start`."""
+    def weigh_rows(self, dataset: Dataset) -> np.ndarray | None:
+        """Find out what a row costs; return the work of each, float64 (n_rows,), if batches are to be cut by work.
+
+        Called before `start`.
+        """
         return None
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:

@@ -58,14 +58,17 @@ class Hogwild(Algorithm):
         return max(tapered(self.span, self.left_rows, len(self.done)) // self.batch, 1) if self.staleness is None else 1
 
     def finished(self, report: Report) -> None:
-        """Count the updates."""
-        self.done[report.worker] += report.updates
+        """Count the updates, and the rows and features that they bring."""
+        self.done[report.worker] += self.surviving(report.updates)
+        self.fairness.note(report, self.weight(report))
+
+    def surviving(self, updates: int) -> float:
+        """Return how many of the updates of a span count."""
+        return updates
 
     def weight(self, report: Report) -> float:
         """Return what the staleness rule says."""
-        weight = 1.0 if self.staleness is None else self.staleness.weight(report.staleness)
-        self.fairness.note(report, weight)
-        return weight
+        return 1.0 if self.staleness is None else self.staleness.weight(report.staleness)
 
     def left(self, w: int) -> None:
         """Wait no longer for a worker that is gone."""

@@ -83,8 +83,8 @@ class Omnivore(Algorithm):
         """Return the velocity and what each group has read."""
         return 1 + (n_workers if self.tune else min(self.given_setting(n_workers).groups, n_workers))
 
-    def work_of(self, dataset: Dataset) -> np.ndarray | None:
-        """Return the multiply-adds a hidden unit of each row, None to cut by rows."""
+    def weigh_rows(self, dataset: Dataset) -> np.ndarray | None:
+        """Set what features and rows cost; return the multiply-adds a hidden unit of each row, None to cut by rows."""
         by_work = self.split == "work"
         self.nnz_work, self.row_work = (PER_NNZ, PER_LABEL * dataset.Y.n_cols) if by_work else (0.0, 1.0)
         return self.nnz_work * np.diff(dataset.X.indptr) + self.row_work if by_work else None

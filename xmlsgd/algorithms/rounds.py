@@ -75,12 +75,20 @@ class Rounds(Algorithm, ABC):
         if self.late.intersection(members):
             self.merge_late(comm, work)
         else:
+            self.leave_out_late()
             self.merge_all(comm, work)
             self.merged_rows = sum(done.rows for done in work.values())
         for w in members:
             self.given[w], self.work[w] = 0, Work(0, 0, self.size[w])
         self.late -= set(members)
         self.newcomers -= set(members)
+
+    def leave_out_late(self) -> None:
+        """Go on without those whose batch is overdue: what they were given belongs to the round that ends."""
+        for w, due in self.due.items():
+            if due <= self.now:
+                self.late.add(w)
+                self.given[w] = 0
 
     def merge_late(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Merge workers after the others, with the weight that they would have had with them."""
@@ -151,12 +159,8 @@ class Rounds(Algorithm, ABC):
         ready = [w for w in self.size if w not in busy]
         if not any(self.given[w] for w in ready) or any(self.goes_on(w) for w in ready):
             return ()
-        if any(self.now < self.due[w] for w in busy if w not in self.late):
-            return ()
-        for w in busy:
-            self.late.add(w)
-            self.given[w] = 0  # what it was given belongs to the round that ends
-        return ready
+        waiting = any(self.now < self.due[w] for w in busy if w not in self.late)
+        return () if waiting else ready
 
     def deadline(self) -> float | None:
         """Return when the busy will all be late, if all others wait for them."""
