@@ -14,23 +14,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import DataError
-from ..merging import Part
 from .base import Comm
 from .combining import COMBINE, WEIGHTS, Work, choice
+from .mega_batches import MegaBatches
 from .outer import HeavyBall, block_momentum, check_momentum
-from .rounds import Rounds, even_part
 
-BATCHES = 100  # of the largest size in a mega-batch (the paper's default)
 STEP32 = 32  # rows: the size step of the released code
 
 
 @dataclass
-class AdaptiveSGD(Rounds):
+class AdaptiveSGD(MegaBatches):
     """batch : b_max, the largest size; a size b trains at rate * b / b_max.
 
     low : b_min; None for 3/4 of b_max, since every update passes all labels, however few rows it has (the paper has
-    b_max / 8). mega_batch : rows between merges, at least the sum of the sizes; None for about 100
-    b_max, in even parts of an epoch. size_rule : "multiplicative", "additive" (the paper's), "step32" (of the released
+    b_max / 8). mega_batch : see `MegaBatches`. size_rule : "multiplicative", "additive" (the paper's), "step32" (of the released
     code) or "fixed". kappa : exponent of the multiplicative rule, in (0, 2), monotone up to 1. size_step : beta of the
     additive rule; None for the largest that does not oscillate. out_of_range : "clamp", or "skip" as the paper has it.
     dispatch : "dynamic", or "static" for equal shares. weights, combine : see `combining.py`. momentum : gamma, in
@@ -41,7 +38,6 @@ class AdaptiveSGD(Rounds):
     """
 
     low: int | None = None
-    mega_batch: int | None = None
     size_rule: str = "multiplicative"
     kappa: float = 0.5
     size_step: float | None = None
@@ -69,8 +65,6 @@ class AdaptiveSGD(Rounds):
             raise DataError(f"perturbation must be in [0, 1), got {self.perturbation}")
         if self.low is not None and not 1 <= self.low <= self.batch:
             raise DataError(f"low must be in [1, batch = {self.batch}], got {self.low}")
-        if self.mega_batch is not None and self.mega_batch < 1:
-            raise DataError(f"mega_batch must be at least 1, got {self.mega_batch}")
         if self.size_step is not None and not 0 < self.size_step < math.inf:
             raise DataError(f"size_step must be finite and above 0, got {self.size_step}")
         if not self.norm_threshold >= 0:
@@ -82,30 +76,15 @@ class AdaptiveSGD(Rounds):
         """Return the global momentum of a merge of so many replicas."""
         return block_momentum(n_workers) if self.momentum is None else HeavyBall(self.momentum)
 
-    def slots(self, n_workers: int) -> int:
-        """Return the vectors of the global momentum."""
-        return len(self.outer_of(n_workers).slots)
-
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Give all workers the largest size."""
         super().start(workers, n_rows)
         self.least = self.low if self.low is not None else max(3 * self.batch // 4, 1)
-        self.shares: Mapping[int, float] = {}
-
-    @property
-    def mega_rows(self) -> int:
-        """Return the rows of a mega-batch: at least one batch for everyone."""
-        rows = self.mega_batch or even_part(self.n_rows, BATCHES * self.batch)
-        return max(rows, sum(self.size.values()))
 
     @property
     def dynamic(self) -> bool:  # type: ignore[override]
         """Return whether batches go to whoever is free."""
         return self.dispatch == "dynamic"
-
-    def open_rows(self, w: int) -> float:
-        """Return the rows of the mega-batch that are left."""
-        return self.left_of(self.mega_rows, w)
 
     def learning_rate(self, w: int, rows: int) -> float:
         """Return the rate, linear in the size of the worker's batches."""
@@ -113,15 +92,8 @@ class AdaptiveSGD(Rounds):
 
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Merge by normalized weights with global momentum, then change the sizes."""
-        weights, combine = self.merge_weights(comm, work), COMBINE[self.combine]
-        outer = self.outer_of(len(work))
-
-        def rule(part: Part) -> None:
-            outer.apply(part, combine(part, weights, work))
-            part.broadcast()
-
-        comm.merge(rule, work, outer.memory)
-        self.shares = weights
+        self.shares = self.merge_weights(comm, work)
+        self.average(comm, work, self.shares, COMBINE[self.combine])
         # An epoch may end within a mega-batch: counts of a part of it say too little.
         if 2 * sum(done.rows for done in work.values()) >= self.mega_rows:
             self.rescale(work)
@@ -152,10 +124,6 @@ class AdaptiveSGD(Rounds):
         if self.out_of_range == "skip":
             sizes = {w: b if self.least <= b <= self.batch else self.size[w] for w, b in sizes.items()}
         return {w: int(min(max(round(b), self.least), self.batch)) for w, b in sizes.items()}
-
-    def notes(self) -> dict[str, object]:
-        """Return sizes and merge weights."""
-        return {"sizes": dict(self.size), "weights": {w: round(a, 6) for w, a in self.shares.items()}}
 
 
 SizeRule = Callable[[AdaptiveSGD, Mapping[int, int]], dict[int, int]]

@@ -5,18 +5,19 @@ Ma, Rusu, Wu, Sim 2021 (arXiv 2110.07029): a mega-batch is split evenly beforeha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf
 
-from .adaptive import AdaptiveSGD
+from .base import Comm
+from .combining import Work, equal
+from .mega_batches import MegaBatches
 
 
 @dataclass
-class Elastic(AdaptiveSGD):
-    """Adaptive SGD with static shares, fixed sizes, equal weights and no momentum."""
+class Elastic(MegaBatches):
+    """Every worker trains an equal part of a mega-batch in batches of `batch` rows; then replicas are averaged."""
 
-    size_rule: str = "fixed"
-    dispatch: str = "static"
-    weights: str = "equal"
-    momentum: float | None = 0.0
-    patience: float = inf
+    def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
+        """Take the mean as the common model."""
+        self.shares = equal(work)
+        self.average(comm, work, self.shares)

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 from ..errors import DataError
 from ..kinds import check_instance
-from ..merging import Part
 from .base import Comm
 from .combining import COMBINE, WEIGHTS, Work, choice
 from .outer import MOST, Outer, block_momentum
-from .rounds import SMOOTHING, Rounds
+from .rounds import Rounds, smoothed
 
 ADASUM_MOMENTUM = 0.5  # AdaSum moves further than a mean; 0.5 beat 0 and 0.75 (docs/decisions.md)
 
@@ -62,10 +61,6 @@ class LocalSGD(Rounds):
         """Return the outer optimizer of a merge of so many replicas."""
         return self.outer or block_momentum(n_workers, ADASUM_MOMENTUM if self.combine == "adasum" else MOST)
 
-    def slots(self, n_workers: int) -> int:
-        """Return the vectors of the outer optimizer."""
-        return len(self.outer_of(n_workers).slots)
-
     def open_rows(self, w: int) -> float:
         """Return the rows of the steps that are left."""
         return self.left_of(self.steps_now * self.batch * len(self.given), w)
@@ -76,15 +71,8 @@ class LocalSGD(Rounds):
 
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Combine the replicas and move the common model."""
-        weights, combine = WEIGHTS[self.weights](work), COMBINE[self.combine]
-        outer = self.outer_of(len(work))
-
-        def rule(part: Part) -> None:
-            outer.apply(part, combine(part, weights, work))
-            part.broadcast()
-
         begun = comm.now()
-        comm.merge(rule, work, outer.memory)
+        self.average(comm, work, WEIGHTS[self.weights](work), COMBINE[self.combine])
         self.lengthen(begun, comm.now())
 
     def lengthen(self, begun: float, ended: float) -> None:
@@ -94,8 +82,7 @@ class LocalSGD(Rounds):
         """
         if self.merged_at is not None and ended > self.merged_at:
             merging, work = ended - begun, begun - self.merged_at
-            now = merging / (merging + work)
-            share = now if self.share is None else self.share + SMOOTHING * (now - self.share)
+            share = smoothed(self.share, merging / (merging + work))
             while share > self.merging and self.steps_now * self.batch * len(self.size) < self.n_rows:
                 self.steps_now, work = 2 * self.steps_now, 2 * work
                 share = min(share, merging / (merging + work))

@@ -16,7 +16,8 @@ from ..errors import DataError
 from ..merging import Part
 from ..records import Report
 from .base import Algorithm, Comm, tapered
-from .combining import Work
+from .combining import Combine, Work, mean
+from .outer import Outer
 
 SMOOTHING = 0.3  # weight of the last batch in a worker's usual pace
 LEASE = 3  # batches of a message at most: for one alone, asking, getting and reporting take 2 to 3 % of its step
@@ -39,6 +40,14 @@ class Rounds(Algorithm, ABC):
         super().__post_init__()
         if not self.patience > 1:
             raise DataError(f"patience must be above 1, got {self.patience}")
+
+    def outer_of(self, n_workers: int) -> Outer:
+        """Return what moves the common model in a merge of so many replicas."""
+        return Outer()
+
+    def slots(self, n_workers: int) -> int:
+        """Return the vectors of the outer optimizer."""
+        return len(self.outer_of(n_workers).slots)
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Begin the first round."""
@@ -82,6 +91,18 @@ class Rounds(Algorithm, ABC):
             self.given[w], self.work[w] = 0, Work(0, 0, self.size[w])
         self.late -= set(members)
         self.newcomers -= set(members)
+
+    def average(
+        self, comm: Comm, work: Mapping[int, Work], weights: Mapping[int, float], combine: Combine = mean
+    ) -> None:
+        """Combine the replicas, move the common model by that, and let all begin there."""
+        outer = self.outer_of(len(work))
+
+        def rule(part: Part) -> None:
+            outer.apply(part, combine(part, weights, work))
+            part.broadcast()
+
+        comm.merge(rule, work, outer.memory)
 
     def leave_out_late(self) -> None:
         """Go on without those whose batch is overdue: what they were given belongs to the round that ends."""
@@ -133,7 +154,7 @@ class Rounds(Algorithm, ABC):
         """Count the work done, and how long it took."""
         w, done = report.worker, self.work[report.worker]
         pace = report.seconds / report.rows
-        self.pace[w] = pace if w not in self.pace else self.pace[w] + SMOOTHING * (pace - self.pace[w])
+        self.pace[w] = smoothed(self.pace.get(w), pace)
         del self.ends[w], self.due[w]
         self.work[w] = Work(done.updates + report.updates, done.rows + report.rows, self.size[w])
 
@@ -175,6 +196,6 @@ class Rounds(Algorithm, ABC):
         return {"sizes": dict(self.size)}
 
 
-def even_part(n_rows: int, wanted: int) -> int:
-    """Return about `wanted` rows, such that rounds of so many divide an epoch into even parts."""
-    return -(-n_rows // max(round(n_rows / wanted), 1))
+def smoothed(usual: float | None, new: float) -> float:
+    """Return what is usual after a new measurement, given what was before, None for nothing."""
+    return new if usual is None else usual + SMOOTHING * (new - usual)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..merging import Part
 from .base import Comm
 from .combining import Work, by_rows
 from .rounds import Rounds
@@ -25,10 +24,4 @@ class Synchronous(Rounds):
 
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Take the mean, weighed by rows, as the common model."""
-        weights = by_rows(work)
-
-        def rule(part: Part) -> None:
-            part.center[:] = part.mean(weights)
-            part.broadcast()
-
-        comm.merge(rule, work)
+        self.average(comm, work, by_rows(work))
