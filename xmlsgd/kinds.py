@@ -12,7 +12,7 @@ import numpy as np
 from .errors import DataError, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 
 def is_whole(value: object) -> bool:
@@ -68,3 +68,9 @@ def check_instance(name: str, value: object, kind: type, example: str, or_none: 
     if not isinstance(value, kind) and not (or_none and value is None):
         wanted = f"{'None or ' if or_none else ''}a {kind.__name__}"
         raise DataError(f"{name} must be {wanted} such as {example}, got {shorten(value)}")
+
+
+def check_choice(name: str, given: str, options: Collection[str]) -> None:
+    """Raise `DataError` unless a field is one of the options."""
+    if given not in options:
+        raise DataError(f"{name} must be one of {', '.join(options)}, got {given!r}")

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import DataError
+from ..kinds import check_choice
 from .base import Comm
-from .combining import COMBINE, WEIGHTS, Work, choice
+from .combining import COMBINE, WEIGHTS, Work
 from .mega_batches import MegaBatches
 from .outer import HeavyBall, block_momentum, check_momentum
 
@@ -54,11 +55,11 @@ class AdaptiveSGD(MegaBatches):
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges and unknown names."""
         super().__post_init__()
-        choice("size_rule", self.size_rule, SIZE_RULES)
-        choice("out_of_range", self.out_of_range, ("clamp", "skip"))
-        choice("dispatch", self.dispatch, ("dynamic", "static"))
-        choice("weights", self.weights, WEIGHTS)
-        choice("combine", self.combine, COMBINE)
+        check_choice("size_rule", self.size_rule, SIZE_RULES)
+        check_choice("out_of_range", self.out_of_range, ("clamp", "skip"))
+        check_choice("dispatch", self.dispatch, ("dynamic", "static"))
+        check_choice("weights", self.weights, WEIGHTS)
+        check_choice("combine", self.combine, COMBINE)
         if not 0 < self.kappa < 2:
             raise DataError(f"kappa must be in (0, 2), got {self.kappa}")
         if not 0 <= self.perturbation < 1:

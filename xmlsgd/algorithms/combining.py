@@ -6,12 +6,11 @@ those of rare labels, whose progress a plain mean divides by the number of worke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from ..errors import DataError
 from ..merging import Part
 
 
@@ -116,9 +115,3 @@ Weights = Callable[[Mapping[int, Work]], dict[int, float]]
 Combine = Callable[[Part, Mapping[int, float], Mapping[int, Work]], np.ndarray]
 WEIGHTS: dict[str, Weights] = {"equal": equal, "updates": by_updates, "batch": by_size, "rows": by_rows}
 COMBINE: dict[str, Combine] = {"mean": mean, "nova": nova, "touch_count": touch_count, "adasum": adasum}
-
-
-def choice(name: str, given: str, options: Collection[str]) -> None:
-    """Raise `DataError` unless `given` is one of the options."""
-    if given not in options:
-        raise DataError(f"{name} must be one of {', '.join(options)}, got {given!r}")

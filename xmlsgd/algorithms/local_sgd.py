@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import DataError
-from ..kinds import check_instance
+from ..kinds import check_choice, check_instance
 from .base import Comm
-from .combining import COMBINE, WEIGHTS, Work, choice
+from .combining import COMBINE, WEIGHTS, Work
 from .outer import MOST, Outer, block_momentum
 from .rounds import Rounds, smoothed
 
@@ -47,8 +47,8 @@ class LocalSGD(Rounds):
         if not 0 < self.merging <= 1:
             raise DataError(f"merging must be in (0, 1], got {self.merging}")
         check_instance("outer", self.outer, Outer, "Nesterov()")
-        choice("weights", self.weights, WEIGHTS)
-        choice("combine", self.combine, COMBINE)
+        check_choice("weights", self.weights, WEIGHTS)
+        check_choice("combine", self.combine, COMBINE)
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Begin with the shortest rounds."""

@@ -16,10 +16,10 @@ import numpy as np
 
 from ..csr import Dataset
 from ..errors import DataError
+from ..kinds import check_choice
 from ..merging import Part
 from ..records import Report
 from .base import Algorithm, Comm
-from .combining import choice
 from .compute_groups import ComputeGroups
 from .efficiency import divisors, explicit_momentum
 from .group_tuning import GroupTuner, Phase, Result, Setting
@@ -57,7 +57,7 @@ class Omnivore(Algorithm):
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges."""
         super().__post_init__()
-        choice("split", self.split, ("work", "rows"))
+        check_choice("split", self.split, ("work", "rows"))
         check_momentum(self.best_momentum)
         if self.momentum is not None:
             check_momentum(self.momentum)
