@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .algorithms.sequential import Sequential
 from .engine import train
 from .errors import DataError
-from .executors.costs import scheduling_efficiency
+from .executors.costs import fastest, scheduling_efficiency
 from .executors.simulated import Simulated
 from .history import Monitor, Record
 from .samplers import ALL_LABELS
@@ -168,4 +168,4 @@ def simulate(setting: Setting, algorithm: Algorithm, fleet: Sequence[VirtualDevi
 
 def fastest_alone(setting: Setting, algorithm: Algorithm, fleet: Sequence[VirtualDevice]) -> Outcome:
     """Return what the fastest device would do without the others, at the batch and the rate of `algorithm`."""
-    return simulate(setting, Sequential(algorithm.batch, algorithm.rate), [max(fleet, key=lambda d: d.speed)])
+    return simulate(setting, Sequential(algorithm.batch, algorithm.rate), [fastest(fleet)])

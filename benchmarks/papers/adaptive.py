@@ -14,7 +14,7 @@ from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.algorithms.synchronous import Synchronous
-from xmlsgd.executors.costs import VirtualDevice
+from xmlsgd.executors.costs import VirtualDevice, fastest
 from xmlsgd.plots import plot_workers
 
 from .study import Method, Study, as_json, compared
@@ -47,13 +47,12 @@ def methods(study: Study, fleet: Sequence[VirtualDevice]) -> list[Method]:
     batch = study.batch
     low = max(batch // LOW, 1)
     mega = max(-(-study.setting.dataset.n_rows // MERGES), len(fleet) * batch)
-    fastest = [max(fleet, key=lambda device: device.speed)]
 
     def step(name: str, parts: dict[str, Any]) -> Method:
         return Method(name, lambda rate: AdaptiveSGD(batch, rate, low=low, mega_batch=mega, **parts), fleet)
 
     return [
-        Method("one device", lambda rate: Sequential(batch, rate), fastest),
+        Method("one device", lambda rate: Sequential(batch, rate), [fastest(fleet)]),
         Method("synchronous", lambda rate: Synchronous(batch, rate), fleet),
         Method("Crossbow", lambda rate: Crossbow(batch, rate, sync_every=1), fleet),
         Method("elastic", lambda rate: Elastic(batch, rate, mega_batch=mega), fleet),

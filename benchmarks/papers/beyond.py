@@ -20,7 +20,7 @@ from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.omnivore import Omnivore
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.algorithms.synchronous import Synchronous
-from xmlsgd.executors.costs import VirtualDevice
+from xmlsgd.executors.costs import VirtualDevice, fastest, row_speeds
 
 from ..report import Table
 from .hogbatch import unequal
@@ -50,13 +50,12 @@ def beyond(study: Study) -> None:
 def methods(study: Study, scenario: str) -> list[Method]:
     """Return the papers' rules, then ours."""
     batch, fleet = study.batch, study.fleet(scenario)
-    fastest = [max(fleet, key=lambda device: device.speed)]
     mega = LocalSGD.steps * batch * len(fleet)
     low = max(batch // 8, 1)
     paper: dict[str, Any] = {"low": low, "size_step": low / 2, **PAPER}
-    speeds = tuple(1 / device.row_seconds(0.0, batch, study.setting.nnz) for device in fleet)
+    speeds = row_speeds(fleet, batch, study.setting.nnz)
     return [
-        Method("one device", lambda rate: Sequential(batch, rate), fastest),
+        Method("one device", lambda rate: Sequential(batch, rate), [fastest(fleet)]),
         Method("synchronous", lambda rate: Synchronous(batch, rate), fleet),
         Method("elastic", lambda rate: Elastic(batch, rate, mega_batch=mega), fleet),
         Method("Crossbow", lambda rate: Crossbow(batch, rate, sync_every=1), fleet),

@@ -139,12 +139,12 @@ def prepared(args: Namespace) -> tuple[Any, Task]:
     check_parameters(model)
     data = read_training(args)
     train, test = (data.train, data.test) if data.test is not None else split_rows(data.train)
-    train, test = first_rows(train, args.rows), first_rows(test, TEST_ROWS)
+    train, test = drawn_rows(train, args.rows), drawn_rows(test, TEST_ROWS)
     held_out = test.X, known_labels(test.Y, train.n_labels)
     return model, prepare(model, train.X, train.Y, None, None, None, held_out, listing=True)
 
 
-def first_rows(dataset: Dataset, most: int) -> Dataset:
+def drawn_rows(dataset: Dataset, most: int) -> Dataset:
     """Return at most `most` rows, drawn at random: files are often sorted."""
     import numpy as np
 
@@ -186,10 +186,11 @@ def algorithm_of(name: str, batch: int, rate: float, fleet: Sequence[VirtualDevi
     """Return the algorithm of a name; "auto" is told the speeds, and that the devices have memories of their own."""
     from ..algorithms import get_algorithm
     from ..algorithms.auto import Auto
+    from ..executors.costs import row_speeds
 
     if name != "auto":
         return get_algorithm(name, batch, rate)
-    return Auto(batch, rate, tuple(1 / device.row_seconds(0.0, batch, nnz) for device in fleet), one_memory=False)
+    return Auto(batch, rate, row_speeds(fleet, batch, nnz), one_memory=False)
 
 
 def fleet_of(args: Namespace, base: VirtualDevice, setting: Setting, batch: int) -> list[VirtualDevice]:

@@ -126,6 +126,16 @@ def scheduling_efficiency(fleet: Sequence[VirtualDevice], rows: int, seconds: fl
     return rows / possible if possible else 0.0
 
 
+def fastest(fleet: Sequence[VirtualDevice]) -> VirtualDevice:
+    """Return the device of the highest speed, as it is at first."""
+    return max(fleet, key=lambda device: device.speed)
+
+
+def row_speeds(fleet: Sequence[VirtualDevice], batch: int, nnz: float) -> tuple[float, ...]:
+    """Return the rows a second of each device at first, in batches of `batch` rows of `nnz` stored features."""
+    return tuple(1 / device.row_seconds(0.0, batch, nnz) for device in fleet)
+
+
 def step_noise(seed: int, worker: int, task: int) -> np.random.Generator:
     """Return the generator of the noise of one task of one worker: it depends on nothing that happened before."""
     return np.random.default_rng((seed, NOISE, worker, task))
