@@ -28,14 +28,14 @@ class AdaptiveSGD(MegaBatches):
     """batch : b_max, the largest size; a size b trains at rate * b / b_max.
 
     low : b_min; None for 3/4 of b_max, since every update passes all labels, however few rows it has (the paper has
-    b_max / 8). mega_batch : see `MegaBatches`. size_rule : "multiplicative", "additive" (the paper's), "step32" (of the released
-    code) or "fixed". kappa : exponent of the multiplicative rule, in (0, 2), monotone up to 1. size_step : beta of the
-    additive rule; None for the largest that does not oscillate. out_of_range : "clamp", or "skip" as the paper has it.
-    dispatch : "dynamic", or "static" for equal shares. weights, combine : see `combining.py`. momentum : gamma, in
-    [0, 1); None for min(1 - 1/n, 0.8). perturbation : delta, in [0, 1); the paper's 0.1 inflates the model.
+    b_max / 8). mega_batch : see `MegaBatches`. size_rule : "multiplicative", "additive" (the paper's), "step32" (of the
+    released code) or "fixed". kappa : exponent of the multiplicative rule, in (0, 2), monotone up to 1. size_step :
+    beta of the additive rule; None for the largest that does not oscillate. out_of_range : "clamp", or "skip" as the
+    paper has it. dispatch : "dynamic", or "static" for equal shares. weights, combine : see `combining.py`. momentum :
+    gamma, in [0, 1); None for min(1 - 1/n, 0.8). perturbation : delta, in [0, 1); the paper's 0.1 inflates the model.
     norm_threshold : norm a parameter above which nothing is perturbed. renormalise : whether perturbed weights are made
-    to sum to 1. patience : times its usual duration that a batch may take before the others merge without its worker,
-    > 1; math.inf waits for everybody, as the paper does.
+    to sum to 1. patience : times its usual duration that a batch may take before the others merge without its worker, >
+    1; math.inf waits for everybody, as the paper does.
     """
 
     low: int | None = None
