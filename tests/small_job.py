@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse as sp
+import toy
 
-from xmlsgd.csr import CSR, Dataset
 from xmlsgd.learner import Job, Learner
 from xmlsgd.network import Network
 from xmlsgd.optimizers import Adam
@@ -16,9 +15,7 @@ N_ROWS, N_STEPS = 64, 20
 
 
 def small_job():
-    rng = np.random.default_rng(0)
-    X, Y = (CSR.from_scipy(sp.csr_array(rng.random((N_ROWS, n)) * (rng.random((N_ROWS, n)) < 0.1))) for n in (60, 300))
-    return Job(Dataset(X, Y), NETWORK, Adam(), seed=3)
+    return Job(toy.random_data(N_ROWS, 60, 300, density=0.1), NETWORK, Adam(), seed=3)
 
 
 def train(job, device, seed, started=None):

@@ -1,0 +1,191 @@
+"""Omnivore tuned in a run: trials leave no trace, whoever leaves, fails or interrupts."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+
+import numpy as np
+import pytest
+from omnivore_runs import N_ROWS, NETWORK, SPEEDS, Updates, cpu, go, simulated
+
+from xmlsgd.algorithms.group_tuning import FRACTIONS, Setting
+from xmlsgd.engine import Interrupted
+from xmlsgd.executors.costs import VirtualDevice
+from xmlsgd.executors.processes import Processes
+from xmlsgd.executors.simulated import Simulated
+from xmlsgd.executors.threads import Threads
+from xmlsgd.history import Monitor
+from xmlsgd.optimizers import Adam
+
+
+class Stay(Monitor):
+    """Keeps the models of the ends of epochs and the rows of the steps that it is shown."""
+
+    def start(self, n_rows, epochs, center):
+        self.centers, self.rows = [], 0
+
+    def step(self, report):
+        self.rows += report.rows
+
+    def epoch(self, record, center):
+        self.centers.append(center.copy())
+        return False
+
+
+class Tuned(Updates):
+    """Keeps what each phase began with, and the steps given out in it."""
+
+    def start(self, workers, n_rows):
+        self.begun = []
+        self.parts = dict.fromkeys(range(9), 0)  # updates of each worker that stay
+        super().start(workers, n_rows)
+
+    def begin_phase(self, phase):
+        super().begin_phase(phase)
+        self.fresh = True
+        self.begun.append([self.trial, None, 0])
+
+    def keep_reads(self, comm):
+        if self.fresh:
+            self.begun[-1][1] = comm.center.copy()
+        self.fresh = False
+        super().keep_reads(comm)
+
+    def submitted(self, w, rows):
+        super().submitted(w, rows)
+        self.begun[-1][2] += rows
+        self.parts[w] += self.trial is None
+
+
+def tuned(**numbers):
+    """Return an Omnivore whose trials take a few updates."""
+    return Tuned(**{"batch": 8, "rate": 1.0, "tune": True, "slice_seconds": 0.004, "long_seconds": 0.03} | numbers)
+
+
+def test_trials_change_neither_the_model_nor_the_rows_of_an_epoch(dataset):
+    algorithm, spy = tuned(), Stay()
+    run = go(dataset, algorithm, simulated(), epochs=12, monitors=[spy])
+    assert [record["rows"] for record in run.records] == [N_ROWS * e for e in range(1, 13)]
+    assert spy.rows == 12 * N_ROWS, "monitors see what stays"
+    checkpoints = [np.zeros(NETWORK.layout.size, np.float32), *spy.centers]
+    NETWORK.initialize(checkpoints[0], dataset.Y, 0)
+    kinds = [trial is None for trial, *_ in algorithm.begun]
+    assert sum(kinds) >= 2, "it is tuned again after a long stretch"
+    assert kinds.count(False) > 20
+    at, epochs = 0, 0
+    for stays, (_, model, rows) in zip(kinds, algorithm.begun, strict=True):
+        if model is not None:
+            np.testing.assert_array_equal(model, checkpoints[epochs])
+        if stays:
+            at += rows
+            epochs = at // N_ROWS
+            assert at == epochs * N_ROWS, "tuning begins with an epoch"
+    assert epochs == 12
+
+
+def test_a_trial_ends_with_its_slice_or_with_the_rows_of_the_epoch(dataset):
+    algorithm = tuned(slice_seconds=1e9)
+    go(dataset, algorithm, simulated(), epochs=1)
+    assert {rows for trial, _, rows in algorithm.begun if trial is not None} == {N_ROWS}
+    algorithm = tuned(slice_seconds=1e-9)
+    go(dataset, algorithm, simulated(), epochs=1)
+    assert max(rows for trial, _, rows in algorithm.begun if trial is not None) <= 4 * 8
+    assert algorithm.begun[-1][::2] == [None, N_ROWS]
+
+
+def test_a_trial_that_diverges_is_passed_over_and_leaves_no_trace(dataset):
+    executor = Simulated(cpu(), [VirtualDevice()] * 2)
+    algorithm = tuned(rate=1e20, long_seconds=1e9)
+    with np.errstate(all="ignore"):  # NumPy warns of what overflows on the way
+        go(dataset, algorithm, executor, epochs=3, optimizer=Adam())
+    assert not np.isfinite(algorithm.tuner.results[0].loss)
+    assert algorithm.notes()["trials"][0] == {"groups": 1, "momentum": 0.9, "rate": 1e20, "loss": None}
+    assert np.isfinite(executor.table.states).all()
+    assert len(algorithm.begun) > len(FRACTIONS)
+    first = algorithm.begun[0][1]
+    for _, model, _ in algorithm.begun[: len(FRACTIONS)]:
+        np.testing.assert_array_equal(model, first)
+
+
+def test_the_optimizer_states_know_nothing_of_trials(dataset):
+    algorithm, executor = tuned(rate=0.1), simulated()
+    run = go(dataset, algorithm, executor, epochs=4, optimizer=Adam())
+    assert len(algorithm.tuner.results) > 4
+    assert run.steps == max(algorithm.parts.values())
+
+
+def test_the_notes_name_the_choice_and_what_led_to_it(dataset):
+    """Trap 11: the setting that is trained with, not the last that was tried."""
+    algorithm = tuned(long_seconds=1e9)
+    (record,) = go(dataset, algorithm, simulated(), epochs=1).records
+    notes = json.loads(json.dumps(record, allow_nan=False))["algorithm"]
+    chosen = {name: notes[name] for name in Setting._fields}
+    tried = notes["trials"]
+    assert len(tried) == len(algorithm.tuner.results)
+    least = min(trial["loss"] for trial in tried)
+    assert chosen | {"loss": least} in tried
+    assert chosen.items() - tried[-1].items(), "it is not what was tried last"
+    assert len(notes["members"]) == chosen["groups"]
+    assert algorithm.learning_rate(0, 8) == chosen["rate"]
+
+
+def test_a_tuned_run_repeats_to_the_bit_and_its_algorithm_can_be_copied(dataset):
+    first, second = tuned(), tuned()
+    runs = [go(dataset, algorithm, simulated(noise=0.1), epochs=3) for algorithm in (first, second)]
+    np.testing.assert_array_equal(runs[0].params, runs[1].params)
+    assert first.notes() == second.notes()
+    for copied in (copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
+        np.testing.assert_array_equal(go(dataset, copied, simulated(noise=0.1), epochs=3).params, runs[0].params)
+
+
+def test_an_interrupt_in_a_trial_leaves_the_model_of_the_checkpoint(dataset):
+    class Stopped(Tuned):
+        def update(self, comm, j):
+            super().update(comm, j)
+            if self.trial == 6 and self.version == 2:
+                raise KeyboardInterrupt
+
+    algorithm = Stopped(8, 1.0, tune=True, slice_seconds=0.02)
+    with pytest.raises(Interrupted) as interrupt:
+        go(dataset, algorithm, simulated())
+    np.testing.assert_array_equal(interrupt.value.run.params, algorithm.begun[0][1])
+
+
+def test_a_worker_that_leaves_in_a_trial_does_not_end_it(dataset):
+    fleet = [VirtualDevice(), VirtualDevice(absent=((0.006, 0.03),)), VirtualDevice(speed=0.5), VirtualDevice()]
+    algorithm = tuned(long_seconds=1e9)
+    run = go(dataset, algorithm, Simulated(cpu(), fleet), epochs=3)
+    assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS, 3 * N_ROWS]
+    assert {phase.setting.groups for phase, _ in algorithm.tuner.history()} == {1, 2, 4}
+    assert sorted(algorithm.workers) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Threads([cpu(), cpu()]), lambda: Processes([cpu] * 2)], ids=["threads", "processes"]
+)
+def test_groups_and_the_tuner_work_on_real_executors(dataset, make):
+    algorithm = tuned(long_seconds=1e9)
+    run = go(dataset, algorithm, make(), epochs=2)
+    assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS]
+    assert {phase.setting.groups for phase, _ in algorithm.tuner.history()} == {1, 2}
+    assert all(result.seconds > 0 and np.isfinite(result.loss) for _, result in algorithm.tuner.history())
+    assert not run.diverged
+    assert np.any(run.params != algorithm.begun[0][1])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_row_is_in_the_model_once_whoever_leaves_and_comes_in_whatever_phase(dataset, seed):
+    rng = np.random.default_rng(seed)
+
+    def absences(end):
+        moments = np.sort(rng.uniform(0, end, 6))
+        return tuple((float(a), float(b)) for a, b in moments.reshape(-1, 2))
+
+    fleet = [VirtualDevice(speed=speed, noise=0.2, absent=absences(0.15)) for speed in SPEEDS[: 2 + seed % 3]]
+    algorithm = tuned(slice_seconds=float(rng.uniform(1e-4, 0.02)))
+    run = go(dataset, algorithm, Simulated(cpu(), fleet, seed=seed), epochs=6)
+    assert [record["rows"] for record in run.records] == [N_ROWS * e for e in range(1, 7)]
+    assert len(algorithm.tuner.results) > 4
+    assert np.isfinite(run.params).all()

@@ -1,0 +1,68 @@
+"""After warming up nothing compiles, and nothing was compiled that the settings do not need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+from layers import (
+    input_batch,
+    random_layer,
+    whole_step,
+)
+
+from xmlsgd.devices import kernel_cache
+from xmlsgd.devices.base import Dropout
+from xmlsgd.losses import LOSSES
+from xmlsgd.network import Network
+from xmlsgd.optimizers import OPTIMIZERS
+from xmlsgd.samplers import SharedNegatives
+
+
+def compiled_signatures():
+    return {
+        (form.py_func.__qualname__, signature)
+        for kernel in kernel_cache.kernels()
+        for form in (kernel.alone, kernel.threaded)
+        for signature in form.signatures
+    }
+
+
+def test_nothing_compiles_after_warming_up(cpu):
+    """Every loss, optimizer, depth and dropout; drawn labels; memory maps, whose arrays are read-only; prediction."""
+    for rounding in (False, True):
+        cpu.warm_up(list(LOSSES.values()), rounding=rounding)
+    before = compiled_signatures()
+    for loss in LOSSES:
+        for name in OPTIMIZERS:
+            for hidden, share in (((24,), 0.0), ((40, 32), 0.3)):
+                network = Network(60, 200, hidden, loss, input_dropout=share, hidden_dropout=share)
+                rounded = replace(network, gradient_rounding=0.5)
+                whole_step(cpu, network, OPTIMIZERS[name]())
+                whole_step(cpu, rounded, OPTIMIZERS[name]())
+                whole_step(cpu, rounded, OPTIMIZERS[name](), sampler=SharedNegatives(4))
+    X, rows, layer, _ = input_batch()
+    for array in (*layer, X.indptr, X.indices, X.data):
+        array.flags.writeable = False
+    A = cpu.input_forward(X, rows, layer, Dropout(0, 0))
+    output = random_layer(np.random.default_rng(0), (50, 40), 50)
+    for array in output:
+        array.flags.writeable = False
+    cpu.top_k(A, output, 5)
+    assert compiled_signatures() == before
+
+
+def test_warming_up_compiles_only_what_the_settings_need():
+    source = (
+        "from xmlsgd.devices import cpu_input, cpu_output, cpu_rounded\n"
+        "from xmlsgd.devices.cpu import CPU\n"
+        "steps = cpu_output.output_step_float32, cpu_rounded.rounded_step_float32\n"
+        "others = cpu_input.drop, cpu_output.rows_update, cpu_output.log_sums_float32, cpu_input.input_update\n"
+        "for rounding in (False, True):\n"
+        "    CPU(1, 'float32').warm_up([0], deep=False, dropout=False, rounding=rounding)\n"
+        "    print(*[len(kernel.alone.signatures) for kernel in (*steps, *others)])\n"
+    )
+    result = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines() == ["1 0 0 0 0 1", "1 1 0 0 0 1"]

@@ -1,0 +1,36 @@
+"""A network of a few weights and its rows, and each executor that can train it."""
+
+from __future__ import annotations
+
+from xmlsgd.devices.cpu import CPU
+from xmlsgd.executors.costs import VirtualDevice
+from xmlsgd.executors.processes import Processes
+from xmlsgd.executors.serial import Serial
+from xmlsgd.executors.simulated import Simulated
+from xmlsgd.executors.threads import Threads
+from xmlsgd.network import Network
+from xmlsgd.records import Step
+
+N_ROWS = 12
+NETWORK = Network(6, 5, (4,))
+SIZE = NETWORK.layout.size
+
+
+def broken(*arguments):
+    raise RuntimeError("out of order")
+
+
+def cpu():
+    return CPU(1, precision="float32")
+
+
+KINDS = {
+    "serial": lambda: Serial([cpu(), cpu(), cpu()]),
+    "threads": lambda: Threads([cpu(), cpu(), cpu()]),
+    "simulated": lambda: Simulated(cpu(), [VirtualDevice(speed=speed) for speed in (1.0, 0.9, 0.8)]),
+    "processes": lambda: Processes([cpu] * 3),
+}
+
+
+def step(worker, start, stop, epoch=0, rate=0.1):
+    return Step(worker, epoch, start, stop, rate)

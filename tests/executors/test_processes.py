@@ -1,0 +1,193 @@
+"""Workers in processes: killed, stopped, replaced, or gone for good; what they see and leave behind."""
+
+from __future__ import annotations
+
+import signal
+from multiprocessing import Pipe
+
+import numpy as np
+import pytest
+from every_executor import N_ROWS, NETWORK, SIZE, broken, cpu, step
+
+from xmlsgd.algorithms.synchronous import Synchronous
+from xmlsgd.devices.reference import Reference
+from xmlsgd.engine import train
+from xmlsgd.errors import WorkerDied
+from xmlsgd.executors import processes
+from xmlsgd.executors.processes import Processes
+from xmlsgd.executors.threads import Threads
+from xmlsgd.history import Monitor
+from xmlsgd.learner import Learner, Start
+from xmlsgd.network import state_layout
+from xmlsgd.optimizers import SGD, Adam
+from xmlsgd.records import Left, Report, Sharing
+
+
+def test_a_killed_worker_is_replaced_and_its_rows_are_trained_again(job):
+    executor = Processes([cpu] * 2)
+    killed = []
+
+    class Killing(Synchronous):
+        def finished(self, report):
+            super().finished(report)
+            if not killed:
+                process = executor.team.processes[1].process
+                process.kill()
+                process.wait()
+                killed.append(process.pid)
+
+    seen = []
+
+    class Rows(Monitor):
+        def step(self, report):
+            seen.append(report.rows)
+
+    with pytest.warns(
+        UserWarning, match="worker 1 is lost: killed by SIGKILL; what it had not merged is trained again"
+    ):
+        run = train(job.dataset, NETWORK, Killing(2, 0.1), executor, optimizer=SGD(), epochs=3, monitors=[Rows()])
+    assert killed
+    assert executor.failures == ["worker 1: killed by SIGKILL"]
+    assert [record.get("left", []) for record in run.records] == [
+        [{"worker": 1, "reason": "killed by SIGKILL"}], [], []
+    ]  # fmt: skip
+    assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS, 3 * N_ROWS]
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_worker_that_is_stopped_is_lost_and_its_rows_are_trained_by_the_others(job, restarts):
+    executor = Processes([cpu] * 2, restarts=restarts, silence=1.0)
+
+    class Stopping(Synchronous):
+        def submitted(self, w, rows):
+            super().submitted(w, rows)
+            if self.pace.keys() == {0, 1} and not executor.failures:
+                executor.team.processes[1].process.send_signal(signal.SIGSTOP)
+
+    with pytest.warns(UserWarning, match="worker 1 is lost: silent for too long, killed by SIGKILL"):
+        run = train(job.dataset, NETWORK, Stopping(2, 0.1), executor, optimizer=SGD(), epochs=2)
+    assert executor.failures == ["worker 1: silent for too long, killed by SIGKILL"]
+    assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS]
+    (left,) = (entry for record in run.records for entry in record.get("left", []))
+    assert left == {"worker": 1, "reason": "silent for too long, killed by SIGKILL"}
+
+
+def test_a_worker_that_does_not_start_in_time_is_told_of(job, monkeypatch):
+    monkeypatch.setattr(processes, "START", 0.0)
+    executor = Processes([cpu])
+    with pytest.raises(WorkerDied, match="worker 0 did not start within 0 s"):
+        train(job.dataset, NETWORK, Synchronous(2, 0.1), executor)
+    assert not executor.team.processes
+
+
+def test_a_worker_of_fast_steps_does_not_keep_the_others_waiting(job):
+    """Both have three reports ready: they are heard in turn."""
+
+    class Ready:
+        def __init__(self, worker):
+            self.worker = worker
+            self.pipe, self.theirs = Pipe()
+            for rows in (1, 2, 3):
+                self.theirs.send(Report(worker, rows, 0, 0.0, 0.0))
+
+        def receive(self):
+            return self.pipe.recv()
+
+    executor = Processes([cpu] * 2)
+    for w in (0, 1):
+        executor.team.processes[w] = Ready(w)  # type: ignore[assignment]
+    heard = [executor._next(None) for _ in range(6)]
+    reports = [(report.worker, report.rows) for report in heard if isinstance(report, Report)]
+    assert reports == [(0, 1), (1, 1), (0, 2), (1, 2), (0, 3), (1, 3)]
+
+
+def test_a_run_ends_when_no_worker_is_left(job):
+    executor = Processes([cpu], restarts=0)
+    executor.start(job, Sharing.REPLICAS)
+    executor.team.processes[0].process.kill()
+    executor.submit(step(0, 0, 4))
+    with pytest.warns(UserWarning, match="worker 0 is lost"):
+        assert isinstance(executor.wait(), Left)
+    with pytest.raises(WorkerDied, match="no worker is left: worker 0: killed by SIGKILL"):
+        executor.wait()
+    executor.close()
+
+
+def test_a_run_leaves_nothing_in_shared_memory_and_the_model_stays_readable(job):
+    executor = Processes([cpu])
+    executor.start(job, Sharing.REPLICAS)
+    folder = executor.team.folder.path
+    assert {"table", "X_indices"} <= {file.name for file in folder.iterdir()}
+    executor.close()
+    assert not folder.exists()
+    assert np.isfinite(executor.center).all()
+
+
+def test_a_run_raises_when_all_its_workers_are_dead(job):
+    executor = Processes([cpu], restarts=0)
+
+    class Killing(Synchronous):
+        def submitted(self, w, rows):
+            super().submitted(w, rows)
+            executor.team.processes[0].process.kill()
+
+    with (
+        pytest.warns(UserWarning, match="worker 0 is lost"),
+        pytest.raises(WorkerDied, match="no worker is left: worker 0: killed by SIGKILL"),
+    ):
+        train(job.dataset, NETWORK, Killing(12, 0.1), executor, optimizer=SGD(), epochs=500)
+
+
+@pytest.mark.parametrize("made", [Processes([broken] * 2), Threads([Reference()])])
+def test_a_run_that_cannot_start_leaves_neither_processes_nor_files(job, monkeypatch, made):
+    monkeypatch.setattr(Learner, "warm_up", broken)
+    with pytest.raises(RuntimeError, match="out of order"):
+        train(job.dataset, NETWORK, Synchronous(2, 0.1), made)
+    if isinstance(made, Processes):
+        assert not made.team.processes
+        assert not made.team.folder.path.exists()
+
+
+def test_a_worker_that_a_signal_without_a_name_ends_is_told_of(job):
+    executor = Processes([cpu], restarts=0)
+    executor.start(job, Sharing.REPLICAS)
+    executor.team.processes[0].process.send_signal(signal.SIGRTMIN + 3)
+    with pytest.warns(UserWarning, match="worker 0 is lost: killed by signal"):
+        assert executor.wait() == Left(0, f"killed by signal {signal.SIGRTMIN + 3}")
+    executor.close()
+
+
+def test_workers_import_nothing_from_the_current_folder_and_see_no_interrupt(job, tmp_path, monkeypatch):
+    for name in ("numpy", "xmlsgd", "signal"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(77)")
+    monkeypatch.chdir(tmp_path)
+    executor = Processes([cpu])
+    launch = executor.team.launch
+
+    def interrupted(w):
+        launch(w)
+        executor.team.processes[w].process.send_signal(signal.SIGINT)  # while it imports
+
+    monkeypatch.setattr(executor.team, "launch", interrupted)
+    executor.start(job, Sharing.REPLICAS)
+    executor.submit(step(0, 0, 4))
+    assert isinstance(executor.wait(), Report)
+    executor.close()
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_what_a_run_of_processes_returns_is_memory_of_this_process(job, goes_on):
+    optimizer = Adam()
+    start = Start(
+        np.full(SIZE, 0.1, np.float32), np.zeros(state_layout(NETWORK.layout, optimizer).size, np.float32), steps=7
+    )
+    executor = Processes([cpu])
+    run = train(
+        job.dataset, NETWORK, Synchronous(6, 0.1), executor, optimizer=optimizer, epochs=1,
+        start=start if goes_on else None,
+    )  # fmt: skip
+    for array, before in ((run.params, start.params), (run.state, start.state)):
+        assert not isinstance(array, np.memmap)
+        assert array.flags.writeable
+        assert np.shares_memory(array, before) == goes_on
+    assert run.steps == (9 if goes_on else 2)

@@ -1,0 +1,57 @@
+"""Small runs of Omnivore: the rows, the network, a fleet and what was done."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+from xmlsgd.algorithms.omnivore import Omnivore
+from xmlsgd.devices.cpu import CPU
+from xmlsgd.engine import train
+from xmlsgd.executors.costs import VirtualDevice
+from xmlsgd.executors.simulated import Simulated
+from xmlsgd.network import Network
+from xmlsgd.optimizers import SGD
+
+N_ROWS, BATCH, RATE = 61, 12, 0.5
+NETWORK = Network(14, 9, (6,), loss="softmax")
+SPEEDS = (1.0, 0.8, 0.6, 0.5)
+
+
+def cpu():
+    return CPU(1, precision="float32")
+
+
+def simulated(speeds=SPEEDS, kind=Simulated, bandwidth=2e10, **device):
+    return kind(cpu(), [VirtualDevice(speed=speed, **device) for speed in speeds], bandwidth=bandwidth)
+
+
+def go(dataset, algorithm, executor, epochs=2, optimizer=None, monitors=()):
+    with executor.device.start() if isinstance(executor, Simulated) else nullcontext():
+        return train(
+            dataset, NETWORK, algorithm, executor, optimizer=optimizer or SGD(), epochs=epochs, schedule="constant",
+            warm_up=0, monitors=monitors,
+        )  # fmt: skip
+
+
+class Recorded(Simulated):
+    """Keeps the steps that were submitted, and when."""
+
+    def start(self, job, sharing):
+        super().start(job, sharing)
+        self.steps = []
+
+    def submit(self, step):
+        self.steps.append(step)
+        super().submit(step)
+
+
+class Updates(Omnivore):
+    """Keeps the members of each update and the rows that they had trained."""
+
+    def start(self, workers, n_rows):
+        super().start(workers, n_rows)
+        self.log = []
+
+    def update(self, comm, j):
+        self.log.append((comm.now(), self.compute.rows(j)))
+        super().update(comm, j)
