@@ -99,6 +99,11 @@ def test_the_bar_is_silent_where_there_is_no_terminal():
     assert watch(io.StringIO()) == ""
 
 
+def test_the_bar_is_silent_where_there_is_no_stream(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", None)
+    assert list(in_batches(3, 2, "rows"))[-1].tolist() == [2]
+
+
 def test_a_run_that_breaks_off_ends_the_line_of_the_bar():
     stream = Terminal()
     bar = Progress(stream)

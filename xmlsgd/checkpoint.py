@@ -6,6 +6,7 @@ It is written beside its final name and renamed, so that a crash or a full disk 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -129,7 +130,11 @@ def _map_array(file: Path) -> np.ndarray:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # of a header that only an old NumPy wrote
             return np.load(file, mmap_mode="r", allow_pickle=False)
+    except MemoryError:
+        raise
     except Exception as error:  # NumPy gives the header to Python's own parser, which may raise anything
+        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            raise  # the machine's fault, not the file's
         raise ModelFileError(f"{file}: must be a plain array, got {shorten(str(error), 100)}") from error
 
 

@@ -73,7 +73,7 @@ def new_bar(total: int, what: str, stream: TextIO | None = None, quiet: bool = F
     stream = stream or sys.stderr
     return tqdm(
         total=total, desc=what, unit=" rows", unit_scale=True, dynamic_ncols=True, file=stream,
-        disable=quiet or not stream.isatty(),
+        disable=quiet or stream is None or not stream.isatty(),
     )  # fmt: skip
 
 

@@ -73,7 +73,7 @@ class Table:
             except OSError as error:
                 path.unlink()
                 raise OSError(
-                    errno.ENOSPC, f"{4 * shape.floats / 1e9:.2f} GB are needed for the shared model", str(path)
+                    errno.ENOSPC, f"{4 * shape.floats / 1e6:,.1f} MB are needed for the shared model", str(path)
                 ) from error
         return cls.open(path, shape)
 

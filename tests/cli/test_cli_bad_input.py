@@ -384,6 +384,7 @@ def test_a_folder_without_permission_is_named(place, capsys):
         (IsADirectoryError(errno.EISDIR, "Is a directory", "a"), 2, "a: Is a directory"),
         (PermissionError(errno.EACCES, "Permission denied", "a"), 2, "a: Permission denied"),
         (OSError(errno.ENOSPC, "No space left on device", "a"), 1, "a: No space left on device"),
+        (OSError(errno.EFBIG, "File too large", "a"), 1, "a: File too large"),
         (OSError(errno.EIO, "Input/output error"), 1, "[Errno 5] Input/output error"),
         (OSError("no source could be reached"), 1, "no source could be reached"),
         (DivergenceError("loss"), 1, "loss"),
@@ -448,9 +449,10 @@ def test_a_traceback_is_shown_on_request(capsys):
     assert shown.endswith("xmlsgd: internal error: TypeError: oops; --traceback shows where\n")
 
 
-def test_errors_go_nowhere_where_there_is_no_stderr(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", None)
-    assert guarded(failing(DataError("a"))) == 2
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(("words", "code"), [("info", 0), ("evaluate nowhere nothing", 2)])
+def test_a_command_runs_where_the_standard_streams_are_closed(words, code, tmp_path):
+    assert shell(f"$X {words} <&- >&- 2>&-", tmp_path) == (code, "")
 
 
 def test_output_that_cannot_be_flushed_is_a_failed_run(capsys, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
@@ -553,6 +554,19 @@ def test_an_array_of_objects_is_refused_unread(saved):
         saved, lambda m: m["files"].update({"params.npy": {"bytes": len(buffer.getvalue()), "sha256": digest}})
     )
     with pytest.raises(ModelFileError, match="must be a plain array"):
+        XMLClassifier.load(saved)
+
+
+LACKING = [(OSError(errno.EMFILE, "Too many open files"), ModelFileError), (MemoryError("too large"), MemoryError)]
+
+
+@pytest.mark.parametrize(("error", "kind"), LACKING, ids=["files", "memory"])
+def test_what_the_machine_lacks_is_not_said_to_be_wrong_with_a_file(saved, monkeypatch, error, kind):
+    def lacking(*given, **options):
+        raise error
+
+    monkeypatch.setattr(np, "load", lacking)
+    with pytest.raises(kind, match=r"cannot be read, got Too many open files$|^too large$"):
         XMLClassifier.load(saved)
 
 

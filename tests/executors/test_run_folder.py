@@ -55,12 +55,12 @@ def test_a_run_folder_without_room_in_memory_lies_on_the_disk_and_without_any_is
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     room = {run_folder.MEMORY: 100, tmp_path: 2000}
     monkeypatch.setattr(run_folder, "_room", room.__getitem__)
-    with pytest.warns(UserWarning, match="do not fit into /dev/shm"):
+    with pytest.warns(UserWarning, match="0.0 MB, and 64 for others, do not fit into /dev/shm"):
         folder = RunFolder(1000)
     assert folder.path.parent == tmp_path
     folder.close()
     folder.close()
-    with pytest.raises(OSError, match=r"0\.01 GB are needed for what the workers share"):
+    with pytest.raises(OSError, match=r"10\.0 MB are needed for what the workers share"):
         RunFolder(10_000_000)
     assert not list(tmp_path.iterdir())
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from .. import __version__
-from .failures import UsageError, guarded
+from .failures import UsageError, guarded, open_closed_streams
 from .parser import Parser, canonical, formatted
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     0: done. 1: a run failed. 2: wrong usage or bad input. 130: Ctrl-C. 143, 129: SIGTERM, SIGHUP. 141: whoever
     read the output has left.
     """
+    open_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     return guarded(lambda: dispatch(words), traceback="--traceback" in words)
 

@@ -18,13 +18,29 @@ if TYPE_CHECKING:
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 SIGNALLED = 128  # plus the signal's number, as shells report it
 READER_LEFT = SIGNALLED + 13  # SIGPIPE
+STANDARD_ERROR = 2  # the last number of the standard streams
 
 # An OSError with one of these is the disk's or the machine's fault; any other is a wrong name on the command line.
-MACHINE_ERRORS = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE))
+MACHINE_ERRORS = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN)
+)
 
 
 class UsageError(ValueError):
     """The words of the command line do not fit."""
+
+
+def open_closed_streams() -> None:
+    """Let standard streams that were closed lead nowhere.
+
+    Else files of the run would have their numbers, and take what libraries say.
+    """
+    while (nothing := os.open(os.devnull, os.O_RDWR)) <= STANDARD_ERROR:
+        os.set_inheritable(nothing, True)
+    os.close(nothing)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  for as long as the process lives
 
 
 def guarded(run: Callable[[], None], traceback: bool = False) -> int:
@@ -78,8 +94,6 @@ def describe(error: Exception) -> tuple[int, str]:
 def say(text: str) -> None:
     """Write one line to stderr, whatever the text holds."""
     line = " ".join(text.split())
-    if sys.stderr is None:
-        return
     with suppress(OSError):  # the terminal may be gone
         print("xmlsgd:", line.encode(errors="backslashreplace").decode(), file=sys.stderr)
 

@@ -76,7 +76,7 @@ def have_one_memory(workers: list[Worker]) -> bool:
 
 
 def make_device(name: str, n_threads: int, precision: str) -> Device:
-    """Return a device; picklable with `functools.partial`, so that a worker process makes its own."""
+    """Return the device of a name."""
     return get_device(name)(n_threads, precision)
 
 
@@ -90,7 +90,8 @@ def executor_of(workers: list[Worker], device: Device, precision: str) -> Execut
         return Serial([device])
     if all(worker.kind == "cuda" for worker in workers):
         return Threads([make_device(worker.name, worker.n_threads, precision) for worker in workers])
-    makers = [partial(make_device, worker.name, worker.n_threads, precision) for worker in workers]
+    # Of the device's module alone: a worker that imported this one would load scikit-learn.
+    makers = [partial(get_device(worker.name), worker.n_threads, precision) for worker in workers]
     return Processes(makers, [worker.n_threads for worker in workers], one_memory=have_one_memory(workers))
 
 

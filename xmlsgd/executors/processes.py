@@ -1,8 +1,8 @@
 """One process a worker, over one memory-mapped table; only steps and reports cross the pipes.
 
-No lock exists that a dead process could hold. A worker that dies, or is silent for so long that it must be stopped or
-stuck, is replaced, a few times; what it had not merged is trained again. With a shared model in place, part of what it
-was doing may be in the model already, so that its span counts at least once.
+No lock exists that a dead process could hold. A worker that dies, at its start or later, or is silent for so long that
+it must be stopped or stuck, is replaced, a few times; what it had not merged is trained again. With a shared model in
+place, part of what it was doing may be in the model already, so that its span counts at least once.
 """
 
 from __future__ import annotations
@@ -37,14 +37,18 @@ if TYPE_CHECKING:
 
 
 class Team:
-    """The processes of a run, what they share, and how they are started."""
+    """The processes of a run, what they share, and how they are started.
+
+    restarts : how many of them are started anew. failures : what became of those that died.
+    """
 
     def __init__(
         self, makers: Sequence[Callable[[], Device]], n_threads: Sequence[int] | None = None,
-        slowdown: Sequence[float] | None = None,
+        slowdown: Sequence[float] | None = None, restarts: int = 0,
     ) -> None:  # fmt: skip
         n = len(makers)
         self.makers, self.n_threads, self.slowdown = makers, n_threads or [1] * n, slowdown or [1.0] * n
+        self.restarts, self.failures = restarts, list[str]()
         self.processes: dict[int, WorkerProcess] = {}
         self.folder: RunFolder | None = None
 
@@ -69,17 +73,41 @@ class Team:
         ]
         for w in range(len(self.makers)):
             self.launch(w)
-        for process in self.processes.values():
-            if not process.pipe.poll(START):
-                raise WorkerDied(f"worker {process.worker} did not start within {START:g} s")
-            try:
-                process.receive()
-            except (EOFError, OSError):
-                raise WorkerDied(f"worker {process.worker} did not start: {process.fate()}") from None
+        for w in range(len(self.makers)):
+            while not self._ready(w):
+                reason = self.processes[w].fate()
+                if not self.replace(w, reason):
+                    raise WorkerDied(f"worker {w} did not start: {reason}")
 
     def launch(self, w: int) -> None:
         """Start the process of worker `w`; it says when it is ready."""
         self.processes[w] = WorkerProcess(self._assignments[w])
+
+    def _ready(self, w: int) -> bool:
+        """Wait until worker `w` is ready; return whether it is, and has not died."""
+        process = self.processes[w]
+        if not process.pipe.poll(START):
+            raise WorkerDied(f"worker {w} did not start within {START:g} s")
+        try:
+            process.receive()
+        except (EOFError, OSError):
+            return False
+        return True
+
+    def replace(self, w: int, reason: str) -> bool:
+        """Note why the process of worker `w` is lost, and start another; return whether there may and can be one."""
+        self.failures.append(f"worker {w}: {reason}")
+        lost = self.processes.pop(w)
+        lost.close()
+        # One that does not even die may go on to write its replica, which is nobody else's then.
+        if len(self.failures) > self.restarts or not lost.dead:
+            return False
+        try:
+            self.launch(w)
+        except WorkerDied as error:
+            self.failures.append(str(error))
+            return False
+        return True
 
     def bring_home(self, params: np.ndarray, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return model and optimizer state in memory of this process: the arrays of `Job.start` where there are any.
@@ -115,12 +143,16 @@ class Processes(Executor):
         one_memory: bool = True,
     ) -> None:  # fmt: skip
         super().__init__(len(makers))
-        self.team, self.restarts = Team(makers, n_threads, slowdown), restarts
+        self.team = Team(makers, n_threads, slowdown, restarts)
         self._one_memory = one_memory
         self._silence = Silence(silence, time.perf_counter())
         self.merge_threads = self.push_threads = sum(self.team.n_threads)
-        self.failures: list[str] = []
         self._messages, self._heard = count(1), dict[int, int]()  # the last message of a worker, by number
+
+    @property
+    def failures(self) -> list[str]:
+        """Return what became of the workers that died."""
+        return self.team.failures
 
     @property
     def expecting(self) -> bool:
@@ -181,15 +213,9 @@ class Processes(Executor):
         """
         w = process.worker
         reason = f"silent for too long, {process.kill()}" if silent else process.fate()
-        self.failures.append(f"worker {w}: {reason}")
-        process.close()
         self._silence.gone(w)
-        # One that does not even die may go on to write its replica, which is nobody else's then.
-        if len(self.failures) <= self.restarts and process.dead:
-            self.team.launch(w)
+        if self.team.replace(w, reason):
             self._silence.starts(w)
-        else:
-            del self.team.processes[w]
         if w not in self.workers:
             return None
         warnings.warn(f"worker {w} is lost: {reason}; what it had not merged is trained again", stacklevel=2)

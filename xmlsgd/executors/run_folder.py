@@ -28,10 +28,11 @@ class RunFolder:
             _remove_abandoned(root, prefix)
         root = MEMORY if _room(MEMORY) >= n_bytes + SPARE else disk
         if _room(root) < n_bytes:
-            raise OSError(errno.ENOSPC, f"{n_bytes / 1e9:.2f} GB are needed for what the workers share", str(root))
+            raise OSError(errno.ENOSPC, f"{n_bytes / 1e6:,.1f} MB are needed for what the workers share", str(root))
         if root != MEMORY and MEMORY.is_dir():
             warnings.warn(
-                f"{n_bytes / 1e9:.2f} GB do not fit into {MEMORY}; the shared model lies in {root}, on a disk",
+                f"{n_bytes / 1e6:,.1f} MB, and {SPARE >> 20} for others, do not fit into {MEMORY}; the shared model "
+                f"lies in {root}, on a disk",
                 stacklevel=4,
             )
         self.path, self._lock = make_locked(lambda: Path(tempfile.mkdtemp(prefix=prefix, dir=root)))

@@ -1,15 +1,17 @@
 """A worker process: takes steps from its pipe, runs them on the mapped table, sends reports back.
 
 Started with a program of its own and the coordinator's `sys.path`, so that it imports neither the caller's script nor
-what lies in the current folder. It ends when the pipe does: no worker outlives its coordinator.
+what lies in the current folder. It ends when the pipe does, or its coordinator: no worker outlives it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import traceback
 from contextlib import contextmanager, suppress
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 PROGRAM = f"import sys; sys.path[:] = sys.argv[2:]; from {__name__} import main; main(int(sys.argv[1]))"
 PACKAGE_ROOT = str(Path(__file__).parents[2])
 GRACE = 10.0  # seconds to finish a step and leave, before a worker is killed
+ORPHANED = 2.0  # seconds between two looks of a worker at who its parent is
+STREAMS = 3  # standard input, output and error have the numbers below
 
 
 @dataclass(frozen=True)
@@ -54,11 +58,20 @@ class Assignment:
 
 
 class WorkerProcess:
-    """The coordinator's end of a worker process."""
+    """The coordinator's end of a worker process; `WorkerDied` where none can be started."""
 
     def __init__(self, assignment: Assignment) -> None:
         self.worker = assignment.worker
-        self.pipe, theirs = Pipe()
+        try:
+            self._start(assignment)
+        except OSError as error:  # no process, no memory or no file is left to this user
+            raise WorkerDied(f"worker {self.worker} did not start: {error.strerror}") from error
+        with suppress(OSError):  # a dead worker: the end of its pipe is the next thing heard of it
+            self.pipe.send(assignment)
+
+    def _start(self, assignment: Assignment) -> None:
+        """Start the process at the other end of a new pipe."""
+        self.pipe, theirs = (_above_streams(end) for end in Pipe())
         threads = str(assignment.n_threads)
         environment = os.environ | {
             "NUMBA_NUM_THREADS": threads,
@@ -72,9 +85,10 @@ class WorkerProcess:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, str(theirs.fileno()), *paths],
                 env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
+                # Where these were closed, their numbers are those of files of ours by now.
+                stdout=None if sys.__stdout__ else subprocess.DEVNULL,
+                stderr=None if sys.__stderr__ else subprocess.DEVNULL,
             )  # fmt: skip
-        with suppress(OSError):  # a dead worker: the end of its pipe is the next thing heard of it
-            self.pipe.send(assignment)
 
     def receive(self) -> Report | None:
         """Return the next report, None for a worker that has become ready; raise `WorkerDied` for one that failed.
@@ -126,6 +140,12 @@ class WorkerProcess:
         self.fate()
 
 
+def _above_streams(pipe: Connection) -> Connection:
+    """Return `pipe` under a number above those of the standard streams, which it may have where these were closed."""
+    with pipe:
+        return Connection(fcntl.fcntl(pipe.fileno(), fcntl.F_DUPFD_CLOEXEC, STREAMS))
+
+
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
     """Let processes that are started meanwhile never see Ctrl-C, not even while they import."""
@@ -155,8 +175,16 @@ def _serve(pipe: Connection) -> None:
             pipe.send(report)
 
 
+def _leave_with(parent: int) -> None:
+    """End this process soon after its coordinator, of which a forked child may hold the end of the pipe for longer."""
+    while os.getppid() == parent:
+        time.sleep(ORPHANED)
+    os._exit(1)
+
+
 def main(fd: int) -> None:
     """Serve the coordinator at the other end of the pipe; Ctrl-C is the coordinator's, and held back from this."""
+    threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
     with Connection(fd) as pipe:
         try:
             _serve(pipe)

@@ -1,0 +1,165 @@
+"""Worker processes that die at their start, cannot be started, or are left alone; what they inherit and load."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import toy
+from paths import ROOT
+
+from xmlsgd.algorithms.hogwild import Hogwild
+from xmlsgd.engine import train
+from xmlsgd.errors import WorkerDied
+from xmlsgd.estimators.fleet import executor_of, workers_of
+from xmlsgd.executors.processes import Processes
+from xmlsgd.optimizers import SGD
+
+N_ROWS = 60
+
+
+class Early(toy.Marking):
+    """Kills its process while it makes ready, as often as there are `names` of files in the folder to be made."""
+
+    def __init__(self, folder, names):
+        self.folder, self.names = folder, names
+
+    def warm_up(self, *given):
+        for name in self.names:
+            if not (self.folder / name).exists():
+                (self.folder / name).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Loud(toy.Marking):
+    """Says something on both streams at every step."""
+
+    def output_step(self, *given):
+        os.write(1, b"said")
+        os.write(2, b"said")
+        return super().output_step(*given)
+
+
+def marks_of(executor, monitors=()):
+    """Train once on all rows by Hogwild; return how often each row is in the model."""
+    data = toy.dataset(N_ROWS)
+    run = train(
+        data, toy.counting(data), Hogwild(10, 0.1), executor, optimizer=SGD(), epochs=1, monitors=monitors
+    )  # fmt: skip
+    return toy.marks(run.params, data)
+
+
+def script(code, streams="", **options):
+    """Start a script in an interpreter of its own that finds the package and the tests."""
+    paths = os.pathsep.join([str(ROOT), str(Path(toy.__file__).parent), str(Path(__file__).parent)])
+    return subprocess.Popen(
+        ["bash", "-c", f'exec "$0" -c "$1" {streams}', sys.executable, code],
+        env={**os.environ, "PYTHONPATH": paths}, **options,
+    )  # fmt: skip
+
+
+def test_workers_that_die_at_their_start_are_replaced(tmp_path):
+    executor = Processes([partial(Early, tmp_path, "ab")] * 2)
+    np.testing.assert_array_equal(marks_of(executor), 1)
+    assert [failure.partition(": ")[2] for failure in executor.failures] == ["killed by SIGKILL"] * 2
+
+
+def test_a_run_whose_workers_die_at_every_start_ends_in_one_line(tmp_path):
+    executor = Processes([partial(Early, tmp_path, "abc")], restarts=1)
+    with pytest.raises(WorkerDied, match=r"^worker 0 did not start: killed by SIGKILL$"):
+        marks_of(executor)
+    assert len(executor.failures) == 2
+    assert not executor.team.processes
+    assert not executor.team.folder.path.exists()
+
+
+def test_a_run_goes_on_with_fewer_workers_where_no_process_can_be_started_any_more(tmp_path, monkeypatch):
+    order = toy.epoch_order(N_ROWS, 0, 0)
+    executor = Processes([partial(toy.Fatal, tmp_path, [int(order[35])])] * 2)
+    begin = executor._begin
+
+    def begin_and_forbid(step):
+        monkeypatch.setattr(subprocess, "Popen", forbidden)
+        begin(step)
+
+    monkeypatch.setattr(executor, "_begin", begin_and_forbid)
+    with pytest.warns(UserWarning, match="is lost: killed by SIGKILL"):
+        marks = marks_of(executor)
+    assert marks.min() == 1
+    assert len(executor.workers) == 1
+    assert executor.failures[1].endswith("did not start: Resource temporarily unavailable")
+
+
+def forbidden(*given, **options):
+    raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+
+def test_a_worker_for_which_there_is_no_process_is_told_of_in_one_line(monkeypatch):
+    monkeypatch.setattr(subprocess, "Popen", forbidden)
+    executor = Processes([toy.Marking])
+    with pytest.raises(WorkerDied, match=r"^worker 0 did not start: Resource temporarily unavailable$"):
+        marks_of(executor)
+    assert not executor.team.folder.path.exists()
+
+
+def test_no_worker_outlives_a_killed_coordinator_whose_forked_child_holds_its_pipes():
+    code = """
+import os, signal, sys
+from test_worker_starts import *
+from xmlsgd.history import Monitor
+executor = Processes([toy.Marking] * 2)
+class Killing(Monitor):
+    def step(self, report):
+        if not os.fork():
+            sys.stdin.read()
+            os._exit(0)
+        print(*[process.process.pid for process in executor.team.processes.values()], flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+marks_of(executor, [Killing()])
+"""
+    with script(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        workers = [int(pid) for pid in process.stdout.readline().split()]
+        assert len(workers) == 2
+        for pid in workers:
+            try:
+                descriptor = os.pidfd_open(pid)
+            except ProcessLookupError:
+                continue
+            ended, _, _ = select.select([descriptor], [], [], 30)
+            os.close(descriptor)
+            assert ended
+        process.stdin.close()
+    assert process.returncode == -signal.SIGKILL
+
+
+def test_what_workers_say_goes_nowhere_where_the_streams_are_closed(tmp_path):
+    code = f"""
+from test_worker_starts import *
+marks = marks_of(Processes([Loud] * 2))
+Path({str(tmp_path / "marks")!r}).write_text(f"{{marks.min()}} {{marks.max()}}")
+"""
+    script(code, "<&- >&- 2>&-").wait(60)
+    assert (tmp_path / "marks").read_text() == "1.0 1.0"
+
+
+def test_a_worker_on_the_cpu_loads_no_scikit_learn():
+    executor = executor_of(workers_of("cpu*2", 2), toy.Marking(), "float32")
+    assert isinstance(executor, Processes)
+    maker, _ = executor.team.makers
+    code = f"""
+import pickle, sys, xmlsgd.executors.worker
+assert pickle.loads({pickle.dumps(maker)!r})().n_threads == 1
+assert "sklearn" not in sys.modules
+"""
+    assert script(code).wait(60) == 0
