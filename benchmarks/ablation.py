@@ -133,9 +133,9 @@ def paths(
     """Learn neighbors and linear path; return what these and the network say of held-out rows and of test rows."""
     size, X, Y = min(LISTED, rows.n_labels), rows.X, rows.Y
     logits = pair_scores(Scorer(model.network_, model.params_, device), device)
-    with clock.part("neighbors"):
+    with clock.part("neighbors"), device.start():
         scale = rarity(X)
-        scaled = unit_rows(X, scale)
+        scaled = unit_rows(X, scale, device)
         neighbors = Neighbors.build(scaled, Y, np.ones(rows.n_rows, np.float32))
     with clock.part("lists"), device.start():
         lists, votes = neighbors.votes(scaled, size, device, own=0)
@@ -146,11 +146,11 @@ def paths(
 
     def evidence(X: CSR, labels: np.ndarray, shares: np.ndarray) -> Evidence:
         with device.start():
-            margins = linear.margins(unit_rows(X, scale), labels, device)
+            margins = linear.margins(unit_rows(X, scale, device), labels, device)
         return Evidence(labels, evidence_of(logits(X, labels), shares, margins))
 
     with device.start():
-        named, shares = neighbors.votes(unit_rows(X_test, scale), n_scored(size), device)
+        named, shares = neighbors.votes(unit_rows(X_test, scale, device), n_scored(size), device)
     return evidence(X.take(held_out), listed, votes), evidence(X_test, named, shares)
 
 

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.datasets import load_folder, write_libsvm, write_store
+from xmlsgd.devices.cpu import CPU
 from xmlsgd.shortlist import rows
 
 MARK = "prepared.json"  # written last: a folder without it is not finished
@@ -22,7 +23,7 @@ MARK = "prepared.json"  # written last: a folder without it is not finished
 
 def unit_rows(X: CSR) -> CSR:
     """Return X with rows of Euclidean length one; rows of zeros stay."""
-    return rows.unit_rows(X, np.ones(X.n_cols, np.float32))
+    return rows.unit_rows(X, np.ones(X.n_cols, np.float32), CPU())
 
 
 def save_npz(matrix: CSR, path: Path) -> None:

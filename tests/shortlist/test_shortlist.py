@@ -38,7 +38,7 @@ def data() -> Dataset:
 
 @pytest.fixture(scope="module")
 def rows(data) -> CSR:
-    return unit_rows(data.X, rarity(data.X))
+    return unit_rows(data.X, rarity(data.X), DEVICE)
 
 
 def ones(n: int) -> np.ndarray:
@@ -100,10 +100,10 @@ def test_a_row_of_enormous_values_changes_no_other_row(data):
     X = data.X.to_scipy()[:50].tocsr()
     with_outlier = sp.vstack([X[:1] * np.float32(3e37), X[1:]]).tocsr()
     scale = rarity(data.X)
-    plain, other = (unit_rows(CSR.from_scipy(each), scale) for each in (X, with_outlier))
+    plain, other = (unit_rows(CSR.from_scipy(each), scale, DEVICE) for each in (X, with_outlier))
     np.testing.assert_array_equal(plain.data[X.indptr[1] :], other.data[X.indptr[1] :])
     np.testing.assert_allclose(plain.data, other.data, rtol=1e-6)
-    assert np.abs(unit_rows(CSR.from_scipy(X * np.float32(1e-30)), scale).data - plain.data).max() < 1e-6
+    assert np.abs(unit_rows(CSR.from_scipy(X * np.float32(1e-30)), scale, DEVICE).data - plain.data).max() < 1e-6
 
 
 def test_values_out_of_range_stay_within_the_bins():
@@ -123,7 +123,7 @@ def test_stored_zeros_are_no_features(data, rows):
     assert stored.nnz > data.X.nnz
     np.testing.assert_array_equal(rarity(stored), rarity(data.X))
     zeros, none = (
-        Neighbors.build(each, data.Y, ones(each.n_rows)) for each in (unit_rows(stored, rarity(stored)), rows)
+        Neighbors.build(each, data.Y, ones(each.n_rows)) for each in (unit_rows(stored, rarity(stored), DEVICE), rows)
     )
     assert zeros.postings.nnz == none.postings.nnz
     np.testing.assert_array_equal(zeros.postings.indices, none.postings.indices)

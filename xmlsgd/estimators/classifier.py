@@ -365,7 +365,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         self.loss_curve_ = [record["loss"] for record in self.history_]
         self.n_epochs_ = epochs + len(run.records)
         if self.shortlist_ is not None and not run.diverged:
-            self.shortlist_ = self.shortlist_.grown(task.dataset.X, task.dataset.Y, task.weight)
+            self.shortlist_ = self.shortlist_.grown(task.dataset.X, task.dataset.Y, task.weight, task.cpu)
 
     def _learned_bytes(self, task: Task | None = None) -> int:
         """Return the bytes of the model so far, which stays beside a new one; none where `task` goes on in place."""

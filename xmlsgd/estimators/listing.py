@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..devices.cpu import CPU, cpu_of
+from ..devices.cpu import CPU
 from ..devices.cpu_lists import best_listed
 from ..devices.cpu_pairs import pair_logits
 from ..devices.kernel import for_kernels
@@ -45,7 +45,7 @@ class Listing:
 
     def finish(self, params: np.ndarray) -> Shortlist:
         """Learn the shortlist of a network with these parameters."""
-        task, cpu = self.task, cpu_of(self.task.device, self.task.n_threads)
+        task, cpu = self.task, self.task.cpu
         logits = pair_scores(Scorer(task.network, params, task.device), cpu)
         return fit_shortlist(task.dataset, self.weight, self.held_out, task.listed, logits, cpu, task.boosted)
 

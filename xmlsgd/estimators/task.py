@@ -28,6 +28,7 @@ from .training import (
 )
 
 if TYPE_CHECKING:
+    from ..devices.cpu import CPU
     from ..optimizers import Optimizer
     from .classifier import XMLClassifier
 
@@ -61,6 +62,13 @@ class Task:
     def n_rows(self) -> int:
         """Return the number of rows."""
         return self.dataset.n_rows
+
+    @property
+    def cpu(self) -> CPU:
+        """Return the device for what only a CPU does."""
+        from ..devices.cpu import cpu_of  # here, so that an estimator can be made without loading Numba
+
+        return cpu_of(self.device, self.n_threads)
 
 
 def prepare(

@@ -12,6 +12,7 @@ from ..csr import CSR
 from ..devices.cpu import CPU
 from ..devices.cpu_linear import count_pairs, pack, solve, write_pairs
 from ..devices.cpu_margins import hash_weights, margins
+from ..devices.kernel import for_kernels
 
 # Cost of a row on the wrong side of its margin, per square of the distance; 0.5 and 2 differ by 0.2 at P@1
 # (docs/decisions.md).
@@ -95,7 +96,7 @@ class Linear:
         cells = np.full((starts[-1], 2), -1, np.int32)
         cells[:, 1] = 0
         tables = starts, cells, cells.view(np.float32)
-        CPU(1).run(hash_weights, weights.indptr, weights.indices, weights.data, *tables)
+        hash_weights.alone(*map(for_kernels, (weights.indptr, weights.indices, weights.data)), *tables)
         return tables
 
     def __getstate__(self) -> dict[str, Any]:

@@ -75,7 +75,7 @@ class Shortlist:
 
         In no order; -1 fills up.
         """
-        rows = unit_rows(X, self.scale)
+        rows = unit_rows(X, self.scale, device)
         labels, votes = self.neighbors.votes(rows, n_scored(self.size), device)
         return labels, votes, self.linear.margins(rows, labels, device)
 
@@ -93,7 +93,7 @@ class Shortlist:
         """Return the scores of labels that are not on the list of their row: no votes, and the margin of none."""
         return self.blend.scores(logits, LEAST_VOTE, np.float32(-1))
 
-    def grown(self, X: CSR, Y: CSR, weight: np.ndarray | None) -> Shortlist:
+    def grown(self, X: CSR, Y: CSR, weight: np.ndarray | None, device: CPU) -> Shortlist:
         """Return a shortlist that also remembers these rows, of as many features and labels or more.
 
         Linear path and blend stay what they are: a label that they do not know has the margin of none, -1, and no rows.
@@ -107,7 +107,9 @@ class Shortlist:
             CSR(indptr, weights.indices, weights.data, X.n_cols),
             np.concatenate([self.linear.bias, np.full(more, -1, np.float32)]),
         )
-        neighbors = self.neighbors.with_rows(unit_rows(X, scale), Y, weight)
+        with device.start():
+            rows = unit_rows(X, scale, device)
+        neighbors = self.neighbors.with_rows(rows, Y, weight)
         boosted = None if self.boosted is None else self.boosted.grown(Y.n_cols)
         return Shortlist(scale, neighbors, linear, self.blend, self.size, boosted)
 
@@ -139,11 +141,11 @@ def fit_shortlist(
     X, Y = dataset.X, dataset.Y
     weight = np.ones(X.n_rows, np.float32) if weight is None else weight
     scale = rarity(X)
-    rows = unit_rows(X, scale)
-    neighbors = Neighbors.build(rows, Y, weight)
     learned = weight.copy()
     learned[held_out] = 0
     with device.start():
+        rows = unit_rows(X, scale, device)
+        neighbors = Neighbors.build(rows, Y, weight)
         shortlist, votes = _own_votes(neighbors, rows, held_out, size, device)
         most = np.argsort(-votes, axis=1)[:, : n_scored(size)]
         listed, votes = (np.take_along_axis(each, most, axis=1) for each in (shortlist[held_out], votes))

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from ..csr import CSR
 from ..devices.cpu import CPU
 from ..devices.cpu_neighbors import scratch_shapes, vote, write_postings
+from ..devices.kernel import for_kernels
 from .rows import rows_with
 
 NEIGHBORS = 64  # docs/decisions.md compares what they say with the other paths
@@ -36,7 +37,7 @@ class Neighbors:
         lengths = rows_with(X)
         indptr = np.concatenate([[0], np.cumsum(np.where(lengths <= BUDGET, lengths, 0))])
         rows, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
-        CPU(1).run(write_postings, X.indptr, X.indices, X.data, indptr, indptr[:-1].copy(), rows, values)
+        write_postings.alone(*map(for_kernels, (X.indptr, X.indices, X.data)), indptr, indptr[:-1].copy(), rows, values)
         return cls(CSR(indptr, rows, values, X.n_rows), Y, weight)
 
     def with_rows(self, X: CSR, Y: CSR, weight: np.ndarray) -> Neighbors:

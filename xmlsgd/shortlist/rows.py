@@ -34,8 +34,8 @@ def weight_of(frequency: np.ndarray, n_rows: int) -> np.ndarray:
     return np.sqrt(np.log((n_rows + 1) / (frequency + 1)) + 1e-6).astype(np.float32)
 
 
-def unit_rows(X: CSR, scale: np.ndarray) -> CSR:
+def unit_rows(X: CSR, scale: np.ndarray, device: CPU) -> CSR:
     """Return X with feature f times scale[f] and rows of norm 1, rows of zeros as they are; the indices are shared."""
     data = np.empty(X.nnz, np.float32)
-    CPU().run(cpu_lists.unit_rows, X.indptr, X.indices, X.data, scale, data)
+    device.run(cpu_lists.unit_rows, X.indptr, X.indices, X.data, scale, data)
     return CSR(X.indptr, X.indices, data, X.n_cols)
