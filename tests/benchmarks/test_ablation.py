@@ -12,6 +12,8 @@ from xmlsgd.metrics import precision_at_k
 from xmlsgd.shortlist.blend import Blend
 from xmlsgd.shortlist.model import has
 
+STANDARD_ERROR = 100 * (0.3 * 0.7 / 400) ** 0.5  # of a P@1 near 70 on the 400 test rows, in percent
+
 
 @pytest.fixture(scope="module")
 def found():
@@ -31,8 +33,8 @@ def test_every_way_to_put_the_parts_together_is_measured(found):
 def test_two_paths_take_the_seconds_of_each_and_rank_no_worse_than_the_better_one(found):
     seconds, precision = (dict(zip(found, values, strict=True)) for values in zip(*found.values(), strict=True))
     assert seconds["neighbors"] < seconds["linear"] < seconds["neighbors + linear"] < seconds[" + ".join(PATHS)]
-    assert precision["neighbors + linear"] > max(precision["neighbors"], precision["linear"]) - 1
-    assert precision[" + ".join(PATHS)] > precision["neighbors + linear"] - 1
+    assert precision["neighbors + linear"] > max(precision["neighbors"], precision["linear"]) - STANDARD_ERROR
+    assert precision[" + ".join(PATHS)] > precision["neighbors + linear"] - STANDARD_ERROR
 
 
 def test_labels_are_ranked_by_the_chosen_paths_alone_and_none_before_any():
