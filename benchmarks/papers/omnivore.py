@@ -10,19 +10,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from xmlsgd.algorithms.efficiency import (
-    HardwareEfficiency,
-    divisors,
-    fit_momentum,
-    implicit_momentum,
-    quadratic_path,
-)
+from xmlsgd.algorithms.asynchrony import divisors, implicit_momentum
 from xmlsgd.algorithms.group_tuning import MOMENTA
 from xmlsgd.algorithms.omnivore import Omnivore
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.simulation import Outcome
 
 from ..report import Table
+from .efficiency import HardwareEfficiency, fit_momentum, quadratic_path
 from .study import Method, Runs, Study, as_json, compared, finals, median
 
 SCENARIO, WORKERS = "S1", 4

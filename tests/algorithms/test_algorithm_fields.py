@@ -7,8 +7,8 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
+from benchmarks.papers.efficiency import HardwareEfficiency
 from xmlsgd.algorithms import algorithm_class, algorithm_names
-from xmlsgd.algorithms.efficiency import HardwareEfficiency
 from xmlsgd.algorithms.group_tuning import GroupTuner
 from xmlsgd.algorithms.learner_tuning import LearnerTuner
 from xmlsgd.algorithms.outer import HeavyBall, Nesterov, OuterAdam

@@ -7,10 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from xmlsgd.algorithms.efficiency import (
-    divisors,
-    implicit_momentum,
-)
+from xmlsgd.algorithms.asynchrony import divisors, implicit_momentum
 from xmlsgd.algorithms.group_tuning import CENTRE, FRACTIONS, MOMENTA, GroupTuner, Phase, Result, Setting, best, skipped
 
 

@@ -10,10 +10,8 @@ import pytest
 import scipy.sparse as sp
 from omnivore_runs import BATCH, N_ROWS, NETWORK, RATE, Recorded, Updates, cpu, go, simulated
 
+from xmlsgd.algorithms.asynchrony import explicit_momentum
 from xmlsgd.algorithms.compute_groups import ComputeGroups
-from xmlsgd.algorithms.efficiency import (
-    explicit_momentum,
-)
 from xmlsgd.algorithms.omnivore import Omnivore, most_groups
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.csr import CSR, Dataset

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ..errors import DataError
 from ..kinds import check_kinds
-from .efficiency import divisors
+from .asynchrony import divisors
 
 MOMENTA = (0.0, 0.3, 0.6, 0.9)  # tried wherever a group may wait for another
 FRACTIONS = (1, 10, 100, 1000)  # the rate given is divided by them: tried with one group, with more the first two

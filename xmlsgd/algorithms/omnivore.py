@@ -2,7 +2,7 @@
 
 Hadjis, Zhang, Mitliagkas, Iter, Re 2016 (arXiv 1606.04487). A group reads the model w, splits a batch among its members
 in proportion to their speed, and updates v <- m v - eta G, w <- w + v, whatever others did meanwhile. Asynchrony acts
-like momentum (`efficiency.py`), so groups, m and eta are tuned together (`group_tuning.py`).
+like momentum (`asynchrony.py`), so groups, m and eta are tuned together (`group_tuning.py`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ..errors import DataError
 from ..kinds import check_choice
 from ..merging import Part
 from ..records import Report
+from .asynchrony import divisors, explicit_momentum
 from .base import Algorithm, Comm
 from .compute_groups import ComputeGroups
-from .efficiency import divisors, explicit_momentum
 from .group_tuning import GroupTuner, Phase, Result, Setting
 from .outer import check_momentum, fading
 

@@ -7,12 +7,8 @@ import pytest
 import scipy.sparse as sp
 from omnivore_runs import Updates, simulated
 
-from xmlsgd.algorithms.efficiency import (
-    HardwareEfficiency,
-    fit_momentum,
-    implicit_momentum,
-    quadratic_path,
-)
+from benchmarks.papers.efficiency import HardwareEfficiency, fit_momentum, quadratic_path
+from xmlsgd.algorithms.asynchrony import implicit_momentum
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.engine import train
 from xmlsgd.errors import DataError

@@ -1,8 +1,7 @@
-"""What compute groups cost and bring: seconds of an update, and the momentum that asynchrony amounts to.
+"""What compute groups cost and bring, by the paper's models: seconds of an update, and how asynchrony moves a mean.
 
 Hadjis, Zhang, Mitliagkas, Iter, Re 2016 (arXiv 1606.04487): the time to a loss is hardware efficiency, seconds of an
-update, times statistical efficiency, updates. With g groups a gradient is on average g - 1 updates old, which moves the
-expected model like momentum of 1 - 1/g; as long as that is below the best momentum, it costs next to nothing.
+update, times statistical efficiency, updates (`xmlsgd.algorithms.asynchrony`).
 """
 
 from __future__ import annotations
@@ -11,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..csr import NOISE
-from ..errors import DataError
-from ..kinds import check_kinds
+from xmlsgd.algorithms.asynchrony import divisors
+from xmlsgd.csr import NOISE
+from xmlsgd.errors import DataError
+from xmlsgd.kinds import check_kinds
 
 
 @dataclass(frozen=True)
@@ -68,21 +68,6 @@ class HardwareEfficiency:
         if g not in divisors(self.n_workers):
             raise DataError(f"groups must divide the {self.n_workers} workers, got {g}")
         return self.n_workers / g
-
-
-def divisors(n: int) -> list[int]:
-    """Return the divisors of n, ascending."""
-    return [g for g in range(1, n + 1) if n % g == 0]
-
-
-def implicit_momentum(g: int) -> float:
-    """Return what the asynchrony of g groups amounts to, if who finishes next is random: 1 - 1/g."""
-    return 1 - 1 / g
-
-
-def explicit_momentum(g: int, best: float) -> float:
-    """Return the momentum that g groups lack, given the `best` at one group."""
-    return max(0.0, best - implicit_momentum(g))
 
 
 def quadratic_path(
