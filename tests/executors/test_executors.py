@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from every_executor import KINDS, N_ROWS, NETWORK, SIZE, broken, cpu, step
+from lockstep import Lockstep
 
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.csr import ORDER
@@ -12,7 +13,6 @@ from xmlsgd.devices.reference import Reference
 from xmlsgd.engine import train
 from xmlsgd.errors import WorkerDied
 from xmlsgd.executors.costs import VirtualDevice
-from xmlsgd.executors.lockstep import Lockstep
 from xmlsgd.executors.processes import Processes
 from xmlsgd.executors.serial import Serial
 from xmlsgd.executors.simulated import Simulated

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .processes import Team
-from .simulated import Simulated
+from xmlsgd.executors.processes import Team
+from xmlsgd.executors.simulated import Simulated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import numpy as np
 
-    from ..devices.base import Device
-    from ..learner import Job
-    from ..records import Sharing
-    from .costs import VirtualDevice
+    from xmlsgd.devices.base import Device
+    from xmlsgd.executors.costs import VirtualDevice
+    from xmlsgd.learner import Job
+    from xmlsgd.records import Sharing
 
 
 class Lockstep(Simulated):
