@@ -55,7 +55,7 @@ class Ours(Runner):
 
     def load(self, problem: Problem) -> None:
         """Load or compile the kernels."""
-        compile_kernels({"n_jobs": problem.threads, **self.given})
+        compile_kernels({"n_jobs": problem.threads, **self.given}, problem.Y.shape[1])
 
     def train(self, problem: Problem, parameters: dict[str, Any], scratch: Path) -> None:
         """Fit."""

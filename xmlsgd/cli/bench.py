@@ -43,7 +43,7 @@ def run(args: Namespace) -> None:
     from .measure import rank
 
     parameters = {"random_state": 0, **given_parameters(args), "verbose": 0}
-    prepare_kernels(args, parameters)
+    prepare_kernels(args, parameters, args.labels)
     note(args, "making rows ...")
     dataset = make_xmc(args.rows + args.rows // 5, args.features, args.labels, nnz_per_row=args.nnz, labels_per_row=3)
     train, test = split_rows(dataset, test_size=1 / 6)

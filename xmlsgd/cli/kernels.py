@@ -11,7 +11,9 @@ from .results import note
 if TYPE_CHECKING:
     from argparse import Namespace
 
-CHOOSING = ("loss", "optimizer", "devices", "precision", "n_jobs")  # parameters that choose the kernels of a run
+# Parameters that choose the kernels of a run.
+CHOOSING = ("loss", "optimizer", "devices", "precision", "n_jobs", "gradient_rounding", "hidden_dropout")
+MANY_LABELS = 1 << 20
 MESSAGE = "compiling kernels, once on this machine: about half a minute ..."
 
 
@@ -23,7 +25,7 @@ def kernels_are_cached() -> bool:
     return any(kernel_cache.cached_kernels(folder) for folder in kernel_cache.cache_folders())
 
 
-def prepare_kernels(args: Namespace, parameters: dict[str, Any] | None = None) -> None:
+def prepare_kernels(args: Namespace, parameters: dict[str, Any] | None = None, n_labels: int = MANY_LABELS) -> None:
     """Say if kernels will be compiled; with the `parameters` of a training run compile or load its kernels now.
 
     The clock of the run must not count that: it is about a second where the kernels are cached, half a minute else.
@@ -31,14 +33,14 @@ def prepare_kernels(args: Namespace, parameters: dict[str, Any] | None = None) -
     if not kernels_are_cached():
         note(args, MESSAGE)
     if parameters is not None:
-        compile_kernels({name: value for name, value in parameters.items() if name in CHOOSING})
+        compile_kernels({name: value for name, value in parameters.items() if name in CHOOSING}, n_labels)
 
 
-def compile_kernels(parameters: dict[str, Any]) -> None:
+def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS) -> None:
     """Compile what training, saving, loading and prediction need, by running each on a few rows.
 
-    Of several workers by one of each kind, in this process: they find the kernels in the cache. The labels are enough
-    for gradients to be rounded, as they are in every run that takes its time.
+    Of several workers by one of each kind, in this process: they find the kernels in the cache. The rows are enough for
+    a blend to be learned, the labels for gradients to be rounded where they are of `n_labels`.
     """
     from ..datasets.synthetic import make_xmc
     from ..estimators import XMLClassifier
@@ -48,13 +50,15 @@ def compile_kernels(parameters: dict[str, Any]) -> None:
     devices = parameters.get("devices", "cpu")
     if len(parse_devices(devices)) > 1:
         for worker in set(workers_of(devices, thread_count(parameters.get("n_jobs")))):
-            compile_kernels({**parameters, "devices": worker.name, "n_jobs": worker.n_threads})
+            compile_kernels({**parameters, "devices": worker.name, "n_jobs": worker.n_threads}, n_labels)
         return
 
-    few = make_xmc(64, 48, ROUNDED_LABELS, nnz_per_row=5, labels_per_row=2)
-    small = {"hidden_layer_sizes": (32,), "shortlist": 8, "max_epochs": 1, "batch_size": 32, "verbose": 0}
+    few = make_xmc(1000, 48, min(max(n_labels, 16), ROUNDED_LABELS), nnz_per_row=5, labels_per_row=2)
+    small = {"hidden_layer_sizes": (32,), "shortlist": 8, "max_epochs": 1, "batch_size": 256, "verbose": 0}
     small["blend"] = "logistic"  # the same kernels, and trees are not learned from so few rows
     with scratch_folder() as folder:
         model = XMLClassifier(**{**parameters, **small}).fit(few.X, few.Y, eval_set=(few.X, few.Y))
         model.save(Path(folder, "model"))
-        XMLClassifier.load(Path(folder, "model")).predict_topk(few.X)
+        loaded = XMLClassifier.load(Path(folder, "model"))
+        for X in (few.X, few.X.span(0, 1)):  # a row by itself has kernels of one thread
+            loaded.predict_topk(X)

@@ -84,7 +84,7 @@ def run(args: Namespace) -> None:
 
     model, task = prepared(args)
     setting = setting_of(args, model, task)
-    prepare_kernels(args, model.get_params())
+    prepare_kernels(args, model.get_params(), task.dataset.n_labels)
     rate = rate_of(model, task.optimizer)
     job = Job(task.dataset, task.network, task.optimizer, sampler=sampler_of(task))
     outcomes: dict[str, Outcome] = {}

@@ -102,7 +102,7 @@ def train_and_save(args: Namespace, model: XMLClassifier, data: Training) -> dic
 
     After Ctrl-C the model is saved as it is; then raises `Stopped`, which says where.
     """
-    prepare_kernels(args, model.get_params())
+    prepare_kernels(args, model.get_params(), data.train.n_labels)
     started = time.perf_counter()
     before = getattr(model, "params_", None)
     result: dict[str, Any] = dict.fromkeys(("P@1", "P@3", "P@5"))

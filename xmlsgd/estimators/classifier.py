@@ -65,8 +65,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         GPUs. "auto" for 0.1 with BCE by Adam, where 1,000 labels or more are trained or drawn; 0 for exact gradients.
     shortlist : how many labels come into question for a row, those of its nearest training rows. On them, what these
         neighbors say and a linear path from features to labels are weighed together with the network (see
-        `docs/shortlist.md`). 0 for the network alone; "auto" for 64 where `fit` sees sets of labels, 100 different
-        ones and 2,000 rows or more.
+        `docs/shortlist.md`). 0 for the network alone; "auto" for 64 where `fit` sees 2,000 rows or more and 64
+        times as many labels as a row has on average.
     blend : how what the paths of a shortlist say is weighed together, learned from rows that are held out: "logistic",
         a regression, from 2 % of the rows (at least 400 or a tenth), or "boosted", gradient-boosted trees that also see
         how frequent a label is, from 10 % of 10,000 rows or more; more accurate, above all on rare labels, for a little

@@ -152,7 +152,7 @@ def _batch(model: XMLClassifier, n_rows: int) -> int:
 def _listed(model: XMLClassifier, dataset: Dataset, network: Network, labels: Labels) -> int:
     """Return how many labels the shortlist of a row shall have, 0 for no shortlist."""
     if model.shortlist == "auto":
-        return auto_shortlist(dataset.n_rows, dataset.n_labels, network.loss, labels.form)
+        return auto_shortlist(dataset.Y, network.loss, labels.form)
     if model.shortlist and labels.form == "multiclass":
         raise DataError(f"shortlist: must be 0 for one class a row, got {model.shortlist}; it is for sets of labels")
     return min(int(model.shortlist), dataset.n_labels)

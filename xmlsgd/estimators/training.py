@@ -26,7 +26,7 @@ LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
 # Found on library subject headings (13,000 to 20,000 rows, 256 units, BCE) and on scikit-learn's small sets.
 RATES = {"adam": 6e-3, "adagrad": 0.1, "row_adagrad": 0.1, "momentum": 0.1, "sgd": 0.5}
 # With a shortlist (docs/shortlist.md); 64 labels and 1,024 negatives were measured (docs/decisions.md).
-LISTED, LISTED_LABELS, LISTED_ROWS, LISTED_STEPS = 64, 100, 2000, 700
+LISTED, LISTED_ROWS, LISTED_STEPS = 64, 2000, 700
 LISTED_NEGATIVES = 1024
 ROUNDING, ROUNDED_LABELS = 0.1, 1000  # of gradients (docs/decisions.md)
 NORM_ROWS = 10_000  # rows looked at for the typical norm
@@ -54,9 +54,12 @@ def auto_epochs(n_rows: int, batch_size: int, listed: bool) -> int:
     return min(max(EPOCHS, math.ceil(LEAST_STEPS / per_epoch)), MOST_EPOCHS)
 
 
-def auto_shortlist(n_rows: int, n_labels: int, loss: str, form: str) -> int:
-    """Return 64 labels where independent labels are many and the rows enough to learn them from; else 0."""
-    many = n_labels >= LISTED_LABELS and n_rows >= LISTED_ROWS
+def auto_shortlist(Y: CSR, loss: str, form: str) -> int:
+    """Return 64 labels where independent labels are many and the rows enough to learn them from; else 0.
+
+    Many are 64 for each label that a row has: where a row has a fair share of all labels, the network knows them best.
+    """
+    many = Y.n_rows >= LISTED_ROWS and Y.n_cols * Y.n_rows >= LISTED * Y.nnz and Y.n_cols >= LISTED
     return LISTED if many and loss == "bce" and form != "multiclass" else 0
 
 
