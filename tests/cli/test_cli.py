@@ -33,7 +33,7 @@ from xmlsgd.estimators.listing import Listing
 ROWS, TEST_ROWS = str(DATA / "train.txt"), str(DATA / "test.txt")
 TEXT, TEST_TEXT = str(DATA / "train_raw.txt"), str(DATA / "test_raw.txt")
 N_TEST = 333
-QUICK = ["--hidden", "32", "--epochs", "8", "--threads", "1", "--seed", "0"]
+QUICK = ["--hidden", "32", "--epochs", "8", "--threads", "1", "--seed", "0", "--shortlist", "0"]
 
 
 def run(*words):
@@ -98,7 +98,7 @@ def test_the_seconds_of_a_shortlist_count_as_training_and_its_curve_says_what_it
     monkeypatch.setattr(Listing, "finish", slow)
     monkeypatch.setattr(cli_train, "time", SimpleNamespace(perf_counter=lambda: time.perf_counter() + sum(late)))
     words = ("--shortlist", "8", "--out", tmp_path / "m", "--json", tmp_path / "r.json")
-    run("train", ROWS, "--test", TEST_ROWS, *words, *QUICK, "--epochs", "1")
+    run("train", ROWS, "--test", TEST_ROWS, *QUICK, "--epochs", "1", *words)
     result, last = json.loads((tmp_path / "r.json").read_text()), XMLClassifier.load(tmp_path / "m").history_[-1]
     assert last["seconds"] + 100 < result["train_seconds"] < last["seconds"] + 200
     assert result["rows_per_second"] == pytest.approx(2108 / result["train_seconds"])
