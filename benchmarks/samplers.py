@@ -14,8 +14,8 @@ from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.engine import train
+from xmlsgd.estimators.defaults import auto_rounding
 from xmlsgd.estimators.scoring import Scorer
-from xmlsgd.estimators.training import auto_rounding
 from xmlsgd.executors.serial import Serial
 from xmlsgd.network import Network
 from xmlsgd.optimizers import Adam

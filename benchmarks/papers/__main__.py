@@ -15,8 +15,8 @@ import numpy as np
 from xmlsgd.csr import Dataset
 from xmlsgd.datasets import load_folder
 from xmlsgd.devices.cpu import CPU
+from xmlsgd.estimators.defaults import input_scale
 from xmlsgd.estimators.fitting import Measure
-from xmlsgd.estimators.training import input_scale
 from xmlsgd.executors.calibration import measure_device
 from xmlsgd.executors.scenarios import SCENARIOS
 from xmlsgd.learner import Job

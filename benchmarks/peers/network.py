@@ -12,8 +12,8 @@ import scipy.sparse as sp
 import xmlsgd
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
+from xmlsgd.estimators.defaults import LISTED_NEGATIVES
 from xmlsgd.estimators.scoring import Scorer
-from xmlsgd.estimators.training import LISTED_NEGATIVES
 from xmlsgd.samplers import ALL_LABELS, Sampler, SharedNegatives
 from xmlsgd.samplers.lsh import LSH
 

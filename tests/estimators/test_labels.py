@@ -249,7 +249,7 @@ def test_a_strange_parameter_is_refused(parameters, message):
 def test_threads_are_one_at_least_and_one_a_core_at_most(n_jobs):
     from joblib import cpu_count
 
-    from xmlsgd.estimators.training import thread_count
+    from xmlsgd.estimators.threads import thread_count
 
     assert thread_count(n_jobs) == (cpu_count() if n_jobs > 0 else 1)
     quick(n_jobs=n_jobs).fit(X, Y)

@@ -17,8 +17,8 @@ from xmlsgd.devices.cpu_neighbors import BINS, keep_best
 from xmlsgd.devices.cpu_pairs import best_of_list
 from xmlsgd.engine import Interrupted
 from xmlsgd.errors import DataError, DivergenceError, ModelFileError
+from xmlsgd.estimators.defaults import auto_shortlist
 from xmlsgd.estimators.scoring import Scorer
-from xmlsgd.estimators.training import auto_shortlist
 from xmlsgd.learner import Learner
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.shortlist.arrays import from_arrays, to_arrays

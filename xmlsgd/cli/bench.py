@@ -38,7 +38,7 @@ def run(args: Namespace) -> None:
     limit_threads(args)
     from ..datasets.synthetic import make_xmc, split_rows
     from ..estimators import XMLClassifier
-    from ..estimators.training import thread_count
+    from ..estimators.threads import thread_count
     from ..progress import Progress
     from .measure import rank
 

@@ -44,8 +44,9 @@ def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS) -> 
     """
     from ..datasets.synthetic import make_xmc
     from ..estimators import XMLClassifier
+    from ..estimators.defaults import ROUNDED_LABELS
     from ..estimators.fleet import parse_devices, workers_of
-    from ..estimators.training import ROUNDED_LABELS, thread_count
+    from ..estimators.threads import thread_count
 
     devices = parameters.get("devices", "cpu")
     if len(parse_devices(devices)) > 1:

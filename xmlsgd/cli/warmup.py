@@ -22,7 +22,7 @@ def run(args: Namespace) -> None:
     """Compile, and say how long it took."""
     from ..datasets.libsvm_parse import Options, parse
     from ..estimators.fleet import make_device
-    from ..estimators.training import thread_count
+    from ..estimators.threads import thread_count
     from ..losses import LOSSES
 
     started = time.perf_counter()

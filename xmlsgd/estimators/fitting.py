@@ -19,10 +19,10 @@ from ..metrics import precision_at_k
 from ..network import Network
 from ..progress import Progress
 from ..samplers import ALL_LABELS, Sampler, SharedNegatives
+from .defaults import auto_epochs, auto_rate
 from .fleet import algorithm_of, employed, executor_of, make_device
 from .parameters import optimizer_of
 from .scoring import Scorer
-from .training import auto_epochs, auto_rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,8 +13,8 @@ from ..executors.on_device import SLICE
 from ..network import state_layout
 from ..optimizers import SGD_KIND
 from ..records import Sharing
+from .blocks import row_blocks
 from .memory import largest_batch
-from .training import row_blocks
 
 if TYPE_CHECKING:
     from ..csr import CSR

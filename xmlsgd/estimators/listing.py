@@ -13,8 +13,8 @@ from ..devices.cpu_lists import best_listed
 from ..devices.cpu_pairs import pair_logits
 from ..devices.kernel import for_kernels
 from ..shortlist import BOOSTED, LOGISTIC, Shortlist, fit_shortlist, held_out_rows
+from .blocks import row_blocks
 from .scoring import Scorer
-from .training import row_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

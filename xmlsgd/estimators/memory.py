@@ -12,8 +12,8 @@ from ..errors import MemoryEstimateError
 from ..executors.base import table_shape
 from ..network import state_layout
 from ..records import Sharing
+from .blocks import row_blocks
 from .fleet import have_one_memory
-from .training import row_blocks
 
 if TYPE_CHECKING:
     from ..csr import CSR, Dataset

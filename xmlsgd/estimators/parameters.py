@@ -16,7 +16,7 @@ from ..losses import get_loss
 from ..optimizers import Optimizer, get_optimizer
 from ..schedules import SCHEDULES
 from .fleet import parse_devices
-from .training import thread_count
+from .threads import thread_count
 
 if TYPE_CHECKING:
     from .classifier import XMLClassifier

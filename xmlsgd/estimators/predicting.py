@@ -17,7 +17,7 @@ from .inputs import read_features, read_weight
 from .scoring import check_dense, checked_columns, scorer_of
 from .targets import Form, read_labels
 from .task import check_form, check_lengths
-from .training import flops, thread_count
+from .threads import flops, thread_count
 
 if TYPE_CHECKING:
     from ..csr import CSR

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DataError, MemoryEstimateError, shorten
-from .training import row_blocks
+from .blocks import row_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

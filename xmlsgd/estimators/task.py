@@ -13,19 +13,12 @@ from ..algorithms.base import Algorithm
 from ..csr import Dataset
 from ..errors import DataError, shorten
 from ..network import Network
+from .defaults import LISTED_NEGATIVES, auto_batch_size, auto_rounding, auto_shortlist, input_scale
 from .fleet import Worker, algorithm_of, make_device, parse_devices, workers_of
 from .inputs import read_features, read_weight
 from .parameters import optimizer_of
 from .targets import Form, Labels, form_of, label_weights, read_labels
-from .training import (
-    LISTED_NEGATIVES,
-    auto_batch_size,
-    auto_rounding,
-    auto_shortlist,
-    flops,
-    input_scale,
-    thread_count,
-)
+from .threads import flops, thread_count
 
 if TYPE_CHECKING:
     from ..devices.cpu import CPU

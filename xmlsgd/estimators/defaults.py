@@ -1,9 +1,7 @@
-"""What `fit` decides by itself: batch size, epochs, learning rate, threads, the scale of the first weights."""
+"""What `fit` decides by itself: batch size, epochs, learning rate, shortlist, the scale of the first weights."""
 
 from __future__ import annotations
 
-import functools
-import itertools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from ..csr import CSR
-    from ..network import Network
 
 BATCH = 256  # rows; the rates below were found with it
 SMALL_BATCH = 32  # one register block of the bfloat16 products; a smaller batch costs as much
@@ -30,10 +27,6 @@ LISTED, LISTED_ROWS, LISTED_STEPS = 64, 2000, 700
 LISTED_NEGATIVES = 1024
 ROUNDING, ROUNDED_LABELS = 0.1, 1000  # of gradients (docs/decisions.md)
 NORM_ROWS = 10_000  # rows looked at for the typical norm
-# 0.2 ms of a core: on a busy machine, threads that wait for each other five times a step cost more than they bring.
-FLOPS_PER_THREAD = 2e7
-LIST_FLOPS = 2.5e6  # 25 microseconds of a core
-ROW_BLOCK_BYTES = 64 << 20  # of what is computed of one block of rows in prediction
 
 
 def auto_batch_size(n_rows: int) -> int:
@@ -91,40 +84,3 @@ def input_scale(X: CSR) -> float:
     values = np.asarray(X.data[: X.indptr[n]], dtype=np.float64)
     mean_square = float(values @ values) / max(n, 1)
     return 0.2 / math.sqrt(mean_square) if mean_square > 0 else 0.2
-
-
-def thread_count(n_jobs: int | None, flops: float = math.inf) -> int:
-    """Return the threads of `n_jobs`: -1 for all cores that this process may use, -2 for all but one, and so on.
-
-    None is for as many as `flops`, the work of a step or of a prediction, can feed. At least one and at most all cores:
-    more threads than cores only cost memory.
-    """
-    if n_jobs is None:
-        return int(min(_cores(), max(flops / FLOPS_PER_THREAD, 1)))
-    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
-        raise DataError(f"n_jobs: must be None or an integer other than 0, got {shorten(n_jobs)}")
-    return min(int(n_jobs), _cores()) if n_jobs > 0 else max(_cores() + 1 + int(n_jobs), 1)
-
-
-@functools.cache
-def _cores() -> int:
-    """Return the cores that this process may use; finding out takes as long as predicting a row."""
-    from joblib import cpu_count
-
-    return int(cpu_count())
-
-
-def flops(network: Network, X: CSR, n_rows: int, listed: bool = False) -> float:
-    """Return about how many floating-point operations the layers take forward on `n_rows` rows like those of X.
-
-    listed : in place of the output layer those that a shortlist takes as long as.
-    """
-    widths = [*network.hidden] if listed else [*network.hidden, network.n_labels]
-    dense = sum(a * b for a, b in itertools.pairwise(widths))
-    return n_rows * (2.0 * (dense + network.hidden[0] * X.nnz / max(X.n_rows, 1)) + listed * LIST_FLOPS)
-
-
-def row_blocks(n_rows: int, width: int) -> list[np.ndarray]:
-    """Return the row numbers of blocks of which `width` floats a row take at most 64 MB."""
-    size = max(ROW_BLOCK_BYTES // (4 * width), 1)
-    return [np.arange(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
