@@ -12,7 +12,6 @@ from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.averaging import WeightAverage
-from xmlsgd.checkpoint import Snapshot
 from xmlsgd.csr import CSR, Dataset, epoch_order
 from xmlsgd.devices.base import EXACT
 from xmlsgd.devices.cpu import CPU
@@ -26,6 +25,7 @@ from xmlsgd.network import Network, state_layout
 from xmlsgd.optimizers import SGD, Adam
 from xmlsgd.router import Router
 from xmlsgd.schedules import learning_rate_factor
+from xmlsgd.snapshot import Snapshot
 
 N_ROWS, BATCH = 53, 10
 NETWORK = Network(12, 9, (8,), input_dropout=0.1, hidden_dropout=0.2)

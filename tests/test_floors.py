@@ -13,14 +13,14 @@ PACKAGE = ROOT / "xmlsgd"
 # Lowest first. What stands on one floor does not import its neighbours, so algorithms never see executors.
 FLOORS = (
     ("errors", "files"),
-    ("csr", "kinds", "params", "records"),
+    ("csr", "json_files", "kinds", "params", "records"),
     ("datasets", "losses", "metrics", "optimizers", "schedules", "table"),
     ("devices", "merging"),
     ("samplers",),
     ("deltas", "network", "shortlist"),
     ("learner",),
     ("algorithms", "executors"),
-    ("checkpoint", "history", "router"),
+    ("checkpoint", "history", "router", "snapshot"),
     ("averaging", "plots", "progress", "workers"),
     ("engine",),
     ("estimators", "simulation"),

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from xmlsgd.averaging import SAMPLES, WeightAverage
-from xmlsgd.checkpoint import Snapshot
 from xmlsgd.history import EarlyStopping, Evaluation, History, Monitor
 from xmlsgd.records import Report
+from xmlsgd.snapshot import Snapshot
 
 
 @pytest.fixture

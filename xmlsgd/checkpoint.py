@@ -1,4 +1,4 @@
-"""Models on disk: a snapshot to step back to during a run, and the saved model with its manifest.
+"""Saved models, with their manifest.
 
 A saved model is a directory of a small JSON file and plain arrays; nothing in it is code and nothing is unpickled.
 It is written beside its final name and renamed, so that a crash or a full disk never leaves half a model under it.
@@ -9,55 +9,21 @@ from __future__ import annotations
 import errno
 import json
 import os
-import tempfile
 import warnings
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .errors import ModelFileError, shorten
-from .files import DESCRIPTION, MANIFEST, naming, sha256_of, whole_folder
+from .files import DESCRIPTION, MANIFEST, sha256_of, whole_folder
+from .json_files import check_regular, read_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 FORMAT, VERSION = "xmlsgd-model", 1
 MAX_JSON_BYTES = 1 << 28  # a history of a million epochs
-
-
-class Snapshot:
-    """One model kept in a temporary file, not in memory: the last good one, or the best.
-
-    `OSError` that names the folder where no such file can be made or filled.
-    """
-
-    def __init__(self) -> None:
-        folder = tempfile.gettempdir()
-        try:
-            self._file = tempfile.TemporaryFile(prefix="xmlsgd-")  # noqa: SIM115 (lives as long as the snapshot)
-        except OSError as error:
-            reason = f"a temporary file cannot be made ({error.strerror}); TMPDIR names another folder"
-            raise OSError(error.errno, reason, folder) from error
-
-    def keep(self, flat: np.ndarray) -> None:
-        """Save a copy of `flat`."""
-        self._file.seek(0)
-        with naming(Path(tempfile.gettempdir())):
-            self._file.write(np.ascontiguousarray(flat).data)  # says which error it met, unlike `tofile`
-            self._file.flush()
-
-    def restore(self, flat: np.ndarray) -> None:
-        """Read the saved copy back into `flat`, float32 and contiguous."""
-        self._file.seek(0)
-        n_bytes = self._file.readinto(flat.data.cast("B"))
-        assert n_bytes == flat.nbytes
-
-    def close(self) -> None:
-        """Remove the file."""
-        with suppress(OSError):  # of a full disk, again: what it had no room for is not missed
-            self._file.close()
 
 
 def write_model(
@@ -142,31 +108,16 @@ def _check_file(file: Path, name: str, entry: Any, verify: bool) -> None:
     """Raise unless `file` is a regular file in the model's folder with the promised size and checksum."""
     if name != Path(name).name or file.suffix not in (".npy", ".json") or not isinstance(entry, dict):
         raise ModelFileError(f"{file.parent / MANIFEST}: may name only .npy and .json files, got {shorten(name)}")
-    _check_regular(file)
+    check_regular(file)
     if file.stat().st_size != entry.get("bytes"):
         raise ModelFileError(f"{file}: must have {shorten(entry.get('bytes'))} bytes, got {file.stat().st_size}")
     if verify and sha256_of(file) != entry.get("sha256"):
         raise ModelFileError(f"{file}: its checksum differs from the manifest; the file was altered or damaged")
 
 
-def _check_regular(file: Path) -> None:
-    """Raise for a link, which may lead out of the folder, and for what is no file."""
-    if file.is_symlink() or not file.is_file():
-        raise ModelFileError(f"{file}: is missing or no regular file; copy the whole model folder again")
-
-
 def _read_json(file: Path) -> dict[str, Any]:
-    """Return a JSON object from a file."""
+    """Return the JSON object of a file of the model."""
     if not os.path.lexists(file):
         reason = "it is a file, a model is a folder" if file.parent.is_file() else f"{file.name} is missing"
         raise ModelFileError(f"{file.parent}: is not a saved model: {reason}")
-    _check_regular(file)
-    if file.stat().st_size > MAX_JSON_BYTES:
-        raise ModelFileError(f"{file}: must be at most {MAX_JSON_BYTES} bytes, got {file.stat().st_size}")
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelFileError(f"{file}: must be a JSON object, got {shorten(str(error), 100)}") from error
-    if not isinstance(value, dict):
-        raise ModelFileError(f"{file}: must be a JSON object, got {shorten(value)}")
-    return value
+    return read_object(file, MAX_JSON_BYTES)

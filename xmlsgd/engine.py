@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .checkpoint import Snapshot
 from .csr import epoch_order
 from .history import History, Monitor, Record
 from .learner import Job, Start
@@ -19,6 +18,7 @@ from .records import Event, Left, Report, Sharing, Step
 from .router import Router
 from .samplers import ALL_LABELS, Sampler
 from .schedules import learning_rate_factor
+from .snapshot import Snapshot
 from .workers import WorkerLog, summary
 
 if TYPE_CHECKING:

@@ -17,10 +17,11 @@ import scipy.sparse as sp
 
 from xmlsgd import ModelFileError, XMLClassifier, checkpoint
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.checkpoint import Snapshot, read_model, write_model
+from xmlsgd.checkpoint import read_model, write_model
 from xmlsgd.datasets.vectorizer import TextVectorizer
 from xmlsgd.files import sha256_of, whole
 from xmlsgd.optimizers import Adagrad, Adam, Optimizer
+from xmlsgd.snapshot import Snapshot
 
 
 def some_rows(seed=0):
@@ -412,7 +413,7 @@ def rewrite(folder, change=None, arrays=None):
         ],
         ({"history": [{"loss": "low"}]}, "history must be a list of records"),
         ({"parameters": 3}, "parameters must be among"),
-        ({"vectorizer": True}, r"vectorizer.json: must be a regular file, got none"),
+        ({"vectorizer": True}, r"vectorizer.json: is missing or no regular file"),
     ],
 )
 def test_a_description_that_does_not_fit_is_refused(saved, change, message):

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..csr import CSR
 from ..errors import DataError, ModelFileError, shorten
+from ..json_files import read_object
 from ..kinds import is_count
 
 if TYPE_CHECKING:
@@ -129,15 +130,8 @@ def _checked_texts(texts: Iterable[str]) -> Iterator[str]:
 
 def _read_vectorizer(path: Path) -> dict[str, Any]:
     """Return the checked content of `vectorizer.json`."""
-    if path.is_symlink() or not path.is_file():
-        raise ModelFileError(f"{path}: must be a regular file, got {'a link' if path.is_symlink() else 'none'}")
-    if path.stat().st_size > MAX_FILE_BYTES:
-        raise ModelFileError(f"{path}: must be at most {MAX_FILE_BYTES} bytes, got {path.stat().st_size}")
-    try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelFileError(f"{path}: must be JSON, got {shorten(error)}") from error
-    if not isinstance(saved, dict) or saved.get("format") != FORMAT:
+    saved = read_object(path, MAX_FILE_BYTES)
+    if saved.get("format") != FORMAT:
         raise ModelFileError(f"{path}: must be of format {FORMAT!r}, got {shorten(saved)}")
     if not is_count(saved.get("version")) or saved["version"] != FORMAT_VERSION:
         raise ModelFileError(f"{path}: must be of version {FORMAT_VERSION}, got {shorten(saved.get('version'))}")

@@ -9,7 +9,6 @@ import numpy as np
 
 from ..algorithms.base import Algorithm
 from ..averaging import WeightAverage
-from ..checkpoint import Snapshot
 from ..csr import Dataset
 from ..engine import Run, train
 from ..errors import DataError, shorten
@@ -19,6 +18,7 @@ from ..metrics import precision_at_k
 from ..network import Network
 from ..progress import Progress
 from ..samplers import ALL_LABELS, Sampler, SharedNegatives
+from ..snapshot import Snapshot
 from .defaults import auto_epochs, auto_rate
 from .fleet import algorithm_of, employed, executor_of, make_device
 from .parameters import optimizer_of
