@@ -58,6 +58,7 @@ def command_line() -> argparse.ArgumentParser:
     parser.add_argument("--peers", nargs="+", default=[], metavar="PEER[:SETTING]", help="of whole runs")
     parser.add_argument("--parameters", type=json.loads, default={}, help="of XMLClassifier, as JSON")
     parser.add_argument("--reuse", action="store_true", help="take whole runs, and those of workers, of earlier calls")
+    parser.add_argument("--seeds", type=int, default=1, help="runs of each method, of which the mean is told (1)")
     parser.add_argument("--torch-index", help="pip index of PyTorch's CPU wheels, for install")
     return parser
 
@@ -73,7 +74,7 @@ def main() -> int:
     plan = Plan(
         Launcher(args.envs, args.threads, args.timeout), args.work, args.out, args.rounds, args.steps,
         tuple(args.variants) if args.variants else None, tuple(args.peers), args.parameters, args.reuse, args.epochs,
-        tuple(args.algorithms),
+        tuple(args.algorithms), args.seeds,
     )  # fmt: skip
     if args.what == "amazon":
         amazon(plan)

@@ -8,7 +8,7 @@ from .compilation import first_run_seconds
 from .plan import Plan
 from .prepare import prepared_shape
 from .report import Table, megabytes, per_second, publish
-from .runs import Run, failures, title, whole_runs
+from .runs import Run, notes, title, whole_runs
 
 MEASURES = tuple(f"{name}@{k}" for name in ("P", "nDCG", "PSP") for k in (1, 3, 5) if (name, k) != ("nDCG", 1))
 COSTS = ("train s", "top-5 rows/s", "peak MB", "model MB")
@@ -25,13 +25,13 @@ def accuracy(prepared: Path, plan: Plan) -> None:
 def table(name: str, runs: list[Run], compiling: float) -> Table:
     """Return the table, best P@1 first."""
     found = sorted((run for run in runs if "failure" not in run), key=lambda run: -run["measures"]["P@1"])
-    notes = [
+    said = [
         f"xmlsgd's kernels were compiled before; on a machine's first run this takes {compiling:.0f} s, once.",
         "nDCG@1 is P@1.",
-        *failures(runs),
+        *notes(runs),
     ]
     rows = [row(run, _costs(run)) for run in found]
-    return Table(f"Accuracy and cost on {name}", ["method", *MEASURES, *COSTS], rows, notes)
+    return Table(f"Accuracy and cost on {name}", ["method", *MEASURES, *COSTS], rows, said)
 
 
 def row(run: Run, costs: list[str]) -> list[str]:

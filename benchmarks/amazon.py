@@ -19,7 +19,7 @@ from .launch import RunnerFailed
 from .plan import Plan
 from .prepare import MARK, of_ones, prepared_shape, save_npz, shape
 from .report import Table, megabytes, per_second, publish
-from .runs import Run, failures, title, whole_runs
+from .runs import Run, notes, title, whole_runs
 
 HIDDEN = 128
 TEST_ROWS = 5000
@@ -109,13 +109,13 @@ def table(name: str, runs: list[Run], steps: list[dict[str, Any]]) -> Table:
             ]
         )
     columns = ["method", *MEASURES, "rows/s", "times PyTorch", "train s", "hours", "peak MB"]
-    notes = [
+    said = [
         f"Hidden units: {HIDDEN}; epochs: {EPOCHS[name]}; rows/s are rows times epochs over all of training.",
         "In brackets: what the steps of PyTorch's full output layer come to over as many epochs.",
-        *failures(runs),
+        *notes(runs),
         *(f"Left out: PyTorch {each['variant']}: {each['failure']}" for each in steps if "failure" in each),
     ]
-    return Table(f"{name}, synthetic", columns, rows, notes)
+    return Table(f"{name}, synthetic", columns, rows, said)
 
 
 def _row(run: Run, best: float | None) -> list[str]:

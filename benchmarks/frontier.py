@@ -13,7 +13,7 @@ from .accuracy import MEASURES, row
 from .plan import Plan
 from .prepare import prepared_shape
 from .report import Table, megabytes, publish
-from .runs import Run, failures, title, whole_runs
+from .runs import Run, notes, title, whole_runs
 
 METHODS = ("ours:fast", "ours", "ours:network", "ours:accurate", "pecos", "napkinxc", "omikuji")
 MARKERS = "os^Dv*Px"
@@ -42,7 +42,7 @@ def table(name: str, runs: list[Run]) -> Table:
     """Return the table, fastest training first."""
     found = sorted((run for run in runs if "failure" not in run), key=lambda run: float(run["train_seconds"]))
     columns = ["method", *MEASURES, "train s", "ms a row", "model MB", "peak MB"]
-    return Table(f"Accuracy against cost on {name}", columns, [row(run, _costs(run)) for run in found], failures(runs))
+    return Table(f"Accuracy against cost on {name}", columns, [row(run, _costs(run)) for run in found], notes(runs))
 
 
 def draw(figure: Any, runs: list[Run]) -> None:

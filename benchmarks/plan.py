@@ -27,6 +27,7 @@ class Plan:
     reuse: bool = False  # runs of an earlier call
     epochs: int = 3  # of the runs of several workers
     algorithms: tuple[str, ...] = ()  # of several workers; () for all
+    seeds: int = 1  # of whole runs, of which the mean is told
 
     @property
     def threads(self) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from .plan import Plan
 from .prepare import prepared_shape
 from .report import Table, per_second, publish
-from .runs import Run, failures, title, whole_runs
+from .runs import Run, notes, title, whole_runs
 
 
 def prediction(prepared: Path, plan: Plan) -> None:
@@ -40,7 +40,7 @@ def table(name: str, runs: list[Run]) -> Table:
         for run in found
     ]
     columns = ["method", "rows/s", "times the fastest peer", "P@1", "passes", "ms a single row", "of 90 %, at most"]
-    return Table(f"Top 5 of the test rows of {name}, as a batch and one by one", columns, rows, failures(runs))
+    return Table(f"Top 5 of the test rows of {name}, as a batch and one by one", columns, rows, notes(runs))
 
 
 def milliseconds(run: Run, name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +31,33 @@ Run = dict[str, Any]  # what a runner wrote, with "measures"; or "peer", "settin
 
 
 def whole_runs(prepared: Path, plan: Plan) -> list[Run]:
-    """Return the run of every peer asked for, failed ones too; earlier ones where the plan reuses them."""
-    return [_run(name, prepared, plan) for name in plan.peers or DEFAULT_PEERS]
+    """Return the run of every peer asked for, failed ones too; earlier ones where the plan reuses them.
+
+    Of several seeds that which `mean_of_seeds` makes of them; seed after seed, so that all methods share the hours.
+    """
+    by_seed = [[_run(name, prepared, plan, seed) for name in plan.peers or DEFAULT_PEERS] for seed in range(plan.seeds)]
+    return [mean_of_seeds(list(runs)) for runs in zip(*by_seed, strict=True)]
 
 
-def _run(name: str, prepared: Path, plan: Plan) -> Run:
+def mean_of_seeds(runs: list[Run]) -> Run:
+    """Return one run: mean measures, medians of what it took; with several, "P@1" tells the P@1 of each."""
+    if len(runs) == 1 or any("failure" in run for run in runs):
+        return next((run for run in runs if "failure" in run), runs[0])
+    measures = {name: statistics.fmean(run["measures"][name] for run in runs) for name in runs[0]["measures"]}
+    took = {
+        name: statistics.median(run[name] for run in runs)
+        for name, value in runs[0].items()
+        if isinstance(value, int | float)
+    }
+    return {**runs[0], **took, "measures": measures, "P@1": [run["measures"]["P@1"] for run in runs]}
+
+
+def _run(name: str, prepared: Path, plan: Plan, seed: int) -> Run:
     """Return the run of PEER or PEER:SETTING."""
     peer, _, setting = name.partition(":")
     setting = setting or "default"
     work = plan.folder("runs", prepared)
-    kept = work / f"{peer}-{setting}.run.json"
+    kept = work / f"{peer}-{setting}{f'-{seed}' if seed else ''}.run.json"
     asked = {**settings_of(peer).get(setting, {}), **(plan.parameters if peer in OURS else {})}
     wanted = {"threads": plan.threads, "parameters": asked}
     if plan.reuse and kept.exists():
@@ -47,7 +65,7 @@ def _run(name: str, prepared: Path, plan: Plan) -> Run:
         if all(earlier.get(key) == value for key, value in wanted.items()):
             return earlier
     print(f"{name} ...", flush=True)
-    options = plan.given() if peer in OURS else []
+    options = [*(plan.given() if peer in OURS else []), "--random-state", str(seed)]
     run: Run = {"peer": peer, "setting": setting, **wanted, "commit": git_commit()}
     try:
         measured, ranking = plan.launcher.run_ranked(peer, setting, prepared, work, *options)
@@ -92,6 +110,8 @@ def summary(run: Run) -> str:
     return f"P@1 {run['measures']['P@1']:.2f}, trained in {train:.1f} s, ranked in {ranked:.2f} s"
 
 
-def failures(runs: list[Run]) -> list[str]:
-    """Return why runs are missing in a table."""
-    return [f"Left out: {title(run)}: {run['failure']}" for run in runs if "failure" in run]
+def notes(runs: list[Run]) -> list[str]:
+    """Return why runs are missing in a table, and how far seeds are apart in what it tells."""
+    missing = [f"Left out: {title(run)}: {run['failure']}" for run in runs if "failure" in run]
+    apart = [f"{title(run)} {min(run['P@1']):.2f} to {max(run['P@1']):.2f}" for run in runs if "P@1" in run]
+    return missing + ([f"Means of several seeds, medians of costs; P@1 of {', '.join(apart)}."] if apart else [])
