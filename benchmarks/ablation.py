@@ -18,7 +18,7 @@ from xmlsgd.cli.kernels import compile_kernels
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators.defaults import LISTED, LISTED_NEGATIVES, auto_batch_size, auto_epochs
-from xmlsgd.estimators.listing import pair_scores
+from xmlsgd.estimators.list_scoring import pair_scores
 from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.shortlist.blend import Blend, evidence_of
 from xmlsgd.shortlist.linear import Linear

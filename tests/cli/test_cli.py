@@ -28,7 +28,7 @@ from xmlsgd.cli.results import plain, table, text_file
 from xmlsgd.datasets.text import read_raw_text
 from xmlsgd.datasets.xmc import load_folder
 from xmlsgd.estimators import XMLClassifier
-from xmlsgd.estimators.listing import Listing
+from xmlsgd.estimators.list_learning import Listing
 
 ROWS, TEST_ROWS = str(DATA / "train.txt"), str(DATA / "test.txt")
 TEXT, TEST_TEXT = str(DATA / "train_raw.txt"), str(DATA / "test_raw.txt")

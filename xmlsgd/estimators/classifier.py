@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..history import Monitor
     from ..optimizers import Optimizer
     from ..shortlist import Shortlist
-    from .listing import Listing
+    from .list_learning import Listing
 
 
 class XMLClassifier(Predictor, BaseEstimator):
@@ -391,7 +391,7 @@ def _listing(task: Task, seed: int) -> Listing | None:
     """Return the shortlist to be of a task, if it is to have one."""
     if not task.listed:
         return None
-    from .listing import Listing  # here, so that an estimator can be made without loading Numba
+    from .list_learning import Listing  # here, so that an estimator can be made without loading Numba
 
     return Listing.begin(task, seed)
 

@@ -106,7 +106,7 @@ def scorer_of(network: Network, params: np.ndarray, device: Any, shortlist: Shor
     if shortlist is None:
         return Scorer(network, params, device)
     from ..devices.cpu import cpu_of  # here, so that an estimator can be made without loading Numba
-    from .listing import ListScorer
+    from .list_scoring import ListScorer
 
     return ListScorer(network, params, device, shortlist, cpu_of(device, n_threads))
 

@@ -1,18 +1,16 @@
-"""A network with a shortlist: how it is learned, on rows of which some are left to the blend, and how it scores."""
+"""Scores of a network with a shortlist."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..devices.cpu import CPU
 from ..devices.cpu_lists import best_listed
 from ..devices.cpu_pairs import pair_logits
 from ..devices.kernel import for_kernels
-from ..shortlist import BOOSTED, LOGISTIC, Shortlist, fit_shortlist, held_out_rows
 from .blocks import row_blocks
 from .scoring import Scorer
 
@@ -20,34 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ..csr import CSR
-    from .task import Task
-
-
-@dataclass(frozen=True, eq=False)
-class Listing:
-    """A shortlist to be: the task for the network, in which rows of `held_out` weigh nothing."""
-
-    task: Task
-    weight: np.ndarray | None
-    held_out: np.ndarray
-
-    @classmethod
-    def begin(cls, task: Task, seed: int) -> Listing:
-        """Choose the rows that neither path may learn, none of weight 0."""
-        given = np.ones(task.n_rows, np.float32) if task.weight is None else task.weight
-        rows = np.flatnonzero(given)
-        held_out = rows[held_out_rows(len(rows), seed, BOOSTED if task.boosted else LOGISTIC)]
-        if not len(held_out):
-            return cls(task, task.weight, held_out)
-        learned = given.copy()
-        learned[held_out] = 0
-        return cls(replace(task, weight=learned), task.weight, held_out)
-
-    def finish(self, params: np.ndarray) -> Shortlist:
-        """Learn the shortlist of a network with these parameters."""
-        task, cpu = self.task, self.task.cpu
-        logits = pair_scores(Scorer(task.network, params, task.device), cpu)
-        return fit_shortlist(task.dataset, self.weight, self.held_out, task.listed, logits, cpu, task.boosted)
+    from ..devices.cpu import CPU
+    from ..shortlist import Shortlist
 
 
 @dataclass(eq=False)
