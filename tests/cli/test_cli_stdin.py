@@ -12,20 +12,9 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from paths import DATA, ROOT
+from paths import ROOT
 
 from xmlsgd.cli import main
-
-QUICK = ["--hidden", "16", "--epochs", "1", "--threads", "1", "--seed", "0", "--quiet"]
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    """A folder with a model of rows and one of text."""
-    folder = tmp_path_factory.mktemp("models")
-    for name, file in (("rows", "train.txt"), ("text", "train_raw.txt")):
-        assert main(["train", str(DATA / file), "--out", str(folder / name), *QUICK]) == 0
-    return folder
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from shortlists import DEVICE
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from xmlsgd import XMLClassifier, make_xmc
@@ -19,7 +20,6 @@ from xmlsgd.shortlist import BOOSTED, LOGISTIC, fit_shortlist
 from xmlsgd.shortlist.arrays import from_arrays, to_arrays
 from xmlsgd.shortlist.boosted import EVIDENCE, Boosted, complete_trees
 
-DEVICE = CPU(1, precision="float32")
 SETTINGS = {
     "hidden_layer_sizes": (16,), "shortlist": 16, "blend": "boosted", "max_epochs": 2, "random_state": 0, "n_jobs": 1,
 }  # fmt: skip

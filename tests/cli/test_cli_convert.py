@@ -1,0 +1,61 @@
+"""The verb convert: rows go through all forms, and models take what it wrote."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import numpy as np
+from command_line import QUICK, ROWS, TEST_TEXT, TEXT, run
+from paths import DATA
+
+from xmlsgd.datasets.xmc import load_folder
+
+
+def same_rows(one, other):
+    """Tell whether two data sets hold the same rows."""
+    pairs = [(getattr(one, part), getattr(other, part)) for part in "XY"]
+    return all(np.array_equal(getattr(a, n), getattr(b, n)) for a, b in pairs for n in ("indptr", "indices", "data"))
+
+
+def test_rows_go_through_all_forms_and_come_back_the_same(tmp_path, capsys):
+    run("convert", DATA, tmp_path / "split", "--to", "split")
+    run("convert", tmp_path / "split", tmp_path / "npz", "--to", "npz")
+    run("convert", tmp_path / "npz", tmp_path / "store")
+    run("convert", tmp_path / "store", tmp_path / "text", "--to", "text")
+    for before, after in zip(load_folder(DATA), load_folder(tmp_path / "text"), strict=True):
+        assert same_rows(before, after)
+        assert list(before.label_names) == list(after.label_names)
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split(": ")[0] for line in shown] == [str(tmp_path / n) for n in ("split", "npz", "store", "text")]
+
+
+def test_a_file_of_rows_becomes_a_store_that_train_takes(tmp_path, models):
+    run("convert", ROWS, tmp_path / "store")
+    run("train", tmp_path / "store", "--out", tmp_path / "m", "--quiet", *QUICK)
+    assert (tmp_path / "m" / "params.npy").read_bytes() == (models / "rows" / "params.npy").read_bytes()
+
+
+def test_a_model_trained_on_converted_text_still_takes_text(tmp_path):
+    run("convert", TEXT, tmp_path / "train")
+    run("convert", TEST_TEXT, tmp_path / "test", "--vectorizer", tmp_path / "train")
+    run(
+        "train",
+        tmp_path / "train",
+        "--test",
+        tmp_path / "test",
+        "--out",
+        tmp_path / "m",
+        "--json",
+        tmp_path / "r",
+        *QUICK,
+    )
+    run("evaluate", tmp_path / "m", TEST_TEXT, "--json", tmp_path / "e")
+    stored, texts = (json.loads((tmp_path / name).read_text()) for name in "re")
+    assert texts["P@5"] == stored["P@5"]
+
+
+def test_a_text_file_of_rows_is_named_by_its_end(tmp_path):
+    run("convert", TEXT, tmp_path / "rows.txt.gz")
+    with gzip.open(tmp_path / "rows.txt.gz", "rt") as stream:
+        assert stream.readline() == "2108 1378 643\n"

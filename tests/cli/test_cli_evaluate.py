@@ -1,0 +1,87 @@
+"""The verb evaluate: what training measured, propensities, labels that training never saw."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import N_TEST, QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, run
+from paths import DATA
+
+from xmlsgd.estimators import XMLClassifier
+
+
+@pytest.mark.parametrize("form", ["rows", "text"])
+def test_evaluation_repeats_what_training_measured(models, tmp_path, form):
+    run("evaluate", models / form, {"rows": TEST_ROWS, "text": TEST_TEXT}[form], "--json", tmp_path / "e.json")
+    trained, evaluated = (json.loads(p.read_text()) for p in (models / f"{form}.json", tmp_path / "e.json"))
+    for name in ("P@1", "P@3", "P@5", "nDCG@5", "train_seconds", "rows_per_second"):
+        assert evaluated[name] == trained[name], name
+    assert evaluated["predict_rows_per_second"] > 0
+    assert evaluated["peak_memory_bytes"] > 0
+
+
+def test_evaluation_at_other_k_and_with_propensities(models, capsys):
+    run("test", models / "rows", TEST_ROWS, "-k", "2", "--top-k", "10", "--propensity", ROWS)
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == ["@1", "@2", "@3", "@5", "@10"]
+    assert [row.split()[0] for row in rows[:4]] == ["P", "nDCG", "R", "PSP"]
+
+
+def test_labels_that_training_never_saw_are_counted_not_refused(models, tmp_path):
+    test = tmp_path / "test.txt"
+    test.write_text("brand_new_label\tread a json file\n" + Path(TEST_TEXT).read_text())
+    run("evaluate", models / "text", test, "--json", tmp_path / "e.json")
+    result = json.loads((tmp_path / "e.json").read_text())
+    assert result["data"]["test"]["rows"] == N_TEST + 1
+    known = json.loads((models / "text.json").read_text())
+    assert result["P@1"] == pytest.approx(known["P@1"] * N_TEST / (N_TEST + 1))
+
+
+def test_rows_per_second_are_those_of_training_also_for_a_model_that_the_estimator_saved(models, tmp_path):
+    model = XMLClassifier.load(models / "rows")
+    model.save(tmp_path / "m", predict_only=True)
+    run("evaluate", tmp_path / "m", TEST_ROWS, "--json", tmp_path / "e.json", "--quiet")
+    result, last = json.loads((tmp_path / "e.json").read_text()), model.history_[-1]
+    assert result["train_seconds"] == last["seconds"]
+    assert result["rows_per_second"] == pytest.approx(last["rows"] / last["seconds"])
+
+
+def ranked_by_hand(model, test, train, k=1):
+    """Return PSP@k in percent of texts by label names alone: columns play no part."""
+    texts = [line.rstrip("\n").split("\t") for line in test.read_text().splitlines()]
+    counts, rows = Counter(), train.read_text().splitlines()
+    for line in rows:
+        counts.update(line.split("\t")[0].split(","))
+    C = (np.log(len(rows)) - 1) * 2.5**0.55
+    gain = {name: 1 + C * (counts[name] + 1.5) ** -0.55 for names, _ in texts for name in names.split(",")}
+    best = model.classes_[model.predict_topk([text for _, text in texts], k=k)[0][:, 0]]
+    hits = sum(gain[name] for (names, _), name in zip(texts, best, strict=True) if name in names.split(","))
+    return 100 * hits / sum(max(gain[name] for name in names.split(",")) for names, _ in texts)
+
+
+def test_propensities_may_come_from_rows_with_labels_and_words_that_the_model_does_not_know(models, tmp_path):
+    train, test = tmp_path / "train.txt", tmp_path / "test.txt"
+    # Each has new labels of its own, and one in common, in another order.
+    train.write_text("zz_common\tnewword a\nzz_common,bb_train\tnewword b\n" * 20 + Path(TEXT).read_text())
+    test.write_text("aa_test\tread a file\nzz_common\topen a file\n" * 20 + Path(TEST_TEXT).read_text())
+    run("evaluate", models / "text", test, "--propensity", train, "--json", tmp_path / "e.json", "--quiet")
+    result = json.loads((tmp_path / "e.json").read_text())
+    expected = ranked_by_hand(XMLClassifier.load(models / "text"), test, train)
+    assert result["PSP@1"] == pytest.approx(expected)
+
+
+def test_propensities_of_a_folder_are_those_of_its_training_part(models, tmp_path):
+    for source, name in ((DATA, "folder"), (ROWS, "file")):
+        run("evaluate", models / "rows", TEST_ROWS, "--propensity", source, "--json", tmp_path / name, "--quiet")
+    folder, file = (json.loads((tmp_path / name).read_text())["PSP@5"] for name in ("folder", "file"))
+    assert folder == file
+
+
+def test_training_on_fewer_rows_than_propensities_need_still_ends_with_a_model(tmp_path):
+    (tmp_path / "two.txt").write_text("0 0:1\n1 1:1\n")
+    run("train", tmp_path / "two.txt", "--test", tmp_path / "two.txt", "--out", tmp_path / "m", "--quiet", *QUICK)
+    assert "PSP@1" not in json.loads((tmp_path / "m" / "train.json").read_text())

@@ -1,0 +1,53 @@
+"""The verb predict: labels and scores of rows and of text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from command_line import N_TEST, TEST_ROWS, TEST_TEXT, in_a_process, run
+
+from xmlsgd.estimators import XMLClassifier
+
+
+def test_predictions_of_rows_are_label_and_score_best_first(models, tmp_path):
+    run("predict", models / "rows", TEST_ROWS, "--k", "3", "--out", tmp_path / "p.txt")
+    lines = (tmp_path / "p.txt").read_text().splitlines()
+    assert len(lines) == N_TEST
+    for line in lines:
+        labels, scores = zip(*(entry.split(":") for entry in line.split(" ")), strict=True)
+        assert len(set(map(int, labels))) == 3
+        assert sorted(map(float, scores), reverse=True) == list(map(float, scores))
+
+
+def test_predictions_equal_those_of_the_estimator(models, tmp_path):
+    run("predict", models / "text", TEST_TEXT, "--k", "2", "--out", tmp_path / "p.txt")
+    texts = [line.partition("\t")[2] for line in Path(TEST_TEXT).read_text().splitlines()]
+    model = XMLClassifier.load(models / "text")
+    labels, scores = model.predict_topk(texts, k=2)
+    expected = [
+        "\t".join(f"{model.classes_[j]}:{z:.6g}" for j, z in zip(*row, strict=True))
+        for row in zip(labels, scores.tolist(), strict=True)
+    ]
+    assert (tmp_path / "p.txt").read_text().splitlines() == expected
+
+
+def test_text_without_labels_goes_from_stdin_to_stdout(models):
+    result = in_a_process("predict", models / "text", "-", "-k", "1", stdin="read a json file\n\nopen a socket\n")
+    assert result.returncode == 0, result.stderr
+    names = [line.rpartition(":")[0] for line in result.stdout.splitlines()]
+    assert len(names) == 3
+    assert set(names) <= set(XMLClassifier.load(models / "text").classes_)
+    assert result.stderr == ""
+
+
+def test_a_huge_k_is_all_labels_and_huge_threads_are_all_processors(models, tmp_path):
+    words = ["predict", models / "rows", TEST_ROWS, "--k", str(10**30), "--threads", str(10**6)]
+    result = in_a_process(*words, "--out", tmp_path / "p.txt")
+    assert (result.returncode, result.stderr) == (0, "")
+    n_labels = len(XMLClassifier.load(models / "rows").classes_)
+    assert {line.count(":") for line in (tmp_path / "p.txt").read_text().splitlines()} == {n_labels}
+
+
+def test_a_threshold_leaves_out_low_scores(models, capsys):
+    run("predict", models / "rows", TEST_ROWS, "--threshold", "1e9")
+    assert capsys.readouterr().out == "\n" * N_TEST

@@ -1,0 +1,128 @@
+"""The verb train: what it reports, prints and leaves, and how it goes on from a model."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from command_line import N_TEST, QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, run
+
+from xmlsgd.cli import train as cli_train
+from xmlsgd.estimators import XMLClassifier
+from xmlsgd.estimators.list_learning import Listing
+
+
+@pytest.mark.parametrize("form", ["rows", "text"])
+def test_training_reports_what_the_field_compares(models, form):
+    result = json.loads((models / f"{form}.json").read_text())
+    assert 15 < result["P@1"] < 40
+    assert result["P@1"] > result["P@3"] > result["P@5"] > 5
+    assert result["nDCG@1"] == result["P@1"]
+    assert result["train_seconds"] > 0
+    assert result["rows_per_second"] > 0
+    assert 50e6 < result["peak_memory_bytes"] < 10e9
+    assert result["parameters"]["hidden_layer_sizes"] == [32]
+    assert result["epochs"] == 8
+    assert result["data"]["train"]["rows"] == 2108
+    assert result["data"]["test"]["rows"] == N_TEST
+    assert result["versions"].keys() >= {"xmlsgd", "python", "numpy", "numba"}
+
+
+@pytest.mark.parametrize("form", ["rows", "text"])
+def test_the_model_folder_tells_how_it_came_about(models, form):
+    folder = models / form
+    history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
+    assert [record["epoch"] for record in history] == list(range(8))
+    assert history[-1]["loss"] < history[0]["loss"]
+    assert history[-1]["P@1"] == pytest.approx(json.loads((folder / "train.json").read_text())["P@1"])
+    assert (folder / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_seconds_of_a_shortlist_count_as_training_and_its_curve_says_what_it_is_of(tmp_path, capsys, monkeypatch):
+    late, finish = [], Listing.finish
+
+    def slow(*given):
+        late.append(100)
+        return finish(*given)
+
+    monkeypatch.setattr(Listing, "finish", slow)
+    monkeypatch.setattr(cli_train, "time", SimpleNamespace(perf_counter=lambda: time.perf_counter() + sum(late)))
+    words = ("--shortlist", "8", "--out", tmp_path / "m", "--json", tmp_path / "r.json")
+    run("train", ROWS, "--test", TEST_ROWS, *QUICK, "--epochs", "1", *words)
+    result, last = json.loads((tmp_path / "r.json").read_text()), XMLClassifier.load(tmp_path / "m").history_[-1]
+    assert last["seconds"] + 100 < result["train_seconds"] < last["seconds"] + 200
+    assert result["rows_per_second"] == pytest.approx(2108 / result["train_seconds"])
+    assert "learning curve (of the network alone; the table has the shortlist too): " in capsys.readouterr().out
+
+
+def test_labels_that_come_once_and_labels_that_nobody_knows_are_warned_of(tmp_path, capsys):
+    swapped = [line.split("\t")[::-1] for line in Path(TEST_TEXT).read_text().splitlines()]
+    (tmp_path / "swapped.txt").write_text("".join(f"{' '.join(a.split(','))}\t{b}\n" for a, b in swapped))
+    run("train", tmp_path / "swapped.txt", "--test", TEST_TEXT, "--out", tmp_path / "m", *QUICK, "--epochs", "1")
+    err = capsys.readouterr().err
+    assert "rows, hardly one of them twice; are they labels? Of raw text they stand before the tab" in err
+    assert f"{TEST_TEXT}: the model knows none of its labels, so that all measures will be 0" in err
+    run("evaluate", tmp_path / "m", TEST_TEXT)
+    assert f"{TEST_TEXT}: the model knows none of its labels, so that all" in capsys.readouterr().err
+
+
+def test_rows_and_text_of_one_data_set_give_one_accuracy(models):
+    rows, text = (json.loads((models / f"{form}.json").read_text()) for form in ("rows", "text"))
+    assert text["P@1"] == pytest.approx(rows["P@1"], abs=2)
+
+
+def test_training_prints_a_table_and_where_the_model_is(tmp_path, capsys):
+    run("train", ROWS, "--test", TEST_ROWS, "--out", tmp_path / "m", *QUICK, "--epochs", "1")
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert lines[0].split() == ["P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "R@5"]
+    assert len(lines[1].split()) == 6
+    assert f"model: {tmp_path / 'm'}" in lines
+    assert f"learning curve: {tmp_path / 'm'}/learning_curve.png" in lines
+    assert "trained on 2,108 rows, 1,378 features (8.1 a row), 643 labels (2.7 a row)" in lines
+    assert err == ""
+
+
+def test_training_without_test_rows_has_no_precision_and_says_so(tmp_path, capsys):
+    run("train", ROWS, "--out", tmp_path / "m", "--json", tmp_path / "r.json", *QUICK, "--epochs", "1")
+    assert capsys.readouterr().out.startswith("nothing was measured: no test rows; --test FILE, or later: xmlsgd eval")
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert result["P@1"] is None
+    assert result["rows_per_second"] > 0
+
+
+def test_json_on_stdout_is_alone_there(tmp_path, capsys):
+    run("train", ROWS, "--out", tmp_path / "m", "--json", "-", *QUICK, "--epochs", "1")
+    out, err = capsys.readouterr()
+    assert json.loads(out)["epochs"] == 1
+    assert err == ""
+
+
+def test_one_seed_and_one_thread_give_one_model(tmp_path, models):
+    run("train", ROWS, "--out", tmp_path / "again", "--quiet", *QUICK)
+    assert (tmp_path / "again" / "params.npy").read_bytes() == (models / "rows" / "params.npy").read_bytes()
+
+
+def test_warm_start_goes_on_from_the_model_in_out(tmp_path):
+    words = ["train", ROWS, "--out", tmp_path / "m", "--quiet", *QUICK, "--epochs", "1"]
+    run(*words)
+    first = XMLClassifier.load(tmp_path / "m")
+    run(*words, "--warm-start", "--json", tmp_path / "r.json")
+    second = XMLClassifier.load(tmp_path / "m")
+    assert (first.n_epochs_, second.n_epochs_) == (1, 2)
+    assert second.loss_curve_[-1] < first.loss_curve_[-1]
+
+
+def test_warm_start_of_a_text_model_keeps_its_words_and_adds_labels(tmp_path):
+    more = tmp_path / "more.txt"
+    more.write_text("a_label_never_seen\tread a file\nopen\topen a file and read its lines\n" * 40)
+    run("train", TEXT, "--out", tmp_path / "m", "--quiet", *QUICK, "--epochs", "1")
+    first = XMLClassifier.load(tmp_path / "m")
+    run("train", more, "--out", tmp_path / "m", "--quiet", *QUICK, "--epochs", "1", "--warm-start")
+    second = XMLClassifier.load(tmp_path / "m")
+    assert second.vectorizer_.words == first.vectorizer_.words
+    assert second.classes_[: len(first.classes_)].tolist() == first.classes_.tolist()
+    assert "a_label_never_seen" in second.classes_

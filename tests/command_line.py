@@ -1,0 +1,30 @@
+"""The command line in this process and in one of its own, and the files of the sample."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from paths import DATA, ROOT
+
+from xmlsgd.cli import main
+
+ROWS, TEST_ROWS = str(DATA / "train.txt"), str(DATA / "test.txt")
+TEXT, TEST_TEXT = str(DATA / "train_raw.txt"), str(DATA / "test_raw.txt")
+N_TEST = 333
+QUICK = ["--hidden", "32", "--epochs", "8", "--threads", "1", "--seed", "0", "--shortlist", "0"]
+
+
+def run(*words):
+    """Run a command line in this process; fail on an exit code other than 0."""
+    assert main([str(word) for word in words]) == 0
+
+
+def in_a_process(*words, stdin=None, **options):
+    """Run a command line in a process of its own."""
+    command = [sys.executable, "-m", "xmlsgd", *map(str, words)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command, input=stdin, capture_output=True, text=True, env=environment, check=False, timeout=300, **options
+    )

@@ -1,0 +1,238 @@
+"""Saved models that were altered are refused, with the file and what does not fit."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+
+import numpy as np
+import pytest
+from saved_models import edit_manifest, rewrite, small
+
+from xmlsgd import ModelFileError, XMLClassifier
+from xmlsgd.checkpoint import read_model
+from xmlsgd.files import sha256_of
+
+
+# Reading what was altered
+@pytest.mark.parametrize("name", ["MANIFEST.json", "model.json", "params.npy", "classes.npy", "optimizer_state.npy"])
+def test_a_missing_file_is_named(saved, name):
+    (saved / name).unlink()
+    with pytest.raises(ModelFileError, match=name):
+        XMLClassifier.load(saved)
+
+
+@pytest.mark.parametrize("name", ["MANIFEST.json", "model.json", "params.npy", "classes.npy", "optimizer_state.npy"])
+def test_a_file_cut_anywhere_or_with_a_flipped_bit_is_refused(saved, name):
+    good = (saved / name).read_bytes()
+    rng = np.random.default_rng(0)
+    for at in {0, 1, len(good) // 2, len(good) - 2, *rng.integers(0, len(good), 20).tolist()}:
+        flipped = good[:at] + bytes([good[at] ^ (1 << int(rng.integers(8)))]) + good[at + 1 :]
+        for bad in (good[:at], flipped):
+            (saved / name).write_bytes(bad)
+            try:
+                XMLClassifier.load(saved)
+            except ModelFileError:
+                continue
+            # Only the manifest is without a checksum: blanks and line ends in it may change.
+            assert name == "MANIFEST.json"
+            assert json.loads(bad) == json.loads(good)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"estimator": "Ridge"}, "must hold an XMLClassifier, got 'Ridge'"),
+        ({"label_form": "poem"}, "label_form must be one of"),
+        ({"network": None}, "network must have the fields"),
+        ({"optimizer_kind": 77}, "unknown optimizer_kind, got 77"),
+        ({"steps": True}, "steps must be a number"),
+        ({"history": [1]}, "history must be a list of records"),
+        ({"parameters": {"os.system": "true"}}, "parameters must be among those of XMLClassifier"),
+        ({"parameters": {"loss": "mse"}}, "loss must be one of"),
+        ({"parameters": {"hidden_layer_sizes": "16"}}, "hidden_layer_sizes: must be"),
+        ({"parameters": {"optimizer": {"name": "os.system", "numbers": {}}}}, "unknown optimizer"),
+        ({"parameters": {"class_weight": [1, 2]}}, "class_weight must be pairs"),
+        *[
+            ({"parameters": {"algorithm": algorithm}}, "unknown algorithm, got")
+            for algorithm in (
+                {},
+                {"module": "os", "class": "system", "numbers": {}},
+                {"module": "base", "class": "Algorithm", "numbers": {}},
+                {"module": "sequential", "class": "dataclass", "numbers": {}},
+                {"module": "sequential", "class": "Algorithm", "numbers": {}},
+                {"module": "sequential", "class": "Sequential", "numbers": {"speed": 1}},
+                {"module": "sequential", "class": "Sequential", "numbers": 3},
+                {"module": ["sequential"], "class": "Sequential", "numbers": {}},
+            )
+        ],
+        ({"history": [{"loss": "low"}]}, "history must be a list of records"),
+        ({"parameters": 3}, "parameters must be among"),
+        ({"vectorizer": True}, r"vectorizer.json: is missing or no regular file"),
+    ],
+)
+def test_a_description_that_does_not_fit_is_refused(saved, change, message):
+    rewrite(saved, change)
+    with pytest.raises(ModelFileError, match=message):
+        XMLClassifier.load(saved, predict_only=False)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_features": -1}, "n_features must be a number of at least 0, got -1"),
+        ({"n_features": 10**9}, "params must be float32"),
+        ({"n_features": "30"}, "n_features must be a number"),
+        ({"n_features": 31}, "params must be float32"),
+        ({"n_labels": 13}, "must name 13 labels, got 12"),
+        ({"hidden": []}, "hidden must be a list of positive integers"),
+        ({"hidden": [16, 16]}, "params must be float32"),
+        ({"hidden": "16"}, "hidden must be a list"),
+        ({"loss": "mse"}, "loss must be one of"),
+        ({"loss": []}, "loss must be one of"),
+        ({"hidden_dropout": 1.5}, r"hidden_dropout must be in \[0, 1\), got 1.5"),
+        ({"input_scale": None}, "input_scale must be a number"),
+        ({"depth": 3}, "network must have the fields"),
+    ],
+)
+def test_a_network_that_does_not_fit_is_refused(saved, change, message):
+    rewrite(saved, {"network": {**read_model(saved)[0]["network"], **change}})
+    with pytest.raises(ModelFileError, match=message):
+        XMLClassifier.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"params": np.zeros(3, np.float32)}, r"params must be float32 \(\d+,\), got float32 \(3,\)"),
+        ({"params": np.zeros((2, 2))}, r"got float64 \(2, 2\)"),
+        ({"optimizer_state": np.zeros(3, np.float32)}, "optimizer_state must be float32"),
+        ({"classes": np.zeros((12, 1))}, "classes must be a list of numbers"),
+        ({"classes": np.arange(13)}, "must name 12 labels, got 13"),
+        ({"classes": np.array(["a"] * 12)}, "classes must be a list of numbers, got <U1"),
+    ],
+)
+def test_an_array_that_does_not_fit_is_refused(saved, arrays, message):
+    rewrite(saved, arrays=arrays)
+    with pytest.raises(ModelFileError, match=message):
+        XMLClassifier.load(saved, predict_only=False)
+
+
+def test_parameters_that_are_not_finite_are_refused(saved):
+    params = np.array(read_model(saved)[1]["params"])
+    params[5] = np.nan
+    rewrite(saved, arrays={"params": params})
+    with pytest.raises(ModelFileError, match="params must be finite"):
+        XMLClassifier.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("ends", "text", "message"),
+    [
+        ([1, 3, 2], b"abcd", "classes_ends must rise to the 4 bytes"),
+        ([1, 2, 3], b"abcd", "classes_ends must rise to the 4 bytes"),
+        ([1, 2, 3], b"ab\xff", "classes must be UTF-8"),
+    ],
+)
+def test_names_that_do_not_fit_are_refused(tmp_path, ends, text, message):
+    small().fit(np.eye(3), [["a"], ["b"], ["c"]]).save(tmp_path / "model")
+    arrays = {"classes_ends": np.array(ends), "classes_text": np.frombuffer(text, np.uint8)}
+    rewrite(tmp_path / "model", arrays=arrays)
+    with pytest.raises(ModelFileError, match=message):
+        XMLClassifier.load(tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda m: m.update(version=99), "format must be xmlsgd-model version 1, got"),
+        (lambda m: m.update(format="zip"), "format must be xmlsgd-model"),
+        (lambda m: m.pop("files"), "must list the files"),
+        (
+            lambda m: m["files"].update({"../../etc/passwd.json": {}}),
+            "may name only .npy and .json files, got",
+        ),
+        (lambda m: m["files"].update({"run.py": {}}), "may name only"),
+        (lambda m: m["files"].update({"model.json": 3}), "may name only"),
+        (lambda m: m["files"]["params.npy"].update(bytes=7), "params.npy: must have 7 bytes"),
+        (lambda m: m["files"]["params.npy"].update(sha256="0"), "params.npy: its checksum differs"),
+    ],
+)
+def test_a_manifest_that_does_not_fit_is_refused(saved, edit, message):
+    edit_manifest(saved, edit)
+    with pytest.raises(ModelFileError, match=message):
+        XMLClassifier.load(saved)
+
+
+def test_a_link_in_the_place_of_an_array_is_refused(saved, tmp_path):
+    (saved / "params.npy").rename(tmp_path / "params.npy")
+    (saved / "params.npy").symlink_to(tmp_path / "params.npy")
+    with pytest.raises(ModelFileError, match="is missing or no regular file"):
+        XMLClassifier.load(saved)
+
+
+@pytest.mark.parametrize("name", ["MANIFEST.json", "model.json"])
+def test_a_link_in_the_place_of_a_description_is_refused(saved, tmp_path, name):
+    (saved / name).rename(tmp_path / name)
+    (saved / name).symlink_to(tmp_path / name)
+    with pytest.raises(ModelFileError, match=f"{name}: is missing or no regular file"):
+        XMLClassifier.load(saved)
+
+
+@pytest.mark.parametrize("name", ["MANIFEST.json", "model.json"])
+@pytest.mark.parametrize("text", [b"[" * 100_000, b'{"a":' * 100_000, b"", b"\xff", b"1" * 10_000, b"null"])
+def test_what_is_no_json_object_is_refused(saved, name, text):
+    (saved / name).write_bytes(text)
+    if name == "model.json":
+        entry = {"bytes": len(text), "sha256": sha256_of(saved / name)}
+        edit_manifest(saved, lambda m: m["files"].update({name: entry}))
+    with pytest.raises(ModelFileError, match=f"{name}: must be a JSON object"):
+        XMLClassifier.load(saved)
+
+
+def test_an_array_of_objects_is_refused_unread(saved):
+    class Trap:
+        def __reduce__(self):
+            return (pytest.fail, ("unpickled",))
+
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([Trap()], dtype=object), allow_pickle=True)
+    (saved / "params.npy").write_bytes(buffer.getvalue())
+    digest = sha256_of(saved / "params.npy")
+    edit_manifest(
+        saved, lambda m: m["files"].update({"params.npy": {"bytes": len(buffer.getvalue()), "sha256": digest}})
+    )
+    with pytest.raises(ModelFileError, match="must be a plain array"):
+        XMLClassifier.load(saved)
+
+
+LACKING = [(OSError(errno.EMFILE, "Too many open files"), ModelFileError), (MemoryError("too large"), MemoryError)]
+
+
+@pytest.mark.parametrize(("error", "kind"), LACKING, ids=["files", "memory"])
+def test_what_the_machine_lacks_is_not_said_to_be_wrong_with_a_file(saved, monkeypatch, error, kind):
+    def lacking(*given, **options):
+        raise error
+
+    monkeypatch.setattr(np, "load", lacking)
+    with pytest.raises(kind, match=r"cannot be read, got Too many open files$|^too large$"):
+        XMLClassifier.load(saved)
+
+
+@pytest.mark.parametrize("what", ["nothing", "file", "empty folder"])
+def test_a_place_without_a_model_is_refused(tmp_path, what):
+    place = tmp_path / "place"
+    if what == "file":
+        place.write_text("{}")
+    elif what == "empty folder":
+        place.mkdir()
+    with pytest.raises(ModelFileError, match="place"):
+        XMLClassifier.load(place)
+
+
+def test_without_verification_sizes_are_checked_still(saved):
+    with (saved / "params.npy").open("ab") as file:
+        file.write(b"\0")
+    with pytest.raises(ModelFileError, match=r"params.npy: must have \d+ bytes"):
+        XMLClassifier.load(saved, verify=False)

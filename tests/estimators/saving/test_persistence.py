@@ -1,0 +1,188 @@
+"""Models on disk: what is saved comes back exactly, or is refused before anything is written."""
+
+from __future__ import annotations
+
+import pickle
+
+import joblib
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from saved_models import same_answers, small, some_rows
+
+from xmlsgd import ModelFileError, XMLClassifier
+from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.datasets.vectorizer import TextVectorizer
+from xmlsgd.optimizers import Adagrad, Adam, Optimizer
+
+
+# There and back
+@pytest.mark.parametrize("predict_only", [True, False])
+def test_a_loaded_model_answers_as_the_saved_one(rows, tmp_path, predict_only):
+    model = small(optimizer="row_adagrad", hidden_layer_sizes=(16, 8)).fit(*rows, eval_set=rows)
+    model.save(tmp_path / "model")
+    loaded = XMLClassifier.load(tmp_path / "model", predict_only=predict_only)
+    assert same_answers(model, loaded, rows[0])
+    assert loaded.get_params() == model.get_params()
+    assert loaded.history_ == model.history_
+    assert loaded.classes_.dtype == model.classes_.dtype
+    assert (loaded.predict(rows[0]) != model.predict(rows[0])).nnz == 0
+
+
+def through_save(model, folder):
+    model.save(folder / "model")
+    return XMLClassifier.load(folder / "model", predict_only=False)
+
+
+def through_pickle(model, folder):
+    return pickle.loads(pickle.dumps(model))
+
+
+def through_joblib(model, folder):
+    joblib.dump(model, folder / "model.joblib")
+    return joblib.load(folder / "model.joblib", mmap_mode="r")
+
+
+@pytest.mark.parametrize("copy", [through_save, through_pickle, through_joblib])
+@pytest.mark.parametrize("optimizer", ["adam", "momentum", Adagrad(epsilon=1e-4)])
+def test_partial_fit_goes_on_exactly_where_it_was(rows, tmp_path, copy, optimizer):
+    model = small(optimizer=optimizer, hidden_dropout=0.1).fit(*rows)
+    other = copy(model, tmp_path)
+    for seed in (1, 2):
+        more = some_rows(seed)
+        model.partial_fit(*more)
+        other.partial_fit(*more)
+    assert model.params_.tobytes() == other.params_.tobytes()
+    assert model.optimizer_state_.tobytes() == other.optimizer_state_.tobytes()
+    assert model.n_steps_ == other.n_steps_
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [["å", "b c"], ["a" * 300], ["", "b c"]],
+        [[3, 10**12], [-5], [3]],
+        np.array(["x", "yy", "x"]),
+        np.array([2.0, 1.0, 2.0]),
+        np.array([True, False, True]),
+        np.eye(3, dtype=int),
+    ],
+)
+def test_names_of_labels_come_back(tmp_path, labels):
+    model = small().fit(np.eye(3), labels)
+    loaded = through_save(model, tmp_path)
+    assert loaded.classes_.tolist() == model.classes_.tolist()
+    assert loaded.classes_.dtype == model.classes_.dtype
+    assert loaded.label_form_ == model.label_form_
+    predicted = [m.predict(np.eye(3)) for m in (model, loaded)]
+    dense = [p.toarray() if sp.issparse(p) else p for p in predicted]
+    assert np.array_equal(*dense)
+
+
+def test_feature_names_come_back(rows, tmp_path):
+    model = small().fit(*rows)
+    model.feature_names_in_ = np.array([f"word {i}" for i in range(30)], dtype=object)
+    model.save(tmp_path / "model")
+    names = XMLClassifier.load(tmp_path / "model").feature_names_in_
+    assert names.tolist() == model.feature_names_in_.tolist()
+    assert names.dtype == object
+
+
+def test_the_vectorizer_is_saved_with_the_model(tmp_path):
+    texts, labels = ["red apple", "green apple", "red car", "green car"] * 5, [["a"], ["b"], ["c"], ["d"]] * 5
+    model = small()
+    model.vectorizer_ = TextVectorizer(min_df=1).fit(texts)
+    model.fit(texts, labels).save(tmp_path / "model")
+    loaded = XMLClassifier.load(tmp_path / "model")
+    assert np.array_equal(loaded.predict_topk(["a red car"])[1], model.predict_topk(["a red car"])[1])
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"optimizer": Adam(beta2=0.99, weight_decay=0.1)},
+        {"algorithm": Sequential(batch=2, rate=0.01)},
+        {"class_weight": {0: 2.0, 1: 0.5}},
+        {"class_weight": "balanced", "learning_rate_init": np.float64(0.01)},
+        {"hidden_layer_sizes": [np.int64(16), 8]},
+        {"random_state": None},
+    ],
+)
+def test_parameters_come_back(tmp_path, parameters):
+    model = small(**parameters).fit(np.eye(4), [0, 1, 0, 1])
+    loaded = through_save(model, tmp_path)
+    want = {**model.get_params(), "hidden_layer_sizes": tuple(model.hidden_layer_sizes)}
+    assert loaded.get_params() == want
+
+
+def test_a_generator_as_random_state_is_not_saved_but_its_draw_is(rows, tmp_path):
+    model = small(random_state=np.random.RandomState(3)).fit(*rows)
+    loaded = through_save(model, tmp_path)
+    assert loaded.random_state is None
+    assert np.array_equal(loaded.partial_fit(*rows).params_, model.partial_fit(*rows).params_)
+
+
+def test_predict_only_maps_the_parameters_and_refuses_to_learn(saved, rows):
+    loaded = XMLClassifier.load(saved)
+    assert not loaded.params_.flags.writeable
+    assert isinstance(loaded.params_, np.memmap)
+    with pytest.raises(ValueError, match=r"no optimizer state; load\(path, predict_only=False\) reads it"):
+        loaded.partial_fit(*rows)
+
+
+def test_a_model_saved_for_prediction_only_is_smaller_and_says_so(saved, rows, tmp_path):
+    XMLClassifier.load(saved).save(tmp_path / "light", predict_only=True)
+    assert not (tmp_path / "light" / "optimizer_state.npy").exists()
+    assert same_answers(XMLClassifier.load(tmp_path / "light"), XMLClassifier.load(saved), rows[0])
+    with pytest.raises(ModelFileError, match="holds no optimizer state"):
+        XMLClassifier.load(tmp_path / "light", predict_only=False)
+
+
+def test_a_model_that_was_mapped_can_be_saved_over_itself(saved, rows):
+    loaded = XMLClassifier.load(saved)
+    before = loaded.predict_topk(rows[0])
+    loaded.save(saved)
+    assert np.array_equal(XMLClassifier.load(saved).predict_topk(rows[0])[1], before[1])
+
+
+def test_a_pickle_carries_no_device(rows):
+    model = small().fit(*rows)
+    model.predict_topk(rows[0])
+    assert pickle.loads(pickle.dumps(model))._scorers == {}
+    assert len(pickle.dumps(model)) < 2 * (model.params_.nbytes + model.optimizer_state_.nbytes)
+
+
+def test_nothing_in_a_saved_model_is_pickled(saved):
+    assert {file.suffix for file in saved.iterdir()} == {".json", ".npy"}
+    for file in saved.glob("*.npy"):
+        assert np.load(file, allow_pickle=False).dtype.kind != "O"
+
+
+def test_an_unfitted_model_cannot_be_saved(tmp_path):
+    with pytest.raises(ValueError, match="not fitted"):
+        small().save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_optimizer_of_the_users_own_cannot_be_saved(rows, tmp_path):
+    class Own(Optimizer):
+        pass
+
+    model = small(optimizer=Own(), learning_rate_init=0.1).fit(*rows)
+    with pytest.raises(ModelFileError, match="only optimizers of this package can be saved"):
+        model.save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["elsewhere", "not JSON"])
+def test_an_algorithm_that_could_not_be_loaded_is_not_saved(rows, tmp_path, kind):
+    class Own(Sequential):
+        pass
+
+    model = small().fit(*rows)
+    model.algorithm = Own() if kind == "elsewhere" else Sequential()
+    model.algorithm.rate = np.inf  # no algorithm can be made with it
+    message = "only algorithms of this package can be saved" if kind == "elsewhere" else "must be numbers or texts"
+    with pytest.raises(ModelFileError, match=message):
+        model.save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,113 @@
+"""Saving over what is there: an earlier model is replaced whole or not at all, whoever fails, saves or loads."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import numpy as np
+import pytest
+from saved_models import same_answers, small
+
+from xmlsgd import ModelFileError, XMLClassifier, checkpoint
+from xmlsgd.files import whole
+
+
+# Writing
+def test_saving_replaces_an_earlier_model(rows, saved):
+    X, Y = rows
+    other = small(random_state=1).fit(X, Y)
+    other.save(saved)
+    assert same_answers(XMLClassifier.load(saved), other, X)
+    assert [file.name for file in saved.parent.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_saving_does_not_replace_what_is_no_model(rows, tmp_path, kind):
+    place = tmp_path / "precious"
+    if kind == "file":
+        place.write_text("text")
+    else:
+        place.mkdir()
+        (place / "thesis.txt").write_text("text")
+    with pytest.raises(ModelFileError, match="exists and is not a saved model"):
+        small().fit(*rows).save(place)
+    assert (place if kind == "file" else place / "thesis.txt").read_text() == "text"
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def failing(monkeypatch, owner, name, at):
+    """Make the `at`-th call of a function fail as on a full disk; return the list of calls."""
+    original, calls = getattr(owner, name), []
+
+    def call(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == at:
+            raise OSError(28, "No space left on device")
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, call)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "at"),
+    [
+        *[(checkpoint, name, at) for name in ("_write_array", "sha256_of") for at in (1, 2, 3)],
+        *[(os, "fsync", at) for at in (1, 2, 3)],
+        (whole, "_put_in_place", 1),
+    ],
+)
+def test_a_save_that_fails_leaves_the_earlier_model_and_names_it(rows, saved, monkeypatch, owner, name, at):
+    before = XMLClassifier.load(saved).predict_topk(rows[0])
+    other = small(random_state=1).fit(*rows)
+    with monkeypatch.context() as patch:
+        failing(patch, owner, name, at)
+        with pytest.raises(OSError, match="No space") as caught:
+            other.save(saved)
+    assert saved.name in caught.value.filename
+    assert np.array_equal(XMLClassifier.load(saved).predict_topk(rows[0])[1], before[1])
+    assert [file.name for file in saved.parent.iterdir()] == ["model"]
+
+
+def test_two_who_save_and_one_who_loads_meet_no_error_and_no_mixture(rows, saved):
+    X, Y = rows
+    models = [small(random_state=seed).fit(X, Y) for seed in range(2)]
+    errors = []
+
+    def save_often(model):
+        try:
+            for _ in range(10):
+                model.save(saved)
+        except Exception as error:  # noqa: BLE001 (whatever it is, the test shows it)
+            errors.append(error)
+
+    savers = [threading.Thread(target=save_often, args=(model,)) for model in models]
+    for saver in savers:
+        saver.start()
+    for turn in range(20):  # without checksums a mixture would go unnoticed
+        loaded = XMLClassifier.load(saved, predict_only=False, verify=turn % 2)
+        (seed,) = [seed for seed, model in enumerate(models) if np.array_equal(loaded.params_, model.params_)]
+        assert np.array_equal(loaded.optimizer_state_, models[seed].optimizer_state_)
+        assert loaded.random_state == seed
+    for saver in savers:
+        saver.join()
+    assert errors == []
+    assert [file.name for file in saved.parent.iterdir()] == ["model"]
+
+
+def test_a_model_is_not_saved_in_the_place_of_the_current_folder(rows, tmp_path, monkeypatch):
+    model = small().fit(*rows)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelFileError, match="is the current folder and cannot be replaced; name a folder in it"):
+        model.save(".")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("value", [float("nan"), object(), b"bytes"])
+def test_a_history_that_is_no_json_is_refused_before_anything_is_written(rows, tmp_path, value):
+    model = small().fit(*rows)
+    model.history_[-1]["own"] = value
+    with pytest.raises(ModelFileError, match="parameters and history must be finite numbers or texts"):
+        model.save(tmp_path / "model")
+    assert not list(tmp_path.iterdir())
