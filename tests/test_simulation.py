@@ -16,8 +16,9 @@ from xmlsgd.algorithms.auto import Auto
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.cli import main
+from xmlsgd.cli.outcomes import COLUMNS, significant, written
 from xmlsgd.cli.results import aligned
-from xmlsgd.cli.simulate import COLUMNS, algorithm_of, significant, written
+from xmlsgd.cli.simulate import algorithm_of
 from xmlsgd.datasets.synthetic import make_xmc, split_rows
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
