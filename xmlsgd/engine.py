@@ -96,14 +96,8 @@ def train(
             for epoch in range(before, before + epochs):
                 router = Router(dataset.n_rows, None if work is None else work_before(work, seed, epoch))
                 loss = Loop(epoch, router, algorithm, executor, clock, watching).run()
-                # The last update of an epoch shows in no loss, but in the sum of the parameters.
-                with np.errstate(all="ignore"):
-                    finite = math.isfinite(loss) and bool(np.isfinite(executor.center.sum()))
-                if not finite:
-                    snapshot.restore(executor.center)
-                    params, state, _ = executor.result()
-                    state[:] = 0
-                    return Run(params, history.records, state, 0, diverged=True)
+                if not _is_finite(loss, executor.center):
+                    return _run_before(executor, history, snapshot)
                 record: Record = {
                     "epoch": epoch,
                     "rows": clock.rows,
@@ -131,6 +125,20 @@ def _run_of(executor: Executor, history: History) -> Run:
     """Return what there is when a run ends."""
     params, state, steps = executor.result()
     return Run(params, history.records, state, steps)
+
+
+def _is_finite(loss: float, center: np.ndarray) -> bool:
+    """Return whether an epoch's loss and model are; its last update shows in no loss, but in the sum of the model."""
+    with np.errstate(all="ignore"):
+        return math.isfinite(loss) and bool(np.isfinite(center.sum()))
+
+
+def _run_before(executor: Executor, history: History, snapshot: Snapshot) -> Run:
+    """Return what there was before the epoch in which a run has diverged."""
+    snapshot.restore(executor.center)
+    params, state, _ = executor.result()
+    state[:] = 0
+    return Run(params, history.records, state, 0, diverged=True)
 
 
 def work_before(work: np.ndarray, seed: int, epoch: int) -> np.ndarray:
