@@ -45,7 +45,8 @@ def run(args: Namespace) -> None:
     check_file(args.json, "--json", beside=args.out)
     limit_threads(args)
     from ..datasets.python_functions import python_functions_texts, vectorized
-    from .sources import Training, describe
+    from .described import describe
+    from .sources import Training
 
     started = time.perf_counter()
     say(args, "Data: reading the functions of this Python and its packages ...")

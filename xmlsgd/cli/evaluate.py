@@ -43,8 +43,9 @@ def run(args: Namespace) -> None:
     check_file(args.json, "--json", args.model, args.test, args.propensity)
     check_there(args.test, args.propensity)
     limit_threads(args)
+    from .described import shape_of, warn_of_unknown
     from .measure import measure
-    from .sources import Known, read_labels, read_test, shape_of, warn_of_unknown
+    from .sources import Known, read_labels, read_test
 
     model = load_model(args, args.test)
     known = Known.of_model(model)

@@ -57,7 +57,8 @@ def run(args: Namespace) -> None:
     check_file(args.json, "--json", args.train, args.test, beside=args.out)
     limit_threads(args)
     from ..workers import advice
-    from .sources import Known, describe, read_training, warn_of_labels, warn_of_unknown
+    from .described import describe, warn_of_labels, warn_of_unknown
+    from .sources import Known, read_training
 
     started = time.perf_counter()
     model = new_model(args)
@@ -184,7 +185,7 @@ def fit(args: Namespace, model: XMLClassifier, data: Training, history: History)
 def about_run(model: XMLClassifier, data: Training, records: list[Record], behind: float) -> dict[str, Any]:
     """Return what a run was and what it took, by the records of its own epochs and the seconds behind them."""
     from ..workers import summary
-    from .sources import shape_of
+    from .described import shape_of
 
     test = {"test": shape_of(data.test)} if data.test is not None else {}
     return {

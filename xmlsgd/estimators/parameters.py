@@ -72,14 +72,7 @@ def check_parameters(model: XMLClassifier) -> None:
         raise _refused(model, "verbose", "0 or a positive integer")
     if model.early_stopping and model.average_weights:
         raise DataError("average_weights: cannot be combined with early_stopping, which keeps the best model")
-    if not isinstance(model.algorithm, str | Algorithm):
-        raise _refused(model, "algorithm", "a name or an Algorithm")
-    get_algorithm(model.algorithm, 1, 1.0)
-    if isinstance(model.algorithm, Algorithm):
-        for name, own in (("batch_size", model.algorithm.batch), ("learning_rate_init", model.algorithm.rate)):
-            given = getattr(model, name)
-            if not _is_auto(given) and given != own:
-                raise DataError(f"{name}: is part of the algorithm, got {given} beside {model.algorithm}; leave it out")
+    _check_algorithm(model)
     for name in ("devices", "precision"):
         if not isinstance(getattr(model, name), str):
             raise _refused(model, name, "a string")
@@ -89,6 +82,18 @@ def check_parameters(model: XMLClassifier) -> None:
         check_random_state(model.random_state)
     except ValueError:
         raise _refused(model, "random_state", f"None, an integer in [0, {MAX_SEED}] or a RandomState") from None
+
+
+def _check_algorithm(model: XMLClassifier) -> None:
+    """Raise `DataError` for what names or is no algorithm, and for numbers beside one that has its own."""
+    if not isinstance(model.algorithm, str | Algorithm):
+        raise _refused(model, "algorithm", "a name or an Algorithm")
+    get_algorithm(model.algorithm, 1, 1.0)
+    if isinstance(model.algorithm, Algorithm):
+        for name, own in (("batch_size", model.algorithm.batch), ("learning_rate_init", model.algorithm.rate)):
+            given = getattr(model, name)
+            if not _is_auto(given) and given != own:
+                raise DataError(f"{name}: is part of the algorithm, got {given} beside {model.algorithm}; leave it out")
 
 
 def optimizer_of(model: XMLClassifier) -> Optimizer:
