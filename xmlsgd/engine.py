@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .csr import epoch_order
+from .errors import WorkerDied
 from .history import History, Monitor, Record
 from .learner import Job, Start
 from .optimizers import Adam, Optimizer
@@ -197,7 +198,8 @@ class Loop:
             elif (executor.expecting or not executor.workers) and (event := executor.wait()):
                 self._note(event)
             else:
-                raise RuntimeError(f"{type(algorithm).__name__} gives none of the workers {executor.workers} any rows")
+                name = type(algorithm).__name__
+                raise WorkerDied(f"{name} gives none of the workers {executor.workers} any rows, and no other is left")
             if members and math.isfinite(self.loss):
                 self._merge(members)
         # Who is still at work would write over a model that is put back.

@@ -41,7 +41,7 @@ def test_devices_are_written_kind_index_learners(text, names):
         ("cpu*0", "kind:index"),
         ("cpu*", "kind:index"),
         ("cpu;cpu", "kind:index"),
-        ("cpu*1000", "kind:index"),
+        ("cpu*257", "at most 256 workers, got 257"),
         (",".join(["cpu*200"] * 2), "at most 256 workers"),
         ("tpu", "must be of the kinds cpu, cuda, got 'tpu'"),
         ("reference", "must be of the kinds cpu, cuda, got 'reference'"),
@@ -128,6 +128,13 @@ def test_auto_says_so_too_where_parking_leaves_one_worker():
     algorithm.start([0, 1], 1000)
     assert "one worker" in algorithm.reason
     assert "parked, for they would bring below 2% of the rows: 1 (1.0%)" in algorithm.reason
+
+
+@pytest.mark.parametrize(("n_workers", "worth"), [(64, 0.02), (2, 0.9)])
+def test_auto_parks_none_of_many_equal_workers(n_workers, worth):
+    algorithm = Auto(speeds=(1.0,) * n_workers, worth=worth)
+    assert algorithm.parked == set()
+    assert Auto(speeds=(*[1.0] * n_workers, 0.001 / n_workers)).parked == {n_workers}
 
 
 def test_of_several_workers_the_first_alive_trains_a_sequential_run():

@@ -14,6 +14,7 @@ from xmlsgd.algorithms.easgd import EASGD
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
+from xmlsgd.algorithms.omnivore import Omnivore
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.algorithms.staleness import Staleness
 from xmlsgd.algorithms.synchronous import Synchronous
@@ -30,7 +31,8 @@ from xmlsgd.optimizers import SGD, Adam
 
 N_ROWS, BATCH = 240, 5
 DATA = toy.learnable_data(N_ROWS)
-NAMES = [name for name in algorithm_names() if name not in ("auto", "omnivore")]
+EVERY = algorithm_names()
+NAMES = [name for name in EVERY if name not in ("auto", "omnivore")]
 FLEET = toy.fleet(1, 0.8, 0.5, noise=0.1)
 AWAY = tuple(VirtualDevice(0, 1e-3, speed=speed, noise=0.1, absent=absent) for speed, absent in [
     (1, ((0.03, 0.06),)), (0.8, ((0.0, 0.05), (0.1, 0.2))), (0.5, ((0.02, 0.022), (0.09, np.inf)))
@@ -146,7 +148,7 @@ def test_a_worker_that_is_back_before_its_lost_step_would_have_ended_does_not_ap
 # --- away and parked ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 def test_a_run_waits_until_somebody_is_there(name):
     """All devices are away from the start, and again in the middle."""
     fleet = [VirtualDevice(0, 1e-3, absent=((0.0, begin), (0.1, 0.3))) for begin in (0.02, 0.05)]
@@ -158,7 +160,7 @@ def test_a_run_waits_until_somebody_is_there(name):
     assert np.isfinite(run.params).all()
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EVERY)
 def test_a_run_ends_with_one_line_when_nobody_will_come_back(name):
     fleet = [VirtualDevice(0, 1e-3, absent=((begin, np.inf),)) for begin in (0.03, 0.05)]
     with pytest.raises(WorkerDied, match=r"no worker is left: all devices of the fleet are away, and none returns"):
@@ -170,8 +172,21 @@ def test_an_algorithm_that_parks_all_workers_is_named():
         def batch_size(self, w):
             return 0
 
-    with pytest.raises(RuntimeError, match=r"Parking gives none of the workers \[0, 1, 2\] any rows"):
+    with pytest.raises(
+        WorkerDied, match=r"Parking gives none of the workers \[0, 1, 2\] any rows, and no other is left"
+    ):
         train(DATA, toy.FITTING, Parking(BATCH, 0.1), Simulated(toy.Reference(), FLEET), optimizer=SGD(), epochs=1)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"tune": True, "slice_seconds": 0.05, "long_seconds": 0.2}], ids=["", "tuned"]
+)
+def test_groups_are_formed_of_those_who_come_where_nobody_is_there_at_first(settings):
+    fleet = [VirtualDevice(0, 1e-3, absent=((0.0, begin),)) for begin in (0.02, 0.05, 0.06)]
+    executor = toy.Logged(toy.Reference(), fleet)
+    run = train(DATA, toy.FITTING, Omnivore(BATCH, 0.1, **settings), executor, optimizer=SGD(), epochs=3)
+    assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS, 3 * N_ROWS]
+    assert all(entry["rows"] for entry in run.workers)
 
 
 def test_who_is_away_at_first_joins_with_the_model_of_that_moment():

@@ -111,6 +111,14 @@ def test_a_worker_for_which_there_is_no_process_is_told_of_in_one_line(monkeypat
     assert not executor.team.folder.path.exists()
 
 
+@pytest.mark.parametrize("name", ["", "/nowhere/python"])
+def test_an_interpreter_that_cannot_be_started_is_named(monkeypatch, name):
+    monkeypatch.setattr(sys, "executable", name)
+    reason = f"{name}: No such file or directory" if name else "sys.executable names no Python"
+    with pytest.raises(WorkerDied, match=f"^worker 0 did not start: {reason}$"):
+        marks_of(Processes([toy.Marking]))
+
+
 def test_no_worker_outlives_a_killed_coordinator_whose_forked_child_holds_its_pipes():
     code = """
 import os, signal, sys

@@ -19,6 +19,7 @@ from .local_sgd import LocalSGD
 from .sequential import Sequential
 
 ALONE = "one worker: nothing to share or merge"
+USEFUL = 0.5  # of an equal share: many equal workers bring little each, and are not to be parked for it
 
 
 def passed_on(name: str) -> Any:
@@ -37,7 +38,7 @@ class Auto(Algorithm):
 
     speeds : rows a second of each worker, () for equal ones. one_memory : whether all workers compute in one, in which
     they can write the model in place. worth : share of the rows below which a worker is parked: its part of the merges
-    and its stale updates cost more than it brings; in [0, 1).
+    and its stale updates cost more than it brings; in [0, 1). One that brings half of an equal share is never parked.
     """
 
     speeds: tuple[float, ...] = ()
@@ -52,7 +53,8 @@ class Auto(Algorithm):
         if not 0 <= self.worth < 1:
             raise DataError(f"worth must be in [0, 1), got {self.worth}")
         total, self.parking = sum(self.speeds), ""
-        self.parked = {w for w, speed in enumerate(self.speeds) if speed < self.worth * total}
+        worth = min(self.worth, USEFUL / max(len(self.speeds), 1))
+        self.parked = {w for w, speed in enumerate(self.speeds) if speed < worth * total}
         working = len(self.speeds) - len(self.parked)
         kind: type[Algorithm]
         if working == 1:
@@ -64,7 +66,7 @@ class Auto(Algorithm):
         self.chosen: Algorithm = kind(self.batch, self.rate)
         if self.parked:
             shares = ", ".join(f"{w} ({self.speeds[w] / total:.1%})" for w in sorted(self.parked))
-            self.parking = f"; parked, for they would bring below {self.worth:.0%} of the rows: {shares}"
+            self.parking = f"; parked, for they would bring below {100 * worth:.2g}% of the rows: {shares}"
             self.reason += self.parking
 
     @property

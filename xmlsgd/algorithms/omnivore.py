@@ -94,8 +94,9 @@ class Omnivore(Algorithm):
         self.n_rows, self.kept_rows, self.since = n_rows, 0, 0.0
         self.workers, self.running, self.coming = list(workers), set[int](), list[int]()
         self.compute = ComputeGroups(self.batch)
-        self.tuner = self.tuner_of(len(workers)) if self.tune else None
-        self.begin_phase(self.tuner.phase() if self.tuner else Phase(self.given_setting(len(workers)), trial=False))
+        n_workers = max(len(workers), 1)  # where all are yet to come, the first is on its own for a while
+        self.tuner = self.tuner_of(n_workers) if self.tune else None
+        self.begin_phase(self.tuner.phase() if self.tuner else Phase(self.given_setting(n_workers), trial=False))
 
     def given_setting(self, n_workers: int) -> Setting:
         """Return what is run without a tuner."""

@@ -6,6 +6,7 @@ what lies in the current folder. It ends when the pipe does, or its coordinator:
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -65,12 +66,15 @@ class WorkerProcess:
         try:
             self._start(assignment)
         except OSError as error:  # no process, no memory or no file is left to this user
-            raise WorkerDied(f"worker {self.worker} did not start: {error.strerror}") from error
+            where = f"{error.filename}: " if error.filename else ""
+            raise WorkerDied(f"worker {self.worker} did not start: {where}{error.strerror}") from error
         with suppress(OSError):  # a dead worker: the end of its pipe is the next thing heard of it
             self.pipe.send(assignment)
 
     def _start(self, assignment: Assignment) -> None:
         """Start the process at the other end of a new pipe."""
+        if not sys.executable:  # as where another program holds the interpreter
+            raise OSError(errno.ENOENT, "sys.executable names no Python")
         self.pipe, theirs = (_above_streams(end) for end in Pipe())
         threads = str(assignment.n_threads)
         environment = os.environ | {
