@@ -1,9 +1,16 @@
-"""Models of the sample, trained by the command line."""
+"""Models that the command line has trained: of the sample, and of a few rows beside good files."""
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
-from command_line import QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, run
+from command_line import QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, TINY, run
+
+from xmlsgd.cli import main
+
+GOOD = "4 6 3\n0,1 0:1 2:0.5\n2 1:1\n0 3:1 4:0.25\n1 5:1\n"
+GOOD_TEXT = "open,read\tread a file\nclose\tclose a file\nopen\tread the file\nclose\tclose the open file\n"
 
 
 @pytest.fixture(scope="session")
@@ -12,4 +19,30 @@ def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     run("train", ROWS, "--test", TEST_ROWS, "--out", folder / "rows", "--json", folder / "rows.json", *QUICK)
     run("train", TEXT, "--test", TEST_TEXT, "--out", folder / "text", "--json", folder / "text.json", *QUICK)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def small_models(tmp_path_factory):
+    """A folder with good files and a model of rows and one of text."""
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "good.txt").write_text(GOOD)
+    (folder / "text.txt").write_text(GOOD_TEXT)
+    (folder / "unlabelled.txt").write_text("read a file\nclose it: done\n3 files are closed\n")
+    assert main(["train", str(folder / "good.txt"), "--out", str(folder / "rows"), "--quiet", *TINY]) == 0
+    assert main(["train", str(folder / "text.txt"), "--out", str(folder / "words"), "--quiet", *TINY]) == 0
+    assert main(["convert", str(folder / "good.txt"), str(folder / "store"), "--quiet"]) == 0
+    (folder / "pair").mkdir()
+    for part in ("train", "test"):
+        (folder / "pair" / f"{part}.txt").write_text(GOOD)
+    (folder / "rows" / "good.txt").write_text(GOOD)
+    return folder
+
+
+@pytest.fixture
+def place(small_models, tmp_path):
+    """A folder of its own for each test, with copies of the good files and models; nothing in it may change."""
+    folder = tmp_path / "place"
+    shutil.copytree(small_models, folder)
+    (folder / "link.txt").symlink_to(folder / "good.txt")
     return folder

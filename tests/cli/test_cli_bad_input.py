@@ -1,54 +1,14 @@
-"""Wrong calls and broken files: one line on stderr that says where and what, an exit code, and nothing left behind."""
+"""Wrong calls and broken files: one line on stderr that says where and what, and nothing left behind."""
 
 from __future__ import annotations
 
-import errno
 import gzip
-import io
 import os
-import shutil
-import signal
-import subprocess
-import sys
-import warnings
-from pathlib import Path
 
 import pytest
-from paths import ROOT
+from command_line import TINY
 
 from xmlsgd.cli import main
-from xmlsgd.cli.failures import describe, guarded
-from xmlsgd.errors import DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
-
-GOOD = "4 6 3\n0,1 0:1 2:0.5\n2 1:1\n0 3:1 4:0.25\n1 5:1\n"
-TEXT = "open,read\tread a file\nclose\tclose a file\nopen\tread the file\nclose\tclose the open file\n"
-QUICK = ["--hidden", "8", "--epochs", "1", "--threads", "1", "--seed", "0"]
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory):
-    """A folder with good files and a model of rows and one of text."""
-    folder = tmp_path_factory.mktemp("models")
-    (folder / "good.txt").write_text(GOOD)
-    (folder / "text.txt").write_text(TEXT)
-    (folder / "unlabelled.txt").write_text("read a file\nclose it: done\n3 files are closed\n")
-    assert main(["train", str(folder / "good.txt"), "--out", str(folder / "rows"), "--quiet", *QUICK]) == 0
-    assert main(["train", str(folder / "text.txt"), "--out", str(folder / "words"), "--quiet", *QUICK]) == 0
-    assert main(["convert", str(folder / "good.txt"), str(folder / "store"), "--quiet"]) == 0
-    (folder / "pair").mkdir()
-    for part in ("train", "test"):
-        (folder / "pair" / f"{part}.txt").write_text(GOOD)
-    (folder / "rows" / "good.txt").write_text(GOOD)
-    return folder
-
-
-@pytest.fixture
-def place(models, tmp_path):
-    """A folder of its own for each test, with copies of the good files and models; nothing in it may change."""
-    folder = tmp_path / "place"
-    shutil.copytree(models, folder)
-    (folder / "link.txt").symlink_to(folder / "good.txt")
-    return folder
 
 
 def files_below(folder):
@@ -71,7 +31,7 @@ def complaint(capsys, place, *words):
     return code, err[len("xmlsgd: ") : -1].replace(f"{place}/", "")
 
 
-TRAIN = ("--out", "{place}/new", "--json", "{place}/new.json", *QUICK)
+TRAIN = ("--out", "{place}/new", "--json", "{place}/new.json", *TINY)
 
 BROKEN_ROWS = {
     "label above the header": (b"1 6 3\n3 0:1\n", "2: label must be in [0, 3), got 3"),
@@ -302,7 +262,7 @@ BAD_CALLS = {
         ("train", "eurlex", *TRAIN),
         "eurlex: no such path, and no data set of this name; known are python-functions, ",
     ),
-    "bench without rows": (("bench", "--rows", "0", *QUICK), "n_rows: must be an integer"),
+    "bench without rows": (("bench", "--rows", "0", *TINY), "n_rows: must be an integer"),
 }
 
 
@@ -370,127 +330,3 @@ def test_a_folder_without_permission_is_named(place, capsys):
     code, line = complaint(capsys, place, "train", "{place}/good.txt", "--out", "{place}/locked/model")
     assert code == 2
     assert "cannot be written" in line
-
-
-# --- exit codes --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "text"),
-    [
-        (DataError("a.txt:3: bad"), 2, "a.txt:3: bad"),
-        (ModelFileError("m: bad"), 2, "m: bad"),
-        (FileNotFoundError(errno.ENOENT, "No such file or directory", "a.txt"), 2, "a.txt: No such file or directory"),
-        (IsADirectoryError(errno.EISDIR, "Is a directory", "a"), 2, "a: Is a directory"),
-        (PermissionError(errno.EACCES, "Permission denied", "a"), 2, "a: Permission denied"),
-        (OSError(errno.ENOSPC, "No space left on device", "a"), 1, "a: No space left on device"),
-        (OSError(errno.EFBIG, "File too large", "a"), 1, "a: File too large"),
-        (OSError(errno.EIO, "Input/output error"), 1, "[Errno 5] Input/output error"),
-        (OSError("no source could be reached"), 1, "no source could be reached"),
-        (DivergenceError("loss"), 1, "loss"),
-        (WorkerDied("worker 3"), 1, "worker 3"),
-        (MemoryEstimateError("needs 3 GB"), 1, "needs 3 GB"),
-        (MemoryError(), 1, "out of memory: an allocation failed; use fewer --hidden-layer-sizes or rows"),
-        (TypeError("oops"), 1, "internal error: TypeError: oops; --traceback shows where"),
-    ],
-)
-def test_bad_input_is_2_and_a_failed_run_is_1(error, code, text):
-    assert describe(error) == (code, text)
-
-
-def failing(error):
-    """Return a function that raises."""
-
-    def run():
-        raise error
-
-    return run
-
-
-def test_ctrl_c_is_130(capsys):
-    assert guarded(failing(KeyboardInterrupt())) == 130
-    assert capsys.readouterr().err == "xmlsgd: interrupted\n"
-
-
-def test_sigterm_and_sighup_raise_like_ctrl_c_and_say_so(capsys):
-    for number, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129)):
-        assert guarded(lambda: os.kill(os.getpid(), number)) == code  # noqa: B023 (called at once)
-        assert capsys.readouterr().err == f"xmlsgd: ended by {number.name}\n"
-        assert signal.getsignal(number) is signal.SIG_DFL
-
-
-def test_a_signal_that_is_ignored_stays_so():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        assert guarded(lambda: os.kill(os.getpid(), signal.SIGHUP)) == 0
-    finally:
-        signal.signal(signal.SIGHUP, before)
-
-
-def test_a_reader_that_left_is_no_error_message(capsys):
-    assert guarded(failing(BrokenPipeError())) == 141
-    assert capsys.readouterr().err == ""
-
-
-def test_an_error_of_several_lines_becomes_one(capsys):
-    assert guarded(failing(DataError("a\nb\r\n  c\ud800"))) == 2
-    assert capsys.readouterr().err == "xmlsgd: a b c\\ud800\n"
-
-
-def test_a_warning_is_one_line(capsys):
-    assert guarded(lambda: warnings.warn("shape\ndiffers", stacklevel=1)) == 0
-    assert capsys.readouterr().err == "xmlsgd: warning: shape differs\n"
-
-
-def test_a_traceback_is_shown_on_request(capsys):
-    assert guarded(failing(TypeError("oops")), traceback=True) == 1
-    shown = capsys.readouterr().err
-    assert shown.startswith("Traceback")
-    assert shown.endswith("xmlsgd: internal error: TypeError: oops; --traceback shows where\n")
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-@pytest.mark.parametrize(("words", "code"), [("info", 0), ("evaluate nowhere nothing", 2)])
-def test_a_command_runs_where_the_standard_streams_are_closed(words, code, tmp_path):
-    assert shell(f"$X {words} <&- >&- 2>&-", tmp_path) == (code, "")
-
-
-def test_output_that_cannot_be_flushed_is_a_failed_run(capsys, monkeypatch):
-    class Full(io.StringIO):
-        def flush(self):
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(sys, "stdout", Full())
-    assert guarded(lambda: None) == 1
-    assert capsys.readouterr().err == "xmlsgd: [Errno 28] No space left on device\n"
-
-
-def shell(command, place):
-    """Run a shell command line with `$X` as the command under test; return its exit code and stderr."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "X": f"{sys.executable} -m xmlsgd"}
-    result = subprocess.run(
-        ["bash", "-c", command], cwd=place, env=environment, capture_output=True, text=True, check=False, timeout=120
-    )
-    return result.returncode, result.stderr
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_a_process_ends_with_the_code_and_one_line(place):
-    assert shell("$X evaluate none good.txt", place) == (
-        2,
-        "xmlsgd: none: no such folder\n",
-    )
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_a_closed_pipe_ends_quietly(place):
-    (place / "many.txt").write_text("0 1:1\n" * 200_000)
-    code, err = shell("$X predict rows many.txt --threads 1 | head -1 >first; exit ${PIPESTATUS[0]}", place)
-    assert (code, err) == (141, "")
-    assert (place / "first").read_text().count("\n") == 1
-
-
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_a_failed_run(place):
-    code, err = shell("$X predict rows good.txt --threads 1 --out /dev/full", place)
-    assert (code, err) == (1, "xmlsgd: /dev/full: No space left on device\n")

@@ -1,8 +1,11 @@
-"""A reader of bytes."""
+"""A reader of bytes, and a server of files."""
 
 from __future__ import annotations
 
+import threading
+
 import pytest
+from file_server import Server
 
 from xmlsgd.csr import Dataset
 from xmlsgd.datasets.libsvm import read_libsvm
@@ -18,3 +21,13 @@ def read(tmp_path):
         return read_libsvm(path, **options)
 
     return read_bytes
+
+
+@pytest.fixture
+def server():
+    with Server() as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()

@@ -7,13 +7,12 @@ import subprocess
 import sys
 import tracemalloc
 
-import numpy as np
 import pytest
-import scipy.sparse as sp
+from data_sets import FORMS, TEST, TRAIN, equal
 from paths import DATA, ROOT
 
 from xmlsgd import datasets
-from xmlsgd.csr import CSR, Dataset
+from xmlsgd.csr import Dataset
 from xmlsgd.datasets import conversion, libsvm_blocks, public, python_functions, store
 from xmlsgd.datasets.conversion import convert
 from xmlsgd.datasets.libsvm import write_libsvm
@@ -22,26 +21,6 @@ from xmlsgd.datasets.synthetic import make_xmc
 from xmlsgd.datasets.xmc import load_file, load_folder
 from xmlsgd.errors import DataError
 
-FORMS = ("store", "text", "npz", "split")
-
-
-def equal(a, b):
-    """Return whether two data sets hold the same rows, shapes and names."""
-    pairs = [(getattr(a, M), getattr(b, M)) for M in ("X", "Y")]
-    same = all(np.array_equal(getattr(A, k), getattr(B, k)) for A, B in pairs for k in ("indptr", "indices", "data"))
-    names = [None if d.label_names is None else list(d.label_names) for d in (a, b)]
-    return same and all(A.shape == B.shape for A, B in pairs) and names[0] == names[1]
-
-
-def example(n=40, F=30, L=20, seed=0):
-    rng = np.random.default_rng(seed)
-    X, Y = (sp.random_array((n, cols), density=0.2, rng=rng, dtype=np.float32) for cols in (F, L))
-    Y.data[:] = 1
-    names = [f"label {label}" for label in range(L)]
-    return Dataset(CSR.from_scipy(sp.csr_array(X)), CSR.from_scipy(sp.csr_array(Y)), names)
-
-
-TRAIN, TEST = example(), example(n=15, seed=1)
 NAMELESS = Dataset(TRAIN.X, TRAIN.Y)
 
 

@@ -11,14 +11,14 @@ import sys
 import numba
 import numpy as np
 import pytest
-import scipy.sparse as sp
+from data_sets import csr, equal, example
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from paths import ROOT
 
 from xmlsgd import csr as rows
-from xmlsgd.csr import CSR, Dataset
+from xmlsgd.csr import Dataset
 from xmlsgd.datasets import store, store_arrays
 from xmlsgd.datasets.store import open_store, row_blocks, write_blocks, write_store
 from xmlsgd.errors import DataError
@@ -28,18 +28,6 @@ NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_character
 )
 
 
-def csr(dense):
-    return CSR.from_scipy(sp.csr_array(dense))
-
-
-def equal(a, b):
-    """Return whether two data sets hold the same rows, shapes and names."""
-    pairs = [(getattr(a, M), getattr(b, M)) for M in ("X", "Y")]
-    same = all(np.array_equal(getattr(A, k), getattr(B, k)) for A, B in pairs for k in ("indptr", "indices", "data"))
-    names = [None if d.label_names is None else list(d.label_names) for d in (a, b)]
-    return same and all(A.shape == B.shape for A, B in pairs) and names[0] == names[1]
-
-
 @st.composite
 def datasets(draw):
     n, F, L = draw(st.integers(0, 9)), draw(st.integers(1, 9)), draw(st.integers(1, 9))
@@ -47,13 +35,6 @@ def datasets(draw):
     X = csr(draw(npst.arrays(np.float32, (n, F), elements=values)))
     Y = csr(draw(npst.arrays(np.bool_, (n, L))).astype(np.float32))
     return Dataset(X, Y, draw(st.none() | st.lists(NAMES, min_size=L, max_size=L)))
-
-
-def example(n=40, F=30, L=20, seed=0):
-    rng = np.random.default_rng(seed)
-    X, Y = (sp.random_array((n, cols), density=0.2, rng=rng, dtype=np.float32) for cols in (F, L))
-    Y.data[:] = 1
-    return Dataset(csr(X), csr(Y), [f"label {label}" for label in range(L)])
 
 
 @settings(max_examples=25, deadline=None)

@@ -1,0 +1,9 @@
+"""Random cases."""
+
+import pytest
+from metric_definitions import Case
+
+
+@pytest.fixture(params=range(4))
+def case(request):
+    return Case(request.param)

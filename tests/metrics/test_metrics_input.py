@@ -1,0 +1,155 @@
+"""What measures take: every form of true labels, scores and rankings alike; what does not fit is refused."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from xmlsgd import metrics
+from xmlsgd.csr import CSR
+from xmlsgd.errors import DataError
+
+
+def test_all_forms_of_true_labels_give_the_same(case):
+    forms = [case.Y, case.Y.to_scipy(), sp.coo_matrix(case.dense), case.dense, case.dense.astype(int)]
+    results = [metrics.ndcg_at_k(Y, case.padded) for Y in forms]
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+
+
+def test_explicit_zeros_are_absent_labels_and_other_values_count_as_one():
+    Y = CSR(np.array([0, 2, 3, 3]), np.array([0, 1, 2], np.int32), np.array([0.0, -7.0, 0.0], np.float32), 3)
+    ranking = np.array([[0, 1], [2, 0], [1, 2]])
+    np.testing.assert_array_equal(metrics.recall_at_k(Y, ranking, 2), [0, 1 / 3])
+    np.testing.assert_array_equal(metrics.inverse_propensity(Y)[[0, 2]], metrics.inverse_propensity(Y)[0])
+
+
+def test_scores_and_their_ranking_give_the_same(case):
+    expected = metrics.precision_at_k(case.Y, case.ranking, 7)
+    forms = [
+        case.scores,
+        case.scores.astype(np.float32),
+        sp.csr_array(case.scores),
+        sp.coo_array(case.scores),
+        CSR.from_scipy(sp.csr_array(case.scores)),
+        case.ranking.astype(np.int32),
+        case.ranking.astype(np.uint16),
+        case.ranking.tolist(),
+    ]
+    for form in forms:
+        np.testing.assert_array_equal(metrics.precision_at_k(case.Y, form, 7), expected)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array, lambda s: CSR.from_scipy(sp.csr_array(s))])
+def test_equal_scores_rank_by_the_smaller_label(form):
+    scores = form(np.array([[1.0, 3.0, 3.0, 2.0, 3.0, 2.0]]))
+    for label, expected in [(1, [1, 1, 1, 1]), (2, [0, 1, 1, 1]), (4, [0, 0, 1, 1]), (3, [0, 0, 0, 1]), (5, [0] * 4)]:
+        Y = np.arange(6)[None] == label
+        np.testing.assert_array_equal(metrics.recall_at_k(Y, scores, 4), expected)
+
+
+def test_dense_scores_are_ranked_alike_in_any_chunk(case, monkeypatch):
+    whole = metrics.precision_at_k(case.Y, case.scores)
+    monkeypatch.setattr("xmlsgd.metrics.ranking.DENSE_CHUNK", 3 * case.n_labels + 1)
+    np.testing.assert_array_equal(metrics.precision_at_k(case.Y, case.scores), whole)
+
+
+def test_minus_infinity_and_unstored_scores_are_no_candidates():
+    Y = np.array([[1, 1, 1]])
+    dense = np.array([[-np.inf, 0.5, -np.inf]])
+    np.testing.assert_array_equal(metrics.recall_at_k(Y, dense, 3), [1 / 3] * 3)
+    np.testing.assert_array_equal(metrics.recall_at_k(Y, sp.csr_array(np.array([[0, 0.5, 0]])), 3), [1 / 3] * 3)
+
+
+def test_duplicate_entries_of_scores_add_up_on_a_copy():
+    scores = sp.csr_matrix((np.array([1.0, 2.0, 2.5]), np.array([1, 0, 1]), np.array([0, 3])), shape=(1, 2))
+    assert metrics.precision_at_k(np.array([[0, 1]]), scores, 1) == 1
+    assert scores.data.tolist() == [1.0, 2.0, 2.5]
+
+
+def test_rows_without_entries_and_labels_nowhere_true_score_zero():
+    Y = np.zeros((4, 3))
+    ranking = np.zeros((4, 0), dtype=int)
+    q = np.ones(3)
+    for result in (
+        metrics.precision_at_k(Y, ranking, 2),
+        metrics.recall_at_k(Y, ranking, 2),
+        metrics.ndcg_at_k(Y, ranking, 2),
+        metrics.psprecision_at_k(Y, ranking, q, 2),
+        metrics.psndcg_at_k(Y, ranking, q, 2),
+        metrics.psrecall_at_k(Y, ranking, q, 2),
+        metrics.macro_f1_at_k(Y, ranking, 2, labels="seen"),
+        metrics.micro_f1_at_k(Y, ranking, 2),
+        metrics.coverage_at_k(Y, ranking, 2),
+    ):
+        np.testing.assert_array_equal(result, [0, 0])
+
+
+Y23 = np.array([[1, 0, 0], [0, 1, 0]])
+
+
+@pytest.mark.parametrize(
+    ("predicted", "message"),
+    [
+        (np.array([[0.1, np.nan, 0], [0, 0, 0]]), "got NaN in 1 of 6"),
+        (sp.csr_array(np.array([[0.1, np.nan, 0], [0, 0, 0]])), "got NaN in 1 of 2"),
+        (np.zeros((2, 4)), r"shape of Y_true \(2, 3\), got \(2, 4\); a ranking must be of integers"),
+        (np.zeros((3, 3)), r"shape of Y_true \(2, 3\), got \(3, 3\)$"),
+        (sp.csr_array((5, 3)), r"shape of Y_true \(2, 3\), got \(5, 3\)$"),
+        (np.zeros((3, 2), dtype=int), "the 2 rows of Y_true, got 3"),
+        (np.array([[0, 1], [2, 3]]), r"row 1: label must be in \[-1, 3\), got 3"),
+        (np.array([[0, 1], [-2, 0]]), r"row 1: label must be in \[-1, 3\), got -2"),
+        (np.array([[0, 1, 2], [1, 0, 1]]), "row 1: a label may occur once, got 1 twice"),
+        (np.array([0, 1]), r"ranking \(n, k\) or scores \(n, L\), got int64 of shape \(2,\)"),
+        (np.zeros((2, 3), dtype=bool), "got bool of shape"),
+        (np.array([["a"], ["b"]]), "got <U1 of shape"),
+    ],
+)
+def test_predictions_that_do_not_fit_are_refused(predicted, message):
+    with pytest.raises(DataError, match=message):
+        metrics.precision_at_k(Y23, predicted)
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.0, "5", True, None])
+def test_k_below_one_or_not_an_integer_is_refused(k):
+    with pytest.raises(DataError, match="k: must be an integer of at least 1, got"):
+        metrics.recall_at_k(Y23, np.zeros((2, 1), dtype=int), k)
+
+
+def test_k_may_exceed_few_labels_but_not_without_bound():
+    assert metrics.precision_at_k(Y23, np.zeros((2, 1), dtype=int), 100).shape == (100,)
+    with pytest.raises(DataError, match="k: must be at most the number of labels 3, or 100, got 1000000000000"):
+        metrics.precision_at_k(Y23, np.zeros((2, 1), dtype=int), 10**12)
+
+
+@pytest.mark.parametrize(
+    ("Y", "message"),
+    [
+        (np.zeros(3), r"Y_true: must be a matrix of numbers, got float64 of shape \(3,\)"),
+        (np.array([["a"]]), "Y_true: must be a matrix of numbers, got <U1"),
+        (np.zeros((0, 3)), "Y_true: must have at least one row"),
+        (np.array([[np.nan]]), "Y_true: row 0: values must be finite"),
+    ],
+)
+def test_true_labels_that_are_no_matrix_are_refused(Y, message):
+    with pytest.raises(DataError, match=message):
+        metrics.precision_at_k(Y, np.zeros((len(Y), 1), dtype=int))
+
+
+@pytest.mark.parametrize("q", [np.ones(2), np.ones((3, 1)), [1, np.nan, 1], [1, 0, 1]])
+def test_inverse_propensities_that_do_not_fit_are_refused(q):
+    with pytest.raises(DataError, match="inv_propensity: must"):
+        metrics.psprecision_at_k(Y23, np.zeros((2, 1), dtype=int), q)
+
+
+def test_propensities_of_too_few_rows_or_labels_are_refused():
+    with pytest.raises(DataError, match="at least 3 rows, got 2"):
+        metrics.inverse_propensity(Y23)
+    with pytest.raises(DataError, match="at least the 3 columns of Y_train, got 2"):
+        metrics.inverse_propensity(np.eye(3), n_labels=2)
+
+
+def test_unknown_choice_of_labels_and_of_ks_is_refused():
+    with pytest.raises(DataError, match='must be "all" or "seen", got \'some\''):
+        metrics.macro_f1_at_k(Y23, np.zeros((2, 1), dtype=int), labels="some")  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="ks: must be integers of at least 1"):
+        metrics.evaluate_ranking(Y23, np.zeros((2, 1), dtype=int), ks=())
