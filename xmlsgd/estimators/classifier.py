@@ -72,7 +72,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         how frequent a label is, from 10 % of 10,000 rows or more; more accurate, above all on rare labels, for a little
         more time.
     max_epochs : passes over the rows; "auto" for 10, more where that would be fewer than 600 steps; beside a shortlist
-        as many as make 700 steps.
+        as many as make 500 steps.
     weight_decay, clip_norm : see `Optimizer`; for an optimizer given by name.
     input_dropout, hidden_dropout : shares in [0, 1) left out in training.
     average_weights : share of the run, in [0, 1], whose models are averaged at its end; not with early_stopping.

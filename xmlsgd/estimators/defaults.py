@@ -23,7 +23,7 @@ LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
 # Found on library subject headings (13,000 to 20,000 rows, 256 units, BCE) and on scikit-learn's small sets.
 RATES = {"adam": 6e-3, "adagrad": 0.1, "row_adagrad": 0.1, "momentum": 0.1, "sgd": 0.5}
 # With a shortlist (docs/shortlist.md); 64 labels and 1,024 negatives were measured (docs/decisions.md).
-LISTED, LISTED_ROWS, LISTED_STEPS = 64, 2000, 700
+LISTED, LISTED_ROWS, LISTED_STEPS = 64, 2000, 500
 LISTED_NEGATIVES = 1024
 ROUNDING, ROUNDED_LABELS = 0.1, 1000  # of gradients (docs/decisions.md)
 NORM_ROWS = 10_000  # rows looked at for the typical norm
@@ -39,7 +39,7 @@ def auto_batch_size(n_rows: int) -> int:
 def auto_epochs(n_rows: int, batch_size: int, listed: bool) -> int:
     """Return 10 epochs, more where a run would have fewer than 600 steps, at most 200.
 
-    listed : beside a shortlist, which knows more than the network, 700 steps and no more.
+    listed : beside a shortlist, which knows more than the network, 500 steps and no more.
     """
     per_epoch = math.ceil(n_rows / batch_size)
     if listed:
