@@ -1,12 +1,18 @@
-"""Marks of tests that need what not every machine has."""
+"""What not every machine has, and marks of tests that need it."""
 
 from __future__ import annotations
+
+import os
+import shutil
 
 import pytest
 
 from xmlsgd.devices import bf16
 from xmlsgd.devices.cuda_gpus import check_gpu
 from xmlsgd.errors import DataError
+
+COMPILER = shutil.which("g++")
+SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")  # tests/sanitize.py
 
 
 def missing_gpu() -> str:
@@ -18,5 +24,6 @@ def missing_gpu() -> str:
     return ""
 
 
+NEEDS_COMPILER = pytest.mark.skipif(COMPILER is None, reason="no g++ to run the CUDA kernels on the CPU")
 NEEDS_GPU = (pytest.mark.skipif(bool(missing_gpu()), reason=missing_gpu()), pytest.mark.gpu)
 NEEDS_BFLOAT16 = pytest.mark.skipif(not bf16.HAS_AVX512_BF16, reason="the processor lacks AVX512-BF16")

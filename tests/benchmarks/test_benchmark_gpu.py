@@ -7,9 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from needs import missing_gpu
+from needs import NEEDS_COMPILER, missing_gpu
 from paths import ROOT
-from shim import NEEDS_COMPILER
 
 from benchmarks.gpu import checks
 from benchmarks.gpu.__main__ import chosen, command_line

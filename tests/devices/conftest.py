@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from needs import NEEDS_BFLOAT16, NEEDS_GPU
-from shim import NEEDS_COMPILER, OnHost, shim_device
+from needs import NEEDS_BFLOAT16, NEEDS_COMPILER, NEEDS_GPU
+from on_host import OnHost
+from shim import shim_device
 
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cuda import CUDA

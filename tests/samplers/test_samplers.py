@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from shim import NEEDS_COMPILER, OnHost, shim_device
+from needs import NEEDS_COMPILER
+from on_host import OnHost
+from shim import shim_device
 
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.csr import CSR, Dataset

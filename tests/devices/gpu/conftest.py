@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 from layers import random_csr
-from needs import NEEDS_GPU
-from shim import NEEDS_COMPILER, shim_device
+from needs import NEEDS_COMPILER, NEEDS_GPU
+from shim import shim_device
 
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.crossbow import Crossbow

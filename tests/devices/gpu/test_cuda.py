@@ -10,7 +10,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from layers import copy, output_batch, random_csr, whole_step
-from shim import NEEDS_COMPILER, OnHost, shim_device
+from needs import NEEDS_COMPILER
+from on_host import OnHost
+from shim import shim_device
 
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD

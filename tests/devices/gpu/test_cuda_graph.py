@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from shim import NEEDS_COMPILER, shim_device
+from needs import NEEDS_COMPILER
+from shim import shim_device
 
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.csr import Dataset

@@ -7,7 +7,9 @@ from functools import partial
 import numpy as np
 import pytest
 from layers import FLOAT32, assert_same_change, copy, input_batch, output_batch, random_layer
-from shim import NEEDS_COMPILER, OnHost, shim_device
+from needs import NEEDS_COMPILER
+from on_host import OnHost
+from shim import shim_device
 
 from xmlsgd.devices.base import Dropout
 from xmlsgd.devices.cuda_runtime import SOURCE

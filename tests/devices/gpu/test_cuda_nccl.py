@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from shim import NEEDS_COMPILER, device_of, fake_cupy
+from needs import NEEDS_COMPILER
+from shim import device_of, fake_cupy
 
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.cuda_nccl import Links

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from layers import assert_same_change, copy, output_batch
-from shim import NEEDS_COMPILER, OnHost, shim_device
+from needs import NEEDS_COMPILER
+from on_host import OnHost
+from shim import shim_device
 
 from xmlsgd.devices.cuda_once import PILOT
 from xmlsgd.devices.reference import Reference

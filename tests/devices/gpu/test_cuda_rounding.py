@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from layers import copy, output_batch
-from shim import OnHost
+from on_host import OnHost
 
 from xmlsgd.losses import LOSSES
 from xmlsgd.optimizers import SGD

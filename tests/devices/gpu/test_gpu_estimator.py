@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from fake_memory import OutOfMemoryError
 from layers import random_csr
-from needs import NEEDS_GPU
-from shim import NEEDS_COMPILER, OutOfMemoryError, pretend_gpus, shim_device
+from needs import NEEDS_COMPILER, NEEDS_GPU
+from shim import pretend_gpus, shim_device
 
 from xmlsgd import MemoryEstimateError, XMLClassifier, make_xmc
 from xmlsgd.algorithms.sequential import Sequential

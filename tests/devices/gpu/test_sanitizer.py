@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import pytest
+from needs import SANITIZED
 from paths import TESTS
-from shim import SANITIZED
 
 READS_BEYOND = """
 from shim import shim_device

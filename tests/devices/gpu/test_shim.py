@@ -6,7 +6,8 @@ import gc
 
 import numpy as np
 import pytest
-from shim import NEEDS_COMPILER, shim_device
+from needs import NEEDS_COMPILER
+from shim import shim_device
 
 pytestmark = NEEDS_COMPILER
 

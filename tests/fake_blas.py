@@ -1,0 +1,119 @@
+"""cuBLAS on the CPU, as CuPy has it and as the library itself."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import partial
+
+import numpy as np
+
+from xmlsgd.devices.cuda_runtime import CUDA_R_16BF
+
+
+class Cublas:
+    """`gemmEx` as cuBLAS defines it: matrices by address, counted by columns."""
+
+    CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT = 68, -1
+
+    def __init__(self, memory):
+        self.memory, self.streams = memory, memory.streams
+        self.handles: set[int] = set()
+
+    def create(self):
+        self.handles.add(len(self.handles) + 1)
+        return len(self.handles)
+
+    def destroy(self, handle):
+        self.handles.remove(handle)
+
+    def gemmEx(
+        self, handle, ta, tb, m, n, k, alpha, A, a_type, lda, B, b_type, ldb, beta, C, c_type, ldc, compute, algo
+    ):
+        if self.streams.here().is_capturing():
+            raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
+        factors = [float(_memory(at, np.float32, 1)[0]) for at in (alpha, beta)]
+        assert (compute, algo) == (68, -1)
+        self.multiply(handle, ta, tb, m, n, k, lambda: factors, A, a_type, lda, B, b_type, ldb, C, c_type, ldc)
+
+    def multiply(self, handle, ta, tb, m, n, k, factors, A, a_type, lda, B, b_type, ldb, C, c_type, ldc):
+        """Multiply on the current stream, by the factors at that time."""
+        assert handle in self.handles
+        assert all(isinstance(one, int) for one in (ta, tb, m, n, k, A, a_type, lda, B, b_type, ldb, C, c_type, ldc))
+        assert c_type == a_type or c_type == 0, "cuBLAS has no such product"
+
+        alive = [self.memory.block_of(address) for address in (A, B, C)]  # CuPy gives it to others in stream order
+        assert None not in alive, "a matrix is not in the memory of the GPU"
+
+        def multiply(alive=alive):
+            factor, keep = factors()
+            left = _matrix(A, a_type, (k, m) if ta else (m, k), lda)
+            right = _matrix(B, b_type, (n, k) if tb else (k, n), ldb)
+            narrow = c_type == CUDA_R_16BF
+            out = _columns(C, np.uint16 if narrow else np.float32, (m, n), ldc)
+            product = np.float32(factor) * ((left.T if ta else left) @ (right.T if tb else right))
+            if narrow:
+                assert keep == 0
+                bits = product.view(np.uint32)
+                product = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+            out[:] = product + np.float32(keep) * out if keep else product  # with beta 0, C is not read
+
+        self.streams.here().do(multiply)
+
+
+class CublasLibrary:
+    """The library behind cuBLAS as `ctypes` sees it: factors in the "GPU's" memory, read when the product is made."""
+
+    def __init__(self, cupy):
+        self.cublas, self.memory, self.state = cupy.cublas, cupy.memory, {}
+
+    def cublasSetStream_v2(self, handle, stream):
+        self.state["stream"] = stream.value
+        return 0
+
+    def cublasSetWorkspace_v2(self, handle, address, size):
+        assert "stream" in self.state, "a stream that is set later takes the workspace away"
+        self.state["workspace"] = self.memory.holds(address.value, size.value)
+        return 0
+
+    def cublasSetPointerMode_v2(self, handle, mode):
+        self.state["pointers"] = mode.value
+        return 0
+
+    def cublasGemmEx(
+        self, handle, ta, tb, m, n, k, alpha, A, a_type, lda, B, b_type, ldb, beta, C, c_type, ldc, compute, algo
+    ):
+        pointers, numbers = (handle, alpha, A, B, beta, C), (ta, tb, m, n, k, a_type, lda, b_type, ldb, c_type, ldc)
+        assert all(type(one) is ctypes.c_void_p for one in pointers)
+        assert all(type(one) is ctypes.c_int for one in (*numbers, compute, algo))
+        assert (self.state["workspace"], self.state["pointers"], compute.value, algo.value) == (True, 1, 68, -1)
+        assert self.state["stream"] in (self.memory.streams.here().ptr, None)
+        assert self.memory.holds(alpha.value, 4)
+        assert self.memory.holds(beta.value, 4)
+        factors = partial(self._factors, alpha.value, beta.value)
+        ta, tb, m, n, k, a_type, lda, b_type, ldb, c_type, ldc = (one.value for one in numbers)
+        self.cublas.multiply(
+            handle.value, ta, tb, m, n, k, factors, A.value, a_type, lda, B.value, b_type, ldb, C.value, c_type, ldc,
+        )  # fmt: skip
+        return 0
+
+    def _factors(self, *addresses):
+        return [float(_memory(address, np.float32, 1)[0]) for address in addresses]
+
+
+def _memory(address, dtype, count):
+    raw = (ctypes.c_char * (count * np.dtype(dtype).itemsize)).from_address(address)
+    return np.frombuffer(raw, dtype)
+
+
+def _columns(address, dtype, shape, leading):
+    """Return the matrix of `shape` that lies by columns, `leading` elements apart."""
+    assert leading >= shape[0] > 0, "a leading dimension is at least the length of a column"
+    flat = _memory(address, dtype, leading * (shape[1] - 1) + shape[0])
+    size = flat.itemsize
+    return np.lib.stride_tricks.as_strided(flat, shape, (size, leading * size))
+
+
+def _matrix(address, kind, shape, leading):
+    if kind != CUDA_R_16BF:
+        return _columns(address, np.float32, shape, leading)
+    return (_columns(address, np.uint16, shape, leading).astype(np.uint32) << 16).view(np.float32)

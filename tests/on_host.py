@@ -1,0 +1,100 @@
+"""A device with a memory of its own that takes arrays of the process."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from xmlsgd.devices.base import EXACT
+
+
+def _started(operation):
+    """Return an operation that starts its device."""
+
+    @functools.wraps(operation)
+    def inside(self, *arguments):
+        with self.start():
+            return operation(self, *arguments)
+
+    return inside
+
+
+class OnHost:
+    """A device whose operations take and change arrays of the process: they travel there and back."""
+
+    def __init__(self, device):
+        self.device, self.bfloat16, self.start, self.warm_up = device, device.bfloat16, device.start, device.warm_up
+
+    def _there(self, *arrays):
+        return [self.device.place(np.ascontiguousarray(array)) for array in arrays]
+
+    def _layer(self, layer):
+        return type(layer)(*self._there(*layer))
+
+    def _back(self, placed, arrays):
+        for there, here in zip(placed, arrays, strict=True):
+            if here.flags.writeable:
+                here[...] = self.device.fetch(there)
+
+    def place(self, flat):
+        return flat
+
+    def replay(self, *step):
+        return None
+
+    @_started
+    def take(self, layer, active):
+        there = self._layer(layer)
+        parts = zip(self.device.take(there, active), there, layer, strict=True)
+        return type(layer)(*(here if new is old else self.device.fetch(new) for new, old, here in parts))
+
+    @_started
+    def put(self, part, layer, active):
+        there = self._layer(layer)
+        both = zip(part, there, layer, strict=True)
+        parts = [old if new is before else self.device.place(new) for new, old, before in both]
+        self.device.put(type(layer)(*parts), there, active)
+        self._back(there, layer)
+
+    @_started
+    def through_relu(self, dA, A, factor):
+        return self.device.fetch(self.device.through_relu(*self._there(dA, A), factor))
+
+    @_started
+    def drop(self, A, dropout):
+        (there,) = self._there(A)
+        self.device.drop(there, dropout)
+        self._back([there], [A])
+
+    @_started
+    def input_forward(self, X, rows, layer, dropout):
+        return self.device.fetch(self.device.input_forward(X, rows, self._layer(layer), dropout))
+
+    @_started
+    def dense_forward(self, A, layer):
+        return self.device.fetch(self.device.dense_forward(*self._there(A), self._layer(layer)))
+
+    @_started
+    def output_step(self, A, Y, rows, scale, layer, loss, update, rounding=EXACT):
+        there = self._layer(layer)
+        value, dA = self.device.output_step(*self._there(A), Y, rows, scale, there, loss, update, rounding)
+        self._back(there, layer)
+        return float(value), self.device.fetch(dA)
+
+    @_started
+    def dense_step(self, A, dZ, layer, update):
+        there = self._layer(layer)
+        dA = self.device.dense_step(*self._there(A, dZ), there, update)
+        self._back(there, layer)
+        return self.device.fetch(dA)
+
+    @_started
+    def input_step(self, X, rows, dZ, layer, update, dropout):
+        there = self._layer(layer)
+        self.device.input_step(X, rows, *self._there(dZ), there, update, dropout)
+        self._back(there, layer)
+
+    @_started
+    def top_k(self, A, layer, k):
+        return self.device.top_k(*self._there(A), self._layer(layer), k)
