@@ -100,9 +100,6 @@ class Faulty(Reference):
         return self.loss, dA
 
 
-# --- rows --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("n_workers", [1, 3])
 def test_each_row_is_trained_on_exactly_once_an_epoch(dataset, n_workers):
     devices = [Rows() for _ in range(n_workers)]
@@ -128,9 +125,6 @@ def test_epochs_take_the_rows_in_different_orders(dataset):
 def test_the_router_gives_spans_of_the_sizes_asked_for_until_the_epoch_is_out():
     router = Router(10)
     assert [router.take(0, size) for size in (4, 1, 9, 3)] == [(0, 4), (4, 5), (5, 10), None]
-
-
-# --- the loop by hand --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("device", [Reference, lambda: CPU(1)], ids=["reference", "cpu"])
@@ -188,9 +182,6 @@ def test_two_runs_in_a_row_equal_one_that_is_not_interrupted(dataset):
     assert [record["loss"] for record in second.records] == [record["loss"] for record in whole.records[1:]]
 
 
-# --- rates -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine", "inverse_sqrt"])
 def test_rates_follow_the_schedule_over_the_whole_run_at_the_middle_of_each_batch(dataset, schedule):
     executor = Recording([Reference()])
@@ -201,9 +192,6 @@ def test_rates_follow_the_schedule_over_the_whole_run_at_the_middle_of_each_batc
     rates = [step.learning_rate for step in executor.steps]
     assert rates[0] < rates[1] < rates[2], "the rate must rise while the run warms up"
     assert max(rates) <= 0.5
-
-
-# --- monitors ----------------------------------------------------------------------------------------------------
 
 
 def test_monitors_see_the_start_every_step_every_epoch_and_the_end(dataset):
@@ -251,9 +239,6 @@ def test_averaged_weights_are_the_mean_of_the_models_of_the_last_share(dataset):
     assert [record["averaged"] for record in run.records] == [0, 1, 7, 13]
 
 
-# --- divergence --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "fault", [{}, {"loss": np.inf}, {"weight": np.nan}, {"weight": -np.inf}], ids=["nan", "inf", "w-nan", "w-inf"]
 )
@@ -287,9 +272,6 @@ def test_a_far_too_large_rate_is_noticed_as_divergence(dataset, loss):
         run = train(dataset, network, Sequential(BATCH, 1e30), Serial([device]), optimizer=SGD(), epochs=3)
     assert run.diverged
     assert np.all(np.isfinite(run.params))
-
-
-# --- several workers -----------------------------------------------------------------------------------------------
 
 
 def test_an_executor_is_closed_when_a_step_fails(dataset):
@@ -332,9 +314,6 @@ def test_replicas_are_merged_when_the_algorithm_says_so(dataset):
         share = min(2 * BATCH, N_ROWS - first) - BATCH
         by_hand = (BATCH * models[0] + share * models[1]) / (BATCH + share)
     np.testing.assert_allclose(run.params, by_hand, rtol=1e-6, atol=1e-7)
-
-
-# --- algorithms --------------------------------------------------------------------------------------------------
 
 
 def test_every_algorithm_in_the_folder_is_found_by_its_name():

@@ -36,9 +36,6 @@ def watch(monitor, values, metric="P@1"):
     return epoch + 1, center[0]
 
 
-# --- history -----------------------------------------------------------------------------------------------------
-
-
 def test_history_keeps_the_records_and_writes_them_as_json_lines(tmp_path):
     path = tmp_path / "history.jsonl"
     path.write_text("what an earlier run left\n")
@@ -77,9 +74,6 @@ def test_a_plain_monitor_changes_nothing_and_never_stops_a_run():
     np.testing.assert_array_equal(center, 2)
 
 
-# --- early stopping ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("values", "patience", "tol", "epochs", "best"),
     [
@@ -95,9 +89,6 @@ def test_early_stopping_waits_and_puts_the_best_model_back(snapshot, values, pat
     stopping = EarlyStopping("P@1", patience, tol, snapshot)
     assert watch(stopping, values) == (epochs, best)
     assert (stopping.best_epoch, stopping.best) == (best, values[best])
-
-
-# --- averaging ---------------------------------------------------------------------------------------------------
 
 
 def average(share, n_steps, rows=1):
@@ -145,9 +136,6 @@ def test_a_run_that_stops_before_the_share_begins_keeps_its_model():
     averaging.finish(center)
     assert record["averaged"] == 0
     np.testing.assert_array_equal(center, 3)
-
-
-# --- snapshots ---------------------------------------------------------------------------------------------------
 
 
 def test_a_snapshot_brings_back_the_last_model_that_was_kept_bit_for_bit(snapshot):

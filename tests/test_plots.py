@@ -126,8 +126,6 @@ def test_history_and_plot_agree_on_a_file(tmp_path):
     assert plot_learning_curve(history.records, tmp_path / "curve.svg").stat().st_size > 0
 
 
-# --- several runs, several workers -------------------------------------------------------------------------------
-
 WORKERS = [
     {"epoch": epoch, "seconds": 10.0 * (epoch + 1), "loss": 1.0, "workers": entries}
     for epoch, entries in enumerate(

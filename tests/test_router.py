@@ -39,9 +39,6 @@ class Adding(LocalSGD):
     merge_late = merge_all
 
 
-# --- spans -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("by_work", [False, True])
 @pytest.mark.parametrize("seed", range(20))
 def test_every_row_is_committed_once_whoever_takes_leaves_and_joins(seed, by_work):
@@ -113,9 +110,6 @@ def test_a_row_of_more_work_than_a_batch_is_a_batch():
     router = Router(4, np.array([0.0, 1.0, 101.0, 102.0, 103.0]))
     spans = [router.take(0, 1) for _ in range(4)]
     assert spans == [(0, 1), (1, 2), (2, 4), None]
-
-
-# --- exactly once ------------------------------------------------------------------------------------------------
 
 
 def absences(rng, n_times, until):

@@ -174,8 +174,6 @@ def test_the_automatic_choice_is_told_the_speeds_of_the_fleet():
     assert isinstance(algorithm_of("adaptive", 10, 0.1, fleet, nnz=5.0), AdaptiveSGD)
 
 
-# --- command line ------------------------------------------------------------------------------------------------
-
 SMALL = ["--rows", "400", "--hidden", "16", "--epochs", "1", "--threads", "1", "--points", "1", "--quiet"]
 
 

@@ -45,9 +45,6 @@ def simulate(dataset, algorithm, speeds, epochs=2, **device):
     return train(dataset, NETWORK, algorithm, executor, optimizer=SGD(), epochs=epochs)
 
 
-# --- records -----------------------------------------------------------------------------------------------------
-
-
 def test_records_tell_what_each_of_several_workers_did(dataset):
     run = simulate(dataset, Synchronous(10, 0.1), (1.0, 0.5))
     for record in run.records:
@@ -131,9 +128,6 @@ def test_a_worker_that_was_away_is_told_of_and_was_not_busy_meanwhile(dataset):
     assert sum(device.capacity(run.records[0]["seconds"], 10, 0.0) for device in fleet) == pytest.approx(N_ROWS, abs=20)
 
 
-# --- what a worker brings ----------------------------------------------------------------------------------------
-
-
 def test_a_worker_brings_its_share_of_the_rows_where_batches_go_to_whoever_is_free(dataset):
     run = simulate(dataset, Hogbatch(2, 0.1), (1.0, 1.0, 0.05))
     brings = [entry["brings"] for entry in run.workers]
@@ -158,9 +152,6 @@ def test_equal_workers_all_earn_their_places_however_many_they_are():
 
 def test_a_worker_without_which_nothing_is_done_brings_all():
     assert marginal_values({0: Tally(rows=10, busy=1.0), 1: Tally()}, 0.0) == {0: 1.0, 1: 0.0}
-
-
-# --- capacity, efficiency, cost ------------------------------------------------------------------------------------
 
 
 def test_scheduling_efficiency_is_one_where_nobody_waits_and_falls_where_the_fast_wait_for_the_slow(dataset):

@@ -29,9 +29,6 @@ def meet(algorithm, comm, steps=None):
     algorithm.merge(comm, members)
 
 
-# --- the update --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mu", [0.0, 0.9])
 def test_an_iteration_is_the_papers_worked_by_hand(mu):
     """Section 5.1: corrections are taken from where learners stood before their step."""
@@ -92,9 +89,6 @@ def test_momentum_of_the_center_changes_it_and_is_noted():
         models.append(toy.weight(toy.run(algorithm, toy.fleet(1, 1))[0]))
         assert algorithm.notes()["center_momentum"] == mu
     assert abs(models[1] - models[0]) > 0.1 * abs(models[0])
-
-
-# --- invariants --------------------------------------------------------------------------------------------------
 
 
 def test_one_learner_is_plain_gradient_descent():
@@ -241,9 +235,6 @@ def test_crossbow_does_not_meet_one_by_one():
         Crossbow(asynchronous=True)
     with pytest.raises(DataError, match="learners must be at least 1, got 0"):
         Crossbow(learners=0)
-
-
-# --- the number of learners --------------------------------------------------------------------------------------
 
 
 def tuned(throughput, noise=lambda i: 1.0, most=16):

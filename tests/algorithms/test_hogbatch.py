@@ -109,9 +109,6 @@ def test_threads_that_write_one_model_at_once_lower_its_loss():
     assert np.isfinite(run.params).all()
 
 
-# --- sizes and steps ---------------------------------------------------------------------------------------------
-
-
 def adaptive_run(devices, n_rows=20000, **settings):
     """Return (updates by worker, sizes by task, executor) of a run whose steps cost nothing to compute."""
     sizes = {w: [] for w in range(len(devices))}

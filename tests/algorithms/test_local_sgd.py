@@ -23,9 +23,6 @@ def trained(algorithm, devices, **settings):
     return toy.run(algorithm, devices, device=toy.Reference(), data=DATA, network=NETWORK, **settings)[0].params
 
 
-# --- outer optimizers --------------------------------------------------------------------------------------------
-
-
 def plain_mean(means):
     return list(means)
 
@@ -116,9 +113,6 @@ def test_momentum_fades_to_a_thousandth():
     assert 0.9 ** fading(0.9) <= 1e-3 < 0.9 ** (fading(0.9) - 1)
 
 
-# --- synchronous gradients ---------------------------------------------------------------------------------------
-
-
 def test_synchronous_gradients_are_those_of_one_device_with_the_whole_batch():
     """T6.1: also for a tail that only one worker has a part of."""
     for n_rows in (240, 233):
@@ -134,9 +128,6 @@ def test_one_local_step_and_a_plain_mean_are_synchronous_gradients():
     local = LocalSGD(10, 0.3, steps=1, dynamic=False, outer=Outer(), combine="mean")
     fleet = toy.fleet(1, 0.5)
     np.testing.assert_array_equal(trained(local, fleet), trained(Synchronous(10, 0.3), fleet))
-
-
-# --- rounds ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("dynamic", "expected"), [(True, {0: 6, 1: 2}), (False, {0: 4, 1: 4})])
@@ -190,8 +181,6 @@ def test_a_round_goes_on_with_those_who_are_left_and_takes_in_who_joins(kind):
     assert [0, 1, 2] in merges
     assert sorted(set(executor.of("left")) | set(executor.of("joined"))) == [2]
 
-
-# --- weights and rules -------------------------------------------------------------------------------------------
 
 WORK = {0: Work(6, 60, 10), 1: Work(2, 40, 20), 2: Work(0, 0, 10)}
 

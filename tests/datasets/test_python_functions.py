@@ -42,9 +42,6 @@ class Store:
 '''
 
 
-# --- what becomes a row -----------------------------------------------------------------------------------------
-
-
 def test_words_come_from_name_arguments_and_docstring_and_labels_from_calls():
     assert functions_of(SOURCE) == [
         (
@@ -98,9 +95,6 @@ def test_source_files_are_sorted_python_files_of_installed_packages(tmp_path, mo
     assert len(names) == len(set(names))
 
 
-# --- split and labels -------------------------------------------------------------------------------------------
-
-
 def test_all_functions_of_a_file_lie_on_one_side_chosen_by_its_name():
     functions = [Function(f"p/{i % 50}.py", f"text {i}", ("call",)) for i in range(200)]
     train, test = split(functions, test_share=5)
@@ -129,9 +123,6 @@ def test_rare_labels_are_counted_in_the_training_part_only():
 def test_no_frequent_label_is_refused():
     with pytest.raises(DataError, match="no name is called in min_count=2 functions"):
         select_labels(RawText(["a"], [("x",)]), RawText(["b"], [("x",)]), 2)
-
-
-# --- the data set of the standard library -----------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -200,9 +191,6 @@ def test_nearest_centroid_beats_the_most_frequent_label(home):
     best = np.argmax(X_test @ centroids.T, axis=1)
     hits = Y_test.toarray()[np.arange(test.n_rows), best].mean()
     assert hits > 1.2 * Y_test.toarray()[:, np.argmax(counts)].mean()
-
-
-# --- the sample in data/ ----------------------------------------------------------------------------------------
 
 
 def test_sample_is_written_in_all_its_forms(tmp_path):

@@ -33,9 +33,6 @@ def write(tmp_path):
     return writer
 
 
-# --- reader ---------------------------------------------------------------------------------------------------
-
-
 def test_one_document_a_line(write):
     raw = read_raw_text(write("one two\n\nthrée\n\n\n"))
     assert raw.texts == ["one two", "", "thrée"]
@@ -124,9 +121,6 @@ def test_what_the_form_cannot_hold_is_refused_and_nothing_is_written(tmp_path, t
     assert list(tmp_path.iterdir()) == []
 
 
-# --- label names ------------------------------------------------------------------------------------------------
-
-
 def test_index_labels_sorts_names_and_rows():
     Y, names = index_labels([("b", "a"), (), ("c", "b", "b")])
     assert names == ["a", "b", "c"]
@@ -140,9 +134,6 @@ def test_index_labels_puts_unknown_names_behind_the_known_ones():
     Y, names = index_labels([("new", "b"), ("also",)], ["b", "a"])
     assert names == ["b", "a", "also", "new"]
     assert [Y.row(i)[0].tolist() for i in range(2)] == [[0, 3], [2]]
-
-
-# --- vectorizer -------------------------------------------------------------------------------------------------
 
 
 def test_vectorizer_equals_scikit_learn():
@@ -196,9 +187,6 @@ def test_what_is_no_sequence_of_strings_is_refused(texts, message):
 def test_options_outside_their_range_are_refused(options):
     with pytest.raises(DataError, match="must be positive integers, got"):
         TextVectorizer(**options).fit(TEXTS)
-
-
-# --- files ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

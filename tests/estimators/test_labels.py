@@ -34,9 +34,6 @@ def refused(call, *arguments, **named):
     return text
 
 
-# Types and values
-
-
 @pytest.mark.parametrize(
     ("labels", "classes"),
     [
@@ -135,9 +132,6 @@ def test_what_is_no_list_of_names_is_refused(names, message):
     assert refused(quick().fit, X, Y, label_names=names).startswith(message)
 
 
-# Declared classes
-
-
 @pytest.mark.parametrize(
     ("classes", "message"),
     [
@@ -167,9 +161,6 @@ def test_later_classes_may_add_labels_but_drop_none():
 
 def test_declared_classes_name_the_columns_of_a_matrix_in_their_order():
     assert quick().partial_fit(X, Y, classes=["d", "b", "c", "a"]).classes_.tolist() == ["d", "b", "c", "a"]
-
-
-# Features
 
 
 @pytest.mark.parametrize(
@@ -214,9 +205,6 @@ def test_a_flaw_of_our_rows_is_found_in_every_block(monkeypatch):
             indices[at] = indices[at - 1]
             text = refused(quick().fit, CSR(sound.indptr, indices, sound.data, 4), Y)
             assert text == f"X: indices: must rise within a row, but row {row} does not"
-
-
-# Parameters
 
 
 @pytest.mark.parametrize(
@@ -312,9 +300,6 @@ def test_a_score_against_other_labels_is_refused(learned, given, message):
 
 def test_a_score_counts_unknown_labels_as_missed():
     assert quick().fit(X, halves(["a"], ["b"])).score(X, [["z"]] * N) == 0
-
-
-# What fails leaves nothing behind
 
 
 @pytest.mark.parametrize("warm", [False, True])

@@ -28,9 +28,6 @@ def fleet_of(name):
     return scenario(name, BASE, rows=10_000, nnz=20.0, batch=100)
 
 
-# --- scenarios ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "speeds"),
     [
@@ -88,9 +85,6 @@ def test_an_unknown_scenario_lists_those_there_are():
         fleet_of("S9")
 
 
-# --- text --------------------------------------------------------------------------------------------------------
-
-
 def test_a_fleet_in_a_line_of_text():
     fleet = parse_fleet("gpu:1*2/price=3/noise=.05, cpu:.1/overhead=.0002/stalls=.01x20/in_place=1", BASE)
     assert [device.in_place for device in fleet] == [False, False, True]
@@ -132,9 +126,6 @@ def test_a_fleet_that_cannot_be_read_is_one_line(text, complaint):
     assert "\n" not in str(error.value)
 
 
-# --- calibration -------------------------------------------------------------------------------------------------
-
-
 class Timed:
     """A learner on a clock of its own: 2 ms an update, 0.1 ms a row."""
 
@@ -168,9 +159,6 @@ def test_a_real_device_is_measured():
     X, Y = (CSR.from_scipy(sp.csr_array(rng.random((40, n)) * (rng.random((40, n)) < 0.5))) for n in (6, 5))
     found = measure_device(Job(Dataset(X, Y), Network(6, 5, (4,)), SGD()), Reference())
     assert 0 < found.seconds(0.0, 32, 100, 1, rng) < 1
-
-
-# --- who waits, and who is trained -------------------------------------------------------------------------------
 
 
 def run_scenario(name, algorithm, seed=0, n_rows=6000):

@@ -60,9 +60,6 @@ def sha(array):
     return hashlib.sha256(array.tobytes()).hexdigest()
 
 
-# --- repeats, and the clock --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("fleet", [FLEET, AWAY], ids=["present", "away"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_repeats_to_the_bit_and_another_seed_gives_another_schedule_of_the_same_rows(name, fleet):
@@ -124,9 +121,6 @@ def test_four_stale_workers_lose_precision_at_one_rate_and_regain_it_at_a_quarte
     assert precision(4, 0.5) > 0.95
 
 
-# --- fencing -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("algorithm", [Hogwild(10, 0.1), Synchronous(10, 0.1)], ids=["shared", "replicas"])
 def test_a_worker_that_is_back_before_its_lost_step_would_have_ended_does_not_apply_it(algorithm):
     """T1.2: the report of what it was at when it left changes nothing."""
@@ -143,9 +137,6 @@ def test_a_worker_that_is_back_before_its_lost_step_would_have_ended_does_not_ap
     if isinstance(algorithm, Hogwild):
         np.testing.assert_array_equal(toy.marks(done.params, data), 1)
     assert done.records[0]["rows"] == 40
-
-
-# --- away and parked ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -250,9 +241,6 @@ def test_a_diverged_model_is_not_written_over_by_those_still_at_work():
     assert not executor.busy
 
 
-# --- pulls and pushes ---------------------------------------------------------------------------------------------
-
-
 def seconds_of(algorithm, fleet, bandwidth, n_rows=40):
     """The seconds of an epoch of a toy model, and those of its pulls and pushes."""
     data = toy.dataset(n_rows)
@@ -280,9 +268,6 @@ def test_who_writes_the_model_in_place_waits_for_nothing_unless_a_staleness_rule
     assert seconds_of(Hogwild(10, 0.1), fleet, bandwidth=1e3) == (pytest.approx(0.02), 0)
     assert seconds_of(Hogwild(10, 0.1), toy.fleet(1), bandwidth=1e3) == (pytest.approx(0.04), 0), "nor who is alone"
     assert seconds_of(Hogwild(10, 0.1, staleness=Staleness()), fleet, bandwidth=1e3)[1] > 1
-
-
-# --- resuming ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)

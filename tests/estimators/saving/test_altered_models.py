@@ -15,7 +15,6 @@ from xmlsgd.checkpoint import read_model
 from xmlsgd.files import sha256_of
 
 
-# Reading what was altered
 @pytest.mark.parametrize("name", ["MANIFEST.json", "model.json", "params.npy", "classes.npy", "optimizer_state.npy"])
 def test_a_missing_file_is_named(saved, name):
     (saved / name).unlink()

@@ -16,7 +16,6 @@ from xmlsgd.datasets.vectorizer import TextVectorizer
 from xmlsgd.optimizers import Adagrad, Adam, Optimizer
 
 
-# There and back
 @pytest.mark.parametrize("predict_only", [True, False])
 def test_a_loaded_model_answers_as_the_saved_one(rows, tmp_path, predict_only):
     model = small(optimizer="row_adagrad", hidden_layer_sizes=(16, 8)).fit(*rows, eval_set=rows)

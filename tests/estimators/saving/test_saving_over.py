@@ -13,7 +13,6 @@ from xmlsgd import ModelFileError, XMLClassifier, checkpoint
 from xmlsgd.files import whole
 
 
-# Writing
 def test_saving_replaces_an_earlier_model(rows, saved):
     X, Y = rows
     other = small(random_state=1).fit(X, Y)
