@@ -31,7 +31,7 @@ def same_answers(first, second, X):
 
 def rewrite(folder, change=None, arrays=None):
     """Write the model anew with a changed description and arrays, and with right checksums."""
-    description, old = read_model(folder)
+    description, old, *_ = read_model(folder)
     old = {name: np.array(array) for name, array in old.items()}
     write_model(folder, {**description, **(change or {})}, {**old, **(arrays or {})})
 

@@ -2,6 +2,7 @@
 
 A saved model is a directory of a small JSON file and plain arrays; nothing in it is code and nothing is unpickled.
 It is written beside its final name and renamed, so that a crash or a full disk never leaves half a model under it.
+`checked.json` notes the sizes and times of change of files whose checksums were compared, which need not be again.
 """
 
 from __future__ import annotations
@@ -10,19 +11,21 @@ import errno
 import json
 import os
 import warnings
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from .errors import ModelFileError, shorten
-from .files import DESCRIPTION, MANIFEST, sha256_of, whole_folder
+from .files import DESCRIPTION, MANIFEST, sha256_of, state_of, whole_file, whole_folder
 from .json_files import check_regular, read_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 FORMAT, VERSION = "xmlsgd-model", 1
+CHECKED = "checked.json"
 MAX_JSON_BYTES = 1 << 28  # a history of a million epochs
 
 
@@ -46,22 +49,36 @@ def write_model(
         raise ModelFileError(f"{path}: exists and is not a saved model; choose another name or remove it")
     try:
         with whole_folder(path) as folder:
-            (folder / DESCRIPTION).write_text(described, encoding="utf-8")
             for name, array in arrays.items():
                 _write_array(folder / f"{name}.npy", array)
+            (folder / DESCRIPTION).write_text(described, encoding="utf-8")
             if write_more:
                 write_more(folder)
             files = {f.name: {"bytes": f.stat().st_size, "sha256": sha256_of(f)} for f in sorted(folder.iterdir())}
             manifest = {"format": FORMAT, "version": VERSION, "files": files}
             (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+            _note(folder, {name: state_of(folder / name) for name in (*files, MANIFEST)})
     except (FileExistsError, NotADirectoryError) as error:
         raise ModelFileError(str(error)) from error
 
 
-def read_model(path: str | Path, verify: bool = True) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the description and the arrays of a model directory; arrays are read-only memory maps.
+class ModelFiles(NamedTuple):
+    """What a model's folder holds: its description, and its arrays as read-only memory maps.
 
-    Raises `ModelFileError` where a file is missing, has another size or checksum (`verify`), or is no plain array.
+    states : sizes and times of change of the files. noted : whether these are as they were when all were verified.
+    """
+
+    description: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+    states: dict[str, dict[str, int]]
+    noted: bool
+
+
+def read_model(path: str | Path, verify: bool = True) -> ModelFiles:
+    """Return what lies in a model directory.
+
+    Raises `ModelFileError` where a file is missing, has another size or checksum, or is no plain array. Checksums are
+    compared with `verify`, where the file is not as it was when that was done before.
     """
     path = Path(path)
     if not path.exists():
@@ -73,13 +90,42 @@ def read_model(path: str | Path, verify: bool = True) -> tuple[dict[str, Any], d
     files = manifest.get("files")
     if not isinstance(files, dict) or DESCRIPTION not in files:
         raise ModelFileError(f"{path / MANIFEST}: must list the files of the model, got {shorten(files)}")
-    arrays = {}
+    known, arrays, states = _noted(path), {}, {MANIFEST: state_of(path / MANIFEST)}
+    if known.get(MANIFEST) != states[MANIFEST]:
+        known = {}
     for name, entry in files.items():
         file = path / name
-        _check_file(file, name, entry, verify)
+        _check_file(file, name, entry)
+        states[name] = state_of(file)
+        if verify and known.get(name) != states[name] and sha256_of(file) != entry.get("sha256"):
+            raise ModelFileError(f"{file}: its checksum differs from the manifest; the file was altered or damaged")
         if file.suffix == ".npy":
             arrays[file.stem] = _map_array(file)
-    return _read_json(path / DESCRIPTION), arrays
+    return ModelFiles(_read_json(path / DESCRIPTION), arrays, states, known == states)
+
+
+def note_verified(path: Path, files: ModelFiles) -> None:
+    """Note that the checksums of all files were compared; nothing where the folder cannot be written."""
+    if not files.noted and not (path / CHECKED).is_symlink():  # which may lead out of the folder
+        with suppress(OSError):
+            _note(path, files.states)
+
+
+def _note(path: Path, states: dict[str, dict[str, int]]) -> None:
+    """Note the states of files whose checksums are those of the manifest."""
+    with whole_file(path / CHECKED) as stream:
+        stream.write(json.dumps(states, indent=1).encode() + b"\n")
+
+
+def _noted(path: Path) -> dict[str, Any]:
+    """Return the states that were noted. One as late as the note is none: the file may have changed since, unseen."""
+    try:
+        with (path / CHECKED).open("rb") as stream:
+            noted = os.fstat(stream.fileno()).st_mtime_ns
+            states = json.loads(stream.read(MAX_JSON_BYTES))
+        return {name: state for name, state in states.items() if state["mtime_ns"] < noted}
+    except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
+        return {}
 
 
 def _write_array(file: Path, array: np.ndarray) -> None:
@@ -104,15 +150,13 @@ def _map_array(file: Path) -> np.ndarray:
         raise ModelFileError(f"{file}: must be a plain array, got {shorten(str(error), 100)}") from error
 
 
-def _check_file(file: Path, name: str, entry: Any, verify: bool) -> None:
-    """Raise unless `file` is a regular file in the model's folder with the promised size and checksum."""
+def _check_file(file: Path, name: str, entry: Any) -> None:
+    """Raise unless `file` is a regular file in the model's folder with the promised size."""
     if name != Path(name).name or file.suffix not in (".npy", ".json") or not isinstance(entry, dict):
         raise ModelFileError(f"{file.parent / MANIFEST}: may name only .npy and .json files, got {shorten(name)}")
     check_regular(file)
     if file.stat().st_size != entry.get("bytes"):
         raise ModelFileError(f"{file}: must have {shorten(entry.get('bytes'))} bytes, got {file.stat().st_size}")
-    if verify and sha256_of(file) != entry.get("sha256"):
-        raise ModelFileError(f"{file}: its checksum differs from the manifest; the file was altered or damaged")
 
 
 def _read_json(file: Path) -> dict[str, Any]:

@@ -36,7 +36,10 @@ VARIANTS = ("bfloat16", f"bfloat16{EXACT}", "float32", f"float32{EXACT}")
 
 
 class Ours(Runner):
-    """The classifier as it comes; parameters from the command line override those of the setting."""
+    """The classifier as it comes; parameters from the command line override those of the setting.
+
+    `compact` predicts with the model that it saved compact and mapped.
+    """
 
     packages = PACKAGES
     settings: ClassVar[dict[str, dict[str, Any]]] = {
@@ -44,6 +47,8 @@ class Ours(Runner):
         "float32": {"precision": "float32"},
         "fast": {"hidden_layer_sizes": [32], "max_epochs": 1, "shortlist": 32},
         "network": {"shortlist": 0},
+        "compact": {"compact": True},
+        "compact-network": {"compact": True, "shortlist": 0},
         "accurate": {"max_epochs": 15, "hidden_dropout": 0.5, "blend": "boosted"},
     }
 
@@ -59,12 +64,19 @@ class Ours(Runner):
 
     def train(self, problem: Problem, parameters: dict[str, Any], scratch: Path) -> None:
         """Fit."""
+        parameters = dict(parameters)
+        self.compact = bool(parameters.pop("compact", False))
         self.model = xmlsgd.XMLClassifier(n_jobs=problem.threads, random_state=problem.seed, **parameters)
         self.model.fit(problem.X, problem.Y)
 
     def save(self, folder: Path) -> None:
         """Write the model as `XMLClassifier.save` does."""
-        self.model.save(folder / "model")
+        self.model.save(folder / "model", compact=self.compact)
+
+    def serve(self, problem: Problem, folder: Path) -> None:
+        """Map the compact model."""
+        if self.compact:
+            self.model = xmlsgd.XMLClassifier.load(folder / "model")
 
     def use_one_thread(self) -> None:
         """Ask for one thread."""

@@ -10,7 +10,8 @@ from layers import (
 )
 
 from xmlsgd.devices.base import Layer
-from xmlsgd.devices.cpu import CPU, PREDICT_BATCH
+from xmlsgd.devices.cpu import CPU
+from xmlsgd.devices.cpu_search import PREDICT_BATCH
 from xmlsgd.devices.reference import Reference
 
 

@@ -13,7 +13,7 @@ from shortlists import DEVICE, SETTINGS
 from xmlsgd import XMLClassifier
 from xmlsgd.csr import CSR
 from xmlsgd.datasets.store import open_store, write_store
-from xmlsgd.devices.cpu_pairs import best_of_list
+from xmlsgd.devices.cpu_pairs import ONE_SCALE, best_of_list
 from xmlsgd.engine import Interrupted
 from xmlsgd.errors import DataError, DivergenceError, ModelFileError
 from xmlsgd.estimators.defaults import auto_shortlist
@@ -108,7 +108,7 @@ def test_a_saved_model_keeps_its_shortlist(many, model, tmp_path):
         ("scale", lambda a: a[:-1], "scale must be float32"),
         ("labels_indices", lambda a: a.astype(np.int64), "labels_indices must be int32"),
         ("postings_data", lambda a: a * 0 + 1e30, "postings_data must be within -1 and 1"),
-        ("weight", lambda a: -a, "weight at least 0"),
+        ("weight", lambda a: -a, "weight must be at least 0"),
     ],
 )
 def test_a_shortlist_that_save_cannot_have_written_is_refused(model, name, change, complaint):
@@ -122,7 +122,7 @@ def test_a_shortlist_that_save_cannot_have_written_is_refused(model, name, chang
 
 def test_a_shortlist_larger_than_the_labels_is_refused(model):
     described, arrays = to_arrays(model.shortlist_)
-    with pytest.raises(ModelFileError, match="size at most 1100, got size 1101"):
+    with pytest.raises(ModelFileError, match="the size at most 1100, got"):
         from_arrays({**described, "size": 1101}, arrays, (1500, 1100), Path("model"))
 
 
@@ -202,7 +202,7 @@ def test_the_best_of_a_list_are_those_of_all_its_scores_and_ties_go_to_the_small
     scores = bounds - np.float32(0.3) * np.log1p(np.exp(-logits))
     best, best_scores = np.empty((20, 5), np.int32), np.empty((20, 5), np.float32)
     for i in range(20):
-        best_of_list(A[i], W, b, labels[i], bounds[i], np.float32(0.3), best[i], best_scores[i])
+        best_of_list(A[i], W, ONE_SCALE, b, labels[i], bounds[i], np.float32(0.3), best[i], best_scores[i])
     scores[labels < 0] = -np.inf
     order = np.lexsort((labels, -scores))[:, :5]
     np.testing.assert_array_equal(best, np.take_along_axis(labels, order, axis=1))

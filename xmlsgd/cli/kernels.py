@@ -59,7 +59,8 @@ def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS) -> 
     small["blend"] = "logistic"  # the same kernels, and trees are not learned from so few rows
     with scratch_folder() as folder:
         model = XMLClassifier(**{**parameters, **small}).fit(few.X, few.Y, eval_set=(few.X, few.Y))
-        model.save(Path(folder, "model"))
-        loaded = XMLClassifier.load(Path(folder, "model"))
-        for X in (few.X, few.X.span(0, 1)):  # a row by itself has kernels of one thread
-            loaded.predict_topk(X)
+        for compact in (False, True):
+            model.save(Path(folder, "model"), compact=compact)
+            loaded = XMLClassifier.load(Path(folder, "model"))
+            for X in (few.X, few.X.span(0, 1)):  # a row by itself has kernels of one thread
+                loaded.predict_topk(X)

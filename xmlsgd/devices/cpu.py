@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numba
 import numpy as np
@@ -13,9 +13,9 @@ from ..csr import CSR
 from ..errors import DataError
 from ..optimizers import SGD
 from ..params import zeros
-from . import bf16, cpu_active, cpu_input, cpu_output, cpu_step, cpu_topk, kernel_cache
-from .base import EXACT, PRECISIONS, SPARE_CANDIDATES, Dropout, HostMemory, Layer, Rounding
-from .cpu_step import CHUNK
+from . import bf16, cpu_active, cpu_input, cpu_output, cpu_search, cpu_step, kernel_cache
+from .base import EXACT, PRECISIONS, Dropout, HostMemory, Layer, RoundedLayer, Rounding
+from .cpu_search import weights_of
 from .kernel import for_kernels
 from .threads import ONE_THREAD_BLAS, launch
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ..optimizers import Update
     from .base import Device
     from .kernel import Kernel
-
-PREDICT_BATCH = 256  # rows whose lists of the best are kept together
 
 
 class CPU(HostMemory):
@@ -96,15 +94,16 @@ class CPU(HostMemory):
             if deep:
                 self.dense_step(A, A, layer, update)
             self.input_step(X, row, A, layer, update, Dropout(0.0, 0))
-            self.top_k(A, layer, 1)
+            for n_rows in (1, cpu_search.FEW + 1):
+                self.top_k(np.repeat(A, n_rows, axis=0), layer, 1)
             two, one = Layer(np.zeros((2, 1), np.float32), *np.zeros((5, 2), np.float32)), np.zeros(1, np.int32)
             self.put(self.take(two, one), two, one)
 
-    def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:
+    def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer | RoundedLayer, dropout: Dropout) -> np.ndarray:
         """Return A (B, H) = relu(X[rows] W + b)."""
         A = np.empty((len(rows), layer.W.shape[1]), np.float32)
         self.run(
-            cpu_input.input_forward, rows, X.indptr, X.indices, X.data, layer.W, layer.b, *_mask(dropout), A,
+            cpu_input.input_forward, rows, X.indptr, X.indices, X.data, *weights_of(layer), *_mask(dropout), A,
         )  # fmt: skip
         return A
 
@@ -125,8 +124,14 @@ class CPU(HostMemory):
         """Update the output layer on one batch; return the scaled loss and dA."""
         return cpu_step.output_step(self, A, Y, rows, scale, layer, loss, update, rounding)
 
-    def take(self, layer: Layer, active: np.ndarray) -> Layer:
+    @overload
+    def take(self, layer: Layer, active: np.ndarray) -> Layer: ...
+    @overload
+    def take(self, layer: RoundedLayer, active: np.ndarray) -> RoundedLayer: ...
+    def take(self, layer: Layer | RoundedLayer, active: np.ndarray) -> Layer | RoundedLayer:
         """Return a copy, in buffers, of the outputs `active` of a layer; slots of one element stay as they are."""
+        if isinstance(layer, RoundedLayer):
+            return RoundedLayer(*(part[active] for part in layer))
         room, taken = 1 << max(len(active) - 1, 0).bit_length(), []
         for name, part in zip(Layer._fields, layer, strict=True):
             if part.shape[0] > 1:
@@ -170,40 +175,13 @@ class CPU(HostMemory):
         )  # fmt: skip
         cpu_output.biases_update.alone(update.kind, layer.b, dZ.sum(axis=0), layer.bs, layer.bt, update.hyper)
 
-    def top_k(self, A: np.ndarray, layer: Layer, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def top_k(self, A: np.ndarray, layer: Layer | RoundedLayer, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return labels int32 (n, k) and logits float32 (n, k), best first, ties to the smaller label.
 
         In bfloat16 a few more than k labels are ranked and then scored anew in float32. Places beyond L hold label -1
         and score -inf.
         """
-        n, H = A.shape
-        L = len(layer.b)
-        W, b = layer.W, layer.b
-        wide = min(k + SPARE_CANDIDATES, L) if self.bfloat16 else k
-        scores, labels = np.full((n, wide), -np.inf, np.float32), np.full((n, wide), -1, np.int32)
-        batch = min(PREDICT_BATCH, max(bf16.pad(n), bf16.BLOCK))  # a row by itself is not to cost what a batch does
-        n_batches = -(-n // batch)
-        limits = self.buffer("limits", (self.n_threads, batch))
-        if self.bfloat16:
-            Hp = bf16.pad(H)
-            padded = self.padded("top A", A, n_batches * batch, Hp)
-            packed = self.buffer("labels", (bf16.pad(L) * Hp // 2,), np.uint32)
-            self.run(cpu_topk.pack_weights, W, packed, self.buffer("pads", (self.n_threads, 2, Hp)))
-            Z = self.buffer("top Z", (self.n_threads, bf16.BLOCK, batch))
-            operand = self.buffer("operand", (self.n_threads, batch * Hp // 2 + 256), np.uint32)
-            self.run(
-                cpu_topk.top_k_bf16, padded, packed, b, batch, operand, Z, limits, bf16.TILE_CONFIGURATION,
-                scores, labels,
-            )  # fmt: skip
-            self.run(cpu_topk.rescore, A, W, b, labels, scores)
-        else:
-            padded = self.padded("top A", A, n_batches * batch, H)
-            Z = self.buffer("top Z", (self.n_threads, CHUNK, batch))
-            self.run(cpu_topk.top_k_float32, padded, W, b, batch, CHUNK, Z, limits, scores, labels)
-        if wide < k:
-            gap = ((0, 0), (0, k - wide))
-            return np.pad(labels, gap, constant_values=-1), np.pad(scores, gap, constant_values=-np.inf)
-        return labels[:, :k], scores[:, :k]
+        return cpu_search.top_k(self, A, layer, k)
 
     def padded(self, name: str, A: np.ndarray, n_rows: int, n_columns: int) -> np.ndarray:
         """Return A with zeros below and to the right, in the buffer `name`; A itself where it fits."""

@@ -18,10 +18,11 @@ _ZERO = np.float32(0)
 
 
 @kernel(fastmath=FAST)
-def input_forward(rows, indptr, indices, data, W, b, seed, threshold, scale, A):
+def input_forward(rows, indptr, indices, data, W, scales, b, seed, threshold, scale, A):
     """Write A (B, H) = relu(X[rows] W + b); entries of X whose hash is below the threshold are left out.
 
-    The others are multiplied by `scale`.
+    The others are multiplied by `scale`. W is float32, or int8 with a scale a row: `scales` float32 (F,), or (1,) for
+    all rows alike.
     """
     for i in prange(rows.size):
         a = A[i]
@@ -29,9 +30,10 @@ def input_forward(rows, indptr, indices, data, W, b, seed, threshold, scale, A):
         for q in range(indptr[rows[i]], indptr[rows[i] + 1]):
             if threshold > 0 and not kept(seed, q, threshold):
                 continue
-            x, w = data[q] * scale, W[indices[q]]
+            feature = indices[q]
+            x, w = data[q] * scale * scales[min(feature, scales.size - 1)], W[feature]
             for j in range(a.size):
-                a[j] += x * w[j]
+                a[j] += x * np.float32(w[j])
         for j in range(a.size):
             a[j] = max(a[j], _ZERO)
 

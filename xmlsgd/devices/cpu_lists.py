@@ -16,6 +16,8 @@ from .cpu_rows import FAST
 from .cpu_trees import trees_of_row
 from .kernel import kernel
 
+DAMAGED = -2  # in place of a label
+
 
 @njit(nogil=True)
 def unit_row(features, entries, scale, out):
@@ -39,17 +41,19 @@ def unit_rows(indptr, indices, data, scale, out):
 
 @kernel(fastmath=FAST)
 def best_listed(
-    indptr, indices, data, A, W, b, scale, postings_ptr, postings_row, postings_value, label_ptr, label_index, weight,
-    starts, cells, cell_values, bias, blend, frequency, feature, threshold, value, least_vote, n_scored,
-    n_neighbors, budget, clean, items, values, n_threads, labels, scores,
+    indptr, indices, data, A, W, scales, b, scale, postings_ptr, postings_row, postings_value, unit, label_ptr,
+    label_index, weight, starts, keys, weights, factors, bias, blend, frequency, feature, threshold, value, least_vote,
+    n_scored, n_neighbors, budget, clean, items, values, n_threads, labels, scores,
 ):  # fmt: skip
     """Write the best labels of each row among the `n_scored` with the most votes into `labels` and `scores` (rows, k).
 
     Rows (indptr, indices, data) as they come and their activations A (rows, H); `scale` (F,) weighs the features.
-    `vote` says what `postings_*`, `label_*`, `weight` and the scratch are, `margins` what the tables and `bias` are,
+    W, `scales` and b are the output layer (`cpu_pairs`). `vote` says what `postings_*`, `unit`, `label_*`, `weight` and
+    the scratch are, `margins` what the tables (`starts`, `keys`, `weights`), their scales `factors` and `bias` are,
     `best_of_list` how the best are found. blend float32 (4,): weights of the network's log probability, of the log of
     the share of votes, at least `least_vote`, and of the margin, and the intercept. Where there are trees, they score
-    in its place: `trees_of_row` says what `frequency`, `feature`, `threshold` and `value` are.
+    in its place: `trees_of_row` says what `frequency`, `feature`, `threshold` and `value` are. A row that met a pointer
+    or an index to nothing gets labels `DAMAGED`.
     """
     n_rows = indptr.size - 1
     most = 0
@@ -64,14 +68,14 @@ def best_listed(
             features = indices[indptr[i] : indptr[i + 1]]
             entries = row[: features.size]
             unit_row(features, data[indptr[i] : indptr[i + 1]], scale, entries)
-            vote_of_row(
-                features, entries, postings_ptr, postings_row, postings_value, label_ptr, label_index, weight,
+            sound = vote_of_row(
+                features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
                 n_neighbors, budget, -1, clean[t], items[t], values[t], listed, bounds,
             )  # fmt: skip
-            margins_of_row(features, entries, listed, starts, cells, cell_values, bias, margins)
+            sound &= margins_of_row(features, entries, listed, starts, keys, weights, factors, bias, margins)
             share = blend[0]
             if feature.shape[0] > 0:
-                logits_of_row(A[i], W, b, listed, logits)
+                logits_of_row(A[i], W, scales, b, listed, logits)
                 trees_of_row(
                     listed, logits, bounds, margins, frequency, feature, threshold, value, known, node, total, bounds
                 )
@@ -79,4 +83,6 @@ def best_listed(
             else:
                 for j in range(n_scored):
                     bounds[j] = blend[1] * np.log(max(bounds[j], least_vote)) + blend[2] * margins[j] + blend[3]
-            best_of_list(A[i], W, b, listed, bounds, share, labels[i], scores[i])
+            best_of_list(A[i], W, scales, b, listed, bounds, share, labels[i], scores[i])
+            if not sound:
+                labels[i, :] = DAMAGED

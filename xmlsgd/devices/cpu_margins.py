@@ -13,6 +13,7 @@ from .cpu_rows import FAST
 from .kernel import kernel
 from .llvm import prefetch
 
+_ZERO = np.float32(0)
 _GOLDEN = np.uint32(2654435769)  # 2^32 over the golden ratio: spreads numbers that lie close together (Knuth)
 
 
@@ -23,49 +24,62 @@ def place_of(feature, room):
 
 
 @kernel()
-def hash_weights(indptr, features, weights, starts, cells, values):
+def hash_weights(indptr, features, weights, starts, keys, values):
     """Write the weights of all labels, CSR (L, F), into their tables.
 
-    The table of label l lies from starts[l] to starts[l + 1] and has room for one more than its weights. `cells` int32
-    (n, 2) holds a feature, -1 before, and the bits of its weight; `values` is the same memory as float32.
+    The table of label l lies from starts[l] to starts[l + 1] and has room for one more than its weights. `keys` (n,)
+    are integers, 0 before, that become a feature plus 1 where `values` (n,) gets its weight.
     """
     for label in prange(indptr.size - 1):
         first, room = starts[label], starts[label + 1] - starts[label]
         for p in range(indptr[label], indptr[label + 1]):
             at = place_of(features[p], room)
-            while cells[first + at, 0] >= 0:
+            while keys[first + at] != 0:
                 at = at + 1 if at + 1 < room else 0
-            cells[first + at, 0], values[first + at, 1] = features[p], weights[p]
+            keys[first + at], values[first + at] = features[p] + 1, weights[p]
 
 
 @njit(nogil=True, fastmath=FAST)
-def margins_of_row(features, entries, labels, starts, cells, values, bias, out):
-    """Write the margin of each label in `labels` int32 (M,) of one row into `out` float32; see `margins`."""
+def margins_of_row(features, entries, labels, starts, keys, values, scales, bias, out):
+    """Write the margin of each label in `labels` int32 (M,) of one row into `out` float32; see `margins`.
+
+    Returns whether the tables were found where they have to be; if not, nothing outside of them was read.
+    """
+    sound = True
     for j in range(labels.size):
         if j + 1 < labels.size and labels[j + 1] >= 0:
             following = labels[j + 1]
             first, room = starts[following], starts[following + 1] - starts[following]
             for p in range(features.size):
-                prefetch(cells.ctypes.data + 8 * (first + place_of(features[p], room)))
+                prefetch(keys.ctypes.data + keys.itemsize * (first + place_of(features[p], room)))
         label = labels[j]
+        out[j] = np.float32(-1)
         if label < 0:
-            out[j] = np.float32(-1)
             continue
-        score, first, room = bias[label], starts[label], starts[label + 1] - starts[label]
+        first, last = starts[label], starts[label + 1]
+        if not 0 <= first < last <= keys.size:
+            sound = False
+            continue
+        score, room = _ZERO, last - first
         for p in range(features.size):
-            at = place_of(features[p], room)
-            while cells[first + at, 0] != features[p] and cells[first + at, 0] >= 0:
+            wanted = features[p] + 1
+            at, left = place_of(features[p], room), room
+            while keys[first + at] != wanted and keys[first + at] != 0 and left > 0:
                 at = at + 1 if at + 1 < room else 0
-            score += values[first + at, 1] * entries[p] * (cells[first + at, 0] == features[p])
-        out[j] = score
+                left -= 1
+            if keys[first + at] == wanted:
+                score += np.float32(values[first + at]) * entries[p]
+        out[j] = bias[label] + scales[min(label, scales.size - 1)] * score
+    return sound
 
 
 @kernel(fastmath=FAST)
-def margins(indptr, indices, data, labels, starts, cells, values, bias, out):
+def margins(indptr, indices, data, labels, starts, keys, values, scales, bias, out, sound):
     """Write the margin of each label in `labels` int32 (rows, M) into `out` float32; -1 where there is none.
 
-    `starts`, `cells` and `values` are tables as `hash_weights` leaves them.
+    `starts`, `keys` and `values` are tables as `hash_weights` leaves them; values of label l count scales[l] times,
+    where there is one scale, that. `sound` bool (rows,) is what `margins_of_row` returns.
     """
     for i in prange(labels.shape[0]):
         span = slice(indptr[i], indptr[i + 1])
-        margins_of_row(indices[span], data[span], labels[i], starts, cells, values, bias, out[i])
+        sound[i] = margins_of_row(indices[span], data[span], labels[i], starts, keys, values, scales, bias, out[i])

@@ -90,37 +90,46 @@ def keep_best(values, items, n, best, best_items, counts):
 
 
 @njit(nogil=True)
-def read_order(features, starts, lengths, order):
+def read_order(features, starts, n_entries, budget, lengths, order):
     """Write into `order` the places of a row's features, that with the shortest posting list first.
 
-    lengths : gets the lengths, in this order.
+    lengths : gets the lengths, in this order. Returns whether all lists are at most `budget` long and lie among the
+    `n_entries` that there are.
     """
     for i in range(features.size):
-        length = starts[features[i] + 1] - starts[features[i]]
+        first, last = starts[features[i]], starts[features[i] + 1]
+        length = last - first
+        if not 0 <= first <= last <= n_entries or length > budget:
+            return False
         j = i
         while j > 0 and lengths[j - 1] > length:
             lengths[j], order[j] = lengths[j - 1], order[j - 1]
             j -= 1
         lengths[j], order[j] = length, i
+    return True
 
 
 @njit(nogil=True, fastmath=FAST)
 def vote_of_row(
-    features, entries, postings_ptr, postings_row, postings_value, label_ptr, label_index, weight, n_neighbors, budget,
-    own, clean, items, values, labels, votes,
+    features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight, n_neighbors,
+    budget, own, clean, items, values, labels, votes,
 ):  # fmt: skip
     """Write the labels that the nearest training rows of one row vote for, and their shares; see `vote`.
 
     features int32, entries float32: the row. own : its number among the training rows, -1 if it is none. The scratch
-    is a thread's of `scratch_shapes`.
+    is a thread's of `scratch_shapes`. Returns whether pointers and indices led to where they may; if not, nothing was
+    read or written elsewhere.
     """
     n_train = label_ptr.size - 1
     cosine, share = clean[:n_train], clean[n_train:]
     near, named = items[: values.size], items[values.size :]
+    sound = True
     order, lengths = np.empty(features.size, np.int64), np.empty(features.size, np.int64)
     nearest, neighbors = np.empty(n_neighbors, np.float32), np.empty(n_neighbors, np.int32)
     counts = np.empty(BINS, np.int32)
-    read_order(features, postings_ptr, lengths, order)
+    if not read_order(features, postings_ptr, postings_row.size, budget, lengths, order):
+        labels[:], votes[:] = -1, _ZERO
+        return False
     n_lists, n_read = 0, 0
     while n_lists < features.size and (n_read == 0 or n_read + lengths[n_lists] <= budget):
         n_read += lengths[n_lists]
@@ -130,13 +139,16 @@ def vote_of_row(
         n_lists += 1
     n_near = 0
     for j in range(n_lists):
-        feature, x = features[order[j]], entries[order[j]]
+        feature, x = features[order[j]], entries[order[j]] * unit
         for p in range(postings_ptr[feature], postings_ptr[feature + 1]):
-            row = postings_row[p]
+            row = np.int64(postings_row[p])
+            if not 0 <= row < n_train:
+                sound = False
+                continue
             before = cosine[row]
             near[n_near] = row
             n_near += before == 0
-            cosine[row] = before + x * postings_value[p]
+            cosine[row] = before + x * np.float32(postings_value[p])
     if own >= 0:
         cosine[own] = 0
     n_found = 0
@@ -154,11 +166,18 @@ def vote_of_row(
     for j in range(min(n_found, n_neighbors)):
         row = neighbors[j]
         power = weight[row] * nearest[j] * nearest[j]
-        if power == 0:
+        first, last = label_ptr[row], label_ptr[row + 1]
+        if not 0 <= first <= last <= label_index.size:
+            sound = False
+            continue
+        if not power > 0:
             continue
         total += power
-        for p in range(label_ptr[row], label_ptr[row + 1]):
-            label = label_index[p]
+        for p in range(first, last):
+            label = np.int64(label_index[p])
+            if not 0 <= label < share.size:
+                sound = False
+                continue
             named[n_named] = label
             n_named += share[label] == 0
             share[label] += power
@@ -166,6 +185,7 @@ def vote_of_row(
         values[j] = share[named[j]] / total
         share[named[j]] = 0
     keep_best(values, named, n_named, votes, labels, counts)
+    return sound
 
 
 def scratch_shapes(n_train: int, n_labels: int, budget: int, n_threads: int) -> tuple[tuple[int, int], ...]:
@@ -176,12 +196,13 @@ def scratch_shapes(n_train: int, n_labels: int, budget: int, n_threads: int) -> 
 
 @kernel(fastmath=FAST)
 def vote(
-    indptr, indices, data, postings_ptr, postings_row, postings_value, label_ptr, label_index, weight, n_neighbors,
-    budget, own, clean, items, values, n_threads, labels, votes,
+    indptr, indices, data, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
+    n_neighbors, budget, own, clean, items, values, n_threads, labels, votes, sound,
 ):  # fmt: skip
     """Write the labels that the `n_neighbors` nearest training rows of each row vote for, and their shares.
 
-    Rows (indptr, indices, data) and training rows (`postings_*`, by feature) are of norm 1; `label_ptr` and
+    Rows (indptr, indices, data) and training rows (`postings_*`, by feature, `unit` times the values) are of norm 1;
+    `sound` bool (rows,) is what `vote_of_row` returns. `label_ptr` and
     `label_index` are the labels of the training rows, `weight` (n,) float32 theirs. A neighbor votes with its weight
     times the square of the cosine. The posting lists of a row are read from the shortest on, until `budget` entries
     are. own : row i is training row own + i, which has no vote; -1 where they are no training rows. labels int32,
@@ -190,8 +211,8 @@ def vote(
     n_rows = indptr.size - 1
     for t in prange(n_threads):
         for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
-            vote_of_row(
+            sound[i] = vote_of_row(
                 indices[indptr[i] : indptr[i + 1]], data[indptr[i] : indptr[i + 1]], postings_ptr, postings_row,
-                postings_value, label_ptr, label_index, weight, n_neighbors, budget, own + i if own >= 0 else -1,
-                clean[t], items[t], values[t], labels[i], votes[i],
+                postings_value, unit, label_ptr, label_index, weight, n_neighbors, budget,
+                own + i if own >= 0 else -1, clean[t], items[t], values[t], labels[i], votes[i],
             )  # fmt: skip

@@ -1,4 +1,7 @@
-"""Kernels over shortlisted labels: the network's logits of some labels a row, and the best of scored labels."""
+"""Kernels over shortlisted labels: the network's logits of some labels a row, and the best of scored labels.
+
+Weights are float32, or int8 with a scale a row: `scales` float32 (L,), or (1,) for all rows alike.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +11,34 @@ from numba import njit, prange
 from .cpu_rows import FAST, exp_negative, log1p_unit
 from .kernel import kernel
 
+ONE_SCALE = np.ones(1, np.float32)  # of weights in float32
 _ZERO, _LOWEST = np.float32(0), np.float32(-3.0e38)
 
 
 @njit(nogil=True, fastmath=FAST)
-def logits_of_row(a, W, b, labels, out):
+def logit_of(a, W, scales, b, label):
+    """Return the logit of one label, float32, given the activations a (H,) of a row."""
+    product, w = _ZERO, W[label]
+    for h in range(a.size):
+        product += a[h] * np.float32(w[h])
+    return b[label] + scales[min(label, scales.size - 1)] * product
+
+
+@njit(nogil=True, fastmath=FAST)
+def logits_of_row(a, W, scales, b, labels, out):
     """Write a W^T + b of the labels int32 (M,) into `out` float32 (M,); 0 where a label is -1. a (H,) is a row of A."""
     for j in range(labels.size):
-        score, label = _ZERO, labels[j]
-        if label >= 0:
-            score, w = b[label], W[label]
-            for h in range(a.size):
-                score += a[h] * w[h]
-        out[j] = score
+        out[j] = logit_of(a, W, scales, b, labels[j]) if labels[j] >= 0 else _ZERO
 
 
 @kernel()
-def pair_logits(A, W, b, labels, out):
+def pair_logits(A, W, scales, b, labels, out):
     """Write A W^T + b of the labels int32 (rows, M) into `out` float32; 0 where a label is -1.
 
-    A (rows, H) are activations, W (L, H) and b (L,) the output layer.
+    A (rows, H) are activations, W (L, H), `scales` and b (L,) the output layer.
     """
     for i in prange(labels.shape[0]):
-        logits_of_row(A[i], W, b, labels[i], out[i])
+        logits_of_row(A[i], W, scales, b, labels[i], out[i])
 
 
 @njit(nogil=True)
@@ -46,13 +54,13 @@ def rank(scores, labels, score, label):
 
 
 @njit(nogil=True, fastmath=FAST)
-def best_of_list(a, W, b, labels, bounds, share, best, scores):
+def best_of_list(a, W, scales, b, labels, bounds, share, best, scores):
     """Write the labels (M,) with the best scores into `best` and `scores` (k,), best first.
 
     A score is the label's bound, float32 (M,), and `share` >= 0 times its log probability by the network, which is
-    never above 0; a (H,) are the row's activations, W (L, H) and b (L,) the output layer. So labels are scored by
-    falling bounds, until a bound is below the k-th best score. Labels -1 do not count; where fewer than k are left, -1
-    and -inf fill up. Ties go to the smaller label. `bounds` is used up.
+    never above 0; a (H,) are the row's activations, W (L, H), `scales` and b (L,) the output layer. So labels are
+    scored by falling bounds, until a bound is below the k-th best score. Labels -1 do not count; where fewer than k are
+    left, -1 and -inf fill up. Ties go to the smaller label. `bounds` is used up.
     """
     k = best.size
     best[:], scores[:] = -1, -np.inf
@@ -67,7 +75,5 @@ def best_of_list(a, W, b, labels, bounds, share, best, scores):
         if at < 0:
             break
         label, bounds[at] = labels[at], -np.inf
-        z, w = b[label], W[label]
-        for h in range(a.size):
-            z += a[h] * w[h]
+        z = logit_of(a, W, scales, b, label)
         rank(scores, best, highest + share * (min(z, _ZERO) - log1p_unit(exp_negative(-abs(z)))), label)

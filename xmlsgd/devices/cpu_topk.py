@@ -14,6 +14,7 @@ from numba.extending import intrinsic
 from . import bf16
 from .bf16 import BLOCK, TILE_BYTES
 from .cpu_output import pack_labels
+from .cpu_pairs import logit_of
 from .cpu_rows import FAST
 from .kernel import kernel
 from .llvm import LANES, broadcast, f16x, i32, load
@@ -130,10 +131,10 @@ def top_k_float32(A, W, b, batch, chunk, Z, limits, scores, labels):
 
 
 @kernel(fastmath=FAST)
-def rescore(A, W, b, labels, scores):
-    """Replace the scores (n, k) of candidate `labels` by float32 logits and sort each row, best first.
+def rescore(A, W, scales, b, labels, best):
+    """Replace the scores `best` (n, k) of candidate `labels` by float32 logits and sort each row, best first.
 
-    Ties go to the smaller label; entries with label -1 stay at the end.
+    W is float32 or int8 (`cpu_pairs`). Ties go to the smaller label; entries with label -1 stay at the end.
     """
     n, k = labels.shape
     for i in prange(n):
@@ -141,13 +142,11 @@ def rescore(A, W, b, labels, scores):
             label = labels[i, c]
             if label < 0:
                 continue
-            z, w, a = b[label], W[label], A[i]
-            for j in range(w.size):
-                z += a[j] * w[j]
+            z = logit_of(A[i], W, scales, b, label)
             at = c
-            while at > 0 and (scores[i, at - 1] < z or (scores[i, at - 1] == z and labels[i, at - 1] > label)):
-                scores[i, at] = scores[i, at - 1]
+            while at > 0 and (best[i, at - 1] < z or (best[i, at - 1] == z and labels[i, at - 1] > label)):
+                best[i, at] = best[i, at - 1]
                 labels[i, at] = labels[i, at - 1]
                 at -= 1
-            scores[i, at] = z
+            best[i, at] = z
             labels[i, at] = label

@@ -17,6 +17,7 @@ from ..engine import Interrupted, Run
 from ..errors import DataError, DivergenceError
 from ..learner import Start
 from . import memory, saving
+from .compact import Rounded
 from .fitting import Plan, advice, check_monitors, launch, plan_of
 from .gpu_memory import check_gpus, on_gpus
 from .growing import begin, begin_state, copy_rows, grow
@@ -183,7 +184,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "params_")
+        return hasattr(self, "_params")
 
     def __getstate__(self) -> dict[str, Any]:
         # Buffers and handles of a device belong to the process.
@@ -194,9 +195,9 @@ class XMLClassifier(Predictor, BaseEstimator):
         # What learns on changes these arrays in place, and must not change those of another model.
         other = type(self).__new__(type(self))
         other.__dict__.update(self.__getstate__())
-        for name in ("params_", "optimizer_state_"):
+        for name in ("_params", "optimizer_state_"):
             array = getattr(self, name, None)
-            if array is not None and array.flags.writeable:
+            if isinstance(array, np.ndarray) and array.flags.writeable:
                 setattr(other, name, array.copy())
         return other
 
@@ -307,9 +308,10 @@ class XMLClassifier(Predictor, BaseEstimator):
     def load(cls, path: str | Path, *, predict_only: bool = True, verify: bool = True) -> XMLClassifier:
         """Return the model that `save` wrote.
 
-        With `predict_only` the parameters stay a read-only memory map, unless they were saved compact; else
-        `partial_fit` goes on exactly where the saved model was. `verify` compares checksums. Raises `ModelFileError`
-        for a directory that `save` did not write, or that was altered.
+        With `predict_only` the parameters stay a read-only memory map; else `partial_fit` goes on exactly where the
+        saved model was. A compact model is mapped as it is, and opened in milliseconds; what it follows is checked when
+        it predicts. `verify` compares checksums of files that have changed since that was done (`checked.json` in the
+        folder). Raises `ModelFileError` for a directory that `save` did not write, or that was altered.
         """
         return saving.load(cls, path, predict_only, verify)
 
@@ -369,9 +371,9 @@ class XMLClassifier(Predictor, BaseEstimator):
 
     def _learned_bytes(self, task: Task | None = None) -> int:
         """Return the bytes of the model so far, which stays beside a new one; none where `task` goes on in place."""
-        if not self.__sklearn_is_fitted__():
+        if not self.__sklearn_is_fitted__() or isinstance(self._params, Rounded):  # which is mapped
             return 0
-        params, state = self.params_, self.optimizer_state_
+        params, state = self._params, self.optimizer_state_
         if task is not None and self.network_.layout == task.network.layout and params.flags.writeable:
             params = None
             state = None if self._optimizer_kind == task.optimizer.kind else state

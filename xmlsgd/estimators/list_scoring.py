@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..devices.cpu_lists import best_listed
+from ..devices.cpu_lists import DAMAGED, best_listed
 from ..devices.cpu_pairs import pair_logits
+from ..devices.cpu_search import weights_of
 from ..devices.kernel import for_kernels
+from ..shortlist import check_sound
 from .blocks import row_blocks
+from .compact import Rounded
 from .scoring import Scorer
 
 if TYPE_CHECKING:
@@ -29,15 +32,15 @@ class ListScorer(Scorer):
     shortlist: Shortlist
     cpu: CPU
 
-    def is_of(self, params: np.ndarray, shortlist: Shortlist | None) -> bool:
+    def is_of(self, params: np.ndarray | Rounded, shortlist: Shortlist | None) -> bool:
         """Return whether these are what it scores by."""
         return self.params is params and self.shortlist is shortlist
 
     @cached_property
     def _learned(self) -> tuple[Any, ...]:
         """The arrays and numbers of `best_listed` that are of the model."""
-        output = self.network.layers(self.cpu.place(self.params))[-1]
-        return *map(for_kernels, (output.W, output.b, *self.shortlist.arrays())), *self.shortlist.numbers()
+        learned = *weights_of(self.output), *self.shortlist.arrays(), *self.shortlist.numbers()
+        return tuple(for_kernels(each) if isinstance(each, np.ndarray) else each for each in learned)
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k labels of each row's shortlist and their scores.
@@ -57,6 +60,7 @@ class ListScorer(Scorer):
                     best_listed, part.indptr, *map(for_kernels, (part.indices, part.data)), A, *learned,
                     *self.shortlist.neighbors.scratch(cpu), cpu.n_threads, labels[span], scores[span],
                 )  # fmt: skip
+        check_sound(labels[:, 0] != DAMAGED)
         few = np.flatnonzero(labels[:, k - 1] < 0)
         for part in row_blocks(len(few), 32 * k):
             rows = few[part]
@@ -98,11 +102,11 @@ def pair_scores(scorer: Scorer, cpu: CPU) -> Callable[[CSR, np.ndarray], np.ndar
     """Return what gives the network's logits of the labels int32 (n, M) of each row, float32; 0 where a label is -1."""
 
     def logits(X: CSR, labels: np.ndarray) -> np.ndarray:
-        output, out = scorer.network.layers(scorer.params)[-1], np.empty(labels.shape, np.float32)
+        output, out = weights_of(scorer.output), np.empty(labels.shape, np.float32)
         for rows, A in scorer.activations(X):
             span = slice(rows[0], rows[-1] + 1)
             with cpu.start():
-                cpu.run(pair_logits, A, output.W, output.b, labels[span], out[span])
+                cpu.run(pair_logits, A, *output, labels[span], out[span])
         return out
 
     return logits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -115,6 +116,25 @@ def names_to_arrays(name: str, names: np.ndarray) -> dict[str, np.ndarray]:
     ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
     wide = np.array([names.dtype.kind == "U"])
     return {f"{name}_text": np.frombuffer(b"".join(texts), np.uint8), f"{name}_ends": ends, f"{name}_fixed": wide}
+
+
+@dataclass(frozen=True)
+class MappedNames:
+    """Names of a mapped model that become Python's when they are asked for: there may be millions."""
+
+    name: str
+    arrays: dict[str, np.ndarray]
+    path: Path
+
+    def __len__(self) -> int:
+        for name in (self.name, f"{self.name}_ends"):
+            if name in self.arrays:
+                return self.arrays[name].size
+        raise ModelFileError(f"{self.path}: {self.name} must be saved as numbers or as text")
+
+    def read(self) -> np.ndarray:
+        """Return the names."""
+        return names_from_arrays(self.name, self.arrays, self.path)
 
 
 def names_from_arrays(name: str, arrays: dict[str, np.ndarray], path: Path) -> np.ndarray:

@@ -12,8 +12,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..errors import DataError, shorten
 from ..kinds import is_number
+from .compact import Rounded
 from .fleet import make_device, parse_devices
 from .inputs import read_features, read_weight
+from .names import MappedNames
 from .scoring import check_dense, checked_columns, scorer_of
 from .targets import Form, read_labels
 from .task import check_form, check_lengths
@@ -45,12 +47,32 @@ class Predictor(ClassifierMixin):
     n_jobs: int | None
 
     # Learned.
-    classes_: np.ndarray
     label_form_: Form
     network_: Network
-    params_: np.ndarray
     shortlist_: Shortlist | None
+    _classes: np.ndarray | MappedNames
+    _params: np.ndarray | Rounded
     _scorers: dict[tuple[str, int, str], Scorer]  # of the last predictions
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """Return the names of the label columns (L,); those of a compact model are read now."""
+        if isinstance(self._classes, MappedNames):
+            self._classes = self._classes.read()
+        return self._classes
+
+    @classes_.setter
+    def classes_(self, names: np.ndarray) -> None:
+        self._classes = names
+
+    @property
+    def params_(self) -> np.ndarray:
+        """Return the parameters, float32 and flat; those of a compact model are widened now, and not kept."""
+        return self._params.expanded() if isinstance(self._params, Rounded) else self._params
+
+    @params_.setter
+    def params_(self, params: np.ndarray) -> None:
+        self._params = params
 
     def predict(self, X: Any) -> Any:
         """Return the labels of each row in the form of the training labels (see the class).
@@ -66,8 +88,8 @@ class Predictor(ClassifierMixin):
             return self.classes_[self._scorer(X).top_k(X, 1)[0][:, 0]]
         scorer = self._scorer(X)
         if self.label_form_ == "dense":
-            check_dense(X.n_rows, len(self.classes_), 8)
-            picked = np.zeros((X.n_rows, len(self.classes_)), dtype=np.int64)
+            check_dense(X.n_rows, self.network_.n_labels, 8)
+            picked = np.zeros((X.n_rows, self.network_.n_labels), dtype=np.int64)
             for rows, Z in scorer.logits(X):
                 picked[rows] = scorer.picked(Z)
             return picked
@@ -77,7 +99,7 @@ class Predictor(ClassifierMixin):
             counts.append(np.bincount(row, minlength=len(Z)))
             found.append(label.astype(np.int32))
         indptr, indices = np.cumsum(np.concatenate(counts)), np.concatenate(found)
-        shape = X.n_rows, len(self.classes_)
+        shape = X.n_rows, self.network_.n_labels
         return sp.csr_array((np.ones(len(indices), np.int8), indices, indptr), shape=shape)
 
     def predict_topk(
@@ -107,8 +129,8 @@ class Predictor(ClassifierMixin):
         if threshold is not None and not is_number(threshold):
             raise DataError(f"threshold: must be a number or None, got {shorten(threshold)}")
         X = read_features(self, X)
-        columns = None if labels is None else checked_columns(labels, len(self.classes_))
-        best, scores = self._scorer(X).top_k(X, min(int(k), len(self.classes_)), columns)
+        columns = None if labels is None else checked_columns(labels, self.network_.n_labels)
+        best, scores = self._scorer(X).top_k(X, min(int(k), self.network_.n_labels), columns)
         if threshold is not None:
             low = scores < threshold
             best[low], scores[low] = -1, -np.inf
@@ -116,7 +138,7 @@ class Predictor(ClassifierMixin):
             return best, scores
         kept = best >= 0
         indptr = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
-        answer = sp.csr_array((scores[kept], best[kept], indptr), shape=(X.n_rows, len(self.classes_)))
+        answer = sp.csr_array((scores[kept], best[kept], indptr), shape=(X.n_rows, self.network_.n_labels))
         answer.sort_indices()
         return answer
 
@@ -128,8 +150,8 @@ class Predictor(ClassifierMixin):
         """
         self._check_fitted()
         X = read_features(self, X)
-        columns = None if labels is None else checked_columns(labels, len(self.classes_))
-        n_columns = len(self.classes_) if columns is None else len(columns)
+        columns = None if labels is None else checked_columns(labels, self.network_.n_labels)
+        n_columns = self.network_.n_labels if columns is None else len(columns)
         check_dense(X.n_rows, n_columns, 4)
         scores = np.empty((X.n_rows, n_columns), np.float32)
         for rows, Z in self._scorer(X).logits(X, columns):
@@ -146,8 +168,8 @@ class Predictor(ClassifierMixin):
         """
         self._check_fitted()
         X = read_features(self, X)
-        check_dense(X.n_rows, len(self.classes_), 8)
-        chances = np.empty((X.n_rows, len(self.classes_)))
+        check_dense(X.n_rows, self.network_.n_labels, 8)
+        chances = np.empty((X.n_rows, self.network_.n_labels))
         softmax = self.network_.loss == "softmax"
         for rows, Z in self._scorer(X).logits(X):
             Z = np.asarray(Z, dtype=np.float64)
@@ -168,8 +190,8 @@ class Predictor(ClassifierMixin):
         check_form(labels.form, self.label_form_)
         if labels.form == "multiclass":
             return float(super().score(X, y, sample_weight))
-        if labels.form != "lists" and labels.Y.n_cols != len(self.classes_):
-            raise DataError(f"Y: must have the {len(self.classes_)} columns of the model, got {labels.Y.n_cols}")
+        if labels.form != "lists" and labels.Y.n_cols != self.network_.n_labels:
+            raise DataError(f"Y: must have the {self.network_.n_labels} columns of the model, got {labels.Y.n_cols}")
         truth = labels.Y
         best, _ = self.predict_topk(X, 1)
         check_lengths(len(best), truth.n_rows)
@@ -178,7 +200,7 @@ class Predictor(ClassifierMixin):
 
     def _check_fitted(self) -> None:
         """Raise scikit-learn's `NotFittedError` before `fit`; asking it each time takes as long as half a row."""
-        if not hasattr(self, "params_"):
+        if not hasattr(self, "_params"):
             check_is_fitted(self)
 
     def _scorer(self, X: CSR) -> Scorer:
@@ -189,9 +211,9 @@ class Predictor(ClassifierMixin):
             n_threads = 1  # others would only wait
         wanted = str(self.devices), n_threads, self.precision
         scorer = self._scorers.get(wanted)
-        if scorer is None or not scorer.is_of(self.params_, self.shortlist_):
+        if scorer is None or not scorer.is_of(self._params, self.shortlist_):
             device = make_device(parse_devices(self.devices)[0], n_threads, self.precision)
-            scorer = scorer_of(self.network_, self.params_, device, self.shortlist_, n_threads)
+            scorer = scorer_of(self.network_, self._params, device, self.shortlist_, n_threads)
             if len(self._scorers) >= MOST_SCORERS:
                 self._scorers.clear()  # in place: prediction may change no attribute. Other threads have theirs by name
             self._scorers[wanted] = scorer

@@ -13,15 +13,15 @@ import numpy as np
 
 from .. import __version__, algorithms
 from ..algorithms.base import Algorithm
-from ..checkpoint import read_model, write_model
+from ..checkpoint import ModelFiles, note_verified, read_model, write_model
 from ..errors import ModelFileError, shorten
 from ..files import read_unreplaced
 from ..kinds import is_count, is_number
 from ..losses import LOSSES
 from ..network import Network, state_layout
 from ..optimizers import OPTIMIZERS, Optimizer
-from .compact import compacted, expanded
-from .names import names_from_arrays, names_to_arrays
+from .compact import Rounded, compacted
+from .names import MappedNames, names_from_arrays, names_to_arrays
 from .parameters import check_parameters
 
 if TYPE_CHECKING:
@@ -33,17 +33,13 @@ FORMS = ("sparse", "dense", "lists", "multiclass")
 
 def save(model: XMLClassifier, path: str | Path, predict_only: bool, compact: bool) -> None:
     """Write `model`; without the optimizer's state if `predict_only` or `compact`, which also makes arrays small."""
-    arrays = {"params": model.params_, **names_to_arrays("classes", model.classes_)}
+    arrays = names_to_arrays("classes", model.classes_)
     if hasattr(model, "feature_names_in_"):
         arrays |= names_to_arrays("features", model.feature_names_in_)
     if not (predict_only or compact) and model.optimizer_state_ is not None:
         arrays["optimizer_state"] = model.optimizer_state_
-    described: dict[str, Any] | None = None
-    if model.shortlist_ is not None:
-        from ..shortlist.arrays import to_arrays  # here, so that a model without one loads no Numba
-
-        described, more = to_arrays(model.shortlist_)
-        arrays |= more
+    described, more = _learned(model, compact)
+    arrays |= more
     description = {
         "estimator": "XMLClassifier",
         "xmlsgd": __version__,
@@ -59,23 +55,45 @@ def save(model: XMLClassifier, path: str | Path, predict_only: bool, compact: bo
         "vectorizer": hasattr(model, "vectorizer_"),
         "compact": compact,
     }
-    if compact:
-        names = {name: arrays.pop(name) for name in list(arrays) if name.startswith(("classes", "features"))}
-        arrays = names | compacted(arrays, model.network_.layout)
     write_model(path, description, arrays, model.vectorizer_.to_files if hasattr(model, "vectorizer_") else None)
 
 
 def load(kind: type[XMLClassifier], path: str | Path, predict_only: bool, verify: bool) -> XMLClassifier:
     """Return the model at `path`, checked part by part; one that is saved meanwhile is read as it was or as it is."""
     try:
-        return read_unreplaced(Path(path), partial(_load, kind, predict_only, verify))
+        model, files = read_unreplaced(Path(path), partial(_load, kind, predict_only, verify))
+        if verify:
+            note_verified(Path(path), files)
+        return model
     except OSError as error:
         raise ModelFileError(f"{error.filename or path}: cannot be read, got {error.strerror or error}") from error
 
 
-def _load(kind: type[XMLClassifier], predict_only: bool, verify: bool, path: Path) -> XMLClassifier:
-    """Return the model that lies at `path`."""
-    description, arrays = read_model(path, verify)
+def _learned(model: XMLClassifier, compact: bool) -> tuple[dict[str, Any] | None, dict[str, np.ndarray]]:
+    """Return what describes the model's shortlist, None without one, and the arrays of all that was learned.
+
+    Those of a model that was loaded compact are what they were, or in float32 what these stand for.
+    """
+    held, layout = model._params, model.network_.layout
+    if isinstance(held, Rounded) and compact:
+        return held.shortlist, held.arrays
+    arrays = compacted(model.params_, layout) if compact else {"params": model.params_}
+    if model.shortlist_ is None:
+        return None, arrays
+    from ..shortlist.arrays import to_arrays  # here, so that a model without one loads no Numba
+    from ..shortlist.rounded import PREFIX, to_large, to_small
+
+    if isinstance(held, Rounded):
+        lists = {name: array for name, array in held.arrays.items() if name.startswith(PREFIX)}
+        return held.shortlist, arrays | to_large(lists, held.path)
+    described, lists = to_arrays(model.shortlist_)
+    return described, arrays | (to_small(lists) if compact else lists)
+
+
+def _load(kind: type[XMLClassifier], predict_only: bool, verify: bool, path: Path) -> tuple[XMLClassifier, ModelFiles]:
+    """Return the model that lies at `path`, and its files."""
+    files = read_model(path, verify)
+    description, arrays = files.description, files.arrays
     if description.get("estimator") != "XMLClassifier":
         raise ModelFileError(f"{path}: must hold an XMLClassifier, got {shorten(description.get('estimator'))}")
     model = kind(**_parameters(kind, description.get("parameters"), path))
@@ -94,30 +112,35 @@ def _load(kind: type[XMLClassifier], predict_only: bool, verify: bool, path: Pat
     model.label_form_ = form
     model.history_ = _history(description.get("history"), path)
     model.loss_curve_ = [record["loss"] for record in model.history_]
-    model.classes_ = names_from_arrays("classes", arrays, path)
+    compact = description.get("compact") is True
+    names = MappedNames("classes", arrays, path) if compact else names_from_arrays("classes", arrays, path)
+    model._classes = names
     if "features_text" in arrays:
         model.feature_names_in_ = names_from_arrays("features", arrays, path)
         if len(model.feature_names_in_) != model.n_features_in_:
             got = len(model.feature_names_in_)
             raise ModelFileError(f"{path}: must name {model.n_features_in_} features, got {got}")
-    if len(model.classes_) != model.network_.n_labels:
-        got = len(model.classes_)
-        raise ModelFileError(f"{path}: must name {model.network_.n_labels} labels, got {got}")
+    if len(names) != model.network_.n_labels:
+        raise ModelFileError(f"{path}: must name {model.network_.n_labels} labels, got {len(names)}")
     layout = model.network_.layout
-    if description.get("compact") is True:
-        arrays = expanded(arrays, layout, path)
-    model.params_ = _vector(arrays, "params", layout.size, path)
-    if not np.isfinite(model.params_.sum()):
-        raise ModelFileError(f"{path}: params must be finite")
-    model.optimizer_state_, model._scorers, model.shortlist_ = None, {}, None
-    if description.get("shortlist") is not None:
-        from ..shortlist.arrays import from_arrays
+    model.optimizer_state_, model._scorers = None, {}
+    described, shape = description.get("shortlist"), (model.network_.n_features, model.network_.n_labels)
+    if compact:
+        learned = {name: array for name, array in arrays.items() if not name.startswith(("classes", "features"))}
+        model._params = Rounded.of(layout, learned, described, not files.noted, path)
+    else:
+        model.params_ = _vector(arrays, "params", layout.size, path)
+        if not np.isfinite(model.params_.sum()):
+            raise ModelFileError(f"{path}: params must be finite")
+    model.shortlist_ = None
+    if described is not None:
+        from ..shortlist.arrays import from_arrays, from_small
 
-        shape = model.network_.n_features, model.network_.n_labels
-        model.shortlist_ = from_arrays(description["shortlist"], arrays, shape, path)
+        found = (described, arrays, shape)
+        model.shortlist_ = from_small(*found, not files.noted, path) if compact else from_arrays(*found, path)
     if not predict_only:
         if "optimizer_state" not in arrays:
-            how = "compact" if description.get("compact") is True else "predict_only"
+            how = "compact" if compact else "predict_only"
             raise ModelFileError(f"{path}: holds no optimizer state (saved with {how}); load it predict_only")
         kinds = [optimizer() for optimizer in OPTIMIZERS.values() if optimizer.kind == model._optimizer_kind]
         if not kinds:
@@ -129,7 +152,7 @@ def _load(kind: type[XMLClassifier], predict_only: bool, verify: bool, path: Pat
         from ..datasets.vectorizer import TextVectorizer
 
         model.vectorizer_ = TextVectorizer.from_files(path)
-    return model
+    return model, files
 
 
 def _to_json(name: str, value: Any) -> Any:

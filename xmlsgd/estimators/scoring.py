@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..devices.base import RoundedLayer
 from ..errors import DataError, MemoryEstimateError, shorten
 from .blocks import row_blocks
+from .compact import Rounded, widened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from ..csr import CSR
     from ..devices.base import Layer
@@ -30,27 +32,38 @@ LOG_HALF = math.log(0.5)
 
 @dataclass(eq=False)
 class Scorer:
-    """A network, its parameters float32 (n_params,) and the device that multiplies."""
+    """A network, its parameters float32 (n_params,), or rounded, and the device that multiplies."""
 
     network: Network
-    params: np.ndarray
+    params: np.ndarray | Rounded
     device: Any
 
-    def is_of(self, params: np.ndarray, shortlist: Shortlist | None) -> bool:
+    def is_of(self, params: np.ndarray | Rounded, shortlist: Shortlist | None) -> bool:
         """Return whether these are what it scores by."""
         return self.params is params and shortlist is None
 
-    def layers(self) -> list[Layer]:
+    def layers(self) -> list[Any]:
         """Return the layers in the device's memory; a device with a memory of its own gets them anew at each call."""
-        return self._placed() if self.device.memory else self._layers
+        if not self.device.memory:
+            return self._layers
+        flat = self.params.expanded() if isinstance(self.params, Rounded) else self.params
+        none = self.device.place(np.zeros((1, 1), np.float32))
+        return self.network.layers(self.device.place(flat), none=none)
 
     @cached_property
-    def _layers(self) -> list[Layer]:
-        return self._placed()
+    def _layers(self) -> list[Any]:
+        """The layers in the memory of the process, as kernels want them."""
+        from ..devices.kernel import for_kernels  # here, so that an estimator can be made without loading Numba
 
-    def _placed(self) -> list[Layer]:
-        none = self.device.place(np.zeros((1, 1), np.float32))
-        return self.network.layers(self.device.place(self.params), none=none)
+        if isinstance(self.params, Rounded):
+            return [type(layer)(*map(for_kernels, layer)) for layer in self.params.layers()]
+        return self.network.layers(for_kernels(self.params))
+
+    @property
+    def output(self) -> Layer | RoundedLayer:
+        """Return the output layer in the memory of the process."""
+        layer: Layer | RoundedLayer = self._layers[-1]
+        return layer
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k labels and their scores, among `columns` where given."""
@@ -70,21 +83,15 @@ class Scorer:
 
     def logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield row numbers and their logits (rows, L), or (rows, m) of m columns, a block at a time."""
-        network, device = self.network, self.device
-        W, b = network.layers(self.params)[-1][:2]
-        if columns is not None:
-            W, b = W[columns], b[columns]
-        layers = self.layers()
-        if W.size <= SMALL_LAYER:
-            W = W.astype(np.float64)
-        size = max(LOGIT_BLOCK // max(len(b), *network.hidden), 1)
+        network, device, layers = self.network, self.device, self.layers()
+        product = product_with(self.output, columns)
+        n_columns = network.n_labels if columns is None else len(columns)
+        size = max(LOGIT_BLOCK // max(n_columns, *network.hidden), 1)
         for first in range(0, X.n_rows, size):
             rows = np.arange(first, min(first + size, X.n_rows))
             with device.start():
                 A = device.fetch(network.hidden_activations(device, layers, X, rows))
-            Z = A @ W.T
-            Z += b
-            yield rows, Z
+            yield rows, product(A)
 
     def activations(self, X: CSR) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield row numbers and their last hidden activations (rows, H), a block at a time."""
@@ -101,7 +108,38 @@ class Scorer:
         return Z > 0
 
 
-def scorer_of(network: Network, params: np.ndarray, device: Any, shortlist: Shortlist | None, n_threads: int) -> Scorer:
+def product_with(layer: Layer | RoundedLayer, columns: np.ndarray | None) -> Callable[[np.ndarray], np.ndarray]:
+    """Return what gives A W^T + b (rows, L), or some columns of it; rounded weights are widened in parts."""
+    W, b = (each if columns is None else each[columns] for each in (layer.W, layer.b))
+    if isinstance(layer, RoundedLayer):
+        scales = layer.scales if columns is None else layer.scales[columns]
+        if W.size > SMALL_LAYER:
+            size = max(SMALL_LAYER // W.shape[1], 1)
+            parts = [slice(first, first + size) for first in range(0, len(b), size)]
+
+            def product(A: np.ndarray) -> np.ndarray:
+                Z = np.empty((len(A), len(b)), np.float32)
+                for part in parts:
+                    np.matmul(A, widened(RoundedLayer(W, scales, b), part).T, out=Z[:, part])
+                Z += b
+                return Z
+
+            return product
+        W = widened(RoundedLayer(W, scales, b))
+    if W.size <= SMALL_LAYER:
+        W = W.astype(np.float64)
+
+    def product_of_all(A: np.ndarray) -> np.ndarray:
+        Z: np.ndarray = A @ W.T
+        Z += b
+        return Z
+
+    return product_of_all
+
+
+def scorer_of(
+    network: Network, params: np.ndarray | Rounded, device: Any, shortlist: Shortlist | None, n_threads: int
+) -> Scorer:
     """Return what scores rows by a network, with its shortlist if it has one; only a CPU of `n_threads` reads lists."""
     if shortlist is None:
         return Scorer(network, params, device)

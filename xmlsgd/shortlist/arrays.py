@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,16 @@ from .boosted import EVIDENCE, Boosted
 from .linear import Linear
 from .model import Shortlist
 from .neighbors import Neighbors
-
-PREFIX = "shortlist_"
+from .rounded import NARROW, PREFIX, RoundedLinear
 
 
 def to_arrays(shortlist: Shortlist) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return what describes a shortlist in JSON, and its arrays by name."""
+    assert isinstance(shortlist.linear, Linear)  # a compact model is saved again by the arrays that it has
     arrays = {"scale": shortlist.scale, "weight": shortlist.neighbors.weight, "bias": shortlist.linear.bias}
-    for name, matrix in _matrices(shortlist).items():
+    matrices = {"postings": shortlist.neighbors.postings, "labels": shortlist.neighbors.Y}
+    matrices["linear"] = shortlist.linear.weights
+    for name, matrix in matrices.items():
         arrays |= {f"{name}_indptr": matrix.indptr, f"{name}_indices": matrix.indices}
         if name != "labels":
             arrays[f"{name}_data"] = matrix.data
@@ -46,69 +49,124 @@ def from_arrays(described: Any, arrays: dict[str, np.ndarray], shape: tuple[int,
     Raises `ModelFileError` for what it cannot have written.
     """
     n_features, n_labels = shape
-    size, blend, n_rows, n_trees = _numbers(described, path)
-
-    def array(name: str, kind: type, length: int | None = None) -> np.ndarray:
-        found = arrays.get(PREFIX + name)
-        if found is None or found.ndim != 1 or found.dtype != kind or (length is not None and len(found) != length):
-            got = "none" if found is None else f"{found.dtype} {found.shape}"
-            wanted = f"{np.dtype(kind)} ({'n' if length is None else length},)"
-            raise ModelFileError(f"{path}: {PREFIX}{name} must be {wanted}, got {got}")
-        return found
-
-    def finite(name: str, length: int) -> np.ndarray:
-        found = array(name, np.float32, length)
-        if not np.isfinite(found).all():
-            raise ModelFileError(f"{path}: {PREFIX}{name} must be finite")
-        return found
+    size, blend, n_rows, n_trees = _numbers(described, n_labels, path)
+    found = _Found(arrays, path, True)
 
     def matrix(name: str, n: int, n_cols: int) -> CSR:
-        indptr, indices = array(f"{name}_indptr", np.int64, n + 1), array(f"{name}_indices", np.int32)
+        indptr, indices = found.array(f"{name}_indptr", np.int64, n + 1), found.array(f"{name}_indices", np.int32)
         ones = np.broadcast_to(np.float32(1), len(indices))
-        data = ones if name == "labels" else array(f"{name}_data", np.float32, len(indices))
-        found = CSR(indptr, indices, data, n_cols)
+        data = ones if name == "labels" else found.array(f"{name}_data", np.float32, len(indices))
+        rows = CSR(indptr, indices, data, n_cols)
         names = f"{path}: {PREFIX}{name}_indices", f"{path}: {PREFIX}{name}_data"
         try:
             check_pointers(indptr, len(indices), f"{path}: {PREFIX}{name}_indptr")
-            check_entries(found, names)
+            check_entries(rows, names)
         except DataError as error:
             raise ModelFileError(str(error)) from error
+        return rows
+
+    postings, weight = matrix("postings", n_features, n_rows), found.weight(n_rows)
+    if (np.abs(postings.data) > 1 + 1e-5).any():
+        raise ModelFileError(f"{path}: {PREFIX}postings_data must be within -1 and 1")
+    neighbors = Neighbors(postings, matrix("labels", n_rows, n_labels), weight)
+    linear = Linear(matrix("linear", n_labels, n_features), found.finite("bias", n_labels))
+    boosted = found.boosted(n_trees, n_labels)
+    return Shortlist(found.finite("scale", n_features), neighbors, linear, blend, size, boosted)
+
+
+def from_small(
+    described: Any, arrays: dict[str, np.ndarray], shape: tuple[int, int], check: bool, path: Path
+) -> Shortlist:
+    """Return the shortlist whose arrays `to_small` made small; kernels will check what is in them.
+
+    check : also whether numbers are finite, which reads those of features, labels and rows. Raises `ModelFileError`
+    for arrays of another type or size.
+    """
+    n_features, n_labels = shape
+    size, blend, n_rows, n_trees = _numbers(described, n_labels, path)
+    found = _Found(arrays, path, check)
+    kind = np.uint16 if max(n_features, n_rows, n_labels) <= NARROW else np.int32
+
+    def matrix(name: str, n: int, n_cols: int) -> CSR:
+        indptr, indices = found.array(f"{name}_indptr", np.int64, n + 1), found.array(f"{name}_indices", kind)
+        ones = np.broadcast_to(np.float32(1), len(indices))
+        data = ones if name == "labels" else found.array(f"{name}_int16", np.int16, len(indices))
+        return CSR(indptr, indices, data, n_cols)
+
+    neighbors = Neighbors(
+        matrix("postings", n_features, n_rows), matrix("labels", n_rows, n_labels), found.weight(n_rows)
+    )
+    keys = found.array("linear_keys", kind)
+    tables = (
+        found.array("linear_starts", np.int64, n_labels + 1),
+        keys,
+        found.array("linear_int8", np.int8, len(keys)),
+        found.finite("linear_scales", n_labels),
+    )
+    linear, scale = RoundedLinear(tables, found.finite("bias", n_labels)), found.finite("scale", n_features)
+    return Shortlist(scale, neighbors, linear, blend, size, found.boosted(n_trees, n_labels))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The arrays of a folder, asked for by name; `check`: whether numbers are finite, too."""
+
+    arrays: dict[str, np.ndarray]
+    path: Path
+    check: bool
+
+    def array(self, name: str, kind: type, length: int | None = None) -> np.ndarray:
+        """Return an array of this type, and length if given; raise `ModelFileError` where there is none."""
+        found = self.arrays.get(PREFIX + name)
+        if found is None or found.ndim != 1 or found.dtype != kind or (length is not None and len(found) != length):
+            got = "none" if found is None else f"{found.dtype} {found.shape}"
+            wanted = f"{np.dtype(kind)} ({'n' if length is None else length},)"
+            raise ModelFileError(f"{self.path}: {PREFIX}{name} must be {wanted}, got {got}")
         return found
 
-    postings, weight = matrix("postings", n_features, n_rows), finite("weight", n_rows)
-    if (np.abs(postings.data) > 1 + 1e-5).any() or (weight < 0).any() or size > n_labels:
-        raise ModelFileError(
-            f"{path}: {PREFIX}postings_data must be within -1 and 1, {PREFIX}weight at least 0, and the shortlist's "
-            f"size at most {n_labels}, got size {size}"
+    def finite(self, name: str, length: int) -> np.ndarray:
+        """Return an array of float32 numbers."""
+        found = self.array(name, np.float32, length)
+        if self.check and not np.isfinite(found).all():
+            raise ModelFileError(f"{self.path}: {PREFIX}{name} must be finite")
+        return found
+
+    def weight(self, n_rows: int) -> np.ndarray:
+        """Return how much the vote of each training row counts."""
+        found = self.finite("weight", n_rows)
+        if self.check and (found < 0).any():
+            raise ModelFileError(f"{self.path}: {PREFIX}weight must be at least 0, got {found.min()}")
+        return found
+
+    def boosted(self, n_trees: int, n_labels: int) -> Boosted | None:
+        """Return the trees, which are small and checked always."""
+        if not n_trees:
+            return None
+        feature, threshold = (
+            self.array("trees_feature", np.uint8, n_trees * INNER),
+            self.array("trees_threshold", np.float32),
         )
-    neighbors = Neighbors(postings, matrix("labels", n_rows, n_labels), weight)
-    linear = Linear(matrix("linear", n_labels, n_features), finite("bias", n_labels))
-    boosted = None
-    if n_trees:
-        feature, threshold = array("trees_feature", np.uint8, n_trees * INNER), array("trees_threshold", np.float32)
-        value, frequency = finite("trees_value", n_trees * (INNER + 1)), finite("frequency", n_labels)
+        value, frequency = self.finite("trees_value", n_trees * (INNER + 1)), self.finite("frequency", n_labels)
         if len(threshold) != len(feature) or np.isnan(threshold).any() or (feature >= EVIDENCE).any():
             raise ModelFileError(
-                f"{path}: {PREFIX}trees_feature must be below {EVIDENCE}, with as many thresholds, which are numbers"
+                f"{self.path}: {PREFIX}trees_feature must be below {EVIDENCE}, with as many thresholds, "
+                "which are numbers"
             )
         shape = n_trees, -1
-        boosted = Boosted(feature.reshape(shape), threshold.reshape(shape), value.reshape(shape), frequency)
-    return Shortlist(finite("scale", n_features), neighbors, linear, blend, size, boosted)
+        return Boosted(feature.reshape(shape), threshold.reshape(shape), value.reshape(shape), frequency)
 
 
-def _matrices(shortlist: Shortlist) -> dict[str, CSR]:
-    neighbors = shortlist.neighbors
-    return {"postings": neighbors.postings, "labels": neighbors.Y, "linear": shortlist.linear.weights}
-
-
-def _numbers(described: Any, path: Path) -> tuple[int, Blend, int, int]:
+def _numbers(described: Any, n_labels: int, path: Path) -> tuple[int, Blend, int, int]:
     """Return the size of the shortlist, its blend, the number of training rows and that of trees."""
     try:
         size, blend, n_rows, n_trees = (described[name] for name in ("size", "blend", "rows", "trees"))
         counts = size, n_rows, n_trees + 1
         whole = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 1 << 31 for n in counts)
-        if whole and all(isinstance(x, int | float) and math.isfinite(x) for x in Blend(*blend)):
+        if whole and size <= n_labels and all(isinstance(x, int | float) and math.isfinite(x) for x in Blend(*blend)):
             return size, Blend(*blend), n_rows, n_trees
     except (KeyError, TypeError):
         pass
-    raise ModelFileError(f"{path}: shortlist must have size, blend, rows and trees, got {shorten(described)}")
+    raise ModelFileError(
+        f"{path}: shortlist must have size, blend, rows and trees, the size at most {n_labels}, "
+        f"got {shorten(described)}"
+    )

@@ -12,7 +12,9 @@ from ..csr import CSR
 from ..devices.cpu import CPU
 from ..devices.cpu_linear import count_pairs, pack, solve, write_pairs
 from ..devices.cpu_margins import hash_weights, margins
+from ..devices.cpu_pairs import ONE_SCALE
 from ..devices.kernel import for_kernels
+from .neighbors import check_sound
 
 # Cost of a row on the wrong side of its margin, per square of the distance; 0.5 and 2 differ by 0.2 at P@1
 # (docs/decisions.md).
@@ -26,9 +28,25 @@ CHUNK = 1 << 23  # entries of labels that are solved together
 # Weights kept at most: of a label with few rows nearly every feature of these has one, which says little.
 PER_ENTRY, LEAST_KEPT = 2, 1 << 26  # for each entry of the rows, or 512 MB
 
+Tables = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # starts, keys, values and scales (`margins`)
+
+
+class Margins:
+    """What a linear path predicts with: `tables`, as kernels want them, and bias float32 (L,)."""
+
+    bias: np.ndarray
+    tables: Tables
+
+    def margins(self, X: CSR, labels: np.ndarray, device: CPU) -> np.ndarray:
+        """Return the margins of the labels int32 (n, M) of rows of norm 1, float32; -1 where a label is -1."""
+        out, sound = np.empty(labels.shape, np.float32), np.empty(len(labels), np.bool_)
+        device.run(margins, X.indptr, X.indices, X.data, labels, *self.tables, self.bias, out, sound)
+        check_sound(sound)
+        return out
+
 
 @dataclass(frozen=True, eq=False)
-class Linear:
+class Linear(Margins):
     """weights : CSR (L, F). bias : float32 (L,)."""
 
     weights: CSR
@@ -82,26 +100,24 @@ class Linear:
             weights.data[span] *= np.repeat(factor[part], np.diff(weights.indptr[first : first + LABELS + 1]))
         return Linear(weights, factor * self.bias + shift)
 
-    def margins(self, X: CSR, labels: np.ndarray, device: CPU) -> np.ndarray:
-        """Return the margins of the labels int32 (n, M) of rows of norm 1, float32; -1 where a label is -1."""
-        out = np.empty(labels.shape, np.float32)
-        device.run(margins, X.indptr, X.indices, X.data, labels, *self.tables, self.bias, out)
-        return out
-
     @cached_property
-    def tables(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the weights as hash tables (`hash_weights`), which take twice their memory."""
+    def tables(self) -> Tables:  # type: ignore[override]
+        """Return the weights as hash tables, which take twice their memory."""
         weights = self.weights
-        starts = np.concatenate([[0], np.cumsum(ROOM * np.diff(weights.indptr) + 1)])
-        cells = np.full((starts[-1], 2), -1, np.int32)
-        cells[:, 1] = 0
-        tables = starts, cells, cells.view(np.float32)
-        hash_weights.alone(*map(for_kernels, (weights.indptr, weights.indices, weights.data)), *tables)
-        return tables
+        starts = table_starts(weights.indptr, ROOM)
+        keys, values = np.zeros(starts[-1], np.int32), np.zeros(starts[-1], np.float32)
+        arrays = map(for_kernels, (weights.indptr, weights.indices, weights.data))
+        hash_weights.alone(*arrays, starts, keys, values)
+        return starts, keys, values, ONE_SCALE
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields: the tables are made anew from them."""
         return {"weights": self.weights, "bias": self.bias}
+
+
+def table_starts(indptr: np.ndarray, room: float) -> np.ndarray:
+    """Return where the table of each label begins, int64 (L + 1,), with `room` places a weight and one more."""
+    return np.concatenate([[0], np.cumsum((room * np.diff(indptr)).astype(np.int64) + 1)])
 
 
 def most_weights(X: CSR) -> int:

@@ -14,6 +14,7 @@ from .blend import LEAST_VOTE, Blend, evidence_of
 from .boosted import NO_TREES, Boosted
 from .linear import Linear
 from .neighbors import BUDGET, NEIGHBORS, Neighbors
+from .rounded import RoundedLinear
 from .rows import rarity, unit_rows, weight_of
 
 BLOCK = 1 << 16  # rows whose votes are held together
@@ -55,7 +56,7 @@ class Shortlist:
 
     scale: np.ndarray
     neighbors: Neighbors
-    linear: Linear
+    linear: Linear | RoundedLinear
     blend: Blend
     size: int
     boosted: Boosted | None = None
@@ -79,8 +80,8 @@ class Shortlist:
         labels, votes = self.neighbors.votes(rows, n_scored(self.size), device)
         return labels, votes, self.linear.margins(rows, labels, device)
 
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        """Return what was learned as arrays, in the order of `best_listed`."""
+    def arrays(self) -> tuple[Any, ...]:
+        """Return what was learned, all but one of it arrays, in the order of `best_listed`."""
         trees = NO_TREES if self.boosted is None else self.boosted
         blend = np.float32(self.blend), *trees.arrays
         return self.scale, *self.neighbors.arrays, *self.linear.tables, self.linear.bias, *blend
@@ -99,6 +100,7 @@ class Shortlist:
         Linear path and blend stay what they are: a label that they do not know has the margin of none, -1, and no rows.
         """
         weight = np.ones(X.n_rows, np.float32) if weight is None else weight
+        assert isinstance(self.linear, Linear)  # a compact model cannot learn on
         fresh = weight_of(np.ones(X.n_cols - len(self.scale)), self.neighbors.Y.n_rows)
         scale = np.concatenate([self.scale, fresh])
         weights, more = self.linear.weights, Y.n_cols - self.linear.weights.n_rows

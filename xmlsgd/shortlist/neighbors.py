@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,12 +12,14 @@ from ..csr import CSR
 from ..devices.cpu import CPU
 from ..devices.cpu_neighbors import scratch_shapes, vote, write_postings
 from ..devices.kernel import for_kernels
+from ..errors import ModelFileError
 from .rows import rows_with
 
 NEIGHBORS = 64  # docs/decisions.md compares what they say with the other paths
 # Entries of posting lists that a row reads: 7 microseconds, recall as with twice as many (docs/decisions.md). Frequent
 # features come last and say little.
 BUDGET = 1 << 12
+VALUES = 32767  # of int16 that stand for 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +27,7 @@ class Neighbors:
     """Training rows by feature, and their labels.
 
     postings : CSR (F, n), feature f's rows and values in rows of norm 1. Y : their labels. weight : float32 (n,), how
-    much a row's vote counts.
+    much a row's vote counts. To predict only, indices may be uint16, and values int16, `VALUES` times what they are.
     """
 
     postings: CSR
@@ -51,10 +54,11 @@ class Neighbors:
         return self.build(rows, both, np.concatenate([self.weight, weight]))
 
     @property
-    def arrays(self) -> tuple[np.ndarray, ...]:
+    def arrays(self) -> tuple[Any, ...]:
         """Return the memory in the order of the kernels."""
         postings, Y = self.postings, self.Y
-        return postings.indptr, postings.indices, postings.data, Y.indptr, Y.indices, self.weight
+        unit = np.float32(1 / VALUES if postings.data.dtype == np.int16 else 1)
+        return postings.indptr, postings.indices, postings.data, unit, Y.indptr, Y.indices, self.weight
 
     def scratch(self, device: CPU) -> tuple[np.ndarray, ...]:
         """Return what the kernels need besides, for each thread of a device that is started."""
@@ -68,8 +72,16 @@ class Neighbors:
         In no order, filled up with -1 and 0. own : X are the training rows from this one on; none votes for itself.
         """
         labels, shares = np.empty((X.n_rows, size), np.int32), np.empty((X.n_rows, size), np.float32)
+        sound = np.empty(X.n_rows, np.bool_)
         device.run(
             vote, X.indptr, X.indices, X.data, *self.arrays, NEIGHBORS, BUDGET, own, *self.scratch(device),
-            device.n_threads, labels, shares,
+            device.n_threads, labels, shares, sound,
         )  # fmt: skip
+        check_sound(sound)
         return labels, shares
+
+
+def check_sound(sound: np.ndarray) -> None:
+    """Raise `ModelFileError` unless all rows met what `save` writes; a compact model is checked as it is read."""
+    if not sound.all():
+        raise ModelFileError("the model's folder is damaged: a pointer or an index leads to nothing; copy it again")

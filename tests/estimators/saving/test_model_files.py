@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from contextlib import suppress
 
@@ -11,6 +12,7 @@ import pytest
 
 from xmlsgd import DataError, ModelFileError, XMLClassifier
 from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.checkpoint import CHECKED
 from xmlsgd.datasets.vectorizer import TextVectorizer
 from xmlsgd.files import sha256_of
 from xmlsgd.optimizers import Adam
@@ -109,7 +111,7 @@ NAMES += ["classes_text.npy", "classes_ends.npy", "classes_fixed.npy"]
 
 
 def test_the_files_are_all_that_there_are(good):
-    assert sorted(NAMES) == sorted(file.name for file in good.iterdir())
+    assert sorted([*NAMES, CHECKED]) == sorted(file.name for file in good.iterdir())
     assert not refused(good)
 
 
@@ -165,3 +167,63 @@ def test_a_shape_larger_than_any_memory_is_refused_before_it_is_taken(saved):
     header = "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000000,), }"
     put(saved, "params.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + bytes(64))
     assert refused(saved)
+
+
+def noted(folder):
+    """Let the files of a folder be of long ago, and load it, so that all of them are noted as checked."""
+    for file in folder.iterdir():
+        os.utime(file, (1, 1))
+    assert not refused(folder)
+
+
+def test_what_was_checked_is_checked_again_when_it_has_changed(saved, monkeypatch):
+    read = []
+
+    def noting(file):
+        read.append(file.name)
+        return sha256_of(file)
+
+    monkeypatch.setattr("xmlsgd.checkpoint.sha256_of", noting)
+    noted(saved)
+    assert sorted(read) == sorted(name for name in NAMES if name != "MANIFEST.json")
+    read.clear()
+    assert not refused(saved)
+    assert read == []
+    data = bytearray((saved / "params.npy").read_bytes())
+    data[-1] ^= 1
+    (saved / "params.npy").write_bytes(data)
+    assert refused(saved)
+    assert read == ["params.npy"]
+
+
+def test_a_file_as_late_as_the_note_is_checked_again(saved):
+    noted(saved)
+    late = (saved / CHECKED).stat().st_mtime_ns
+    states = json.loads((saved / CHECKED).read_text())
+    data = bytearray((saved / "params.npy").read_bytes())
+    data[-1] ^= 1
+    (saved / "params.npy").write_bytes(data)
+    states["params.npy"]["mtime_ns"] = late
+    (saved / CHECKED).write_text(json.dumps(states))
+    for name in ("params.npy", CHECKED):
+        os.utime(saved / name, ns=(late, late))
+    assert refused(saved)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "3", '{"params.npy": 3}', '{"params.npy": {}}', "\xff", "[" * 10**5])
+def test_a_note_that_says_nothing_changes_nothing(saved, text):
+    (saved / CHECKED).write_text(text, encoding="latin-1")
+    assert not refused(saved)
+    data = bytearray((saved / "params.npy").read_bytes())
+    data[-1] ^= 1
+    (saved / CHECKED).write_text(text, encoding="latin-1")
+    (saved / "params.npy").write_bytes(data)
+    assert refused(saved)
+
+
+def test_a_note_is_never_written_through_a_link(saved, tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    (saved / CHECKED).unlink()
+    (saved / CHECKED).symlink_to(tmp_path / "mine")
+    assert not refused(saved)
+    assert (tmp_path / "mine").read_text() == "mine"
