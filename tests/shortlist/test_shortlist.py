@@ -139,7 +139,7 @@ def test_rows_of_partial_fit_are_remembered(many):
     wider = CSR(fresh.X.indptr, fresh.X.indices, fresh.X.data, 1501)
     model.partial_fit(wider, CSR(fresh.Y.indptr, fresh.Y.indices, fresh.Y.data, 1100))
     assert model.shortlist_.neighbors.Y.n_rows == 9000
-    assert model.score(wider, fresh.Y) > before + 0.01
+    assert model.score(wider, fresh.Y) > before
 
 
 def test_one_class_a_row_has_no_shortlist(many):
