@@ -37,7 +37,7 @@ def resident():
         return next(1024 * int(line.split()[1]) for line in file if line.startswith("VmRSS"))
 
 case = sys.argv[1]
-made = dict(hidden_layer_sizes=(128,), max_epochs=1, batch_size=256, random_state=0, n_jobs=1)
+made = dict(hidden_layer_sizes=(128,), shortlist=0, max_epochs=1, batch_size=256, random_state=0, n_jobs=1)
 made["average_weights"] = 0.5 if case == "averaged" else 0.0
 X, Y = rows(4096, 20_011, 100_003)
 watched = (X, Y) if case == "evaluated" else None
