@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import pkgutil
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numba.core import caching
 
 from xmlsgd import devices
+from xmlsgd.datasets import libsvm_kernels
 from xmlsgd.devices import kernel_cache
 from xmlsgd.devices.kernel import STAMP, Kernel
 
@@ -40,6 +45,29 @@ def test_the_kernels_of_all_modules_are_known():
     kernels = {value for module in modules for value in vars(module).values() if isinstance(value, Kernel)}
     assert kernels == set(kernel_cache.kernels())
     assert {Path(kernel.alone.py_func.__code__.co_filename).stem for kernel in kernels} <= set(kernel_cache.MODULES)
+
+
+def test_a_kernel_that_the_cache_has_no_room_for_is_used_all_the_same(monkeypatch):
+    tried = []
+
+    def full(*given):
+        tried.append(given)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def twice(x):
+        return 2 * x
+
+    monkeypatch.setattr(caching.IndexDataCacheFile, "save", full)
+    assert Kernel(twice).alone(3.0) == 6.0
+    assert tried
+
+
+def test_rows_are_parsed_where_no_folder_for_kernels_can_be_written(monkeypatch):
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+    kernels = runpy.run_path(libsvm_kernels.__file__, run_name=libsvm_kernels.__name__)
+    keys = np.array([3, 1, 2])
+    kernels["sort_keys"](keys, 3)
+    assert keys.tolist() == [1, 2, 3]
 
 
 def test_a_missing_folder_is_no_error(monkeypatch, tmp_path):

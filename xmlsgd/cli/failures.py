@@ -79,7 +79,10 @@ def describe(error: Exception) -> tuple[int, str]:
         return BAD_INPUT, str(error)
     if isinstance(error, FileExistsError) and error.errno is None:  # ours, with a whole sentence
         return BAD_INPUT, str(error)
-    if isinstance(error, DivergenceError | WorkerDied | MemoryEstimateError):
+    if isinstance(error, WorkerDied):
+        first, *traceback = str(error).splitlines()
+        return FAILED, f"{first} {traceback[-1]}; --traceback shows where" if traceback else first
+    if isinstance(error, DivergenceError | MemoryEstimateError):
         return FAILED, str(error)
     if isinstance(error, MemoryError):
         return FAILED, f"out of memory: {str(error) or 'an allocation failed'}; use fewer --hidden-layer-sizes or rows"

@@ -8,6 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from ..files.compiled import cached
+
 # What a block was found to be; the position that goes with a code is that of the offending token.
 OK, LABEL, LABEL_RANGE, INDEX, INDEX_RANGE, VALUE, FLOAT32, DUPLICATE, SUM = range(9)
 # Slots of `out`.
@@ -25,7 +27,8 @@ FLOAT32_MIN = np.float32(np.finfo(np.float32).tiny)
 SHORT_ROW = 48  # insertion below, heap above
 
 
-@njit(cache=True, nogil=True)
+@cached
+@njit(nogil=True)
 def sort_keys(keys: np.ndarray, n: int) -> None:
     """Sort `keys[:n]` in place."""
     if n <= SHORT_ROW:
@@ -54,7 +57,8 @@ def sort_keys(keys: np.ndarray, n: int) -> None:
         keys[root] = key
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached
+@njit(nogil=True, error_model="numpy")
 def parse_block(
     text: np.ndarray,
     limits: np.ndarray,

@@ -7,7 +7,6 @@ name under which a kernel is cached: one of other sources is never found, howeve
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from pathlib import Path
 from types import FunctionType
@@ -18,6 +17,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from ..files.compiled import cached
 from . import avx512, bf16
 
 if TYPE_CHECKING:
@@ -80,10 +80,7 @@ def _cached(copy: FunctionType, function: FunctionType, form: str, options: dict
     """Return Numba's dispatcher of `copy`, whose name is that of its files in the cache."""
     copy.__qualname__ = f"{function.__name__}_{form}_{STAMP}_{PROCESSOR}"
     copy.__doc__, copy.__module__ = function.__doc__, function.__module__
-    dispatcher = njit(**options)(copy)
-    with contextlib.suppress(RuntimeError):  # no folder can be written: it is compiled in each process
-        dispatcher.enable_caching()
-    return dispatcher
+    return cached(njit(**options)(copy))
 
 
 class _Unlocked:
