@@ -23,6 +23,7 @@ GEMM_SIZE = 2048
 TILED_SIZE = 256  # rows, columns and depth of the bfloat16 product: its operands stay in the cache of a core
 TILED_TIMES = 200  # products in one measurement: 7 GFLOP
 REPEATS = 5
+PLACES = ("--envs", "--work", "--out")  # where folders lie is no one's business
 
 
 def git_commit() -> str:
@@ -36,8 +37,13 @@ def git_commit() -> str:
 
 
 def command_line() -> str:
-    """Return the command with the last parts of absolute paths: where folders lie is no one's business."""
-    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
+    """Return the command without the flags of folders that change no figure, and with the last parts of other paths."""
+    words, given = [], iter(sys.argv[1:])
+    for word in given:
+        if word in PLACES:
+            next(given, None)
+        elif word.partition("=")[0] not in PLACES:
+            words.append(Path(word).name if Path(word).is_absolute() else word)
     module = getattr(sys.modules["__main__"].__spec__, "name", "benchmarks").removesuffix(".__main__")
     return " ".join(["python", "-m", module, *words])
 

@@ -27,6 +27,8 @@ DEFAULT_PEERS = (
 RUNNERS = Path(__file__).parent / "peers"
 NAMES: dict[str, str] = {"ours": "xmlsgd", "network": "xmlsgd's network alone"}
 
+SEEDS = "P@1 by seed"
+
 Run = dict[str, Any]  # what a runner wrote, with "measures"; or "peer", "setting" and "failure"
 
 
@@ -40,16 +42,14 @@ def whole_runs(prepared: Path, plan: Plan) -> list[Run]:
 
 
 def mean_of_seeds(runs: list[Run]) -> Run:
-    """Return one run: mean measures, medians of what it took; with several, "P@1" tells the P@1 of each."""
+    """Return one run: mean measures, medians of what it took; with several, `SEEDS` tells the P@1 of each."""
     if len(runs) == 1 or any("failure" in run for run in runs):
         return next((run for run in runs if "failure" in run), runs[0])
     measures = {name: statistics.fmean(run["measures"][name] for run in runs) for name in runs[0]["measures"]}
     took = {
-        name: statistics.median(run[name] for run in runs)
-        for name, value in runs[0].items()
-        if isinstance(value, int | float)
+        name: statistics.median(run[name] for run in runs) for name in runs[0] if name.endswith(("_seconds", "_bytes"))
     }
-    return {**runs[0], **took, "measures": measures, "P@1": [run["measures"]["P@1"] for run in runs]}
+    return {**runs[0], **took, "measures": measures, SEEDS: [run["measures"]["P@1"] for run in runs]}
 
 
 def _run(name: str, prepared: Path, plan: Plan, seed: int) -> Run:
@@ -113,5 +113,5 @@ def summary(run: Run) -> str:
 def notes(runs: list[Run]) -> list[str]:
     """Return why runs are missing in a table, and how far seeds are apart in what it tells."""
     missing = [f"Left out: {title(run)}: {run['failure']}" for run in runs if "failure" in run]
-    apart = [f"{title(run)} {min(run['P@1']):.2f} to {max(run['P@1']):.2f}" for run in runs if "P@1" in run]
+    apart = [f"{title(run)} {min(run[SEEDS]):.2f} to {max(run[SEEDS]):.2f}" for run in runs if SEEDS in run]
     return missing + ([f"Means of several seeds, medians of costs; P@1 of {', '.join(apart)}."] if apart else [])

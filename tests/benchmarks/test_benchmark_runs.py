@@ -10,7 +10,7 @@ from benchmarks.launch import OURS
 from benchmarks.peers.network import NetworkAlone
 from benchmarks.peers.ours import Ours
 from benchmarks.plan import Plan
-from benchmarks.runs import DEFAULT_PEERS, mean_of_seeds, notes, settings_of, whole_runs
+from benchmarks.runs import DEFAULT_PEERS, SEEDS, mean_of_seeds, notes, settings_of, whole_runs
 
 
 @dataclass
@@ -59,13 +59,13 @@ def test_of_several_seeds_measures_are_means_and_costs_medians(prepared):
     launcher = Counting()
     (run,) = whole_runs(prepared, Plan(launcher, prepared / "work", prepared, peers=("pecos",), seeds=2))
     assert [options[-2:] for _, _, options in launcher.asked] == [("--random-state", "0"), ("--random-state", "1")]
-    assert len(run["P@1"]) == 2
+    assert len(run[SEEDS]) == 2
     runs = [
         {"peer": "pecos", "setting": "default", "train_seconds": s, "measures": {"P@1": p}}
         for s, p in ((1.0, 70.0), (9.0, 71.0), (2.0, 75.0))
     ]
     merged = mean_of_seeds(runs)
-    assert (merged["train_seconds"], merged["measures"], merged["P@1"]) == (2.0, {"P@1": 72.0}, [70.0, 71.0, 75.0])
+    assert (merged["train_seconds"], merged["measures"], merged[SEEDS]) == (2.0, {"P@1": 72.0}, [70.0, 71.0, 75.0])
     assert "pecos 70.00 to 75.00" in notes([merged])[0]
     failed = {"peer": "pecos", "setting": "default", "failure": "no"}
     assert mean_of_seeds([runs[0], failed]) is failed

@@ -130,37 +130,37 @@ class AdaptiveSGD(MegaBatches):
 SizeRule = Callable[[AdaptiveSGD, Mapping[int, int]], dict[int, int]]
 
 
-def fixed(self: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
+def fixed(sgd: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
     """Return the sizes as they are."""
-    return {w: self.size[w] for w in updates}
+    return {w: sgd.size[w] for w in updates}
 
 
-def multiplicative(self: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
+def multiplicative(sgd: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
     """Return sizes times (updates over their mean) ** kappa, the largest held at b_max.
 
     Ratios contract to those of the speeds; the largest is pinned because the rule leaves the level of all sizes free.
     """
     mean = np.mean(list(updates.values()))
-    wanted = {w: self.size[w] * (u / mean) ** self.kappa for w, u in updates.items()}
-    level = self.batch / max(wanted.values())
-    return self.within({w: b * level for w, b in wanted.items()})
+    wanted = {w: sgd.size[w] * (u / mean) ** sgd.kappa for w, u in updates.items()}
+    level = sgd.batch / max(wanted.values())
+    return sgd.within({w: b * level for w, b in wanted.items()})
 
 
-def additive(self: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
+def additive(sgd: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
     """Return sizes plus beta times (updates - their mean): the paper's rule.
 
     Stable if beta * updates / size < 2, monotone below 1, which the automatic beta keeps.
     """
     mean = np.mean(list(updates.values()))
-    largest = min((self.size[w] / u for w, u in updates.items() if u), default=math.inf)
-    beta = min(largest, self.least / 2) if self.size_step is None else self.size_step
-    return self.within({w: self.size[w] + beta * (u - mean) for w, u in updates.items()})
+    largest = min((sgd.size[w] / u for w, u in updates.items() if u), default=math.inf)
+    beta = min(largest, sgd.least / 2) if sgd.size_step is None else sgd.size_step
+    return sgd.within({w: sgd.size[w] + beta * (u - mean) for w, u in updates.items()})
 
 
-def step32(self: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
+def step32(sgd: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
     """Return sizes 32 rows larger above the mean of the updates, 32 smaller below: the released code's rule."""
     mean = np.mean(list(updates.values()))
-    return self.within({w: self.size[w] + STEP32 * int(np.sign(u - mean)) for w, u in updates.items()})
+    return sgd.within({w: sgd.size[w] + STEP32 * int(np.sign(u - mean)) for w, u in updates.items()})
 
 
 SIZE_RULES: dict[str, SizeRule] = {

@@ -15,7 +15,6 @@ from .base import Algorithm, tapered
 from .staleness import Fairness, Staleness
 
 SPAN = 1024  # rows of a message: with updates of one row, a message takes below 2 % of the time of its rows
-
 MESSAGES = 32  # a worker and epoch at least, so that all are done at about the same time
 
 

@@ -34,7 +34,7 @@ def signals_raise() -> Iterator[None]:
     names = NAMES if threading.current_thread() is threading.main_thread() else ()
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
     plans = {number: plan for number in numbers if (plan := signal.getsignal(number)) in PLANS}
-    hook = sys.unraisablehook
+    hook, alarm = sys.unraisablehook, signal.getsignal(signal.SIGALRM) if plans else None
     for number in plans:
         signal.signal(number, _stop)
     if plans:
@@ -45,6 +45,7 @@ def signals_raise() -> Iterator[None]:
         sys.unraisablehook = hook
         if plans:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, alarm)
         for number, plan in plans.items():
             signal.signal(number, plan)
 

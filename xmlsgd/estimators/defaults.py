@@ -27,6 +27,7 @@ LISTED, LISTED_ROWS, LISTED_STEPS = 64, 2000, 500
 LISTED_NEGATIVES = 1024
 ROUNDING, ROUNDED_LABELS = 0.1, 1000  # of gradients (docs/decisions.md)
 NORM_ROWS = 10_000  # rows looked at for the typical norm
+PRE_ACTIVATION = 0.2  # of the first hidden layer, its standard deviation at first (docs/decisions.md)
 
 
 def auto_batch_size(n_rows: int) -> int:
@@ -83,4 +84,4 @@ def input_scale(X: CSR) -> float:
     n = min(X.n_rows, NORM_ROWS)
     values = np.asarray(X.data[: X.indptr[n]], dtype=np.float64)
     mean_square = float(values @ values) / max(n, 1)
-    return 0.2 / math.sqrt(mean_square) if mean_square > 0 else 0.2
+    return PRE_ACTIVATION / math.sqrt(mean_square) if mean_square > 0 else PRE_ACTIVATION
