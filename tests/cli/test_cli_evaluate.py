@@ -11,6 +11,7 @@ import pytest
 from command_line import N_TEST, QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, run
 from paths import DATA
 
+from xmlsgd.cli import main
 from xmlsgd.estimators import XMLClassifier
 
 
@@ -85,3 +86,12 @@ def test_training_on_fewer_rows_than_propensities_need_still_ends_with_a_model(t
     (tmp_path / "two.txt").write_text("0 0:1\n1 1:1\n")
     run("train", tmp_path / "two.txt", "--test", tmp_path / "two.txt", "--out", tmp_path / "m", "--quiet", *QUICK)
     assert "PSP@1" not in json.loads((tmp_path / "m" / "train.json").read_text())
+
+
+def test_propensities_of_rows_without_names_are_those_of_labels_by_number_or_an_error(models, tmp_path, capsys):
+    run("evaluate", models / "text", TEST_TEXT, "--propensity", ROWS, "--json", tmp_path / "e.json", "--quiet")
+    assert 0 < json.loads((tmp_path / "e.json").read_text())["PSP@1"] < 100
+    (tmp_path / "other.txt").write_text("1 3 9999\n5 0:1\n")
+    words = ("evaluate", models / "text", TEST_TEXT, "--propensity", tmp_path / "other.txt")
+    assert main([str(word) for word in words]) == 2
+    assert "must have label names, or the 643 labels of the model, got 9999 without names" in capsys.readouterr().err

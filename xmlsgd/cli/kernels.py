@@ -39,7 +39,8 @@ def prepare_kernels(args: Namespace, parameters: dict[str, Any] | None = None, n
 def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS) -> None:
     """Compile what training, saving, loading and prediction need, by running each on a few rows.
 
-    Of several workers by one of each kind, in this process: they find the kernels in the cache. The rows are enough for
+    Of several workers by one of each kind, in this process: they find the kernels in the cache; and with all threads,
+    as a shortlist is learned after them. The rows are enough for
     a blend to be learned, the labels for gradients to be rounded where they are of `n_labels`.
     """
     from ..datasets.synthetic import make_xmc
@@ -50,8 +51,10 @@ def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS) -> 
 
     devices = parameters.get("devices", "cpu")
     if len(parse_devices(devices)) > 1:
-        for worker in set(workers_of(devices, thread_count(parameters.get("n_jobs")))):
-            compile_kernels({**parameters, "devices": worker.name, "n_jobs": worker.n_threads}, n_labels)
+        n_threads = thread_count(parameters.get("n_jobs"))
+        alone = {(worker.name, worker.n_threads) for worker in workers_of(devices, n_threads)}
+        for name, threads in sorted({*alone, ("cpu", n_threads)}):
+            compile_kernels({**parameters, "devices": name, "n_jobs": threads}, n_labels)
         return
 
     few = make_xmc(1000, 48, min(max(n_labels, 16), ROUNDED_LABELS), nnz_per_row=5, labels_per_row=2)

@@ -128,6 +128,13 @@ def read_labels(path: str, args: Namespace, known: Known) -> tuple[CSR, Known]:
         if raw is None:
             train, _ = load(file, args)
             Y, names = _matched(train.Y, train.label_names, known)
+            if names is None and known.names is not None:  # by number, then
+                names = known.names
+                if Y.n_cols != len(names):
+                    raise DataError(
+                        f"{file}: must have label names, or the {len(names)} labels of the model, "
+                        f"got {Y.n_cols} without names; pass the rows that it was trained on"
+                    )
         elif known.names is None:
             raise DataError(f"{file}: {NO_VECTORIZER}")
         else:
