@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ..shortlist import Shortlist
 
 DENSE_LIMIT = 1 << 30  # bytes of a dense (n, L) answer: above, a user wanted `predict_topk`
-LOGIT_BLOCK = 1 << 24  # logits looked at in one go: 64 MB
 # Weights up to here are multiplied in float64, so that the answer to a row does not depend on the rows beside it: the
 # BLAS sums one row in another order than many.
 SMALL_LAYER = 1 << 20
@@ -86,9 +85,7 @@ class Scorer:
         network, device, layers = self.network, self.device, self.layers()
         product = product_with(self.output, columns)
         n_columns = network.n_labels if columns is None else len(columns)
-        size = max(LOGIT_BLOCK // max(n_columns, *network.hidden), 1)
-        for first in range(0, X.n_rows, size):
-            rows = np.arange(first, min(first + size, X.n_rows))
+        for rows in row_blocks(X.n_rows, max(n_columns, *network.hidden)):
             with device.start():
                 A = device.fetch(network.hidden_activations(device, layers, X, rows))
             yield rows, product(A)
