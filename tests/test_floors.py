@@ -1,12 +1,17 @@
-"""Imports point down: a module imports lower floors or its own folder, nothing else."""
+"""Imports point down: a module imports lower floors or its own folder, nothing else, and never in a circle."""
 
 from __future__ import annotations
 
 import ast
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from paths import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 PACKAGE = ROOT / "xmlsgd"
 
@@ -31,24 +36,50 @@ FLOORS = (
 FLOOR_OF = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 
 
-def imported_names(file: Path, root: Path) -> list[tuple[int, str]]:
-    """Return (line, name below the package) of each import in `file`, those inside functions too."""
-    package = root.name
-    folder = (package, *file.relative_to(root).parts[:-1])
-    found = []
-    for node in ast.walk(ast.parse(file.read_text(), file)):
+def imports(nodes: Iterable[ast.AST], file: Path, root: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield (line, path from the package on) of each name of the package that these nodes of `file` import."""
+    folder = (root.name, *file.relative_to(root).parts[:-1])
+    for node in nodes:
         if isinstance(node, ast.Import):
-            targets = [alias.name.split(".") for alias in node.names]
+            paths = [tuple(alias.name.split(".")) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = folder[: len(folder) - node.level + 1] if node.level else ()
-            module = [*base, *(node.module.split(".") if node.module else ())]
-            targets = [[*module, alias.name] for alias in node.names] if len(module) == 1 else [module]
+            module = (*base, *(node.module.split(".") if node.module else ()))
+            paths = [(*module, alias.name) for alias in node.names]
         else:
             continue
         # The version is a constant of the package itself; any other name of it would be one from a higher floor.
-        below = [".".join(path[1:2]) or "__init__" for path in targets if path[0] == package]
-        found += [(node.lineno, name) for name in below if name != "__version__"]
-    return found
+        yield from ((node.lineno, path) for path in paths if path[0] == root.name and path[1:] != ("__version__",))
+
+
+def imported_names(file: Path, root: Path) -> list[tuple[int, str]]:
+    """Return (line, name below the package) of each import in `file`, those inside functions too."""
+    found = imports(ast.walk(ast.parse(file.read_text(), file)), file, root)
+    return [(line, ".".join(path[1:2]) or "__init__") for line, path in found]
+
+
+def run_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what is below a node, but for what only type checkers read."""
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield child
+            yield from run_nodes(child)
+
+
+def cycle(root: Path) -> list[str]:
+    """Return modules of which each imports the one before it, the first at both ends; none where there are no such."""
+    files = {file.relative_to(root.parent).with_suffix("").parts: file for file in root.rglob("*.py")}
+    files = {path[:-1] if path[-1] == "__init__" else path: file for path, file in files.items()}
+    graph = {}
+    for module, file in files.items():
+        paths = [path for _, path in imports(run_nodes(ast.parse(file.read_text(), file)), file, root)]
+        found = {path if path in files else path[:-1] for path in paths}
+        graph[".".join(module)] = {".".join(path) for path in found if path in files}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 def violations(root: Path) -> list[str]:
@@ -72,6 +103,10 @@ def violations(root: Path) -> list[str]:
 
 def test_every_import_of_the_package_points_down():
     assert not violations(PACKAGE), "\n" + "\n".join(violations(PACKAGE))
+
+
+def test_no_modules_of_the_package_import_each_other_in_a_circle():
+    assert not cycle(PACKAGE), " imported by ".join(cycle(PACKAGE))
 
 
 @pytest.mark.parametrize(
@@ -112,3 +147,23 @@ def test_imports_of_lower_floors_and_of_the_own_folder_are_fine(tmp_path, file, 
     path.parent.mkdir(parents=True)
     path.write_text(source)
     assert violations(tmp_path / "xmlsgd") == []
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("from .b import f", True),
+        ("from . import b", True),
+        ("import xmlsgd.folder.b", True),
+        ("def g():\n    from .b import f", True),
+        ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .b import f", False),
+        ("from .c import f", False),
+    ],
+)
+def test_modules_of_a_folder_that_import_each_other_are_found_unless_only_type_checkers_see_it(tmp_path, source, found):
+    folder = tmp_path / "xmlsgd" / "folder"
+    folder.mkdir(parents=True)
+    (folder / "a.py").write_text(source)
+    (folder / "b.py").write_text("from .a import f")
+    (folder / "c.py").write_text("")
+    assert set(cycle(tmp_path / "xmlsgd")) == ({"xmlsgd.folder.a", "xmlsgd.folder.b"} if found else set())

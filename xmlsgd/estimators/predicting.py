@@ -16,7 +16,7 @@ from .compact import Rounded
 from .fleet import make_device, parse_devices
 from .inputs import read_features, read_weight
 from .names import MappedNames
-from .scoring import check_dense, checked_columns, scorer_of
+from .scoring import Scorer, check_dense, checked_columns
 from .targets import Form, read_labels
 from .task import check_form, check_lengths
 from .threads import flops, thread_count
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from ..csr import CSR
     from ..network import Network
     from ..shortlist import Shortlist
-    from .scoring import Scorer
 
 
 MOST_SCORERS = 2  # kept: that of single rows, on one thread, and that of many
@@ -213,8 +212,20 @@ class Predictor(ClassifierMixin):
         scorer = self._scorers.get(wanted)
         if scorer is None or not scorer.is_of(self._params, self.shortlist_):
             device = make_device(parse_devices(self.devices)[0], n_threads, self.precision)
-            scorer = scorer_of(self.network_, self._params, device, self.shortlist_, n_threads)
+            scorer = _scorer_of(self.network_, self._params, device, self.shortlist_, n_threads)
             if len(self._scorers) >= MOST_SCORERS:
                 self._scorers.clear()  # in place: prediction may change no attribute. Other threads have theirs by name
             self._scorers[wanted] = scorer
         return scorer
+
+
+def _scorer_of(
+    network: Network, params: np.ndarray | Rounded, device: Any, shortlist: Shortlist | None, n_threads: int
+) -> Scorer:
+    """Return what scores rows by a network, with its shortlist if it has one; only a CPU of `n_threads` reads lists."""
+    if shortlist is None:
+        return Scorer(network, params, device)
+    from ..devices.cpu import cpu_of  # here, so that an estimator can be made without loading Numba
+    from .list_scoring import ListScorer
+
+    return ListScorer(network, params, device, shortlist, cpu_of(device, n_threads))

@@ -134,18 +134,6 @@ def product_with(layer: Layer | RoundedLayer, columns: np.ndarray | None) -> Cal
     return product_of_all
 
 
-def scorer_of(
-    network: Network, params: np.ndarray | Rounded, device: Any, shortlist: Shortlist | None, n_threads: int
-) -> Scorer:
-    """Return what scores rows by a network, with its shortlist if it has one; only a CPU of `n_threads` reads lists."""
-    if shortlist is None:
-        return Scorer(network, params, device)
-    from ..devices.cpu import cpu_of  # here, so that an estimator can be made without loading Numba
-    from .list_scoring import ListScorer
-
-    return ListScorer(network, params, device, shortlist, cpu_of(device, n_threads))
-
-
 def checked_columns(labels: Any, n_labels: int) -> np.ndarray:
     """Return checked columns of labels."""
     columns = np.asarray(labels)
