@@ -22,7 +22,7 @@ from xmlsgd.estimators.list_scoring import pair_scores
 from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.shortlist.blend import Blend, evidence_of
 from xmlsgd.shortlist.linear import Linear
-from xmlsgd.shortlist.model import has, held_out_rows, n_scored
+from xmlsgd.shortlist.model import has, held_out_rows, label_frequency, n_scored
 from xmlsgd.shortlist.neighbors import Neighbors
 from xmlsgd.shortlist.rows import rarity, unit_rows
 
@@ -37,6 +37,7 @@ ROUNDED = {  # gradients of all labels, by threshold
     **{threshold: f"... with gradients rounded at {threshold:g}" for threshold in (0.03, 0.1, 0.3)},
 }
 SHARED = "network, negatives that a batch shares"
+CALIBRATED = "... with margins calibrated by frequency: the default"
 K = 5
 
 
@@ -64,6 +65,12 @@ class Evidence:
 
     labels: np.ndarray
     values: np.ndarray
+
+    def calibrated(self, factors: np.ndarray, shifts: np.ndarray) -> Evidence:
+        """Return the same with the margin of each label multiplied and shifted, by float32 (L,)."""
+        values = self.values.copy()
+        values[..., 2] = values[..., 2] * factors[self.labels] + shifts[self.labels]
+        return Evidence(self.labels, values)
 
     def of(self, paths: tuple[str, ...]) -> np.ndarray:
         """Return the values of some paths, zeros in place of the others."""
@@ -119,6 +126,17 @@ def variants(rows: Dataset, X_test: CSR, threads: int) -> Iterator[tuple[str, fl
                 blend = Blend.fit(learned.of(chosen)[known], truth[known])
             needed = {"neighbors", *chosen, *(["lists"] if "linear" in chosen else []), *(["blend"] if n > 1 else [])}
             yield " + ".join(chosen), clock.total(needed), tested.best(chosen, blend)
+    with clock.part("blend"):
+        before, after = (label_frequency(rows.Y, each) for each in (weight, np.ones_like(weight)))
+        before *= np.float32(rows.n_rows / np.count_nonzero(weight))
+        blend, calibration = Blend.fit_by_frequency(
+            learned.values[known], truth[known], before[learned.labels[known]]
+        )  # fmt: skip
+    yield (
+        CALIBRATED,
+        clock.total({*PATHS, "lists", "blend"}),
+        tested.calibrated(*calibration.factors(after)).best(PATHS, blend),
+    )
 
 
 def paths(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.ablation import PATHS, ROUNDED, SHARED, Evidence, table, variants
+from benchmarks.ablation import CALIBRATED, PATHS, ROUNDED, SHARED, Evidence, table, variants
 from xmlsgd import make_xmc
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.metrics import precision_at_k
@@ -27,7 +27,7 @@ def found():
 
 def test_every_way_to_put_the_parts_together_is_measured(found):
     pairs = ["network + neighbors", "network + linear", "neighbors + linear"]
-    assert list(found) == [*ROUNDED.values(), SHARED, *PATHS[1:], *pairs, " + ".join(PATHS)]
+    assert list(found) == [*ROUNDED.values(), SHARED, *PATHS[1:], *pairs, " + ".join(PATHS), CALIBRATED]
 
 
 def test_two_paths_take_the_seconds_of_each_and_rank_no_worse_than_the_better_one(found):
@@ -35,6 +35,7 @@ def test_two_paths_take_the_seconds_of_each_and_rank_no_worse_than_the_better_on
     assert seconds["neighbors"] < seconds["linear"] < seconds["neighbors + linear"] < seconds[" + ".join(PATHS)]
     assert precision["neighbors + linear"] > max(precision["neighbors"], precision["linear"]) - STANDARD_ERROR
     assert precision[" + ".join(PATHS)] > precision["neighbors + linear"] - STANDARD_ERROR
+    assert precision[CALIBRATED] > precision["neighbors + linear"] - STANDARD_ERROR
 
 
 def test_labels_are_ranked_by_the_chosen_paths_alone_and_none_before_any():
@@ -44,6 +45,13 @@ def test_labels_are_ranked_by_the_chosen_paths_alone_and_none_before_any():
     evidence, blend = Evidence(labels, values), Blend(1.0, 1.0, 1.0, 0.0)
     assert evidence.best(("network",), blend).tolist() == [[4, 7, 9, 1, 2]]
     assert evidence.best(("linear",), blend).tolist() == [[2, 1, 9, 7, 4]]
+
+
+def test_calibrated_margins_are_those_of_their_labels():
+    labels, values = np.array([[1, 0]], np.int32), np.ones((1, 2, 3), np.float32)
+    calibrated = Evidence(labels, values).calibrated(np.array([2, 3], np.float32), np.array([0.5, 0.25], np.float32))
+    assert calibrated.values.tolist() == [[[1, 1, 3.25], [1, 1, 2.5]]]
+    assert values.max() == 1
 
 
 def test_labels_that_a_row_has_are_marked():

@@ -161,7 +161,7 @@ def fit_shortlist(
         pairs = logits(X_held, listed)[known], votes[known], margins[known]
         truth = has(Y_held, listed)[known]
         # Counted with the held-out rows, which the pair's own is among, they would tell the answer.
-        before, all_rows = (_frequency(Y, each) for each in (learned, weight))
+        before, all_rows = (label_frequency(Y, each) for each in (learned, weight))
         before *= np.float32(1 + len(held_out) / np.count_nonzero(learned))
         frequency = before[listed[known]]
         if not boosted:
@@ -176,7 +176,7 @@ def fit_shortlist(
     return Shortlist(scale, neighbors, linear, blend, size, trees)
 
 
-def _frequency(Y: CSR, weight: np.ndarray) -> np.ndarray:
+def label_frequency(Y: CSR, weight: np.ndarray) -> np.ndarray:
     """Return how many rows of a weight above 0 have each label, float32 (L,)."""
     return np.bincount(Y.row_entries(np.flatnonzero(weight)), minlength=Y.n_cols).astype(np.float32)
 
