@@ -38,14 +38,6 @@ class Layer(NamedTuple):
     bt: np.ndarray
 
 
-class RoundedLayer(NamedTuple):
-    """A layer to predict with: W int8, its row i times scales[i], float32; biases b."""
-
-    W: np.ndarray
-    scales: np.ndarray
-    b: np.ndarray
-
-
 class Dropout(NamedTuple):
     """Share of entries left out and the seed of this step's mask.
 

@@ -14,7 +14,8 @@ from ..errors import DataError
 from ..optimizers import SGD
 from ..params import zeros
 from . import bf16, cpu_active, cpu_input, cpu_output, cpu_search, cpu_step, kernel_cache
-from .base import EXACT, PRECISIONS, Dropout, HostMemory, Layer, RoundedLayer, Rounding
+from .base import EXACT, PRECISIONS, Dropout, HostMemory, Layer, Rounding
+from .compact import CompactLayer
 from .cpu_search import weights_of
 from .kernel import for_kernels
 from .threads import ONE_THREAD_BLAS, launch
@@ -99,7 +100,7 @@ class CPU(HostMemory):
             two, one = Layer(np.zeros((2, 1), np.float32), *np.zeros((5, 2), np.float32)), np.zeros(1, np.int32)
             self.put(self.take(two, one), two, one)
 
-    def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer | RoundedLayer, dropout: Dropout) -> np.ndarray:
+    def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer | CompactLayer, dropout: Dropout) -> np.ndarray:
         """Return A (B, H) = relu(X[rows] W + b)."""
         A = np.empty((len(rows), layer.W.shape[1]), np.float32)
         self.run(
@@ -127,11 +128,11 @@ class CPU(HostMemory):
     @overload
     def take(self, layer: Layer, active: np.ndarray) -> Layer: ...
     @overload
-    def take(self, layer: RoundedLayer, active: np.ndarray) -> RoundedLayer: ...
-    def take(self, layer: Layer | RoundedLayer, active: np.ndarray) -> Layer | RoundedLayer:
+    def take(self, layer: CompactLayer, active: np.ndarray) -> CompactLayer: ...
+    def take(self, layer: Layer | CompactLayer, active: np.ndarray) -> Layer | CompactLayer:
         """Return a copy, in buffers, of the outputs `active` of a layer; slots of one element stay as they are."""
-        if isinstance(layer, RoundedLayer):
-            return RoundedLayer(*(part[active] for part in layer))
+        if isinstance(layer, CompactLayer):
+            return CompactLayer(*(part[active] for part in layer))
         room, taken = 1 << max(len(active) - 1, 0).bit_length(), []
         for name, part in zip(Layer._fields, layer, strict=True):
             if part.shape[0] > 1:
@@ -175,7 +176,7 @@ class CPU(HostMemory):
         )  # fmt: skip
         cpu_output.biases_update.alone(update.kind, layer.b, dZ.sum(axis=0), layer.bs, layer.bt, update.hyper)
 
-    def top_k(self, A: np.ndarray, layer: Layer | RoundedLayer, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def top_k(self, A: np.ndarray, layer: Layer | CompactLayer, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return labels int32 (n, k) and logits float32 (n, k), best first, ties to the smaller label.
 
         In bfloat16 a few more than k labels are ranked and then scored anew in float32. Places beyond L hold label -1

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from . import bf16, cpu_int8, cpu_topk
-from .base import SPARE_CANDIDATES, Layer, RoundedLayer
+from .base import SPARE_CANDIDATES, Layer
+from .compact import CompactLayer
 from .cpu_pairs import ONE_SCALE
 from .cpu_step import CHUNK
 
@@ -18,12 +19,12 @@ PREDICT_BATCH = 256  # rows whose lists of the best are kept together
 FEW = 8  # rows whose logits are computed row by row: packing the weights for so few takes longer (docs/decisions.md)
 
 
-def weights_of(layer: Layer | RoundedLayer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def weights_of(layer: Layer | CompactLayer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return W, scales and b of a layer, as kernels that take both forms want them (`cpu_pairs`)."""
-    return layer.W, layer.scales if isinstance(layer, RoundedLayer) else ONE_SCALE, layer.b
+    return layer.W, layer.scales if isinstance(layer, CompactLayer) else ONE_SCALE, layer.b
 
 
-def top_k(cpu: CPU, A: np.ndarray, layer: Layer | RoundedLayer, k: int) -> tuple[np.ndarray, np.ndarray]:
+def top_k(cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Return labels and logits as `CPU.top_k` promises them."""
     n, L = len(A), len(layer.b)
     few = n <= FEW
@@ -43,7 +44,7 @@ def top_k(cpu: CPU, A: np.ndarray, layer: Layer | RoundedLayer, k: int) -> tuple
 
 
 def _by_bfloat16(
-    cpu: CPU, A: np.ndarray, layer: Layer | RoundedLayer, scores: np.ndarray, labels: np.ndarray
+    cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, scores: np.ndarray, labels: np.ndarray
 ) -> None:  # fmt: skip
     """Write the labels with the best logits in bfloat16, and these."""
     batch, Hp, threads = _batch(len(A)), bf16.pad(A.shape[1]), cpu.n_threads
@@ -52,7 +53,7 @@ def _by_bfloat16(
     Z = cpu.buffer("top Z", (threads, bf16.BLOCK, batch))
     operand = cpu.buffer("operand", (threads, batch * Hp // 2 + 256), np.uint32)
     work = Z, cpu.buffer("limits", (threads, batch)), bf16.TILE_CONFIGURATION, scores, labels
-    if isinstance(layer, RoundedLayer):
+    if isinstance(layer, CompactLayer):
         packed = cpu.buffer("labels", (threads, bf16.BLOCK * Hp // 2), np.uint32)
         cpu.run(cpu_int8.top_k_bf16_int8, padded, *weights_of(layer), batch, operand, packed, pads, *work)
     else:
@@ -62,13 +63,13 @@ def _by_bfloat16(
 
 
 def _by_float32(
-    cpu: CPU, A: np.ndarray, layer: Layer | RoundedLayer, scores: np.ndarray, labels: np.ndarray
+    cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, scores: np.ndarray, labels: np.ndarray
 ) -> None:  # fmt: skip
     """Write the labels with the best logits, and these."""
     batch, H, threads = _batch(len(A)), A.shape[1], cpu.n_threads
     padded = cpu.padded("top A", A, -(-len(A) // batch) * batch, H)
     work = cpu.buffer("top Z", (threads, CHUNK, batch)), cpu.buffer("limits", (threads, batch)), scores, labels
-    if isinstance(layer, RoundedLayer):
+    if isinstance(layer, CompactLayer):
         wide = cpu.buffer("wide", (threads, CHUNK, H))
         cpu.run(cpu_int8.top_k_float32_int8, padded, *weights_of(layer), batch, wide, *work)
     else:

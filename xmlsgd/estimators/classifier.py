@@ -17,7 +17,7 @@ from ..engine import Interrupted, Run
 from ..errors import DataError, DivergenceError
 from ..learner import Start
 from . import memory, saving
-from .compact import Rounded
+from .compact import CompactParams
 from .fitting import Plan, advice, check_monitors, launch, plan_of
 from .gpu_memory import check_gpus, on_gpus
 from .growing import begin, begin_state, copy_rows, grow
@@ -371,7 +371,7 @@ class XMLClassifier(Predictor, BaseEstimator):
 
     def _learned_bytes(self, task: Task | None = None) -> int:
         """Return the bytes of the model so far, which stays beside a new one; none where `task` goes on in place."""
-        if not self.__sklearn_is_fitted__() or isinstance(self._params, Rounded):  # which is mapped
+        if not self.__sklearn_is_fitted__() or isinstance(self._params, CompactParams):  # which is mapped
             return 0
         params, state = self._params, self.optimizer_state_
         if task is not None and self.network_.layout == task.network.layout and params.flags.writeable:

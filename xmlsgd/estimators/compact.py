@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ..devices.base import Layer, RoundedLayer
+from ..devices.base import Layer
+from ..devices.compact import CompactLayer, compacted, widened
 from ..errors import ModelFileError
-from ..params import Layout, rounded, zeros
+from ..params import Layout, zeros
 
 
 @dataclass(frozen=True, eq=False)
-class Rounded:
+class CompactParams:
     """Parameters of `layout`, the weights int8 with a scale a row, among the `arrays` of a compact model.
 
     The shortlist is described there, too, so that the model can be saved again as it is.
@@ -32,8 +33,8 @@ class Rounded:
     @classmethod
     def of(
         cls, layout: Layout, arrays: dict[str, np.ndarray], shortlist: dict[str, Any] | None, check: bool, path: Path
-    ) -> Rounded:
-        """Return the parameters among `arrays`; raise `ModelFileError` for what `compacted` cannot have made.
+    ) -> CompactParams:
+        """Return the parameters among `arrays`; raise `ModelFileError` for what `compact_params` cannot have made.
 
         check : also whether scales and biases are finite, which reads them.
         """
@@ -50,12 +51,12 @@ class Rounded:
                     raise ModelFileError(f"{path}: {file} must be finite")
         return cls(layout, arrays, shortlist, path)
 
-    def layers(self) -> list[Layer | RoundedLayer]:
+    def layers(self) -> list[Layer | CompactLayer]:
         """Return the layers: the first and the last as they are, those between, which are small, in float32."""
         none, last = np.zeros((1, 1), np.float32), len(self.layout.shapes) // 2 - 1
-        layers: list[Layer | RoundedLayer] = []
+        layers: list[Layer | CompactLayer] = []
         for i in range(last + 1):
-            small = RoundedLayer(*(self.arrays[name] for name in (f"W{i}_int8", f"W{i}_scales", f"b{i}")))
+            small = CompactLayer(*(self.arrays[name] for name in (f"W{i}_int8", f"W{i}_scales", f"b{i}")))
             between = 0 < i < last
             layers.append(Layer(widened(small), small.b, none, none[0], none, none[0]) if between else small)
         return layers
@@ -71,20 +72,14 @@ class Rounded:
         return flat
 
 
-def widened(layer: RoundedLayer, part: slice = slice(None)) -> np.ndarray:
-    """Return the weights of some outputs of a layer in float32."""
-    weights: np.ndarray = layer.W[part] * layer.scales[part, None]
-    return weights
-
-
-def compacted(params: np.ndarray, layout: Layout) -> dict[str, np.ndarray]:
-    """Return the arrays of which `Rounded` reads parameters, float32 and flat."""
+def compact_params(params: np.ndarray, layout: Layout) -> dict[str, np.ndarray]:
+    """Return the arrays of which `CompactParams` reads parameters, float32 and flat."""
     small = {}
     for name, tensor in layout.views(params).items():
         if tensor.ndim == 1:
             small[name] = tensor
         else:
             starts = np.arange(len(tensor) + 1) * tensor.shape[1]
-            weights, small[f"{name}_scales"] = rounded(tensor.reshape(-1), starts)
+            weights, small[f"{name}_scales"] = compacted(tensor.reshape(-1), starts)
             small[f"{name}_int8"] = weights.reshape(tensor.shape)
     return small

@@ -14,7 +14,7 @@ from ..devices.cpu_search import weights_of
 from ..devices.kernel import for_kernels
 from ..shortlist import check_sound
 from .blocks import row_blocks
-from .compact import Rounded
+from .compact import CompactParams
 from .scoring import Scorer
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class ListScorer(Scorer):
     shortlist: Shortlist
     cpu: CPU
 
-    def is_of(self, params: np.ndarray | Rounded, shortlist: Shortlist | None) -> bool:
+    def is_of(self, params: np.ndarray | CompactParams, shortlist: Shortlist | None) -> bool:
         """Return whether these are what it scores by."""
         return self.params is params and self.shortlist is shortlist
 

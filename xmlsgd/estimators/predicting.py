@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..errors import DataError, shorten
 from ..kinds import is_number
-from .compact import Rounded
+from .compact import CompactParams
 from .fleet import make_device, parse_devices
 from .inputs import read_features, read_weight
 from .names import MappedNames
@@ -50,7 +50,7 @@ class Predictor(ClassifierMixin):
     network_: Network
     shortlist_: Shortlist | None
     _classes: np.ndarray | MappedNames
-    _params: np.ndarray | Rounded
+    _params: np.ndarray | CompactParams
     _scorers: dict[tuple[str, int, str], Scorer]  # of the last predictions
 
     @property
@@ -67,7 +67,7 @@ class Predictor(ClassifierMixin):
     @property
     def params_(self) -> np.ndarray:
         """Return the parameters, float32 and flat; those of a compact model are widened now, and not kept."""
-        return self._params.expanded() if isinstance(self._params, Rounded) else self._params
+        return self._params.expanded() if isinstance(self._params, CompactParams) else self._params
 
     @params_.setter
     def params_(self, params: np.ndarray) -> None:
@@ -220,7 +220,7 @@ class Predictor(ClassifierMixin):
 
 
 def _scorer_of(
-    network: Network, params: np.ndarray | Rounded, device: Any, shortlist: Shortlist | None, n_threads: int
+    network: Network, params: np.ndarray | CompactParams, device: Any, shortlist: Shortlist | None, n_threads: int
 ) -> Scorer:
     """Return what scores rows by a network, with its shortlist if it has one; only a CPU of `n_threads` reads lists."""
     if shortlist is None:

@@ -20,7 +20,7 @@ from ..kinds import is_count, is_number
 from ..losses import LOSSES
 from ..network import Network, state_layout
 from ..optimizers import OPTIMIZERS, Optimizer
-from .compact import Rounded, compacted
+from .compact import CompactParams, compact_params
 from .names import MappedNames, names_from_arrays, names_to_arrays
 from .parameters import check_parameters
 
@@ -75,19 +75,19 @@ def _learned(model: XMLClassifier, compact: bool) -> tuple[dict[str, Any] | None
     Those of a model that was loaded compact are what they were, or in float32 what these stand for.
     """
     held, layout = model._params, model.network_.layout
-    if isinstance(held, Rounded) and compact:
+    if isinstance(held, CompactParams) and compact:
         return held.shortlist, held.arrays
-    arrays = compacted(model.params_, layout) if compact else {"params": model.params_}
+    arrays = compact_params(model.params_, layout) if compact else {"params": model.params_}
     if model.shortlist_ is None:
         return None, arrays
     from ..shortlist.arrays import to_arrays  # here, so that a model without one loads no Numba
-    from ..shortlist.rounded import PREFIX, to_large, to_small
+    from ..shortlist.compact import PREFIX, compact_arrays, full_arrays
 
-    if isinstance(held, Rounded):
+    if isinstance(held, CompactParams):
         lists = {name: array for name, array in held.arrays.items() if name.startswith(PREFIX)}
-        return held.shortlist, arrays | to_large(lists, held.path)
+        return held.shortlist, arrays | full_arrays(lists, held.path)
     described, lists = to_arrays(model.shortlist_)
-    return described, arrays | (to_small(lists) if compact else lists)
+    return described, arrays | (compact_arrays(lists) if compact else lists)
 
 
 def _load(kind: type[XMLClassifier], predict_only: bool, verify: bool, path: Path) -> tuple[XMLClassifier, ModelFiles]:
@@ -127,17 +127,17 @@ def _load(kind: type[XMLClassifier], predict_only: bool, verify: bool, path: Pat
     described, shape = description.get("shortlist"), (model.network_.n_features, model.network_.n_labels)
     if compact:
         learned = {name: array for name, array in arrays.items() if not name.startswith(("classes", "features"))}
-        model._params = Rounded.of(layout, learned, described, not files.noted, path)
+        model._params = CompactParams.of(layout, learned, described, not files.noted, path)
     else:
         model.params_ = _vector(arrays, "params", layout.size, path)
         if not np.isfinite(model.params_.sum()):
             raise ModelFileError(f"{path}: params must be finite")
     model.shortlist_ = None
     if described is not None:
-        from ..shortlist.arrays import from_arrays, from_small
+        from ..shortlist.arrays import from_arrays, from_compact
 
         found = (described, arrays, shape)
-        model.shortlist_ = from_small(*found, not files.noted, path) if compact else from_arrays(*found, path)
+        model.shortlist_ = from_compact(*found, not files.noted, path) if compact else from_arrays(*found, path)
     if not predict_only:
         if "optimizer_state" not in arrays:
             how = "compact" if compact else "predict_only"

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..devices.base import RoundedLayer
+from ..devices.compact import CompactLayer, widened
 from ..errors import DataError, MemoryEstimateError, shorten
 from .blocks import row_blocks
-from .compact import Rounded, widened
+from .compact import CompactParams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,13 +31,13 @@ LOG_HALF = math.log(0.5)
 
 @dataclass(eq=False)
 class Scorer:
-    """A network, its parameters float32 (n_params,), or rounded, and the device that multiplies."""
+    """A network, its parameters float32 (n_params,), or compact, and the device that multiplies."""
 
     network: Network
-    params: np.ndarray | Rounded
+    params: np.ndarray | CompactParams
     device: Any
 
-    def is_of(self, params: np.ndarray | Rounded, shortlist: Shortlist | None) -> bool:
+    def is_of(self, params: np.ndarray | CompactParams, shortlist: Shortlist | None) -> bool:
         """Return whether these are what it scores by."""
         return self.params is params and shortlist is None
 
@@ -45,7 +45,7 @@ class Scorer:
         """Return the layers in the device's memory; a device with a memory of its own gets them anew at each call."""
         if not self.device.memory:
             return self._layers
-        flat = self.params.expanded() if isinstance(self.params, Rounded) else self.params
+        flat = self.params.expanded() if isinstance(self.params, CompactParams) else self.params
         none = self.device.place(np.zeros((1, 1), np.float32))
         return self.network.layers(self.device.place(flat), none=none)
 
@@ -54,14 +54,14 @@ class Scorer:
         """The layers in the memory of the process, as kernels want them."""
         from ..devices.kernel import for_kernels  # here, so that an estimator can be made without loading Numba
 
-        if isinstance(self.params, Rounded):
+        if isinstance(self.params, CompactParams):
             return [type(layer)(*map(for_kernels, layer)) for layer in self.params.layers()]
         return self.network.layers(for_kernels(self.params))
 
     @property
-    def output(self) -> Layer | RoundedLayer:
+    def output(self) -> Layer | CompactLayer:
         """Return the output layer in the memory of the process."""
-        layer: Layer | RoundedLayer = self._layers[-1]
+        layer: Layer | CompactLayer = self._layers[-1]
         return layer
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -105,10 +105,10 @@ class Scorer:
         return Z > 0
 
 
-def product_with(layer: Layer | RoundedLayer, columns: np.ndarray | None) -> Callable[[np.ndarray], np.ndarray]:
-    """Return what gives A W^T + b (rows, L), or some columns of it; rounded weights are widened in parts."""
+def product_with(layer: Layer | CompactLayer, columns: np.ndarray | None) -> Callable[[np.ndarray], np.ndarray]:
+    """Return what gives A W^T + b (rows, L), or some columns of it; compact weights are widened in parts."""
     W, b = (each if columns is None else each[columns] for each in (layer.W, layer.b))
-    if isinstance(layer, RoundedLayer):
+    if isinstance(layer, CompactLayer):
         scales = layer.scales if columns is None else layer.scales[columns]
         if W.size > SMALL_LAYER:
             size = max(SMALL_LAYER // W.shape[1], 1)
@@ -117,12 +117,12 @@ def product_with(layer: Layer | RoundedLayer, columns: np.ndarray | None) -> Cal
             def product(A: np.ndarray) -> np.ndarray:
                 Z = np.empty((len(A), len(b)), np.float32)
                 for part in parts:
-                    np.matmul(A, widened(RoundedLayer(W, scales, b), part).T, out=Z[:, part])
+                    np.matmul(A, widened(CompactLayer(W, scales, b), part).T, out=Z[:, part])
                 Z += b
                 return Z
 
             return product
-        W = widened(RoundedLayer(W, scales, b))
+        W = widened(CompactLayer(W, scales, b))
     if W.size <= SMALL_LAYER:
         W = W.astype(np.float64)
 

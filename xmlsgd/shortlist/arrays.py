@@ -14,10 +14,10 @@ from ..devices.cpu_trees import INNER
 from ..errors import DataError, ModelFileError, shorten
 from .blend import Blend
 from .boosted import EVIDENCE, Boosted
+from .compact import NARROW, PREFIX, CompactLinear
 from .linear import Linear
 from .model import Shortlist
 from .neighbors import Neighbors
-from .rounded import NARROW, PREFIX, RoundedLinear
 
 
 def to_arrays(shortlist: Shortlist) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -74,10 +74,10 @@ def from_arrays(described: Any, arrays: dict[str, np.ndarray], shape: tuple[int,
     return Shortlist(found.finite("scale", n_features), neighbors, linear, blend, size, boosted)
 
 
-def from_small(
+def from_compact(
     described: Any, arrays: dict[str, np.ndarray], shape: tuple[int, int], check: bool, path: Path
 ) -> Shortlist:
-    """Return the shortlist whose arrays `to_small` made small; kernels will check what is in them.
+    """Return the shortlist whose arrays `compact_arrays` made small; kernels will check what is in them.
 
     check : also whether numbers are finite, which reads those of features, labels and rows. Raises `ModelFileError`
     for arrays of another type or size.
@@ -103,7 +103,7 @@ def from_small(
         found.array("linear_int8", np.int8, len(keys)),
         found.finite("linear_scales", n_labels),
     )
-    linear, scale = RoundedLinear(tables, found.finite("bias", n_labels)), found.finite("scale", n_features)
+    linear, scale = CompactLinear(tables, found.finite("bias", n_labels)), found.finite("scale", n_features)
     return Shortlist(scale, neighbors, linear, blend, size, found.boosted(n_trees, n_labels))
 
 

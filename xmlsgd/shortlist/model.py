@@ -12,9 +12,9 @@ from ..csr import CSR, HELD_OUT, Dataset
 from ..devices.cpu import CPU
 from .blend import LEAST_VOTE, Blend, evidence_of
 from .boosted import NO_TREES, Boosted
+from .compact import CompactLinear
 from .linear import Linear
 from .neighbors import BUDGET, NEIGHBORS, Neighbors
-from .rounded import RoundedLinear
 from .rows import rarity, unit_rows, weight_of
 
 BLOCK = 1 << 16  # rows whose votes are held together
@@ -56,7 +56,7 @@ class Shortlist:
 
     scale: np.ndarray
     neighbors: Neighbors
-    linear: Linear | RoundedLinear
+    linear: Linear | CompactLinear
     blend: Blend
     size: int
     boosted: Boosted | None = None

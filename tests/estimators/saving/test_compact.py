@@ -15,10 +15,10 @@ from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.cli import main
 from xmlsgd.csr import CSR
 from xmlsgd.datasets import write_libsvm
+from xmlsgd.devices.compact import compacted
 from xmlsgd.errors import DataError, ModelFileError
-from xmlsgd.estimators.compact import Rounded
+from xmlsgd.estimators.compact import CompactParams
 from xmlsgd.metrics import precision_at_k
-from xmlsgd.params import rounded
 
 
 def folder_bytes(folder):
@@ -141,7 +141,7 @@ def test_what_leads_to_nothing_is_found_where_a_kernel_meets_it(data, model, sma
 def test_above_65535_rows_features_or_labels_numbers_have_four_bytes(data, model, small, tmp_path, monkeypatch):
     if model.shortlist_ is None:
         return
-    for module in ("rounded", "arrays"):
+    for module in ("compact", "arrays"):
         monkeypatch.setattr(f"xmlsgd.shortlist.{module}.NARROW", 2499)
     model.save(tmp_path / "wide", compact=True)
     X, wide = data.X.span(2500, 3000), XMLClassifier.load(tmp_path / "wide")
@@ -163,7 +163,7 @@ def test_tables_without_an_end_end_the_search_for_a_weight(data, model, small):
 
 
 def test_a_compact_model_is_opened_and_asked_as_it_lies_in_its_files(data, small, monkeypatch):
-    monkeypatch.setattr(Rounded, "expanded", lambda self: pytest.fail("all weights were widened"))
+    monkeypatch.setattr(CompactParams, "expanded", lambda self: pytest.fail("all weights were widened"))
     for file in small.iterdir():
         os.utime(file, (1, 1))
     XMLClassifier.load(small)  # checked now, and not again
@@ -191,7 +191,7 @@ def test_a_compact_model_is_copied_pickled_and_learned_anew_as_any(data, small):
 
 @pytest.mark.parametrize("precision", ["float32", "auto"])
 @pytest.mark.parametrize("hidden", [(32,), (24, 40)])
-def test_rounded_weights_are_asked_as_the_numbers_that_they_stand_for(data, tmp_path, precision, hidden):
+def test_compact_weights_are_asked_as_the_numbers_that_they_stand_for(data, tmp_path, precision, hidden):
     model = XMLClassifier(hidden, shortlist=0, max_epochs=1, n_jobs=1, random_state=0, precision=precision)
     model.fit(data.X.span(0, 500), data.Y.span(0, 500)).save(tmp_path / "small", compact=True)
     small = XMLClassifier.load(tmp_path / "small")
@@ -226,7 +226,7 @@ def test_a_model_with_labels_of_no_weights_and_rows_of_zeros_is_made_compact(tmp
 
 
 def test_weights_so_small_that_their_scale_underflows_become_zeros():
-    weights, scales = rounded(np.array([1e-45, -1e-45, 1e-42, 0, 1, -1], np.float32), np.arange(0, 7, 2))
+    weights, scales = compacted(np.array([1e-45, -1e-45, 1e-42, 0, 1, -1], np.float32), np.arange(0, 7, 2))
     np.testing.assert_allclose(weights.reshape(3, 2) * scales[:, None], [[0, 0], [0, 0], [1, -1]], atol=1e-40)
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from ..csr import check_pointers
+from ..devices.compact import compacted
 from ..devices.cpu_margins import hash_weights
 from ..errors import DataError, ModelFileError
-from ..params import rounded
 from .linear import Margins, Tables, table_starts
 from .neighbors import VALUES
 
@@ -24,14 +24,14 @@ NARROW = np.iinfo(np.uint16).max  # rows, features and labels up to here have nu
 
 
 @dataclass(frozen=True, eq=False)
-class RoundedLinear(Margins):
+class CompactLinear(Margins):
     """The linear path as tables of int8, with a scale a label. tables : see `Tables`. bias : float32 (L,)."""
 
     tables: Tables
     bias: np.ndarray
 
 
-def to_small(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def compact_arrays(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the arrays of a shortlist (`to_arrays`) in their small form."""
     arrays = {name.removeprefix(PREFIX): array for name, array in arrays.items()}
     small = {name: array for name, array in arrays.items() if not name.startswith("linear_")}
@@ -41,7 +41,7 @@ def to_small(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     for name in ("postings_indices", "labels_indices"):
         small[name] = arrays[name].astype(kind)
     small["postings_int16"] = np.rint(small.pop("postings_data") * np.float32(VALUES)).astype(np.int16)
-    weights, scales = rounded(arrays["linear_data"], indptr)
+    weights, scales = compacted(arrays["linear_data"], indptr)
     kept = weights != 0
     indptr = np.concatenate([[0], np.cumsum(kept)])[indptr]
     starts = table_starts(indptr, ROOM)
@@ -52,8 +52,8 @@ def to_small(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {PREFIX + name: array for name, array in small.items()}
 
 
-def to_large(arrays: dict[str, np.ndarray], path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of which `to_small` made these; raises `ModelFileError` where the tables are damaged."""
+def full_arrays(arrays: dict[str, np.ndarray], path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of which `compact_arrays` made these; raises `ModelFileError` where the tables are damaged."""
     arrays = {name.removeprefix(PREFIX): array for name, array in arrays.items()}
     tables = [arrays[f"linear_{name}"] for name in ("starts", "keys", "int8", "scales")]
     starts, keys, values, scales = tables
