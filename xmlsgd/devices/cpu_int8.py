@@ -1,4 +1,4 @@
-"""Kernels of top-k prediction by weights in int8, widened a few labels at a time, and by any weights for a few rows.
+"""Kernels of top-k prediction by weights in int8, widened a few labels at a time.
 
 No other copy of the weights is made, so that what a mapped model takes in memory are the pages that it was asked for.
 """
@@ -10,9 +10,8 @@ from numba import njit, prange
 
 from . import bf16
 from .bf16 import BLOCK, TILE_BYTES
-from .cpu_pairs import logit_of
 from .cpu_rows import FAST
-from .cpu_topk import insert, offer
+from .cpu_topk import offer_block
 from .kernel import kernel
 
 _NONE, _ZERO = np.float32(-np.inf), np.float32(0)
@@ -44,7 +43,7 @@ def top_k_bf16_int8(A, W, scales, b, batch, operand, packed, pads, Z, limits, co
         first_pad, second_pad = pad[0].ctypes.data, pad[1].ctypes.data
         for i in range(thread, n // batch, n_threads):
             first = i * batch
-            valid = min(batch, n_rows - first)
+            rows = slice(first, min(first + batch, n_rows))
             limit[:] = _NONE
             bf16.pack_b_transposed(
                 right, A.ctypes.data + first * H * 4, H * 4, batch, n_tiles, right + batch * H * 2
@@ -58,11 +57,7 @@ def top_k_bf16_int8(A, W, scales, b, batch, operand, packed, pads, Z, limits, co
                         bf16.pack_pairs(row + t * TILE_BYTES, first_pad + t * 128)
                         bf16.pack_pairs(row + t * TILE_BYTES + 64, second_pad + t * 128)
                 bf16.multiply(left, right, z.ctypes.data, BLOCK, batch, batch * 4, n_tiles, 0)
-                for r in range(min(BLOCK, L - label)):
-                    offer(
-                        z[r], b[label + r], label + r, limit,
-                        best[first : first + valid], labels[first : first + valid], valid,
-                    )  # fmt: skip
+                offer_block(z[: min(BLOCK, L - label)], b, label, limit, best[rows], labels[rows])
         bf16.tiles_off()
 
 
@@ -78,7 +73,7 @@ def top_k_float32_int8(A, W, scales, b, batch, wide, Z, limits, best, labels):
         limit, weights = limits[thread], wide[thread]
         for i in range(thread, A.shape[0] // batch, n_threads):
             first = i * batch
-            valid = min(batch, n_rows - first)
+            rows = slice(first, min(first + batch, n_rows))
             limit[:] = _NONE
             for start in range(0, L, chunk):
                 stop = min(start + chunk, L)
@@ -86,22 +81,4 @@ def top_k_float32_int8(A, W, scales, b, batch, wide, Z, limits, best, labels):
                 for r in range(stop - start):
                     widen(W, scales, start + r, weights[r])
                 np.dot(weights[: stop - start], A[first : first + batch].T, z)
-                for r in range(stop - start):
-                    offer(
-                        z[r], b[start + r], start + r, limit,
-                        best[first : first + valid], labels[first : first + valid], valid,
-                    )  # fmt: skip
-
-
-@kernel(fastmath=FAST)
-def top_k_few(A, W, scales, b, best, labels):
-    """Write the k best labels of every row of A (n, H) and their scores in float32, row by row.
-
-    W is float32 or int8 (`cpu_pairs`). Of few rows this takes as long as reading the weights once a row.
-    """
-    k = best.shape[1]
-    for i in prange(A.shape[0]):
-        for label in range(b.size):
-            z = logit_of(A[i], W, scales, b, label)
-            if z > best[i, k - 1]:
-                insert(best[i], labels[i], z, label)
+                offer_block(z, b, start, limit, best[rows], labels[rows])

@@ -31,7 +31,7 @@ def top_k(cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, k: int) -> tuple
     wide = min(k if few or not cpu.bfloat16 else k + SPARE_CANDIDATES, L)
     scores, labels = np.full((n, wide), -np.inf, np.float32), np.full((n, wide), -1, np.int32)
     if few:
-        cpu.run(cpu_int8.top_k_few, A, *weights_of(layer), scores, labels)
+        cpu.run(cpu_topk.top_k_few, A, *weights_of(layer), scores, labels)
     elif cpu.bfloat16:
         _by_bfloat16(cpu, A, layer, scores, labels)
         cpu.run(cpu_topk.rescore, A, *weights_of(layer), labels, scores)

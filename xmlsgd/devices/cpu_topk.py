@@ -62,6 +62,16 @@ def offer(z, bias, label, limits, scores, labels, n_rows):
             row += 1
 
 
+@njit(nogil=True)
+def offer_block(Z, bias, first, limits, scores, labels):
+    """Offer the logits Z (m, B), still without `bias` (L,), of m labels from `first` on to the lists of the first rows.
+
+    `scores` and `labels` (rows, k) are the lists, at most B of them; `limits` as in `offer`.
+    """
+    for r in range(Z.shape[0]):
+        offer(Z[r], bias[first + r], first + r, limits, scores, labels, scores.shape[0])
+
+
 @kernel()
 def pack_weights(W, packed, pads):
     """Pack all labels of W (L, H) as operand A, once a call of predict."""
@@ -92,17 +102,13 @@ def top_k_bf16(A, packed, b, batch, operand, Z, limits, configuration, scores, l
         scratch = right + batch * H * 2
         for i in range(thread, n_batches, n_threads):
             first = i * batch
-            valid = min(batch, n_rows - first)
+            rows = slice(first, min(first + batch, n_rows))
             limit[:] = _NONE
             bf16.pack_b_transposed(right, A.ctypes.data + first * H * 4, H * 4, batch, n_tiles, scratch)
             for label in range(0, L, BLOCK):
                 left = packed.ctypes.data + label // 16 * n_tiles * TILE_BYTES
                 bf16.multiply(left, right, z.ctypes.data, BLOCK, batch, batch * 4, n_tiles, 0)
-                for r in range(min(BLOCK, L - label)):
-                    offer(
-                        z[r], b[label + r], label + r, limit,
-                        scores[first : first + valid], labels[first : first + valid], valid,
-                    )  # fmt: skip
+                offer_block(z[: min(BLOCK, L - label)], b, label, limit, scores[rows], labels[rows])
         bf16.tiles_off()
 
 
@@ -117,17 +123,27 @@ def top_k_float32(A, W, b, batch, chunk, Z, limits, scores, labels):
         limit = limits[thread]
         for i in range(thread, n // batch, n_threads):
             first = i * batch
-            valid = min(batch, n_rows - first)
+            rows = slice(first, min(first + batch, n_rows))
             limit[:] = _NONE
             for start in range(0, L, chunk):
                 stop = min(start + chunk, L)
                 z = Z[thread][: stop - start]
                 np.dot(W[start:stop], A[first : first + batch].T, z)
-                for r in range(stop - start):
-                    offer(
-                        z[r], b[start + r], start + r, limit,
-                        scores[first : first + valid], labels[first : first + valid], valid,
-                    )  # fmt: skip
+                offer_block(z, b, start, limit, scores[rows], labels[rows])
+
+
+@kernel(fastmath=FAST)
+def top_k_few(A, W, scales, b, best, labels):
+    """Write the k best labels of every row of A (n, H) and their scores in float32, row by row.
+
+    W is float32 or int8 (`cpu_pairs`). Of few rows this takes as long as reading the weights once a row.
+    """
+    k = best.shape[1]
+    for i in prange(A.shape[0]):
+        for label in range(b.size):
+            z = logit_of(A[i], W, scales, b, label)
+            if z > best[i, k - 1]:
+                insert(best[i], labels[i], z, label)
 
 
 @kernel(fastmath=FAST)
