@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from paths import SHARED_DATA
+
+from shared.paths import SHARED_DATA
 
 if TYPE_CHECKING:
     from collections.abc import Callable

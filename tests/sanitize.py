@@ -1,7 +1,8 @@
 """Run the tests of the GPU's kernels under the address sanitizer: `python tests/sanitize.py`; takes some minutes.
 
-The sanitizer has to be in the process from its start; `needs.py` sees it there and `fake_kernels.py` compiles the
-kernels with it. What lies beside an array is forbidden to read, too, which the guards of an ordinary run do not notice.
+The sanitizer has to be in the process from its start; `shared/needs.py` sees it there and `shared/fake_gpu/kernels.py`
+compiles the kernels with it. What lies beside an array is forbidden to read, too, which the guards of an ordinary run
+do not notice.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from needs import COMPILER
-from paths import ROOT, TESTS
+from shared.needs import COMPILER
+from shared.paths import ROOT, TESTS
 
 GPU = TESTS / "devices" / "gpu"
 FILES = [GPU / f"test_{name}.py" for name in ("sanitizer", "cuda", "cuda_once", "cuda_merging", "cuda_mutants")]

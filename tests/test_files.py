@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 import pytest
-from paths import ROOT
 
+from shared.paths import ROOT
 from xmlsgd.files import (
     open_packed,
     read_unreplaced,

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from paths import ROOT
+
+from shared.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from paths import ROOT
 
 import xmlsgd
+from shared.paths import ROOT
 
 
 def run(code: str) -> str:

@@ -1,10 +1,12 @@
-"""Test files stand alone: what several need is in a module that says what it is, or a fixture of their folder."""
+"""Test files stand alone: what several need is in a module of `shared`, or a fixture of their folder."""
 
 from __future__ import annotations
 
 import ast
 
-from paths import ROOT, TESTS
+from shared.paths import ROOT, TESTS
+
+FILES = sorted(TESTS.rglob("*.py"))
 
 
 def imported(file):
@@ -18,9 +20,15 @@ def imported(file):
 
 def test_no_file_of_tests_imports_tests_or_fixtures_from_another():
     found = [
-        f"{file.relative_to(ROOT)}: imports {name}; move what is shared to a module of its own in tests/"
-        for file in sorted(TESTS.rglob("*.py"))
+        f"{file.relative_to(ROOT)}: imports {name}; move what is shared to a module of tests/shared"
+        for file in FILES
         for name in imported(file)
         if name.rpartition(".")[2].startswith(("test_", "conftest"))
     ]
     assert not found, "\n".join(found)
+
+
+def test_only_tests_and_fixtures_lie_outside_shared():
+    script = TESTS / "sanitize.py"
+    outside = [file for file in FILES if TESTS / "shared" not in file.parents and file != script]
+    assert [str(file.relative_to(ROOT)) for file in outside if not file.name.startswith(("test_", "conftest."))] == []

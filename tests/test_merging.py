@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import toy
 
+from shared import toy
 from xmlsgd import merging
 from xmlsgd.algorithms.combining import COMBINE, Work
 from xmlsgd.algorithms.easgd import EASGD

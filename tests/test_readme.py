@@ -10,8 +10,8 @@ import subprocess
 import sys
 
 import pytest
-from paths import DATA, ROOT
 
+from shared.paths import DATA, ROOT
 from xmlsgd.algorithms import algorithm_names
 from xmlsgd.cli import VERBS, new_parser
 from xmlsgd.cli.parameters import PARAMETERS

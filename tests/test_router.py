@@ -6,8 +6,8 @@ from functools import partial
 
 import numpy as np
 import pytest
-import toy
 
+from shared import toy
 from xmlsgd import engine
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD

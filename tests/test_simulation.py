@@ -8,8 +8,8 @@ import re
 
 import numpy as np
 import pytest
-from paths import DATA
 
+from shared.paths import DATA
 from xmlsgd.algorithms import algorithm_names
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.auto import Auto

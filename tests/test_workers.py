@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from paths import DATA
 
+from shared.paths import DATA
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
 from xmlsgd.algorithms.elastic import Elastic

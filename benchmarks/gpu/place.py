@@ -35,7 +35,7 @@ class Place:
         tests = str(ROOT / "tests")
         if tests not in sys.path:
             sys.path.append(tests)
-        made: CUDA = importlib.import_module("shim").shim_device(precision, **options)
+        made: CUDA = importlib.import_module("shared.fake_gpu.shim").shim_device(precision, **options)
         return made
 
     def seconds(self, device: CUDA, call: Callable[[], Any], warm_up: int = 3) -> dict[str, float]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import toy
-from omnivore_runs import N_ROWS
+
+from shared import toy
+from shared.omnivore_runs import N_ROWS
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import toy
-from adaptive_runs import Traced, did, started, traced_run
 
+from shared import toy
+from shared.adaptive_runs import Traced, did, started, traced_run
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.local_sgd import LocalSGD

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import toy
-from adaptive_runs import did, started, traced_run
 
+from shared import toy
+from shared.adaptive_runs import did, started, traced_run
 from xmlsgd.algorithms.adaptive import SIZE_RULES, AdaptiveSGD
 from xmlsgd.executors.costs import VirtualDevice
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import toy
-from adaptive_runs import did, started
+
+from shared import toy
+from shared.adaptive_runs import did, started
 
 
 def weights(algorithm, updates, norms=None, sizes=None):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import toy
 
+from shared import toy
 from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.easgd import EASGD
 from xmlsgd.algorithms.learner_tuning import LearnerTuner

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import toy
 
+from shared import toy
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
 from xmlsgd.algorithms.base import TAPER

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-import toy
 
+from shared import toy
 from xmlsgd.algorithms.combining import COMBINE, WEIGHTS, Work
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer, OuterAdam, fading

@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from omnivore_runs import BATCH, N_ROWS, NETWORK, RATE, Recorded, Updates, cpu, go, simulated
 
+from shared.omnivore_runs import BATCH, N_ROWS, NETWORK, RATE, Recorded, Updates, cpu, go, simulated
 from xmlsgd.algorithms.asynchrony import explicit_momentum
 from xmlsgd.algorithms.compute_groups import ComputeGroups
 from xmlsgd.algorithms.omnivore import Omnivore, most_groups

@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
-from omnivore_runs import BATCH, N_ROWS, Recorded, Updates, cpu, go, simulated
 
+from shared.omnivore_runs import BATCH, N_ROWS, Recorded, Updates, cpu, go, simulated
 from xmlsgd.algorithms.compute_groups import ComputeGroups, largest_remainder
 from xmlsgd.algorithms.omnivore import PER_LABEL, PER_NNZ, Omnivore
 from xmlsgd.csr import CSR, Dataset, epoch_order

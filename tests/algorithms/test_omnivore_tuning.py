@@ -8,8 +8,8 @@ import pickle
 
 import numpy as np
 import pytest
-from omnivore_runs import N_ROWS, NETWORK, SPEEDS, Updates, cpu, go, simulated
 
+from shared.omnivore_runs import N_ROWS, NETWORK, SPEEDS, Updates, cpu, go, simulated
 from xmlsgd.algorithms.group_tuning import FRACTIONS, Setting
 from xmlsgd.engine import Interrupted
 from xmlsgd.executors.costs import VirtualDevice

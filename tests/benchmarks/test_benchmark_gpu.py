@@ -7,8 +7,6 @@ import subprocess
 import sys
 
 import pytest
-from needs import NEEDS_COMPILER, missing_gpu
-from paths import ROOT
 
 from benchmarks.gpu import checks
 from benchmarks.gpu.__main__ import chosen, command_line
@@ -16,6 +14,8 @@ from benchmarks.gpu.changes import changed, kernel_stamps, summary
 from benchmarks.gpu.parts import PARTS, measured
 from benchmarks.gpu.place import Place
 from benchmarks.gpu.tables import markdown
+from shared.needs import NEEDS_COMPILER, missing_gpu
+from shared.paths import ROOT
 from xmlsgd.devices.cuda_runtime import SOURCE
 from xmlsgd.errors import DataError
 

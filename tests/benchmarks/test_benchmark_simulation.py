@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 
-from paths import DATA
-
 from benchmarks import simulation as module
 from benchmarks.launch import Launcher
 from benchmarks.plan import Plan
 from benchmarks.prepare import prepare
 from benchmarks.simulation import Timed, simulation, table
+from shared.paths import DATA
 
 
 def test_the_table_has_medians_and_their_ratios():

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-import toy
 
 from benchmarks import workers as module
 from benchmarks.hops import Timed
 from benchmarks.launch import Launcher
 from benchmarks.plan import Plan
 from benchmarks.workers import earlier, misses, table
+from shared import toy
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.engine import train
 from xmlsgd.optimizers import SGD

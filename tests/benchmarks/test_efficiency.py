@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from omnivore_runs import Updates, simulated
 
 from benchmarks.papers.efficiency import HardwareEfficiency, fit_momentum, quadratic_path
+from shared.omnivore_runs import Updates, simulated
 from xmlsgd.algorithms.asynchrony import implicit_momentum
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.engine import train

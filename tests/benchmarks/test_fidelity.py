@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import toy
 
 from benchmarks.fidelity import Still, fitted_fleet, predicted_seconds
+from shared import toy
 from xmlsgd.algorithms import algorithm_class, rounds
 from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
 from xmlsgd.csr import CSR, Dataset

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from paths import DATA
 
 from benchmarks.papers import study
 from benchmarks.papers.__main__ import EXPERIMENTS, main
 from benchmarks.papers.beyond import FIRST, LATER, LEVEL, verdict
 from benchmarks.papers.study import NOISY_POINTS, Runs, point_at, ranged, target
+from shared.paths import DATA
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.simulation import Outcome
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from command_line import QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, TINY, run
 
+from shared.command_line import QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, TINY, run
 from xmlsgd.cli import main
 
 GOOD = "4 6 3\n0,1 0:1 2:0.5\n2 1:1\n0 3:1 4:0.25\n1 5:1\n"

@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from command_line import QUICK, TEST_TEXT, TEXT, run
-from paths import ROOT
 
+from shared.command_line import QUICK, TEST_TEXT, TEXT, run
+from shared.paths import ROOT
 from xmlsgd.cli import VERBS, new_parser
 from xmlsgd.cli.parameters import PARAMETERS, given_parameters
 from xmlsgd.cli.parser import canonical

@@ -6,8 +6,8 @@ import gzip
 import os
 
 import pytest
-from command_line import TINY
 
+from shared.command_line import TINY
 from xmlsgd.cli import main
 
 

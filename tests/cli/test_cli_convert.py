@@ -6,9 +6,9 @@ import gzip
 import json
 
 import numpy as np
-from command_line import QUICK, ROWS, TEST_TEXT, TEXT, run
-from paths import DATA
 
+from shared.command_line import QUICK, ROWS, TEST_TEXT, TEXT, run
+from shared.paths import DATA
 from xmlsgd.datasets.xmc import load_folder
 
 

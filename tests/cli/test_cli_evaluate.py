@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import N_TEST, QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, run
-from paths import DATA
 
+from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, run
+from shared.paths import DATA
 from xmlsgd.cli import main
 from xmlsgd.estimators import XMLClassifier
 

@@ -13,8 +13,8 @@ import warnings
 from pathlib import Path
 
 import pytest
-from paths import ROOT
 
+from shared.paths import ROOT
 from xmlsgd.cli.failures import describe, guarded
 from xmlsgd.errors import DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
 

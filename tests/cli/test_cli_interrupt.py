@@ -12,8 +12,8 @@ import time
 import types
 
 import pytest
-from paths import DATA, ROOT
 
+from shared.paths import DATA, ROOT
 from xmlsgd.cli import main
 from xmlsgd.cli.folder import growing_history
 from xmlsgd.cli.signals import Stopped, signal_of, signals_raise

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from command_line import N_TEST, TEST_ROWS, TEST_TEXT, in_a_process, run
-
+from shared.command_line import N_TEST, TEST_ROWS, TEST_TEXT, in_a_process, run
 from xmlsgd.estimators import XMLClassifier
 
 

@@ -12,8 +12,8 @@ import threading
 from types import SimpleNamespace
 
 import pytest
-from paths import ROOT
 
+from shared.paths import ROOT
 from xmlsgd.cli import main
 
 

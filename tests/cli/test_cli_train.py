@@ -8,8 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from command_line import N_TEST, QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, run
 
+from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, run
 from xmlsgd.cli import train as cli_train
 from xmlsgd.estimators import XMLClassifier
 from xmlsgd.estimators.list_learning import Listing

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 
 import pytest
-from file_server import Server
 
+from shared.file_server import Server
 from xmlsgd.csr import Dataset
 from xmlsgd.datasets.libsvm import read_libsvm
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import tarfile
 
 import pytest
-from archives import tar_member, tarred, zip_link, zipped
-from file_server import CONTENT
 
+from shared.archives import tar_member, tarred, zip_link, zipped
+from shared.file_server import CONTENT
 from xmlsgd.datasets.archive import extract
 from xmlsgd.errors import DataError
 

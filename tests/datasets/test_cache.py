@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_sets import TEST, TRAIN, equal, put
 
+from shared.data_sets import TEST, TRAIN, equal, put
 from xmlsgd.datasets import cache as store_cache
 from xmlsgd.datasets.conversion import convert
 from xmlsgd.datasets.libsvm import write_libsvm

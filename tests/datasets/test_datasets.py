@@ -8,9 +8,9 @@ import sys
 import tracemalloc
 
 import pytest
-from data_sets import FORMS, TEST, TRAIN, equal
-from paths import DATA, ROOT
 
+from shared.data_sets import FORMS, TEST, TRAIN, equal
+from shared.paths import DATA, ROOT
 from xmlsgd import datasets
 from xmlsgd.csr import Dataset
 from xmlsgd.datasets import conversion, libsvm_blocks, public, python_functions, store

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 
 import pytest
-from file_server import CONTENT, SHA256, statuses
 
+from shared.file_server import CONTENT, SHA256, statuses
 from xmlsgd.datasets.fetch import DownloadError, download
 from xmlsgd.errors import DataError
 

@@ -12,9 +12,9 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
-from libsvm_grammar import FLOAT32_MIN, PLAIN, PLAIN_ROWS, as_float32, assert_same, reference, rows_of
-from paths import ROOT
 
+from shared.libsvm_grammar import FLOAT32_MIN, PLAIN, PLAIN_ROWS, as_float32, assert_same, reference, rows_of
+from shared.paths import ROOT
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.datasets import libsvm_blocks
 from xmlsgd.datasets.libsvm import read_blocks, read_features, read_libsvm

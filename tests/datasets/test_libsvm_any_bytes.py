@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from libsvm_grammar import PLAIN, reference, rows_of
 
+from shared.libsvm_grammar import PLAIN, reference, rows_of
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.datasets import libsvm_blocks
 from xmlsgd.datasets.libsvm import read_libsvm

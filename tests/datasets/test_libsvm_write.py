@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from libsvm_grammar import PLAIN, assert_same
 
+from shared.libsvm_grammar import PLAIN, assert_same
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.datasets import libsvm_write
 from xmlsgd.datasets.libsvm import read_libsvm, write_libsvm

@@ -8,9 +8,9 @@ import threading
 
 import numpy as np
 import pytest
-from archives import zipped
-from file_server import statuses
 
+from shared.archives import zipped
+from shared.file_server import statuses
 from xmlsgd.datasets import public
 from xmlsgd.datasets.archive import extract
 from xmlsgd.datasets.fetch import DownloadError

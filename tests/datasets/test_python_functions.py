@@ -5,8 +5,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from paths import DATA
 
+from shared.paths import DATA
 from xmlsgd.datasets import python_functions
 from xmlsgd.datasets.python_functions import (
     Function,

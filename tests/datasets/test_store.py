@@ -11,12 +11,12 @@ import sys
 import numba
 import numpy as np
 import pytest
-from data_sets import csr, equal, example
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
-from paths import ROOT
 
+from shared.data_sets import csr, equal, example
+from shared.paths import ROOT
 from xmlsgd import csr as rows
 from xmlsgd.csr import Dataset
 from xmlsgd.datasets import store, store_arrays

@@ -8,11 +8,11 @@ import shutil
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from data_sets import FORMS, TEST, TRAIN, csr, equal, example, put
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from shared.data_sets import FORMS, TEST, TRAIN, csr, equal, example, put
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.datasets.conversion import convert
 from xmlsgd.datasets.libsvm import write_libsvm

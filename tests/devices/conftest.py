@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from needs import NEEDS_BFLOAT16, NEEDS_COMPILER, NEEDS_GPU
-from on_host import OnHost
-from shim import shim_device
 
+from shared.fake_gpu.shim import shim_device
+from shared.needs import NEEDS_BFLOAT16, NEEDS_COMPILER, NEEDS_GPU
+from shared.on_host import OnHost
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cuda import CUDA
 

@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 from numba import njit
-from paths import ROOT
 
+from shared.paths import ROOT
 from xmlsgd.devices import bf16
 from xmlsgd.devices.bf16 import BLOCK, TILE_BYTES
 

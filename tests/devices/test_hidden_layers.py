@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from layers import (
+
+from shared.layers import (
     assert_same_change,
     copy,
     input_batch,
     output_batch,
     random_layer,
 )
-
 from xmlsgd.devices.base import Dropout
 from xmlsgd.devices.reference import Reference
 from xmlsgd.losses import LOSSES

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from layers import (
+
+from shared.layers import (
     FLOAT32,
     HALF_ULP,
     assert_same_change,
@@ -12,7 +13,6 @@ from layers import (
     output_batch,
     random_layer,
 )
-
 from xmlsgd.csr import CSR
 from xmlsgd.devices import avx512, cpu_rows
 from xmlsgd.devices.reference import Reference

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from layers import assert_same_change, copy, output_batch
-from shim import pretend_gpus
 
+from shared.fake_gpu.shim import pretend_gpus
+from shared.layers import assert_same_change, copy, output_batch
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.csr import CSR
 from xmlsgd.devices import bf16, cpu_rounded, get_device

@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from paths import ROOT, TESTS
-from small_job import small_job, train
 from threadpoolctl import ThreadpoolController
 
+from shared.paths import ROOT, TESTS
+from shared.small_job import small_job, train
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.threads import OneThreadBlas
 
@@ -79,7 +79,7 @@ def program(n_threads):
         "import sys, numpy as np\n"
         "from concurrent.futures import ThreadPoolExecutor\n"
         f"sys.path.insert(0, {str(TESTS)!r})\n"
-        "from small_job import small_job, train\n"
+        "from shared.small_job import small_job, train\n"
         "from xmlsgd.devices.cpu import CPU\n"
         "job = small_job()\n"
         "with ThreadPoolExecutor(2) as pool:\n"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from layers import (
+
+from shared.layers import (
     output_batch,
     random_layer,
 )
-
 from xmlsgd.devices.base import Layer
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu_search import PREDICT_BATCH

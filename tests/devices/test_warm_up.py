@@ -7,12 +7,12 @@ import sys
 from dataclasses import replace
 
 import numpy as np
-from layers import (
+
+from shared.layers import (
     input_batch,
     random_layer,
     whole_step,
 )
-
 from xmlsgd.devices import kernel_cache
 from xmlsgd.devices.base import Dropout
 from xmlsgd.losses import LOSSES

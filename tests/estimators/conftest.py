@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from planted import planted, small
+
+from shared.planted import planted, small
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from planted import N_LABELS, small
 from sklearn.exceptions import ConvergenceWarning
 
+from shared.planted import N_LABELS, small
 from xmlsgd import DataError, DivergenceError
 from xmlsgd.devices import bf16
 from xmlsgd.history import History, Monitor

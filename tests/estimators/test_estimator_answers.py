@@ -7,8 +7,8 @@ import copy
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from planted import N_FEATURES, N_LABELS, small
 
+from shared.planted import N_FEATURES, N_LABELS, small
 from xmlsgd import CSR, MemoryEstimateError
 from xmlsgd.metrics import precision_at_k
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from planted import N_LABELS, small
 
+from shared.planted import N_LABELS, small
 from xmlsgd import CSR, DataError
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.optimizers import Adam, Optimizer

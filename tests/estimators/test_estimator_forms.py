@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from planted import N_LABELS, small
 
+from shared.planted import N_LABELS, small
 from xmlsgd import CSR, DataError
 from xmlsgd.metrics import precision_at_k
 

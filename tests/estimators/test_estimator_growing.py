@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
-from planted import planted, small
+
+from shared.planted import planted, small
 
 
 def test_partial_fit_in_parts_learns_all_of_them(rows, held_out):

@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import toy
 
+from shared import toy
 from xmlsgd import XMLClassifier
 from xmlsgd.algorithms import algorithm_class, algorithm_names
 from xmlsgd.algorithms.outer import Nesterov, Outer, OuterAdam

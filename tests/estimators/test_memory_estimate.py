@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from planted import small
 
+from shared.planted import small
 from xmlsgd import MemoryEstimateError
 from xmlsgd.estimators import memory
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import toy
-from every_executor import KINDS, N_ROWS, NETWORK
 
+from shared import toy
+from shared.every_executor import KINDS, N_ROWS, NETWORK
 from xmlsgd.learner import Job
 from xmlsgd.optimizers import SGD
 

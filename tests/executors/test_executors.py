@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from every_executor import KINDS, N_ROWS, NETWORK, SIZE, broken, cpu, step
-from lockstep import Lockstep
 
+from shared.every_executor import KINDS, N_ROWS, NETWORK, SIZE, broken, cpu, step
+from shared.lockstep import Lockstep
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.csr import ORDER
 from xmlsgd.devices.reference import Reference

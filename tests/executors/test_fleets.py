@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import toy
 
+from shared import toy
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.auto import Auto
 from xmlsgd.csr import CSR, Dataset

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from every_executor import N_ROWS, NETWORK, SIZE, step
 
+from shared.every_executor import N_ROWS, NETWORK, SIZE, step
 from xmlsgd.csr import ORDER
 from xmlsgd.devices.reference import Reference
 from xmlsgd.learner import Job, Learner

@@ -7,8 +7,8 @@ from multiprocessing import Pipe
 
 import numpy as np
 import pytest
-from every_executor import N_ROWS, NETWORK, SIZE, broken, cpu, step
 
+from shared.every_executor import N_ROWS, NETWORK, SIZE, broken, cpu, step
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.reference import Reference
 from xmlsgd.engine import train

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from every_executor import NETWORK, cpu
 
+from shared.every_executor import NETWORK, cpu
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.engine import train
 from xmlsgd.executors import run_folder

@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from every_executor import cpu
 
+from shared.every_executor import cpu
 from xmlsgd.errors import DataError
 from xmlsgd.executors.processes import Processes
 from xmlsgd.executors.silence import Silence

@@ -6,8 +6,8 @@ import hashlib
 
 import numpy as np
 import pytest
-import toy
 
+from shared import toy
 from xmlsgd.algorithms import algorithm_names, get_algorithm
 from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.easgd import EASGD

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import toy
-from paths import ROOT
 
+from shared import toy
+from shared.paths import ROOT, TESTS
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.engine import train
 from xmlsgd.errors import WorkerDied
@@ -60,7 +60,7 @@ def marks_of(executor, monitors=()):
 
 def script(code, streams="", **options):
     """Start a script in an interpreter of its own that finds the package and the tests."""
-    paths = os.pathsep.join([str(ROOT), str(Path(toy.__file__).parent), str(Path(__file__).parent)])
+    paths = os.pathsep.join([str(ROOT), str(TESTS), str(Path(__file__).parent)])
     return subprocess.Popen(
         ["bash", "-c", f'exec "$0" -c "$1" {streams}', sys.executable, code],
         env={**os.environ, "PYTHONPATH": paths}, **options,

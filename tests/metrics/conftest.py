@@ -1,7 +1,8 @@
 """Random cases."""
 
 import pytest
-from metric_definitions import Case
+
+from shared.metric_definitions import Case
 
 
 @pytest.fixture(params=range(4))

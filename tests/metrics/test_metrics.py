@@ -8,7 +8,9 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from metric_definitions import (
+from sklearn.metrics import ndcg_score, precision_recall_fscore_support
+
+from shared.metric_definitions import (
     Case,
     naive_best,
     naive_coverage,
@@ -21,8 +23,6 @@ from metric_definitions import (
     naive_psrecall,
     naive_recall,
 )
-from sklearn.metrics import ndcg_score, precision_recall_fscore_support
-
 from xmlsgd import metrics
 
 TOLERANCE: Any = {"rtol": 0, "atol": 1e-12}

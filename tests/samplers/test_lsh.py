@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import toy
 
+from shared import toy
 from xmlsgd.csr import CSR
 from xmlsgd.devices.base import Layer
 from xmlsgd.devices.cpu import CPU

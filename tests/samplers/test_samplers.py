@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from needs import NEEDS_COMPILER
-from on_host import OnHost
-from shim import shim_device
 
+from shared.fake_gpu.shim import shim_device
+from shared.needs import NEEDS_COMPILER
+from shared.on_host import OnHost
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.datasets import make_xmc

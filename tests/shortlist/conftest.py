@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from shortlists import DEVICE, SETTINGS
 
+from shared.shortlists import DEVICE, SETTINGS
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.shortlist.rows import rarity, unit_rows

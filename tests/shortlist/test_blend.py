@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from shortlists import DEVICE, SETTINGS, ones
 
+from shared.shortlists import DEVICE, SETTINGS, ones
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.shortlist.blend import LEAST_VOTE, Blend, Calibration, log_probability
 from xmlsgd.shortlist.linear import Linear

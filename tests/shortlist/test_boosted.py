@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from shortlists import DEVICE
 from sklearn.ensemble import HistGradientBoostingClassifier
 
+from shared.shortlists import DEVICE
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU

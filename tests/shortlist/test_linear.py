@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from shortlists import DEVICE, ones
 
+from shared.shortlists import DEVICE, ones
 from xmlsgd import XMLClassifier
 from xmlsgd.csr import CSR
 from xmlsgd.devices.cpu import CPU

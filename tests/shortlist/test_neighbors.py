@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from shortlists import DEVICE, ones
 
+from shared.shortlists import DEVICE, ones
 from xmlsgd.csr import CSR
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu_neighbors import BINS, keep_best

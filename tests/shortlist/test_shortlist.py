@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from shortlists import DEVICE, SETTINGS
 
+from shared.shortlists import DEVICE, SETTINGS
 from xmlsgd import XMLClassifier
 from xmlsgd.csr import CSR
 from xmlsgd.datasets.store import open_store, write_store

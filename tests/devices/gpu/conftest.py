@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from layers import random_csr
-from needs import NEEDS_COMPILER, NEEDS_GPU
-from shim import shim_device
 
+from shared.fake_gpu.shim import shim_device
+from shared.layers import random_csr
+from shared.needs import NEEDS_COMPILER, NEEDS_GPU
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.easgd import EASGD

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from layers import copy, output_batch, random_csr, whole_step
-from needs import NEEDS_COMPILER
-from on_host import OnHost
-from shim import shim_device
 
+from shared.fake_gpu.shim import shim_device
+from shared.layers import copy, output_batch, random_csr, whole_step
+from shared.needs import NEEDS_COMPILER
+from shared.on_host import OnHost
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.sequential import Sequential

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from needs import NEEDS_COMPILER
-from shim import shim_device
 
+from shared.fake_gpu.shim import shim_device
+from shared.needs import NEEDS_COMPILER
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.reference import Reference
 from xmlsgd.engine import train

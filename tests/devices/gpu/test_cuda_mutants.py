@@ -6,11 +6,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-from layers import FLOAT32, assert_same_change, copy, input_batch, output_batch, random_layer
-from needs import NEEDS_COMPILER
-from on_host import OnHost
-from shim import shim_device
 
+from shared.fake_gpu.shim import shim_device
+from shared.layers import FLOAT32, assert_same_change, copy, input_batch, output_batch, random_layer
+from shared.needs import NEEDS_COMPILER
+from shared.on_host import OnHost
 from xmlsgd.devices.base import Dropout
 from xmlsgd.devices.cuda_runtime import SOURCE
 from xmlsgd.devices.reference import Reference

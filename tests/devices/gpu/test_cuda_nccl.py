@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from needs import NEEDS_COMPILER
-from shim import device_of, fake_cupy
 
+from shared.fake_gpu.shim import device_of, fake_cupy
+from shared.needs import NEEDS_COMPILER
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.cuda_nccl import Links
 from xmlsgd.devices.reference import Reference

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from layers import assert_same_change, copy, output_batch
-from needs import NEEDS_COMPILER
-from on_host import OnHost
-from shim import shim_device
 
+from shared.fake_gpu.shim import shim_device
+from shared.layers import assert_same_change, copy, output_batch
+from shared.needs import NEEDS_COMPILER
+from shared.on_host import OnHost
 from xmlsgd.devices.cuda_once import PILOT
 from xmlsgd.devices.reference import Reference
 from xmlsgd.losses import SOFTMAX

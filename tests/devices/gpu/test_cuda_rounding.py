@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from layers import copy, output_batch
-from on_host import OnHost
 
+from shared.layers import copy, output_batch
+from shared.on_host import OnHost
 from xmlsgd.losses import LOSSES
 from xmlsgd.optimizers import SGD
 

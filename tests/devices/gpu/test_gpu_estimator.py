@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fake_memory import OutOfMemoryError
-from layers import random_csr
-from needs import NEEDS_COMPILER, NEEDS_GPU
-from shim import pretend_gpus, shim_device
 
+from shared.fake_gpu.memory import OutOfMemoryError
+from shared.fake_gpu.shim import pretend_gpus, shim_device
+from shared.layers import random_csr
+from shared.needs import NEEDS_COMPILER, NEEDS_GPU
 from xmlsgd import MemoryEstimateError, XMLClassifier, make_xmc
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.csr import Dataset

@@ -6,11 +6,12 @@ import subprocess
 import sys
 
 import pytest
-from needs import SANITIZED
-from paths import TESTS
+
+from shared.needs import SANITIZED
+from shared.paths import TESTS
 
 READS_BEYOND = """
-from shim import shim_device
+from shared.fake_gpu.shim import shim_device
 device = shim_device("float32", edit=lambda code: code.replace("if (at < n) dA[at] = A[at]", "dA[at % n] = A[at]"))
 with device.start():
     device.through_relu(device.runtime.empty((40,)), device.runtime.empty((40,)), 1.0)

@@ -6,8 +6,9 @@ import gc
 
 import numpy as np
 import pytest
-from needs import NEEDS_COMPILER
-from shim import shim_device
+
+from shared.fake_gpu.shim import shim_device
+from shared.needs import NEEDS_COMPILER
 
 pytestmark = NEEDS_COMPILER
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from saved_models import small, some_rows
+
+from shared.saved_models import small, some_rows
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import json
 
 import numpy as np
 import pytest
-from saved_models import edit_manifest, rewrite, small
 
+from shared.saved_models import edit_manifest, rewrite, small
 from xmlsgd import ModelFileError, XMLClassifier
 from xmlsgd.checkpoint import read_model
 from xmlsgd.files import sha256_of

@@ -8,8 +8,8 @@ import joblib
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from saved_models import same_answers, small, some_rows
 
+from shared.saved_models import same_answers, small, some_rows
 from xmlsgd import ModelFileError, XMLClassifier
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.datasets.vectorizer import TextVectorizer

@@ -7,8 +7,8 @@ import threading
 
 import numpy as np
 import pytest
-from saved_models import same_answers, small
 
+from shared.saved_models import same_answers, small
 from xmlsgd import ModelFileError, XMLClassifier, checkpoint
 from xmlsgd.files import whole
 

@@ -12,10 +12,11 @@ import threading
 from pathlib import Path
 
 import numpy as np
-from fake_memory import DeviceArray
-from needs import COMPILER, SANITIZED
 
 from xmlsgd.devices.cuda_runtime import SHARED_LIMIT, SOURCE
+
+from ..needs import COMPILER, SANITIZED
+from .memory import DeviceArray
 
 HEADER = Path(__file__).with_name("cuda_shim.h")
 

@@ -6,9 +6,9 @@ import os
 import subprocess
 import sys
 
-from paths import DATA, ROOT
-
 from xmlsgd.cli import main
+
+from .paths import DATA, ROOT
 
 ROWS, TEST_ROWS = str(DATA / "train.txt"), str(DATA / "test.txt")
 TEXT, TEST_TEXT = str(DATA / "train_raw.txt"), str(DATA / "test_raw.txt")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import toy
 
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.combining import Work
+
+from . import toy
 
 
 class Traced(AdaptiveSGD):

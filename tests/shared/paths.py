@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 DATA = ROOT / "data"
 SHARED_DATA = ROOT.parent / "shared" / "data"

@@ -11,15 +11,15 @@ import sys
 from importlib.machinery import ModuleSpec
 from types import SimpleNamespace
 
-from fake_blas import Cublas, CublasLibrary
-from fake_kernels import RawModule
-from fake_memory import Memory, OutOfMemoryError
-from fake_nccl import FakeNccl
-from fake_streams import ENTERED, Event, Streams
-
 from xmlsgd.devices.cuda import CUDA
 from xmlsgd.devices.cuda_chunks import CHUNK_BYTES
 from xmlsgd.devices.cuda_runtime import Runtime
+
+from .blas import Cublas, CublasLibrary
+from .kernels import RawModule
+from .memory import Memory, OutOfMemoryError
+from .nccl import FakeNccl
+from .streams import ENTERED, Event, Streams
 
 
 class _Device:

@@ -24,7 +24,7 @@ class Streams:
     """The streams of a "GPU", by number; those in `late` do their work late."""
 
     def __init__(self, late=()):
-        self.late, self.all = late, []
+        self.late, self.all, self.memory = late, [], None
 
     def make(self, *, non_blocking):
         """Return a new stream."""

@@ -8,8 +8,9 @@ import weakref
 from types import SimpleNamespace
 
 import numpy as np
-from fake_streams import ENTERED
-from needs import SANITIZED
+
+from ..needs import SANITIZED
+from .streams import ENTERED
 
 POISON = 0xFF  # of every byte of new memory: NaN as float32, -1 as an integer
 GUARD, GUARD_BYTES = 0xA5, 4096

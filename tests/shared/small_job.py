@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import toy
 
 from xmlsgd.learner import Job, Learner
 from xmlsgd.network import Network
 from xmlsgd.optimizers import Adam
 from xmlsgd.records import Step
+
+from . import toy
 
 NETWORK = Network(60, 300, (32, 24), "softmax", input_dropout=0.1, hidden_dropout=0.2)
 N_ROWS, N_STEPS = 64, 20

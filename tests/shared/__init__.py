@@ -1,0 +1,1 @@
+"""What several test files use; each module says what it is."""
