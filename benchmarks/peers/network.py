@@ -34,7 +34,7 @@ class NetworkAlone(Runner):
 
     packages = PACKAGES
     settings: ClassVar[dict[str, dict[str, Any]]] = {
-        "all": {"hidden": 128, "epochs": 1, "batch": 256, "rate": 6e-3},
+        "all": {"hidden": 128, "epochs": 1, "batch": 1024, "rate": 4e-2},
         "shared": {"hidden": 128, "epochs": 1, "batch": 1024, "rate": 4e-2},
         "lsh": {"hidden": 128, "epochs": 1, "batch": 256, "rate": 6e-3},
     }
