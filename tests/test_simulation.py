@@ -244,7 +244,7 @@ def test_a_simulation_is_drawn_where_a_file_is_asked_for(tmp_path):
         (["--fleet", "gpu:1/overhead=1e308"], "overhead, per_row and per_nnz must be in [0, 1e+06]"),
         (["--fleet", "gpu:1/absent=1-nan,cpu:1"], "must be at least 0 and ascend"),
         (["--fleet", "gpu:1/trace=nan:5"], "must be at least 0 and ascend"),
-        (["--fleet", "gpu:1/absent=1"], "must have numbers, got ''"),
+        (["--fleet", "gpu:1/absent=1"], "must have numbers, got 'absent=1'"),
         (["--compare", "adaptive,magic"], "algorithm must be one of"),
         (["--algorithm", "magic"], "algorithm must be one of"),
         (["--rows", "0"], "--rows and --points: must be at least 1, got 0 and 1"),

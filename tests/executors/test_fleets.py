@@ -108,7 +108,7 @@ def test_absences_and_changes_of_speed_may_be_given_again():
     [
         ("", "must be NAME:SPEED"),
         ("gpu", "must be NAME:SPEED.*got 'gpu'"),
-        ("gpu:fast", "must have numbers, got 'fast'"),
+        ("gpu:fast", "must have numbers, got 'gpu:fast'"),
         ("gpu:1,,cpu:1", "must be NAME:SPEED.*got ''"),
         ("gpu:0", r"speed must be in \[1e-09, 1e\+09\]"),
         ("gpu:nan", r"speed must be in \[1e-09, 1e\+09\]"),
@@ -117,7 +117,9 @@ def test_absences_and_changes_of_speed_may_be_given_again():
         ("gpu:1*9999999999", "must be NAME:SPEED"),
         ("gpu:1/colour=red", "options are noise, stalls, .*got 'colour=red'"),
         ("gpu:1/absent=5-3", "must be at least 0 and ascend"),
-        ("gpu:1/stalls=1", "must have numbers, got ''"),
+        ("gpu:1/stalls=1", "must have numbers, got 'stalls=1'"),
+        ("gpu:1/noise=.1/noise=.2", "noise may be given once a device, got '/noise=.1/noise=.2'"),
+        ("gpu:1" * 99, r"must have numbers, got 'gpu:1[gpu:1]*\.\.\.; the form"),
     ],
 )
 def test_a_fleet_that_cannot_be_read_is_one_line(text, complaint):

@@ -19,7 +19,7 @@ from shared import toy
 from shared.paths import ROOT, TESTS
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.engine import train
-from xmlsgd.errors import WorkerDied
+from xmlsgd.errors import DataError, WorkerDied
 from xmlsgd.estimators.fleet import executor_of, workers_of
 from xmlsgd.executors.processes import Processes
 from xmlsgd.optimizers import SGD
@@ -117,6 +117,32 @@ def test_an_interpreter_that_cannot_be_started_is_named(monkeypatch, name):
     reason = f"{name}: No such file or directory" if name else "sys.executable names no Python"
     with pytest.raises(WorkerDied, match=f"^worker 0 did not start: {reason}$"):
         marks_of(Processes([toy.Marking]))
+
+
+def test_what_does_not_pickle_is_refused_before_a_process_is_started(monkeypatch):
+    monkeypatch.setattr(subprocess, "Popen", forbidden)
+    with pytest.raises(
+        DataError, match=r"^what worker processes are told must pickle, no lambdas and locks, got .*lambda"
+    ):
+        marks_of(Processes([lambda: toy.Marking()]))
+
+
+def test_a_device_of_a_script_or_a_notebook_is_said_to_belong_in_a_file():
+    """Without a guard of `__main__`: workers do not run the script again."""
+    code = """
+from test_worker_starts import *
+class Mine(toy.Marking):
+    pass
+try:
+    marks_of(Processes([Mine]))
+except WorkerDied as death:
+    print(str(death).splitlines()[-1])
+"""
+    with script(code, stdout=subprocess.PIPE, text=True) as process:
+        told, _ = process.communicate(timeout=60)
+    assert told.startswith("xmlsgd.errors.DataError: worker processes import modules, no script or notebook: put it")
+    assert "'Mine'" in told
+    assert told.count("\n") == 1
 
 
 def test_no_worker_outlives_a_killed_coordinator_whose_forked_child_holds_its_pipes():

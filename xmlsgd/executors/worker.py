@@ -19,10 +19,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
+from pickle import PicklingError
 from typing import TYPE_CHECKING
 
-from ..errors import WorkerDied
+from ..errors import DataError, WorkerDied
 from ..learner import Learner
 from ..table import Table
 
@@ -59,17 +61,24 @@ class Assignment:
 
 
 class WorkerProcess:
-    """The coordinator's end of a worker process; `WorkerDied` where none can be started."""
+    """The coordinator's end of a worker process; `WorkerDied` where none can be started.
+
+    `DataError` for an assignment that cannot be sent: a device, a sampler or an optimizer that does not pickle.
+    """
 
     def __init__(self, assignment: Assignment) -> None:
         self.worker = assignment.worker
+        try:  # before there is a process that would wait for it
+            told = ForkingPickler.dumps(assignment)
+        except (PicklingError, AttributeError, TypeError) as error:
+            raise DataError(f"what worker processes are told must pickle, no lambdas and locks, got {error}") from error
         try:
             self._start(assignment)
         except OSError as error:  # no process, no memory or no file is left to this user
             where = f"{error.filename}: " if error.filename else ""
             raise WorkerDied(f"worker {self.worker} did not start: {where}{error.strerror}") from error
         with suppress(OSError):  # a dead worker: the end of its pipe is the next thing heard of it
-            self.pipe.send(assignment)
+            self.pipe.send_bytes(told)
 
     def _start(self, assignment: Assignment) -> None:
         """Start the process at the other end of a new pipe."""
@@ -162,7 +171,10 @@ def _interrupts_held() -> Iterator[None]:
 
 def _serve(pipe: Connection) -> None:
     """Run the steps of one worker until the pipe ends."""
-    assignment: Assignment = pipe.recv()
+    try:
+        assignment: Assignment = pipe.recv()
+    except (AttributeError, ImportError) as error:
+        raise DataError(f"worker processes import modules, no script or notebook: put it in a file; {error}") from error
     device = assignment.make_device()
     learner = Learner.of(
         assignment.job.open(), device, Table.open(assignment.table, assignment.shape), assignment.worker,
