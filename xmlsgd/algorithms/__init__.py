@@ -1,4 +1,7 @@
-"""Algorithms by name: `"sequential"` is the algorithm of `xmlsgd.algorithms.sequential`; the folder is the registry."""
+"""Algorithms by name: `"sequential"` is the algorithm of `xmlsgd.algorithms.sequential`; the folder is the registry.
+
+Options may follow: `"local_sgd/steps=8/outer=nesterov:0.9:0.7"` (`options.py`).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ import pkgutil
 
 from ..errors import DataError
 from .base import Algorithm
+from .options import read_options
+
+MOST_ROWS = 1 << 30  # of a batch: sizes that may not exceed it are looked at when it is known
 
 
 def algorithm_names() -> list[str]:
@@ -28,11 +34,20 @@ def algorithm_class(name: str) -> type[Algorithm] | None:
 
 
 def get_algorithm(algorithm: str | Algorithm, batch: int, rate: float) -> Algorithm:
-    """Return the algorithm of a name with the given batch rows and rate; an `Algorithm` is returned as it is."""
+    """Return the algorithm of a name, with options or without, with the given batch rows and rate.
+
+    An `Algorithm` is returned as it is; `DataError` for what names none.
+    """
     if isinstance(algorithm, Algorithm):
         return algorithm
-    if algorithm not in algorithm_names():
+    name, *options = algorithm.split("/")
+    if name not in algorithm_names():
         raise DataError(f"algorithm must be one of {', '.join(algorithm_names())}, got {algorithm!r}")
-    kind = algorithm_class(algorithm)
+    kind = algorithm_class(name)
     assert kind is not None
-    return kind(batch=batch, rate=rate)
+    return kind(batch=batch, rate=rate, **read_options(kind, name, options))
+
+
+def check_algorithm(algorithm: str) -> None:
+    """Raise `DataError` for a text that names no algorithm, whatever its batch will be."""
+    get_algorithm(algorithm, MOST_ROWS, 1.0)

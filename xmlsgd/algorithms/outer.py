@@ -134,6 +134,9 @@ class OuterAdam(Moving):
         part.center -= np.float32(self.rate) * first / (np.sqrt(second) + np.float32(self.epsilon))
 
 
+OUTERS: dict[str, type[Outer]] = {"mean": Outer, "heavy_ball": HeavyBall, "nesterov": Nesterov, "adam": OuterAdam}
+
+
 def check_momentum(momentum: float) -> None:
     """Raise `DataError` unless the momentum is in [0, 1)."""
     if not 0 <= momentum < 1:

@@ -99,6 +99,11 @@ class Bounded(Staleness):
         return updates[w] - min(updates.values()) <= self.slack
 
 
+RULES: dict[str, type[Staleness]] = {
+    "full": Staleness, "damped": Damped, "delay_adaptive": DelayAdaptive, "dropped": Dropped, "bounded": Bounded
+}  # fmt: skip
+
+
 @dataclass
 class Fairness:
     """What share long rows have in the updates that count: rows with many features take long and are late.

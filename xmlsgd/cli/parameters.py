@@ -92,7 +92,7 @@ PARAMETERS = (
     Parameter("n_epochs_no_change", whole, "epochs without a rise before stopping", ("--patience",)),
     Parameter("tol", number, "a rise smaller than this is none"),
     Parameter("class_weight", str, "balanced: rare classes weigh more; for one class a row"),
-    Parameter("algorithm", str, "how several workers learn together, or auto"),
+    Parameter("algorithm", str, "how several workers learn together, as in local_sgd/outer=nesterov, or auto"),
     Parameter("devices", str, "who works: cpu, or several as in cpu*2", ("--device",)),
     Parameter("precision", str, "of products: auto, float32 or bfloat16"),
     Parameter("n_jobs", whole, "threads, -1 for all", ("--threads", "--num-threads", "--thread")),

@@ -47,7 +47,12 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("train", type=place, metavar="DATA", help="what to learn from")
     parser.add_argument("--test", type=place, metavar="TEST", help="rows to measure on")
     parser.add_argument("--fleet", type=place, default="S2", metavar="FLEET", help="devices, or S1 to S8 (default S2)")
-    parser.add_argument("--compare", type=place, metavar="NAMES", help="algorithms with commas between, or all")
+    parser.add_argument(
+        "--compare",
+        type=place,
+        metavar="NAMES",
+        help="algorithms with commas between, or all",
+    )
     parser.add_argument("--rows", type=whole, default=10_000, help="training rows at most (default 10000)")
     parser.add_argument("--points", type=whole, default=4, help="measurements an epoch (default 4)")
     parser.add_argument("--bandwidth", type=number, default=20, help="GB a second of merges and transfers (default 20)")
@@ -160,13 +165,13 @@ def setting_of(args: Namespace, model: Any, task: Task) -> Setting:
 
 def algorithms_of(args: Namespace) -> list[str]:
     """Return the names of the algorithms to run; `DataError` for unknown ones."""
-    from ..algorithms import algorithm_names, get_algorithm
+    from ..algorithms import algorithm_names, check_algorithm
 
     if args.compare == "all":
         return algorithm_names()
     names = [name.strip() for name in args.compare.split(",")] if args.compare else [args.algorithm]
     for name in names:
-        get_algorithm(name, 1, 1.0)
+        check_algorithm(name)
     return list(names)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from ..algorithms import get_algorithm
+from ..algorithms import check_algorithm
 from ..algorithms.base import Algorithm
 from ..errors import DataError, shorten
 from ..kinds import is_count, is_number, is_whole
@@ -88,8 +88,9 @@ def _check_algorithm(model: XMLClassifier) -> None:
     """Raise `DataError` for what names or is no algorithm, and for numbers beside one that has its own."""
     if not isinstance(model.algorithm, str | Algorithm):
         raise _refused(model, "algorithm", "a name or an Algorithm")
-    get_algorithm(model.algorithm, 1, 1.0)
-    if isinstance(model.algorithm, Algorithm):
+    if isinstance(model.algorithm, str):
+        check_algorithm(model.algorithm)
+    else:
         for name, own in (("batch_size", model.algorithm.batch), ("learning_rate_init", model.algorithm.rate)):
             given = getattr(model, name)
             if not _is_auto(given) and given != own:

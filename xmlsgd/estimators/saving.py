@@ -13,6 +13,7 @@ import numpy as np
 
 from .. import __version__, algorithms
 from ..algorithms.base import Algorithm
+from ..algorithms.options import read_field, write_field
 from ..checkpoint import ModelFiles, note_verified, read_model, write_model
 from ..errors import ModelFileError, shorten
 from ..files import read_unreplaced
@@ -181,11 +182,13 @@ def _algorithm_to_json(algorithm: Algorithm) -> dict[str, Any]:
     package, _, module = kind.__module__.rpartition(".")
     if package != algorithms.__name__ or not is_dataclass(algorithm):
         raise ModelFileError(f"algorithm: only algorithms of this package can be saved, got {shorten(algorithm)}")
-    numbers = {field.name: getattr(algorithm, field.name) for field in fields(algorithm) if field.init}
+    numbers = {field.name: write_field(getattr(algorithm, field.name)) for field in fields(algorithm) if field.init}
     try:
         json.dumps(numbers, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise ModelFileError(f"algorithm: its fields must be numbers or texts, got {shorten(numbers)}") from error
+        raise ModelFileError(
+            f"algorithm: its fields must be numbers, texts or rules of this package, got {shorten(numbers)}"
+        ) from error
     return {"module": module, "class": kind.__name__, "numbers": numbers}
 
 
@@ -198,7 +201,10 @@ def _algorithm(saved: Any, path: Path) -> Algorithm:
         kind = vars(module)[saved["class"]]
         if not (isinstance(kind, type) and issubclass(kind, Algorithm) and kind.__module__ == module.__name__):
             raise KeyError(saved["class"])
-        return kind(**saved["numbers"])
+        known = {field.name: field for field in fields(kind)}
+        numbers = dict(saved["numbers"])
+        texts = {name: read_field(known[name], value) for name, value in numbers.items() if isinstance(value, str)}
+        return kind(**{**numbers, **texts})
     except (KeyError, TypeError, ValueError) as error:
         raise ModelFileError(f"{path}: unknown algorithm, got {shorten(saved, 100)}") from error
 

@@ -1,0 +1,92 @@
+"""Fields of algorithms as texts: `steps=8`, `outer=nesterov:0.9:0.7`, `sizes=256:1024`, `patience=inf`.
+
+Numbers of one field, and of a rule, have colons between them; `none` stands for None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import Field, fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DataError, shorten
+from .outer import OUTERS, Outer
+from .staleness import RULES, Staleness
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from .base import Algorithm
+
+NONE, TRUE, FALSE = "none", "true", "false"
+AUTO = "auto"  # is told all that it can be told
+GIVEN = ("batch", "rate")  # which have parameters of their own wherever an algorithm is named
+TABLES: dict[str, Mapping[str, type[Outer | Staleness]]] = {"Outer": OUTERS, "Staleness": RULES}
+
+
+def read_options(kind: type[Algorithm], name: str, options: Iterable[str]) -> dict[str, Any]:
+    """Return the fields of the algorithm `kind`, called `name`, that options `field=value` set; else `DataError`."""
+    known = {field.name: field for field in fields(kind) if field.name not in GIVEN and name != AUTO}
+    read: dict[str, Any] = {}
+    for option in options:
+        field, equals, text = option.partition("=")
+        if field not in known or field in read or not equals:
+            listed = ", ".join(f"{field}=..." for field in known)
+            raise DataError(f"algorithm: {name} has the options {listed or 'none'}, each once, got {shorten(option)}")
+        read[field] = read_field(known[field], text)
+    return read
+
+
+def read_field(field: Field[Any], text: str) -> Any:
+    """Return the value of a field; a text that names none is returned as it is, for the field's check to refuse."""
+    kind, *or_none = str(field.type).split(" | ")
+    if or_none and text == NONE:
+        return None
+    try:
+        return _read(kind, text)
+    except ValueError as error:
+        raise DataError(f"{field.name}: {error}") from None
+
+
+def write_field(value: Any) -> Any:
+    """Return what `read_field` reads as `value`: itself for what JSON has, else a text."""
+    if isinstance(value, Outer | Staleness):
+        table: Mapping[str, type] = OUTERS if isinstance(value, Outer) else RULES
+        names = [name for name, kind in table.items() if type(value) is kind]
+        return ":".join([*names, *(str(getattr(value, field.name)) for field in _fields(value))]) if names else value
+    return str(value) if isinstance(value, float) and abs(value) == float("inf") else value
+
+
+def _read(kind: str, text: str) -> Any:
+    """Return the value that a text is of a kind of field; `ValueError` where it is none."""
+    if kind.startswith("tuple"):
+        one = "float" if "float" in kind else "int"
+        return tuple(_read(one, part) for part in text.split(":") if text)
+    if kind in TABLES:
+        return _rule(TABLES[kind], text)
+    if kind == "bool":
+        if text not in (TRUE, FALSE):
+            raise ValueError(f"must be {TRUE} or {FALSE}, got {shorten(text)}")
+        return text == TRUE
+    if kind == "str":
+        return text
+    try:
+        return int(text) if kind == "int" else float(text)
+    except ValueError:
+        raise ValueError(f"must be a {'whole ' * (kind == 'int')}number, got {shorten(text)}") from None
+
+
+def _rule(table: Mapping[str, type[Outer | Staleness]], text: str) -> Outer | Staleness:
+    """Return the rule that `name:number:number` describes, its numbers in the order of its fields."""
+    name, *numbers = text.split(":")
+    if name not in table:
+        raise ValueError(f"must be one of {', '.join(table)}, got {shorten(name)}")
+    rule = table[name]
+    known = _fields(rule)
+    if len(numbers) > len(known):
+        raise ValueError(f"{name} has {len(known)} numbers, got {shorten(text)}")
+    return rule(**{field.name: _read(str(field.type), number) for field, number in zip(known, numbers, strict=False)})
+
+
+def _fields(rule: Any) -> tuple[Field[Any], ...]:
+    """Return the fields of a rule or of a kind of rule; of `Staleness` itself there are none."""
+    return fields(rule) if is_dataclass(rule) else ()
