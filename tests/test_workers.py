@@ -128,6 +128,35 @@ def test_a_worker_that_was_away_is_told_of_and_was_not_busy_meanwhile(dataset):
     assert sum(device.capacity(run.records[0]["seconds"], 10, 0.0) for device in fleet) == pytest.approx(N_ROWS, abs=20)
 
 
+@pytest.mark.parametrize("algorithm", [Elastic(10, 0.1, mega_batch=120), Hogbatch(10, 0.1)], ids=["replicas", "shared"])
+def test_rows_that_were_lost_with_a_worker_are_counted_apart_and_once_by_who_trains_them_again(dataset, algorithm):
+    """The second worker leaves when it has done 40 rows and is at the next 10; elastic averaging has merged none."""
+    fleet = [VirtualDevice(0.0, 1.0), VirtualDevice(0.0, 1.0, absent=((45.0, np.inf),))]
+
+    class Counted(History):
+        rows = 0
+
+        def step(self, report):
+            self.rows += report.rows
+
+        def lost(self, reports):
+            self.rows -= sum(report.rows for report in reports)
+
+    counted = Counted()
+    run = train(
+        dataset, NETWORK, algorithm, Simulated(Reference(), fleet), optimizer=SGD(), epochs=2, monitors=[counted]
+    )
+    of_replicas = isinstance(algorithm, Elastic)
+    first, second = run.records[0]["workers"]
+    assert (first["rows"], second["rows"]) == ((240, 0) if of_replicas else (200, 40))
+    assert second.get("lost", 0) == (40 if of_replicas else 0)
+    assert second["updates"] == (0 if of_replicas else 4)
+    assert second["busy"] == 40.0
+    assert "lost" not in first
+    assert run.workers[1].get("lost", 0) == second.get("lost", 0)
+    assert sum(entry["rows"] for entry in run.workers) == counted.rows == 2 * N_ROWS
+
+
 def test_a_worker_brings_its_share_of_the_rows_where_batches_go_to_whoever_is_free(dataset):
     run = simulate(dataset, Hogbatch(2, 0.1), (1.0, 1.0, 0.05))
     brings = [entry["brings"] for entry in run.workers]

@@ -9,6 +9,8 @@ import numpy as np
 from .history import Monitor, Record
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .records import Report
 
 SAMPLES = 64  # models that enter the mean: more cost time and change the third digit of P@1 no more
@@ -53,6 +55,10 @@ class WeightAverage(Monitor):
             for first in range(0, self.mean.size, BLOCK):
                 mean, center = self.mean[first : first + BLOCK], self.center[first : first + BLOCK]
                 mean += (center - mean) / np.float32(self.samples)
+
+    def lost(self, reports: Sequence[Report]) -> None:
+        """Count rows that are trained again once."""
+        self.rows -= sum(report.rows for report in reports)
 
     def epoch(self, record: Record, center: np.ndarray) -> bool:
         """Note in the record how many models the mean has."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -55,6 +55,20 @@ class Interrupted(KeyboardInterrupt):
         super().__init__()
         self.run = run
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.run,)
+
+
+class WorkersLost(WorkerDied):
+    """Workers died for good in the middle of a run; `run` is what was learned until then, as of `Interrupted`."""
+
+    run: Run  # no argument: errors cross between processes as their arguments and attributes
+
+    def say(self, more: str) -> None:
+        """Add to what is said of the death, before the traceback of a worker."""
+        what, *traceback = str(self).split("\n", 1)
+        self.args = ("\n".join([what.rstrip(":") + more + ":" * len(traceback), *traceback]),)
+
 
 def train(
     dataset: Dataset,
@@ -77,6 +91,7 @@ def train(
     `start` is where to begin (default: `Network.initialize`). `schedule` and `warm_up` scale the algorithm's rate over
     the rows of the whole run (`schedules.py`). When a loss or a parameter is not finite the run stops with the model of
     the last finished epoch and an optimizer state of zeros. `sampler` says which labels a batch trains (default: all).
+    `Interrupted` and `WorkersLost` carry what was learned until then; `WorkerDied` says that nothing was.
     """
     with closing(Snapshot()) as snapshot, closing(executor):
         job = Job(dataset, network, optimizer or Adam(), seed, sample_weight, start, sampler)
@@ -90,6 +105,7 @@ def train(
         work = algorithm.weigh_rows(dataset)
         algorithm.in_place = executor.in_place
         algorithm.start(executor.workers, dataset.n_rows)
+        router = Router(0)
         try:
             if algorithm.trial is not None:
                 executor.checkpoint()
@@ -117,15 +133,29 @@ def train(
                 monitor.finish(executor.center)
             return _run_of(executor, history)
         except KeyboardInterrupt as interrupt:
-            if algorithm.trial is not None:
-                executor.restore()
-            raise Interrupted(_run_of(executor, history)) from interrupt
+            raise Interrupted(_run_so_far(algorithm, executor, history, snapshot)) from interrupt
+        except WorkerDied as death:
+            if not history.records and not router.committed:
+                raise
+            lost = WorkersLost(str(death))
+            lost.run = _run_so_far(algorithm, executor, history, snapshot)
+            lost.say(f"; what was learned until then is kept, {len(history.records)} whole epochs of this run")
+            raise lost from death
 
 
 def _run_of(executor: Executor, history: History) -> Run:
     """Return what there is when a run ends."""
     params, state, steps = executor.result()
     return Run(params, history.records, state, steps)
+
+
+def _run_so_far(algorithm: Algorithm, executor: Executor, history: History, snapshot: Snapshot) -> Run:
+    """Return what there is when a run ends in the middle of an epoch: nothing of a trial, nothing that diverges."""
+    if algorithm.trial is not None:
+        executor.restore()
+    if not _is_finite(0.0, executor.center):
+        return _run_before(executor, history, snapshot)
+    return _run_of(executor, history)
 
 
 def _is_finite(loss: float, center: np.ndarray) -> bool:
@@ -166,8 +196,8 @@ class Clock:
 class Loop:
     """One epoch: every idle worker gets a span, every event is told to the algorithm, merges happen when they are due.
 
-    loss : the sum over the rows whose work is in the shared model, NaN or infinite when one was. open : by worker, rows
-    and losses of the work that is not.
+    loss : the sum over the rows whose work is in the shared model, NaN or infinite when one was. open : by worker, the
+    reports of work that is not.
     """
 
     epoch: int
@@ -177,7 +207,7 @@ class Loop:
     clock: Clock
     watching: Sequence[Monitor]
     loss: float = 0.0
-    open: dict[int, tuple[int, float]] = field(default_factory=dict)
+    open: dict[int, list[Report]] = field(default_factory=dict)
 
     def run(self) -> float:
         """Train on all rows once; return the sum of their losses."""
@@ -230,7 +260,10 @@ class Loop:
         if isinstance(event, Report):
             self._finished(event)
         elif isinstance(event, Left):
-            self._give_back(w)
+            lost = self._give_back(w)
+            if self.algorithm.trial is None:
+                for monitor in self.watching:
+                    monitor.lost(lost)
             self.algorithm.left(w)
         else:
             self.algorithm.joined(w)
@@ -239,8 +272,7 @@ class Loop:
         """Take a span's work into account; a shared model has it at once, that of a trial nobody sees."""
         w, trial = report.worker, self.algorithm.trial is not None
         self.clock.rows += report.rows
-        rows, loss = self.open.get(w, (0, 0.0))
-        self.open[w] = rows + report.rows, loss + report.loss
+        self.open.setdefault(w, []).append(report)
         if math.isfinite(report.loss) or trial:
             self.executor.push(w, self.algorithm.weight(report))
             self.algorithm.finished(report)
@@ -264,12 +296,14 @@ class Loop:
             for w in list(self.router.leases):
                 self._give_back(w)
 
-    def _give_back(self, w: int) -> None:
-        """Take back the rows of a worker whose work is lost."""
+    def _give_back(self, w: int) -> list[Report]:
+        """Take back the rows of a worker whose work is lost; return the reports of what it had done."""
         self.router.give_back(w)
-        self.clock.rows -= self.open.pop(w, (0, 0.0))[0]
+        lost = self.open.pop(w, [])
+        self.clock.rows -= sum(report.rows for report in lost)
+        return lost
 
     def _commit(self, members: Collection[int]) -> None:
         """Note whose work is in the shared model."""
         self.router.commit(members)
-        self.loss += sum(self.open.pop(w, (0, 0.0))[1] for w in members)
+        self.loss += sum(report.loss for w in members for report in self.open.pop(w, []))

@@ -24,8 +24,7 @@ Record = dict[str, Any]
 class Monitor:
     """Base of all who watch a run.
 
-    The run's clock stands still in `epoch` and has stopped before `finish`. It runs in `start` and `step`, which
-    must be quick.
+    The run's clock stands still in `epoch` and has stopped before `finish`. It runs in the others, which must be quick.
     """
 
     def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
@@ -37,6 +36,9 @@ class Monitor:
 
     def step(self, report: Report) -> None:
         """Note a finished step."""
+
+    def lost(self, reports: Sequence[Report]) -> None:
+        """Note that the work of finished steps is lost with a worker that left: their rows are trained again."""
 
     def epoch(self, record: Record, center: np.ndarray) -> bool:
         """Look at an epoch's `record` and the model; add to the record; return True to stop the run."""

@@ -10,7 +10,7 @@ import numpy as np
 from .history import Monitor, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
     from typing import TextIO
 
@@ -46,6 +46,10 @@ class Progress(Monitor):
         self.shown["loss"] = f"{self.loss:.4g}"
         self.bar.set_postfix(self.shown, refresh=False)
         self.bar.update(report.rows)
+
+    def lost(self, reports: Sequence[Report]) -> None:
+        """Move back by the rows that are trained again."""
+        self.bar.update(-sum(report.rows for report in reports))
 
     def epoch(self, record: Record, center: np.ndarray) -> bool:
         """Show the measures of the epoch that is over and the number of the next."""

@@ -135,6 +135,10 @@ class Curve(Monitor):
         if self.next <= self.rows < self.end:
             self._note(self.executor.now(), self.rows, self.measure(self.center))
 
+    def lost(self, reports: Sequence[Report]) -> None:
+        """Count rows that are trained again once; their losses were measured all the same."""
+        self.rows -= sum(report.rows for report in reports)
+
     def epoch(self, record: Record, center: np.ndarray) -> bool:
         """Measure the model of the epoch."""
         found = self.measure(center)

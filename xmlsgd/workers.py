@@ -27,13 +27,17 @@ EARNS = 0.2  # of an equal share of the throughput: a worker that brings less is
 
 @dataclass
 class Tally:
-    """The work of one worker: rows, updates, seconds at work; staleness summed over the updates, and the largest."""
+    """The work of one worker: rows and updates that count, seconds at work, rows whose work was lost.
+
+    staleness : summed over the updates. stalest : the largest.
+    """
 
     rows: int = 0
     updates: int = 0
     busy: float = 0.0
     staleness: float = 0.0
     stalest: int = 0
+    lost: int = 0
 
     def add(self, other: Tally) -> None:
         """Add the work of `other`."""
@@ -42,12 +46,14 @@ class Tally:
         self.busy += other.busy
         self.staleness += other.staleness
         self.stalest = max(self.stalest, other.stalest)
+        self.lost += other.lost
 
     @classmethod
     def of(cls, entry: Record) -> Tally:
         """Return what an entry of a record tells."""
         updates, staleness = entry["updates"], entry.get("staleness", 0.0)
-        return cls(entry["rows"], updates, entry["busy"], staleness * updates, entry.get("staleness_max", 0))
+        stalest, lost = entry.get("staleness_max", 0), entry.get("lost", 0)
+        return cls(entry["rows"], updates, entry["busy"], staleness * updates, stalest, lost)
 
     def entry(self, worker: int, elapsed: float, stale: bool) -> Record:
         """Return the numbers as a record; utilisation is the busy share of `elapsed` seconds."""
@@ -60,14 +66,15 @@ class Tally:
         }
         if stale:
             found |= {"staleness": round(self.staleness / max(self.updates, 1), 4), "staleness_max": self.stalest}
-        return found
+        return found | ({"lost": self.lost} if self.lost else {})
 
 
 class WorkerLog(Monitor):
     """Tell of the workers of a run: where there is more than one, every record gets what they did in its epoch.
 
     "workers" holds for each worker rows, updates, seconds busy, utilisation, mean and largest staleness (where the
-    model is shared), and what the algorithm notes of it: rows of its next batch, weight in the last merge. "merges",
+    model is shared), rows whose work was lost with it, if any, which are not among its rows, and what the algorithm
+    notes of it: rows of its next batch, weight in the last merge. "merges",
     "merge_seconds" and "transfer_seconds", of pulls and pushes, are of the epoch, "algorithm" holds the other notes.
     "left" tells who left in the epoch, and why.
     """
@@ -83,6 +90,13 @@ class WorkerLog(Monitor):
         """Count a finished span."""
         done = Tally(report.rows, report.updates, report.seconds, report.staleness * report.updates, report.staleness)
         self._epoch.setdefault(report.worker, Tally()).add(done)
+
+    def lost(self, reports: Sequence[Report]) -> None:
+        """Count what is lost apart: others do it again. Its worker was busy with it all the same."""
+        for report in reports:
+            # Of a shared model, where staleness is counted, no finished step is ever lost.
+            gone = Tally(-report.rows, -report.updates, lost=report.rows)
+            self._epoch.setdefault(report.worker, Tally()).add(gone)
 
     def epoch(self, record: Record, center: np.ndarray) -> bool:
         """Add the work of an epoch to its record."""

@@ -7,8 +7,8 @@ from dataclasses import fields
 from math import inf
 
 import pytest
-from paths import ROOT
 
+from shared.paths import ROOT
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.algorithms import algorithm_class, algorithm_names, check_algorithm, get_algorithm
 from xmlsgd.algorithms.adaptive import AdaptiveSGD

@@ -17,6 +17,7 @@ from shared.paths import DATA, ROOT
 from xmlsgd.cli import main
 from xmlsgd.cli.folder import growing_history
 from xmlsgd.cli.signals import Stopped, signal_of, signals_raise
+from xmlsgd.errors import WorkerDied
 from xmlsgd.estimators import XMLClassifier
 
 ROWS, TEST_ROWS = (str(DATA / f"{part}.txt") for part in ("train", "test"))
@@ -108,6 +109,27 @@ def test_ctrl_c_before_the_first_epoch_is_over_saves_too(tmp_path, monkeypatch, 
     assert "interrupted after 0 whole epochs" in capsys.readouterr().err
     assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 0
     assert [file.name for file in tmp_path.iterdir()] == ["m"]
+
+
+def test_a_run_whose_last_worker_dies_saves_the_model_as_it_is(tmp_path, monkeypatch, capsys):
+    from xmlsgd.learner import Learner
+
+    step = Learner.step
+
+    def deadly_step(self, task):
+        if task.epoch == 2 and task.start:
+            raise WorkerDied("worker 0 failed:\nTraceback\nMemoryError: no room")
+        return step(self, task)
+
+    monkeypatch.setattr(Learner, "step", deadly_step)
+    monkeypatch.setattr("xmlsgd.cli.train.prepare_kernels", lambda *_: None)
+    assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK, "--epochs", "5"]) == 1
+    where = f"the model as it was then is in {tmp_path}/m"
+    assert (
+        f"xmlsgd: stopped after 2 whole epochs; {where}: worker 0 failed: MemoryError: no room"
+        in capsys.readouterr().err
+    )
+    assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 2
 
 
 def test_ctrl_c_while_the_test_rows_are_measured_saves_the_trained_model(tmp_path, monkeypatch, capsys):

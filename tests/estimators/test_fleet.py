@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
+from sklearn.base import clone
 
+from shared import toy
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.algorithms import algorithm_names
 from xmlsgd.algorithms.auto import Auto
 from xmlsgd.algorithms.base import Algorithm
 from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.errors import DataError
-from xmlsgd.estimators.fleet import parse_devices, workers_of
+from xmlsgd.engine import train
+from xmlsgd.errors import DataError, WorkerDied
+from xmlsgd.estimators.fleet import executor_of, parse_devices, workers_of
+from xmlsgd.executors.costs import VirtualDevice
+from xmlsgd.executors.processes import Processes
+from xmlsgd.history import Monitor
+from xmlsgd.optimizers import SGD
 from xmlsgd.records import Sharing
+
+PARKED = 1.0, 1.0, 1e-3  # speeds of workers of which the last one is parked
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +94,86 @@ def test_a_model_of_several_workers_goes_on_learning(data):
     assert model.n_epochs_ == 5
 
 
+def test_devices_may_change_from_call_to_call_and_copies_go_on_alike(data):
+    model = XMLClassifier((8,), max_epochs=1, batch_size=16, random_state=0).fit(data.X, data.Y)
+    model.set_params(devices="cpu*2", algorithm="synchronous", n_jobs=1)
+    pickled, cloned = pickle.loads(pickle.dumps(model)), clone(model)
+    for goes_on in (model, pickled):
+        goes_on.partial_fit(data.X, data.Y)
+    np.testing.assert_array_equal(model.params_, pickled.params_)
+    assert not hasattr(cloned, "params_")
+    assert cloned.get_params() == model.get_params()
+    model.set_params(devices="cpu", algorithm="auto").partial_fit(data.X, data.Y)
+    assert model.n_epochs_ == 3
+    assert [len(record.get("workers", ())) for record in model.history_] == [0, 2, 0]
+
+
+def test_two_models_learn_at_the_same_time_in_threads(data):
+    made = {"devices": "cpu*2", "algorithm": "synchronous", "max_epochs": 2, "batch_size": 16, "n_jobs": 1}
+    models = [XMLClassifier((8,), random_state=0, **made) for _ in range(2)]
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda model: model.fit(data.X, data.Y), models))
+    np.testing.assert_array_equal(models[0].params_, models[1].params_)
+
+
+class KillingAll(Monitor):
+    """Kill all workers of an executor, which are not replaced, after so many whole epochs and a step."""
+
+    def __init__(self, epochs):
+        self.epochs, self.executor = epochs, None
+
+    def step(self, report):
+        if not self.epochs:
+            self.executor.team.restarts = 0
+            for process in self.executor.team.processes.values():
+                process.process.kill()
+
+    def epoch(self, record, center):
+        self.epochs -= 1
+        return False
+
+
+@pytest.fixture
+def killing(monkeypatch):
+    """A monitor that kills the workers of the next fit after two epochs."""
+    monitor = KillingAll(2)
+
+    def watched(*given):
+        monitor.executor = executor_of(*given)
+        return monitor.executor
+
+    monkeypatch.setattr("xmlsgd.estimators.fitting.executor_of", watched)
+    return monitor
+
+
+@pytest.mark.filterwarnings("ignore:worker . is lost")
+def test_a_fit_whose_workers_are_all_killed_keeps_what_was_learned_and_can_go_on(data, killing):
+    model = XMLClassifier((16,), devices="cpu*2", max_epochs=30, batch_size=16, random_state=0, warm_start=True)
+    with pytest.raises(
+        WorkerDied,
+        match=r"^no worker is left: .*; what was learned until then is kept, 2 whole epochs of this run; save it, "
+        r"or go on from it by partial_fit or by fit with warm_start=True$",
+    ):
+        model.fit(data.X, data.Y, monitors=[killing])
+    assert model.n_epochs_ == 2
+    assert np.isfinite(model.params_).all()
+    assert model.predict_topk(data.X, k=2)[0].shape == (400, 2)
+    killing.epochs = -1
+    model.partial_fit(data.X, data.Y)
+    assert model.set_params(max_epochs=2).fit(data.X, data.Y).n_epochs_ == 5
+
+
+@pytest.mark.filterwarnings("ignore:worker . is lost")
+def test_a_fit_whose_workers_are_killed_at_once_leaves_an_earlier_model_as_it_was(data, killing, monkeypatch):
+    model = XMLClassifier((16,), max_epochs=1, batch_size=16, random_state=0).fit(data.X, data.Y)
+    before = dict(vars(model))
+    killing.epochs = 0
+    monkeypatch.setattr(Processes, "_begin", lambda self, step: killing.step(None))
+    with pytest.raises(WorkerDied, match="no worker is left"):
+        model.set_params(devices="cpu*2").fit(data.X, data.Y, monitors=[killing])
+    assert all(vars(model)[name] is value for name, value in before.items() if name.endswith("_"))
+
+
 def test_every_algorithm_has_a_name_and_defaults_that_work_for_one_worker(data):
     assert {
         "hogwild", "hogbatch", "adaptive_hogbatch", "synchronous", "elastic", "easgd", "local_sgd", "adaptive",
@@ -128,6 +220,59 @@ def test_auto_says_so_too_where_parking_leaves_one_worker():
     algorithm.start([0, 1], 1000)
     assert "one worker" in algorithm.reason
     assert "parked, for they would bring below 2% of the rows: 1 (1.0%)" in algorithm.reason
+
+
+@pytest.mark.parametrize("settings", [{}, {"one_memory": False}], ids=["shared", "replicas"])
+def test_a_parked_worker_stands_in_while_all_others_are_away(settings):
+    """They leave, one after the other, and the second is back when most is done."""
+    away = [((0.05, np.inf),), ((0.07, 0.25),), ()]
+    fleet = [VirtualDevice(0, 1e-3, absent=absent) for absent in away]
+
+    class Looking(toy.Logged):
+        def submit(self, step):
+            if settings and step.worker == 2 and 2 not in [issued.worker for issued in self.of("issue")]:
+                np.testing.assert_array_equal(self.table.params[3], self.center)
+            super().submit(step)
+
+    executor = Looking(toy.Quadratic(), fleet)
+    data = toy.dataset(240)
+    algorithm = Auto(10, 0.1, speeds=PARKED, **settings)
+    run = train(data, toy.counting(data), algorithm, executor, optimizer=SGD(), epochs=2)
+    assert [record["rows"] for record in run.records] == [240, 480]
+    steps = [
+        (at, what.worker) for (kind, what), at in zip(executor.log, executor.times, strict=True) if kind == "issue"
+    ]
+    by_parked = [at for at, w in steps if w == 2]
+    assert min(by_parked) >= 0.07
+    back = next(at for at, w in steps if w == 1 and at >= 0.25)
+    assert max(by_parked) <= back + 0.1, "parked again"
+    assert {w for at, w in steps if at > back + 0.1} == {1}
+
+
+@pytest.mark.filterwarnings("ignore:worker . is lost")
+@pytest.mark.parametrize("one_memory", [True, False])
+def test_a_parked_process_stands_in_when_all_others_are_killed(one_memory):
+    executor = Processes([toy.Marking] * 3, restarts=0, one_memory=one_memory)
+
+    class Killing(Auto):
+        def submitted(self, w, rows):
+            self.tell("submitted", w, rows)
+            if w != 2 and self.now:
+                executor.team.processes[w].process.kill()
+
+    algorithm = Killing(10, 0.1, speeds=PARKED, one_memory=one_memory)
+    data = toy.dataset(240)
+    run = train(data, toy.counting(data), algorithm, executor, optimizer=SGD(), epochs=2)
+    assert executor.workers == [2]
+    assert [record["rows"] for record in run.records] == [240, 480]
+    assert len(executor.failures) == 2
+
+
+def test_auto_shares_one_model_though_only_one_of_several_workers_is_there_at_first():
+    algorithm = Auto(speeds=(1.0, 1.0))
+    algorithm.start([0], 1000)
+    algorithm.joined(1)
+    assert algorithm.batch_size(0) == algorithm.batch_size(1) == algorithm.batch
 
 
 @pytest.mark.parametrize(("n_workers", "worth"), [(64, 0.02), (2, 0.9)])

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
+from dataclasses import replace
 from multiprocessing import Pipe
 
 import numpy as np
 import pytest
 
 from shared.every_executor import N_ROWS, NETWORK, SIZE, broken, cpu, step
+from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.reference import Reference
-from xmlsgd.engine import train
+from xmlsgd.engine import WorkersLost, train
 from xmlsgd.errors import WorkerDied
 from xmlsgd.executors import processes
 from xmlsgd.executors.processes import Processes
+from xmlsgd.executors.silence import START
 from xmlsgd.executors.threads import Threads
 from xmlsgd.history import Monitor
 from xmlsgd.learner import Learner, Start
@@ -70,6 +74,36 @@ def test_a_worker_that_is_stopped_is_lost_and_its_rows_are_trained_by_the_others
     assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS]
     (left,) = (entry for record in run.records for entry in record.get("left", []))
     assert left == {"worker": 1, "reason": "silent for too long, killed by SIGKILL"}
+
+
+@pytest.mark.filterwarnings("ignore:worker 1 is lost")
+def test_an_executor_whose_worker_died_has_it_again_in_the_next_run(job):
+    executor = Processes([cpu] * 2, restarts=0)
+
+    class Killing(Hogwild):
+        def start(self, workers, n_rows):
+            super().start(workers, n_rows)
+            assert workers == [0, 1]
+            executor.team.processes[1].process.kill()
+
+    for _ in range(2):
+        run = train(job.dataset, NETWORK, Killing(2, 0.1), executor, optimizer=SGD(), epochs=1)
+        assert [entry["worker"] for entry in run.records[0]["left"]] == [1]
+        assert executor.failures == ["worker 1: killed by SIGKILL"]
+
+
+def test_a_worker_that_is_stopped_before_its_first_step_is_lost_as_soon_as_others_have_shown_their_pace(job):
+    executor = Processes([cpu] * 2, restarts=0, silence=1.0)
+
+    class Stopping(Synchronous):
+        def start(self, workers, n_rows):
+            super().start(workers, n_rows)
+            executor.team.processes[1].process.send_signal(signal.SIGSTOP)
+
+    with pytest.warns(UserWarning, match="worker 1 is lost: silent for too long, killed by SIGKILL"):
+        run = train(job.dataset, NETWORK, Stopping(2, 0.1), executor, optimizer=SGD(), epochs=1)
+    assert run.records[0]["rows"] == N_ROWS
+    assert executor.now() < START / 2
 
 
 def test_a_worker_that_does_not_start_in_time_is_told_of(job, monkeypatch):
@@ -136,6 +170,61 @@ def test_a_run_raises_when_all_its_workers_are_dead(job):
         pytest.raises(WorkerDied, match="no worker is left: worker 0: killed by SIGKILL"),
     ):
         train(job.dataset, NETWORK, Killing(12, 0.1), executor, optimizer=SGD(), epochs=500)
+
+
+@pytest.mark.parametrize("make", [Synchronous, Hogwild], ids=["replicas", "in place"])
+def test_what_was_learned_until_all_workers_were_killed_is_kept(job, make):
+    merged = []
+
+    class Merging(Processes):
+        def merge(self, *given):
+            super().merge(*given)
+            merged.append(self.center.copy())
+
+    class Killing(Monitor):
+        """In the first round of the third epoch."""
+
+        epochs = 0
+
+        def step(self, report):
+            if self.epochs == 2:
+                for process in executor.team.processes.values():
+                    process.process.kill()
+
+        def epoch(self, record, center):
+            self.epochs += 1
+            return False
+
+    executor = Merging([cpu] * 2, restarts=0)
+    with (
+        pytest.warns(UserWarning, match="is lost: killed by SIGKILL"),
+        pytest.raises(WorkersLost, match=r"no worker is left: .*; what was learned .* kept, 2 whole epochs") as lost,
+    ):
+        train(job.dataset, NETWORK, make(2, 0.1), executor, optimizer=Adam(), epochs=5, monitors=[Killing()])
+    run = lost.value.run
+    assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS]
+    assert not isinstance(run.params, np.memmap)
+    if make is Synchronous:
+        np.testing.assert_array_equal(run.params, merged[-1])
+    assert run.steps >= (6 if make is Synchronous else 12)
+    again = pickle.loads(pickle.dumps(lost.value))
+    assert str(again) == str(lost.value)
+    np.testing.assert_array_equal(again.run.params, run.params)
+    assert not executor.team.folder.path.exists()
+
+
+def test_the_state_that_is_kept_is_that_of_the_steps_it_has_seen(job):
+    """The first worker, which came back at the end, has made no step since."""
+    executor = Processes([cpu] * 2)
+    executor.start(replace(job, optimizer=Adam()), Sharing.REPLICAS)
+    for w in (0, 1, 1):
+        executor.submit(step(w, 0, 4))
+        executor.wait()
+    executor._begin_anew(0)
+    _, state, steps = executor.result()
+    executor.close()
+    assert steps == 2
+    assert state.any()
 
 
 @pytest.mark.parametrize("made", [Processes([broken] * 2), Threads([Reference()])])

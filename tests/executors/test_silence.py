@@ -44,6 +44,24 @@ def test_who_starts_or_takes_a_first_step_is_given_ten_minutes():
     assert silence.overdue() == [0]
 
 
+def test_a_first_step_beside_others_is_due_after_a_hundred_times_their_slowest_pace():
+    """Also where they have shown it only after that step began."""
+    silence = Silence(least=1.0, now=0.0)
+    silence.works(0, 10)
+    silence.works(1, 10)
+    silence.heard(1, Report(1, 10, 0, 0.0, 0.02))
+    lost = []
+    for tick in range(1, 300):
+        silence.look(tick / 100)
+        lost += [tick / 100 for w in silence.overdue()]
+    assert lost[0] == pytest.approx(100 * 0.02, abs=0.02)
+    silence.heard(1, Report(1, 1, 0, 0.0, 1e-9))
+    silence.gone(0)
+    silence.works(2, 1)
+    silence.look(3.05)
+    assert silence.overdue() == [], "never before the least silence"
+
+
 def test_time_in_which_nobody_looked_is_no_silence():
     """A job that is stopped as a whole, and goes on an hour later."""
     silence = Silence(least=30.0, now=0.0)

@@ -19,7 +19,7 @@ from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.algorithms.staleness import Staleness
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.base import EXACT
-from xmlsgd.engine import train
+from xmlsgd.engine import WorkersLost, train
 from xmlsgd.errors import DataError, WorkerDied
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.executors.serial import Serial
@@ -158,6 +158,79 @@ def test_a_run_ends_with_one_line_when_nobody_will_come_back(name):
         trained(name, fleet)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_what_was_learned_until_nobody_was_left_is_kept_and_goes_on(name):
+    fleet = [VirtualDevice(0, 1e-3, absent=((begin, np.inf),)) for begin in (0.3, 0.35)]
+    merged = []
+
+    class Merging(toy.Logged):
+        def push(self, worker, weight):
+            super().push(worker, weight)
+            merged.append(self.center.copy())
+
+        def merge(self, rule, members, memory=0, equal=True):
+            super().merge(rule, members, memory, equal)
+            merged.append(self.center.copy())
+
+    executor = Merging(toy.Reference(), fleet)
+    with pytest.raises(WorkersLost) as lost:
+        train(DATA, toy.FITTING, made(name), executor, optimizer=Adam(), epochs=20)
+    run = lost.value.run
+    assert 0 < len(run.records) < 20
+    np.testing.assert_array_equal(run.params, merged[-1])
+    start = Start(run.params, run.state, run.steps, epochs=len(run.records))
+    after = train(
+        DATA, toy.FITTING, made(name), Simulated(toy.Reference(), FLEET), optimizer=Adam(), epochs=1, start=start
+    )
+    assert [record["epoch"] for record in after.records] == [len(run.records)]
+
+
+def test_a_fleet_that_some_have_left_runs_again_as_the_first_time():
+    executor = Simulated(toy.Reference(), AWAY)
+    first, second = (train(DATA, toy.FITTING, made("elastic"), executor, optimizer=SGD(), epochs=2) for _ in range(2))
+    assert first.records == second.records
+    np.testing.assert_array_equal(first.params, second.params)
+
+
+@pytest.mark.filterwarnings("ignore:sync_every")
+@pytest.mark.parametrize("n_rows", [1, 3])
+@pytest.mark.parametrize("name", EVERY)
+def test_fewer_rows_than_workers_are_trained_once_an_epoch_though_all_come_and_go(name, n_rows):
+    fleet = [
+        VirtualDevice(1e-3, 1e-3, speed=1 / (1 + w), absent=((3e-3 * (w + 1), 5e-3 + 4e-3 * w),)) for w in range(7)
+    ]
+    data = toy.random_data(n_rows, 6, 5, density=0.9)
+    for batch in (1, 256):
+        algorithm = type(get_algorithm(name, 1, 1.0))(batch, 0.1)
+        executor = Simulated(toy.Reference(), fleet)
+        run = train(data, Network(6, 5, (4,)), algorithm, executor, optimizer=Adam(), epochs=3)
+        assert [record["rows"] for record in run.records] == [n_rows, 2 * n_rows, 3 * n_rows]
+        for record in run.records:
+            assert sum(entry["rows"] for entry in record["workers"]) == n_rows
+
+
+def test_a_run_that_has_learned_nothing_has_nothing_to_keep():
+    fleet = [VirtualDevice(0, 1e-3, absent=((1e-3, np.inf),))]
+    with pytest.raises(WorkerDied, match="no worker is left") as death:
+        trained("hogwild", fleet)
+    assert not isinstance(death.value, WorkersLost)
+
+
+def test_a_model_that_is_not_finite_when_nobody_is_left_is_that_of_the_last_whole_epoch():
+    class Faulty(toy.Marking):
+        def output_step(self, A, Y, rows, scale, layer, loss, update, rounding=EXACT):
+            if executor.now() > 0.25:
+                layer.W[0, 0] = np.nan
+            return 0.0, A
+
+    executor = Simulated(Faulty(), [VirtualDevice(0, 1e-3, absent=((0.3, np.inf),))])
+    data = toy.dataset(N_ROWS)
+    with pytest.raises(WorkersLost) as lost:
+        train(data, toy.counting(data), Hogwild(10, 0.1), executor, optimizer=SGD(), epochs=3)
+    np.testing.assert_array_equal(toy.marks(lost.value.run.params, data), 1)
+    assert lost.value.run.diverged
+
+
 def test_an_algorithm_that_parks_all_workers_is_named():
     class Parking(Sequential):
         def batch_size(self, w):
@@ -213,7 +286,7 @@ def test_a_worker_that_joins_has_an_optimizer_state_of_its_own_from_the_start():
     rejoined = [kind for kind, _ in executor.log].index("joined")
     steps = [what for kind, what in executor.log[rejoined:] if kind == "issue" and what.worker == 1]
     assert executor.result()[2] > len(steps) > 0
-    assert executor._seen[1] == len(steps)
+    assert executor.count.seen[1] == len(steps)
 
 
 def test_workers_of_one_model_correct_adams_bias_by_all_their_updates():

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DataError
-from ..records import Sharing
+from ..merging import Part
+from ..records import Report, Sharing
 from .base import Algorithm, Comm
 from .hogwild import Hogwild
 from .local_sgd import LocalSGD
@@ -23,11 +24,10 @@ USEFUL = 0.5  # of an equal share: many equal workers bring little each, and are
 
 
 def passed_on(name: str) -> Any:
-    """Return the method that asks the chosen algorithm, which is told the time."""
+    """Return the method that asks the chosen algorithm."""
 
     def method(self: Auto, *given: Any) -> Any:
-        self.chosen.now, self.chosen.left_rows = self.now, self.left_rows
-        return getattr(self.chosen, name)(*given)
+        return self.tell(name, *given)
 
     return method
 
@@ -39,6 +39,7 @@ class Auto(Algorithm):
     speeds : rows a second of each worker, () for equal ones. one_memory : whether all workers compute in one, in which
     they can write the model in place. worth : share of the rows below which a worker is parked: its part of the merges
     and its stale updates cost more than it brings; in [0, 1). One that brings half of an equal share is never parked.
+    While none of the others is there the parked stand in for them.
     """
 
     speeds: tuple[float, ...] = ()
@@ -52,7 +53,7 @@ class Auto(Algorithm):
             raise DataError(f"speeds must be above 0, got {self.speeds}")
         if not 0 <= self.worth < 1:
             raise DataError(f"worth must be in [0, 1), got {self.worth}")
-        total, self.parking = sum(self.speeds), ""
+        total = sum(self.speeds)
         worth = min(self.worth, USEFUL / max(len(self.speeds), 1))
         self.parked = {w for w, speed in enumerate(self.speeds) if speed < worth * total}
         working = len(self.speeds) - len(self.parked)
@@ -66,8 +67,12 @@ class Auto(Algorithm):
         self.chosen: Algorithm = kind(self.batch, self.rate)
         if self.parked:
             shares = ", ".join(f"{w} ({self.speeds[w] / total:.1%})" for w in sorted(self.parked))
-            self.parking = f"; parked, for they would bring below {100 * worth:.2g}% of the rows: {shares}"
-            self.reason += self.parking
+            self.reason += f"; parked, for they would bring below {100 * worth:.2g}% of the rows: {shares}"
+
+    def tell(self, name: str, *given: Any) -> Any:
+        """Call a method of the chosen algorithm, which is told the time and the rows left."""
+        self.chosen.now, self.chosen.left_rows = self.now, self.left_rows
+        return getattr(self.chosen, name)(*given)
 
     @property
     def sharing(self) -> Sharing:
@@ -75,29 +80,71 @@ class Auto(Algorithm):
         return self.chosen.sharing
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
-        """Start with the workers that are not parked."""
-        working = [w for w in workers if w not in self.parked]
-        if len(working) == 1 and self.sharing is Sharing.IN_PLACE:
-            self.chosen, self.reason = Sequential(self.batch, self.rate), ALONE + self.parking
-        self.chosen.start(working, n_rows)
+        """Start with the workers that are not parked, or with the parked where these are alone."""
+        self.there, self.working = set(workers), set[int]()
+        self.working.update(self.missing())
+        if not self.speeds and len(workers) == 1 and self.sharing is Sharing.IN_PLACE:
+            self.chosen, self.reason = Sequential(self.batch, self.rate), ALONE
+        self.chosen.start(sorted(self.working), n_rows)
+
+    def wanted(self) -> set[int]:
+        """Return who is to work of those that are there."""
+        return self.there - self.parked or set(self.there)
+
+    def missing(self) -> list[int]:
+        """Return who is to work and does not yet."""
+        return sorted(self.wanted() - self.working)
 
     def batch_size(self, w: int) -> int:
         """Return 0 for a parked worker."""
-        return 0 if w in self.parked else self.chosen.batch_size(w)
+        return self.chosen.batch_size(w) if w in self.working else 0
 
     def left(self, w: int) -> None:
-        """Tell the chosen algorithm, if it knows the worker."""
-        if w not in self.parked:
+        """Tell the chosen algorithm, if it knows the worker; let the parked stand in for the last of the others."""
+        self.there.remove(w)
+        if w in self.working:
+            self.working.remove(w)
             self.chosen.left(w)
+        if self.sharing is not Sharing.REPLICAS:  # else they get the model first (`merge_due`)
+            self.take_on(self.missing())
 
     def joined(self, w: int) -> None:
         """Tell the chosen algorithm, unless the worker is parked."""
-        if w not in self.parked:
+        self.there.add(w)
+        self.take_on({w}.intersection(self.missing()))
+
+    def take_on(self, newcomers: Collection[int]) -> None:
+        """Tell the chosen algorithm of workers that have the model as it is."""
+        for w in newcomers:
+            self.working.add(w)
             self.chosen.joined(w)
 
+    def park(self, idle: Collection[int]) -> None:
+        """Park those of `idle` who stood in for others that are back; all of their work is in the model."""
+        for w in sorted(self.working.intersection(idle) - self.wanted()):
+            self.working.remove(w)
+            self.chosen.left(w)
+
+    def finished(self, report: Report) -> None:
+        """Tell the chosen algorithm."""
+        self.tell("finished", report)
+        if self.sharing is not Sharing.REPLICAS:
+            self.park([report.worker])
+
+    def merge_due(self, busy: Collection[int]) -> Collection[int]:
+        """Return those who shall get the model to stand in for others, or whom the chosen algorithm will merge."""
+        due: Collection[int] = self.missing() or self.tell("merge_due", busy)
+        return due
+
     def merge(self, comm: Comm, members: Collection[int]) -> None:
-        """Let the chosen algorithm merge the workers that it knows."""
-        self.chosen.merge(comm, [w for w in members if w not in self.parked])
+        """Let the chosen algorithm merge the workers that it knows, and give the model to those that stand in."""
+        newcomers = self.missing()
+        if known := [w for w in members if w in self.working]:
+            self.tell("merge", comm, known)
+            self.park(known)
+        if newcomers:
+            comm.merge(Part.broadcast, newcomers)
+            self.take_on(newcomers)
 
     def notes(self) -> dict[str, object]:
         """Return the choice, why, and what it notes."""
@@ -109,7 +156,5 @@ class Auto(Algorithm):
     updates = passed_on("updates")
     learning_rate = passed_on("learning_rate")
     submitted = passed_on("submitted")
-    finished = passed_on("finished")
     weight = passed_on("weight")
     deadline = passed_on("deadline")
-    merge_due = passed_on("merge_due")

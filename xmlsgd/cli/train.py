@@ -4,7 +4,7 @@ TRAIN is a file (XMC or LIBSVM text, raw text `label1,label2<TAB>text`), a folde
 data set. Where it has a test part of its own, that is the default of --test.
 
 While a run goes on, DIR.history.jsonl gets a line after every epoch. Ctrl-C saves the model as it is then: in DIR, or
-in DIR.interrupted where DIR holds an earlier model.
+in DIR.interrupted where DIR holds an earlier model. So does the end of the last worker.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import WorkerDied
 from ..files import whole_folder
 from ..history import Monitor
 from . import folder
@@ -101,28 +102,31 @@ def new_model(args: Namespace) -> XMLClassifier:
 def train_and_save(args: Namespace, model: XMLClassifier, data: Training) -> dict[str, Any]:
     """Train on `data`, measure on its test rows, save all into `args.out`; return the results.
 
-    After Ctrl-C the model is saved as it is; then raises `Stopped`, which says where.
+    After Ctrl-C, and when all workers are lost, the model is saved as it is; then raises what says where.
     """
     prepare_kernels(args, model.get_params(), data.train.n_labels)
     started = time.perf_counter()
     before = getattr(model, "params_", None)
     result: dict[str, Any] = dict.fromkeys(("P@1", "P@3", "P@5"))
-    stop, behind = None, 0.0
+    stop: KeyboardInterrupt | WorkerDied | None = None
+    behind = 0.0
     with folder.growing_history(args.out) as history:
         try:
             behind = fit(args, model, data, history)
             result |= measures(args, model, data)
-        except KeyboardInterrupt as interrupt:
+        except (KeyboardInterrupt, WorkerDied) as end:
             if getattr(model, "params_", None) is before:
                 raise
-            stop = interrupt
+            stop = end
         result |= about_run(model, data, history.records, behind)
         result |= {"seconds": time.perf_counter() - started, "interrupted": stop is not None}
         out = args.out if stop is None else folder.name_of_interrupted(args.out)
         save(model, out, result, Path(args.train).name, getattr(args, "compact", False))
+    where = f"after {len(history.records)} whole epochs; the model as it was then is in {out}"
+    if isinstance(stop, WorkerDied):
+        raise WorkerDied(f"stopped {where}: {stop.__cause__}") from stop
     if stop is not None:
-        text = f"interrupted after {len(history.records)} whole epochs; the model as it was then is in {out}"
-        raise Stopped(text, signal_of(stop)) from stop
+        raise Stopped(f"interrupted {where}", signal_of(stop)) from stop
     return result
 
 

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine import Interrupted, Run
+from ..engine import Interrupted, Run, WorkersLost
 from ..errors import DataError, DivergenceError
 from ..learner import Start
 from . import memory, saving
@@ -81,8 +81,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         than `tol` (a fraction) for `n_epochs_no_change` epochs; the best model is kept.
     class_weight : None, "balanced" or {class: weight}, 1 where none is given; for one class a row. Rows of a class of
         weight 0 are not learned.
-    algorithm : how several workers learn together, a name, or an `Algorithm` with a batch size and a rate of its own;
-        "auto" for what suits their speeds.
+    algorithm : how several workers learn together: a name, with options (docs/algorithms.md) or without, or an
+        `Algorithm` with a batch size and a rate of its own; "auto" for what suits their speeds.
     devices : who works: "cpu", or several as in "cpu*2", each a process, or a thread where all are GPUs; the
         threads of `n_jobs` are shared out.
     precision : of the matrix products, "float32", "bfloat16", or "auto" for the faster one of this processor.
@@ -219,7 +219,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         percent in `history_`; `label_names` name the columns of an indicator; `monitors` watch the run. Raises
         `DataError` for input that breaks a rule, `MemoryEstimateError` before a run that would not fit, and
         `DivergenceError` when the loss is not finite in the first epoch; later it warns and keeps the last good model.
-        After an error the estimator is what it was before.
+        After an error the estimator is what it was before, but for `WorkerDied`, where no worker is left: what was
+        learned until then is kept, as after Ctrl-C.
         """
         check_parameters(self)
         check_monitors(monitors)
@@ -319,11 +320,14 @@ class XMLClassifier(Predictor, BaseEstimator):
 
     @contextmanager
     def _unless_refused(self) -> Iterator[None]:
-        """Leave the model as it was where its input is refused or learning fails; Ctrl-C keeps what was learned."""
+        """Leave the model as it was where its input is refused or learning fails.
+
+        Ctrl-C, and workers that are lost for good, keep what was learned.
+        """
         before = dict(self.__dict__)
         try:
             yield
-        except Interrupted:
+        except (Interrupted, WorkersLost):
             raise
         except BaseException:
             self.__dict__.clear()
@@ -348,11 +352,13 @@ class XMLClassifier(Predictor, BaseEstimator):
         return Start(params, _writeable(self.optimizer_state_), self.n_steps_, self.n_epochs_)
 
     def _launch(self, task: Task, start: Start, plan: Plan, monitors: Sequence[Monitor]) -> Run:
-        """Train; after Ctrl-C keep the model as it is then."""
+        """Train; after Ctrl-C, and when all workers are lost, keep the model as it is then."""
         try:
             return launch(self, task, start, plan, monitors)
-        except Interrupted as interrupt:
-            self._keep(task, interrupt.run, start.epochs)
+        except (Interrupted, WorkersLost) as end:
+            self._keep(task, end.run, start.epochs)
+            if isinstance(end, WorkersLost):
+                end.say("; save it, or go on from it by partial_fit or by fit with warm_start=True")
             raise
 
     def _keep(self, task: Task, run: Run, epochs: int) -> None:

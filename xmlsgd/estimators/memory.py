@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import MemoryEstimateError
-from ..executors.base import table_shape
+from ..executors.model import table_shape
 from ..network import state_layout
 from ..records import Sharing
 from .blocks import row_blocks

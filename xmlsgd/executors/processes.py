@@ -65,6 +65,7 @@ class Team:
     def assign(self, job: Job, shape: Shape, sharing: Sharing) -> None:
         """Start all processes and wait until they are ready."""
         assert self.folder is not None
+        self.failures.clear()
         self._start = job.start
         mapped, table = MappedJob.of(job, self.folder.path), self.folder.path / "table"
         self._assignments = [
@@ -122,6 +123,8 @@ class Team:
     def close(self) -> None:
         """End the processes and remove what they share."""
         for process in self.processes.values():
+            process.pipe.close()  # all of them leave at once, and none is waited for by itself
+        for process in self.processes.values():
             process.close()
         self.processes.clear()
         if self.folder:
@@ -162,6 +165,7 @@ class Processes(Executor):
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the shared table and start the processes."""
         sharing = sharing.over(self._one_memory)
+        self._silence = Silence(self._silence.least, time.perf_counter())
         self.in_place = sharing is Sharing.IN_PLACE
         self.team.assign(job, self._prepare(job, sharing, self.team.make_table(job)), sharing)
         self._started = time.perf_counter()

@@ -46,7 +46,7 @@ class Serial(Executor):
 
         self._prepare(job, sharing, make)
         self.learners = [Learner.of(job, self.devices[w], self.table, w, sharing, lazy=True) for w in self.workers]
-        self._employ(self.learners)
+        self.model.employ(self.learners, self.nccl)
         self._started = time.perf_counter()
 
     def _begin(self, step: Step) -> None:
@@ -54,10 +54,10 @@ class Serial(Executor):
 
     def _next(self, until: float | None) -> Event:
         step = self._queue.popleft()
-        self._read[step.worker] = self._updates
-        if not self._own_states and len(self.learners) > 1:  # one model, which others may have in their memory
-            self._bring(range(len(self.learners)))
-            self._outdate([step.worker])
+        self.count.begins(step.worker)
+        if not self.model.own_states and len(self.learners) > 1:  # one model, which others may have in their memory
+            self.model.bring()
+            self.model.outdate([step.worker])
         return self.learners[step.worker].step(step)
 
     def now(self) -> float:

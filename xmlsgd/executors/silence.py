@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from ..records import Report
 
 FACTOR = 10.0  # times the slowest pace that a worker has shown
-START = 600.0  # seconds to start, and for a first step: imports, cold caches and a busy disk take minutes at worst
+FIRST = 100.0  # times the slowest pace that anybody has shown, for a first step: a CPU may be as slow beside a GPU
+START = 600.0  # seconds to start, and for a first step beside nobody: cold caches and a busy disk take minutes at worst
 LOOKS = 10  # within the shortest silence
 
 
@@ -28,7 +29,8 @@ class Silence:
             raise DataError(f"silence must be above 0, got {least!r}")
         self.least, self.slice = least, least / LOOKS
         self._looked, self._watched = now, 0.0
-        self._limits: dict[int, float] = {}  # of those who owe a message: the second, of those watched
+        # Who owes a message: since which second, of those watched, and for how many rows.
+        self._owed: dict[int, tuple[float, int]] = {}
         self._pace: dict[int, float] = {}  # seconds a row, the slowest
 
     def look(self, now: float) -> None:
@@ -38,18 +40,15 @@ class Silence:
 
     def starts(self, w: int) -> None:
         """Expect worker `w` to become ready."""
-        self._limits[w] = self._watched + max(START, self.least)
+        self._owed[w] = self._watched, 0
 
     def works(self, w: int, rows: int) -> None:
-        """Expect the report of a step of `rows` rows."""
-        if w in self._pace:
-            self._limits[w] = self._watched + max(FACTOR * self._pace[w] * rows, self.least)
-        else:
-            self.starts(w)
+        """Expect the report of a step of `rows` rows, > 0."""
+        self._owed[w] = self._watched, rows
 
     def heard(self, w: int, report: Report | None) -> None:
         """Note a message: None for a worker that is ready, whose pace is not known."""
-        self._limits.pop(w, None)
+        self._owed.pop(w, None)
         if report is None:
             self._pace.pop(w, None)
         else:
@@ -57,8 +56,18 @@ class Silence:
 
     def gone(self, w: int) -> None:
         """Expect nothing more from worker `w`."""
-        self._limits.pop(w, None)
+        self._owed.pop(w, None)
 
     def overdue(self) -> list[int]:
         """Return the workers whose message should have come."""
-        return [w for w, limit in self._limits.items() if self._watched > limit]
+        return [w for w, (since, rows) in self._owed.items() if self._watched - since > self._limit(w, rows)]
+
+    def _limit(self, w: int, rows: int) -> float:
+        """Return the seconds within which a message is due: the report of `rows` rows, or that of being ready for 0."""
+        if rows and w in self._pace:
+            due = FACTOR * self._pace[w] * rows
+        elif rows and self._pace:  # those of others, who may have shown theirs while this one was at work
+            due = min(FIRST * max(self._pace.values()) * rows, START)
+        else:
+            due = START
+        return max(due, self.least)

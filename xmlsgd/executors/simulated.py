@@ -79,8 +79,9 @@ class Simulated(Executor):
     def _start_learners(self, job: Job, sharing: Sharing) -> None:
         """Make the table and who computes the steps, one a worker."""
         self._prepare(job, sharing, Table.in_memory)
-        self._lazy = [Learner.of(job, self.device, self.table, w, sharing, lazy=True) for w in range(len(self.fleet))]
-        self.learners: Sequence[Runs] = self._lazy
+        learners = [Learner.of(job, self.device, self.table, w, sharing, lazy=True) for w in range(len(self.fleet))]
+        self.learners: Sequence[Runs] = learners
+        self.model.learners = learners
 
     def _begin(self, step: Step) -> None:
         w = step.worker

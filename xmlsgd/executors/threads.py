@@ -43,7 +43,7 @@ class Threads(Executor):
         self.learners = [
             Learner.of(job, device, self.table, w, sharing, lazy=True) for w, device in enumerate(self.devices)
         ]
-        self._employ(self.learners)
+        self.model.employ(self.learners, self.nccl)
         for learner, inbox in zip(self.learners, self._inboxes, strict=True):
             thread = threading.Thread(target=self._work, args=(learner, inbox), daemon=True)
             thread.start()
