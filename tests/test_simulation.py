@@ -16,7 +16,7 @@ from xmlsgd.algorithms.auto import Auto
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.cli import main
-from xmlsgd.cli.outcomes import COLUMNS, significant, written
+from xmlsgd.cli.outcomes import COLUMNS, format_table, significant
 from xmlsgd.cli.results import aligned
 from xmlsgd.cli.simulate import algorithm_of
 from xmlsgd.datasets.synthetic import make_xmc, split_rows
@@ -155,9 +155,8 @@ def test_a_number_has_the_digits_that_its_magnitude_asks_for(value, text):
 @pytest.mark.parametrize("scale", [1e-7, 1e-3, 1.0, 1e4, 1e9, 1e13])
 def test_columns_of_a_comparison_never_meet_whatever_their_numbers(scale):
     row = dict.fromkeys(COLUMNS, scale * 123456.789)
-    header, *lines = written(COLUMNS, {"adaptive": row, "the longest of all names": {**row, "to 95 %": None}}).split(
-        "\n"
-    )
+    table = format_table(COLUMNS, {"adaptive": row, "the longest of all names": {**row, "to 95 %": None}})
+    header, *lines = table.split("\n")
     names = [re.split(r"  +", line)[0] for line in lines]
     assert names == ["adaptive", "the longest of all names"]
     assert re.split(r"  +", header.strip()) == list(COLUMNS)
@@ -237,7 +236,14 @@ def test_a_simulation_is_drawn_where_a_file_is_asked_for(tmp_path):
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (["--fleet", "gpu"], "fleet: must be NAME:SPEED"),
+        (
+            ["--fleet", "gpu"],
+            "--fleet: must be a scenario, one of S1, S2, S3, S4, S5, S6, S7, S8, or NAME:SPEED, as in",
+        ),
+        (
+            ["--fleet", "gpu:0"],
+            "fleet: 'gpu:0': speed must be in [1e-09, 1e+09], got [0.0]; behind the name",
+        ),
         (["--fleet", "gpu:-1"], "speed must be in [1e-09, 1e+09]"),
         (["--fleet", "gpu:1e-320"], "speed must be in"),
         (["--fleet", "gpu:1/noise=50"], "noise must be in [0, 10]"),

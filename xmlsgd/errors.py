@@ -1,5 +1,13 @@
 """The errors a user meets. Each says what was wrong, what was got and what would do."""
 
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 class DataError(ValueError):
     """Input data break a rule; the text reads `file:line: what was wrong, what was got`."""
@@ -28,3 +36,10 @@ def shorten(got: object, limit: int = 40) -> str:
     """Quote `got` for an error line: `repr` in one line, at most `limit` characters, no control codes."""
     text = " ".join(line.strip() for line in repr(got).splitlines())
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def suggest(got: object, options: Iterable[str]) -> str:
+    """Return `; did you mean 'adam'?` for the option nearest to a mistyped one, nothing where none is near."""
+    by_name = {option.lower(): option for option in options}
+    near = get_close_matches(got.lower(), by_name, n=1) if isinstance(got, str) else []
+    return f"; did you mean {by_name[near[0]]!r}?" if near else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import DataError, shorten
+from .errors import DataError, shorten, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -70,7 +70,8 @@ def check_instance(name: str, value: object, kind: type, example: str, or_none: 
         raise DataError(f"{name} must be {wanted} such as {example}, got {shorten(value)}")
 
 
-def check_choice(name: str, given: str, options: Collection[str]) -> None:
-    """Raise `DataError` unless a field is one of the options."""
-    if given not in options:
-        raise DataError(f"{name} must be one of {', '.join(options)}, got {given!r}")
+def check_choice(name: str, given: object, options: Collection[str], others: str = "") -> None:
+    """Raise `DataError` unless a value is one of the options, with the nearest; `others` says what else it might be."""
+    if not isinstance(given, str) or given not in options:
+        got = f"{shorten(given)}{suggest(given, options)}"
+        raise DataError(f"{name} must be one of {', '.join(options)}{others}, got {got}")

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from .errors import DataError, shorten
+from .kinds import check_choice
 
 BCE, SOFTMAX, SQUARED_HINGE = range(3)
 LOSSES = {"bce": BCE, "softmax": SOFTMAX, "squared_hinge": SQUARED_HINGE}
@@ -16,6 +16,5 @@ LOSSES = {"bce": BCE, "softmax": SOFTMAX, "squared_hinge": SQUARED_HINGE}
 
 def get_loss(name: str) -> int:
     """Return the number by which kernels know the loss `name`."""
-    if not isinstance(name, str) or name not in LOSSES:
-        raise DataError(f"loss must be one of {', '.join(LOSSES)}, got {shorten(name)}")
+    check_choice("loss", name, LOSSES)
     return LOSSES[name]

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .errors import DataError, shorten
+from .errors import DataError
+from .kinds import check_choice
 
 SGD_KIND, MOMENTUM_KIND, ADAGRAD_KIND, ROW_ADAGRAD_KIND, ADAM_KIND = range(5)
 # Places in `hyper`.
@@ -156,6 +157,5 @@ def get_optimizer(optimizer: str | Optimizer, **numbers: float) -> Optimizer:
         if given := [name for name, number in numbers.items() if number]:
             raise DataError(f"{given[0]}: is part of the optimizer, got it beside {optimizer}; leave it out")
         return optimizer
-    if not isinstance(optimizer, str) or optimizer not in OPTIMIZERS:
-        raise DataError(f"optimizer must be one of {', '.join(OPTIMIZERS)} or an Optimizer, got {shorten(optimizer)}")
+    check_choice("optimizer", optimizer, OPTIMIZERS, " or an Optimizer")
     return OPTIMIZERS[optimizer](**numbers)

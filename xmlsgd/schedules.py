@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from .errors import DataError
+from .kinds import check_choice
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda done: 1.0,
@@ -21,8 +21,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 def learning_rate_factor(schedule: str, progress: float, warm_up: float = 0.0) -> float:
     """Return the factor of the initial rate after a share `progress` of all rows, `warm_up` of them for the rise."""
-    if schedule not in SCHEDULES:
-        raise DataError(f"learning_rate must be one of {', '.join(SCHEDULES)}, got {schedule!r}")
+    check_choice("learning_rate", schedule, SCHEDULES)
     if progress < warm_up:
         return progress / warm_up
     rest = (progress - warm_up) / (1.0 - warm_up) if warm_up < 1 else 1.0

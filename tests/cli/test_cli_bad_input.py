@@ -16,6 +16,17 @@ def files_below(folder):
     return {str(f.relative_to(folder)): f.read_bytes() if f.is_file() else None for f in folder.rglob("*")}
 
 
+@pytest.fixture
+def place(place):
+    """The folder with good files, and files that are good for something else."""
+    (place / "texts.csv").write_text("text,label\nread a file,open\nclose the file,close\n")
+    (place / "numbers.csv").write_text("0.5,1.5,2\n0.25,1.75,1\n")
+    (place / "counts.csv").write_text("5,1,2\n2,7,1\n")
+    (place / "others.txt").write_text("a\tsome other words\na\tof other words\n")
+    assert main(["convert", str(place / "others.txt"), str(place / "others"), "--quiet"]) == 0
+    return place
+
+
 def complaint(capsys, place, *words):
     """Run a call that must fail and leave all files as they are; return its exit code and its one line."""
     before = files_below(place)
@@ -84,6 +95,35 @@ def test_a_broken_file_of_text_is_named_with_line_and_reason(case, place, capsys
     code, line = complaint(capsys, place, "train", "{place}/bad.txt", "--format", "raw", *TRAIN)
     assert code == 2
     assert line.startswith(expected)
+
+
+MEANT = {
+    "verb": (("tran", "x"), "train"),
+    "choice": (("convert", "x", "y", "--to", "stor"), "store"),
+    "flag": (("train", "x", "--out", "y", "--epoch-s", "3"), "--epochs"),
+    "flag of a verb without parameters": (("info", "--jsno", "x"), "--json"),
+    "loss": (("train", "x", "--out", "y", "--loss", "sofmax"), "softmax"),
+    "algorithm": (("train", "x", "--out", "y", "--algorithm", "Hogwyld"), "hogwild"),
+    "optimizer": (("train", "x", "--out", "y", "--optimizer", "adan"), "adam"),
+    "schedule": (("train", "x", "--out", "y", "--schedule", "lineal"), "linear"),
+    "blend": (("train", "x", "--out", "y", "--blend", "boost"), "boosted"),
+    "device": (("train", "x", "--out", "y", "--devices", "cude:0"), "cuda"),
+    "precision": (("warmup", "--precision", "bf16"), "bfloat16"),
+    "word for a number": (("train", "x", "--out", "y", "--lr", "atuo"), "auto"),
+    "data set": (("train", "eurlex4k", "--out", "y"), "Eurlex-4K"),
+}
+
+
+@pytest.mark.parametrize("case", MEANT)
+def test_what_was_meant_is_told(case, capsys):
+    words, meant = MEANT[case]
+    assert main(list(words)) == 2
+    assert capsys.readouterr().err.endswith(f"; did you mean {meant!r}?\n")
+
+
+def test_who_asks_for_a_gpu_is_told_its_name(capsys):
+    assert main(["train", "x", "--out", "y", "--devices", "gpu"]) == 2
+    assert capsys.readouterr().err.endswith("got 'gpu'; a GPU is 'cuda:0'\n")
 
 
 GOOD_ROWS = ("train", "{place}/good.txt")
@@ -245,6 +285,22 @@ BAD_CALLS = {
         ("convert", "{place}/good.txt", "{place}/new", "--to", "csv"),
         "argument --to: invalid choice: 'csv'",
     ),
+    "train on CSV of texts": (
+        ("train", "{place}/texts.csv", *TRAIN),
+        "got texts without labels; it looks like CSV: a row reads `label,label feature:value ...`, a text `label1,",
+    ),
+    "train on CSV of numbers": (
+        ("train", "{place}/numbers.csv", *TRAIN),
+        "numbers.csv:1: label must be a plain integer, got '0.5'; it looks like CSV: a row reads",
+    ),
+    "train on CSV of whole numbers": (
+        ("train", "{place}/counts.csv", *TRAIN),
+        "file must have at least one feature, got 2 rows without any; it looks like CSV: a row reads",
+    ),
+    "predict for rows of other words": (
+        ("predict", "{place}/words", "{place}/others"),
+        "others: must have the words of the model, got others; convert it with --vectorizer MODEL",
+    ),
     "no file of test rows": (
         (*GOOD_ROWS, "--test", "none", *TRAIN),
         "none: no such path, and no data set of this name",
@@ -252,7 +308,7 @@ BAD_CALLS = {
     "no rows to predict for": (("predict", "{place}/rows", "{place}/none"), "none: no such file or folder"),
     "unknown fleet": (
         ("simulate", "{place}/good.txt", "--fleet", "S9"),
-        "or one of S1, S2, S3, S4, S5, S6, S7, S8",
+        "--fleet: must be a scenario, one of S1, S2, S3, S4, S5, S6, S7, S8, or NAME:SPEED, as in gpu:1*2,cpu:.1",
     ),
     "a number for the name of a schedule": (
         (*GOOD_ROWS, "--out", "{place}/new", "--learning-rate", "0.1"),
@@ -262,7 +318,25 @@ BAD_CALLS = {
         ("train", "eurlex", *TRAIN),
         "eurlex: no such path, and no data set of this name; known are python-functions, ",
     ),
-    "bench without rows": (("bench", "--rows", "0", *TINY), "n_rows: must be an integer"),
+    "bench without rows": (("bench", "--rows", "0", *TINY), "--rows: must be at least 1, got 0"),
+    "bench of a batch without rows": (("bench", "--batch", "0", *TINY), "batch_size: must be 'auto' or a positive"),
+    "train over an earlier model": (
+        (*GOOD_ROWS, "--out", "{place}/rows", *TINY),
+        "--out rows: exists; --overwrite replaces it, --warm-start goes on from it, or choose another name",
+    ),
+    "demo over an earlier model": (("demo", "--out", "{place}/rows"), "--out rows: exists; --overwrite replaces it"),
+    "convert over a store": (
+        ("convert", "{place}/good.txt", "{place}/store"),
+        "TARGET store: exists; --overwrite replaces it, or choose another name",
+    ),
+    "convert over a file": (
+        ("convert", "{place}/store", "{place}/good.txt"),
+        "TARGET good.txt: exists; --overwrite replaces it, or choose another name",
+    ),
+    "convert over other things, whatever is asked": (
+        ("convert", "{place}/good.txt", "{place}/pair", "--overwrite"),
+        "pair: exists and is not a store; remove it or choose another name",
+    ),
 }
 
 

@@ -30,6 +30,14 @@ def test_rows_go_through_all_forms_and_come_back_the_same(tmp_path, capsys):
     assert [line.split(": ")[0] for line in shown] == [str(tmp_path / n) for n in ("split", "npz", "store", "text")]
 
 
+def test_what_convert_wrote_is_replaced_where_that_is_asked_for(tmp_path):
+    (tmp_path / "few.txt").write_text("0 1:1\n1 0:1\n")
+    for target in ("pair", "store", "rows.txt"):
+        run("convert", DATA if target == "pair" else ROWS, tmp_path / target)
+        run("convert", tmp_path / "few.txt", tmp_path / target, "--overwrite")
+        assert load_folder(tmp_path / target)[0].n_rows == 2, target
+
+
 def test_a_file_of_rows_becomes_a_store_that_train_takes(tmp_path, models):
     run("convert", ROWS, tmp_path / "store")
     run("train", tmp_path / "store", "--out", tmp_path / "m", "--quiet", *QUICK)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from xmlsgd.cli.forms import is_raw_text
+from xmlsgd.cli.forms import are_labelled, is_raw_text
 from xmlsgd.cli.outputs import check_file, check_folder
 from xmlsgd.cli.results import plain, table, text_file
 
@@ -26,6 +26,8 @@ from xmlsgd.cli.results import plain, table, text_file
         ("1,2 3:abc x\n", True, False),
         ("tag\tread a file\n", True, True),
         ("1,2\tread a file\n", True, True),
+        ("read a file\t\n", False, True),
+        ("read a file\t \n", True, False),
         ("\tread a file\n", True, True),
         ("read a file\n", True, False),
         ("read a file\n", False, True),
@@ -42,6 +44,19 @@ def test_raw_text_is_told_from_rows_by_its_words(tmp_path, content, labelled, ex
     with gzip.open(tmp_path / "data.gz", "wt") as stream:
         stream.write(content)
     assert is_raw_text(str(tmp_path / "data.gz"), args, labelled) is expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (["open\tread a file", "close it"], True),
+        (["open\tread a file", "close it", "write it"], False),
+        (["read a file\t", "close it\t "], False),
+        ([], False),
+    ],
+)
+def test_documents_are_labelled_where_half_of_them_have_a_tab_with_words_behind(lines, expected):
+    assert are_labelled(lines) is expected
 
 
 def test_a_file_takes_its_name_when_it_is_complete(tmp_path):

@@ -15,7 +15,7 @@ import pytest
 
 from shared.paths import DATA, ROOT
 from xmlsgd.cli import main
-from xmlsgd.cli.folder import growing_history
+from xmlsgd.cli.folder import growing_history, name_of_interrupted
 from xmlsgd.cli.signals import Stopped, signal_of, signals_raise
 from xmlsgd.errors import WorkerDied
 from xmlsgd.estimators import XMLClassifier
@@ -91,6 +91,15 @@ def test_an_interrupted_run_leaves_an_earlier_model_alone(tmp_path):
     assert lines[0].endswith(f"; the model as it was then is in {tmp_path}/m.interrupted")
     assert {file.name: file.read_bytes() for file in (tmp_path / "m").iterdir()} == before
     assert XMLClassifier.load(tmp_path / "m.interrupted").n_epochs_ >= 2
+
+
+def test_no_interrupted_model_takes_the_place_of_another(tmp_path):
+    out = tmp_path / "m"
+    assert name_of_interrupted(str(out)) == str(out)
+    for name in ("m", "m.interrupted", "m.interrupted-2"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "MANIFEST.json").write_text("{}")
+    assert name_of_interrupted(str(out)) == f"{out}.interrupted-3"
 
 
 def test_ctrl_c_before_the_first_epoch_is_over_saves_too(tmp_path, monkeypatch, capsys):

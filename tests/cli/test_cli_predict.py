@@ -39,6 +39,23 @@ def test_text_without_labels_goes_from_stdin_to_stdout(models):
     assert result.stderr == ""
 
 
+def test_rows_of_numbers_for_a_model_of_texts_are_warned_of(models, tmp_path, capsys):
+    warning = "rows of numbers, but the model was trained on text, and feature j is its word j; pass texts"
+    run("predict", models / "text", TEST_ROWS)
+    assert f"{TEST_ROWS}: {warning}" in capsys.readouterr().err
+    result = in_a_process("predict", models / "text", "-", "--threads", "1", stdin="1 3:0.5\n")
+    assert (result.returncode, result.stdout.count("\n")) == (0, 1)
+    assert f"warning: stdin: {warning}" in result.stderr
+
+
+def test_rows_that_were_made_by_the_words_of_the_model_are_taken(models, tmp_path, capsys):
+    run("convert", TEST_TEXT, tmp_path / "store", "--vectorizer", models / "text")
+    run("predict", models / "text", TEST_TEXT, "--out", tmp_path / "of_texts")
+    run("predict", models / "text", tmp_path / "store", "--out", tmp_path / "of_rows")
+    assert (tmp_path / "of_texts").read_bytes() == (tmp_path / "of_rows").read_bytes()
+    assert capsys.readouterr().err == ""
+
+
 def test_a_huge_k_is_all_labels_and_huge_threads_are_all_processors(models, tmp_path):
     words = ["predict", models / "rows", TEST_ROWS, "--k", str(10**30), "--threads", str(10**6)]
     result = in_a_process(*words, "--out", tmp_path / "p.txt")

@@ -31,13 +31,30 @@ def give(monkeypatch, capsys):
 
 ROWS = b"# rows\n4 1378 643\n0,1 0:1 2:0.5\n\n 7:1\n\n"
 TEXTS = b"\xef\xbb\xbfread a json file\n\n  \nopen a socket\n\n\n"
+TABS = b"read a file\t\nopen\ta json file \t \nclose the socket\nwrite a file \xc2\xa0\nclose\t \n"
 LABELLED = b"read\tread a json file\n\tno label\nopen\topen a socket\n"
 
 
 @pytest.mark.parametrize(
     ("model", "content"),
-    [("rows", ROWS), ("rows", b"0 3:1\r\n 5:1"), ("text", TEXTS), ("text", LABELLED), ("text", b"read\n" * 30_000)],
-    ids=["header, comment, blank rows", "no newline at the end", "texts", "labelled texts", "several blocks"],
+    [
+        ("rows", ROWS),
+        ("rows", b"0 3:1\r\n 5:1"),
+        ("rows", b"0 3:1\t\n 5:1 \t \n4\t\n"),
+        ("text", TEXTS),
+        ("text", TABS),
+        ("text", LABELLED),
+        ("text", b"read\n" * 30_000),
+    ],
+    ids=[
+        "header, comment, blank rows",
+        "no newline at the end",
+        "rows with stray tabs",
+        "texts",
+        "texts with stray tabs",
+        "labelled texts",
+        "several blocks",
+    ],
 )
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress], ids=["plain", "gzip", "bzip2"])
 def test_standard_input_is_answered_as_the_same_file_would_be(models, tmp_path, give, capsys, model, content, pack):

@@ -116,6 +116,13 @@ def test_warm_start_goes_on_from_the_model_in_out(tmp_path):
     assert second.loss_curve_[-1] < first.loss_curve_[-1]
 
 
+def test_an_earlier_model_is_replaced_where_that_is_asked_for(tmp_path):
+    words = ["train", ROWS, "--out", tmp_path / "m", "--quiet", *QUICK, "--epochs"]
+    run(*words, "1")
+    run(*words, "2", "--overwrite")
+    assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 2
+
+
 def test_warm_start_of_a_text_model_keeps_its_words_and_adds_labels(tmp_path):
     more = tmp_path / "more.txt"
     more.write_text("a_label_never_seen\tread a file\nopen\topen a file and read its lines\n" * 40)

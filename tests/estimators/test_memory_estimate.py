@@ -29,7 +29,25 @@ def test_a_run_that_would_not_fit_is_refused_with_what_would(rows, monkeypatch):
         model.fit(*rows)
     assert not hasattr(model, "params_")
     width = int(str(e.value).split("sizes=(")[1].split(",")[0])
+    assert f"(--hidden {width}) is the largest that fits" in str(e.value)
+    with pytest.raises(MemoryEstimateError):
+        small(hidden_layer_sizes=(width + 1,)).fit(*rows)
     small(hidden_layer_sizes=(width,), max_epochs=1).fit(*rows)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "largest"), [((10**8,), r"\(\d{3,5},\)"), ((10**8, 10**7), r"\(\d{3,4}, \d{2,3}\)")]
+)
+def test_what_fits_is_told_however_far_the_wish_is_from_it(rows, monkeypatch, hidden, largest):
+    monkeypatch.setattr(memory, "memory_limit", lambda: 1 << 27)
+    with pytest.raises(MemoryEstimateError, match=rf"hidden_layer_sizes={largest} \(--hidden [\d,]+\) is the largest"):
+        small(hidden_layer_sizes=hidden).fit(*rows)
+
+
+def test_where_nothing_fits_that_is_told(rows, monkeypatch):
+    monkeypatch.setattr(memory, "memory_limit", lambda: 1 << 10)
+    with pytest.raises(MemoryEstimateError, match="no hidden_layer_sizes would fit, use a machine with more memory"):
+        small().fit(*rows)
 
 
 def test_where_the_workers_take_most_of_the_memory_fewer_are_advised(rows, monkeypatch):

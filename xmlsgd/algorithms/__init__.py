@@ -9,7 +9,7 @@ import importlib
 import inspect
 import pkgutil
 
-from ..errors import DataError
+from ..kinds import check_choice
 from .base import Algorithm
 from .options import read_options
 
@@ -41,8 +41,7 @@ def get_algorithm(algorithm: str | Algorithm, batch: int, rate: float) -> Algori
     if isinstance(algorithm, Algorithm):
         return algorithm
     name, *options = algorithm.split("/")
-    if name not in algorithm_names():
-        raise DataError(f"algorithm must be one of {', '.join(algorithm_names())}, got {algorithm!r}")
+    check_choice("algorithm", name, algorithm_names())
     kind = algorithm_class(name)
     assert kind is not None
     return kind(batch=batch, rate=rate, **read_options(kind, name, options))

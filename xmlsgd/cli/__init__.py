@@ -33,8 +33,9 @@ def dispatch(words: Sequence[str]) -> None:
     args, strange = new_parser().parse_known_args(canonical(words))
     if strange:
         second = not strange[0].startswith("-") and getattr(args, "test", "") is None
-        hint = "test rows go behind --test" if second else f"see xmlsgd {args.verb} --help"
-        raise UsageError(f"unrecognized arguments: {' '.join(strange)}; {hint}")
+        near = args.parser.nearest_flag(strange[0])
+        hint = "; test rows go behind --test" if second else near or f"; see xmlsgd {args.verb} --help"
+        raise UsageError(f"unrecognized arguments: {' '.join(strange)}{hint}")
     import_module(f"{__name__}.{args.verb}").run(args)
 
 
@@ -49,7 +50,7 @@ def new_parser() -> Parser:
         one = verbs.add_parser(
             verb, aliases=ALIASES.get(verb, []), help=text.split("\n")[0], description=text, formatter_class=formatted
         )
-        one.set_defaults(verb=verb)
+        one.set_defaults(verb=verb, parser=one)
         module.add_arguments(one)
         one.add_argument("--quiet", action="store_true", help="no notes and no progress bars")
         one.add_argument("--traceback", action="store_true", help="show where an error came from")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
+from .failures import UsageError
 from .kernels import prepare_kernels
 from .machine import limit_threads, peak_memory_bytes, processor, versions
 from .outputs import check_file
@@ -35,19 +36,24 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> None:
     """Make rows, train, predict, show."""
     check_file(args.json, "--json")
+    if args.rows < 1:
+        raise UsageError(f"--rows: must be at least 1, got {args.rows}")
     limit_threads(args)
     from ..datasets.synthetic import make_xmc, split_rows
     from ..estimators import XMLClassifier
+    from ..estimators.parameters import check_parameters
     from ..estimators.threads import thread_count
     from ..progress import Progress
     from .measure import rank
 
     parameters = {"random_state": 0, **given_parameters(args), "verbose": 0}
-    prepare_kernels(args, parameters, args.labels)
-    note(args, "making rows ...")
-    dataset = make_xmc(args.rows + args.rows // 5, args.features, args.labels, nnz_per_row=args.nnz, labels_per_row=3)
-    train, test = split_rows(dataset, test_size=1 / 6)
     model = XMLClassifier(**parameters)
+    check_parameters(model)
+    note(args, "making rows ...")
+    n_test = max(args.rows // 5, 1)
+    dataset = make_xmc(args.rows + n_test, args.features, args.labels, nnz_per_row=args.nnz, labels_per_row=3)
+    train, test = split_rows(dataset, test_size=n_test / dataset.n_rows)
+    prepare_kernels(args, parameters, args.labels)  # after what may refuse the call
     model.fit(train.X, train.Y, monitors=[] if args.quiet else [Progress()])
     last = model.history_[-1]
     seconds = statistics.median(rank(model, test.X, 5, quiet=True)[2] for _ in range(PASSES))
@@ -65,7 +71,7 @@ def run(args: Namespace) -> None:
         "machine": machine,
         "versions": versions(),
     }
-    for line in lines(result):
+    for line in describe_result(result):
         show(args, line)
     write_json(args.json, result)
 
@@ -77,7 +83,7 @@ def precision(model: Any, native: bool) -> str:
     return "bfloat16" if native else "float32"
 
 
-def lines(result: dict[str, Any]) -> list[str]:
+def describe_result(result: dict[str, Any]) -> list[str]:
     """Return the result as lines."""
     data, machine = result["data"], result["machine"]
     memory = result["peak_memory_bytes"]

@@ -2,7 +2,8 @@
 
 SOURCE is whatever train takes. TARGET is a store unless its name or --to says otherwise: a name that ends in .txt (.gz,
 .bz2, .xz) is a text file of rows. A source with a test part gives a folder with both. Raw text becomes rows of words;
-the words are kept beside a store, so that a model trained on it takes text.
+the words are kept beside a store, so that a model trained on it takes text. A TARGET that exists, a store or a file,
+is replaced with --overwrite alone.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ..files import open_packed, scratch_folder
 from .failures import say
 from .forms import add_source_arguments, is_raw_text, row_options, texts_told
-from .outputs import check_apart
+from .outputs import add_overwrite, check_apart, check_new
 from .parameters import place, whole
 from .results import show
 
@@ -30,6 +31,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of the verb."""
     parser.add_argument("source", type=place, metavar="SOURCE", help="data of any form")
     parser.add_argument("target", type=place, metavar="TARGET", help="file or folder that takes the other form")
+    add_overwrite(parser)
     parser.add_argument("--to", choices=FORMS, help="form of the target (default: by its name)")
     parser.add_argument(
         "--vectorizer", type=place, metavar="DIR", help="model or store whose words raw text is turned into"
@@ -45,7 +47,11 @@ def run(args: Namespace) -> None:
     source, target = Path(args.source), Path(args.target)
     check_apart(args.target, "TARGET", (args.source, args.vectorizer))
     from ..datasets.conversion import convert
+    from ..datasets.store import check_free
 
+    if not target.is_file():
+        check_free(target)  # what else it would say at the end, it says now
+    check_new(args.target, "TARGET", args)
     if not source.exists() or is_raw_text(args.source, args, labelled=True):
         convert_rows_of(args)
     else:

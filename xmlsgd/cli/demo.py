@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from . import folder
 from .kernels import MESSAGE, compile_kernels, kernels_are_cached
 from .machine import limit_threads
-from .outputs import check_file, check_folder
+from .outputs import add_overwrite, check_file, check_model
 from .parameters import add_parameters, place
 from .results import show, table, write_json
 from .train import COLUMNS, new_model, train_and_save
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..estimators import XMLClassifier
     from .sources import Training
 
+OUT = "xmlsgd-demo"
 EXAMPLES = 5
 WORDS = 14  # of an example on display
 
@@ -32,8 +33,9 @@ WORDS = 14  # of an example on display
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the flags of the verb."""
     parser.add_argument(
-        "--out", type=place, metavar="DIR", default="xmlsgd-demo", help="folder of the model (default xmlsgd-demo)"
+        "--out", type=place, metavar="DIR", default=OUT, help=f"folder of the model (default {OUT}, replaced each time)"
     )
+    add_overwrite(parser)
     parser.add_argument("--json", type=place, metavar="FILE", help="write the results as JSON, - for stdout")
     add_parameters(parser)
     parser.set_defaults(train="python-functions", max_epochs=5)
@@ -41,7 +43,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> None:
     """Build the data, train, measure beside the baseline, show examples."""
-    check_folder(args.out)
+    args.overwrite |= args.out == OUT  # nobody else's name
+    check_model(args)
     check_file(args.json, "--json", beside=args.out)
     limit_threads(args)
     from ..datasets.python_functions import python_functions_texts, vectorized

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,8 +41,15 @@ def growing_history(out: str) -> Iterator[History]:
 
 
 def name_of_interrupted(out: str) -> str:
-    """Return where the model of an interrupted run goes: `out`, unless that has a model, which might be the better."""
-    return f"{Path(out)}.interrupted" if Path(out, MANIFEST).is_file() else out
+    """Return where the model of an interrupted run goes: `out`, unless that has a model, which might be the better.
+
+    Then `OUT.interrupted`, or with a number the first such name that is free.
+    """
+    if not Path(out, MANIFEST).is_file():
+        return out
+    beside = f"{Path(out)}.interrupted"
+    numbered = (f"{beside}-{number}" for number in itertools.count(2))
+    return next(name for name in itertools.chain([beside], numbered) if not os.path.lexists(name))
 
 
 def write_history(folder: Path, records: list[Record]) -> None:

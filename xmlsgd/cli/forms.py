@@ -51,7 +51,7 @@ def is_raw_text(path: str, args: Namespace, labelled: bool) -> bool:
     """
     file = Path(path)
     seen = file.is_file() and file.suffix != ".npz"
-    return is_document(_first_lines(file) if seen else (), args, labelled)
+    return is_document(first_lines(file) if seen else (), args, labelled)
 
 
 @contextmanager
@@ -60,10 +60,14 @@ def texts_told(path: str, args: Namespace) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        if not is_raw_text(path, args, labelled=False) or any(map(VALUE.search, _first_lines(Path(path)))):
+        from ..datasets.libsvm_parse import CSV, is_csv
+
+        lines = first_lines(Path(path)) if Path(path).is_file() else []
+        if not is_raw_text(path, args, labelled=False) or any(map(VALUE.search, lines)):
             raise
         want = "rows of numbers, or labels and a tab before each text, `label1,label2<TAB>text`"
-        raise DataError(f"{path}: must hold {want}, got texts without labels") from error
+        got = f"texts without labels{CSV}" if any(map(is_csv, lines)) else "texts without labels"
+        raise DataError(f"{path}: must hold {want}, got {got}") from error
 
 
 def is_document(lines: Iterable[str], args: Namespace, labelled: bool) -> bool:
@@ -77,16 +81,7 @@ def is_document(lines: Iterable[str], args: Namespace, labelled: bool) -> bool:
     return any(found) if labelled else 2 * sum(found) > len(found)
 
 
-def _has_words(line: str, labelled: bool) -> bool:
-    """Return whether a line has words where rows have only numbers and entries."""
-    labels, tab, text = line.partition("\t")
-    if labelled and not tab:
-        return False
-    words = (text if tab else labels).partition("#")[0].split()
-    return any(not ENTRY.match(word) and not NUMBERS.fullmatch(word) for word in words)
-
-
-def _first_lines(file: Path) -> list[str]:
+def first_lines(file: Path) -> list[str]:
     """Return the first lines of a file that may be packed, none where it cannot be read: its reader says why."""
     try:
         with open_packed(file) as stream:
@@ -94,3 +89,18 @@ def _first_lines(file: Path) -> list[str]:
     except BROKEN_STREAM:
         return []
     return [line.decode(errors="replace") for line in itertools.takewhile(bool, lines)]
+
+
+def are_labelled(lines: Iterable[str]) -> bool:
+    """Return whether documents have labels before a tab: at least half of them; a tab in a few is part of the text."""
+    found = [_has_words(line, labelled=True) for line in lines if line.strip()]
+    return any(found) and 2 * sum(found) >= len(found)
+
+
+def _has_words(line: str, labelled: bool) -> bool:
+    """Return whether a line has words where rows have only numbers and entries."""
+    labels, tab, text = line.rstrip().partition("\t")
+    if labelled and not tab:
+        return False
+    words = (text if tab else labels).partition("#")[0].split()
+    return any(not ENTRY.match(word) and not NUMBERS.fullmatch(word) for word in words)

@@ -28,19 +28,19 @@ DEVICES = {
 }  # fmt: skip
 
 
-def timed(base: VirtualDevice, setting: Setting, batch: int) -> str:
+def describe_timing(base: VirtualDevice, setting: Setting, batch: int) -> str:
     """Return what a step takes on this machine."""
     update = base.overhead + batch * (base.per_row + base.per_nnz * setting.nnz)
     return f"speed 1: {1000 * update:.2f} ms an update of {batch} rows, as timed on this machine; seconds are simulated"
 
 
-def written(columns: Mapping[str, str], rows: Mapping[str, Mapping[str, float | None]]) -> str:
+def format_table(columns: Mapping[str, str], rows: Mapping[str, Mapping[str, float | None]]) -> str:
     """Return named rows as a table, each number in the form of its column."""
-    cells = [[written_number(row.get(column), form) for column, form in columns.items()] for row in rows.values()]
+    cells = [[format_number(row.get(column), form) for column, form in columns.items()] for row in rows.values()]
     return aligned(list(rows), list(columns), cells)
 
 
-def written_number(value: float | None, form: str) -> str:
+def format_number(value: float | None, form: str) -> str:
     """Return a number in a form, a dash for none."""
     if value is None:
         return "-"
@@ -55,7 +55,7 @@ def significant(value: float) -> str:
     return f"{value:,.{decimals}f}" if decimals < 8 else f"{value:.2e}"
 
 
-def row(outcome: Outcome, outcomes: Mapping[str, Outcome]) -> dict[str, float | None]:
+def summarize(outcome: Outcome, outcomes: Mapping[str, Outcome]) -> dict[str, float | None]:
     """Return the row of an outcome in a comparison."""
     target = REACHED * max(other.final() for other in outcomes.values())
     return {
@@ -70,14 +70,14 @@ def row(outcome: Outcome, outcomes: Mapping[str, Outcome]) -> dict[str, float | 
     }
 
 
-def lines(outcome: Outcome) -> list[str]:
+def describe_outcome(outcome: Outcome) -> list[str]:
     """Return P@1 over time, what each device did, and what is to be said of the whole."""
     from ..workers import advice
 
-    found = [written(CURVE, {f"{point['rows']:>12,} rows": point for point in outcome.curve}), ""]
+    found = [format_table(CURVE, {f"{point['rows']:>12,} rows": point for point in outcome.curve}), ""]
     if outcome.workers:
-        devices = {outcome.fleet[entry["worker"]].name: device_row(outcome, entry) for entry in outcome.workers}
-        found += [written(DEVICES, devices), ""]
+        devices = {outcome.fleet[entry["worker"]].name: summarize_device(outcome, entry) for entry in outcome.workers}
+        found += [format_table(DEVICES, devices), ""]
     found.append(
         f"{significant(outcome.rows_per_second)} rows/s; scheduling efficiency {100 * outcome.efficiency:.0f} %, "
         f"merges and transfers {100 * outcome.sync_share:.1f} % of the time; cost {significant(outcome.cost)}"
@@ -87,7 +87,7 @@ def lines(outcome: Outcome) -> list[str]:
     return found + advice(outcome.workers)
 
 
-def device_row(outcome: Outcome, entry: Mapping[str, Any]) -> dict[str, float | None]:
+def summarize_device(outcome: Outcome, entry: Mapping[str, Any]) -> dict[str, float | None]:
     """Return the row of a worker: its speed, shares of the work, size of its last batches, cost."""
     device = outcome.fleet[entry["worker"]]
     rows, updates = (max(sum(other[name] for other in outcome.workers), 1) for name in ("rows", "updates"))

@@ -12,6 +12,7 @@ from ..files import MANIFEST, is_model
 from .failures import UsageError
 
 if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
     from collections.abc import Iterable
 
 STDIN = STDOUT = "-"
@@ -34,6 +35,25 @@ def check_file(path: str | None, flag: str, *inputs: str | None, beside: str | N
     if beside is not None and _is_in(path, beside):
         raise UsageError(f"{flag} {path}: must not lie in --out {beside}, which is written as a whole; choose another")
     check_apart(path, flag, inputs)
+
+
+def add_overwrite(parser: ArgumentParser) -> None:
+    """Add the flag without which no earlier model or data is replaced."""
+    parser.add_argument("--overwrite", action="store_true", help="replace what an earlier run left under this name")
+
+
+def check_new(path: str, flag: str, args: Namespace, remedy: str = "") -> None:
+    """Raise `UsageError` where there is a file or a folder of this name that is not empty, without `--overwrite`."""
+    here = Path(path)
+    if not args.overwrite and (here.is_file() or (here.is_dir() and any(here.iterdir()))):
+        raise UsageError(f"{flag} {path}: exists; --overwrite replaces it{remedy}, or choose another name")
+
+
+def check_model(args: Namespace, *inputs: str | None) -> None:
+    """Raise `UsageError` where no model can be saved in `--out`, or where one is there that is not to be replaced."""
+    check_folder(args.out, *inputs)
+    if not getattr(args, "warm_start", False):
+        check_new(args.out, "--out", args, ", --warm-start goes on from it")
 
 
 def check_folder(out: str, *inputs: str | None) -> None:

@@ -6,6 +6,8 @@ from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, BooleanOptiona
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..errors import suggest
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -43,7 +45,16 @@ def number(text: str) -> float:
 
 def or_auto(read: Callable[[str], Any], *words: str) -> Callable[[str], Any]:
     """Return a reader that lets the estimator choose where the text is `auto`; it may also be one of `words`."""
-    return lambda text: text if text in ("auto", *words) else read(text)
+
+    def read_or_keep(text: str) -> Any:
+        if text in ("auto", *words):
+            return text
+        try:
+            return read(text)
+        except ArgumentTypeError as error:
+            raise ArgumentTypeError(f"{error}{suggest(text, ('auto', *words))}") from error
+
+    return read_or_keep
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
 from typing import TYPE_CHECKING, NoReturn
 
+from ..errors import suggest
 from .failures import UsageError
 from .parameters import PARAMETERS
 
@@ -18,6 +20,9 @@ SYNONYMS = {
 }
 
 
+CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")  # as argparse says it
+
+
 class Parser(argparse.ArgumentParser):
     """An `ArgumentParser` that raises `UsageError` with one line, and takes no abbreviated flags."""
 
@@ -25,8 +30,15 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, **options})  # type: ignore[arg-type]
 
     def error(self, message: str) -> NoReturn:
-        """Raise the message with the command that shows the flags."""
-        raise UsageError(f"{message}; see {self.prog} --help")
+        """Raise the message with the choice that may have been meant, or the command that shows all."""
+        choice = CHOICE.search(message)
+        message += suggest(choice[1], re.split("[', ]+", choice[2])) if choice else ""
+        raise UsageError(message if message.endswith("?") else f"{message}; see {self.prog} --help")
+
+    def nearest_flag(self, word: str) -> str:
+        """Return the flag, in any of its spellings, that a word may have meant: `; did you mean '--lr'?`."""
+        own = self._option_string_actions
+        return suggest(word.partition("=")[0], [*own, *(other for other, flag in spellings().items() if flag in own)])
 
 
 def formatted(prog: str) -> argparse.HelpFormatter:

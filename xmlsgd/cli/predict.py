@@ -55,7 +55,7 @@ def run(args: Namespace) -> None:
     n_rows = 0
     with text_file(args.out) as stream:
         for X in blocks:
-            stream.writelines(lines(args, model, X))
+            stream.writelines(format_predictions(args, model, X))
             stream.flush()
             n_rows += X.n_rows
     if args.out != STDOUT:
@@ -73,7 +73,7 @@ def feature_blocks(args: Namespace, known: Known) -> Iterable[CSR]:
     return [read_features(args.data, args, known)]
 
 
-def lines(args: Namespace, model: XMLClassifier, X: CSR) -> Iterator[str]:
+def format_predictions(args: Namespace, model: XMLClassifier, X: CSR) -> Iterator[str]:
     """Yield the line of each row."""
     from ..progress import in_batches
 

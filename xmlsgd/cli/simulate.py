@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DataError
+from ..errors import DataError, suggest
 from .forms import add_source_arguments
 from .kernels import prepare_kernels
 from .machine import limit_threads, versions
-from .outcomes import COLUMNS, DIVERGED, lines, row, timed, written
+from .outcomes import COLUMNS, DIVERGED, describe_outcome, describe_timing, format_table, summarize
 from .outputs import check_file
 from .parameters import add_parameters, given_parameters, number, place, whole
 from .results import note, show, write_json
@@ -89,15 +89,15 @@ def run(args: Namespace) -> None:
             outcomes[name] = simulate(setting, algorithm_of(name, task.batch, rate, fleet, setting.nnz), fleet)
         if args.compare:
             outcomes[ALONE] = fastest_alone(setting, get_algorithm("sequential", task.batch, rate), fleet)
-    show(args, timed(base, setting, task.batch))
+    show(args, describe_timing(base, setting, task.batch))
     if task.listed:
         show(args, "P@1 is of the network alone: its shortlist is learned afterwards, by one process")
     if args.compare:
-        show(args, written(COLUMNS, {name: row(outcome, outcomes) for name, outcome in outcomes.items()}))
+        show(args, format_table(COLUMNS, {name: summarize(outcome, outcomes) for name, outcome in outcomes.items()}))
         if diverged := [name for name, outcome in outcomes.items() if outcome.diverged]:
             show(args, f"{', '.join(diverged)}: {DIVERGED}")
     else:
-        for line in lines(outcomes[args.algorithm]):
+        for line in describe_outcome(outcomes[args.algorithm]):
             show(args, line)
     write_json(args.json, result(args, base, fleet, outcomes))
     draw(args, outcomes)
@@ -202,10 +202,10 @@ def members(args: Namespace, base: VirtualDevice) -> list[VirtualDevice]:
 
     if args.fleet.upper() in SCENARIOS:
         return []
-    try:
-        return parse_fleet(args.fleet, base)
-    except DataError as error:
-        raise DataError(f"{error}; or one of {', '.join(SCENARIOS)}") from error
+    if ":" not in args.fleet:
+        known = f"a scenario, one of {', '.join(SCENARIOS)}, or NAME:SPEED, as in gpu:1*2,cpu:.1"
+        raise DataError(f"--fleet: must be {known}, got {args.fleet!r}{suggest(args.fleet, SCENARIOS)}")
+    return parse_fleet(args.fleet, base)
 
 
 def draw(args: Namespace, outcomes: Mapping[str, Outcome]) -> None:
@@ -229,7 +229,7 @@ def result(
         "speed_one": asdict(base),
         "runs": {
             name: {
-                **row(outcome, outcomes),
+                **summarize(outcome, outcomes),
                 "diverged": outcome.diverged,
                 "curve": outcome.curve,
                 "workers": outcome.workers,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from ..datasets.text import MAX_LINE_BYTES, index_labels, read_raw_text
 from ..datasets.vectorizer import VECTORIZER_FILE, TextVectorizer
 from ..errors import DataError
 from ..files import BLOCK_BYTES, scratch_folder
-from .forms import is_raw_text, row_options, texts_told
+from .forms import are_labelled, first_lines, is_raw_text, row_options, texts_told
 from .outputs import STDIN
 
 if TYPE_CHECKING:
@@ -165,6 +166,7 @@ def _test_rows(path: str, args: Namespace, known: Known, labels_required: bool =
 
         return _rows_of_text(path, python_functions_texts()[1], known.vectorizer, known.names)
     first, second = load(path, args, labels_required)
+    check_words(_words_beside(path), known, path)
     return fitted(second or first, known, path)
 
 
@@ -174,7 +176,7 @@ def read_features(path: str, args: Namespace, known: Known) -> CSR:
         return _test_rows(path, args, known, labels_required=False).X
     if known.vectorizer is None:
         raise DataError(f"{path}: {NO_VECTORIZER}")
-    labelled = args.format == "auto" and is_raw_text(path, args, labelled=True)
+    labelled = args.format == "auto" and are_labelled(first_lines(Path(path)))
     return known.vectorizer.transform(read_raw_text(path, labelled=labelled).texts)
 
 
@@ -197,6 +199,21 @@ def check_features(n_features: int, known: Known, path: str) -> None:
             f"{path}: must have the {known.n_features} features of training, got {n_features};"
             " give the training file a header with the larger number"
         )
+
+
+def check_words(vectorizer: TextVectorizer | None, known: Known, path: str) -> None:
+    """Check rows of numbers for a model that was trained on text, whose features are words.
+
+    `vectorizer` is what is known of theirs: `DataError` where it has other words, a warning where there is none.
+    """
+    if known.vectorizer is None:
+        return
+    if vectorizer is None:
+        what = f"{path}: rows of numbers, but the model was trained on text, and feature j is its word j"
+        remedy = "pass texts (--format raw where they look like numbers), or rows by xmlsgd convert --vectorizer MODEL"
+        warnings.warn(f"{what}; {remedy}", stacklevel=2)
+    elif vectorizer.words != known.vectorizer.words:
+        raise DataError(f"{path}: must have the words of the model, got others; convert it with --vectorizer MODEL")
 
 
 def _matched(Y: CSR, names: Sequence[str] | None, known: Known) -> tuple[CSR, Sequence[str] | None]:
@@ -235,7 +252,10 @@ def _training_rows(path: str, args: Namespace, known: Known | None) -> Training:
         from ..datasets.python_functions import load_python_functions
 
         return Training(*load_python_functions(return_vectorizer=True))
-    return Training(*load(path, args), _words_beside(path))
+    data = Training(*load(path, args), _words_beside(path))
+    if known is not None:
+        check_words(data.vectorizer, known, path)
+    return data
 
 
 def _words_beside(path: str) -> TextVectorizer | None:

@@ -12,8 +12,8 @@ from ..datasets.libsvm import read_blocks
 from ..datasets.text import lines_of, split_labels
 from ..errors import DataError
 from ..files import BROKEN_STREAM, MAGIC
-from .forms import is_document, row_options
-from .sources import NO_VECTORIZER, check_features
+from .forms import are_labelled, is_document, row_options
+from .sources import NO_VECTORIZER, check_features, check_words
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -37,10 +37,11 @@ def stdin_blocks(args: Namespace, known: Known) -> Iterator[CSR]:
     whole = lines[:-1] or lines
     stream = joined(head, stream)
     if not is_document(whole, args, labelled=False):
+        check_words(None, known, NAME)
         return rows_of(stream, args, known)
     if known.vectorizer is None:
         raise DataError(f"{NAME}: {NO_VECTORIZER}")
-    labelled = args.format == "auto" and is_document(whole, args, labelled=True)
+    labelled = args.format == "auto" and are_labelled(whole)
     return map(known.vectorizer.transform, in_blocks(texts_of(stream, labelled)))
 
 

@@ -3,8 +3,9 @@
 TRAIN is a file (XMC or LIBSVM text, raw text `label1,label2<TAB>text`), a folder, a converted store, or the name of a
 data set. Where it has a test part of its own, that is the default of --test.
 
-While a run goes on, DIR.history.jsonl gets a line after every epoch. Ctrl-C saves the model as it is then: in DIR, or
-in DIR.interrupted where DIR holds an earlier model. So does the end of the last worker.
+An earlier model in DIR is replaced with --overwrite and trained further with --warm-start; without either, the call is
+refused. While a run goes on, DIR.history.jsonl gets a line after every epoch. Ctrl-C saves the model as it is then: in
+DIR, or in DIR.interrupted where DIR holds an earlier model. So does the end of the last worker.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from . import folder
 from .forms import add_source_arguments
 from .kernels import prepare_kernels
 from .machine import limit_threads, peak_memory_bytes, versions
-from .outputs import check_file, check_folder, check_there
+from .outputs import add_overwrite, check_file, check_folder, check_model, check_there
 from .parameters import add_parameters, given_parameters, place
 from .results import note, show, table, write_json
 from .signals import Stopped, signal_of
@@ -46,6 +47,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--test", type=place, metavar="TEST", help="rows to measure on, after every epoch and at the end"
     )
     parser.add_argument("--out", type=place, metavar="DIR", required=True, help="folder that takes the model [-o]")
+    add_overwrite(parser)
     parser.add_argument("--compact", action="store_true", help="save a model a sixth as large, only to predict with")
     parser.add_argument("--json", type=place, metavar="FILE", help="write the results as JSON, - for stdout")
     add_source_arguments(parser)
@@ -54,7 +56,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> None:
     """Read, train, measure, save."""
-    check_folder(args.out, args.train, args.test)
+    check_model(args, args.train, args.test)
     check_file(args.json, "--json", args.train, args.test, beside=args.out)
     limit_threads(args)
     from ..workers import advice

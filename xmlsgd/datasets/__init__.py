@@ -51,15 +51,16 @@ def check_known(path_or_name: str | os.PathLike[str]) -> None:
     path, name = Path(path_or_name), str(path_or_name)
     if path.exists() or name == BUILT_IN:
         return
-    from ..errors import DataError
+    from ..errors import DataError, suggest
     from .public import PUBLIC
 
     if name.lower() in PUBLIC:
         return
     if path.suffix.islower() or len(path.parts) > 1:
         raise DataError(f"{name}: no such file or folder")
-    known = ", ".join([BUILT_IN, *(dataset.name for dataset in PUBLIC.values())])
-    raise DataError(f"{name}: no such path, and no data set of this name; known are {known}")
+    known = [BUILT_IN, *(dataset.name for dataset in PUBLIC.values())]
+    text = f"{name}: no such path, and no data set of this name; known are {', '.join(known)}"
+    raise DataError(f"{text}{suggest(name, known)}")
 
 
 def load_dataset(

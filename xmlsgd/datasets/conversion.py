@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DataError, shorten
+from ..errors import DataError
 from ..files import PACKED_ENDS, scratch_beside
+from ..kinds import check_choice
 from .cache import text_to_store
 from .libsvm import write_libsvm
 from .pairs import write_npz, write_split
@@ -30,13 +31,12 @@ def convert(
     `.gz`, `.bz2`, `.xz`), else "store". A folder with train and test part becomes such a folder; a single text file
     keeps no label names. Text is taken block by block and stores are mapped, so that they may be larger than memory;
     each npz or pair of the split form is read whole. `options` say how text is to be read, as in `read_libsvm`. The
-    target appears when it is complete, and takes the place of an earlier text file or store. Raises `DataError` for bad
-    input, `FileExistsError` where anything else has the target's name.
+    target appears when it is complete, and takes the place of an earlier text file, store or pair of stores. Raises
+    `DataError` for bad input, `FileExistsError` where anything else has the target's name.
     """
     source, target = Path(source), Path(target)
     form = form or ("text" if _is_text_name(target) else "store")
-    if form not in FORMS:
-        raise DataError(f"form must be one of {', '.join(FORMS)}, got {shorten(form)}")
+    check_choice("form", form, FORMS)
     if not source.exists():
         raise DataError(f"{source}: no such file or folder")
     target.parent.mkdir(parents=True, exist_ok=True)

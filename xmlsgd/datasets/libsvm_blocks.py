@@ -16,7 +16,7 @@ import numpy as np
 from ..csr import INT32_MAX
 from ..errors import DataError, shorten
 from ..files import BROKEN_STREAM, open_packed
-from .libsvm_parse import Options, Parsed, RowBlock, parse
+from .libsvm_parse import CSV, Options, Parsed, RowBlock, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -180,7 +180,8 @@ class LibsvmBlocks:
         if n_rows == 0:
             raise DataError(f"{self.path}: file must have at least one row, got none")
         if n_entries == 0:
-            raise DataError(f"{self.path}: file must have at least one feature, got {n_rows} rows without any")
+            hint = CSV if n_labels > n_rows else ""  # its numbers were read as labels
+            raise DataError(f"{self.path}: file must have at least one feature, got {n_rows} rows without any{hint}")
         if n_labels == 0 and self._options.labelled and self._options.labels_required:
             raise DataError(
                 f"{self.path}: file must have at least one label, got {n_rows} rows without any;"

@@ -14,6 +14,8 @@ from ..errors import TO_UTF8, shorten
 TOKEN = re.compile(rb"[^ \t\r\n#]*")
 NUMBERS, ENTRY = re.compile(rb"[-+\d., ]*"), re.compile(rb":[-+.\d]")
 RAW_TEXT = "; raw text, `label1,label2<TAB>text`, is read by read_raw_text(path, labelled=True)"
+CSV = "; it looks like CSV: a row reads `label,label feature:value ...`, a text `label1,label2<TAB>text`"
+COLUMNS = re.compile(r"\S[,;]\S")
 NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
 
 
@@ -159,7 +161,10 @@ def _describe(
         return f"feature must come once in a row, got {got + first_feature} twice; {remedy}"
     if code in (kernels.LABEL, kernels.LABEL_RANGE) and ":" not in token:
         text = _describe_index("label", token.partition(",")[0], first_label, n_labels, "zero_based_labels")
-        return text + (RAW_TEXT if _is_raw_text(block, position) else "")
+        if _is_raw_text(block, position):
+            return text + RAW_TEXT
+        line = block[block.rfind(b"\n", 0, position) + 1 :].partition(b"\n")[0]
+        return text + (CSV if is_csv(line.decode(errors="replace")) else "")
     index, colon, value = token.partition(":")
     if not colon:
         return f"feature must be 'index:value', got {shorten(token)}"
@@ -170,6 +175,11 @@ def _describe(
             return f"feature value must fit float32, got {shorten(value)}"
         return f"feature value must be a number, got {shorten(value)}"
     return _describe_index("feature index", index, first_feature, n_features, "zero_based")
+
+
+def is_csv(line: str) -> bool:
+    """Return whether a line that is neither a row nor labelled text has columns with commas or semicolons between."""
+    return COLUMNS.search(line) is not None and "\t" not in line and not ENTRY.search(line.encode())
 
 
 def _is_raw_text(block: bytes, position: int) -> bool:

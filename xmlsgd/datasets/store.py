@@ -163,8 +163,8 @@ def write_label_names(names: Sequence[str], n_labels: int, path: Path) -> None:
 
 
 def check_free(path: Path) -> None:
-    """Raise `FileExistsError` where `path` is anything but a store, an empty folder, or nothing."""
-    if path.exists() and not is_store(path) and not (path.is_dir() and not any(path.iterdir())):
+    """Raise `FileExistsError` where `path` is anything but a store, a pair of them, an empty folder, or nothing."""
+    if path.exists() and not is_store(path) and not (path.is_dir() and all(map(_is_part, path.iterdir()))):
         raise FileExistsError(f"{path}: exists and is not a store; remove it or choose another name")
 
 
@@ -172,8 +172,8 @@ def check_free(path: Path) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """Give a new folder beside `path` that takes its name once it is complete and on the disk.
 
-    An earlier store of that name goes away then. Raises `FileExistsError` where anything else but an empty folder has
-    the name.
+    An earlier store or pair of stores of that name goes away then. Raises `FileExistsError` where anything else but an
+    empty folder has the name.
     """
     check_free(path)
     with whole_folder(path) as folder:
@@ -204,6 +204,11 @@ def read_description(path: Path) -> dict[str, Any]:
     if type(found.get("label_names")) is not bool:
         raise DataError(f"{file}: label_names must be true or false, got {shorten(found.get('label_names'))}")
     return found
+
+
+def _is_part(path: Path) -> bool:
+    """Say whether `path` is the store of the train or test part of a data set, as `convert` writes them."""
+    return path.name in ("train", "test") and is_store(path)
 
 
 def _states(path: Path) -> dict[str, dict[str, int]]:

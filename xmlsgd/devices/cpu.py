@@ -11,6 +11,7 @@ import numpy as np
 
 from ..csr import CSR
 from ..errors import DataError
+from ..kinds import check_choice
 from ..optimizers import SGD
 from ..params import zeros
 from . import bf16, cpu_active, cpu_input, cpu_output, cpu_search, cpu_step, kernel_cache
@@ -39,8 +40,7 @@ class CPU(HostMemory):
     """
 
     def __init__(self, n_threads: int = 1, precision: str = "auto") -> None:
-        if precision not in PRECISIONS:
-            raise DataError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+        check_choice("precision", precision, PRECISIONS)
         if precision == "bfloat16" and not bf16.HAS_AVX512_BF16:
             raise DataError("precision='bfloat16' needs a processor with AVX512-BF16 or AMX; pass 'auto' or 'float32'")
         kernel_cache.refresh()

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..csr import CSR
 from ..errors import DataError
+from ..kinds import check_choice
 from ..losses import SOFTMAX
 from ..optimizers import CLIP, ROW_ADAGRAD_KIND, SGD
 from .base import EXACT, PRECISIONS, Dropout, Layer, softmax_weights
@@ -53,8 +54,7 @@ class CUDA:
         chunk_bytes: int = CHUNK_BYTES, once_bytes: int = ONCE_BYTES, stochastic: bool = False,
         graphs: bool = False,
     ) -> None:  # fmt: skip
-        if precision not in PRECISIONS:
-            raise DataError(f"precision must be one of {', '.join(PRECISIONS)}, got {precision!r}")
+        check_choice("precision", precision, PRECISIONS)
         self.n_threads, self.runtime = n_threads, runtime or runtime_of(index, precision, stochastic)
         self.memory = f"cuda:{self.runtime.index}"
         self.bfloat16 = self.runtime.bfloat16

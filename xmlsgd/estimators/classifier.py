@@ -387,7 +387,7 @@ class XMLClassifier(Predictor, BaseEstimator):
 
     def _check_memory(self, task: Task, earlier: int) -> None:
         """Raise `MemoryEstimateError` for a task that the process's memory or a GPU's would not hold."""
-        memory.check(self._estimate(task, earlier), task.network)
+        memory.check(task, lambda other: self._estimate(other, earlier))
         self._scorers = {}  # the buffers of the last prediction
         check_gpus(task)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..algorithms import get_algorithm
 from ..algorithms.auto import Auto
 from ..devices import get_device
-from ..errors import DataError, shorten
+from ..errors import DataError, shorten, suggest
 from ..executors.calibration import measure_device
 from ..executors.processes import Processes
 from ..executors.serial import Serial
@@ -54,7 +54,8 @@ def parse_devices(devices: Any) -> list[str]:
         kind, index = match["kind"], match["index"]
         name = kind if index is None else f"{kind}:{index}"
         if kind not in KINDS:
-            raise DataError(f"devices: must be of the kinds {', '.join(KINDS)}, got {name!r}")
+            near = "; a GPU is 'cuda:0'" if kind == "gpu" else suggest(kind, KINDS)
+            raise DataError(f"devices: must be of the kinds {', '.join(KINDS)}, got {name!r}{near}")
         if kind == "cpu" and index is not None:
             raise DataError(f"devices: the CPU has no index, got {name!r}; several workers on it are 'cpu*{index}'")
         names += [name] * int(match["learners"] or 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..devices.cuda_data import RESIDENT_SHARE
@@ -14,7 +15,7 @@ from ..network import state_layout
 from ..optimizers import SGD_KIND
 from ..records import Sharing
 from .blocks import row_blocks
-from .memory import largest_batch
+from .memory import largest_batch, largest_hidden
 
 if TYPE_CHECKING:
     from ..csr import CSR
@@ -66,9 +67,7 @@ def check_gpus(task: Task) -> None:
         found = gpu_estimate(task, name, free)
         if found["total"] <= free:
             continue
-        scaled = sum(found.get(part, 0) for part in ("parameters", "optimizer_state", "evaluation"))
-        width = int(max(task.network.hidden) * (free - found["total"] + scaled) / scaled)
-        remedies = [f"about hidden_layer_sizes=({width},) would fit"] if width >= 1 else ["a GPU with more would do"]
+        remedies = [largest_hidden(task, partial(_fits, name=name, free=free))]
         if sum(worker.name == name for worker in task.workers) > 1:
             remedies.append("fewer learners on it take less")
         parts = ", ".join(f"{part} {size / 1e9:.2f}" for part, size in found.items() if part != "total")
@@ -76,6 +75,11 @@ def check_gpus(task: Task) -> None:
             f"device {name!r}: training needs about {found['total'] / 1e9:.2f} GB ({parts}), {free / 1e9:.2f} GB are "
             f"free; {', '.join(remedies)}; a smaller batch_size, and optimizer='sgd' or 'row_adagrad', take less"
         )
+
+
+def _fits(task: Task, name: str, free: int) -> bool:
+    """Return whether a run would fit into the `free` bytes of GPU `name`."""
+    return gpu_estimate(task, name, free)["total"] <= free
 
 
 def _gpus(task: Task) -> list[str]:

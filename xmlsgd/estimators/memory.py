@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,9 @@ from .blocks import row_blocks
 from .fleet import have_one_memory
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..csr import CSR, Dataset
-    from ..network import Network
     from .task import Task
 
 WORKER_BYTES = 150_000_000  # a process with Numba and its kernels
@@ -51,21 +53,17 @@ def estimate(task: Task, averaged: bool, earlier: int) -> dict[str, int]:
     return {**parts, "total": sum(parts.values())}
 
 
-def check(estimated: dict[str, int], network: Network) -> None:
-    """Raise `MemoryEstimateError` with the parts, and what would fit, where they exceed 80 % of the limit."""
-    limit = memory_limit()
+def check(task: Task, estimate_of: Callable[[Task], dict[str, int]]) -> None:
+    """Raise `MemoryEstimateError` with the parts, and what would fit, where an estimate exceeds 80 % of the limit."""
+    estimated, limit = estimate_of(task), memory_limit()
     allowed = int(SHARE * limit)
     if estimated["total"] <= allowed:
         return
-    model = sum(estimated[part] for part in ("parameters", "optimizer_state", "average", "replicas", "evaluation"))
-    width = int(max(network.hidden) * (allowed - estimated["total"] + model) / model)
     several = estimated["workers"] + estimated["replicas"]
     if several > estimated["total"] - several:  # more than all the rest
         remedies = ["use fewer workers in devices"]
-    elif width >= 1:
-        remedies = [f"about hidden_layer_sizes=({width},) (--hidden {width}) would fit"]
     else:
-        remedies = ["use a machine with more memory"]
+        remedies = [largest_hidden(task, lambda other: estimate_of(other)["total"] <= allowed)]
     if estimated["earlier_model"]:
         remedies.append("a clone() of the model lets go of the earlier one")
     parts = ", ".join(f"{name} {_readable(size)}" for name, size in estimated.items() if size and name != "total")
@@ -73,6 +71,24 @@ def check(estimated: dict[str, int], network: Network) -> None:
         f"training needs about {_readable(estimated['total'])} ({parts}), more than 80 % of {_readable(limit)}; "
         f"{', '.join(remedies)}, and the optimizers row_adagrad and sgd keep less state"
     )
+
+
+def largest_hidden(task: Task, fits: Callable[[Task], bool]) -> str:
+    """Say which hidden layers, in the proportions of those of `task`, are the largest with which a run fits."""
+    layers, low, high = task.network.hidden, 0, max(task.network.hidden)  # of which high does not fit
+
+    def scaled(width: int) -> tuple[int, ...]:
+        return tuple(max(layer * width // max(layers), 1) for layer in layers)
+
+    while high - low > 1:
+        width = (low + high) // 2
+        if fits(replace(task, network=replace(task.network, hidden=scaled(width)))):
+            low = width
+        else:
+            high = width
+    if low == 0:
+        return "no hidden_layer_sizes would fit, use a machine with more memory"
+    return f"hidden_layer_sizes={scaled(low)} (--hidden {','.join(map(str, scaled(low)))}) is the largest that fits"
 
 
 def resident(array: np.ndarray | None) -> int:

@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 
 from ..algorithms import check_algorithm
 from ..algorithms.base import Algorithm
-from ..errors import DataError, shorten
+from ..errors import DataError, shorten, suggest
 from ..kinds import is_count, is_number, is_whole
 from ..losses import get_loss
 from ..optimizers import Optimizer, get_optimizer
@@ -38,7 +38,8 @@ def check_parameters(model: XMLClassifier) -> None:
     optimizer_of(model)
     if not isinstance(model.learning_rate, str) or model.learning_rate not in SCHEDULES:
         refused = _refused(model, "learning_rate", f"one of {', '.join(SCHEDULES)}")
-        raise DataError(f"{refused}; the rate itself is learning_rate_init (--lr)")
+        near = suggest(model.learning_rate, SCHEDULES)
+        raise DataError(f"{refused}{near or '; the rate itself is learning_rate_init (--lr)'}")
     rate = model.learning_rate_init
     if not _is_auto(rate) and not (is_amount(rate) and rate != 0):
         raise _refused(model, "learning_rate_init", "'auto' or above 0")
@@ -50,7 +51,8 @@ def check_parameters(model: XMLClassifier) -> None:
     if not _is_auto(model.shortlist) and not is_count(model.shortlist) and not _is_zero(model.shortlist):
         raise _refused(model, "shortlist", "'auto', 0 or a positive integer")
     if not isinstance(model.blend, str) or model.blend not in BLENDS:
-        raise _refused(model, "blend", " or ".join(map(repr, BLENDS)))
+        refused = _refused(model, "blend", " or ".join(map(repr, BLENDS)))
+        raise DataError(f"{refused}{suggest(model.blend, BLENDS)}")
     if not is_count(model.n_epochs_no_change):
         raise _refused(model, "n_epochs_no_change", "a positive integer")
     if not _is_auto(model.gradient_rounding) and not _is_share(model.gradient_rounding):

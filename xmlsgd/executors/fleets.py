@@ -33,7 +33,12 @@ def parse_fleet(text: str, base: VirtualDevice) -> list[VirtualDevice]:
             raise DataError(f"fleet: must be {FORM}, got {shorten(member)}")
         name, speed, count, options = found.groups()
         given = _options(options)
-        device = replace(base, **{"speed": _number(speed, member), "noise": 0.0, "name": name, **given})
+        fields = {"speed": _number(speed, member), "noise": 0.0, "name": name, **given}
+        try:
+            device = replace(base, **fields)
+        except DataError as error:
+            hint = "behind the name stands its speed, as in gpu:1"
+            raise DataError(f"fleet: {member.strip()!r}: {error}; {hint}") from error
         fleet += [device] * int(count or 1)
         if not 1 <= len(fleet) <= MOST:
             raise DataError(f"fleet: must have 1 to {MOST} devices, got {shorten(text)}")

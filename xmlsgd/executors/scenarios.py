@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from ..errors import DataError
+from ..kinds import check_choice
 from .costs import VirtualDevice
 
 Fleet = list[VirtualDevice]
@@ -74,8 +74,7 @@ SCENARIOS: dict[str, Scenario] = {"S1": s1, "S2": s2, "S3": s3, "S4": s4, "S5": 
 
 def scenario(name: str, base: VirtualDevice, rows: int, nnz: float, batch: int) -> Fleet:
     """Return the fleet of a scenario for a run over `rows` rows in batches of `batch`; `DataError` for other names."""
-    if name not in SCENARIOS:
-        raise DataError(f"scenario must be one of {', '.join(SCENARIOS)}, got {name!r}")
+    check_choice("scenario", name, SCENARIOS)
     make = SCENARIOS[name]
     return make(base, expected_seconds(make(base, 1.0, nnz), rows, nnz, batch), nnz)
 

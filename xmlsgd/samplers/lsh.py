@@ -15,7 +15,7 @@ from ..csr import CSR, NEGATIVES
 from ..devices.cpu import CPU, cpu_of
 from ..devices.cpu_lsh import fill_tables, retrieve
 from ..errors import DataError, shorten
-from ..kinds import check_instance, check_kinds
+from ..kinds import check_choice, check_instance, check_kinds
 from .base import Batch, Drawn, Sampler, marked
 from .hashing import FAMILIES, buckets
 from .refresh import Refresh, Turns
@@ -50,8 +50,7 @@ class LSH(Sampler):
         check_kinds(self)
         check_instance("refresh", self.refresh, Refresh, "Refresh(50)", or_none=False)
         for name, known in (("family", tuple(FAMILIES)), ("rule", RULES)):
-            if getattr(self, name) not in known:
-                raise DataError(f"{name} must be one of {', '.join(known)}, got {shorten(getattr(self, name))}")
+            check_choice(name, getattr(self, name), known)
         for name, lowest in (("hashes", 1), ("tables", 1), ("per_row", 1), ("capacity", 1), ("least", 0)):
             if not getattr(self, name) >= lowest:
                 raise DataError(f"{name} must be at least {lowest}, got {shorten(getattr(self, name))}")
