@@ -11,21 +11,19 @@ import errno
 import json
 import os
 import warnings
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from .errors import ModelFileError, shorten
-from .files import DESCRIPTION, MANIFEST, sha256_of, state_of, whole_file, whole_folder
+from .files import DESCRIPTION, MANIFEST, checked_states, note_checked, sha256_of, state_of, whole_folder
 from .json_files import check_regular, read_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 FORMAT, VERSION = "xmlsgd-model", 1
-CHECKED = "checked.json"
 MAX_JSON_BYTES = 1 << 28  # a history of a million epochs
 
 
@@ -57,7 +55,7 @@ def write_model(
             files = {f.name: {"bytes": f.stat().st_size, "sha256": sha256_of(f)} for f in sorted(folder.iterdir())}
             manifest = {"format": FORMAT, "version": VERSION, "files": files}
             (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
-            _note(folder, {name: state_of(folder / name) for name in (*files, MANIFEST)})
+            note_checked(folder, {name: state_of(folder / name) for name in (*files, MANIFEST)})
     except (FileExistsError, NotADirectoryError) as error:
         raise ModelFileError(str(error)) from error
 
@@ -90,7 +88,7 @@ def read_model(path: str | Path, verify: bool = True) -> ModelFiles:
     files = manifest.get("files")
     if not isinstance(files, dict) or DESCRIPTION not in files:
         raise ModelFileError(f"{path / MANIFEST}: must list the files of the model, got {shorten(files)}")
-    known, arrays, states = _noted(path), {}, {MANIFEST: state_of(path / MANIFEST)}
+    known, arrays, states = checked_states(path), {}, {MANIFEST: state_of(path / MANIFEST)}
     if known.get(MANIFEST) != states[MANIFEST]:
         known = {}
     for name, entry in files.items():
@@ -102,30 +100,6 @@ def read_model(path: str | Path, verify: bool = True) -> ModelFiles:
         if file.suffix == ".npy":
             arrays[file.stem] = _map_array(file)
     return ModelFiles(_read_json(path / DESCRIPTION), arrays, states, known == states)
-
-
-def note_verified(path: Path, files: ModelFiles) -> None:
-    """Note that the checksums of all files were compared; nothing where the folder cannot be written."""
-    if not files.noted and not (path / CHECKED).is_symlink():  # which may lead out of the folder
-        with suppress(OSError):
-            _note(path, files.states)
-
-
-def _note(path: Path, states: dict[str, dict[str, int]]) -> None:
-    """Note the states of files whose checksums are those of the manifest."""
-    with whole_file(path / CHECKED) as stream:
-        stream.write(json.dumps(states, indent=1).encode() + b"\n")
-
-
-def _noted(path: Path) -> dict[str, Any]:
-    """Return the states that were noted. One as late as the note is none: the file may have changed since, unseen."""
-    try:
-        with (path / CHECKED).open("rb") as stream:
-            noted = os.fstat(stream.fileno()).st_mtime_ns
-            states = json.loads(stream.read(MAX_JSON_BYTES))
-        return {name: state for name, state in states.items() if state["mtime_ns"] < noted}
-    except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
-        return {}
 
 
 def _write_array(file: Path, array: np.ndarray) -> None:

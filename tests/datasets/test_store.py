@@ -22,6 +22,7 @@ from xmlsgd.csr import Dataset
 from xmlsgd.datasets import store, store_arrays
 from xmlsgd.datasets.store import open_store, row_blocks, write_blocks, write_store
 from xmlsgd.errors import DataError
+from xmlsgd.files import checked
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufeff"), min_size=1).filter(
     str.strip
@@ -242,6 +243,7 @@ def test_entries_are_checked_when_they_are_written_and_not_at_each_opening(tmp_p
     passes = pass_counter(monkeypatch)
     write_store(example(), tmp_path / "set")
     assert len(passes) == 2
+    os.utime(tmp_path / "set" / "checked.json", (2**32, 2**32))  # the last array may be as late
     open_store(tmp_path / "set")
     assert len(passes) == 2
     open_store(tmp_path / "set", check=True)
@@ -263,6 +265,8 @@ def test_a_copy_is_checked_once(tmp_path, monkeypatch):
 def test_without_a_sound_note_of_the_last_check_all_is_checked(tmp_path, monkeypatch, noted):
     write_store(example(), tmp_path / "set")
     (tmp_path / "set" / "checked.json").unlink()
+    for file in (tmp_path / "set").iterdir():
+        os.utime(file, (1, 1))
     if noted is not None:
         (tmp_path / "set" / "checked.json").write_bytes(noted)
     passes = pass_counter(monkeypatch)
@@ -271,13 +275,31 @@ def test_without_a_sound_note_of_the_last_check_all_is_checked(tmp_path, monkeyp
     assert len(passes) == 2
 
 
+def test_an_array_as_late_as_the_note_is_checked_again(tmp_path, monkeypatch):
+    write_store(example(), tmp_path / "set")
+    late = (tmp_path / "set" / "Y_indices.npy").stat().st_mtime_ns
+    os.utime(tmp_path / "set" / "checked.json", ns=(late, late))
+    passes = pass_counter(monkeypatch)
+    open_store(tmp_path / "set")
+    assert len(passes) == 2
+
+
+@pytest.mark.parametrize("name", ["store.json", "X_data.npy", "labels.txt"])
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_keeps_nobody_waiting(tmp_path, name):
+    write_store(example(), tmp_path / "set")
+    (tmp_path / "set" / name).unlink()
+    os.mkfifo(tmp_path / "set" / name)
+    with pytest.raises(DataError, match=f"{name}: must be "):
+        open_store(tmp_path / "set")
+
+
 def test_a_store_on_a_disk_that_cannot_be_written_is_opened(tmp_path, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
 
     write_store(example(), tmp_path / "set")
     (tmp_path / "set" / "checked.json").unlink()
-    monkeypatch.setattr(store, "whole_file", refuse)
+    monkeypatch.setattr(checked, "whole_file", refuse)
     assert equal(open_store(tmp_path / "set"), example())
 
 

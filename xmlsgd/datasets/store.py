@@ -17,7 +17,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -26,7 +26,15 @@ import numpy as np
 
 from ..csr import CSR, INT32_MAX, Dataset, check_entries, check_pointers
 from ..errors import DataError, shorten
-from ..files import read_unreplaced, state_of, whole_file, whole_folder
+from ..files import (
+    checked_states,
+    note_checked,
+    note_checked_again,
+    open_regular,
+    read_unreplaced,
+    state_of,
+    whole_folder,
+)
 from .store_arrays import DTYPES, open_array, write_arrays
 from .text import read_raw_text
 
@@ -36,7 +44,7 @@ if TYPE_CHECKING:
     from .libsvm_parse import RowBlock
 
 FORMAT, VERSION = "xmlsgd-store", 1
-DESCRIPTION, LABEL_NAMES, CHECKED = "store.json", "labels.txt", "checked.json"
+DESCRIPTION, LABEL_NAMES = "store.json", "labels.txt"
 COUNTS = ("n_rows", "n_features", "n_labels", "nnz", "label_nnz")
 MAX_DESCRIPTION_BYTES = 1 << 16
 MAX_ENTRIES = 1 << 48  # far above any disk, and small enough that sizes in bytes stay below 2^63
@@ -87,7 +95,7 @@ def write_blocks(
             "source": source,
         }
         (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
-        _note_checked(folder, _states(folder))
+        note_checked(folder, _states(folder))
 
 
 def is_store(path: str | os.PathLike[str]) -> bool:
@@ -104,9 +112,7 @@ def open_store(path: str | os.PathLike[str], check: bool = False) -> Dataset:
     """
     path = Path(path)
     dataset, seen = read_unreplaced(path, partial(_open_checked, check=check))
-    if seen != _checked(path):
-        with suppress(OSError):  # read-only: it will be checked again
-            _note_checked(path, seen)
+    note_checked_again(path, seen)
     return dataset
 
 
@@ -121,7 +127,7 @@ def _open_checked(path: Path, check: bool) -> tuple[Dataset, dict[str, Any]]:
     X = CSR(arrays["X_indptr"], arrays["X_indices"], arrays["X_data"], F)
     Y = CSR(arrays["Y_indptr"], arrays["Y_indices"], ones, L)
     seen = _states(path)
-    check = check or seen != _checked(path)
+    check = check or seen != checked_states(path)
     for part, matrix in (("X", X), ("Y", Y)):
         check_pointers(matrix.indptr, matrix.nnz, f"{path}/{part}_indptr.npy")
         if check:
@@ -185,7 +191,7 @@ def read_description(path: Path) -> dict[str, Any]:
     """Return the checked content of `store.json`."""
     file = path / DESCRIPTION
     try:
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             found = json.loads(stream.read(MAX_DESCRIPTION_BYTES))
     except FileNotFoundError as error:
         raise DataError(f"{path}: must be a store, but {DESCRIPTION} is missing") from error
@@ -214,21 +220,6 @@ def _is_part(path: Path) -> bool:
 def _states(path: Path) -> dict[str, dict[str, int]]:
     """Return what changes when an array of a store is written again."""
     return {name: state_of(path / f"{name}.npy") for name in DTYPES}
-
-
-def _checked(path: Path) -> Any:
-    """Return the state in which the arrays of a store were when all of them was checked; None where it is not known."""
-    try:
-        with (path / CHECKED).open("rb") as stream:
-            return json.loads(stream.read(MAX_DESCRIPTION_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return None
-
-
-def _note_checked(path: Path, seen: dict[str, Any]) -> None:
-    """Note that all arrays of a store were checked in the state `seen`."""
-    with whole_file(path / CHECKED) as stream:
-        stream.write(json.dumps(seen, indent=1).encode() + b"\n")
 
 
 class _LabelNames(Sequence[str]):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from ..errors import DataError, shorten
+from ..files import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -47,7 +48,7 @@ def open_array(file: Path, dtype: np.dtype[Any], size: int) -> np.ndarray:
     """Map a vector; raise `DataError` unless the file holds exactly one of this type and length."""
     n_bytes = HEADER_BYTES + size * dtype.itemsize
     try:
-        with file.open("rb") as stream:
+        with open_regular(file) as stream:
             got = os.fstat(stream.fileno()).st_size
             if got != n_bytes:
                 raise DataError(f"{file}: must have {n_bytes} bytes for {size} {dtype.name} values, got {got}")

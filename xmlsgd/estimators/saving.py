@@ -14,9 +14,9 @@ import numpy as np
 from .. import __version__, algorithms
 from ..algorithms.base import Algorithm
 from ..algorithms.options import read_field, write_field
-from ..checkpoint import ModelFiles, note_verified, read_model, write_model
+from ..checkpoint import ModelFiles, read_model, write_model
 from ..errors import ModelFileError, shorten
-from ..files import read_unreplaced
+from ..files import note_checked_again, read_unreplaced
 from ..kinds import is_count, is_number
 from ..losses import LOSSES
 from ..network import Network, state_layout
@@ -64,7 +64,7 @@ def load(kind: type[XMLClassifier], path: str | Path, predict_only: bool, verify
     try:
         model, files = read_unreplaced(Path(path), partial(_load, kind, predict_only, verify))
         if verify:
-            note_verified(Path(path), files)
+            note_checked_again(Path(path), files.states)
         return model
     except OSError as error:
         raise ModelFileError(f"{error.filename or path}: cannot be read, got {error.strerror or error}") from error

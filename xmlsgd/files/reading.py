@@ -1,12 +1,14 @@
-"""Files that may be packed, and what tells one file from another."""
+"""Files that may be packed, their checksums, and what tells a saved model from other folders."""
 
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import hashlib
 import lzma
 import os
+import stat
 import zlib
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,9 +25,18 @@ MANIFEST, DESCRIPTION = "MANIFEST.json", "model.json"  # by which a saved model 
 
 
 @contextmanager
+def open_regular(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a regular file for reading; raise `OSError` for anything else, without waiting for who writes to a pipe."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "no regular file", str(path))
+        yield stream
+
+
+@contextmanager
 def open_packed(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file for reading, through the decompressor that its first bytes ask for."""
-    with open(path, "rb") as file:
+    """Open a regular file for reading, through the decompressor that its first bytes ask for."""
+    with open_regular(path) as file:
         start = file.read(6)
         file.seek(0)
         for magic, opener in MAGIC:
@@ -48,9 +59,3 @@ def sha256_of(path: str | os.PathLike[str]) -> str:
         while block := file.read(BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()
-
-
-def state_of(path: str | os.PathLike[str]) -> dict[str, int]:
-    """Return what changes when a file is written again."""
-    state = os.stat(path)
-    return {"bytes": state.st_size, "mtime_ns": state.st_mtime_ns}

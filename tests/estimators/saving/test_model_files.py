@@ -12,9 +12,8 @@ import pytest
 
 from xmlsgd import DataError, ModelFileError, XMLClassifier
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.checkpoint import CHECKED
 from xmlsgd.datasets.vectorizer import TextVectorizer
-from xmlsgd.files import sha256_of
+from xmlsgd.files import CHECKED, sha256_of
 from xmlsgd.optimizers import Adam
 
 TEXTS = ["red apple", "green apple", "red car", "green car"] * 4

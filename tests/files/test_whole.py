@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import bz2
 import errno
-import gzip
-import lzma
 import os
 import random
 import signal
@@ -20,7 +17,6 @@ import pytest
 
 from shared.paths import ROOT
 from xmlsgd.files import (
-    open_packed,
     read_unreplaced,
     scratch,
     scratch_beside,
@@ -285,13 +281,6 @@ def test_a_disk_without_locks_is_written_and_never_swept(tmp_path, monkeypatch):
     (tmp_path / ".model.0123abcd.partial").mkdir()
     write(tmp_path / "model", "first")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [".model.0123abcd.partial", "model"]
-
-
-@pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress, lzma.compress])
-def test_packed_files_are_known_by_their_first_bytes(tmp_path, pack):
-    (tmp_path / "file").write_bytes(pack(b"text"))
-    with open_packed(tmp_path / "file") as stream:
-        assert stream.read() == b"text"
 
 
 def test_what_is_replaced_while_it_is_read_is_read_again(tmp_path):
