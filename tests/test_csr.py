@@ -17,9 +17,9 @@ from xmlsgd.csr import CSR, Dataset, check_entries, check_pointers, epoch_order
 from xmlsgd.errors import DataError
 
 
-def raw(indptr, indices, data, shape):
-    """Return a scipy CSR array with these very arrays, unchecked."""
-    matrix = sp.csr_array(shape, dtype=np.float64)
+def raw(indptr, indices, data, shape, kind=sp.csr_array):
+    """Return a scipy array with these very arrays, unchecked."""
+    matrix = kind(shape, dtype=np.float64)
     matrix.indptr, matrix.indices, matrix.data = np.array(indptr), np.array(indices), np.array(data)
     return matrix
 
@@ -47,6 +47,13 @@ def test_duplicates_are_added_and_indices_sorted_on_a_copy():
     ("matrix", "complaint"),
     [
         (raw([0, 2, 1], [0, 1], [1, 1], (2, 3)), "Y: indptr must rise from 0 to nnz = 2 over 2 rows"),
+        (raw([0, 2**63 - 1, -(2**63), -1, 2], [0, 1], [1, 1], (4, 3)), "Y: indptr must rise"),
+        (raw([0, 1, 2], [0, 9], [1, 1], (3, 2), sp.csc_array), r"Y: indices must be in \[0, 3\), got 0 to 9"),
+        (raw([0, 2, 1], [0, 1], [1, 1], (3, 2), sp.csc_array), "Y: indptr must rise .* over 2 columns"),
+        (
+            raw([0, 1, 2], [0, 9], np.ones((2, 1, 1)), (2, 3), sp.bsr_array),
+            r"Y: indices must be in \[0, 3\), got 0 to 9",
+        ),
         (raw([1, 2, 2], [0, 1], [1, 1], (2, 3)), "Y: indptr must rise"),
         (raw([0, 1, 3], [0, 1], [1, 1], (2, 3)), "Y: indptr must rise"),
         (raw([0, 2], [0, 1], [1, 1], (2, 3)), "Y: indptr must rise"),

@@ -86,6 +86,8 @@ class CSR:
         Duplicates are added up (scipy's meaning). Raises `DataError` for a broken structure,
         NaN or infinite values, and values outside float32.
         """
+        if matrix.format in ("csc", "bsr"):  # scipy follows their indices, unchecked
+            check_structure(matrix, name)
         csr = matrix.tocsr()
         check_structure(csr, name)
         if not csr.has_canonical_format:
@@ -141,23 +143,26 @@ class CSR:
         )
 
 
-def check_structure(csr: Any, name: str) -> None:
-    """Raise `DataError` unless the arrays of a scipy CSR matrix describe rows that a kernel may follow."""
-    indptr, indices = csr.indptr, csr.indices
-    if csr.ndim != 2:
-        raise DataError(f"{name}: must have 2 dimensions, got shape {csr.shape}")
-    if csr.shape[1] > INT32_MAX:
-        raise DataError(f"{name}: at most {INT32_MAX} columns fit int32 indices, got {csr.shape[1]}")
+def check_structure(matrix: Any, name: str) -> None:
+    """Raise `DataError` unless the arrays of a scipy CSR, CSC or BSR matrix describe what a kernel may follow."""
+    indptr, indices = matrix.indptr, matrix.indices
+    if matrix.ndim != 2:
+        raise DataError(f"{name}: must have 2 dimensions, got shape {matrix.shape}")
+    if matrix.shape[1] > INT32_MAX:
+        raise DataError(f"{name}: at most {INT32_MAX} columns fit int32 indices, got {matrix.shape[1]}")
+    n_lines, n_places = matrix.shape if matrix.format != "csc" else matrix.shape[::-1]
+    if matrix.format == "bsr":
+        n_lines, n_places = n_lines // matrix.blocksize[0], n_places // matrix.blocksize[1]
     if not np.issubdtype(indices.dtype, np.integer) or not np.issubdtype(indptr.dtype, np.integer):
         raise DataError(f"{name}: indptr and indices must be integers, got {indptr.dtype} and {indices.dtype}")
-    if len(indptr) != csr.shape[0] + 1 or indptr[0] != 0 or indptr[-1] > len(indices) or np.any(np.diff(indptr) < 0):
-        raise DataError(f"{name}: indptr must rise from 0 to nnz = {len(indices)} over {csr.shape[0]} rows")
-    if len(csr.data) != len(indices):
-        raise DataError(f"{name}: data and indices must be of one length, got {len(csr.data)} and {len(indices)}")
-    if len(indices) and (indices.min() < 0 or indices.max() >= csr.shape[1]):
-        raise DataError(
-            f"{name}: indices must be in [0, {csr.shape[1]}), got {int(indices.min())} to {int(indices.max())}"
-        )
+    falls = indptr[1:] < indptr[:-1]  # differences would wrap around
+    if len(indptr) != n_lines + 1 or indptr[0] != 0 or indptr[-1] > len(indices) or falls.any():
+        lines = "columns" if matrix.format == "csc" else "rows"
+        raise DataError(f"{name}: indptr must rise from 0 to nnz = {len(indices)} over {n_lines} {lines}")
+    if len(matrix.data) != len(indices):
+        raise DataError(f"{name}: data and indices must be of one length, got {len(matrix.data)} and {len(indices)}")
+    if len(indices) and (indices.min() < 0 or indices.max() >= n_places):
+        raise DataError(f"{name}: indices must be in [0, {n_places}), got {int(indices.min())} to {int(indices.max())}")
 
 
 def check_pointers(indptr: np.ndarray, nnz: int, name: str) -> None:

@@ -91,7 +91,7 @@ def test_line_without_tab_is_refused(write):
 
 
 def test_missing_file_and_folder_are_refused(tmp_path):
-    with pytest.raises(DataError, match="no such file"):
+    with pytest.raises(DataError, match="cannot be read, got No such file"):
         read_raw_text(tmp_path / "none.txt")
     with pytest.raises(DataError, match="a directory"):
         read_raw_text(tmp_path)

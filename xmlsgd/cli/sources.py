@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from ..csr import CSR, Dataset
 from ..datasets import BUILT_IN, load_dataset
+from ..datasets.opening import MAX_LINE_BYTES
 from ..datasets.store import is_store
-from ..datasets.text import MAX_LINE_BYTES, index_labels, read_raw_text
+from ..datasets.text import index_labels, read_raw_text
 from ..datasets.vectorizer import VECTORIZER_FILE, TextVectorizer
 from ..errors import DataError
 from ..files import BLOCK_BYTES, scratch_folder

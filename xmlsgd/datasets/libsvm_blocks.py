@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -15,15 +14,15 @@ import numpy as np
 
 from ..csr import INT32_MAX
 from ..errors import DataError, shorten
-from ..files import BROKEN_STREAM, open_packed
+from ..files import BROKEN_STREAM
 from .libsvm_parse import CSV, Options, Parsed, RowBlock, parse
+from .opening import MAX_LINE_BYTES, open_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BLOCK_BYTES = 1 << 20  # text of one task: parsed within a core's cache, and many tasks for each thread
 MAX_THREADS = 8  # one thread reads and gathers, in about a third of the time that one thread parses
-MAX_LINE_BYTES = 64 << 20  # the limit of every text reader of the package
 MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark
 COMMENTS = re.compile(rb"(?:[ \t\r]*#[^\n]*\n)*")
 HEADER = re.compile(rb"[ \t\r]*(\d{1,18})[ \t\r]+(\d{1,18})(?:[ \t\r]+(\d{1,18}))?[ \t\r]*(?:#[^\n]*)?\n")
@@ -83,7 +82,7 @@ class LibsvmBlocks:
 
     def _read(self) -> Iterator[RowBlock]:
         """Parse block after block, `n_threads` at a time; raise what is wrong in the order of the lines."""
-        opened = _open(self.path) if self._stream is None else nullcontext(self._stream)
+        opened = open_text(self.path) if self._stream is None else nullcontext(self._stream)
         with opened as stream, ThreadPoolExecutor(self._threads) as pool:
             blank = 0
             for parsed in self._parse_all(stream, pool):
@@ -203,17 +202,6 @@ def _check_size(name: str, value: int | None) -> int | None:
 def _usable_cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def _open(path: Path) -> Iterator[BinaryIO]:
-    """Open a regular file for reading, through the decompressor that its first bytes ask for."""
-    mode = path.stat().st_mode
-    if not stat.S_ISREG(mode):
-        got = "a directory" if stat.S_ISDIR(mode) else "a device or a pipe"
-        raise DataError(f"{path}: path must name a regular file, got {got}")
-    with open_packed(path) as stream:
-        yield stream
 
 
 def _cut(stream: BinaryIO, path: Path) -> Iterator[bytes]:

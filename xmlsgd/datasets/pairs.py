@@ -12,8 +12,6 @@ from __future__ import annotations
 import itertools
 import os
 import warnings
-import zipfile
-import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,11 +30,6 @@ SPLIT_NAMES = {"train": ("trn_X_Xf.txt", "trn_X_Y.txt"), "test": ("tst_X_Xf.txt"
 NPZ_NAMES = {"train": ("X.trn.npz", "Y.trn.npz"), "test": ("X.tst.npz", "Y.tst.npz")}
 FILTERS = "*filter_labels*.txt"
 FORMAT_ROWS = 1 << 12  # rows turned into text at a time
-# What scipy raises for a file that is no npz, or a damaged one, or one of something else than a matrix.
-NOT_NPZ = (
-    *(OSError, EOFError, ValueError, KeyError, AttributeError, TypeError, RuntimeError),
-    *(zipfile.BadZipFile, zlib.error),
-)
 
 
 def read_split(X_path: Path, Y_path: Path, **options: Any) -> Dataset:
@@ -131,10 +124,13 @@ def _load_npz(path: Path) -> CSR:
 
     try:
         with path.open("rb") as stream:  # ours: NumPy does not close what it finds to be damaged
-            matrix = sp.load_npz(stream)
-    except NOT_NPZ as error:
+            return CSR.from_scipy(sp.load_npz(stream), str(path))
+    except DataError:
+        raise
+    except MemoryError as error:  # a few bytes may claim any shape
+        raise DataError(f"{path}: must fit memory, got {shorten(str(error), 100)}") from error
+    except Exception as error:  # scipy checks little of what a file claims: anything may be raised
         raise DataError(f"{path}: must be a sparse matrix saved by scipy, got {shorten(str(error), 100)}") from error
-    return CSR.from_scipy(matrix, str(path))
 
 
 def _joined(X: CSR, Y: CSR, X_path: Path, Y_path: Path) -> Dataset:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
@@ -12,12 +11,12 @@ import numpy as np
 
 from ..csr import CSR
 from ..errors import TO_UTF8, DataError, shorten
-from ..files import BROKEN_STREAM, open_packed, whole_file
+from ..files import BROKEN_STREAM, whole_file
+from .opening import MAX_LINE_BYTES, open_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-MAX_LINE_BYTES = 64 << 20  # the limit of every text reader of the package
 LINE_END = re.compile(r"[\0\r\n]")
 LABEL_END = re.compile(r"[\0\r\n\t,]")
 
@@ -108,23 +107,13 @@ def index_labels(labels: Iterable[Sequence[str]], names: Sequence[str] | None = 
     return CSR(indptr, indices, np.ones(len(indices), dtype=np.float32), len(columns)), columns
 
 
-@contextmanager
-def _open(path: Path) -> Iterator[BinaryIO]:
-    """Open a regular file for reading bytes, unpacked if it is packed."""
-    if not path.is_file():
-        reason = "no such file" if not path.exists() else "a directory" if path.is_dir() else "not a regular file"
-        raise DataError(f"{path}: must be a readable file, got {reason}")
-    with open_packed(path) as stream:
-        yield stream
-
-
 def _lines(path: str | Path) -> Iterator[str]:
     """Yield the lines of a text file without their ends, decoded and checked one at a time."""
     try:
-        with _open(Path(path)) as stream:
+        with open_text(Path(path)) as stream:
             yield from lines_of(stream, str(path))
     except BROKEN_STREAM as error:
-        raise DataError(f"{path}: cannot be read, got {error}") from error
+        raise DataError(f"{path}: cannot be read, got {getattr(error, 'strerror', None) or error}") from error
 
 
 def lines_of(stream: BinaryIO, name: str) -> Iterator[str]:

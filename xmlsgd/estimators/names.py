@@ -146,7 +146,7 @@ def names_from_arrays(name: str, arrays: dict[str, np.ndarray], path: Path) -> n
     text, ends, fixed = (arrays.get(f"{name}_{part}") for part in ("text", "ends", "fixed"))
     if text is None or ends is None or fixed is None or text.dtype != np.uint8 or ends.dtype != np.int64:
         raise ModelFileError(f"{path}: {name} must be saved as numbers or as text")
-    if ends.ndim != 1 or np.any(np.diff(ends, prepend=0) < 0) or (len(ends) and ends[-1] != text.size):
+    if ends.ndim != 1 or np.any(ends < np.concatenate([[0], ends[:-1]])) or (len(ends) and ends[-1] != text.size):
         raise ModelFileError(f"{path}: {name}_ends must rise to the {text.size} bytes of {name}_text")
     blob = text.tobytes()
     try:

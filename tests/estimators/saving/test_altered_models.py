@@ -131,6 +131,7 @@ def test_parameters_that_are_not_finite_are_refused(saved):
     [
         ([1, 3, 2], b"abcd", "classes_ends must rise to the 4 bytes"),
         ([1, 2, 3], b"abcd", "classes_ends must rise to the 4 bytes"),
+        ([2**63 - 1, -(2**63), -1, 0, 4], b"abcd", "classes_ends must rise to the 4 bytes"),
         ([1, 2, 3], b"ab\xff", "classes must be UTF-8"),
     ],
 )
