@@ -8,8 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from xmlsgd import XMLClassifier
-from xmlsgd.datasets.text import read_raw_text
-from xmlsgd.datasets.vectorizer import TextVectorizer
+from xmlsgd.datasets import TextVectorizer, read_raw_text
 
 DATA = Path(__file__).parents[1] / "data"
 

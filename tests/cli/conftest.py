@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import nullcontext
 
 import pytest
 
@@ -11,6 +12,12 @@ from xmlsgd.cli import main
 
 GOOD = "4 6 3\n0,1 0:1 2:0.5\n2 1:1\n0 3:1 4:0.25\n1 5:1\n"
 GOOD_TEXT = "open,read\tread a file\nclose\tclose a file\nopen\tread the file\nclose\tclose the open file\n"
+
+
+@pytest.fixture(autouse=True)
+def compiling_untold(monkeypatch):
+    """What a test sees must not depend on what is in the cache of kernels."""
+    monkeypatch.setattr("xmlsgd.cli.compiling.compiling_told", lambda args: nullcontext())
 
 
 @pytest.fixture(scope="session")

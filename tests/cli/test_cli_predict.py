@@ -31,7 +31,8 @@ def test_predictions_equal_those_of_the_estimator(models, tmp_path):
 
 
 def test_text_without_labels_goes_from_stdin_to_stdout(models):
-    result = in_a_process("predict", models / "text", "-", "-k", "1", stdin="read a json file\n\nopen a socket\n")
+    texts = "read a json file\n\nopen a socket\n"
+    result = in_a_process("predict", models / "text", "-", "-k", "1", "--threads", "1", stdin=texts)
     assert result.returncode == 0, result.stderr
     names = [line.rpartition(":")[0] for line in result.stdout.splitlines()]
     assert len(names) == 3
@@ -57,7 +58,7 @@ def test_rows_that_were_made_by_the_words_of_the_model_are_taken(models, tmp_pat
 
 
 def test_a_huge_k_is_all_labels_and_huge_threads_are_all_processors(models, tmp_path):
-    words = ["predict", models / "rows", TEST_ROWS, "--k", str(10**30), "--threads", str(10**6)]
+    words = ["predict", models / "rows", TEST_ROWS, "--k", str(10**30), "--threads", str(10**6), "--quiet"]
     result = in_a_process(*words, "--out", tmp_path / "p.txt")
     assert (result.returncode, result.stderr) == (0, "")
     n_labels = len(XMLClassifier.load(models / "rows").classes_)

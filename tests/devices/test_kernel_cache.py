@@ -33,7 +33,6 @@ def test_kernels_of_other_sources_are_dropped_and_foreign_files_are_not_touched(
     stale = [f"{name}_alone_0123456789ab_011-1.py311.nbi" for name in ("cpu_input.drop", "cpu_linear.solve")]
     for name in [ours, *stale, *foreign]:
         (folder / name).touch()
-    assert [file.name for file in kernel_cache.cached_kernels(folder)] == [ours]
     kernel_cache.refresh()
     assert sorted(file.name for file in folder.iterdir()) == sorted([ours, *foreign])
 
@@ -73,7 +72,7 @@ def test_rows_are_parsed_where_no_folder_for_kernels_can_be_written(monkeypatch)
 def test_a_missing_folder_is_no_error(monkeypatch, tmp_path):
     monkeypatch.setattr(kernel_cache, "cache_folders", lambda: {tmp_path / "none"})
     kernel_cache.refresh()
-    assert kernel_cache.cached_kernels(tmp_path / "none") == []
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_kernels_that_cannot_be_removed_are_left(folder, monkeypatch):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from .. import __version__
 from .failures import UsageError, guarded, open_closed_streams
+from .machine import limit_threads
 from .parser import Parser, canonical, formatted
 
 if TYPE_CHECKING:
@@ -36,7 +37,11 @@ def dispatch(words: Sequence[str]) -> None:
         near = args.parser.nearest_flag(strange[0])
         hint = "; test rows go behind --test" if second else near or f"; see xmlsgd {args.verb} --help"
         raise UsageError(f"unrecognized arguments: {' '.join(strange)}{hint}")
-    import_module(f"{__name__}.{args.verb}").run(args)
+    limit_threads(args)
+    from .compiling import compiling_told  # here, as it loads Numba, which asks for its threads but once
+
+    with compiling_told(args):
+        import_module(f"{__name__}.{args.verb}").run(args)
 
 
 def new_parser() -> Parser:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .failures import UsageError
 from .kernels import prepare_kernels
-from .machine import limit_threads, peak_memory_bytes, processor, versions
+from .machine import peak_memory_bytes, processor, versions
 from .outputs import check_file
 from .parameters import add_parameters, given_parameters, number, place, whole
 from .results import note, show, write_json
@@ -38,7 +38,6 @@ def run(args: Namespace) -> None:
     check_file(args.json, "--json")
     if args.rows < 1:
         raise UsageError(f"--rows: must be at least 1, got {args.rows}")
-    limit_threads(args)
     from ..datasets.synthetic import make_xmc, split_rows
     from ..estimators import XMLClassifier
     from ..estimators.parameters import check_parameters
@@ -53,7 +52,7 @@ def run(args: Namespace) -> None:
     n_test = max(args.rows // 5, 1)
     dataset = make_xmc(args.rows + n_test, args.features, args.labels, nnz_per_row=args.nnz, labels_per_row=3)
     train, test = split_rows(dataset, test_size=n_test / dataset.n_rows)
-    prepare_kernels(args, parameters, args.labels)  # after what may refuse the call
+    prepare_kernels(parameters, args.labels)  # after what may refuse the call
     model.fit(train.X, train.Y, monitors=[] if args.quiet else [Progress()])
     last = model.history_[-1]
     seconds = statistics.median(rank(model, test.X, 5, quiet=True)[2] for _ in range(PASSES))

@@ -11,8 +11,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from . import folder
-from .kernels import MESSAGE, compile_kernels, kernels_are_cached
-from .machine import limit_threads
 from .outputs import add_overwrite, check_file, check_model
 from .parameters import add_parameters, place
 from .results import show, table, write_json
@@ -46,7 +44,6 @@ def run(args: Namespace) -> None:
     args.overwrite |= args.out == OUT  # nobody else's name
     check_model(args)
     check_file(args.json, "--json", beside=args.out)
-    limit_threads(args)
     from ..datasets.python_functions import python_functions_texts, vectorized
     from .described import describe
     from .sources import Training
@@ -58,9 +55,6 @@ def run(args: Namespace) -> None:
     say(args, f"      train: {describe(data.train)}")
     if data.test is not None:
         say(args, f"      test:  {describe(data.test)}")
-    if not kernels_are_cached():
-        say(args, f"First: {MESSAGE}")
-        compile_kernels({})
     model = new_model(args)
     say(args, "Train: a sparse network, measured on the test rows after every epoch ...")
     result = train_and_save(args, model, data) | {"baseline": baseline(data)}

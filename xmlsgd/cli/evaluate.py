@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from . import folder
 from .failures import UsageError
 from .forms import add_source_arguments
-from .kernels import prepare_kernels
-from .machine import limit_threads, peak_memory_bytes, versions
+from .machine import peak_memory_bytes, versions
 from .model import load_model
 from .outputs import check_file, check_there
 from .parameters import add_parameters, number, place, whole
@@ -42,7 +41,6 @@ def run(args: Namespace) -> None:
         raise UsageError(f"--k: must be at least 1, got {ks[0]}")
     check_file(args.json, "--json", args.model, args.test, args.propensity)
     check_there(args.test, args.propensity)
-    limit_threads(args)
     from .described import shape_of, warn_of_unknown
     from .measure import measure
     from .sources import Known, read_labels, read_test
@@ -56,7 +54,6 @@ def run(args: Namespace) -> None:
         Y_train, known = read_labels(args.propensity, args, known)
     test = read_test(args.test, args, known)
     warn_of_unknown(test, len(model.classes_), args.test)
-    prepare_kernels(args)
     result = measure(model, test, ks, args.quiet, Y_train=Y_train, A=args.propensity_a, B=args.propensity_b)
     kinds = ("P", "nDCG", "R", "PSP") if args.propensity else ("P", "nDCG", "R")
     rows = [(kind, {f"@{k}": result[f"{kind}@{k}"] for k in ks}) for kind in kinds]

@@ -1,39 +1,23 @@
-"""Kernels are compiled at their first use and cached on disk: whether that has happened, and doing it ahead."""
+"""Kernels are compiled at their first use and cached on disk: here that is done ahead."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..files import scratch_folder
-from .results import note
-
-if TYPE_CHECKING:
-    from argparse import Namespace
 
 # Parameters that choose the kernels of a run.
 CHOOSING = ("loss", "optimizer", "devices", "precision", "n_jobs", "gradient_rounding", "hidden_dropout")
 MANY_LABELS = 1 << 20
-MESSAGE = "compiling kernels, once on this machine: about half a minute ..."
 
 
-def kernels_are_cached() -> bool:
-    """Return whether Numba's cache holds kernels of these sources; imports Numba, compiles nothing."""
-    from ..devices import kernel_cache
-
-    kernel_cache.refresh()
-    return any(kernel_cache.cached_kernels(folder) for folder in kernel_cache.cache_folders())
-
-
-def prepare_kernels(args: Namespace, parameters: dict[str, Any] | None = None, n_labels: int = MANY_LABELS) -> None:
-    """Say if kernels will be compiled; with the `parameters` of a training run compile or load its kernels now.
+def prepare_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS) -> None:
+    """Compile or load the kernels of a training run with these parameters of the estimator.
 
     The clock of the run must not count that: it is about a second where the kernels are cached, half a minute else.
     """
-    if not kernels_are_cached():
-        note(args, MESSAGE)
-    if parameters is not None:
-        compile_kernels({name: value for name, value in parameters.items() if name in CHOOSING}, n_labels)
+    compile_kernels({name: value for name, value in parameters.items() if name in CHOOSING}, n_labels)
 
 
 def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS) -> None:

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 from .failures import UsageError
 from .forms import add_source_arguments
-from .kernels import prepare_kernels
-from .machine import limit_threads
 from .model import load_model
 from .outputs import STDIN, STDOUT, check_file, check_there
 from .parameters import add_parameters, number, place, whole
@@ -46,12 +44,10 @@ def run(args: Namespace) -> None:
         raise UsageError(f"--k: must be at least 1, got {args.k}")
     check_file(args.out, "--out", args.model, args.data)
     check_there(args.data)
-    limit_threads(args)
     from .sources import Known
 
     model = load_model(args, args.data)
     blocks = feature_blocks(args, Known.of_model(model))
-    prepare_kernels(args)
     n_rows = 0
     with text_file(args.out) as stream:
         for X in blocks:

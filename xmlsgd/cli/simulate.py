@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import DataError, suggest
 from .forms import add_source_arguments
 from .kernels import prepare_kernels
-from .machine import limit_threads, versions
+from .machine import versions
 from .outcomes import COLUMNS, DIVERGED, describe_outcome, describe_timing, format_table, summarize
 from .outputs import check_file
 from .parameters import add_parameters, given_parameters, number, place, whole
@@ -68,7 +68,6 @@ def run(args: Namespace) -> None:
     check_file(args.json, "--json", args.train, args.test)
     check_file(args.plot, "--plot", args.train, args.test)
     check_numbers(args)
-    limit_threads(args)
     from ..algorithms import get_algorithm
     from ..estimators.fitting import rate_of, sampler_of
     from ..executors.calibration import measure_device
@@ -77,7 +76,7 @@ def run(args: Namespace) -> None:
 
     model, task = prepared(args)
     setting = setting_of(args, model, task)
-    prepare_kernels(args, model.get_params(), task.dataset.n_labels)
+    prepare_kernels(model.get_params(), task.dataset.n_labels)
     rate = rate_of(model, task.optimizer)
     job = Job(task.dataset, task.network, task.optimizer, sampler=sampler_of(task))
     outcomes: dict[str, Outcome] = {}

@@ -20,7 +20,7 @@ from ..history import Monitor
 from . import folder
 from .forms import add_source_arguments
 from .kernels import prepare_kernels
-from .machine import limit_threads, peak_memory_bytes, versions
+from .machine import peak_memory_bytes, versions
 from .outputs import add_overwrite, check_file, check_folder, check_model, check_there
 from .parameters import add_parameters, given_parameters, place
 from .results import note, show, table, write_json
@@ -58,7 +58,6 @@ def run(args: Namespace) -> None:
     """Read, train, measure, save."""
     check_model(args, args.train, args.test)
     check_file(args.json, "--json", args.train, args.test, beside=args.out)
-    limit_threads(args)
     from ..workers import advice
     from .described import describe, warn_of_labels, warn_of_unknown
     from .sources import Known, read_training
@@ -106,7 +105,7 @@ def train_and_save(args: Namespace, model: XMLClassifier, data: Training) -> dic
 
     After Ctrl-C, and when all workers are lost, the model is saved as it is; then raises what says where.
     """
-    prepare_kernels(args, model.get_params(), data.train.n_labels)
+    prepare_kernels(model.get_params(), data.train.n_labels)
     started = time.perf_counter()
     before = getattr(model, "params_", None)
     result: dict[str, Any] = dict.fromkeys(("P@1", "P@3", "P@5"))

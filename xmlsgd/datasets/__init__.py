@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     from .store import open_store as open_store
     from .store import write_store as write_store
     from .synthetic import make_xmc as make_xmc
+    from .text import read_raw_text as read_raw_text
+    from .vectorizer import TextVectorizer as TextVectorizer
     from .xmc import load_file as load_file
     from .xmc import load_folder as load_folder
 
 BUILT_IN = "python-functions"
 
 _MODULE_OF_NAME = {
+    "TextVectorizer": "vectorizer",
     "convert": "conversion",
     "load_file": "xmc",
     "load_folder": "xmc",
@@ -37,6 +40,7 @@ _MODULE_OF_NAME = {
     "make_xmc": "synthetic",
     "open_store": "store",
     "read_libsvm": "libsvm",
+    "read_raw_text": "text",
     "write_libsvm": "libsvm",
     "write_npz": "pairs",
     "write_split": "pairs",

@@ -1,4 +1,4 @@
-"""The files of Numba's cache that hold our kernels: which there are, and away with those of other sources."""
+"""The files of Numba's cache that hold our kernels: away with those of other sources."""
 
 from __future__ import annotations
 
@@ -21,11 +21,6 @@ def cache_folders() -> set[Path]:
     """Return the folders where Numba keeps these kernels."""
     paths = [form.stats.cache_path for kernel in kernels() for form in (kernel.alone, kernel.threaded)]
     return {Path(path) for path in paths if path}
-
-
-def cached_kernels(folder: Path) -> list[Path]:
-    """Return the cache files of these kernels in a folder, those of other sources left out."""
-    return [file for file in _kernel_files(folder) if STAMP in file.name]
 
 
 def refresh() -> None:
