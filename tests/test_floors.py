@@ -19,14 +19,14 @@ PACKAGE = ROOT / "xmlsgd"
 # Lowest first. What stands on one floor does not import its neighbours, so algorithms never see executors.
 FLOORS = (
     ("errors", "files"),
-    ("csr", "json_files", "kinds", "params", "records"),
+    ("csr", "json_files", "kinds", "model_arrays", "params", "records"),
     ("datasets", "losses", "metrics", "optimizers", "schedules", "table"),
     ("devices", "merging"),
     ("samplers",),
     ("deltas", "network", "shortlist"),
     ("learner",),
     ("algorithms", "executors"),
-    ("checkpoint", "history", "router", "snapshot"),
+    ("history", "model_files", "router", "snapshot"),
     ("averaging", "plots", "progress", "workers"),
     ("engine",),
     ("estimators", "simulation"),

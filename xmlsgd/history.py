@@ -99,7 +99,7 @@ class Evaluation(Monitor):
 class EarlyStopping(Monitor):
     """Stop when `metric` has not risen by more than `tol` for `patience` epochs; put the best model back.
 
-    `keep` and `restore` save a model and write it back (`checkpoint.Snapshot`).
+    `keep` and `restore` save a model and write it back (`snapshot.Snapshot`).
     """
 
     def __init__(self, metric: str, patience: int, tol: float, snapshot: Any) -> None:

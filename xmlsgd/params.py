@@ -1,6 +1,6 @@
 """One flat float32 vector for all parameters, with named views.
 
-A flat vector makes a merge one line of vector algebra, a replica one row of a memory map, a checkpoint one write.
+A flat vector makes a merge one line of vector algebra, a replica one row of a memory map, a saved model one write.
 """
 
 from __future__ import annotations

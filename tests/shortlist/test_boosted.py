@@ -16,6 +16,7 @@ from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu_trees import DEPTH
 from xmlsgd.errors import DataError, ModelFileError
 from xmlsgd.metrics import precision_at_k
+from xmlsgd.model_arrays import ModelArrays
 from xmlsgd.shortlist import BOOSTED, LOGISTIC, fit_shortlist
 from xmlsgd.shortlist.arrays import from_arrays, to_arrays
 from xmlsgd.shortlist.boosted import EVIDENCE, Boosted, complete_trees
@@ -162,10 +163,10 @@ def test_trees_that_save_cannot_have_written_are_refused(model, name, change, co
     described, arrays = to_arrays(model.shortlist_)
     arrays[f"shortlist_{name}"] = change(arrays[f"shortlist_{name}"])
     with pytest.raises(ModelFileError, match=complaint):
-        from_arrays(described, arrays, (600, 300), Path("model"))
+        from_arrays(described, ModelArrays(arrays, Path("model")), (600, 300))
     for trees in (-1, None, 2.5):
         with pytest.raises(ModelFileError, match="size, blend, rows and trees"):
-            from_arrays({**described, "trees": trees}, arrays, (600, 300), Path("model"))
+            from_arrays({**described, "trees": trees}, ModelArrays(arrays, Path("model")), (600, 300))
 
 
 def test_partial_fit_keeps_the_trees_and_a_new_label_had_no_rows_when_they_grew(many, model, tmp_path):

@@ -20,6 +20,7 @@ from xmlsgd.estimators.defaults import auto_shortlist
 from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.learner import Learner
 from xmlsgd.metrics import precision_at_k
+from xmlsgd.model_arrays import ModelArrays
 from xmlsgd.shortlist.arrays import from_arrays, to_arrays
 
 
@@ -115,15 +116,15 @@ def test_a_shortlist_that_save_cannot_have_written_is_refused(model, name, chang
     described, arrays = to_arrays(model.shortlist_)
     arrays[f"shortlist_{name}"] = change(arrays[f"shortlist_{name}"])
     with pytest.raises(ModelFileError, match=complaint):
-        from_arrays(described, arrays, (1500, 1100), Path("model"))
+        from_arrays(described, ModelArrays(arrays, Path("model")), (1500, 1100))
     with pytest.raises(ModelFileError, match="size, blend, rows and trees"):
-        from_arrays({**described, "blend": [1, 2, None, 4]}, arrays, (1500, 1100), Path("model"))
+        from_arrays({**described, "blend": [1, 2, None, 4]}, ModelArrays(arrays, Path("model")), (1500, 1100))
 
 
 def test_a_shortlist_larger_than_the_labels_is_refused(model):
     described, arrays = to_arrays(model.shortlist_)
     with pytest.raises(ModelFileError, match="the size at most 1100, got"):
-        from_arrays({**described, "size": 1101}, arrays, (1500, 1100), Path("model"))
+        from_arrays({**described, "size": 1101}, ModelArrays(arrays, Path("model")), (1500, 1100))
 
 
 def test_the_same_seed_gives_the_same_bits(many, model):

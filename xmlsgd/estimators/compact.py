@@ -14,7 +14,7 @@ import numpy as np
 
 from ..devices.base import Layer
 from ..devices.compact import CompactLayer, compacted, widened
-from ..errors import ModelFileError
+from ..model_arrays import ModelArrays
 from ..params import Layout, zeros
 
 
@@ -31,25 +31,15 @@ class CompactParams:
     path: Path
 
     @classmethod
-    def of(
-        cls, layout: Layout, arrays: dict[str, np.ndarray], shortlist: dict[str, Any] | None, check: bool, path: Path
-    ) -> CompactParams:
-        """Return the parameters among `arrays`; raise `ModelFileError` for what `compact_params` cannot have made.
-
-        check : also whether scales and biases are finite, which reads them.
-        """
+    def of(cls, layout: Layout, saved: ModelArrays, shortlist: dict[str, Any] | None) -> CompactParams:
+        """Return the parameters that were saved; raise `ModelFileError` for what `compact_params` cannot have made."""
         for name, shape in layout.shapes.items():
-            wanted = {name: (np.float32, shape)}
-            if len(shape) > 1:
-                wanted = {f"{name}_int8": (np.int8, shape), f"{name}_scales": (np.float32, shape[:1])}
-            for file, (kind, size) in wanted.items():
-                found = arrays.get(file)
-                if found is None or found.dtype != kind or found.shape != size:
-                    got = "none" if found is None else f"{found.dtype} {found.shape}"
-                    raise ModelFileError(f"{path}: {file} must be {np.dtype(kind)} {size}, got {got}")
-                if check and kind is np.float32 and not np.isfinite(found).all():
-                    raise ModelFileError(f"{path}: {file} must be finite")
-        return cls(layout, arrays, shortlist, path)
+            if len(shape) == 1:
+                saved.finite(name, *shape)
+            else:
+                saved.array(f"{name}_int8", np.int8, *shape)
+                saved.finite(f"{name}_scales", shape[0])
+        return cls(layout, saved.arrays, shortlist, saved.path)
 
     def layers(self) -> list[Layer | CompactLayer]:
         """Return the layers: the first and the last as they are, those between, which are small, in float32."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from ..csr import CSR, check_entries, check_pointers
 from ..devices.cpu_trees import INNER
 from ..errors import DataError, ModelFileError, shorten
+from ..model_arrays import ModelArrays
 from .blend import Blend
 from .boosted import EVIDENCE, Boosted
 from .compact import NARROW, PREFIX, CompactLinear
@@ -43,17 +43,17 @@ def to_arrays(shortlist: Shortlist) -> tuple[dict[str, Any], dict[str, np.ndarra
     return described, {PREFIX + name: array for name, array in arrays.items()}
 
 
-def from_arrays(described: Any, arrays: dict[str, np.ndarray], shape: tuple[int, int], path: Path) -> Shortlist:
+def from_arrays(described: Any, saved: ModelArrays, shape: tuple[int, int]) -> Shortlist:
     """Return the shortlist that `to_arrays` described, for (F, L) features and labels.
 
     Raises `ModelFileError` for what it cannot have written.
     """
     n_features, n_labels = shape
-    size, blend, n_rows, n_trees = _numbers(described, n_labels, path)
-    found = _Found(arrays, path, True)
+    size, blend, n_rows, n_trees = _numbers(described, n_labels, saved.path)
+    found, path = _Found(saved.arrays, saved.path, saved.check, PREFIX), saved.path
 
     def matrix(name: str, n: int, n_cols: int) -> CSR:
-        indptr, indices = found.array(f"{name}_indptr", np.int64, n + 1), found.array(f"{name}_indices", np.int32)
+        indptr, indices = found.array(f"{name}_indptr", np.int64, n + 1), found.array(f"{name}_indices", np.int32, None)
         ones = np.broadcast_to(np.float32(1), len(indices))
         data = ones if name == "labels" else found.array(f"{name}_data", np.float32, len(indices))
         rows = CSR(indptr, indices, data, n_cols)
@@ -74,21 +74,19 @@ def from_arrays(described: Any, arrays: dict[str, np.ndarray], shape: tuple[int,
     return Shortlist(found.finite("scale", n_features), neighbors, linear, blend, size, boosted)
 
 
-def from_compact(
-    described: Any, arrays: dict[str, np.ndarray], shape: tuple[int, int], check: bool, path: Path
-) -> Shortlist:
+def from_compact(described: Any, saved: ModelArrays, shape: tuple[int, int]) -> Shortlist:
     """Return the shortlist whose arrays `compact_arrays` made small; kernels will check what is in them.
 
-    check : also whether numbers are finite, which reads those of features, labels and rows. Raises `ModelFileError`
-    for arrays of another type or size.
+    `ModelArrays.check` also says whether weights of rows are looked at. Raises `ModelFileError` for arrays of another
+    type or size.
     """
     n_features, n_labels = shape
-    size, blend, n_rows, n_trees = _numbers(described, n_labels, path)
-    found = _Found(arrays, path, check)
+    size, blend, n_rows, n_trees = _numbers(described, n_labels, saved.path)
+    found = _Found(saved.arrays, saved.path, saved.check, PREFIX)
     kind = np.uint16 if max(n_features, n_rows, n_labels) <= NARROW else np.int32
 
     def matrix(name: str, n: int, n_cols: int) -> CSR:
-        indptr, indices = found.array(f"{name}_indptr", np.int64, n + 1), found.array(f"{name}_indices", kind)
+        indptr, indices = found.array(f"{name}_indptr", np.int64, n + 1), found.array(f"{name}_indices", kind, None)
         ones = np.broadcast_to(np.float32(1), len(indices))
         data = ones if name == "labels" else found.array(f"{name}_int16", np.int16, len(indices))
         return CSR(indptr, indices, data, n_cols)
@@ -96,7 +94,7 @@ def from_compact(
     neighbors = Neighbors(
         matrix("postings", n_features, n_rows), matrix("labels", n_rows, n_labels), found.weight(n_rows)
     )
-    keys = found.array("linear_keys", kind)
+    keys = found.array("linear_keys", kind, None)
     tables = (
         found.array("linear_starts", np.int64, n_labels + 1),
         keys,
@@ -107,29 +105,8 @@ def from_compact(
     return Shortlist(scale, neighbors, linear, blend, size, found.boosted(n_trees, n_labels))
 
 
-@dataclass(frozen=True)
-class _Found:
-    """The arrays of a folder, asked for by name; `check`: whether numbers are finite, too."""
-
-    arrays: dict[str, np.ndarray]
-    path: Path
-    check: bool
-
-    def array(self, name: str, kind: type, length: int | None = None) -> np.ndarray:
-        """Return an array of this type, and length if given; raise `ModelFileError` where there is none."""
-        found = self.arrays.get(PREFIX + name)
-        if found is None or found.ndim != 1 or found.dtype != kind or (length is not None and len(found) != length):
-            got = "none" if found is None else f"{found.dtype} {found.shape}"
-            wanted = f"{np.dtype(kind)} ({'n' if length is None else length},)"
-            raise ModelFileError(f"{self.path}: {PREFIX}{name} must be {wanted}, got {got}")
-        return found
-
-    def finite(self, name: str, length: int) -> np.ndarray:
-        """Return an array of float32 numbers."""
-        found = self.array(name, np.float32, length)
-        if self.check and not np.isfinite(found).all():
-            raise ModelFileError(f"{self.path}: {PREFIX}{name} must be finite")
-        return found
+class _Found(ModelArrays):
+    """The arrays of a shortlist."""
 
     def weight(self, n_rows: int) -> np.ndarray:
         """Return how much the vote of each training row counts."""
@@ -144,7 +121,7 @@ class _Found:
             return None
         feature, threshold = (
             self.array("trees_feature", np.uint8, n_trees * INNER),
-            self.array("trees_threshold", np.float32),
+            self.array("trees_threshold", np.float32, None),
         )
         value, frequency = self.finite("trees_value", n_trees * (INNER + 1)), self.finite("frequency", n_labels)
         if len(threshold) != len(feature) or np.isnan(threshold).any() or (feature >= EVIDENCE).any():

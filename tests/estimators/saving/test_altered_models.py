@@ -11,8 +11,8 @@ import pytest
 
 from shared.saved_models import edit_manifest, rewrite, small
 from xmlsgd import ModelFileError, XMLClassifier
-from xmlsgd.checkpoint import read_model
 from xmlsgd.files import sha256_of
+from xmlsgd.model_files import read_model
 
 
 @pytest.mark.parametrize("name", ["MANIFEST.json", "model.json", "params.npy", "classes.npy", "optimizer_state.npy"])

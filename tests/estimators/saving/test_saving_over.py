@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shared.saved_models import same_answers, small
-from xmlsgd import ModelFileError, XMLClassifier, checkpoint
+from xmlsgd import ModelFileError, XMLClassifier, model_files
 from xmlsgd.files import whole
 
 
@@ -52,7 +52,7 @@ def failing(monkeypatch, owner, name, at):
 @pytest.mark.parametrize(
     ("owner", "name", "at"),
     [
-        *[(checkpoint, name, at) for name in ("_write_array", "sha256_of") for at in (1, 2, 3)],
+        *[(model_files, name, at) for name in ("_write_array", "sha256_of") for at in (1, 2, 3)],
         *[(os, "fsync", at) for at in (1, 2, 3)],
         (whole, "_put_in_place", 1),
     ],

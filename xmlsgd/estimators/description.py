@@ -1,0 +1,179 @@
+"""What an estimator is, but for its arrays, as JSON: parameters, shape, counters, history; and back, checked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields, is_dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import __version__, algorithms
+from ..algorithms.base import Algorithm
+from ..algorithms.options import read_field, write_field
+from ..errors import ModelFileError, shorten
+from ..kinds import is_count, is_number
+from ..losses import LOSSES
+from ..network import Network
+from ..optimizers import OPTIMIZERS, Optimizer
+from .parameters import check_parameters
+
+if TYPE_CHECKING:
+    from .classifier import XMLClassifier
+
+NESTED = ("hidden_layer_sizes", "optimizer", "class_weight", "algorithm")  # parameters that are more than one value
+FORMS = ("sparse", "dense", "lists", "multiclass")
+
+
+def describe(model: XMLClassifier) -> dict[str, Any]:
+    """Return what a fitted estimator is, as JSON."""
+    return {
+        "estimator": "XMLClassifier",
+        "xmlsgd": __version__,
+        "parameters": {name: _to_json(name, value) for name, value in model.get_params(deep=False).items()},
+        "network": asdict(model.network_),
+        "optimizer_kind": model._optimizer_kind,
+        "label_form": model.label_form_,
+        "seed": model._seed,
+        "epochs": model.n_epochs_,
+        "steps": model.n_steps_,
+        "history": model.history_,
+    }
+
+
+def described_model(kind: type[XMLClassifier], description: dict[str, Any], path: Path) -> XMLClassifier:
+    """Return the estimator that `describe` described, without arrays; `ModelFileError` for what it cannot have."""
+    if description.get("estimator") != "XMLClassifier":
+        raise ModelFileError(f"{path}: must hold an XMLClassifier, got {shorten(description.get('estimator'))}")
+    model = kind(**_parameters(kind, description.get("parameters"), path))
+    try:
+        check_parameters(model)
+    except (TypeError, ValueError, OverflowError) as error:  # one of an unheard-of type may come from Python itself
+        raise ModelFileError(f"{path}: parameters: {error}") from error
+    model.network_ = _network(description.get("network"), path)
+    model.n_features_in_ = model.network_.n_features
+    model._seed, model.n_epochs_, model.n_steps_, model._optimizer_kind = (
+        int(_number(description, name, int, path)) for name in ("seed", "epochs", "steps", "optimizer_kind")
+    )
+    form = description.get("label_form")
+    if form not in FORMS:
+        raise ModelFileError(f"{path}: label_form must be one of {', '.join(FORMS)}, got {shorten(form)}")
+    model.label_form_ = form
+    model.history_ = _history(description.get("history"), path)
+    model.loss_curve_ = [record["loss"] for record in model.history_]
+    return model
+
+
+def _to_json(name: str, value: Any) -> Any:
+    """Return a constructor's value as JSON."""
+    if isinstance(value, Optimizer):
+        names = [name for name, kind in OPTIMIZERS.items() if type(value) is kind]
+        if not names:
+            raise ModelFileError(f"{name}: only optimizers of this package can be saved, got {shorten(value)}")
+        return {"name": names[0], "numbers": asdict(value)}
+    if isinstance(value, np.generic):
+        return value.item()
+    if name == "hidden_layer_sizes":
+        return [int(size) for size in value]
+    if name == "class_weight" and isinstance(value, dict):
+        return [[key.item() if isinstance(key, np.generic) else key, float(weight)] for key, weight in value.items()]
+    if name == "random_state" and not isinstance(value, int):
+        return None  # a generator's state is not part of a model: the seed drawn from it is saved
+    if isinstance(value, Algorithm):
+        return _algorithm_to_json(value)
+    return value
+
+
+def _algorithm_to_json(algorithm: Algorithm) -> dict[str, Any]:
+    """Return where an algorithm of this package is found, and its numbers."""
+    kind = type(algorithm)
+    package, _, module = kind.__module__.rpartition(".")
+    if package != algorithms.__name__ or not is_dataclass(algorithm):
+        raise ModelFileError(f"algorithm: only algorithms of this package can be saved, got {shorten(algorithm)}")
+    numbers = {field.name: write_field(getattr(algorithm, field.name)) for field in fields(algorithm) if field.init}
+    try:
+        json.dumps(numbers, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ModelFileError(
+            f"algorithm: its fields must be numbers, texts or rules of this package, got {shorten(numbers)}"
+        ) from error
+    return {"module": module, "class": kind.__name__, "numbers": numbers}
+
+
+def _algorithm(saved: Any, path: Path) -> Algorithm:
+    """Return the algorithm that `_algorithm_to_json` described; nothing outside of `xmlsgd.algorithms` is imported."""
+    try:
+        if saved["module"] not in algorithms.algorithm_names():
+            raise KeyError(saved["module"])
+        module = import_module(f"{algorithms.__name__}.{saved['module']}")
+        kind = vars(module)[saved["class"]]
+        if not (isinstance(kind, type) and issubclass(kind, Algorithm) and kind.__module__ == module.__name__):
+            raise KeyError(saved["class"])
+        known = {field.name: field for field in fields(kind)}
+        numbers = dict(saved["numbers"])
+        texts = {name: read_field(known[name], value) for name, value in numbers.items() if isinstance(value, str)}
+        return kind(**{**numbers, **texts})
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(f"{path}: unknown algorithm, got {shorten(saved, 100)}") from error
+
+
+def _parameters(kind: type[XMLClassifier], saved: Any, path: Path) -> dict[str, Any]:
+    """Return the constructor's arguments."""
+    known = kind._get_param_names()
+    if not isinstance(saved, dict) or not set(saved) <= set(known):
+        raise ModelFileError(f"{path}: parameters must be among those of XMLClassifier, got {shorten(saved)}")
+    nested = [name for name, value in saved.items() if isinstance(value, dict | list) and name not in NESTED]
+    if nested:
+        raise ModelFileError(f"{path}: {nested[0]} must be a number or a text, got {shorten(saved[nested[0]])}")
+    read = dict(saved)
+    if isinstance(read.get("hidden_layer_sizes"), list):
+        read["hidden_layer_sizes"] = tuple(read["hidden_layer_sizes"])
+    if isinstance(read.get("class_weight"), list):
+        try:
+            read["class_weight"] = dict(read["class_weight"])
+        except (TypeError, ValueError) as error:
+            raise ModelFileError(f"{path}: class_weight must be pairs, got {shorten(saved['class_weight'])}") from error
+    optimizer = read.get("optimizer")
+    if isinstance(optimizer, dict):
+        try:
+            read["optimizer"] = OPTIMIZERS[optimizer["name"]](**optimizer["numbers"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ModelFileError(f"{path}: unknown optimizer, got {shorten(optimizer, 100)}") from error
+    if isinstance(read.get("algorithm"), dict):
+        read["algorithm"] = _algorithm(read["algorithm"], path)
+    return read
+
+
+def _network(saved: Any, path: Path) -> Network:
+    """Return the shape of the model, checked."""
+    names = {field.name for field in fields(Network)}
+    if not isinstance(saved, dict) or set(saved) != names:
+        raise ModelFileError(f"{path}: network must have the fields {', '.join(sorted(names))}, got {shorten(saved)}")
+    hidden, loss = saved["hidden"], saved["loss"]
+    if not isinstance(hidden, list) or not hidden or not all(is_count(size) for size in hidden):
+        raise ModelFileError(f"{path}: hidden must be a list of positive integers, got {shorten(hidden)}")
+    if not isinstance(loss, str) or loss not in LOSSES:
+        raise ModelFileError(f"{path}: loss must be one of {', '.join(LOSSES)}, got {shorten(loss)}")
+    numbers: dict[str, Any] = {name: _number(saved, name, int, path) for name in ("n_features", "n_labels")}
+    for name in ("input_dropout", "hidden_dropout", "input_scale", "gradient_rounding"):
+        numbers[name] = _number(saved, name, float, path)
+        if name != "input_scale" and numbers[name] >= 1:
+            raise ModelFileError(f"{path}: {name} must be in [0, 1), got {numbers[name]}")
+    return Network(hidden=tuple(hidden), loss=loss, **numbers)
+
+
+def _number(description: dict[str, Any], name: str, kind: type[int] | type[float], path: Path) -> Any:
+    """Return a number of the description that is not negative."""
+    value = description.get(name)
+    if isinstance(value, kind) and not isinstance(value, bool) and 0 <= value < 1 << 62:
+        return value
+    raise ModelFileError(f"{path}: {name} must be a number of at least 0, got {shorten(value)}")
+
+
+def _history(records: Any, path: Path) -> list[dict[str, Any]]:
+    """Return the records, each with a loss."""
+    if not isinstance(records, list) or not all(isinstance(r, dict) and is_number(r.get("loss")) for r in records):
+        raise ModelFileError(f"{path}: history must be a list of records, got {shorten(records)}")
+    return records
