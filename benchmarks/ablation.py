@@ -17,7 +17,7 @@ from xmlsgd import XMLClassifier
 from xmlsgd.cli.kernels import compile_kernels
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.estimators.defaults import LISTED, LISTED_NEGATIVES, auto_batch_size, auto_epochs
+from xmlsgd.estimators.defaults import SHORTLIST_NEGATIVES, SHORTLIST_SIZE, auto_batch_size, auto_epochs
 from xmlsgd.estimators.list_scoring import pair_scores
 from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.shortlist.blend import Blend, evidence_of
@@ -114,7 +114,7 @@ def variants(rows: Dataset, X_test: CSR, threads: int) -> Iterator[tuple[str, fl
             model = network("all", threshold)
         yield name, clock.seconds[name], model.predict_topk(X_test, K)[0]
     with clock.part("network"):
-        model = network(LISTED_NEGATIVES)
+        model = network(SHORTLIST_NEGATIVES)
     yield SHARED, clock.seconds["network"], model.predict_topk(X_test, K)[0]
     learned, tested = paths(rows, X_test, held_out, weight, model, CPU(threads), clock)
     known, truth = learned.labels >= 0, has(rows.Y.take(held_out), learned.labels)
@@ -149,7 +149,7 @@ def paths(
     clock: Clock,
 ) -> tuple[Evidence, Evidence]:
     """Learn neighbors and linear path; return what these and the network say of held-out rows and of test rows."""
-    size, X, Y = min(LISTED, rows.n_labels), rows.X, rows.Y
+    size, X, Y = min(SHORTLIST_SIZE, rows.n_labels), rows.X, rows.Y
     logits = pair_scores(Scorer(model.network_, model.params_, device), device)
     with clock.part("neighbors"), device.start():
         scale = rarity(X)

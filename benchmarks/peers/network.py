@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import xmlsgd
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.estimators.defaults import LISTED_NEGATIVES
+from xmlsgd.estimators.defaults import SHORTLIST_NEGATIVES
 from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.samplers import ALL_LABELS, Sampler, SharedNegatives
 from xmlsgd.samplers.lsh import LSH
@@ -24,7 +24,7 @@ from .runner import K, Problem, Runner, arguments, main
 WARM_UP_ROWS = 512
 SAMPLERS: dict[str, Sampler] = {
     "all": ALL_LABELS,
-    "shared": SharedNegatives(LISTED_NEGATIVES),
+    "shared": SharedNegatives(SHORTLIST_NEGATIVES),
     "lsh": LSH("dwta", hashes=8),  # SLIDE's choice for Amazon-670K: DWTA, 8 codes, 50 tables
 }
 

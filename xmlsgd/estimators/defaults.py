@@ -22,9 +22,11 @@ EPOCHS, MOST_EPOCHS = 10, 200
 LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
 # Found on library subject headings (13,000 to 20,000 rows, 256 units, BCE) and on scikit-learn's small sets.
 RATES = {"adam": 6e-3, "adagrad": 0.1, "row_adagrad": 0.1, "momentum": 0.1, "sgd": 0.5}
-# With a shortlist (docs/shortlist.md); 64 labels and 1,024 negatives were measured (docs/decisions.md).
-LISTED, LISTED_ROWS, LISTED_STEPS = 64, 2000, 500
-LISTED_NEGATIVES = 1024
+# Of a shortlist (docs/shortlist.md), all measured (docs/decisions.md):
+SHORTLIST_SIZE = 64  # labels of a row
+MANY_LABELS = 64  # for each that a row has: so many are listed, fewer the network knows best
+SHORTLIST_ROWS = 2000  # at least; with 800 the network alone is as good
+SHORTLIST_STEPS, SHORTLIST_NEGATIVES = 500, 1024  # of the network beside a shortlist, of a batch of it
 ROUNDING, ROUNDED_LABELS = 0.1, 1000  # of gradients (docs/decisions.md)
 NORM_ROWS = 10_000  # rows looked at for the typical norm
 PRE_ACTIVATION = 0.2  # of the first hidden layer, its standard deviation at first (docs/decisions.md)
@@ -44,7 +46,7 @@ def auto_epochs(n_rows: int, batch_size: int, listed: bool) -> int:
     """
     per_epoch = math.ceil(n_rows / batch_size)
     if listed:
-        return math.ceil(LISTED_STEPS / per_epoch)
+        return math.ceil(SHORTLIST_STEPS / per_epoch)
     return min(max(EPOCHS, math.ceil(LEAST_STEPS / per_epoch)), MOST_EPOCHS)
 
 
@@ -53,8 +55,8 @@ def auto_shortlist(Y: CSR, loss: str, form: str) -> int:
 
     Many are 64 for each label that a row has: where a row has a fair share of all labels, the network knows them best.
     """
-    many = Y.n_rows >= LISTED_ROWS and Y.n_cols * Y.n_rows >= LISTED * Y.nnz and Y.n_cols >= LISTED
-    return LISTED if many and loss == "bce" and form != "multiclass" else 0
+    many = Y.n_cols * Y.n_rows >= MANY_LABELS * Y.nnz and Y.n_cols >= SHORTLIST_SIZE
+    return SHORTLIST_SIZE if many and Y.n_rows >= SHORTLIST_ROWS and loss == "bce" and form != "multiclass" else 0
 
 
 def auto_rounding(n_labels: int, loss: str, optimizer: Any, kinds: Collection[str]) -> float:

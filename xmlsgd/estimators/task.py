@@ -13,7 +13,7 @@ from ..algorithms.base import Algorithm
 from ..csr import Dataset
 from ..errors import DataError, shorten
 from ..network import Network
-from .defaults import LISTED_NEGATIVES, auto_batch_size, auto_rounding, auto_shortlist, input_scale
+from .defaults import SHORTLIST_NEGATIVES, auto_batch_size, auto_rounding, auto_shortlist, input_scale
 from .fleet import Worker, algorithm_of, make_device, parse_devices, workers_of
 from .inputs import read_features, read_weight
 from .parameters import optimizer_of
@@ -177,7 +177,7 @@ def _network(model: XMLClassifier, dataset: Dataset, labels: Labels, old: Networ
 
 def _negatives(model: XMLClassifier, listed: int, n_labels: int) -> int | None:
     """Return how many labels are drawn for a batch besides its own, None for all."""
-    wanted = LISTED_NEGATIVES if model.negatives == "auto" and listed else model.negatives
+    wanted = SHORTLIST_NEGATIVES if model.negatives == "auto" and listed else model.negatives
     return None if isinstance(wanted, str) or wanted >= n_labels else int(wanted)
 
 
