@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-import warnings
-from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from ..engine import Interrupted, Run, WorkersLost
-from ..errors import DataError, DivergenceError
-from ..learner import Start
-from . import memory, saving
-from .compact import CompactParams
-from .fitting import Plan, advice, check_monitors, launch, plan_of
-from .gpu_memory import check_gpus, on_gpus
-from .growing import begin, begin_state, copy_rows, grow
-from .names import as_names
+from . import saving
+from .gpu_memory import on_gpus
+from .learning import Trainer
 from .parameters import check_parameters
-from .predicting import Predictor
-from .targets import check_declared, declared
-from .task import Task, prepare
+from .task import prepare
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
-    from ..history import Monitor
     from ..optimizers import Optimizer
-    from ..shortlist import Shortlist
-    from .list_learning import Listing
 
 
-class XMLClassifier(Predictor, BaseEstimator):
+class XMLClassifier(Trainer, BaseEstimator):
     """A neural network with a sparse input layer and a full output layer for up to millions of labels.
 
     `fit` takes X dense, as scipy sparse matrix or as `CSR` (memory maps are read in place), and labels as
@@ -166,17 +150,6 @@ class XMLClassifier(Predictor, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    # Learned.
-    n_features_in_: int
-    optimizer_state_: np.ndarray | None
-    history_: list[dict[str, Any]]
-    loss_curve_: list[float]
-    n_epochs_: int
-    n_steps_: int
-    _optimizer_kind: int
-    _seed: int
-    shortlist_: Shortlist | None
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -201,83 +174,6 @@ class XMLClassifier(Predictor, BaseEstimator):
                 setattr(other, name, array.copy())
         return other
 
-    # Learning
-
-    def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        eval_set: tuple[Any, Any] | None = None,
-        *,
-        label_names: Sequence[Any] | None = None,
-        monitors: Sequence[Monitor] = (),
-    ) -> XMLClassifier:
-        """Learn from X (n, F) and the labels y of its rows; return self.
-
-        `sample_weight` (n,) weighs the rows; `eval_set` (X, Y) is measured after every epoch, P@1, P@3 and P@5 in
-        percent in `history_`; `label_names` name the columns of an indicator; `monitors` watch the run. Raises
-        `DataError` for input that breaks a rule, `MemoryEstimateError` before a run that would not fit, and
-        `DivergenceError` when the loss is not finite in the first epoch; later it warns and keeps the last good model.
-        After an error the estimator is what it was before, but for `WorkerDied`, where no worker is left: what was
-        learned until then is kept, as after Ctrl-C.
-        """
-        check_parameters(self)
-        check_monitors(monitors)
-        old = self.network_ if self.warm_start and self.__sklearn_is_fitted__() else None
-        with self._unless_refused():
-            known = self.classes_ if old else None if label_names is None else as_names(label_names, "label_names")
-            task = prepare(self, X, y, known, old, sample_weight, eval_set, listing=True)
-            self._check_memory(task, self._learned_bytes())
-            if old is None:
-                self._begin_anew()
-            start = replace(begin(task.network, task.optimizer, task.dataset.Y, self._seed), epochs=self.n_epochs_)
-            if old is not None:
-                copy_rows(old.layout, self.params_, task.network.layout, start.params)
-            listing, self.shortlist_ = _listing(task, self._seed), None
-            run = self._launch(listing.task if listing else task, start, plan_of(self, task), monitors)
-            if run.diverged and not run.records:
-                raise DivergenceError(advice(self, start.epochs + 1))
-            self._keep(task, run, start.epochs)
-            if listing:
-                try:
-                    self.shortlist_ = listing.finish(run.params)
-                except KeyboardInterrupt as interrupt:  # the network alone is a model, too
-                    raise Interrupted(run) from interrupt
-        if run.diverged:
-            text = f"{advice(self, self.n_epochs_ + 1)}; the last good model is kept"
-            warnings.warn(text, ConvergenceWarning, stacklevel=2)
-        return self
-
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> XMLClassifier:
-        """Learn from more rows in one pass at a constant rate; return self.
-
-        Columns of X and labels may be added at any time: the model grows and keeps what it learned. `classes`, if
-        given, lists all labels: those seen before, those of y, and those that later calls will bring; a label outside
-        is an error. The optimizer goes on where the last call, `fit` or `load` left it. A call copies the model once to
-        a temporary file, to step back to when the loss is not finite (`DivergenceError`), so that calls with many rows
-        cost less than many calls.
-        """
-        check_parameters(self)
-        old = self.network_ if self.__sklearn_is_fitted__() else None
-        with self._unless_refused():
-            known = declared(self.classes_ if old else None, classes, y)
-            task = prepare(self, X, y, known, old, sample_weight)
-            check_declared(task.labels.classes, None if classes is None else known)
-            self._check_memory(task, self._learned_bytes(task))
-            if old is None:
-                self._begin_anew()
-                start = begin(task.network, task.optimizer, task.dataset.Y, self._seed)
-            else:
-                start = grow(old, task.network, task.optimizer, self._learned(task), task.dataset.Y, self._seed)
-            run = self._launch(task, start, Plan(1, "constant", 0.0), ())
-            if run.diverged and (old is None or old.layout != task.network.layout):
-                raise DivergenceError(advice(self, start.epochs + 1))
-            self._keep(task, run, start.epochs)
-        if run.diverged:  # the arrays were changed in place: the parameters are back, the optimizer begins anew
-            raise DivergenceError(advice(self, start.epochs + 1))
-        return self
-
     def estimate_memory(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> dict[str, int]:
         """Return the bytes that `fit(X, y)` would take by part, with their sum as "total"; nothing is trained.
 
@@ -292,8 +188,6 @@ class XMLClassifier(Predictor, BaseEstimator):
             probe.vectorizer_ = self.vectorizer_
         task = prepare(probe, X, y, None, None, None, eval_set, listing=True)
         return {**probe._estimate(task, self._learned_bytes()), **on_gpus(task)}
-
-    # Keeping
 
     def save(self, path: str | Path, *, predict_only: bool = False, compact: bool = False) -> None:
         """Write the model to a directory of JSON and plain arrays, with checksums; nothing in it is code.
@@ -315,95 +209,3 @@ class XMLClassifier(Predictor, BaseEstimator):
         folder). Raises `ModelFileError` for a directory that `save` did not write, or that was altered.
         """
         return saving.load(cls, path, predict_only, verify)
-
-    # Parts of the above
-
-    @contextmanager
-    def _unless_refused(self) -> Iterator[None]:
-        """Leave the model as it was where its input is refused or learning fails.
-
-        Ctrl-C, and workers that are lost for good, keep what was learned.
-        """
-        before = dict(self.__dict__)
-        try:
-            yield
-        except (Interrupted, WorkersLost):
-            raise
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
-            raise
-
-    def _begin_anew(self) -> None:
-        """Draw a seed and begin the history."""
-        self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        self.n_epochs_, self.history_, self.shortlist_ = 0, [], None
-
-    def _learned(self, task: Task) -> Start:
-        """Return the model to go on with, and the optimizer's state where the optimizer is still of its kind."""
-        if self.optimizer_state_ is None:
-            raise DataError(
-                "partial_fit: the model has no optimizer state; load(path, predict_only=False) reads it, if saved "
-                "without predict_only and compact"
-            )
-        params = _writeable(self.params_)
-        if self._optimizer_kind != task.optimizer.kind:
-            return Start(params, begin_state(self.network_, task.optimizer), 0, self.n_epochs_)
-        return Start(params, _writeable(self.optimizer_state_), self.n_steps_, self.n_epochs_)
-
-    def _launch(self, task: Task, start: Start, plan: Plan, monitors: Sequence[Monitor]) -> Run:
-        """Train; after Ctrl-C, and when all workers are lost, keep the model as it is then."""
-        try:
-            return launch(self, task, start, plan, monitors)
-        except (Interrupted, WorkersLost) as end:
-            self._keep(task, end.run, start.epochs)
-            if isinstance(end, WorkersLost):
-                end.say("; save it, or go on from it by partial_fit or by fit with warm_start=True")
-            raise
-
-    def _keep(self, task: Task, run: Run, epochs: int) -> None:
-        """Take the result of a run over; `epochs` were done before it."""
-        if epochs == 0:
-            self.label_form_ = task.labels.form
-        names = task.labels.classes
-        self.classes_, self.network_ = np.arange(len(names)) if isinstance(names, range) else names, task.network
-        self.params_, self.optimizer_state_, self.n_steps_ = run.params, run.state, run.steps
-        self._optimizer_kind, self._scorers = task.optimizer.kind, {}
-        self.history_ = [*self.history_, *run.records]
-        self.loss_curve_ = [record["loss"] for record in self.history_]
-        self.n_epochs_ = epochs + len(run.records)
-        if self.shortlist_ is not None and not run.diverged:
-            self.shortlist_ = self.shortlist_.grown(task.dataset.X, task.dataset.Y, task.weight, task.cpu)
-
-    def _learned_bytes(self, task: Task | None = None) -> int:
-        """Return the bytes of the model so far, which stays beside a new one; none where `task` goes on in place."""
-        if not self.__sklearn_is_fitted__() or isinstance(self._params, CompactParams):  # which is mapped
-            return 0
-        params, state = self._params, self.optimizer_state_
-        if task is not None and self.network_.layout == task.network.layout and params.flags.writeable:
-            params = None
-            state = None if self._optimizer_kind == task.optimizer.kind else state
-        return memory.resident(params) + memory.resident(state)
-
-    def _check_memory(self, task: Task, earlier: int) -> None:
-        """Raise `MemoryEstimateError` for a task that the process's memory or a GPU's would not hold."""
-        memory.check(task, lambda other: self._estimate(other, earlier))
-        self._scorers = {}  # the buffers of the last prediction
-        check_gpus(task)
-
-    def _estimate(self, task: Task, earlier: int) -> dict[str, int]:
-        return memory.estimate(task, self.average_weights > 0, earlier)
-
-
-def _listing(task: Task, seed: int) -> Listing | None:
-    """Return the shortlist to be of a task, if it is to have one."""
-    if not task.listed:
-        return None
-    from .list_learning import Listing  # here, so that an estimator can be made without loading Numba
-
-    return Listing.begin(task, seed)
-
-
-def _writeable(array: np.ndarray) -> np.ndarray:
-    """Return an array that may be changed: a copy of a read-only map."""
-    return array if array.flags.writeable else array.copy()
