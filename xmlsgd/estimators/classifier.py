@@ -50,12 +50,12 @@ class XMLClassifier(Trainer, BaseEstimator):
         GPUs. "auto" for 0.1 with BCE by Adam, where 1,000 labels or more are trained or drawn; 0 for exact gradients.
     shortlist : how many labels come into question for a row, those of its nearest training rows. On them, what these
         neighbors say and a linear path from features to labels are weighed together with the network (see
-        `docs/shortlist.md`). 0 for the network alone; "auto" for 64 where `fit` sees 2,000 rows or more and 64
-        times as many labels as a row has on average.
+        `docs/shortlist.md`). 0 for the network alone; "auto" for 64 where `fit` sees 2,000 rows or more and 64 times
+        as many labels as a row has on average.
     blend : how what the paths of a shortlist say is weighed together, learned from rows that are held out: "logistic",
-        a regression, from 2 % of the rows (at least 400 or a tenth), or "boosted", gradient-boosted trees that also see
-        how frequent a label is, from 10 % of 10,000 rows or more; more accurate by up to half a point at P@1,
-        for a little more time.
+        a regression, from 2 % of the rows (at least 400 or a tenth), or "boosted", gradient-boosted trees that also
+        see how frequent a label is, from 10 % of 10,000 rows or more; more accurate by up to half a point at P@1, for
+        a little more time.
     max_epochs : passes over the rows; "auto" for 10, more where that would be fewer than 600 steps; beside a shortlist
         as many as make 500 steps.
     weight_decay, clip_norm : see `Optimizer`; for an optimizer given by name.
@@ -67,8 +67,8 @@ class XMLClassifier(Trainer, BaseEstimator):
         weight 0 are not learned.
     algorithm : how several workers learn together: a name, with options (docs/algorithms.md) or without, or an
         `Algorithm` with a batch size and a rate of its own; "auto" for what suits their speeds.
-    devices : who works: "cpu", or several as in "cpu*2", each a process, or a thread where all are GPUs; the
-        threads of `n_jobs` are shared out.
+    devices : who works: "cpu", or several as in "cpu*2", each a process, or a thread where all are GPUs; the threads
+        of `n_jobs` are shared out.
     precision : of the matrix products, "float32", "bfloat16", or "auto" for the faster one of this processor.
     n_jobs : threads, at most one a core; None for as many as the work can feed, -1 for all cores, -2 for all but one.
         With one, a seed gives the same bits.
