@@ -45,16 +45,16 @@ def run(args: Namespace) -> None:
     check_model(args)
     check_file(args.json, "--json", beside=args.out)
     from ..datasets.python_functions import python_functions_texts, vectorized
-    from .described import describe
+    from .sizes import size_text
     from .sources import Training
 
     started = time.perf_counter()
     say(args, "Data: reading the functions of this Python and its packages ...")
     texts = python_functions_texts()
     data = Training(*vectorized(*texts))
-    say(args, f"      train: {describe(data.train)}")
+    say(args, f"      train: {size_text(data.train)}")
     if data.test is not None:
-        say(args, f"      test:  {describe(data.test)}")
+        say(args, f"      test:  {size_text(data.test)}")
     model = new_model(args)
     say(args, "Train: a sparse network, measured on the test rows after every epoch ...")
     result = train_and_save(args, model, data) | {"baseline": baseline(data)}

@@ -41,8 +41,9 @@ def run(args: Namespace) -> None:
         raise UsageError(f"--k: must be at least 1, got {ks[0]}")
     check_file(args.json, "--json", args.model, args.test, args.propensity)
     check_there(args.test, args.propensity)
-    from .described import shape_of, warn_of_unknown
+    from .doubts import warn_of_unknown
     from .measure import measure
+    from .sizes import size_numbers
     from .sources import Known, read_labels, read_test
 
     model = load_model(args, args.test)
@@ -63,7 +64,7 @@ def run(args: Namespace) -> None:
         **folder.training_of(args.model, model.history_),
         "peak_memory_bytes": peak_memory_bytes(),
         "parameters": model.get_params(),
-        "data": {"test": shape_of(test)},
+        "data": {"test": size_numbers(test)},
         "versions": versions(),
     }
     write_json(args.json, result)

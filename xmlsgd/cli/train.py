@@ -59,7 +59,8 @@ def run(args: Namespace) -> None:
     check_model(args, args.train, args.test)
     check_file(args.json, "--json", args.train, args.test, beside=args.out)
     from ..workers import advice
-    from .described import describe, warn_of_labels, warn_of_unknown
+    from .doubts import warn_of_labels, warn_of_unknown
+    from .sizes import size_text
     from .sources import Known, read_training
 
     started = time.perf_counter()
@@ -67,7 +68,7 @@ def run(args: Namespace) -> None:
     check_there(args.train, args.test)
     data = read_training(args, Known.of_model(model) if model.warm_start else None)
     seconds = time.perf_counter() - started
-    note(args, f"{args.train}: {describe(data.train)}; read in {seconds:.1f} s")
+    note(args, f"{args.train}: {size_text(data.train)}; read in {seconds:.1f} s")
     warn_of_labels(data.train, args.train)
     if data.test is not None:
         warn_of_unknown(data.test, data.train.n_labels, args.test or args.train)
@@ -77,7 +78,7 @@ def run(args: Namespace) -> None:
     else:
         show(args, "nothing was measured: no test rows; --test FILE, or later: xmlsgd evaluate DIR FILE")
     show(args, f"trained in {result['train_seconds']:.1f} s, {result['rows_per_second']:,.0f} rows/s")
-    show(args, f"trained on {describe(data.train)}")
+    show(args, f"trained on {size_text(data.train)}")
     for line in advice(result["workers"]):
         show(args, line)
     listed = data.test is not None and model.shortlist_ is not None
@@ -190,9 +191,9 @@ def fit(args: Namespace, model: XMLClassifier, data: Training, history: History)
 def about_run(model: XMLClassifier, data: Training, records: list[Record], behind: float) -> dict[str, Any]:
     """Return what a run was and what it took, by the records of its own epochs and the seconds behind them."""
     from ..workers import summary
-    from .described import shape_of
+    from .sizes import size_numbers
 
-    test = {"test": shape_of(data.test)} if data.test is not None else {}
+    test = {"test": size_numbers(data.test)} if data.test is not None else {}
     return {
         **folder.speed_of(records, behind),
         "peak_memory_bytes": peak_memory_bytes(),
@@ -201,6 +202,6 @@ def about_run(model: XMLClassifier, data: Training, records: list[Record], behin
         "epochs": model.n_epochs_,
         "parameters": model.get_params(),
         "n_parameters": model.params_.size,
-        "data": {"train": shape_of(data.train), **test},
+        "data": {"train": size_numbers(data.train), **test},
         "versions": versions(),
     }
