@@ -103,7 +103,7 @@ def train(
         for monitor in watching:
             monitor.start(dataset.n_rows, epochs, executor.center)
         work = algorithm.weigh_rows(dataset)
-        algorithm.in_place = executor.in_place
+        algorithm.concurrent = executor.concurrent
         algorithm.start(executor.workers, dataset.n_rows)
         router = Router(0)
         try:

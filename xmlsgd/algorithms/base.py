@@ -67,7 +67,7 @@ class Algorithm:
     rate: float = 6e-3
 
     now = 0.0  # seconds of the run at the moment in which the engine asks
-    in_place = False  # whether all workers write the model itself, whenever they are heard of
+    concurrent = False  # whether all workers write the model itself, whenever they are heard of
     left_rows = math.inf  # of the epoch, to be given out
 
     def __post_init__(self) -> None:

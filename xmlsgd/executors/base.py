@@ -28,15 +28,15 @@ class Executor(ABC):
     model in place all workers write the center, on purpose and without locks (`Sharing`).
 
     workers : those alive, ascending. busy : those with a step. departures : of all who left so far. merge_threads,
-    push_threads : threads that merge, and that pull and push. in_place : whether workers write the shared model itself
-    while others do. merge_seconds, merge_bytes : what merges have taken, read
-    and written so far. transfer_seconds : what pulls and pushes have taken.
+    push_threads : threads that merge, and that pull and push. concurrent : whether workers write the shared model
+    itself while others do. merge_seconds, merge_bytes : what merges have taken, read and written so far.
+    transfer_seconds : what pulls and pushes have taken.
     """
 
     merge_threads = 1
     nccl = False  # whether replicas on several GPUs are merged on one of them
     push_threads = 1
-    in_place = False
+    concurrent = False
 
     def __init__(self, n_workers: int) -> None:
         self.n_workers = n_workers

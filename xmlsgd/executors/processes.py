@@ -166,7 +166,7 @@ class Processes(Executor):
         """Make the shared table and start the processes."""
         sharing = sharing.over(self._one_memory)
         self._silence = Silence(self._silence.least, time.perf_counter())
-        self.in_place = sharing is Sharing.IN_PLACE
+        self.concurrent = sharing is Sharing.IN_PLACE
         self.team.assign(job, self._prepare(job, sharing, self.team.make_table(job)), sharing)
         self._started = time.perf_counter()
 

@@ -61,7 +61,7 @@ class Simulated(Executor):
 
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the table, the learners and the events known beforehand: absences; one from second 0 is a late join."""
-        self._in_place = sharing is Sharing.IN_PLACE
+        self._one_model = sharing is Sharing.IN_PLACE
         self._start_learners(job, sharing.over(one_memory=False))
         self._time, self._serial, self._tasks = 0.0, count(), [0] * len(self.fleet)
         self._ready = [0.0] * len(self.fleet)  # when a worker that merged while others worked can go on
@@ -111,7 +111,7 @@ class Simulated(Executor):
         return self._occupy(members, n_bytes)
 
     def _transferred(self, worker: int, n_bytes: int, begun: float) -> float:
-        if self._in_place and (self.fleet[worker].in_place or len(self.fleet) == 1):
+        if self._one_model and (self.fleet[worker].in_place or len(self.fleet) == 1):
             return 0.0
         return self._occupy([worker], n_bytes)
 

@@ -36,7 +36,7 @@ class Threads(Executor):
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the table and one learner and one thread a device."""
         sharing = sharing.over(one_memory=all(device.memory is None for device in self.devices))
-        self.in_place = sharing is Sharing.IN_PLACE
+        self.concurrent = sharing is Sharing.IN_PLACE
         self._prepare(job, sharing, Table.in_memory)
         self._done: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
         self._inboxes = [queue.SimpleQueue() for _ in self.workers]
