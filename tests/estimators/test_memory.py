@@ -23,7 +23,7 @@ from xmlsgd.optimizers import SGD
 RUN = """
 import sys
 import numpy as np, scipy.sparse as sp
-from xmlsgd import XMLClassifier
+from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.cli.machine import peak_memory_bytes
 
 def rows(n, F, L):
@@ -40,8 +40,12 @@ case = sys.argv[1]
 made = dict(hidden_layer_sizes=(128,), shortlist=0, max_epochs=1, batch_size=256, random_state=0, n_jobs=1)
 made["average_weights"] = 0.5 if case == "averaged" else 0.0
 X, Y = rows(4096, 20_011, 100_003)
-watched = (X, Y) if case == "evaluated" else None
 small = rows(300, 50, 300)
+if case == "listed":  # many features and labels of few rows
+    made |= dict(hidden_layer_sizes=(32,), shortlist=64)
+    drawn = [make_xmc(2500, F, L, nnz_per_row=30, labels_per_row=3) for F, L in ((15_000, 4000), (300, 1200))]
+    (X, Y), small = [(data.X, data.Y) for data in drawn]
+watched = (X, Y) if case == "evaluated" else None
 XMLClassifier(**made).fit(*small, eval_set=small)  # loads libraries and kernels
 model = XMLClassifier(**made)
 before = resident()
@@ -54,12 +58,14 @@ print(estimated, peak_memory_bytes() - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("case", ["plain", "averaged", "evaluated", "refitted"])
-def test_the_estimate_is_near_the_measured_peak(case):
+@pytest.mark.parametrize(
+    ("case", "least"), [("plain", 0.85), ("averaged", 0.85), ("evaluated", 0.85), ("refitted", 0.85), ("listed", 0.5)]
+)
+def test_the_estimate_is_near_the_measured_peak_and_hardly_below_it(case, least):
     done = subprocess.run([sys.executable, "-c", RUN, case], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     estimated, taken = map(int, done.stdout.split())
-    assert 0.85 < taken / estimated < 1.08, f"estimated {estimated / 1e6:.0f} MB, took {taken / 1e6:.0f} MB"
+    assert least < taken / estimated < 1.08, f"estimated {estimated / 1e6:.0f} MB, took {taken / 1e6:.0f} MB"
 
 
 def test_the_estimate_of_several_workers_counts_the_copy_of_the_data_that_they_share():

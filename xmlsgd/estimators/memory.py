@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from .task import Task
 
 WORKER_BYTES = 150_000_000  # a process with Numba and its kernels
-PAIR_BYTES = 150  # of a held-out row and a label, while trees are learned: evidence, scikit-learn's copies, gradients
+PAIR_BYTES = 150  # of a held-out row and a label, while a blend is learned: evidence, scikit-learn's copies, gradients
+MOST_PER_ENTRY = 6  # weights of the linear path for an entry of the rows; there were 0.2 to 3
+SOLVER_BYTES = 20  # of a feature, for each thread that solves
 SHARE = 0.8  # of the limit that an estimate may take: the rest is for the interpreter, the kernels, other programs
 
 
@@ -169,18 +171,24 @@ def _workers(task: Task) -> int:
 def _shortlist(task: Task) -> int:
     """Return the bytes of learning a shortlist: scaled rows, by row and by feature, pairs, weights of the linear path.
 
-    Of weights there were two to six for each entry of the rows, where that is not too many; one takes 8 bytes, and 16
-    in a hash table.
+    A label has weights for features of its own rows alone, which take 8 bytes each, and 16 in a hash table. While they
+    are solved, a chunk of labels has room for all features of its pairs. Little of it is written, but in pages, which
+    may have 2 MB: of 67 MB for 4,000 rows 35 to 45 were taken.
     """
     if not task.listed:
         return 0
-    from ..shortlist.linear import most_weights  # here, as above
-    from ..shortlist.model import BOOSTED, n_scored
+    from ..shortlist.linear import CHUNK, most_weights  # here, as above
+    from ..shortlist.model import BOOSTED, LOGISTIC, n_scored
 
     X, Y = task.dataset.X, task.dataset.Y
-    weights = min(6 * X.nnz, most_weights(X))
-    pairs = BOOSTED.of(task.n_rows) * n_scored(task.listed) if task.boosted else 0
-    return 12 * X.nnz + 8 * task.n_rows * task.listed + 4 * Y.nnz + (8 + 16) * weights + PAIR_BYTES * pairs
+    every = X.n_cols * Y.n_cols
+    own = int(np.diff(X.indptr) @ np.diff(Y.indptr))
+    weights = min(own, every, MOST_PER_ENTRY * X.nnz, most_weights(X))
+    pairs = Y.nnz + task.n_rows * task.listed
+    room = min(CHUNK, pairs * X.nnz // task.n_rows, every)
+    learned = (BOOSTED if task.boosted else LOGISTIC).of(task.n_rows) * n_scored(task.listed)
+    rows = 12 * X.nnz + 4 * pairs + 4 * task.n_rows * task.listed
+    return rows + 8 * room + (8 + 16) * weights + SOLVER_BYTES * task.n_threads * X.n_cols + PAIR_BYTES * learned
 
 
 def _evaluation(task: Task, held_out: Dataset) -> int:
