@@ -165,8 +165,12 @@ def table(data: str, runs: list[Run]) -> Table:
         "messages are of one batch."
     )
     clock = f"The simulated clock is wrong by {100 * worst_error(runs):.0f} % at most, with one slowed or not."
+    precision = (
+        "P@1 is told, not wanted: who averages replicas makes fewer updates an epoch than one worker, and is behind "
+        "it at first."
+    )
     memory = "MB: of all workers together, what they share counted once; the bound is one table and 150 MB a worker."
-    notes = [rates, wanted, clock, memory]
+    notes = [rates, wanted, clock, precision, memory]
     return Table(f"Two workers against one on {data}", COLUMNS, lines, notes)
 
 

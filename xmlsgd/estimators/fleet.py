@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..algorithms import get_algorithm
 from ..algorithms.auto import Auto
+from ..algorithms.local_sgd import LocalSGD
 from ..devices import get_device
 from ..errors import DataError, shorten, suggest
 from ..executors.calibration import measure_device
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 _DEVICE = re.compile(r"\s*(?P<kind>[a-z_]+)(:(?P<index>\d{1,4}))?(\*(?P<learners>0*[1-9]\d{0,3}))?\s*", re.ASCII)
 KINDS = ("cpu", "cuda")  # of devices that train; the reference defines what they compute
 MOST_WORKERS = 256
-MERGING = 0.05  # of the time of local SGD, which "auto" takes for workers in different memories
 
 
 class Worker(NamedTuple):
@@ -134,13 +134,13 @@ def paying(workers: list[Worker], mixed: tuple[float, ...], alone: tuple[float, 
     """Return the workers to train with: all, or those of the fastest kind where the others slow them down.
 
     mixed, alone : rows a second of each worker beside workers of other kinds, and without them. Beside a CPU a GPU
-    copies its model at every step and merges; by itself it keeps it.
+    copies its model at every step and merges, as local SGD does, which "auto" takes for them; by itself it keeps it.
     """
     totals: dict[str, float] = {}
     for worker, rate in zip(workers, alone, strict=True):
         totals[worker.kind] = totals.get(worker.kind, 0.0) + rate
     best = max(totals, key=lambda kind: totals[kind])
-    if (1 - MERGING) * sum(mixed) > totals[best]:
+    if (1 - LocalSGD.merging) * sum(mixed) > totals[best]:
         return workers
     return [worker for worker in workers if worker.kind == best]
 

@@ -181,7 +181,11 @@ def test_an_algorithm_that_could_not_be_loaded_is_not_saved(rows, tmp_path, kind
     model = small().fit(*rows)
     model.algorithm = Own() if kind == "elsewhere" else Sequential()
     model.algorithm.rate = np.nan  # no algorithm can be made with it
-    message = "only algorithms of this package can be saved" if kind == "elsewhere" else "must be numbers, texts or rules of this package"
+    message = (
+        "only algorithms of this package can be saved"
+        if kind == "elsewhere"
+        else "must be numbers, texts or rules of this package"
+    )
     with pytest.raises(ModelFileError, match=message):
         model.save(tmp_path / "model")
     assert not list(tmp_path.iterdir())
