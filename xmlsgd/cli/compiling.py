@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from contextlib import AbstractContextManager
 
-MESSAGE = "compiling kernels, once on this machine: about half a minute ..."
+MESSAGE = "compiling kernels, once on this machine: about a minute ..."
 
 
 class Compiling(event.Listener):

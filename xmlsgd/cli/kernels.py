@@ -15,7 +15,7 @@ MANY_LABELS = 1 << 20
 def prepare_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS) -> None:
     """Compile or load the kernels of a training run with these parameters of the estimator.
 
-    The clock of the run must not count that: it is about a second where the kernels are cached, half a minute else.
+    The clock of the run must not count that: it is about a second where the kernels are cached, a minute else.
     """
     compile_kernels({name: value for name, value in parameters.items() if name in CHOOSING}, n_labels)
 
