@@ -58,6 +58,16 @@ def test_the_seconds_of_a_shortlist_count_as_training_and_its_curve_says_what_it
     assert "learning curve (of the network alone; the table has the shortlist too): " in capsys.readouterr().out
 
 
+def test_rows_that_count_from_one_are_warned_of_until_they_are_told_to(tmp_path, capsys):
+    lines = "".join(f"{1 + i % 5} {1 + i % 7}:1 8:0.5\n" for i in range(40))
+    (tmp_path / "libsvm.txt").write_text(lines)
+    words = ("--out", tmp_path / "m", *QUICK, "--epochs", "1")
+    run("train", tmp_path / "libsvm.txt", *words)
+    assert "neither feature 0 nor label 0 occurs; if they count from one: --one-based" in capsys.readouterr().err
+    run("train", tmp_path / "libsvm.txt", *words, "--overwrite", "--one-based", "--one-based-labels")
+    assert "neither feature 0" not in capsys.readouterr().err
+
+
 def test_labels_that_come_once_and_labels_that_nobody_knows_are_warned_of(tmp_path, capsys):
     swapped = [line.split("\t")[::-1] for line in Path(TEST_TEXT).read_text().splitlines()]
     (tmp_path / "swapped.txt").write_text("".join(f"{' '.join(a.split(','))}\t{b}\n" for a, b in swapped))

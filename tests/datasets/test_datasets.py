@@ -227,3 +227,9 @@ def test_type_checkers_see_the_names_that_are_imported_lazily():
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom) and node.level == 1]
     seen = {(node.module, alias.name) for node in imports for alias in node.names}
     assert seen == {(module, name) for name, module in datasets._MODULE_OF_NAME.items()}
+
+
+def test_a_target_that_looks_like_a_single_npz_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"out.npz: npz data are a folder of X and Y; name a folder"):
+        convert(DATA / "train.txt", tmp_path / "out.npz")
+    assert not list(tmp_path.iterdir())

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
     from contextlib import AbstractContextManager
 
-MESSAGE = "compiling kernels, once on this machine: about a minute ..."
+MESSAGE = "compiling kernels for such runs, once on this machine: about a minute (xmlsgd warmup: all of them) ..."
 
 
 class Compiling(event.Listener):

@@ -84,8 +84,8 @@ def convert_rows_of(args: Namespace) -> None:
 def size(target: Path) -> str:
     """Return the bytes of a file or folder in words."""
     files = [target] if target.is_file() else [file for file in target.rglob("*") if file.is_file()]
-    where = " of a folder" if target.is_dir() else ""
-    return f"{sum(file.stat().st_size for file in files) / 1e6:,.1f} MB in {len(files)} files{where}"
+    where = f", a folder of {len(files)} files" if target.is_dir() else ""
+    return f"{sum(file.stat().st_size for file in files) / 1e6:,.1f} MB{where}"
 
 
 def report_errors(args: Namespace) -> None:

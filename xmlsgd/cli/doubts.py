@@ -21,6 +21,14 @@ def warn_of_labels(dataset: Dataset, path: str) -> None:
         warnings.warn(f"{text}; are they labels? Of raw text they stand before the tab", stacklevel=2)
 
 
+def warn_of_base(dataset: Dataset, path: str) -> None:
+    """Warn where neither feature 0 nor label 0 occurs: LIBSVM files count both from one, and no line is wrong then."""
+    X, Y = dataset.X, dataset.Y
+    if dataset.n_rows >= FEW_ROWS and X.nnz and Y.nnz and min(X.indices.min(), Y.indices.min()) > 0:
+        text = f"{path}: neither feature 0 nor label 0 occurs"
+        warnings.warn(f"{text}; if they count from one: --one-based --one-based-labels", stacklevel=2)
+
+
 def warn_of_unknown(dataset: Dataset, n_known: int, path: str) -> None:
     """Warn where no test row has a label that the model knows."""
     if dataset.Y.nnz and dataset.Y.indices.min() >= n_known:

@@ -35,6 +35,8 @@ def convert(
     `DataError` for bad input, `FileExistsError` where anything else has the target's name.
     """
     source, target = Path(source), Path(target)
+    if form is None and target.suffix == ".npz":
+        raise DataError(f"{target}: npz data are a folder of X and Y; name a folder, with npz as its form (--to npz)")
     form = form or ("text" if _is_text_name(target) else "store")
     check_choice("form", form, FORMS)
     if not source.exists():

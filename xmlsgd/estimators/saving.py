@@ -124,7 +124,7 @@ def _read_state(model: XMLClassifier, saved: ModelArrays, compact: bool) -> None
     """Read what learning goes on from, into memory that can be written."""
     if "optimizer_state" not in saved.arrays:
         how = "compact" if compact else "predict_only"
-        raise ModelFileError(f"{saved.path}: holds no optimizer state (saved with {how}); load it predict_only")
+        raise ModelFileError(f"{saved.path}: cannot learn on, saved with {how}; load it predict_only")
     kinds = [optimizer() for optimizer in OPTIMIZERS.values() if optimizer.kind == model._optimizer_kind]
     if not kinds:
         raise ModelFileError(f"{saved.path}: unknown optimizer_kind, got {model._optimizer_kind}")
