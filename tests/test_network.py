@@ -78,6 +78,16 @@ def test_output_biases_start_at_the_frequencies_of_the_labels():
     np.testing.assert_array_equal(biases["squared_hinge"], -1)
 
 
+def test_output_biases_start_at_the_frequencies_among_the_weights_of_the_rows():
+    """Label 0 on two rows of weight 3 and 1, label 1 on a row of weight 0 and one of 2."""
+    labels = CSR(np.array([0, 1, 2, 3, 4]), np.array([0, 0, 1, 1], np.int32), np.ones(4, np.float32), 2)
+    network = Network(3, 2, (2,))
+    flat = np.zeros(network.layout.size, np.float32)
+    network.initialize(flat, labels, 0, np.array([3, 1, 0, 2], np.float32))
+    frequency = (np.array([4, 2]) / 2 + 1e-2) / 4  # in rows of mean weight, of which there are three
+    np.testing.assert_allclose(network.layout.views(flat)["b1"], np.log(frequency / (1 - frequency)), rtol=1e-5)
+
+
 def test_layers_are_views_of_the_parameters_and_of_the_state():
     network, optimizer = Network(3, 4, (2,)), Adam()
     states = state_layout(network.layout, optimizer)

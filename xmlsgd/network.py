@@ -55,11 +55,11 @@ class Network:
             shapes[f"W{i}"], shapes[f"b{i}"] = (widths[i], widths[i - 1]), (widths[i],)
         return Layout(shapes)
 
-    def initialize(self, flat: np.ndarray, Y: CSR, seed: int) -> None:
+    def initialize(self, flat: np.ndarray, Y: CSR, seed: int, weight: np.ndarray | None = None) -> None:
         """Write the starting parameters: random W0, He-scaled hidden layers, zero output weights.
 
         Output biases start at the log odds of each label's frequency (softmax: log frequency), so that the first
-        steps are not spent on learning that most labels are rare.
+        steps are not spent on learning that most labels are rare. weight : float32 (n,), of each row; None for ones.
         """
         rng = np.random.default_rng((seed, WEIGHTS))
         views = self.layout.views(flat)
@@ -72,7 +72,12 @@ class Network:
                 view *= np.float32(np.sqrt(2.0 / view.shape[1]))
             else:
                 view[:] = 0
-        frequency = (np.bincount(Y.indices, minlength=self.n_labels) + 1e-2) / (Y.n_rows + 1)
+        n_rows, shares = Y.n_rows, None
+        if weight is not None:
+            n_rows = np.count_nonzero(weight)
+            mean = weight.sum(dtype=np.float64) / max(n_rows, 1)
+            shares = np.repeat(weight / (mean or 1.0), np.diff(Y.indptr))
+        frequency = (np.bincount(Y.indices, shares, self.n_labels) + 1e-2) / (n_rows + 1)
         bias = views[f"b{len(self.hidden)}"]
         if self.loss == "bce":
             bias[:] = np.log(frequency) - np.log1p(-np.minimum(frequency, 0.999))

@@ -118,6 +118,27 @@ def test_parameters_set_after_fit_do_not_change_the_learned_shape(rows, held_out
         model.partial_fit(*rows)
 
 
+def test_the_loss_stays_when_learning_goes_on(rows):
+    model = small(max_epochs=1).fit(*rows).set_params(loss="softmax")
+    with pytest.raises(DataError, match=r"loss: must stay 'bce' when learning goes on, got 'softmax'"):
+        model.partial_fit(*rows)
+
+
+def test_rows_of_weight_zero_leave_no_trace_in_the_network():
+    X = np.eye(2, dtype=np.float32)[np.arange(100) % 2]
+    weight, fitted = np.repeat([1, 0], 50).astype(np.float32), []
+    for ignored in (0, 2):
+        Y = np.zeros((100, 3), np.int8)
+        Y[np.arange(100), [*(np.arange(50) % 2), *([ignored] * 50)]] = 1
+        fitted.append(small(max_epochs=2).fit(X, Y, sample_weight=weight).params_)
+    assert np.array_equal(*fitted)
+
+
+def test_rows_too_small_for_float32_weights_are_refused(rows):
+    with pytest.raises(DataError, match=r"X: rows must have a norm of 1e-30 or more, got .*e-40; scale X"):
+        small().fit(rows[0] * np.float32(1e-40), rows[1])
+
+
 def test_another_optimizer_goes_on_with_a_state_of_its_own(rows):
     model = small(max_epochs=2).fit(*rows)
     model.set_params(optimizer="adagrad", learning_rate_init=0.01).partial_fit(*rows)

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from ..params import Layout
 
 
-def begin(network: Network, optimizer: Optimizer, Y: CSR, seed: int) -> Start:
-    """Return a model with starting parameters and an empty optimizer state."""
+def begin(network: Network, optimizer: Optimizer, Y: CSR, seed: int, weight: np.ndarray | None) -> Start:
+    """Return a model with starting parameters (`Network.initialize`) and an empty optimizer state."""
     flat = zeros(network.layout.size)
-    network.initialize(flat, Y, seed)
+    network.initialize(flat, Y, seed, weight)
     return Start(flat, begin_state(network, optimizer))
 
 
@@ -29,7 +29,9 @@ def begin_state(network: Network, optimizer: Optimizer) -> np.ndarray:
     return zeros(state_layout(network.layout, optimizer).size)
 
 
-def grow(old: Network, new: Network, optimizer: Optimizer, start: Start, Y: CSR, seed: int) -> Start:
+def grow(
+    old: Network, new: Network, optimizer: Optimizer, start: Start, Y: CSR, seed: int, weight: np.ndarray | None
+) -> Start:
     """Return the model of `old` as one of `new`, which has more features or labels and is alike otherwise.
 
     What is new starts as in a new model, its output biases at the frequencies in Y; its optimizer state is zero.
@@ -37,7 +39,7 @@ def grow(old: Network, new: Network, optimizer: Optimizer, start: Start, Y: CSR,
     if old.layout == new.layout:
         return start
     mixed = int(np.random.SeedSequence((seed, old.n_features, new.n_features)).generate_state(1)[0])
-    grown = begin(new, optimizer, Y, mixed)
+    grown = begin(new, optimizer, Y, mixed, weight)
     copy_rows(old.layout, start.params, new.layout, grown.params)
     copy_rows(state_layout(old.layout, optimizer), start.state, state_layout(new.layout, optimizer), grown.state)
     return Start(grown.params, grown.state, start.steps, start.epochs)

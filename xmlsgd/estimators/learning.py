@@ -79,7 +79,9 @@ class Trainer(Predictor):
             self._check_memory(task, self._learned_bytes())
             if old is None:
                 self._begin_anew()
-            start = replace(begin(task.network, task.optimizer, task.dataset.Y, self._seed), epochs=self.n_epochs_)
+            start = replace(
+                begin(task.network, task.optimizer, task.dataset.Y, self._seed, task.weight), epochs=self.n_epochs_
+            )
             if old is not None:
                 copy_rows(old.layout, self.params_, task.network.layout, start.params)
             listing, self.shortlist_ = _listing(task, self._seed), None
@@ -115,9 +117,11 @@ class Trainer(Predictor):
             self._check_memory(task, self._learned_bytes(task))
             if old is None:
                 self._begin_anew()
-                start = begin(task.network, task.optimizer, task.dataset.Y, self._seed)
+                start = begin(task.network, task.optimizer, task.dataset.Y, self._seed, task.weight)
             else:
-                start = grow(old, task.network, task.optimizer, self._learned(task), task.dataset.Y, self._seed)
+                start = grow(
+                    old, task.network, task.optimizer, self._learned(task), task.dataset.Y, self._seed, task.weight
+                )
             run = self._launch(task, start, Plan(1, "constant", 0.0), ())
             if run.diverged and (old is None or old.layout != task.network.layout):
                 raise DivergenceError(advice(self, start.epochs + 1))

@@ -172,6 +172,8 @@ def _network(model: XMLClassifier, dataset: Dataset, labels: Labels, old: Networ
         return Network(dataset.n_features, dataset.n_labels, hidden, loss, **drops, input_scale=scale)
     if old.hidden != hidden:
         raise DataError(f"hidden_layer_sizes: must stay {old.hidden} when learning goes on, got {hidden}")
+    if model.loss not in ("auto", old.loss):
+        raise DataError(f"loss: must stay {old.loss!r} when learning goes on, got {model.loss!r}")
     return replace(old, n_features=dataset.n_features, n_labels=dataset.n_labels, **drops)
 
 

@@ -45,7 +45,7 @@ class SharedModel:
         self.own_states, self._first = sharing is Sharing.REPLICAS, job.start
         params, states = self.table.params, self.table.states
         if job.start is None:
-            job.network.initialize(params[0], job.dataset.Y, job.seed)
+            job.network.initialize(params[0], job.dataset.Y, job.seed, job.sample_weight)
         elif not np.may_share_memory(params, job.start.params):
             params[0] = job.start.params
             states[:] = job.start.state
