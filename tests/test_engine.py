@@ -137,7 +137,7 @@ def test_one_serial_worker_equals_a_loop_written_by_hand_to_the_bit(dataset, dev
             schedule="cosine", warm_up=0.1, seed=4, sample_weight=weight,
         )  # fmt: skip
         flat = np.zeros(NETWORK.layout.size, np.float32)
-        NETWORK.initialize(flat, dataset.Y, 4)
+        NETWORK.initialize(flat, dataset.Y, 4, weight)
         states = state_layout(NETWORK.layout, optimizer)
         state = np.zeros(states.size, np.float32)
         layers = NETWORK.layers(flat, states.views(state))
