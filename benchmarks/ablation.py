@@ -22,7 +22,7 @@ from xmlsgd.estimators.list_scoring import pair_scores
 from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.shortlist.blend import Blend, evidence_of
 from xmlsgd.shortlist.linear import Linear
-from xmlsgd.shortlist.model import has, held_out_rows, label_frequency, n_scored
+from xmlsgd.shortlist.model import has, held_out_rows, label_frequencies, n_scored
 from xmlsgd.shortlist.neighbors import Neighbors
 from xmlsgd.shortlist.rows import rarity, unit_rows
 
@@ -127,8 +127,7 @@ def variants(rows: Dataset, X_test: CSR, threads: int) -> Iterator[tuple[str, fl
             needed = {"neighbors", *chosen, *(["lists"] if "linear" in chosen else []), *(["blend"] if n > 1 else [])}
             yield " + ".join(chosen), clock.total(needed), tested.best(chosen, blend)
     with clock.part("blend"):
-        before, after = (label_frequency(rows.Y, each) for each in (weight, np.ones_like(weight)))
-        before *= np.float32(rows.n_rows / np.count_nonzero(weight))
+        before, after = label_frequencies(rows.Y, weight, np.ones_like(weight))
         blend, calibration = Blend.fit_by_frequency(
             learned.values[known], truth[known], before[learned.labels[known]]
         )  # fmt: skip

@@ -160,9 +160,7 @@ def fit_shortlist(
         known = listed >= 0
         pairs = logits(X_held, listed)[known], votes[known], margins[known]
         truth = has(Y_held, listed)[known]
-        # Counted with the held-out rows, which the pair's own is among, they would tell the answer.
-        before, all_rows = (label_frequency(Y, each) for each in (learned, weight))
-        before *= np.float32(1 + len(held_out) / np.count_nonzero(learned))
+        before, all_rows = label_frequencies(Y, learned, weight)
         frequency = before[listed[known]]
         if not boosted:
             blend, calibration = Blend.fit_by_frequency(evidence_of(*pairs), truth, frequency)
@@ -176,7 +174,18 @@ def fit_shortlist(
     return Shortlist(scale, neighbors, linear, blend, size, trees)
 
 
-def label_frequency(Y: CSR, weight: np.ndarray) -> np.ndarray:
+def label_frequencies(Y: CSR, learned: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many rows have each label, float32 (L,): as the blend learns it, and as prediction will know it.
+
+    learned, weight : of each row, without and with those held out for the blend. It learns from rows that are counted
+    elsewhere: with the held-out rows, which the pair's own is among, the frequency would tell the answer.
+    """
+    before, after = (_frequency(Y, each) for each in (learned, weight))
+    before *= np.float32(np.count_nonzero(weight) / np.count_nonzero(learned))
+    return before, after
+
+
+def _frequency(Y: CSR, weight: np.ndarray) -> np.ndarray:
     """Return how many rows of a weight above 0 have each label, float32 (L,)."""
     return np.bincount(Y.row_entries(np.flatnonzero(weight)), minlength=Y.n_cols).astype(np.float32)
 
