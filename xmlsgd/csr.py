@@ -98,7 +98,7 @@ class CSR:
         bad = np.flatnonzero(~np.isfinite(data))
         if len(bad):
             row = int(np.searchsorted(csr.indptr, bad[0], side="right")) - 1
-            raise DataError(f"{name}: row {row}: values must be finite float32, got {csr.data[bad[0]]!r}")
+            raise DataError(f"{name}: row {row}: values must be finite float32, got {csr.data[bad[0]]}")
         return cls(np.asarray(csr.indptr, dtype=np.int64), np.asarray(csr.indices, dtype=np.int32), data, csr.shape[1])
 
     def to_scipy(self) -> sp.csr_array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -29,12 +30,17 @@ class WorkerDied(RuntimeError):
     """A worker stopped; the text carries its exit code or signal and its traceback."""
 
 
+NUMPY_SCALAR = re.compile(r"\bnp\.(?:\w+\(([^()]*)\)|(True|False)_)")  # as NumPy 2 prints them
 TO_UTF8 = "convert it, from Latin-1 by `iconv -f latin1 -t utf-8`"
 
 
 def shorten(got: object, limit: int = 40) -> str:
-    """Quote `got` for an error line: `repr` in one line, at most `limit` characters, no control codes."""
+    """Quote `got` for an error line: `repr` in one line, at most `limit` characters, no control codes.
+
+    Numbers of NumPy, in lists too, are quoted as Python's: `nan` for `np.float32(nan)`.
+    """
     text = " ".join(line.strip() for line in repr(got).splitlines())
+    text = NUMPY_SCALAR.sub(r"\1\2", text)
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 

@@ -32,7 +32,7 @@ FLAWED = CSR(np.array([0, 2]), np.array([0, 9], np.int32), np.ones(2, np.float32
         (X2, np.array([1, 2, 3]), "X and Y must have the same number of rows, got 2 and 3"),
         (np.array([[0, 1], [np.nan, 1]]), Y2, "X: row 1: .*got nan"),
         (np.array([[0, 1e60], [1, 1]]), Y2, "X: row 0: .*must be finite"),
-        (sp.csr_array([[0, 1], [np.inf, 1]]), Y2, "X: row 1: values must be finite float32, got .*inf"),
+        (sp.csr_array([[0, 1], [np.inf, 1]]), Y2, "X: row 1: values must be finite float32, got inf$"),
         (FLAWED, Y2[:1], r"X: indices: must be in \[0, 2\), got 9 in row 0"),
         (X2[:1], FLAWED, r"Y: indices: must be in \[0, 2\), got 9 in row 0"),
         (CSR(np.array([0, 1]), np.array([0]), np.ones(1), 2), Y2[:1], "X: must be of int64, int32 and float32 arrays"),

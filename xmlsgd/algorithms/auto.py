@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import DataError
+from ..errors import DataError, shorten
 from ..merging import Part
 from ..records import Report, Sharing
 from .base import Algorithm, Comm
@@ -50,7 +50,7 @@ class Auto(Algorithm):
         """Choose; raise `DataError` for speeds that are not above 0."""
         super().__post_init__()
         if any(not speed > 0 for speed in self.speeds):
-            raise DataError(f"speeds must be above 0, got {self.speeds}")
+            raise DataError(f"speeds must be above 0, got {shorten(self.speeds)}")
         if not 0 <= self.worth < 1:
             raise DataError(f"worth must be in [0, 1), got {self.worth}")
         total = sum(self.speeds)

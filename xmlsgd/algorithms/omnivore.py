@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..csr import Dataset
-from ..errors import DataError
+from ..errors import DataError, shorten
 from ..kinds import check_choice
 from ..merging import Part
 from ..records import Report
@@ -66,7 +66,7 @@ class Omnivore(Algorithm):
         if self.tune and not (self.groups is None and self.momentum is None):
             raise DataError(f"tune finds groups and momentum, got groups {self.groups} and momentum {self.momentum}")
         if not (self.slice_seconds > 0 and self.long_seconds > 0 and self.score_window >= 1):
-            got = self.slice_seconds, self.long_seconds, self.score_window
+            got = shorten((self.slice_seconds, self.long_seconds, self.score_window))
             raise DataError(f"slice_seconds and long_seconds must be above 0 and score_window at least 1, got {got}")
         self.tuner_of(1)
 

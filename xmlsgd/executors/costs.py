@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..csr import NOISE
-from ..errors import DataError
+from ..errors import DataError, shorten
 
 if TYPE_CHECKING:
     from ..records import Report
@@ -49,11 +49,11 @@ class VirtualDevice:
         """Raise `DataError` for a device on which a step would take no time, or for ever."""
         speeds = [self.speed, *(factor for _, factor in self.trace)]
         if not all(1 / MOST_FACTOR <= s <= MOST_FACTOR for s in speeds):
-            raise DataError(f"speed must be in [{1 / MOST_FACTOR:g}, {MOST_FACTOR:g}], got {speeds}")
+            raise DataError(f"speed must be in [{1 / MOST_FACTOR:g}, {MOST_FACTOR:g}], got {shorten(speeds)}")
         costs = self.overhead, self.per_row, self.per_nnz
         if not all(0 <= c <= MOST_SECONDS for c in costs) or sum(costs) == 0:
             raise DataError(
-                f"overhead, per_row and per_nnz must be in [0, {MOST_SECONDS:g}] and not all 0, got {costs}"
+                f"overhead, per_row and per_nnz must be in [0, {MOST_SECONDS:g}] and not all 0, got {shorten(costs)}"
             )
         if not (0 <= self.noise <= MOST_NOISE and 0 <= self.price <= MOST_FACTOR):
             raise DataError(
@@ -61,12 +61,13 @@ class VirtualDevice:
                 f"got {self.noise} and {self.price}"
             )
         if not (0 <= self.stalls[0] <= 1 and 1 <= self.stalls[1] <= MOST_FACTOR):
-            raise DataError(f"stalls must be a share in [0, 1] and a factor in [1, {MOST_FACTOR:g}], got {self.stalls}")
+            raise DataError(
+                f"stalls must be a share in [0, 1] and a factor in [1, {MOST_FACTOR:g}], got {shorten(self.stalls)}"
+            )
         for moments in [moment for span in self.absent for moment in span], [since for since, _ in self.trace]:
             if not all(moment >= 0 for moment in moments) or moments != sorted(set(moments)):
-                raise DataError(
-                    f"moments of trace and absent must be at least 0 and ascend, got {self.trace} and {self.absent}"
-                )
+                got = f"{shorten(self.trace)} and {shorten(self.absent)}"
+                raise DataError(f"moments of trace and absent must be at least 0 and ascend, got {got}")
 
     def seconds(self, at: float, rows: int, nnz: int, updates: int, draw: np.random.Generator) -> float:
         """Return the duration of a step that begins at second `at`; `draw` gives its noise."""

@@ -1,0 +1,29 @@
+"""What errors quote."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from xmlsgd.errors import shorten
+
+
+@pytest.mark.parametrize(
+    ("got", "text"),
+    [
+        (np.float32(np.nan), "nan"),
+        (np.int64(-3), "-3"),
+        (np.True_, "True"),
+        (np.str_("a"), "'a'"),
+        ([np.float64(-np.inf), (np.uint8(1), 2.5)], "[-inf, (1, 2.5)]"),
+        ({np.int32(1): np.float16(0.5)}, "{1: 0.5}"),
+        (np.array([1.5], np.float32), "array([1.5], dtype=float32)"),
+        ("a\nb", r"'a\nb'"),
+    ],
+)
+def test_numbers_of_numpy_are_quoted_as_those_of_python(got, text):
+    assert shorten(got) == text
+
+
+def test_a_long_value_is_cut():
+    assert shorten("x" * 100, 10) == "'xxxxxx..."
