@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from .datasets.public import load_public as load_public
     from .datasets.synthetic import make_xmc as make_xmc
     from .datasets.xmc import load_file as load_file
-    from .engine import Run as Run
     from .engine import train as train
     from .errors import DataError as DataError
     from .errors import DivergenceError as DivergenceError
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from .metrics import psprecision_at_k as psprecision_at_k
     from .metrics import psrecall_at_k as psrecall_at_k
     from .metrics import recall_at_k as recall_at_k
+    from .runs import Run as Run
 
 __version__ = "0.1.0"
 
@@ -47,7 +47,7 @@ _NAMES_OF_MODULE = {
     "datasets.xmc": ("load_file",),
     "datasets.public": ("load_public",),
     "datasets.synthetic": ("make_xmc",),
-    "engine": ("Run", "train"),
+    "engine": ("train",),
     "errors": ("DataError", "DivergenceError", "MemoryEstimateError", "ModelFileError", "WorkerDied"),
     "estimators": ("XMLClassifier",),
     "metrics": (
@@ -66,6 +66,7 @@ _NAMES_OF_MODULE = {
         "psrecall_at_k",
         "recall_at_k",
     ),
+    "runs": ("Run",),
 }
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
 

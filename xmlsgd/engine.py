@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,57 +17,17 @@ from .learner import Job, Start
 from .optimizers import Adam, Optimizer
 from .records import Event, Left, Report, Sharing, Step
 from .router import Router
+from .runs import Run, raise_with
 from .samplers import ALL_LABELS, Sampler
 from .schedules import learning_rate_factor
 from .snapshot import Snapshot
-from .workers import WorkerLog, summary
+from .workers import WorkerLog
 
 if TYPE_CHECKING:
     from .algorithms.base import Algorithm
     from .csr import Dataset
     from .executors.base import Executor
     from .network import Network
-
-
-@dataclass
-class Run:
-    """What `train` returns: the model float32 (n_params,), one record an epoch, and whether the loss diverged.
-
-    `state` and `steps` are the optimizer's: with them a later run goes on (`Start`).
-    """
-
-    params: np.ndarray
-    records: list[Record]
-    state: np.ndarray
-    steps: int
-    diverged: bool = False
-
-    @property
-    def workers(self) -> list[Record]:
-        """Return what each of several workers did and brings (`workers.summary`)."""
-        return summary(self.records)
-
-
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during a run; `run` is the model as it is then, with the finished epochs and the optimizer's state."""
-
-    def __init__(self, run: Run) -> None:
-        super().__init__()
-        self.run = run
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.run,)
-
-
-class WorkersLost(WorkerDied):
-    """Workers died for good in the middle of a run; `run` is what was learned until then, as of `Interrupted`."""
-
-    run: Run  # no argument: errors cross between processes as their arguments and attributes
-
-    def say(self, more: str) -> None:
-        """Add to what is said of the death, before the traceback of a worker."""
-        what, *traceback = str(self).split("\n", 1)
-        self.args = ("\n".join([what.rstrip(":") + more + ":" * len(traceback), *traceback]),)
 
 
 def train(
@@ -91,13 +51,13 @@ def train(
     `start` is where to begin (default: `Network.initialize`). `schedule` and `warm_up` scale the algorithm's rate over
     the rows of the whole run (`schedules.py`). When a loss or a parameter is not finite the run stops with the model of
     the last finished epoch and an optimizer state of zeros. `sampler` says which labels a batch trains (default: all).
-    `Interrupted` and `WorkersLost` carry what was learned until then; `WorkerDied` says that nothing was.
+    An error that ends the run, a monitor's too, carries what was learned until then (`runs.run_of`).
     """
     with closing(Snapshot()) as snapshot, closing(executor):
         job = Job(dataset, network, optimizer or Adam(), seed, sample_weight, start, sampler)
         executor.start(job, algorithm.sharing)
         log, history = WorkerLog(executor, algorithm), History()
-        watching = [log, *monitors, history]
+        watching = [log, history, *monitors]  # a finished epoch counts, whatever becomes of a monitor
         clock = Clock(dataset.n_rows * epochs, schedule, warm_up)
         before = start.epochs if start else 0
         for monitor in watching:
@@ -132,15 +92,10 @@ def train(
             for monitor in watching:
                 monitor.finish(executor.center)
             return _run_of(executor, history)
-        except KeyboardInterrupt as interrupt:
-            raise Interrupted(_run_so_far(algorithm, executor, history, snapshot)) from interrupt
-        except WorkerDied as death:
-            if not history.records and not router.committed:
+        except BaseException as error:
+            if not (history.records or router.committed or isinstance(error, KeyboardInterrupt)):
                 raise
-            lost = WorkersLost(str(death))
-            lost.run = _run_so_far(algorithm, executor, history, snapshot)
-            lost.say(f"; what was learned until then is kept, {len(history.records)} whole epochs of this run")
-            raise lost from death
+            raise_with(error, _run_so_far(algorithm, executor, history, snapshot))
 
 
 def _run_of(executor: Executor, history: History) -> Run:
@@ -151,11 +106,16 @@ def _run_of(executor: Executor, history: History) -> Run:
 
 def _run_so_far(algorithm: Algorithm, executor: Executor, history: History, snapshot: Snapshot) -> Run:
     """Return what there is when a run ends in the middle of an epoch: nothing of a trial, nothing that diverges."""
-    if algorithm.trial is not None:
-        executor.restore()
-    if not _is_finite(0.0, executor.center):
-        return _run_before(executor, history, snapshot)
-    return _run_of(executor, history)
+    try:
+        if algorithm.trial is not None:
+            executor.restore()
+        if not _is_finite(0.0, executor.center):
+            return _run_before(executor, history, snapshot)
+        return _run_of(executor, history)
+    except Exception:  # noqa: BLE001  a device was lost with the model in its memory
+        params, state = np.array(executor.table.params[0]), np.zeros_like(executor.table.states[0])
+        snapshot.restore(params)
+        return Run(params, history.records, state, 0)
 
 
 def _is_finite(loss: float, center: np.ndarray) -> bool:

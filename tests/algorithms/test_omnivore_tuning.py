@@ -11,13 +11,13 @@ import pytest
 
 from shared.omnivore_runs import N_ROWS, NETWORK, SPEEDS, Updates, cpu, go, simulated
 from xmlsgd.algorithms.group_tuning import FRACTIONS, Setting
-from xmlsgd.engine import Interrupted
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.executors.processes import Processes
 from xmlsgd.executors.simulated import Simulated
 from xmlsgd.executors.threads import Threads
 from xmlsgd.history import Monitor
 from xmlsgd.optimizers import Adam
+from xmlsgd.runs import Interrupted
 
 
 class Stay(Monitor):

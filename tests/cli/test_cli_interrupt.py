@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -120,24 +121,28 @@ def test_ctrl_c_before_the_first_epoch_is_over_saves_too(tmp_path, monkeypatch, 
     assert [file.name for file in tmp_path.iterdir()] == ["m"]
 
 
-def test_a_run_whose_last_worker_dies_saves_the_model_as_it_is(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (WorkerDied("worker 0 failed:\nTraceback\nMemoryError: no room"), "worker 0 failed: MemoryError: no room"),
+        (OSError(errno.ENOSPC, "No space left on device", "/tmp"), "/tmp: No space left on device"),
+    ],
+)
+def test_a_run_that_an_error_ends_saves_the_model_as_it_is(tmp_path, monkeypatch, capsys, error, told):
     from xmlsgd.learner import Learner
 
     step = Learner.step
 
     def deadly_step(self, task):
         if task.epoch == 2 and task.start:
-            raise WorkerDied("worker 0 failed:\nTraceback\nMemoryError: no room")
+            raise error
         return step(self, task)
 
     monkeypatch.setattr(Learner, "step", deadly_step)
     monkeypatch.setattr("xmlsgd.cli.train.prepare_kernels", lambda *_: None)
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK, "--epochs", "5"]) == 1
     where = f"the model as it was then is in {tmp_path}/m"
-    assert (
-        f"xmlsgd: stopped after 2 whole epochs; {where}: worker 0 failed: MemoryError: no room"
-        in capsys.readouterr().err
-    )
+    assert f"xmlsgd: stopped after 2 whole epochs; {where}: {told}" in capsys.readouterr().err
     assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 2
 
 

@@ -195,24 +195,27 @@ def test_verbose_is_silent_where_stderr_is_no_terminal(rows, capsys):
     assert capsys.readouterr().err == ""
 
 
-class Interrupting(Monitor):
-    """Press Ctrl-C after some steps."""
+class Failing(Monitor):
+    """Presses Ctrl-C, or raises what a monitor may, after some steps."""
 
-    def __init__(self, steps):
-        self.left = steps
+    def __init__(self, error, steps):
+        self.error, self.left = error, steps
 
     def step(self, report):
         self.left -= 1
         if self.left == 0:
-            raise KeyboardInterrupt
+            raise self.error
 
 
-def test_an_interrupted_fit_leaves_a_usable_model(rows):
-    model = small()
-    with pytest.raises(KeyboardInterrupt):
-        model.fit(*rows, monitors=[Interrupting(40)])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, KeyError, OSError])
+def test_a_fit_that_an_error_ends_leaves_a_usable_model_that_can_go_on(rows, error):
+    model = small(warm_start=True)
+    with pytest.raises(error):
+        model.fit(*rows, monitors=[Failing(error, 40)])
     assert model.predict_topk(rows[0])[0].shape == (600, 5)
     assert model.score(*rows) > 0.1
+    epochs = model.n_epochs_
+    assert model.set_params(max_epochs=2).fit(*rows).n_epochs_ == epochs + 2
 
 
 def test_labels_of_the_eval_set_that_were_never_seen_count_as_missed(rows):

@@ -14,7 +14,7 @@ from shared.every_executor import N_ROWS, NETWORK, SIZE, broken, cpu, step
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.reference import Reference
-from xmlsgd.engine import WorkersLost, train
+from xmlsgd.engine import train
 from xmlsgd.errors import WorkerDied
 from xmlsgd.executors import processes
 from xmlsgd.executors.processes import Processes
@@ -25,6 +25,7 @@ from xmlsgd.learner import Learner, Start
 from xmlsgd.network import state_layout
 from xmlsgd.optimizers import SGD, Adam
 from xmlsgd.records import Left, Report, Sharing
+from xmlsgd.runs import WorkersLost
 
 
 def test_a_killed_worker_is_replaced_and_its_rows_are_trained_again(job):

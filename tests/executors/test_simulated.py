@@ -19,7 +19,7 @@ from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.algorithms.staleness import Staleness
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.base import EXACT
-from xmlsgd.engine import WorkersLost, train
+from xmlsgd.engine import train
 from xmlsgd.errors import DataError, WorkerDied
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.executors.serial import Serial
@@ -28,6 +28,7 @@ from xmlsgd.learner import Start
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.network import Network
 from xmlsgd.optimizers import SGD, Adam
+from xmlsgd.runs import WorkersLost
 
 N_ROWS, BATCH = 240, 5
 DATA = toy.learnable_data(N_ROWS)

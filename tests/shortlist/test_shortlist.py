@@ -14,13 +14,13 @@ from xmlsgd import XMLClassifier
 from xmlsgd.csr import CSR
 from xmlsgd.datasets.store import open_store, write_store
 from xmlsgd.devices.cpu_pairs import ONE_SCALE, best_of_list
-from xmlsgd.engine import Interrupted
 from xmlsgd.errors import DataError, DivergenceError, ModelFileError
 from xmlsgd.estimators.defaults import auto_shortlist
 from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.learner import Learner
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.model_arrays import ModelArrays
+from xmlsgd.runs import Interrupted
 from xmlsgd.shortlist.arrays import from_arrays, to_arrays
 
 
@@ -225,13 +225,14 @@ def test_a_store_in_memory_maps_is_learned_as_arrays_are(many, model, tmp_path):
     np.testing.assert_array_equal(model.predict_topk(many[1].X)[0], again.predict_topk(many[1].X)[0])
 
 
-def test_ctrl_c_while_the_shortlist_is_learned_keeps_the_network(many, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
+@pytest.mark.parametrize(("error", "kind"), [(KeyboardInterrupt(), Interrupted), (MemoryError(), MemoryError)])
+def test_an_error_while_the_shortlist_is_learned_keeps_the_network(many, monkeypatch, error, kind):
+    def failing(*_):
+        raise error
 
-    monkeypatch.setattr("xmlsgd.shortlist.linear.Linear.fit", interrupted)
+    monkeypatch.setattr("xmlsgd.shortlist.linear.Linear.fit", failing)
     model = XMLClassifier((8,), shortlist=16, max_epochs=1, n_jobs=1, random_state=0)
-    with pytest.raises(Interrupted):
+    with pytest.raises(kind):
         model.fit(many[0].X, many[0].Y)
     assert model.shortlist_ is None
     assert model.predict_topk(many[0].X.span(0, 3), 2)[0].shape == (3, 2)

@@ -30,6 +30,10 @@ class UsageError(ValueError):
     """The words of the command line do not fit."""
 
 
+class Halted(RuntimeError):
+    """An error ended a run whose model is saved all the same; the text says where, and what it was."""
+
+
 def open_closed_streams() -> None:
     """Let standard streams that were closed lead nowhere.
 
@@ -82,7 +86,7 @@ def describe(error: Exception) -> tuple[int, str]:
     if isinstance(error, WorkerDied):
         first, *traceback = str(error).splitlines()
         return FAILED, f"{first} {traceback[-1]}; --traceback shows where" if traceback else first
-    if isinstance(error, DivergenceError | MemoryEstimateError):
+    if isinstance(error, DivergenceError | MemoryEstimateError | Halted):
         return FAILED, str(error)
     if isinstance(error, MemoryError):
         return FAILED, f"out of memory: {str(error) or 'an allocation failed'}; use fewer --hidden-layer-sizes or rows"

@@ -5,7 +5,7 @@ data set. Where it has a test part of its own, that is the default of --test.
 
 An earlier model in DIR is replaced with --overwrite and trained further with --warm-start; without either, the call is
 refused. While a run goes on, DIR.history.jsonl gets a line after every epoch. Ctrl-C saves the model as it is then: in
-DIR, or in DIR.interrupted where DIR holds an earlier model. So does the end of the last worker.
+DIR, or in DIR.interrupted where DIR holds an earlier model. So does an error that ends the run, as a full disk.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import WorkerDied
 from ..files import whole_folder
 from ..history import Monitor
+from ..runs import WorkersLost
 from . import folder
+from .failures import Halted, describe
 from .forms import add_source_arguments
 from .kernels import prepare_kernels
 from .machine import peak_memory_bytes, versions
@@ -105,19 +106,19 @@ def new_model(args: Namespace) -> XMLClassifier:
 def train_and_save(args: Namespace, model: XMLClassifier, data: Training) -> dict[str, Any]:
     """Train on `data`, measure on its test rows, save all into `args.out`; return the results.
 
-    After Ctrl-C, and when all workers are lost, the model is saved as it is; then raises what says where.
+    After Ctrl-C, and an error that leaves a model, it is saved as it is; then raises what says where.
     """
     prepare_kernels(model.get_params(), data.train.n_labels)
     started = time.perf_counter()
     before = getattr(model, "params_", None)
     result: dict[str, Any] = dict.fromkeys(("P@1", "P@3", "P@5"))
-    stop: KeyboardInterrupt | WorkerDied | None = None
+    stop: KeyboardInterrupt | Exception | None = None
     behind = 0.0
     with folder.growing_history(args.out) as history:
         try:
             behind = fit(args, model, data, history)
             result |= measures(args, model, data)
-        except (KeyboardInterrupt, WorkerDied) as end:
+        except (KeyboardInterrupt, Exception) as end:
             if getattr(model, "params_", None) is before:
                 raise
             stop = end
@@ -126,10 +127,12 @@ def train_and_save(args: Namespace, model: XMLClassifier, data: Training) -> dic
         out = args.out if stop is None else folder.name_of_interrupted(args.out)
         save(model, out, result, Path(args.train).name, getattr(args, "compact", False))
     where = f"after {len(history.records)} whole epochs; the model as it was then is in {out}"
-    if isinstance(stop, WorkerDied):
-        raise WorkerDied(f"stopped {where}: {stop.__cause__}") from stop
-    if stop is not None:
+    if isinstance(stop, KeyboardInterrupt):
         raise Stopped(f"interrupted {where}", signal_of(stop)) from stop
+    if stop is not None:
+        cause = stop.__cause__ if isinstance(stop, WorkersLost) else stop  # its advice, to save the model, is followed
+        assert isinstance(cause, Exception)
+        raise Halted(f"stopped {where}: {describe(cause)[1]}") from stop
     return result
 
 

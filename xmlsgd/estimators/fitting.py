@@ -10,17 +10,18 @@ import numpy as np
 from ..algorithms.base import Algorithm
 from ..averaging import WeightAverage
 from ..csr import Dataset
-from ..engine import Run, train
+from ..engine import train
 from ..errors import DataError, shorten
 from ..history import EarlyStopping, Evaluation, Monitor
 from ..learner import Job
 from ..metrics import precision_at_k
 from ..network import Network
 from ..progress import Progress
+from ..runs import Run, tell
 from ..samplers import ALL_LABELS, Sampler, SharedNegatives
 from ..snapshot import Snapshot
 from .defaults import auto_epochs, auto_rate
-from .fleet import algorithm_of, employed, executor_of, make_device
+from .fleet import algorithm_of, employed, executor_of, make_device, names_of_parked
 from .parameters import optimizer_of
 from .scoring import Scorer
 
@@ -69,6 +70,10 @@ def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan, monitors:
                 epochs=plan.epochs, schedule=plan.schedule, warm_up=plan.warm_up, seed=model._seed,
                 sample_weight=task.weight, start=start, sampler=sampler_of(task), monitors=watching,
             )  # fmt: skip
+    except BaseException as error:
+        if parked := names_of_parked(task.workers, workers):
+            tell(error, f"{parked} was parked, with no process to stand in; go on with it alone in devices")
+        raise
     finally:
         snapshot.close()
         if progress:

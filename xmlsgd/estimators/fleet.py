@@ -125,9 +125,15 @@ def employed(
     kept = paying(workers, speeds, alone)
     if len(kept) == len(workers):
         return workers, speeds
-    parked = ", ".join(sorted({worker.name for worker in workers} - {worker.name for worker in kept}))
-    warnings.warn(f"devices: the others train faster without {parked}, which is parked", UserWarning, stacklevel=4)
+    parked = names_of_parked(workers, kept)
+    text = f"devices: the others train faster without {parked}, which is parked and will not stand in for them"
+    warnings.warn(text, UserWarning, stacklevel=4)
     return kept, tuple(rate for worker, rate in zip(workers, alone, strict=True) if worker in kept)
+
+
+def names_of_parked(workers: list[Worker], kept: list[Worker]) -> str:
+    """Return the names of the devices of `workers` that `kept` lacks."""
+    return ", ".join(sorted({worker.name for worker in workers} - {worker.name for worker in kept}))
 
 
 def paying(workers: list[Worker], mixed: tuple[float, ...], alone: tuple[float, ...]) -> list[Worker]:

@@ -11,9 +11,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from ..engine import Interrupted, Run, WorkersLost
 from ..errors import DataError, DivergenceError
 from ..learner import Start
+from ..runs import Run, raise_with, run_of, tell
 from . import memory
 from .compact import CompactParams
 from .fitting import Plan, advice, check_monitors, launch, plan_of
@@ -67,8 +67,8 @@ class Trainer(Predictor):
         percent in `history_`; `label_names` name the columns of an indicator; `monitors` watch the run. Raises
         `DataError` for input that breaks a rule, `MemoryEstimateError` before a run that would not fit, and
         `DivergenceError` when the loss is not finite in the first epoch; later it warns and keeps the last good model.
-        After an error the estimator is what it was before, but for `WorkerDied`, where no worker is left: what was
-        learned until then is kept, as after Ctrl-C.
+        Where an error ends learning, that of a monitor, a full disk, the last worker that dies, Ctrl-C, what was
+        learned until then is kept; after any other the estimator is what it was before.
         """
         check_parameters(self)
         check_monitors(monitors)
@@ -92,8 +92,8 @@ class Trainer(Predictor):
             if listing:
                 try:
                     self.shortlist_ = listing.finish(run.params)
-                except KeyboardInterrupt as interrupt:  # the network alone is a model, too
-                    raise Interrupted(run) from interrupt
+                except BaseException as error:  # noqa: BLE001  the network alone is a model, too
+                    raise_with(error, run)
         if run.diverged:
             text = f"{advice(self, self.n_epochs_ + 1)}; the last good model is kept"
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
@@ -132,18 +132,14 @@ class Trainer(Predictor):
 
     @contextmanager
     def _unless_refused(self) -> Iterator[None]:
-        """Leave the model as it was where its input is refused or learning fails.
-
-        Ctrl-C, and workers that are lost for good, keep what was learned.
-        """
+        """Leave the model as it was where its input is refused or nothing was learned."""
         before = dict(self.__dict__)
         try:
             yield
-        except (Interrupted, WorkersLost):
-            raise
-        except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
+        except BaseException as error:
+            if run_of(error) is None:
+                self.__dict__.clear()
+                self.__dict__.update(before)
             raise
 
     def _begin_anew(self) -> None:
@@ -164,13 +160,13 @@ class Trainer(Predictor):
         return Start(params, _writeable(self.optimizer_state_), self.n_steps_, self.n_epochs_)
 
     def _launch(self, task: Task, start: Start, plan: Plan, monitors: Sequence[Monitor]) -> Run:
-        """Train; after Ctrl-C, and when all workers are lost, keep the model as it is then."""
+        """Train; keep what was learned until an error ends it."""
         try:
             return launch(self, task, start, plan, monitors)
-        except (Interrupted, WorkersLost) as end:
-            self._keep(task, end.run, start.epochs)
-            if isinstance(end, WorkersLost):
-                end.say("; save it, or go on from it by partial_fit or by fit with warm_start=True")
+        except BaseException as error:
+            if run := run_of(error):
+                self._keep(task, run, start.epochs)
+                tell(error, "save it, or go on from it by partial_fit or by fit with warm_start=True")
             raise
 
     def _keep(self, task: Task, run: Run, epochs: int) -> None:

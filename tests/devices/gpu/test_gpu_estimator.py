@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -18,7 +20,7 @@ from xmlsgd.estimators import fleet, gpu_memory
 from xmlsgd.estimators.fleet import Worker, paying
 from xmlsgd.executors.calibration import measure_device
 from xmlsgd.executors.serial import Serial
-from xmlsgd.learner import Job
+from xmlsgd.learner import Job, Learner
 from xmlsgd.network import Network, state_layout
 from xmlsgd.optimizers import SGD, Adam
 
@@ -117,9 +119,36 @@ def test_a_cpu_that_does_not_pay_is_parked_and_the_gpu_trains_alone(data, monkey
     monkeypatch.setattr(
         fleet, "measure_speeds", lambda job, workers, *rest, **lazy: tuple(speed[one.kind] for one in workers)
     )
-    with pytest.warns(UserWarning, match="^devices: the others train faster without cpu, which is parked$"):
+    with pytest.warns(UserWarning, match="^devices: the others train faster without cpu, which is parked and will not"):
         mixed = model(devices=devices).fit(data.X, data.Y)
     np.testing.assert_array_equal(mixed.params_, model(devices="cuda:0").fit(data.X, data.Y).params_)
+
+
+def test_a_gpu_that_fails_beside_a_parked_cpu_leaves_the_last_epoch_and_names_who_could_go_on(data, monkeypatch):
+    pretend_gpus(monkeypatch)
+    monkeypatch.setattr(fleet, "measure_speeds", lambda job, workers, *rest, **lazy: (1000.0, 10.0))
+    step = Learner.step
+
+    def failing(*given):
+        raise MemoryError("the GPU has fallen off the bus")
+
+    def step_of_one_epoch(self, given):
+        if given.epoch == 1 and given.start:
+            monkeypatch.setattr(type(self.device), "fetch", failing)
+            failing()
+        return step(self, given)
+
+    monkeypatch.setattr(Learner, "step", step_of_one_epoch)
+    left = model(devices="cuda:0,cpu", shortlist=0, max_epochs=3, learning_rate="constant", warm_up=0.0)
+    with pytest.warns(UserWarning, match="cpu, which is parked"), pytest.raises(MemoryError, match="the bus") as lost:
+        left.fit(data.X, data.Y)
+    assert left.n_epochs_ == 1
+    expected = model(devices="cuda:0", shortlist=0, max_epochs=1, learning_rate="constant", warm_up=0.0)
+    monkeypatch.undo()
+    pretend_gpus(monkeypatch)
+    np.testing.assert_array_equal(left.params_, expected.fit(data.X, data.Y).params_)
+    if sys.version_info >= (3, 11):
+        assert any(note.startswith("cpu was parked, with no process to stand in") for note in lost.value.__notes__)
 
 
 @pytest.mark.parametrize("lazy", [False, True])
