@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import signal
+from contextlib import nullcontext
 from dataclasses import replace
 from multiprocessing import Pipe
 
@@ -16,7 +17,7 @@ from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.reference import Reference
 from xmlsgd.engine import train
 from xmlsgd.errors import WorkerDied
-from xmlsgd.executors import processes
+from xmlsgd.executors import silence
 from xmlsgd.executors.processes import Processes
 from xmlsgd.executors.silence import START
 from xmlsgd.executors.threads import Threads
@@ -108,10 +109,37 @@ def test_a_worker_that_is_stopped_before_its_first_step_is_lost_as_soon_as_other
 
 
 def test_a_worker_that_does_not_start_in_time_is_told_of(job, monkeypatch):
-    monkeypatch.setattr(processes, "START", 0.0)
-    executor = Processes([cpu])
-    with pytest.raises(WorkerDied, match="worker 0 did not start within 0 s"):
+    monkeypatch.setattr(silence, "START", 0.0)
+    executor = Processes([cpu] * 2, silence=0.01)
+    with pytest.raises(WorkerDied, match=r"worker . did not start within 0.01 s"):
         train(job.dataset, NETWORK, Synchronous(2, 0.1), executor)
+    assert not executor.team.processes
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_worker_that_hangs_while_it_starts_is_lost_soon_after_another_has_started(job, monkeypatch, restarts):
+    """Whichever it is: the first is not waited for before the others are looked at."""
+    monkeypatch.setattr(silence, "STARTED", 0.0)
+    monkeypatch.setattr(silence, "FACTOR", 0.0)
+    executor = Processes([cpu] * 2, restarts=restarts, silence=0.1)
+    launch, replace_worker = executor.team.launch, executor.team.replace
+
+    def launch_and_stop(w):
+        launch(w)
+        if w == 0 and not executor.failures:
+            executor.team.processes[w].process.send_signal(signal.SIGSTOP)
+
+    def replace_in_peace(w, reason):
+        monkeypatch.undo()
+        return replace_worker(w, reason)
+
+    monkeypatch.setattr(executor.team, "launch", launch_and_stop)
+    monkeypatch.setattr(executor.team, "replace", replace_in_peace)
+    reason = "silent for too long, killed by SIGKILL"
+    with nullcontext() if restarts else pytest.raises(WorkerDied, match=f"^worker 0 did not start: {reason}$"):
+        run = train(job.dataset, NETWORK, Synchronous(2, 0.1), executor, optimizer=SGD(), epochs=1)
+        assert run.records[0]["rows"] == N_ROWS
+    assert executor.failures == [f"worker 0: {reason}"]
     assert not executor.team.processes
 
 

@@ -44,6 +44,23 @@ def test_who_starts_or_takes_a_first_step_is_given_ten_minutes():
     assert silence.overdue() == [0]
 
 
+@pytest.mark.parametrize(("took", "limit"), [(2.0, 60.0), (20.0, 200.0), (300.0, 600.0)])
+def test_a_start_beside_others_is_due_after_ten_times_the_slowest_of_theirs_between_one_minute_and_ten(took, limit):
+    silence = Silence(least=10.0, now=0.0)
+    for w in (0, 1, 2):
+        silence.starts(w)
+    lost = []
+    for second in range(1, 700):
+        silence.look(second)
+        if second == took / 2:
+            silence.heard(0, None)
+        if second == took:
+            silence.heard(1, None)
+        lost += [(second, w) for w in silence.overdue()]
+    assert lost[0] == (limit + 1, 2)
+    assert silence.start == limit
+
+
 def test_a_first_step_beside_others_is_due_after_a_hundred_times_their_slowest_pace():
     """Also where they have shown it only after that step began."""
     silence = Silence(least=1.0, now=0.0)

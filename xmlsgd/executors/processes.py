@@ -24,7 +24,7 @@ from ..table import Table
 from .base import Executor
 from .mapped import MappedJob
 from .run_folder import RunFolder
-from .silence import START, Silence
+from .silence import Silence
 from .worker import Assignment, WorkerProcess
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Team:
         return make
 
     def assign(self, job: Job, shape: Shape, sharing: Sharing) -> None:
-        """Start all processes and wait until they are ready."""
+        """Start all processes."""
         assert self.folder is not None
         self.failures.clear()
         self._start = job.start
@@ -74,26 +74,10 @@ class Team:
         ]
         for w in range(len(self.makers)):
             self.launch(w)
-        for w in range(len(self.makers)):
-            while not self._ready(w):
-                reason = self.processes[w].fate()
-                if not self.replace(w, reason):
-                    raise WorkerDied(f"worker {w} did not start: {reason}")
 
     def launch(self, w: int) -> None:
         """Start the process of worker `w`; it says when it is ready."""
         self.processes[w] = WorkerProcess(self._assignments[w])
-
-    def _ready(self, w: int) -> bool:
-        """Wait until worker `w` is ready; return whether it is, and has not died."""
-        process = self.processes[w]
-        if not process.pipe.poll(START):
-            raise WorkerDied(f"worker {w} did not start within {START:g} s")
-        try:
-            process.receive()
-        except (EOFError, OSError):
-            return False
-        return True
 
     def replace(self, w: int, reason: str) -> bool:
         """Note why the process of worker `w` is lost, and start another; return whether there may and can be one."""
@@ -168,7 +152,36 @@ class Processes(Executor):
         self._silence = Silence(self._silence.least, time.perf_counter())
         self.concurrent = sharing is Sharing.IN_PLACE
         self.team.assign(job, self._prepare(job, sharing, self.team.make_table(job)), sharing)
+        self._await_all()
         self._started = time.perf_counter()
+
+    def _await_all(self) -> None:
+        """Wait until all workers are ready; start another for one that dies, or takes too long beside those that are.
+
+        Raises `WorkerDied` where there may be no other, and where nobody has become ready in time.
+        """
+        for w in self.workers:
+            self._silence.starts(w)
+        starting = set(self.workers)
+        while starting:
+            lost: dict[int, str] = {}
+            for process in self._listen(math.inf):
+                try:
+                    process.receive()
+                except (EOFError, OSError):
+                    lost[process.worker] = process.fate()
+                else:
+                    self._silence.heard(process.worker, None)
+                    starting.remove(process.worker)
+            for w in set(self._silence.overdue()) - lost.keys():
+                if starting == set(self.workers):
+                    raise WorkerDied(f"worker {w} did not start within {self._silence.start:g} s")
+                lost[w] = f"silent for too long, {self.team.processes[w].kill()}"
+            for w, reason in lost.items():
+                if not self.team.replace(w, reason):
+                    raise WorkerDied(f"worker {w} did not start: {reason}")
+                self._silence.starts(w)
+                starting.add(w)
 
     def _begin(self, step: Step) -> None:
         with contextlib.suppress(OSError):  # a dead worker: the end of its pipe is the next thing heard of it

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import DataError
+from ..errors import DataError, shorten
 
 if TYPE_CHECKING:
     from ..records import Report
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 FACTOR = 10.0  # times the slowest pace that a worker has shown
 FIRST = 100.0  # times the slowest pace that anybody has shown, for a first step: a CPU may be as slow beside a GPU
 START = 600.0  # seconds to start, and for a first step beside nobody: cold caches and a busy disk take minutes at worst
+STARTED = 60.0  # seconds to start, at least, where others have: FACTOR times as long as the slowest of them
 LOOKS = 10  # within the shortest silence
 
 
@@ -26,12 +27,13 @@ class Silence:
 
     def __init__(self, least: float, now: float) -> None:
         if not isinstance(least, int | float) or not least > 0:
-            raise DataError(f"silence must be above 0, got {least!r}")
+            raise DataError(f"silence must be above 0, got {shorten(least)}")
         self.least, self.slice = least, least / LOOKS
         self._looked, self._watched = now, 0.0
         # Who owes a message: since which second, of those watched, and for how many rows.
         self._owed: dict[int, tuple[float, int]] = {}
         self._pace: dict[int, float] = {}  # seconds a row, the slowest
+        self._start: float | None = None  # seconds to start, the slowest; None while nobody has started
 
     def look(self, now: float) -> None:
         """Note the time; of what has passed since the last look at most a slice counts."""
@@ -48,9 +50,10 @@ class Silence:
 
     def heard(self, w: int, report: Report | None) -> None:
         """Note a message: None for a worker that is ready, whose pace is not known."""
-        self._owed.pop(w, None)
+        since, _ = self._owed.pop(w, (self._watched, 0))
         if report is None:
             self._pace.pop(w, None)
+            self._start = max(self._start or 0.0, self._watched - since)
         else:
             self._pace[w] = max(self._pace.get(w, 0.0), report.seconds / report.rows)
 
@@ -62,11 +65,19 @@ class Silence:
         """Return the workers whose message should have come."""
         return [w for w, (since, rows) in self._owed.items() if self._watched - since > self._limit(w, rows)]
 
+    @property
+    def start(self) -> float:
+        """Return the seconds within which a worker has to start."""
+        due = START if self._start is None else min(max(FACTOR * self._start, STARTED), START)
+        return max(due, self.least)
+
     def _limit(self, w: int, rows: int) -> float:
         """Return the seconds within which a message is due: the report of `rows` rows, or that of being ready for 0."""
-        if rows and w in self._pace:
+        if not rows:
+            return self.start
+        if w in self._pace:
             due = FACTOR * self._pace[w] * rows
-        elif rows and self._pace:  # those of others, who may have shown theirs while this one was at work
+        elif self._pace:  # those of others, who may have shown theirs while this one was at work
             due = min(FIRST * max(self._pace.values()) * rows, START)
         else:
             due = START
