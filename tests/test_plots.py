@@ -95,8 +95,47 @@ def test_the_bar_shows_epoch_rate_loss_and_precision_on_a_terminal():
         assert part in shown
 
 
-def test_the_bar_is_silent_where_there_is_no_terminal():
-    assert watch(io.StringIO()) == ""
+class Clock:
+    """A clock that goes on by `seconds` each time that it is read."""
+
+    def __init__(self, seconds):
+        self.now, self.seconds = 0.0, seconds
+
+    def monotonic(self):
+        self.now += self.seconds
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("seconds", "first", "others"),
+    [
+        (2.4, [], 0),
+        (5, ["epoch 1/2: 50%, 10 rows/s, loss=2.5, P@1=61.23, 10 s left"], 1),
+        (
+            60,
+            [
+                f"epoch 1/2: 50%, {rest} s left"
+                for rest in ("2 rows/s, loss=2.5, 60", "1 rows/s, loss=2.5, P@1=61.23, 120")
+            ],
+            2,
+        ),
+    ],
+    ids=["a run of seconds", "short epochs", "long epochs"],
+)
+def test_where_there_is_no_terminal_an_epoch_is_a_line_and_none_follows_at_once(seconds, first, others, monkeypatch):
+    monkeypatch.setattr("xmlsgd.progress.time", Clock(seconds))
+    shown = watch(io.StringIO()).splitlines()
+    assert shown[: len(first)] == first
+    assert len(shown) == len(first) + others
+
+
+def test_a_run_goes_on_where_nobody_reads_its_lines(monkeypatch):
+    class Left(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError
+
+    monkeypatch.setattr("xmlsgd.progress.time", Clock(60))
+    assert watch(Left()) == ""
 
 
 def test_the_bar_is_silent_where_there_is_no_stream(monkeypatch):

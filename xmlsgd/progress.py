@@ -1,8 +1,10 @@
-"""A bar that shows a run: rows/s, loss, P@1 and time left, on a terminal only."""
+"""What shows a run: rows/s, loss, P@1 and time left, as a bar on a terminal, else as a line now and then."""
 
 from __future__ import annotations
 
 import sys
+import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +19,14 @@ if TYPE_CHECKING:
     from .records import Report
 
 SMOOTHING = 0.05  # share of the newest loss in the mean on display; the rate has tqdm's own smoothing
+AFTER_EPOCH, WITHIN_EPOCH = 10.0, 60.0  # seconds, at least, since the line before
 
 
 class Progress(Monitor):
-    """Watch a run on `stream` (default stderr); silent where that is not a terminal. A context that closes the bar."""
+    """Watch a run on `stream` (default stderr): a bar where that is a terminal, else `Lines`.
+
+    A context that ends the bar's line.
+    """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
@@ -37,7 +43,9 @@ class Progress(Monitor):
     def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
         """Draw an empty bar over the rows of all epochs."""
         self.epochs, self.done = epochs, 0
-        self.bar = new_bar(n_rows * epochs, f"epoch 1/{epochs}", self.stream)
+        total, first = n_rows * epochs, f"epoch 1/{epochs}"
+        on_terminal = self.stream is None or self.stream.isatty()
+        self.bar = new_bar(total, first, self.stream) if on_terminal else Lines(total, first, self.stream)
 
     def step(self, report: Report) -> None:
         """Move on by the rows of a batch."""
@@ -68,6 +76,49 @@ class Progress(Monitor):
         """End the bar's line; may be called again."""
         if self.bar is not None:
             self.bar.close()
+
+
+class Lines:
+    """What a log or a notebook sees in place of a bar, by the same methods: a line for an epoch that is over.
+
+    None that follows another within `AFTER_EPOCH` seconds: runs of a few seconds leave no trace. An epoch that takes
+    long has one each `WITHIN_EPOCH` seconds.
+    """
+
+    def __init__(self, total: int, what: str, stream: TextIO) -> None:
+        self.total, self.what, self.stream = total, what, stream
+        self.rows, self.shown = 0, dict[str, str]()
+        self.started = self.said = time.monotonic()
+
+    def update(self, rows: int) -> None:
+        """Move on by `rows`, back where they are fewer than none."""
+        self.rows += rows
+        self._say(WITHIN_EPOCH)
+
+    def set_postfix(self, shown: dict[str, str], refresh: bool) -> None:
+        """Take what is to be shown at the next line."""
+        self.shown = shown
+
+    def set_description(self, what: str) -> None:
+        """Say how the part that is over went; the next one is `what`."""
+        self._say(AFTER_EPOCH)
+        self.what = what
+
+    def close(self) -> None:
+        """Leave the lines as they are."""
+
+    def _say(self, least: float) -> None:
+        """Write a line unless there was one less than `least` seconds ago."""
+        now = time.monotonic()
+        if now - self.said < least:
+            return
+        self.said, seconds = now, now - self.started
+        left = seconds * (self.total - self.rows) / max(self.rows, 1)
+        values = [f"{name}={value}" for name, value in self.shown.items()]
+        rate = f"{self.rows / seconds:,.0f} rows/s"
+        line = f"{self.what}: {', '.join([f'{self.rows / self.total:.0%}', rate, *values, f'{left:.0f} s left'])}"
+        with suppress(OSError):  # who read the stream may have left; the run goes on
+            print(line, file=self.stream, flush=True)
 
 
 def new_bar(total: int, what: str, stream: TextIO | None = None, quiet: bool = False) -> Any:

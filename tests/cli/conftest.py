@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import nullcontext
 
 import pytest
 
@@ -17,7 +16,7 @@ GOOD_TEXT = "open,read\tread a file\nclose\tclose a file\nopen\tread the file\nc
 @pytest.fixture(autouse=True)
 def compiling_untold(monkeypatch):
     """What a test sees must not depend on what is in the cache of kernels."""
-    monkeypatch.setattr("xmlsgd.cli.compiling.compiling_told", lambda args: nullcontext())
+    monkeypatch.setattr("xmlsgd.files.compiled.tell_of_compiling", lambda: None)
 
 
 @pytest.fixture(scope="session")

@@ -190,7 +190,7 @@ def test_monitors_see_every_epoch(rows, tmp_path):
     assert [json.loads(line)["epoch"] for line in lines] == [0, 1, 2]
 
 
-def test_verbose_is_silent_where_stderr_is_no_terminal(rows, capsys):
+def test_verbose_leaves_no_trace_of_a_run_of_seconds_where_stderr_is_no_terminal(rows, capsys):
     small(max_epochs=1, verbose=1).fit(*rows)
     assert capsys.readouterr().err == ""
 

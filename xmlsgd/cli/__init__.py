@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from .. import __version__
 from .failures import UsageError, guarded, open_closed_streams
+from .logs import logs_said
 from .machine import limit_threads
 from .parser import Parser, canonical, formatted
 
@@ -38,9 +39,7 @@ def dispatch(words: Sequence[str]) -> None:
         hint = "; test rows go behind --test" if second else near or f"; see xmlsgd {args.verb} --help"
         raise UsageError(f"unrecognized arguments: {' '.join(strange)}{hint}")
     limit_threads(args)
-    from .compiling import compiling_told  # here, as it loads Numba, which asks for its threads but once
-
-    with compiling_told(args):
+    with logs_said(args):
         import_module(f"{__name__}.{args.verb}").run(args)
 
 
@@ -57,6 +56,6 @@ def new_parser() -> Parser:
         )
         one.set_defaults(verb=verb, parser=one)
         module.add_arguments(one)
-        one.add_argument("--quiet", action="store_true", help="no notes and no progress bars")
+        one.add_argument("--quiet", action="store_true", help="no notes and no progress")
         one.add_argument("--traceback", action="store_true", help="show where an error came from")
     return parser

@@ -109,7 +109,7 @@ PARAMETERS = (
     Parameter("n_jobs", whole, "threads, -1 for all", ("--threads", "--num-threads", "--thread")),
     Parameter("warm_start", None, "go on from the model in --out"),
     Parameter("random_state", whole, "seed of all that is random", ("--seed",)),
-    Parameter("verbose", whole, "0: no bar"),
+    Parameter("verbose", whole, "0: no progress"),
 )
 
 

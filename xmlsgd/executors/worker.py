@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import logging
 import os
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from pickle import PicklingError
 from typing import TYPE_CHECKING
 
 from ..errors import DataError, WorkerDied
+from ..files.compiled import LOGGER
 from ..learner import Learner
 from ..table import Table
 
@@ -175,6 +177,8 @@ def _serve(pipe: Connection) -> None:
         assignment: Assignment = pipe.recv()
     except (AttributeError, ImportError) as error:
         raise DataError(f"worker processes import modules, no script or notebook: put it in a file; {error}") from error
+    if assignment.worker > 0:  # all of them compile the same: one tells it
+        logging.getLogger(LOGGER).addHandler(logging.NullHandler())
     device = assignment.make_device()
     learner = Learner.of(
         assignment.job.open(), device, Table.open(assignment.table, assignment.shape), assignment.worker,

@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
+from functools import cache
 from typing import Any
+
+LOGGER = "xmlsgd"
+MESSAGE = (
+    "compiling xmlsgd's kernels for such runs, once on this machine: about a minute (xmlsgd warmup: all of them) ..."
+)
 
 
 def cached(dispatcher: Any) -> Any:
-    """Return a dispatcher of Numba, which keeps its kernels on disk from now on if it can."""
+    """Return a dispatcher of Numba, which keeps its kernels on disk from now on if it can.
+
+    What it does not find there it compiles, and the first time in a process this is told.
+    """
     with suppress(RuntimeError):  # no folder can be written
         dispatcher.enable_caching()
-        cache = dispatcher._cache
-        save = cache.save_overload
+    kept = dispatcher._cache
+    load, save = kept.load_overload, kept.save_overload
 
-        def save_if_there_is_room(*given: Any) -> None:
-            with suppress(OSError):
-                save(*given)
+    def load_or_tell(*given: Any) -> Any:
+        found = load(*given)
+        if found is None:
+            tell_of_compiling()
+        return found
 
-        cache.save_overload = save_if_there_is_room
+    def save_if_there_is_room(*given: Any) -> None:
+        with suppress(OSError):
+            save(*given)
+
+    kept.load_overload, kept.save_overload = load_or_tell, save_if_there_is_room
     return dispatcher
+
+
+@cache
+def tell_of_compiling() -> None:
+    """Say once that kernels are compiled, by the logger "xmlsgd".
+
+    Whatever `verbose` is: who meets this has chosen nothing yet, and takes a minute of silence for a hang. Not by
+    `warnings`, which test suites turn into errors. Where nobody has configured it, `logging` writes to stderr; it is
+    turned off as any logger is, by `logging.getLogger("xmlsgd").setLevel("ERROR")`.
+    """
+    logging.getLogger(LOGGER).warning(MESSAGE)
