@@ -57,6 +57,8 @@ def test_every_rule_is_written_and_read_as_text():
     ("text", "complaint"),
     [
         ("hogwild/stale=full", r"algorithm: hogwild has the options staleness=\.\.\., each once, got 'stale=full'"),
+        ("adaptive/patence=3", r"got 'patence=3'; did you mean 'patience'\?$"),
+        ("local_sgd/outer=nestrov", r"outer: must be one of .*, got 'nestrov'; did you mean 'nesterov'\?$"),
         ("hogwild/", "each once, got ''"),
         ("hogwild/staleness", "got 'staleness'"),
         ("hogwild/staleness=full/staleness=full", "each once"),

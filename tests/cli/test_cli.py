@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from shared.command_line import QUICK, TEST_TEXT, TEXT, run
+from shared.command_line import QUICK, ROWS, TEST_TEXT, TEXT, run
 from shared.paths import ROOT
 from xmlsgd.cli import VERBS, new_parser
 from xmlsgd.cli.parameters import PARAMETERS, given_parameters
@@ -62,11 +62,36 @@ def test_version_and_help_end_with_zero(capsys):
         assert "--quiet" in capsys.readouterr().out
 
 
-def test_help_loads_nothing_heavy():
-    code = "import sys; from xmlsgd.cli import main; main(['train', '--help']); print(*sys.modules, file=sys.stderr)"
+def loaded_by(*words):
+    """Return the modules that a command line leaves loaded in a fresh interpreter, and its exit code."""
+    code = f"import sys; from xmlsgd.cli import main; print(main({list(words)}), *sys.modules, file=sys.stderr)"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    loaded = set(result.stderr.split())
-    assert {"numpy", "scipy", "numba", "sklearn", "tqdm", "matplotlib"}.isdisjoint(loaded)
+    returned, *modules = result.stderr.splitlines()[-1].split()
+    return set(modules), int(returned)
+
+
+def test_help_loads_nothing_heavy():
+    modules, returned = loaded_by("train", "--help")
+    assert {"numpy", "scipy", "numba", "sklearn", "tqdm", "matplotlib"}.isdisjoint(modules)
+    assert returned == 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("train", "nowhere", "--out", "m"),
+        ("train", ROWS, "--test", "nowhere", "--out", "m"),
+        ("evaluate", "nowhere", ROWS),
+        ("predict", "nowhere", ROWS),
+        ("convert", "nowhere.txt", "m"),
+        ("simulate", "nowhere"),
+    ],
+    ids=["train", "test rows", "evaluate", "predict", "convert", "simulate"],
+)
+def test_a_wrong_path_is_refused_before_anything_heavy_is_loaded(words):
+    modules, returned = loaded_by(*words)
+    assert {"scipy", "numba", "sklearn", "tqdm", "matplotlib"}.isdisjoint(modules)
+    assert returned == 2
 
 
 def test_every_parameter_of_the_estimator_is_a_flag():

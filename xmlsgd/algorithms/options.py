@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import Field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DataError, shorten
+from ..errors import DataError, shorten, suggest
 from .outer import OUTERS, Outer
 from .staleness import RULES, Staleness
 
@@ -30,8 +30,9 @@ def read_options(kind: type[Algorithm], name: str, options: Iterable[str]) -> di
     for option in options:
         field, equals, text = option.partition("=")
         if field not in known or field in read or not equals:
-            listed = ", ".join(f"{field}=..." for field in known)
-            raise DataError(f"algorithm: {name} has the options {listed or 'none'}, each once, got {shorten(option)}")
+            listed = ", ".join(f"{field}=..." for field in known) or "none"
+            got = f"{shorten(option)}{'' if field in known else suggest(field, known)}"
+            raise DataError(f"algorithm: {name} has the options {listed}, each once, got {got}")
         read[field] = read_field(known[field], text)
     return read
 
@@ -79,7 +80,7 @@ def _rule(table: Mapping[str, type[Outer | Staleness]], text: str) -> Outer | St
     """Return the rule that `name:number:number` describes, its numbers in the order of its fields."""
     name, *numbers = text.split(":")
     if name not in table:
-        raise ValueError(f"must be one of {', '.join(table)}, got {shorten(name)}")
+        raise ValueError(f"must be one of {', '.join(table)}, got {shorten(name)}{suggest(name, table)}")
     rule = table[name]
     known = _fields(rule)
     if len(numbers) > len(known):

@@ -41,12 +41,12 @@ def run(args: Namespace) -> None:
         raise UsageError(f"--k: must be at least 1, got {ks[0]}")
     check_file(args.json, "--json", args.model, args.test, args.propensity)
     check_there(args.test, args.propensity)
+    model = load_model(args, args.test)
     from .doubts import warn_of_unknown
     from .measure import measure
     from .sizes import size_numbers
     from .sources import Known, read_labels, read_test
 
-    model = load_model(args, args.test)
     known = Known.of_model(model)
     if ks[-1] > max(KS[-1], known.n_labels):
         raise UsageError(f"--k: must be at most the {known.n_labels} labels of the model, got {ks[-1]}")

@@ -17,9 +17,13 @@ if TYPE_CHECKING:
 
 def load_model(args: Namespace, data: str) -> XMLClassifier:
     """Return the model in the folder `args.model`, with the parameters of the flags; `data` is named behind it."""
+    if not is_model(Path(args.model)):
+        if is_model(Path(data)):
+            right = f"xmlsgd {args.verb} {data} {args.model}"
+            raise UsageError(f"{args.model}: is not a saved model, but {data} is; the model comes first: {right}")
+        from ..model_files import read_model
+
+        read_model(args.model)  # which says what is wrong, before a second is spent on imports
     from ..estimators import XMLClassifier
 
-    if is_model(Path(data)) and not is_model(Path(args.model)):
-        right = f"xmlsgd {args.verb} {data} {args.model}"
-        raise UsageError(f"{args.model}: is not a saved model, but {data} is; the model comes first: {right}")
     return XMLClassifier.load(args.model).set_params(**{"n_jobs": None, **given_parameters(args)})

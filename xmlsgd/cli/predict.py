@@ -44,9 +44,9 @@ def run(args: Namespace) -> None:
         raise UsageError(f"--k: must be at least 1, got {args.k}")
     check_file(args.out, "--out", args.model, args.data)
     check_there(args.data)
+    model = load_model(args, args.data)
     from .sources import Known
 
-    model = load_model(args, args.data)
     blocks = feature_blocks(args, Known.of_model(model))
     n_rows = 0
     with text_file(args.out) as stream:

@@ -19,7 +19,7 @@ from .forms import add_source_arguments
 from .kernels import prepare_kernels
 from .machine import versions
 from .outcomes import COLUMNS, DIVERGED, describe_outcome, describe_timing, format_table, summarize
-from .outputs import check_file
+from .outputs import check_file, check_there
 from .parameters import add_parameters, given_parameters, number, place, whole
 from .results import note, show, write_json
 
@@ -67,6 +67,7 @@ def run(args: Namespace) -> None:
     """Read, time this machine, train on the simulated clock, show."""
     check_file(args.json, "--json", args.train, args.test)
     check_file(args.plot, "--plot", args.train, args.test)
+    check_there(args.train, args.test)
     check_numbers(args)
     from ..algorithms import get_algorithm
     from ..estimators.fitting import rate_of, sampler_of
@@ -168,10 +169,16 @@ def algorithms_of(args: Namespace) -> list[str]:
 
     if args.compare == "all":
         return algorithm_names()
-    names = [name.strip() for name in args.compare.split(",")] if args.compare else [args.algorithm]
+    if not args.compare:
+        check_algorithm(args.algorithm)
+        return [args.algorithm]
+    names = [name.strip() for name in args.compare.split(",")]
     for name in names:
-        check_algorithm(name)
-    return list(names)
+        try:
+            check_algorithm(name)
+        except DataError as error:
+            raise DataError(f"--compare: {error}") from error
+    return names
 
 
 def algorithm_of(name: str, batch: int, rate: float, fleet: Sequence[VirtualDevice], nnz: float) -> Algorithm:

@@ -64,6 +64,12 @@ def parse_devices(devices: Any) -> list[str]:
     return names
 
 
+def check_devices(devices: Any) -> None:
+    """Raise `DataError` for a text that names no devices, or GPUs that this machine cannot use."""
+    for name in sorted({*parse_devices(devices)} - {"cpu"}):
+        get_device(name)
+
+
 def workers_of(devices: str, n_threads: int) -> list[Worker]:
     """Return the workers; those on the CPU share its threads evenly."""
     names = parse_devices(devices)

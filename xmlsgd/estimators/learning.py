@@ -54,7 +54,7 @@ class Trainer(Predictor):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,  # without which the error says what is missing
         sample_weight: Any = None,
         eval_set: tuple[Any, Any] | None = None,
         *,
@@ -99,7 +99,7 @@ class Trainer(Predictor):
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
         return self
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> XMLClassifier:
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None) -> XMLClassifier:
         """Learn from more rows in one pass at a constant rate; return self.
 
         Columns of X and labels may be added at any time: the model grows and keeps what it learned. `classes`, if

@@ -10,12 +10,13 @@ from sklearn.utils import check_random_state
 
 from ..algorithms import check_algorithm
 from ..algorithms.base import Algorithm
+from ..devices.base import PRECISIONS
 from ..errors import DataError, shorten, suggest
-from ..kinds import is_count, is_number, is_whole
+from ..kinds import check_choice, is_count, is_number, is_whole
 from ..losses import get_loss
 from ..optimizers import Optimizer, get_optimizer
 from ..schedules import SCHEDULES
-from .fleet import parse_devices
+from .fleet import check_devices
 from .threads import thread_count
 
 if TYPE_CHECKING:
@@ -75,10 +76,8 @@ def check_parameters(model: XMLClassifier) -> None:
     if model.early_stopping and model.average_weights:
         raise DataError("average_weights: cannot be combined with early_stopping, which keeps the best model")
     _check_algorithm(model)
-    for name in ("devices", "precision"):
-        if not isinstance(getattr(model, name), str):
-            raise _refused(model, name, "a string")
-    parse_devices(model.devices)
+    check_devices(model.devices)
+    check_choice("precision", model.precision, PRECISIONS)
     thread_count(model.n_jobs)
     try:
         check_random_state(model.random_state)
