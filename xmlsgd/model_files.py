@@ -17,13 +17,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from .errors import ModelFileError, shorten
-from .files import DESCRIPTION, MANIFEST, checked_states, note_checked, sha256_of, state_of, whole_folder
+from .files import (
+    DESCRIPTION,
+    MANIFEST,
+    MODEL_FORMAT,
+    checked_states,
+    in_the_way,
+    note_checked,
+    sha256_of,
+    state_of,
+    whole_folder,
+)
 from .json_files import check_regular, read_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FORMAT, VERSION = "xmlsgd-model", 1
+VERSION = 1
 MAX_JSON_BYTES = 1 << 28  # a history of a million epochs
 
 
@@ -36,15 +46,15 @@ def write_model(
     """Write a model directory: `model.json` with `description`, one `.npy` an array, `MANIFEST.json` with checksums.
 
     `write_more` adds JSON files of its own to the folder that it is given. An earlier model of this format at `path` is
-    replaced; anything else there is a `ModelFileError`. A full disk is an `OSError` that names `path`.
+    replaced; anything else there, or beside it in its folder, is a `ModelFileError`. A full disk is an `OSError` that
+    names `path`.
     """
     path = Path(path)
     try:
         described = json.dumps(description, indent=1, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
         raise ModelFileError(f"{path}: parameters and history must be finite numbers or texts, got: {error}") from error
-    if path.exists() and not (path / MANIFEST).is_file() and (not path.is_dir() or any(path.iterdir())):
-        raise ModelFileError(f"{path}: exists and is not a saved model; choose another name or remove it")
+    _check_replaceable(path)
     try:
         with whole_folder(path) as folder:
             for name, array in arrays.items():
@@ -53,11 +63,18 @@ def write_model(
             if write_more:
                 write_more(folder)
             files = {f.name: {"bytes": f.stat().st_size, "sha256": sha256_of(f)} for f in sorted(folder.iterdir())}
-            manifest = {"format": FORMAT, "version": VERSION, "files": files}
+            manifest = {"format": MODEL_FORMAT, "version": VERSION, "files": files}
             (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
             note_checked(folder, {name: state_of(folder / name) for name in (*files, MANIFEST)})
+            _check_replaceable(path)  # writing may have taken minutes
     except (FileExistsError, NotADirectoryError) as error:
         raise ModelFileError(str(error)) from error
+
+
+def _check_replaceable(path: Path) -> None:
+    """Raise `ModelFileError` where a model in the place of `path` would cost more than an earlier one."""
+    if reason := in_the_way(path):
+        raise ModelFileError(f"{path}: {reason}")
 
 
 class ModelFiles(NamedTuple):
@@ -82,9 +99,9 @@ def read_model(path: str | Path, verify: bool = True) -> ModelFiles:
     if not path.exists():
         raise ModelFileError(f"{path}: no such folder")
     manifest = _read_json(path / MANIFEST)
-    if manifest.get("format") != FORMAT or manifest.get("version") != VERSION:
+    if manifest.get("format") != MODEL_FORMAT or manifest.get("version") != VERSION:
         got = shorten((manifest.get("format"), manifest.get("version")))
-        raise ModelFileError(f"{path}: format must be {FORMAT} version {VERSION}, got {got}")
+        raise ModelFileError(f"{path}: format must be {MODEL_FORMAT} version {VERSION}, got {got}")
     files = manifest.get("files")
     if not isinstance(files, dict) or DESCRIPTION not in files:
         raise ModelFileError(f"{path / MANIFEST}: must list the files of the model, got {shorten(files)}")

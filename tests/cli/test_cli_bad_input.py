@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import gzip
-import os
+import sys
 
 import pytest
 
-from shared.command_line import TINY
+from shared.command_line import GOOD_ROWS, ROWS, TINY, complaint, files_below
 from xmlsgd.cli import main
-
-
-def files_below(folder):
-    """Return name and content of all files."""
-    return {str(f.relative_to(folder)): f.read_bytes() if f.is_file() else None for f in folder.rglob("*")}
 
 
 @pytest.fixture
@@ -25,21 +20,6 @@ def place(place):
     (place / "others.txt").write_text("a\tsome other words\na\tof other words\n")
     assert main(["convert", str(place / "others.txt"), str(place / "others"), "--quiet"]) == 0
     return place
-
-
-def complaint(capsys, place, *words):
-    """Run a call that must fail and leave all files as they are; return its exit code and its one line."""
-    before = files_below(place)
-    capsys.readouterr()
-    code = main([word.format(place=place) for word in words])
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert files_below(place) == before
-    assert err.count("\n") == 1
-    assert err.endswith("\n")
-    assert "Traceback" not in err
-    assert err.startswith("xmlsgd: ")
-    return code, err[len("xmlsgd: ") : -1].replace(f"{place}/", "")
 
 
 TRAIN = ("--out", "{place}/new", "--json", "{place}/new.json", *TINY)
@@ -100,16 +80,18 @@ def test_a_broken_file_of_text_is_named_with_line_and_reason(case, place, capsys
 MEANT = {
     "verb": (("tran", "x"), "train"),
     "choice": (("convert", "x", "y", "--to", "stor"), "store"),
-    "flag": (("train", "x", "--out", "y", "--epoch-s", "3"), "--epochs"),
+    "flag": (("train", ROWS, "--out", "y", "--epoch-s", "3"), "--epochs"),
     "flag of a verb without parameters": (("info", "--jsno", "x"), "--json"),
-    "loss": (("train", "x", "--out", "y", "--loss", "sofmax"), "softmax"),
-    "algorithm": (("train", "x", "--out", "y", "--algorithm", "Hogwyld"), "hogwild"),
-    "optimizer": (("train", "x", "--out", "y", "--optimizer", "adan"), "adam"),
-    "schedule": (("train", "x", "--out", "y", "--schedule", "lineal"), "linear"),
-    "blend": (("train", "x", "--out", "y", "--blend", "boost"), "boosted"),
-    "device": (("train", "x", "--out", "y", "--devices", "cude:0"), "cuda"),
+    "loss": (("train", ROWS, "--out", "y", "--loss", "sofmax"), "softmax"),
+    "algorithm": (("train", ROWS, "--out", "y", "--algorithm", "Hogwyld"), "hogwild"),
+    "optimizer": (("train", ROWS, "--out", "y", "--optimizer", "adan"), "adam"),
+    "schedule": (("train", ROWS, "--out", "y", "--schedule", "lineal"), "linear"),
+    "blend": (("train", ROWS, "--out", "y", "--blend", "boost"), "boosted"),
+    "one of several algorithms": (("simulate", ROWS, "--compare", "adaptive,hogwyld"), "hogwild"),
+    "option of an algorithm": (("train", ROWS, "--out", "y", "--algorithm", "adaptive/patence=3"), "patience"),
+    "device": (("train", ROWS, "--out", "y", "--devices", "cude:0"), "cuda"),
     "precision": (("warmup", "--precision", "bf16"), "bfloat16"),
-    "word for a number": (("train", "x", "--out", "y", "--lr", "atuo"), "auto"),
+    "word for a number": (("train", ROWS, "--out", "y", "--lr", "atuo"), "auto"),
     "data set": (("train", "eurlex4k", "--out", "y"), "Eurlex-4K"),
 }
 
@@ -122,11 +104,17 @@ def test_what_was_meant_is_told(case, capsys):
 
 
 def test_who_asks_for_a_gpu_is_told_its_name(capsys):
-    assert main(["train", "x", "--out", "y", "--devices", "gpu"]) == 2
+    assert main(["train", ROWS, "--out", "y", "--devices", "gpu"]) == 2
     assert capsys.readouterr().err.endswith("got 'gpu'; a GPU is 'cuda:0'\n")
 
 
-GOOD_ROWS = ("train", "{place}/good.txt")
+def test_who_has_no_gpu_is_told_before_the_data_are_read(place, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    code, line = complaint(capsys, place, "train", "{place}/counts.csv", *TRAIN, "--devices", "cuda:0,cpu")
+    assert code == 2
+    assert line.startswith("device 'cuda:0': CuPy ")
+
+
 BAD_CALLS = {
     "no verb": ((), "the following arguments are required: VERB; see xmlsgd --help"),
     "unknown verb": (("fly",), "argument VERB: invalid choice: 'fly'"),
@@ -141,7 +129,7 @@ BAD_CALLS = {
     "fraction for a count": ((*GOOD_ROWS, *TRAIN, "--epochs", "1.5"), "argument --max-epochs: must be a whole number"),
     "words for sizes": ((*GOOD_ROWS, *TRAIN, "--hidden", "8,x"), "argument --hidden-layer-sizes: must be numbers"),
     "no epochs": ((*GOOD_ROWS, *TRAIN, "--epochs", "0"), "max_epochs: must be 'auto' or a positive integer, got 0"),
-    "no epochs and no file": (("train", "{place}/none.txt", *TRAIN, "--epochs", "0"), "max_epochs: must be"),
+    "no epochs and a broken file": (("train", "{place}/counts.csv", *TRAIN, "--epochs", "0"), "max_epochs: must be"),
     "negative rate": ((*GOOD_ROWS, *TRAIN, "--lr=-1"), "learning_rate_init: must be 'auto' or above 0, got -1.0"),
     "dropout of all": ((*GOOD_ROWS, *TRAIN, "--dropout", "1"), "hidden_dropout: must be in [0, 1), got 1.0"),
     "unknown loss": ((*GOOD_ROWS, *TRAIN, "--loss", "l2"), "loss must be one of bce, softmax, squared_hinge, got 'l2'"),
@@ -153,17 +141,6 @@ BAD_CALLS = {
     "no threads": ((*GOOD_ROWS, *TRAIN, "--threads", "0"), "n_jobs: must be None or an integer other than 0, got 0"),
     "missing file": (("train", "{place}/none.txt", *TRAIN), "none.txt"),
     "missing test file": ((*GOOD_ROWS, "--test", "{place}/none.txt", *TRAIN), "none.txt"),
-    "out is a file": (
-        (*GOOD_ROWS, "--out", "{place}/good.txt"),
-        "--out good.txt: exists and is not a saved model; choose another name or remove it",
-    ),
-    "out holds other things": ((*GOOD_ROWS, "--out", "{place}"), "exists and is not a saved model"),
-    "out below a file": ((*GOOD_ROWS, "--out", "{place}/good.txt/model"), "good.txt is not a folder"),
-    "json is a folder": ((*GOOD_ROWS, "--out", "{place}/new", "--json", "{place}"), "must be a file, got a folder"),
-    "json in no folder": (
-        (*GOOD_ROWS, "--out", "{place}/new", "--json", "{place}/no/r.json"),
-        "--json no/r.json: the folder no does not exist; make it first",
-    ),
     "warm start of nothing": (
         (*GOOD_ROWS, *TRAIN, "--warm-start"),
         "new: no such folder",
@@ -187,8 +164,8 @@ BAD_CALLS = {
         ("train", "{place}/unlabelled.txt", *TRAIN),
         "or labels and a tab before each text, `label1,label2<TAB>text`, got texts without labels",
     ),
-    "convert text without labels": (
-        ("convert", "{place}/unlabelled.txt", "{place}/new"),
+    "convert text without labels into a new folder": (
+        ("convert", "{place}/unlabelled.txt", "{place}/new/folder/store"),
         "unlabelled.txt: must hold rows of numbers, or labels and a tab before each text",
     ),
     "test rows without their flag": (
@@ -208,79 +185,20 @@ BAD_CALLS = {
         "text.txt: the model was trained on rows of numbers and has no words, got text",
     ),
     "predict at k = 0": (("predict", "{place}/rows", "{place}/good.txt", "--k", "0"), "--k: must be at least 1, got 0"),
-    "predict into a folder": (
-        ("predict", "{place}/rows", "{place}/good.txt", "--out", "{place}/rows"),
-        "--out rows: must be a file, got a folder",
-    ),
-    "convert onto itself": (
-        ("convert", "{place}/good.txt", "{place}/good.txt"),
-        "TARGET good.txt: is what this call reads; choose another name",
-    ),
-    "convert into what is converted": (
-        ("convert", "{place}/store", "{place}/store/more"),
-        "TARGET store/more: lies in the store store; choose a place outside",
-    ),
-    "convert onto the words": (
-        ("convert", "{place}/text.txt", "{place}/words", "--vectorizer", "{place}/words"),
-        "TARGET words: is what this call reads; choose another name",
-    ),
-    "json onto the training rows": (
-        (*GOOD_ROWS, "--out", "{place}/new", "--json", "{place}/good.txt"),
-        "--json good.txt: is what this call reads; choose another name",
-    ),
-    "json onto the test rows": (
-        (*GOOD_ROWS, "--test", "{place}/text.txt", "--out", "{place}/new", "--json", "{place}/text.txt"),
-        "--json text.txt: is what this call reads; choose another name",
-    ),
-    "json onto a file of the training folder": (
-        ("train", "{place}/pair", "--out", "{place}/new", "--json", "{place}/pair/test.txt"),
-        "--json pair/test.txt: is a data file of pair; choose another name",
-    ),
-    "json as the model": (
-        (*GOOD_ROWS, "--out", "{place}/new", "--json", "{place}/new"),
-        "--json new: must not lie in --out new, which is written as a whole; choose another",
-    ),
-    "json in the model": (
-        ("evaluate", "{place}/rows", "{place}/good.txt", "--json", "{place}/rows/model.json"),
-        "--json rows/model.json: lies in the saved model rows; choose a place outside",
-    ),
-    "json in any model": (("info", "--json", "{place}/words/info.json"), "lies in the saved model words; choose"),
-    "json in a store": (("info", "--json", "{place}/store/info.json"), "lies in the store store; choose"),
-    "json onto the rows of the propensities": (
-        (
-            "evaluate",
-            "{place}/rows",
-            "{place}/good.txt",
-            "--propensity",
-            "{place}/text.txt",
-            "--json",
-            "{place}/text.txt",
-        ),
-        "--json text.txt: is what this call reads; choose another name",
-    ),
-    "predict onto its data": (
-        ("predict", "{place}/rows", "{place}/good.txt", "--out", "{place}/good.txt"),
-        "--out good.txt: is what this call reads; choose another name",
-    ),
-    "predict onto its data by a link": (
-        ("predict", "{place}/rows", "{place}/good.txt", "--out", "{place}/link.txt"),
-        "--out link.txt: is what this call reads; choose another name",
-    ),
-    "train over the model that holds the rows": (
-        ("train", "{place}/rows/good.txt", "--out", "{place}/rows"),
-        "--out rows: holds rows/good.txt, which this call reads; choose another name",
-    ),
     "out without a name": (
         (*GOOD_ROWS, "--out", ""),
         "argument --out: must be a name, got ''; see xmlsgd train --help",
     ),
     "json without a name": (("info", "--json", ""), "argument --json: must be a name, got ''"),
     "no name to train on": (("train", "", *TRAIN), "argument TRAIN: must be a name, got ''"),
+    "convert rows without features into a new folder": (
+        ("convert", "{place}/counts.csv", "{place}/new/folder/rows.txt"),
+        "file must have at least one feature, got 2 rows without any",
+    ),
     "convert nothing": (
         ("convert", "{place}/none.txt", "{place}/new"),
         "none.txt: no such file or folder",
     ),
-    "convert over a model": (("convert", "{place}/good.txt", "{place}/rows"), "rows: exists and is not a store"),
     "unknown form": (
         ("convert", "{place}/good.txt", "{place}/new", "--to", "csv"),
         "argument --to: invalid choice: 'csv'",
@@ -306,6 +224,10 @@ BAD_CALLS = {
         "none: no such path, and no data set of this name",
     ),
     "no rows to predict for": (("predict", "{place}/rows", "{place}/none"), "none: no such file or folder"),
+    "unknown algorithm to compare": (
+        ("simulate", "{place}/good.txt", "--compare", "adaptive,foo"),
+        "--compare: algorithm must be one of adaptive, adaptive_hogbatch, ",
+    ),
     "unknown fleet": (
         ("simulate", "{place}/good.txt", "--fleet", "S9"),
         "--fleet: must be a scenario, one of S1, S2, S3, S4, S5, S6, S7, S8, or NAME:SPEED, as in gpu:1*2,cpu:.1",
@@ -320,23 +242,6 @@ BAD_CALLS = {
     ),
     "bench without rows": (("bench", "--rows", "0", *TINY), "--rows: must be at least 1, got 0"),
     "bench of a batch without rows": (("bench", "--batch", "0", *TINY), "batch_size: must be 'auto' or a positive"),
-    "train over an earlier model": (
-        (*GOOD_ROWS, "--out", "{place}/rows", *TINY),
-        "--out rows: exists; --overwrite replaces it, --warm-start goes on from it, or choose another name",
-    ),
-    "demo over an earlier model": (("demo", "--out", "{place}/rows"), "--out rows: exists; --overwrite replaces it"),
-    "convert over a store": (
-        ("convert", "{place}/good.txt", "{place}/store"),
-        "TARGET store: exists; --overwrite replaces it, or choose another name",
-    ),
-    "convert over a file": (
-        ("convert", "{place}/store", "{place}/good.txt"),
-        "TARGET good.txt: exists; --overwrite replaces it, or choose another name",
-    ),
-    "convert over other things, whatever is asked": (
-        ("convert", "{place}/good.txt", "{place}/pair", "--overwrite"),
-        "pair: exists and is not a store; remove it or choose another name",
-    ),
 }
 
 
@@ -365,16 +270,6 @@ def test_a_damaged_model_is_refused(place, capsys, name):
     assert line.startswith(f"rows/{name}: must ")
 
 
-def test_a_prediction_that_fails_midway_leaves_the_old_file(place, capsys, monkeypatch):
-    (place / "p.txt").write_text("old")
-    monkeypatch.setattr("xmlsgd.progress.in_batches", lambda *_, **__: iter([None]))
-    code, line = complaint(
-        capsys, place, "predict", "{place}/rows", "{place}/good.txt", "--out", "{place}/p.txt", "--quiet"
-    )
-    assert code == 1
-    assert line.startswith("internal error: ")
-
-
 def test_convert_lists_as_many_broken_lines_as_asked_for(place, capsys):
     (place / "bad.txt").write_text("6 5 3\n0 1:1\n7 1:1\n0 9:1\n# comment\n0 1:x\n1 2:1\n1 2\n")
     before = files_below(place)
@@ -388,19 +283,12 @@ def test_convert_lists_as_many_broken_lines_as_asked_for(place, capsys):
     assert files_below(place) == before
 
 
-def test_a_diverging_run_fails_with_advice_and_leaves_no_model(place, capsys):
+def test_a_diverging_run_fails_with_advice_and_leaves_no_model_and_no_folder(place, capsys):
     rows = "".join(f"{i % 3} {i % 5}:3e38\n" for i in range(64))
     (place / "huge.txt").write_text(rows)
-    words = ("train", "{place}/huge.txt", *TRAIN, "--optimizer", "sgd", "--lr", "1e38", "--batch", "32")
+    words = ("train", "{place}/huge.txt", "--out", "{place}/new/folder/model", *TINY)
+    words += ("--optimizer", "sgd", "--lr", "1e38", "--batch", "32")
     code, line = complaint(capsys, place, *words)
     assert code == 1
     assert "the loss was not finite" in line
     assert "pass a lower one" in line
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_permission_is_named(place, capsys):
-    (place / "locked").mkdir(mode=0o500)
-    code, line = complaint(capsys, place, "train", "{place}/good.txt", "--out", "{place}/locked/model")
-    assert code == 2
-    assert "cannot be written" in line

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shared.command_line import GOOD_ROWS, TINY, complaint
 from xmlsgd.cli.forms import are_labelled, is_raw_text
 from xmlsgd.cli.outputs import check_file, check_folder
 from xmlsgd.cli.results import plain, table, text_file
@@ -83,7 +84,8 @@ def test_a_device_is_written_and_not_replaced():
 def test_out_may_be_new_empty_or_a_model(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "MANIFEST.json").write_text("{}")
+    (tmp_path / "model" / "MANIFEST.json").write_text('{"format": "xmlsgd-model", "files": {}}')
+    (tmp_path / "model" / "history.jsonl").write_text("")
     for name in ("empty", "model", "new", "several/new/folders"):
         check_folder(str(tmp_path / name))
 
@@ -108,3 +110,124 @@ def test_json_holds_plain_numbers_and_null_for_none():
 def test_tables_align_and_mark_what_is_missing():
     text = table([("ours", {"P@1": 50.0, "P@5": None}), ("theirs", {"P@1": 7.125, "P@5": 1.0})], ["P@1", "P@5"])
     assert text.splitlines() == ["            P@1      P@5", "ours      50.00        -", "theirs     7.12     1.00"]
+
+
+TAKEN_NAMES = {
+    "out is a file": (
+        (*GOOD_ROWS, "--out", "{place}/good.txt"),
+        "--out good.txt: exists and is not a saved model; choose another name or remove it",
+    ),
+    "out holds other things": ((*GOOD_ROWS, "--out", "{place}"), "exists and is not a saved model"),
+    "out below a file": ((*GOOD_ROWS, "--out", "{place}/good.txt/model"), "good.txt is not a folder"),
+    "json is a folder": ((*GOOD_ROWS, "--out", "{place}/new", "--json", "{place}"), "must be a file, got a folder"),
+    "json in no folder": (
+        (*GOOD_ROWS, "--out", "{place}/new", "--json", "{place}/no/r.json"),
+        "--json no/r.json: the folder no does not exist; make it first",
+    ),
+    "predict into a folder": (
+        ("predict", "{place}/rows", "{place}/good.txt", "--out", "{place}/rows"),
+        "--out rows: must be a file, got a folder",
+    ),
+    "convert onto itself": (
+        ("convert", "{place}/good.txt", "{place}/good.txt"),
+        "TARGET good.txt: is what this call reads; choose another name",
+    ),
+    "convert into what is converted": (
+        ("convert", "{place}/store", "{place}/store/more"),
+        "TARGET store/more: lies in the store store; choose a place outside",
+    ),
+    "convert onto the words": (
+        ("convert", "{place}/text.txt", "{place}/words", "--vectorizer", "{place}/words"),
+        "TARGET words: is what this call reads; choose another name",
+    ),
+    "json onto the training rows": (
+        (*GOOD_ROWS, "--out", "{place}/new", "--json", "{place}/good.txt"),
+        "--json good.txt: is what this call reads; choose another name",
+    ),
+    "json onto the test rows": (
+        (*GOOD_ROWS, "--test", "{place}/text.txt", "--out", "{place}/new", "--json", "{place}/text.txt"),
+        "--json text.txt: is what this call reads; choose another name",
+    ),
+    "json onto a file of the training folder": (
+        ("train", "{place}/pair", "--out", "{place}/new", "--json", "{place}/pair/test.txt"),
+        "--json pair/test.txt: is a data file of pair; choose another name",
+    ),
+    "json as the model": (
+        (*GOOD_ROWS, "--out", "{place}/new", "--json", "{place}/new"),
+        "--json new: must not lie in --out new, which is written as a whole; choose another",
+    ),
+    "json in the model": (
+        ("evaluate", "{place}/rows", "{place}/good.txt", "--json", "{place}/rows/model.json"),
+        "--json rows/model.json: lies in the saved model rows; choose a place outside",
+    ),
+    "json in any model": (("info", "--json", "{place}/words/info.json"), "lies in the saved model words; choose"),
+    "json in a store": (("info", "--json", "{place}/store/info.json"), "lies in the store store; choose"),
+    "json onto the rows of the propensities": (
+        (
+            "evaluate",
+            "{place}/rows",
+            "{place}/good.txt",
+            "--propensity",
+            "{place}/text.txt",
+            "--json",
+            "{place}/text.txt",
+        ),
+        "--json text.txt: is what this call reads; choose another name",
+    ),
+    "predict onto its data": (
+        ("predict", "{place}/rows", "{place}/good.txt", "--out", "{place}/good.txt"),
+        "--out good.txt: is what this call reads; choose another name",
+    ),
+    "predict onto its data by a link": (
+        ("predict", "{place}/rows", "{place}/good.txt", "--out", "{place}/link.txt"),
+        "--out link.txt: is what this call reads; choose another name",
+    ),
+    "train over the model that holds the rows": (
+        ("train", "{place}/rows/good.txt", "--out", "{place}/rows"),
+        "--out rows: holds good.txt, which is no part of the saved model; move it or choose another name",
+    ),
+    "convert over a model": (("convert", "{place}/good.txt", "{place}/rows"), "rows: exists and is not a store"),
+    "train over an earlier model": (
+        (*GOOD_ROWS, "--out", "{place}/words", *TINY),
+        "--out words: exists; --overwrite replaces it, --warm-start goes on from it, or choose another name",
+    ),
+    "demo over an earlier model": (("demo", "--out", "{place}/words"), "--out words: exists; --overwrite replaces it"),
+    "convert over a store": (
+        ("convert", "{place}/good.txt", "{place}/store"),
+        "TARGET store: exists; --overwrite replaces it, or choose another name",
+    ),
+    "convert over a file": (
+        ("convert", "{place}/store", "{place}/good.txt"),
+        "TARGET good.txt: exists; --overwrite replaces it, or choose another name",
+    ),
+    "convert over other things, whatever is asked": (
+        ("convert", "{place}/good.txt", "{place}/pair", "--overwrite"),
+        "pair: exists and is not a store; remove it or choose another name",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TAKEN_NAMES)
+def test_a_name_that_is_taken_is_refused_with_what_would_do(case, place, capsys):
+    words, expected = TAKEN_NAMES[case]
+    code, line = complaint(capsys, place, *words)
+    assert code == 2
+    assert expected in line
+
+
+def test_a_prediction_that_fails_midway_leaves_the_old_file(place, capsys, monkeypatch):
+    (place / "p.txt").write_text("old")
+    monkeypatch.setattr("xmlsgd.progress.in_batches", lambda *_, **__: iter([None]))
+    code, line = complaint(
+        capsys, place, "predict", "{place}/rows", "{place}/good.txt", "--out", "{place}/p.txt", "--quiet"
+    )
+    assert code == 1
+    assert line.startswith("internal error: ")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_named(place, capsys):
+    (place / "locked").mkdir(mode=0o500)
+    code, line = complaint(capsys, place, *GOOD_ROWS, "--out", "{place}/locked/model")
+    assert code == 2
+    assert "cannot be written" in line

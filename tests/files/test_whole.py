@@ -57,6 +57,21 @@ def content(path):
     return text
 
 
+@pytest.mark.parametrize("other", [(), ("a/b/other",)])
+def test_folders_above_are_made_and_where_writing_fails_the_empty_ones_go_again(tmp_path, other):
+    def fail():
+        with whole_folder(tmp_path / "a" / "b" / "c" / "new"):
+            for name in other:
+                (tmp_path / name).write_text("text")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")) == (["a", "a/b", *other] if other else [])
+    write(tmp_path / "a" / "b" / "c" / "new", "text")
+    assert content(tmp_path / "a" / "b" / "c" / "new") == "text"
+
+
 def start_writer(path, exchange):
     """Return a process that writes `path` until it is killed."""
     command = [sys.executable, "-c", WRITER, str(path), "exchange" if exchange else "two renames"]

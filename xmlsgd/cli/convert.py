@@ -3,20 +3,19 @@
 SOURCE is whatever train takes. TARGET is a store unless its name or --to says otherwise: a name that ends in .txt (.gz,
 .bz2, .xz) is a text file of rows. A source with a test part gives a folder with both. Raw text becomes rows of words;
 the words are kept beside a store, so that a model trained on it takes text. A TARGET that exists, a store or a file,
-is replaced with --overwrite alone.
+is replaced with --overwrite alone; folders above it that are missing are made.
 """
 
 from __future__ import annotations
 
 import re
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..files import open_packed, scratch_folder
+from ..files import open_packed, parents_made, scratch_beside, scratch_folder
 from .failures import say
 from .forms import add_source_arguments, is_raw_text, row_options, texts_told
-from .outputs import add_overwrite, check_apart, check_new
+from .outputs import add_overwrite, check_apart, check_new, check_there
 from .parameters import place, whole
 from .results import show
 
@@ -46,6 +45,7 @@ def run(args: Namespace) -> None:
     """Read the source, write the target."""
     source, target = Path(args.source), Path(args.target)
     check_apart(args.target, "TARGET", (args.source, args.vectorizer))
+    check_there(args.source)
     from ..datasets.conversion import convert
     from ..datasets.store import check_free
 
@@ -70,8 +70,7 @@ def convert_rows_of(args: Namespace) -> None:
 
     train, test, vectorizer = read_parts(args.source, args, args.vectorizer)
     target = Path(args.target)
-    target.absolute().parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.absolute().parent, prefix=f".{target.name}-") as scratch:
+    with parents_made(target), scratch_beside(target) as scratch:
         write_store(train, Path(scratch, "train"))
         if test is not None:
             write_store(test, Path(scratch, "test"))

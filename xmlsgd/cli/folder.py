@@ -10,14 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..files import MANIFEST
+from ..files import CURVE, HISTORY, MANIFEST, REPORT, parents_made
 from ..history import History
 from .results import plain
 
 if TYPE_CHECKING:
     from ..history import Record
 
-HISTORY, CURVE, REPORT = "history.jsonl", "learning_curve.png", "train.json"
 NO_MATPLOTLIB = 'not drawn, matplotlib is missing: pip install "xmlsgd[plot]"'
 
 
@@ -29,14 +28,14 @@ def growing_history(out: str) -> Iterator[History]:
     where the process is killed or the folder cannot be written.
     """
     path = Path(f"{Path(out)}.{HISTORY}")
-    path.parent.mkdir(parents=True, exist_ok=True)
     history = History(path)
-    try:
-        yield history
-    except BaseException:
-        if not history.records:
-            path.unlink(missing_ok=True)
-        raise
+    with parents_made(path):
+        try:
+            yield history
+        except BaseException:
+            if not history.records:
+                path.unlink(missing_ok=True)
+            raise
     path.unlink(missing_ok=True)
 
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..files import MANIFEST, is_model
+from ..files import in_the_way, is_model
 from .failures import UsageError
 
 if TYPE_CHECKING:
@@ -59,19 +59,14 @@ def check_model(args: Namespace, *inputs: str | None) -> None:
 def check_folder(out: str, *inputs: str | None) -> None:
     """Raise `UsageError` where no model folder can be made under `--out`, or where an input is or lies there."""
     path = Path(out).absolute()
-    if holds_other_things(path):
-        raise UsageError(f"--out {out}: exists and is not a saved model; choose another name or remove it")
+    if reason := in_the_way(path):
+        raise UsageError(f"--out {out}: {reason}")
     above = next(folder for folder in path.parents if folder.exists())
     if not above.is_dir():
         raise UsageError(f"--out {out}: {above} is not a folder")
     if not os.access(above, os.W_OK):
         raise UsageError(f"--out {out}: the folder {above} cannot be written")
     check_apart(out, "--out", inputs)
-
-
-def holds_other_things(path: Path) -> bool:
-    """Return whether anything but a saved model or an empty folder has this name."""
-    return path.exists() and not (path / MANIFEST).is_file() and not (path.is_dir() and not any(path.iterdir()))
 
 
 def check_there(*inputs: str | None) -> None:

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..files import whole_folder
+from ..files import CURVE, REPORT, whole_folder
 from ..history import Monitor
 from ..runs import WorkersLost
 from . import folder
@@ -59,6 +59,7 @@ def run(args: Namespace) -> None:
     """Read, train, measure, save."""
     check_model(args, args.train, args.test)
     check_file(args.json, "--json", args.train, args.test, beside=args.out)
+    check_there(args.train, args.test)
     from ..workers import advice
     from .doubts import warn_of_base, warn_of_labels, warn_of_unknown
     from .sizes import size_text
@@ -66,7 +67,6 @@ def run(args: Namespace) -> None:
 
     started = time.perf_counter()
     model = new_model(args)
-    check_there(args.train, args.test)
     data = read_training(args, Known.of_model(model) if model.warm_start else None)
     seconds = time.perf_counter() - started
     note(args, f"{args.train}: {size_text(data.train)}; read in {seconds:.1f} s")
@@ -142,8 +142,8 @@ def save(model: XMLClassifier, out: str, result: dict[str, Any], title: str, com
         model.save(beside, compact=compact)
         folder.write_history(beside, model.history_)
         drawn = folder.draw_curve(beside, model.history_, title)
-        result["learning_curve"] = f"{out}/{folder.CURVE}" if drawn else None
-        write_json(str(beside / folder.REPORT), result)
+        result["learning_curve"] = f"{out}/{CURVE}" if drawn else None
+        write_json(str(beside / REPORT), result)
         check_folder(out)  # something else may have taken the name meanwhile
 
 

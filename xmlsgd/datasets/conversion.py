@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError
-from ..files import PACKED_ENDS, scratch_beside
+from ..files import PACKED_ENDS, parents_made, scratch_beside
 from ..kinds import check_choice
 from .cache import text_to_store
 from .libsvm import write_libsvm
@@ -31,8 +31,9 @@ def convert(
     `.gz`, `.bz2`, `.xz`), else "store". A folder with train and test part becomes such a folder; a single text file
     keeps no label names. Text is taken block by block and stores are mapped, so that they may be larger than memory;
     each npz or pair of the split form is read whole. `options` say how text is to be read, as in `read_libsvm`. The
-    target appears when it is complete, and takes the place of an earlier text file, store or pair of stores. Raises
-    `DataError` for bad input, `FileExistsError` where anything else has the target's name.
+    target appears when it is complete, with the folders above it that are missing, and takes the place of an earlier
+    text file, store or pair of stores. Raises `DataError` for bad input, `FileExistsError` where anything else has the
+    target's name.
     """
     source, target = Path(source), Path(target)
     if form is None and target.suffix == ".npz":
@@ -41,14 +42,13 @@ def convert(
     check_choice("form", form, FORMS)
     if not source.exists():
         raise DataError(f"{source}: no such file or folder")
-    target.parent.mkdir(parents=True, exist_ok=True)
     single = source.is_file() or is_store(source)
     if not (single and form == "text"):
         check_free(target)
     if form == "store" and is_text(source):
         text_to_store(source, target, options)
         return
-    with scratch_beside(target) as scratch:
+    with parents_made(target), scratch_beside(target) as scratch:
         if single:
             _write_one(load_file(source, cache=scratch, **options), target, form)
         else:

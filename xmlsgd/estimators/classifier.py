@@ -74,7 +74,9 @@ class XMLClassifier(Trainer, BaseEstimator):
         With one, a seed gives the same bits.
     warm_start : begin `fit` with the parameters of the last one. Either way the earlier model stays in memory, and is
         what the estimator goes back to if `fit` fails.
-    random_state : seed of weights, row order and dropout. verbose : 1 for a progress bar on a terminal.
+    random_state : seed of weights, row order and dropout.
+    verbose : 1 for a progress bar on a terminal, elsewhere a line an epoch, ten seconds apart or more. That kernels are
+        compiled, about a minute once on a machine, is always told, by the logger "xmlsgd".
 
     Attributes
     ----------
@@ -193,8 +195,11 @@ class XMLClassifier(Trainer, BaseEstimator):
         """Write the model to a directory of JSON and plain arrays, with checksums; nothing in it is code.
 
         `predict_only` leaves out the optimizer's state; `compact` does, too, and rounds weights to int8, which changes
-        P@k by hundredths and makes the folder a sixth as large. Neither can be trained on. Raises `ModelFileError`
-        where `path` holds something else.
+        P@k by hundredths and makes the folder a sixth as large. Neither can be trained on.
+
+        An earlier model at `path` is replaced, as a file by `joblib.dump`, in one step once the new one is whole; until
+        then, and where that fails, it stays what it was. Raises `ModelFileError` where `path` is, or holds, anything
+        else.
         """
         check_is_fitted(self)
         saving.save(self, path, predict_only, compact)

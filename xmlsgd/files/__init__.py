@@ -2,30 +2,25 @@
 
 from .checked import CHECKED, checked_states, note_checked, note_checked_again, state_of
 from .locks import lock_folder, make_locked
-from .reading import (
-    BLOCK_BYTES,
-    BROKEN_STREAM,
-    DESCRIPTION,
-    MAGIC,
-    MANIFEST,
-    PACKED_ENDS,
-    is_model,
-    open_packed,
-    open_regular,
-    sha256_of,
-)
+from .model_folder import CURVE, DESCRIPTION, HISTORY, MANIFEST, MODEL_FORMAT, REPORT, in_the_way, is_model
+from .reading import BLOCK_BYTES, BROKEN_STREAM, MAGIC, PACKED_ENDS, open_packed, open_regular, sha256_of
 from .scratch import naming, scratch_beside, scratch_folder
-from .whole import read_unreplaced, whole_file, whole_folder
+from .whole import parents_made, read_unreplaced, whole_file, whole_folder
 
 __all__ = [
     "BLOCK_BYTES",
     "BROKEN_STREAM",
     "CHECKED",
+    "CURVE",
     "DESCRIPTION",
+    "HISTORY",
     "MAGIC",
     "MANIFEST",
+    "MODEL_FORMAT",
     "PACKED_ENDS",
+    "REPORT",
     "checked_states",
+    "in_the_way",
     "is_model",
     "lock_folder",
     "make_locked",
@@ -34,6 +29,7 @@ __all__ = [
     "note_checked_again",
     "open_packed",
     "open_regular",
+    "parents_made",
     "read_unreplaced",
     "scratch_beside",
     "scratch_folder",

@@ -1,4 +1,4 @@
-"""Files that may be packed, their checksums, and what tells a saved model from other folders."""
+"""Files that may be packed, and their checksums."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import os
 import stat
 import zlib
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ PACKED_ENDS = (".gz", ".bz2", ".xz")
 MAGIC = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open))
 BROKEN_STREAM = (OSError, EOFError, zlib.error, lzma.LZMAError)  # what reading a damaged file raises
 BLOCK_BYTES = 1 << 20
-MANIFEST, DESCRIPTION = "MANIFEST.json", "model.json"  # by which a saved model is known
 
 
 @contextmanager
@@ -45,11 +43,6 @@ def open_packed(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                     yield stream
                 return
         yield file
-
-
-def is_model(folder: Path) -> bool:
-    """Say whether `folder` looks like a saved model; it may be damaged."""
-    return (folder / MANIFEST).is_file() and (folder / DESCRIPTION).is_file()
 
 
 def sha256_of(path: str | os.PathLike[str]) -> str:

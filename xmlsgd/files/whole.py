@@ -54,8 +54,7 @@ def whole_folder(path: str | os.PathLike[str], replace: bool = True) -> Iterator
     """
     path = Path(os.path.realpath(path))
     _check_not_within(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with scratch_beside(path) as scratch:
+    with parents_made(path), scratch_beside(path) as scratch:
         whole = scratch / path.name
         whole.mkdir()
         yield whole
@@ -66,6 +65,20 @@ def whole_folder(path: str | os.PathLike[str], replace: bool = True) -> Iterator
         else:
             whole.rename(path)
     sync(path.parent)
+
+
+@contextmanager
+def parents_made(path: Path) -> Iterator[None]:
+    """Make the folders above `path` that are missing; where what follows fails, those that stayed empty go again."""
+    missing = [folder for folder in path.absolute().parents if not folder.exists()]
+    path.absolute().parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for folder in missing:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def read_unreplaced(path: Path, read: Callable[[Path], Read]) -> Read:

@@ -35,6 +35,31 @@ def test_saving_does_not_replace_what_is_no_model(rows, tmp_path, kind):
     assert list(tmp_path.iterdir()) == [place]
 
 
+@pytest.mark.parametrize("manifest", ["{}", '{"format": "other", "files": {}}', "[]", "no JSON"])
+def test_the_manifest_of_something_else_makes_no_saved_model(rows, tmp_path, manifest):
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "MANIFEST.json").write_text(manifest)
+    with pytest.raises(ModelFileError, match="exists and is not a saved model"):
+        small().fit(*rows).save(tmp_path / "precious")
+    assert (tmp_path / "precious" / "MANIFEST.json").read_text() == manifest
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_file_that_somebody_put_beside_a_model_is_not_lost_with_it(rows, saved, monkeypatch, late):
+    def put():
+        (saved / "notes.txt").write_text("text")
+
+    if late:
+        monkeypatch.setattr(model_files, "note_checked", lambda *given: put())
+    else:
+        put()
+    with pytest.raises(ModelFileError, match=r"model: holds notes\.txt, which is no part of the saved model; move it"):
+        small(random_state=1).fit(*rows).save(saved)
+    assert (saved / "notes.txt").read_text() == "text"
+    assert XMLClassifier.load(saved).random_state == 0
+    assert [file.name for file in saved.parent.iterdir()] == ["model"]
+
+
 def failing(monkeypatch, owner, name, at):
     """Make the `at`-th call of a function fail as on a full disk; return the list of calls."""
     original, calls = getattr(owner, name), []
