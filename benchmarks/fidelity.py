@@ -11,15 +11,14 @@ from typing import Any
 import numpy as np
 
 from xmlsgd.algorithms.base import Algorithm
-from xmlsgd.csr import Dataset
 from xmlsgd.devices.base import EXACT
 from xmlsgd.devices.reference import Reference
 from xmlsgd.engine import train
 from xmlsgd.executors.costs import VirtualDevice, fit_device
 from xmlsgd.executors.simulated import Simulated
-from xmlsgd.network import Network
-from xmlsgd.optimizers import Optimizer
+from xmlsgd.learner import Job
 from xmlsgd.records import Report
+from xmlsgd.schedules import Schedule
 
 
 class Still(Reference):
@@ -49,10 +48,8 @@ def fitted_fleet(reports: Iterable[Report]) -> list[VirtualDevice]:
 
 
 def predicted_seconds(
-    algorithm: Algorithm, fleet: list[VirtualDevice], dataset: Dataset, network: Network, *,
-    optimizer: Optimizer | None = None, epochs: int = 1, bandwidth: float = math.inf, seed: int = 0,
-) -> float:  # fmt: skip
+    algorithm: Algorithm, fleet: list[VirtualDevice], job: Job, epochs: int = 1, bandwidth: float = math.inf
+) -> float:
     """Return the seconds that a run would take on the simulated clock."""
-    executor = Simulated(Still(), fleet, bandwidth, seed)
-    run = train(dataset, network, algorithm, executor, optimizer=optimizer, epochs=epochs, seed=seed)
+    run = train(job, algorithm, Simulated(Still(), fleet, bandwidth, job.seed), Schedule(epochs))
     return float(run.records[-1]["seconds"])

@@ -17,11 +17,13 @@ from xmlsgd.engine import train
 from xmlsgd.estimators.defaults import auto_rounding
 from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.executors.serial import Serial
+from xmlsgd.learner import Job
 from xmlsgd.network import Network
 from xmlsgd.optimizers import Adam
 from xmlsgd.samplers import ALL_LABELS, Batch, Drawn, ImportanceSampled, Sampler, SharedNegatives
 from xmlsgd.samplers.hard import HardNegatives
 from xmlsgd.samplers.lsh import LSH
+from xmlsgd.schedules import Schedule
 
 from .peers.runner import BATCH, HIDDEN
 from .plan import RATE, Plan
@@ -89,10 +91,8 @@ def train_with(
     sizes: list[int] = []
     with device.start():
         start = time.perf_counter()
-        run = train(
-            rows, network_of(rows, hidden), Sequential(batch, rate), Serial([device]), epochs=epochs,
-            sampler=Counted(sampler, sizes),
-        )  # fmt: skip
+        job = Job(rows, network_of(rows, hidden), sampler=Counted(sampler, sizes))
+        run = train(job, Sequential(batch, rate), Serial([device]), Schedule(epochs))
         return run.params, time.perf_counter() - start, float(np.mean(sizes))
 
 

@@ -21,7 +21,9 @@ from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.executors.scenarios import scenario
 from xmlsgd.executors.serial import Serial
 from xmlsgd.executors.simulated import Simulated
+from xmlsgd.learner import Job
 from xmlsgd.network import Network
+from xmlsgd.schedules import Schedule
 
 from .peers.runner import BATCH, HIDDEN
 from .plan import RATE, Plan
@@ -81,7 +83,7 @@ def timed(name: str, rows: Dataset, device: CPU) -> Timed:
 def seconds_of(name: str, rows: Dataset, executor: Executor) -> float:
     """Return the wall seconds of an epoch."""
     network, start = Network(rows.n_features, rows.n_labels, (HIDDEN,)), time.perf_counter()
-    train(rows, network, get_algorithm(name, BATCH, RATE), executor, epochs=1)
+    train(Job(rows, network), get_algorithm(name, BATCH, RATE), executor, Schedule(1))
     return time.perf_counter() - start
 
 

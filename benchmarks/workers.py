@@ -25,9 +25,11 @@ from xmlsgd.devices.cpu import CPU
 from xmlsgd.engine import train
 from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.history import Monitor
+from xmlsgd.learner import Job
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.network import Network
 from xmlsgd.records import Report
+from xmlsgd.schedules import Schedule
 
 from .fidelity import fitted_fleet, predicted_seconds
 from .hops import Timed
@@ -87,10 +89,11 @@ def run(name: str, n: int, slow: float, rows: Dataset, test: Dataset, epochs: in
     network = Network(rows.n_features, rows.n_labels, (HIDDEN,))
     executor = Timed([partial(CPU, 1)] * n, slowdown=[1.0] * (n - 1) + [slow])
     watch = Watch(executor, test, network, CPU(2))
-    done = train(rows, network, get_algorithm(name, BATCH, LEARNING_RATE), executor, epochs=epochs, monitors=[watch])
+    job = Job(rows, network)
+    done = train(job, get_algorithm(name, BATCH, LEARNING_RATE), executor, Schedule(epochs), monitors=[watch])
     seconds = done.records[-1]["seconds"]
     foretold = predicted_seconds(
-        get_algorithm(name, BATCH, LEARNING_RATE), fitted_fleet(watch.reports), rows, network, epochs=epochs,
+        get_algorithm(name, BATCH, LEARNING_RATE), fitted_fleet(watch.reports), job, epochs,
         bandwidth=executor.merge_bytes / executor.merge_seconds if executor.merge_bytes else math.inf,
     )  # fmt: skip
     return {

@@ -2,7 +2,8 @@
 
     python examples/compare_optimizers.py
 
-`train` takes every part explicitly: data, network, algorithm (policy), executor (place and clock), optimizer.
+`train` takes every part explicitly: a job (data, network, optimizer), algorithm (policy), executor (place and clock)
+and schedule (epochs and rate).
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from xmlsgd.datasets.synthetic import split_rows
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.engine import train
 from xmlsgd.executors.serial import Serial
+from xmlsgd.learner import Job
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.network import Network
 from xmlsgd.optimizers import SGD, Adagrad, Adam, Momentum, RowAdagrad
+from xmlsgd.schedules import Schedule
 
 OPTIMIZERS = ((Adam(), 4e-3), (Adagrad(), 0.05), (RowAdagrad(), 0.05), (Momentum(), 0.05), (SGD(), 0.5))
 
@@ -38,7 +41,7 @@ def main() -> None:
         for loss in ("bce", "softmax", "squared_hinge"):
             network = Network(rows.n_features, rows.n_labels, hidden=(64,), loss=loss)
             for optimizer, rate in OPTIMIZERS:
-                run = train(rows, network, Sequential(64, rate), Serial([device]), optimizer=optimizer, epochs=4)
+                run = train(Job(rows, network, optimizer), Sequential(64, rate), Serial([device]), Schedule(4))
                 last = run.records[-1]
                 name = type(optimizer).__name__.lower()
                 p_at_1 = measure(network, run.params, device, test)

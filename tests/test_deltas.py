@@ -9,7 +9,9 @@ from shared import toy
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.deltas import Deltas
 from xmlsgd.executors.costs import VirtualDevice
+from xmlsgd.learner import Job
 from xmlsgd.network import Network
+from xmlsgd.schedules import Schedule
 from xmlsgd.table import Shape, Table
 
 NETWORK = Network(8, 3, (2,))
@@ -135,5 +137,5 @@ def test_what_others_wrote_during_a_long_task_is_not_lost():
             super().push(worker, weight)
 
     executor = Overwriting(toy.Marking(), [slow, fast])
-    lost = toy.train(data, toy.counting(data), Hogwild(1, 0.1), executor, optimizer=toy.SGD(), epochs=1)
+    lost = toy.train(Job(data, toy.counting(data), toy.SGD()), Hogwild(1, 0.1), executor, Schedule(1))
     assert toy.marks(lost.params, data).sum() == 1

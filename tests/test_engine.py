@@ -20,11 +20,11 @@ from xmlsgd.engine import train
 from xmlsgd.errors import DataError
 from xmlsgd.executors.serial import Serial
 from xmlsgd.history import EarlyStopping, Evaluation, Monitor
-from xmlsgd.learner import Start, _batch_seed
+from xmlsgd.learner import Job, Start, _batch_seed
 from xmlsgd.network import Network, state_layout
 from xmlsgd.optimizers import SGD, Adam
 from xmlsgd.router import Router
-from xmlsgd.schedules import learning_rate_factor
+from xmlsgd.schedules import Schedule
 from xmlsgd.snapshot import Snapshot
 
 N_ROWS, BATCH = 53, 10
@@ -104,7 +104,7 @@ class Faulty(Reference):
 def test_each_row_is_trained_on_exactly_once_an_epoch(dataset, n_workers):
     devices = [Rows() for _ in range(n_workers)]
     executor = Recording(devices)
-    train(dataset, NETWORK, Hogwild(BATCH, 0.01), executor, epochs=3)
+    train(Job(dataset, NETWORK), Hogwild(BATCH, 0.01), executor, Schedule(3))
     assert {step.worker for step in executor.steps} == set(range(n_workers))
     for epoch in range(3):
         spans = sorted((step.start, step.stop) for step in executor.steps if step.epoch == epoch)
@@ -115,7 +115,7 @@ def test_each_row_is_trained_on_exactly_once_an_epoch(dataset, n_workers):
 
 def test_epochs_take_the_rows_in_different_orders(dataset):
     device = Rows()
-    train(dataset, NETWORK, Sequential(BATCH, 0.01), Serial([device]), epochs=3, seed=5)
+    train(Job(dataset, NETWORK, seed=5), Sequential(BATCH, 0.01), Serial([device]), Schedule(3))
     orders = np.concatenate(device.batches).reshape(3, N_ROWS)
     for epoch, order in enumerate(orders):
         np.testing.assert_array_equal(order, epoch_order(N_ROWS, 5, epoch))
@@ -130,12 +130,10 @@ def test_the_router_gives_spans_of_the_sizes_asked_for_until_the_epoch_is_out():
 @pytest.mark.parametrize("device", [Reference, lambda: CPU(1)], ids=["reference", "cpu"])
 def test_one_serial_worker_equals_a_loop_written_by_hand_to_the_bit(dataset, device):
     weight = np.random.default_rng(1).uniform(0.5, 2, N_ROWS).astype(np.float32)
-    optimizer, made = Adam(weight_decay=0.01), device()
+    optimizer, made, schedule = Adam(weight_decay=0.01), device(), Schedule(2, "cosine", 0.1)
     with made.start():
-        run = train(
-            dataset, NETWORK, Sequential(BATCH, 0.05), Serial([made]), optimizer=optimizer, epochs=2,
-            schedule="cosine", warm_up=0.1, seed=4, sample_weight=weight,
-        )  # fmt: skip
+        job = Job(dataset, NETWORK, optimizer, seed=4, sample_weight=weight)
+        run = train(job, Sequential(BATCH, 0.05), Serial([made]), schedule)
         flat = np.zeros(NETWORK.layout.size, np.float32)
         NETWORK.initialize(flat, dataset.Y, 4, weight)
         states = state_layout(NETWORK.layout, optimizer)
@@ -146,7 +144,7 @@ def test_one_serial_worker_equals_a_loop_written_by_hand_to_the_bit(dataset, dev
             order, loss = epoch_order(N_ROWS, 4, epoch), 0.0
             for start in range(0, N_ROWS, BATCH):
                 rows = order[start : start + BATCH]
-                factor = learning_rate_factor("cosine", (done + len(rows) / 2) / (2 * N_ROWS), 0.1)
+                factor = schedule.factor((done + len(rows) / 2) / (2 * N_ROWS))
                 done, steps = done + len(rows), steps + 1
                 loss += len(rows) * NETWORK.step(
                     made, layers, dataset.X, dataset.Y, rows, weight[rows] * np.float32(1 / len(rows)),
@@ -161,17 +159,15 @@ def test_one_serial_worker_equals_a_loop_written_by_hand_to_the_bit(dataset, dev
 
 
 def test_training_lowers_the_loss(dataset):
-    run = train(dataset, Network(12, 9, (32,)), Sequential(BATCH, 0.05), Serial([Reference()]), epochs=20)
+    run = train(Job(dataset, Network(12, 9, (32,))), Sequential(BATCH, 0.05), Serial([Reference()]), Schedule(20))
     losses = [record["loss"] for record in run.records]
     assert losses[-1] < 0.75 * losses[0]
 
 
 def test_two_runs_in_a_row_equal_one_that_is_not_interrupted(dataset):
     def go(epochs, start=None):
-        return train(
-            dataset, NETWORK, Sequential(BATCH, 0.01), Serial([Reference()]), epochs=epochs,
-            schedule="constant", warm_up=0, start=start,
-        )  # fmt: skip
+        job, schedule = Job(dataset, NETWORK, start=start), Schedule(epochs, "constant", 0)
+        return train(job, Sequential(BATCH, 0.01), Serial([Reference()]), schedule)
 
     whole, first = go(3), go(1)
     second = go(2, Start(first.params, first.state, first.steps, epochs=1))
@@ -182,13 +178,13 @@ def test_two_runs_in_a_row_equal_one_that_is_not_interrupted(dataset):
     assert [record["loss"] for record in second.records] == [record["loss"] for record in whole.records[1:]]
 
 
-@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine", "inverse_sqrt"])
-def test_rates_follow_the_schedule_over_the_whole_run_at_the_middle_of_each_batch(dataset, schedule):
-    executor = Recording([Reference()])
-    train(dataset, NETWORK, Sequential(BATCH, 0.5), executor, epochs=2, schedule=schedule, warm_up=0.25)
+@pytest.mark.parametrize("kind", ["constant", "linear", "cosine", "inverse_sqrt"])
+def test_rates_follow_the_schedule_over_the_whole_run_at_the_middle_of_each_batch(dataset, kind):
+    executor, schedule = Recording([Reference()]), Schedule(2, kind, 0.25)
+    train(Job(dataset, NETWORK), Sequential(BATCH, 0.5), executor, schedule)
     for step in executor.steps:
         middle = (step.epoch * N_ROWS + (step.start + step.stop) / 2) / (2 * N_ROWS)
-        assert step.learning_rate == pytest.approx(0.5 * learning_rate_factor(schedule, middle, 0.25))
+        assert step.learning_rate == pytest.approx(0.5 * schedule.factor(middle))
     rates = [step.learning_rate for step in executor.steps]
     assert rates[0] < rates[1] < rates[2], "the rate must rise while the run warms up"
     assert max(rates) <= 0.5
@@ -196,7 +192,9 @@ def test_rates_follow_the_schedule_over_the_whole_run_at_the_middle_of_each_batc
 
 def test_monitors_see_the_start_every_step_every_epoch_and_the_end(dataset):
     spy, second = Spy(), Spy()
-    run = train(dataset, NETWORK, Sequential(BATCH, 0.01), Serial([Reference()]), epochs=2, monitors=[spy, second])
+    run = train(
+        Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Reference()]), Schedule(2), monitors=[spy, second]
+    )
     n_rows, epochs, first = spy.began
     expected = np.zeros_like(run.params)
     NETWORK.initialize(expected, dataset.Y, 0)
@@ -218,10 +216,8 @@ def test_early_stopping_ends_the_run_and_leaves_the_best_model(dataset):
     precision = iter([10.0, 30.0, 20.0, 25.0, 99.0])
     spy, snapshot = Spy(), Snapshot()
     stopping = EarlyStopping("P@1", patience=2, tol=0.0, snapshot=snapshot)
-    run = train(
-        dataset, NETWORK, Sequential(BATCH, 0.01), Serial([Reference()]), epochs=5,
-        monitors=[Evaluation(lambda center: {"P@1": next(precision)}), stopping, spy],
-    )  # fmt: skip
+    monitors = [Evaluation(lambda center: {"P@1": next(precision)}), stopping, spy]
+    run = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Reference()]), Schedule(5), monitors)
     snapshot.close()
     assert [record["P@1"] for record in run.records] == [10, 30, 20, 25]
     np.testing.assert_array_equal(run.params, spy.centers[1])
@@ -231,7 +227,9 @@ def test_early_stopping_ends_the_run_and_leaves_the_best_model(dataset):
 def test_averaged_weights_are_the_mean_of_the_models_of_the_last_share(dataset):
     spy = Spy()
     averaging = WeightAverage(0.5)
-    run = train(dataset, NETWORK, Sequential(BATCH, 0.05), Serial([Reference()]), epochs=4, monitors=[spy, averaging])
+    run = train(
+        Job(dataset, NETWORK), Sequential(BATCH, 0.05), Serial([Reference()]), Schedule(4), monitors=[spy, averaging]
+    )
     done = np.cumsum([report.rows for report in spy.reports])
     late = [model for model, rows in zip(spy.models, done, strict=True) if rows >= 2 * N_ROWS]
     assert averaging.samples == len(late) == 13
@@ -246,7 +244,7 @@ def test_a_run_that_diverges_keeps_the_model_of_the_last_good_epoch(dataset, fau
     """Steps 7 to 12 are those of epoch 1; the last of them spoils a weight that no loss of its epoch shows."""
     spy = Spy()
     device = Faulty(at=12 if "weight" in fault else 9, **fault)
-    run = train(dataset, NETWORK, Sequential(BATCH, 0.01), Serial([device]), epochs=4, monitors=[spy])
+    run = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([device]), Schedule(4), monitors=[spy])
     assert run.diverged
     assert [record["epoch"] for record in run.records] == [0]
     np.testing.assert_array_equal(run.params, spy.centers[0])
@@ -258,7 +256,7 @@ def test_a_run_that_diverges_keeps_the_model_of_the_last_good_epoch(dataset, fau
 
 def test_a_run_that_diverges_at_once_keeps_the_model_it_began_with(dataset):
     spy = Spy()
-    run = train(dataset, NETWORK, Sequential(BATCH, 0.01), Serial([Faulty(at=1)]), epochs=2, monitors=[spy])
+    run = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Faulty(at=1)]), Schedule(2), monitors=[spy])
     assert run.diverged
     assert run.records == []
     np.testing.assert_array_equal(run.params, spy.began[2])
@@ -269,7 +267,7 @@ def test_a_far_too_large_rate_is_noticed_as_divergence(dataset, loss):
     network, device = Network(12, 9, (8,), loss), CPU(1)
     # NumPy warns of what overflows on the way.
     with device.start(), np.errstate(over="ignore", invalid="ignore"):
-        run = train(dataset, network, Sequential(BATCH, 1e30), Serial([device]), optimizer=SGD(), epochs=3)
+        run = train(Job(dataset, network, SGD()), Sequential(BATCH, 1e30), Serial([device]), Schedule(3))
     assert run.diverged
     assert np.all(np.isfinite(run.params))
 
@@ -281,7 +279,7 @@ def test_an_executor_is_closed_when_a_step_fails(dataset):
 
     executor = Serial([Broken(), Reference()])
     with pytest.raises(RuntimeError, match="out of order"):
-        train(dataset, NETWORK, Sequential(BATCH, 0.01), executor, epochs=1)
+        train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), executor, Schedule(1))
     assert executor.busy == set()
 
 
@@ -296,7 +294,7 @@ def test_replicas_are_merged_when_the_algorithm_says_so(dataset):
             self.merges += 1
 
     network, algorithm, executor = Network(12, 9, (8,)), Averaging(BATCH, 0.01), Recording([Reference(), Reference()])
-    run = train(dataset, network, algorithm, executor, optimizer=SGD(), epochs=1, schedule="constant", warm_up=0)
+    run = train(Job(dataset, network, SGD()), algorithm, executor, Schedule(1, "constant", 0))
     assert [(step.worker, step.start) for step in executor.steps] == [(i % 2, 10 * i) for i in range(6)]
     assert algorithm.merges == 3
     np.testing.assert_allclose(executor.table.params, np.tile(run.params, (3, 1)), rtol=1e-5, atol=1e-7)

@@ -15,8 +15,10 @@ from xmlsgd.algorithms.staleness import Staleness
 from xmlsgd.engine import train
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.executors.processes import Processes
+from xmlsgd.learner import Job
 from xmlsgd.optimizers import SGD
 from xmlsgd.router import Router
+from xmlsgd.schedules import Schedule
 
 N_ROWS = 600
 
@@ -165,7 +167,7 @@ def test_every_row_is_in_a_shared_model_once_though_processes_that_send_differen
     executor = Processes([partial(toy.Fatal, tmp_path, [int(order[at]) for at in (95, 203)])] * 2)
     with pytest.warns(UserWarning, match="is lost: killed by SIGKILL"):
         done = train(
-            data, toy.counting(data), Hogwild(10, 0.1, staleness=Staleness()), executor, optimizer=SGD(), epochs=1
+            Job(data, toy.counting(data), SGD()), Hogwild(10, 0.1, staleness=Staleness()), executor, Schedule(1)
         )
     assert len(executor.failures) == 2
     np.testing.assert_array_equal(toy.marks(done.params, data), 1)
@@ -192,7 +194,7 @@ def test_every_row_is_in_the_model_once_though_processes_are_killed(tmp_path, mo
     executor = Processes([partial(toy.Fatal, tmp_path, fatal)] * 2, restarts=4)
     algorithm = Killing(10, 0.1, steps=5)
     with pytest.warns(UserWarning, match="is lost: killed by SIGKILL"):
-        done = train(data, toy.counting(data), algorithm, executor, optimizer=SGD(), epochs=1)
+        done = train(Job(data, toy.counting(data), SGD()), algorithm, executor, Schedule(1))
     assert algorithm.killed == 1
     assert 3 <= len(executor.failures) <= 4, "who is killed at the last merge is not missed"
     counts = toy.marks(done.params, data)

@@ -16,8 +16,10 @@ from xmlsgd.errors import WorkerDied
 from xmlsgd.executors.model import SharedModel
 from xmlsgd.executors.serial import Serial
 from xmlsgd.history import Monitor
+from xmlsgd.learner import Job
 from xmlsgd.optimizers import SGD
 from xmlsgd.runs import Interrupted, WorkersLost, raise_with, run_of
+from xmlsgd.schedules import Schedule
 from xmlsgd.snapshot import Snapshot
 
 N_ROWS, BATCH = 12, 4
@@ -43,10 +45,8 @@ class Failing(Monitor):
 def run_with(*monitors, data=None):
     """Train for five epochs on marked rows by one worker."""
     data = data or toy.dataset(N_ROWS)
-    return train(
-        data, toy.counting(data), Sequential(BATCH, 0.1), Serial([toy.Marking()]), optimizer=SGD(), epochs=5,
-        monitors=monitors,
-    )  # fmt: skip
+    job = Job(data, toy.counting(data), SGD())
+    return train(job, Sequential(BATCH, 0.1), Serial([toy.Marking()]), Schedule(5), monitors)
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyError("P@1"), MemoryError(), SystemExit(3)])

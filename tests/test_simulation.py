@@ -24,15 +24,17 @@ from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.executors.scenarios import scenario
+from xmlsgd.learner import Job
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.network import Network
 from xmlsgd.optimizers import SGD, Adam
+from xmlsgd.schedules import Schedule
 from xmlsgd.simulation import Setting, fastest_alone, simulate
 
 FLEET = [VirtualDevice(0.0, 1e-3, speed=speed, price=3600.0) for speed in (1.0, 0.5)]
 
 
-def setting_of(n_rows, n_features, n_labels, optimizer, **fields):
+def setting_of(n_rows, n_features, n_labels, optimizer, schedule, points):
     """A setting of synthetic rows, a fifth of them measured."""
     data = make_xmc(n_rows, n_features, n_labels, nnz_per_row=8, labels_per_row=1.5, random_state=0)
     train, test = split_rows(data)
@@ -44,12 +46,12 @@ def setting_of(n_rows, n_features, n_labels, optimizer, **fields):
         labels, _ = device.top_k(A, layers[-1], 1)
         return {"P@1": 100 * float(precision_at_k(test.Y, labels, 1)[0])}
 
-    return Setting(train, network, optimizer, device, measure, **fields)
+    return Setting(Job(train, network, optimizer), schedule, device, measure, points)
 
 
 @pytest.fixture(scope="module")
 def setting():
-    return setting_of(300, 60, 12, Adam(), epochs=2, points=3)
+    return setting_of(300, 60, 12, Adam(), Schedule(2), points=3)
 
 
 def test_a_run_is_measured_in_the_course_of_its_epochs_and_after_each(setting):
@@ -106,15 +108,14 @@ def test_who_waits_for_the_slowest_is_less_efficient(setting):
 
 def elastic_and_adaptive(setting, name, momentum, seed):
     """The runs of both on a scenario, with one rate and merges after as many rows."""
-    fleet = scenario(name, VirtualDevice(0.0, 1e-3), setting.epochs * setting.dataset.n_rows, setting.nnz, 8)
-    setting = dataclasses.replace(setting, seed=seed)
+    fleet, setting = scenario(name, VirtualDevice(0.0, 1e-3), setting.rows, setting.nnz, 8), setting.seeded(seed)
     algorithms = Elastic(8, 1.0, mega_batch=120), AdaptiveSGD(8, 1.0, mega_batch=120, momentum=momentum)
     return [simulate(setting, algorithm, fleet) for algorithm in algorithms]
 
 
 def test_on_unequal_devices_adaptive_sgd_is_there_in_half_the_time_and_on_equal_ones_nothing_is_lost():
     """T8.7: time to a P@1 on S3, for every seed; on S1, without momentum, P@1 differs by no more than seeds do."""
-    setting = setting_of(900, 80, 16, SGD(), epochs=3, points=8, schedule="constant")
+    setting = setting_of(900, 80, 16, SGD(), Schedule(3, "constant"), points=8)
     for seed in range(2):
         elastic, adaptive = elastic_and_adaptive(setting, "S3", None, seed)
         goal = 0.9 * max(elastic.final(), adaptive.final())
@@ -125,7 +126,7 @@ def test_on_unequal_devices_adaptive_sgd_is_there_in_half_the_time_and_on_equal_
 
 
 def test_a_run_that_diverges_says_so(setting):
-    wild = dataclasses.replace(setting, optimizer=SGD())
+    wild = dataclasses.replace(setting, job=dataclasses.replace(setting.job, optimizer=SGD()))
     with np.errstate(all="ignore"):
         outcome = simulate(wild, Hogwild(10, 1e30), FLEET)
     assert outcome.diverged

@@ -24,8 +24,10 @@ from xmlsgd.executors.costs import VirtualDevice, scheduling_efficiency
 from xmlsgd.executors.serial import Serial
 from xmlsgd.executors.simulated import Simulated
 from xmlsgd.history import History
+from xmlsgd.learner import Job
 from xmlsgd.network import Network
 from xmlsgd.optimizers import SGD
+from xmlsgd.schedules import Schedule
 from xmlsgd.workers import Tally, advice, marginal_values, summary
 
 N_ROWS = 240
@@ -42,7 +44,7 @@ def dataset():
 def simulate(dataset, algorithm, speeds, epochs=2, **device):
     fleet = [VirtualDevice(**{"overhead": 0.0, "per_row": 1.0, "speed": speed, **device}) for speed in speeds]
     executor = Simulated(Reference(), fleet)
-    return train(dataset, NETWORK, algorithm, executor, optimizer=SGD(), epochs=epochs)
+    return train(Job(dataset, NETWORK, SGD()), algorithm, executor, Schedule(epochs))
 
 
 def test_records_tell_what_each_of_several_workers_did(dataset):
@@ -97,7 +99,7 @@ def test_records_tell_which_updates_of_adaptive_hogbatch_are_thought_to_have_sur
 
 
 def test_one_worker_alone_leaves_records_as_they_were(dataset):
-    run = train(dataset, NETWORK, Sequential(10, 0.1), Serial([Reference()]), optimizer=SGD(), epochs=1)
+    run = train(Job(dataset, NETWORK, SGD()), Sequential(10, 0.1), Serial([Reference()]), Schedule(1))
     assert run.records[0].keys() == {"epoch", "rows", "seconds", "loss"}
     assert run.workers == []
 
@@ -106,21 +108,21 @@ def test_other_monitors_see_the_workers_in_the_record(dataset, tmp_path):
     history = History(tmp_path / "history.jsonl")
     fleet = [VirtualDevice(), VirtualDevice()]
     executor = Simulated(Reference(), fleet)
-    train(dataset, NETWORK, Synchronous(10, 0.1), executor, optimizer=SGD(), epochs=1, monitors=[history])
+    train(Job(dataset, NETWORK, SGD()), Synchronous(10, 0.1), executor, Schedule(1), monitors=[history])
     (line,) = (tmp_path / "history.jsonl").read_text().splitlines()
     assert len(json.loads(line)["workers"]) == 2
 
 
 def test_merging_on_a_real_clock_takes_time_and_is_counted(dataset):
     executor = Serial([Reference(), Reference()])
-    run = train(dataset, NETWORK, Elastic(10, 0.1), executor, optimizer=SGD(), epochs=1)
+    run = train(Job(dataset, NETWORK, SGD()), Elastic(10, 0.1), executor, Schedule(1))
     assert 0 < run.records[0]["merge_seconds"] < run.records[0]["seconds"]
 
 
 def test_a_worker_that_was_away_is_told_of_and_was_not_busy_meanwhile(dataset):
     fleet = [VirtualDevice(0.0, 1.0), VirtualDevice(0.0, 1.0, absent=((0.0, 60.0),))]
     executor = Simulated(Reference(), fleet)
-    run = train(dataset, NETWORK, Hogbatch(10, 0.1), executor, optimizer=SGD(), epochs=1)
+    run = train(Job(dataset, NETWORK, SGD()), Hogbatch(10, 0.1), executor, Schedule(1))
     there, away = run.records[0]["workers"]
     assert there["rows"] + away["rows"] == N_ROWS
     assert there["utilisation"] > 0.95
@@ -143,9 +145,7 @@ def test_rows_that_were_lost_with_a_worker_are_counted_apart_and_once_by_who_tra
             self.rows -= sum(report.rows for report in reports)
 
     counted = Counted()
-    run = train(
-        dataset, NETWORK, algorithm, Simulated(Reference(), fleet), optimizer=SGD(), epochs=2, monitors=[counted]
-    )
+    run = train(Job(dataset, NETWORK, SGD()), algorithm, Simulated(Reference(), fleet), Schedule(2), monitors=[counted])
     of_replicas = isinstance(algorithm, Elastic)
     first, second = run.records[0]["workers"]
     assert (first["rows"], second["rows"]) == ((240, 0) if of_replicas else (200, 40))
@@ -186,7 +186,7 @@ def test_a_worker_without_which_nothing_is_done_brings_all():
 def test_scheduling_efficiency_is_one_where_nobody_waits_and_falls_where_the_fast_wait_for_the_slow(dataset):
     fleet = [VirtualDevice(0.0, 1.0, speed=speed) for speed in (1.0, 0.5)]
     for algorithm, expected in ((Hogbatch(1, 0.1), 1.0), (Synchronous(10, 0.1), 2 / 3)):
-        run = train(dataset, NETWORK, algorithm, Simulated(Reference(), fleet), optimizer=SGD(), epochs=1)
+        run = train(Job(dataset, NETWORK, SGD()), algorithm, Simulated(Reference(), fleet), Schedule(1))
         seconds = run.records[-1]["seconds"]
         assert scheduling_efficiency(fleet, N_ROWS, seconds, 1, 3.0) == pytest.approx(expected, abs=0.01)
 

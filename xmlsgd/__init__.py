@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .errors import ModelFileError as ModelFileError
     from .errors import WorkerDied as WorkerDied
     from .estimators import XMLClassifier as XMLClassifier
+    from .learner import Job as Job
     from .metrics import coverage_at_k as coverage_at_k
     from .metrics import evaluate_ranking as evaluate_ranking
     from .metrics import inverse_propensity as inverse_propensity
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from .metrics import psrecall_at_k as psrecall_at_k
     from .metrics import recall_at_k as recall_at_k
     from .runs import Run as Run
+    from .schedules import Schedule as Schedule
 
 __version__ = "0.1.0"
 
@@ -50,6 +52,7 @@ _NAMES_OF_MODULE = {
     "engine": ("train",),
     "errors": ("DataError", "DivergenceError", "MemoryEstimateError", "ModelFileError", "WorkerDied"),
     "estimators": ("XMLClassifier",),
+    "learner": ("Job",),
     "metrics": (
         "coverage_at_k",
         "evaluate_ranking",
@@ -67,6 +70,7 @@ _NAMES_OF_MODULE = {
         "recall_at_k",
     ),
     "runs": ("Run",),
+    "schedules": ("Schedule",),
 }
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
 

@@ -13,55 +13,36 @@ import numpy as np
 from .csr import epoch_order
 from .errors import WorkerDied
 from .history import History, Monitor, Record
-from .learner import Job, Start
-from .optimizers import Adam, Optimizer
 from .records import Event, Left, Report, Sharing, Step
 from .router import Router
 from .runs import Run, raise_with
-from .samplers import ALL_LABELS, Sampler
-from .schedules import learning_rate_factor
 from .snapshot import Snapshot
 from .workers import WorkerLog
 
 if TYPE_CHECKING:
     from .algorithms.base import Algorithm
-    from .csr import Dataset
     from .executors.base import Executor
-    from .network import Network
+    from .learner import Job
+    from .schedules import Schedule
 
 
 def train(
-    dataset: Dataset,
-    network: Network,
-    algorithm: Algorithm,
-    executor: Executor,
-    *,
-    optimizer: Optimizer | None = None,
-    epochs: int = 5,
-    schedule: str = "linear",
-    warm_up: float = 0.02,
-    seed: int = 0,
-    sample_weight: np.ndarray | None = None,
-    start: Start | None = None,
-    sampler: Sampler = ALL_LABELS,
-    monitors: Sequence[Monitor] = (),
+    job: Job, algorithm: Algorithm, executor: Executor, schedule: Schedule, monitors: Sequence[Monitor] = ()
 ) -> Run:
-    """Train `network` on `dataset` and return the model.
+    """Train the network of `job` on its rows as long as `schedule` says, and return the model.
 
-    `start` is where to begin (default: `Network.initialize`). `schedule` and `warm_up` scale the algorithm's rate over
-    the rows of the whole run (`schedules.py`). When a loss or a parameter is not finite the run stops with the model of
-    the last finished epoch and an optimizer state of zeros. `sampler` says which labels a batch trains (default: all).
-    An error that ends the run, a monitor's too, carries what was learned until then (`runs.run_of`).
+    The rate of `algorithm` follows the schedule over the rows of the whole run. When a loss or a parameter is not
+    finite the run stops with the model of the last finished epoch and an optimizer state of zeros. An error that ends
+    the run, a monitor's too, carries what was learned until then (`runs.run_of`).
     """
     with closing(Snapshot()) as snapshot, closing(executor):
-        job = Job(dataset, network, optimizer or Adam(), seed, sample_weight, start, sampler)
         executor.start(job, algorithm.sharing)
         log, history = WorkerLog(executor, algorithm), History()
         watching = [log, history, *monitors]  # a finished epoch counts, whatever becomes of a monitor
-        clock = Clock(dataset.n_rows * epochs, schedule, warm_up)
-        before = start.epochs if start else 0
+        dataset, course = job.dataset, Course(schedule, job.dataset.n_rows)
+        before = job.start.epochs if job.start else 0
         for monitor in watching:
-            monitor.start(dataset.n_rows, epochs, executor.center)
+            monitor.start(dataset.n_rows, schedule.epochs, executor.center)
         work = algorithm.weigh_rows(dataset)
         algorithm.concurrent = executor.concurrent
         algorithm.start(executor.workers, dataset.n_rows)
@@ -70,25 +51,25 @@ def train(
             if algorithm.trial is not None:
                 executor.checkpoint()
             snapshot.keep(executor.center)
-            for epoch in range(before, before + epochs):
-                router = Router(dataset.n_rows, None if work is None else work_before(work, seed, epoch))
-                loss = Loop(epoch, router, algorithm, executor, clock, watching).run()
+            for epoch in range(before, before + schedule.epochs):
+                router = Router(dataset.n_rows, None if work is None else work_before(work, job.seed, epoch))
+                loss = Loop(epoch, router, algorithm, executor, course, watching).run()
                 if not _is_finite(loss, executor.center):
                     return _run_before(executor, history, snapshot)
                 record: Record = {
                     "epoch": epoch,
-                    "rows": clock.rows,
-                    "seconds": round(executor.now() - clock.paused, 6),
+                    "rows": course.rows,
+                    "seconds": round(executor.now() - course.paused, 6),
                     "loss": loss / dataset.n_rows,
                 }
                 paused_at = executor.now()
-                if epoch + 1 < before + epochs:
+                if epoch + 1 < before + schedule.epochs:
                     snapshot.keep(executor.center)
                 # Everyone sees the epoch, also after one wants to stop.
                 votes = [monitor.epoch(record, executor.center) for monitor in watching]
                 if any(votes):
                     break
-                clock.paused += executor.now() - paused_at
+                course.paused += executor.now() - paused_at
             for monitor in watching:
                 monitor.finish(executor.center)
             return _run_of(executor, history)
@@ -138,18 +119,17 @@ def work_before(work: np.ndarray, seed: int, epoch: int) -> np.ndarray:
 
 
 @dataclass
-class Clock:
-    """How far a run is: rows done of `total`, seconds spent outside training, the factor of the rate."""
+class Course:
+    """How far a run of `n_rows` an epoch is: the rows it has done, and the seconds in which it stood still."""
 
-    total: int
-    schedule: str
-    warm_up: float
+    schedule: Schedule
+    n_rows: int
     rows: int = 0
     paused: float = 0.0
 
     def factor(self, rows: int) -> float:
         """Return the factor of the rate for the next batch of `rows`, taken at its middle."""
-        return learning_rate_factor(self.schedule, min((self.rows + rows / 2) / self.total, 1.0), self.warm_up)
+        return self.schedule.factor(min((self.rows + rows / 2) / (self.n_rows * self.schedule.epochs), 1.0))
 
 
 @dataclass
@@ -164,7 +144,7 @@ class Loop:
     router: Router
     algorithm: Algorithm
     executor: Executor
-    clock: Clock
+    course: Course
     watching: Sequence[Monitor]
     loss: float = 0.0
     open: dict[int, list[Report]] = field(default_factory=dict)
@@ -209,7 +189,7 @@ class Loop:
                 return
             rows = span[1] - span[0]
             batch = min(size, rows) if count > 1 else rows  # cut by work, a single batch may have more rows than asked
-            rate = self.algorithm.learning_rate(w, batch) * self.clock.factor(rows)
+            rate = self.algorithm.learning_rate(w, batch) * self.course.factor(rows)
             self.executor.submit(Step(w, self.epoch, *span, rate, batch if rows > batch else 0))
             self.algorithm.now = self.executor.now()
             self.algorithm.submitted(w, rows)
@@ -231,7 +211,7 @@ class Loop:
     def _finished(self, report: Report) -> None:
         """Take a span's work into account; a shared model has it at once, that of a trial nobody sees."""
         w, trial = report.worker, self.algorithm.trial is not None
-        self.clock.rows += report.rows
+        self.course.rows += report.rows
         self.open.setdefault(w, []).append(report)
         if math.isfinite(report.loss) or trial:
             self.executor.push(w, self.algorithm.weight(report))
@@ -260,7 +240,7 @@ class Loop:
         """Take back the rows of a worker whose work is lost; return the reports of what it had done."""
         self.router.give_back(w)
         lost = self.open.pop(w, [])
-        self.clock.rows -= sum(report.rows for report in lost)
+        self.course.rows -= sum(report.rows for report in lost)
         return lost
 
     def _commit(self, members: Collection[int]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from .csr import MASKS, epoch_order
 from .losses import get_loss
 from .network import state_layout
+from .optimizers import Adam
 from .params import zeros
 from .records import Report, Sharing, Step
 from .samplers import ALL_LABELS, Sampler
@@ -40,11 +41,15 @@ class Start:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that a worker needs to make its learner. `sample_weight` is float32 (n,) or None for ones."""
+    """What is learned, by what, and from where: everything that a worker needs to make its learner.
+
+    seed : of the first weights, the order of the rows and all that is drawn. sample_weight : float32 (n,), None for
+    ones. start : where to begin, None for first weights (`Network.initialize`). sampler : which labels a batch trains.
+    """
 
     dataset: Dataset
     network: Network
-    optimizer: Optimizer
+    optimizer: Optimizer = field(default_factory=Adam)
     seed: int = 0
     sample_weight: np.ndarray | None = None
     start: Start | None = None

@@ -1,4 +1,4 @@
-"""Learning rate as a function of the share of the run that is done.
+"""How long a run goes, and its learning rate as a function of the share of it that is done.
 
 A schedule maps progress in [0, 1] to a factor of the initial rate. Warm-up rises linearly over the first rows, which
 keeps Adam's first, badly estimated steps small.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from .kinds import check_choice
 
@@ -19,10 +20,24 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 }
 
 
-def learning_rate_factor(schedule: str, progress: float, warm_up: float = 0.0) -> float:
-    """Return the factor of the initial rate after a share `progress` of all rows, `warm_up` of them for the rise."""
-    check_choice("learning_rate", schedule, SCHEDULES)
-    if progress < warm_up:
-        return progress / warm_up
-    rest = (progress - warm_up) / (1.0 - warm_up) if warm_up < 1 else 1.0
-    return SCHEDULES[schedule](min(rest, 1.0))
+@dataclass(frozen=True)
+class Schedule:
+    """When a run ends, and how its rate goes there: `epochs` passes over the rows, a rate of a `kind` of `SCHEDULES`.
+
+    warm_up : share of all rows over which the rate rises first, in [0, 1].
+    """
+
+    epochs: int
+    kind: str = "linear"
+    warm_up: float = 0.02
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for an unknown kind."""
+        check_choice("learning_rate", self.kind, SCHEDULES)
+
+    def factor(self, progress: float) -> float:
+        """Return the factor of the initial rate after a share `progress` of all rows."""
+        if progress < self.warm_up:
+            return progress / self.warm_up
+        rest = (progress - self.warm_up) / (1.0 - self.warm_up) if self.warm_up < 1 else 1.0
+        return SCHEDULES[self.kind](min(rest, 1.0))

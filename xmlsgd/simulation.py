@@ -6,7 +6,7 @@ The arithmetic is real, so that the model is the one that such a fleet would tra
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from .algorithms.sequential import Sequential
@@ -15,7 +15,6 @@ from .errors import DataError
 from .executors.costs import fastest, scheduling_efficiency
 from .executors.simulated import Simulated
 from .history import Monitor, Record
-from .samplers import ALL_LABELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,13 +22,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     from .algorithms.base import Algorithm
-    from .csr import Dataset
     from .devices.base import Device
     from .executors.costs import VirtualDevice
-    from .network import Network
-    from .optimizers import Optimizer
+    from .learner import Job
     from .records import Report
-    from .samplers import Sampler
+    from .schedules import Schedule
 
     Measure = Callable[[np.ndarray], dict[str, float]]
 
@@ -38,23 +35,16 @@ if TYPE_CHECKING:
 class Setting:
     """What the runs of a comparison have in common.
 
-    measure : from parameters to {"P@1": percent, ...}. points : measurements an epoch, >= 1. bandwidth : bytes a second
-    of merges, pulls and pushes. seed : of the rows' order, the first weights and the noise of the devices. sampler :
-    chooses the labels of a batch.
+    job : its seed is that of the devices' noise, too. measure : from parameters to {"P@1": percent, ...}. points :
+    measurements an epoch, >= 1. bandwidth : bytes a second of merges, pulls and pushes.
     """
 
-    dataset: Dataset
-    network: Network
-    optimizer: Optimizer
+    job: Job
+    schedule: Schedule
     device: Device
     measure: Measure
-    epochs: int = 3
-    schedule: str = "linear"
-    warm_up: float = 0.02
     points: int = 4
     bandwidth: float = 2e10
-    seed: int = 0
-    sampler: Sampler = ALL_LABELS
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges."""
@@ -62,9 +52,18 @@ class Setting:
             raise DataError(f"points must be at least 1, bandwidth above 0, got {self.points} and {self.bandwidth}")
 
     @property
+    def rows(self) -> int:
+        """Return the rows of all epochs."""
+        return self.schedule.epochs * self.job.dataset.n_rows
+
+    @property
     def nnz(self) -> float:
         """Return the stored features of an average row."""
-        return self.dataset.X.nnz / self.dataset.n_rows
+        return self.job.dataset.X.nnz / self.job.dataset.n_rows
+
+    def seeded(self, seed: int) -> Setting:
+        """Return the same with another seed."""
+        return replace(self, job=replace(self.job, seed=seed))
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,13 +156,9 @@ class Curve(Monitor):
 
 def simulate(setting: Setting, algorithm: Algorithm, fleet: Sequence[VirtualDevice]) -> Outcome:
     """Train with `algorithm` on `fleet` and return what came of it. The setting's device must have been started."""
-    executor = Simulated(setting.device, fleet, setting.bandwidth, setting.seed)
+    executor = Simulated(setting.device, fleet, setting.bandwidth, setting.job.seed)
     curve = Curve(setting.measure, executor, setting.points)
-    run = train(
-        setting.dataset, setting.network, algorithm, executor, optimizer=setting.optimizer, epochs=setting.epochs,
-        schedule=setting.schedule, warm_up=setting.warm_up, seed=setting.seed, sampler=setting.sampler,
-        monitors=[curve],
-    )  # fmt: skip
+    run = train(setting.job, algorithm, executor, setting.schedule, [curve])
     rows, seconds = (run.records[-1]["rows"], run.records[-1]["seconds"]) if run.records else (0, 0.0)
     efficiency = scheduling_efficiency(fleet, rows, seconds, algorithm.batch, setting.nnz)
     cost = sum(device.cost(seconds) for device in fleet)

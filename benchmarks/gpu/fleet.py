@@ -24,8 +24,10 @@ from xmlsgd.executors.processes import Processes
 from xmlsgd.executors.serial import Serial
 from xmlsgd.executors.threads import Threads
 from xmlsgd.history import Evaluation
+from xmlsgd.learner import Job
 from xmlsgd.network import Network
-from xmlsgd.optimizers import SGD, Adam
+from xmlsgd.optimizers import SGD
+from xmlsgd.schedules import Schedule
 
 from .place import Place
 
@@ -42,7 +44,7 @@ def learners(place: Place) -> Iterator[list[dict[str, Any]]]:
         devices = [place.device() for _ in range(n)]
         executor = Threads(devices) if n > 1 else Serial(devices)
         algorithm = LocalSGD(batch, 1e-3) if n > 1 else Sequential(batch, 1e-3)
-        results.append({"learners": n, **_run(data, network, algorithm, executor, epochs=1)})
+        results.append({"learners": n, **_run(Job(data, network, SGD()), algorithm, executor, epochs=1)})
         yield results
 
 
@@ -69,7 +71,7 @@ def mixed(place: Place) -> Iterator[list[dict[str, Any]]]:
         else:
             makers = [partial(make_device, kind, CPU_THREADS, "auto") for kind in names]
             executor = Processes(makers, [1, CPU_THREADS], one_memory=False)
-        results.append({"algorithm": name, **_run(data, network, algorithm, executor, epochs=2)})
+        results.append({"algorithm": name, **_run(Job(data, network, SGD()), algorithm, executor, epochs=2)})
         yield results
 
 
@@ -90,20 +92,17 @@ def to_accuracy(place: Place, rows: int, hidden: int = 128) -> Iterator[dict[str
     algorithm = Sequential(16 if place.shim else 1024, 6e-3)
     result = {"seconds_of_making": made, "rows": len(order) - held, "records": []}
     yield result
-    run = _run(parts[0], network, algorithm, Serial([device]), 2 if place.shim else 5, [measure], Adam())
+    run = _run(Job(parts[0], network), algorithm, Serial([device]), 2 if place.shim else 5, [measure])
     yield {**result, **run}
 
 
-def _run(
-    data: Dataset, network: Network, algorithm: Algorithm, executor: Executor, epochs: int, monitors: Any = (),
-    optimizer: Any = None,
-) -> dict[str, Any]:  # fmt: skip
+def _run(job: Job, algorithm: Algorithm, executor: Executor, epochs: int, monitors: Any = ()) -> dict[str, Any]:
     """Return rows a second, the records, and what each worker did."""
-    run = train(data, network, algorithm, executor, optimizer=optimizer or SGD(), epochs=epochs, monitors=monitors)
+    run = train(job, algorithm, executor, Schedule(epochs), monitors=monitors)
     seconds = run.records[-1]["seconds"]
     return {
         "seconds": seconds,
-        "rows_per_second": epochs * data.n_rows / max(seconds, 1e-9),
+        "rows_per_second": epochs * job.dataset.n_rows / max(seconds, 1e-9),
         "records": [{key: value for key, value in record.items() if key != "workers"} for record in run.records],
         "workers": run.workers,
     }

@@ -22,6 +22,7 @@ from xmlsgd.executors.scenarios import SCENARIOS
 from xmlsgd.learner import Job
 from xmlsgd.network import Network
 from xmlsgd.optimizers import get_optimizer
+from xmlsgd.schedules import Schedule
 from xmlsgd.simulation import Setting
 
 from ..prepare import unit_rows
@@ -89,13 +90,11 @@ def main(words: Sequence[str] | None = None) -> int:
         train.n_features, train.n_labels, (args.hidden,), args.loss, input_scale=input_scale(train.X)
     )  # fmt: skip
     device, optimizer = CPU(args.threads), get_optimizer(args.optimizer)
-    setting = Setting(
-        train, network, optimizer, device, Measure(test, network, device), args.epochs, "constant", 0.05,
-        bandwidth=1e9 * args.bandwidth,
-    )  # fmt: skip
+    job, schedule = Job(train, network, optimizer), Schedule(args.epochs, "constant", 0.05)
+    setting = Setting(job, schedule, device, Measure(test, network, device), bandwidth=1e9 * args.bandwidth)
     args.out.mkdir(parents=True, exist_ok=True)
     with device.start():
-        base = measure_device(Job(train, network, optimizer), device)
+        base = measure_device(job, device)
         study = Study(
             setting, base, args.batch, args.rates, args.seeds, args.threads, args.out, args.data.resolve().name,
             args.scenarios,

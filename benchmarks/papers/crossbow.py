@@ -48,7 +48,7 @@ def epochs_to_target(study: Study, runs: Runs, goal: float) -> float | None:
     points = points_at(runs, goal)
     if 2 * len(points) <= len(runs.outcomes):
         return None
-    return median([point["rows"] / study.setting.dataset.n_rows for point in points])
+    return median([point["rows"] / study.setting.job.dataset.n_rows for point in points])
 
 
 def table(study: Study, runs: Mapping[str, Runs]) -> Table:
@@ -66,7 +66,7 @@ def table(study: Study, runs: Mapping[str, Runs]) -> Table:
                 f"{speed:,.0f}",
                 f"{speed / one:.2f}",
                 "-" if epochs is None else f"{epochs:.2f}",
-                "-" if epochs is None else f"{epochs * study.setting.dataset.n_rows / speed:.1f}",
+                "-" if epochs is None else f"{epochs * study.setting.job.dataset.n_rows / speed:.1f}",
                 f"{100 * median([outcome.sync_share for outcome in found.outcomes]):.1f}",
                 f"{found.rate:g}",
             ]

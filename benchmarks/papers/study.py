@@ -59,8 +59,7 @@ class Study:
 
     def fleet(self, name: str) -> list[VirtualDevice]:
         """Return the devices of a scenario."""
-        rows = self.setting.dataset.n_rows * self.setting.epochs
-        return scenario(name, self.base, rows, self.setting.nnz, self.batch)
+        return scenario(name, self.base, self.setting.rows, self.setting.nnz, self.batch)
 
     def run(self, methods: Sequence[Method], *, soonest: bool = False) -> dict[str, Runs]:
         """Run all methods, each at every rate with the first seed, then at its best rate with the others.
@@ -89,16 +88,16 @@ class Study:
 
     def _simulate(self, method: Method, rate: float, seed: int) -> Outcome:
         """Return one run."""
-        return simulate(replace(self.setting, seed=seed), method.make(rate), method.fleet)
+        return simulate(self.setting.seeded(seed), method.make(rate), method.fleet)
 
     def publish(self, name: str, table: Table, result: Mapping[str, Any]) -> None:
         """Print a table and write it, with the runs behind it."""
-        hidden, rates = self.setting.network.hidden[0], ", ".join(f"{rate:g}" for rate in self.rates)
+        job, rates = self.setting.job, ", ".join(f"{rate:g}" for rate in self.rates)
         note = (
-            f"{self.setting.dataset.n_rows:,} rows, {self.setting.epochs} epochs, {hidden} hidden units, batches of at "
-            f"most {self.batch} rows, rates {rates} for everybody, and beyond these while the best is at their edge; "
-            f"seeds: {self.seeds}, median and range. Seconds are simulated; a device of speed 1 is as fast as the "
-            "machine named below."
+            f"{job.dataset.n_rows:,} rows, {self.setting.schedule.epochs} epochs, {job.network.hidden[0]} hidden "
+            f"units, batches of at most {self.batch} rows, rates {rates} for everybody, and beyond these while the "
+            f"best is at their edge; seeds: {self.seeds}, median and range. Seconds are simulated; a device of speed 1 "
+            "is as fast as the machine named below."
         )
         notes = [*table.notes, note]
         publish(f"{name}-{self.data}", replace(table, notes=notes), result, self.threads, self.out)

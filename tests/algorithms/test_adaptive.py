@@ -12,7 +12,9 @@ from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.outer import HeavyBall
 from xmlsgd.errors import DataError
+from xmlsgd.learner import Job
 from xmlsgd.network import Network
+from xmlsgd.schedules import Schedule
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.6])
@@ -118,9 +120,7 @@ def test_the_rate_changes_between_merges_of_one_epoch():
     """Trap 10: with a schedule, rates of two mega-batches of an epoch differ."""
     executor = toy.Logged(toy.Marking(), toy.fleet(1, 1))
     algorithm = AdaptiveSGD(10, 0.3, mega_batch=40)
-    toy.train(
-        toy.dataset(240), Network(240, 1, (1,)), algorithm, executor, optimizer=toy.SGD(), epochs=1, schedule="linear"
-    )
+    toy.train(Job(toy.dataset(240), Network(240, 1, (1,)), toy.SGD()), algorithm, executor, Schedule(1, "linear"))
     kinds = [kind for kind, _ in executor.log]
     first = [0, *(i + 1 for i, kind in enumerate(kinds[:-1]) if kind == "merge")]
     rates = [executor.log[i][1].learning_rate for i in first]

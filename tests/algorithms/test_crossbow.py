@@ -11,7 +11,9 @@ from xmlsgd.algorithms.easgd import EASGD
 from xmlsgd.algorithms.learner_tuning import LearnerTuner
 from xmlsgd.errors import DataError
 from xmlsgd.executors.costs import VirtualDevice
+from xmlsgd.learner import Job
 from xmlsgd.network import Network
+from xmlsgd.schedules import Schedule
 
 
 def started(k, kind=Crossbow, **settings):
@@ -282,7 +284,7 @@ def test_learners_that_are_added_begin_at_the_center():
 
     algorithm = Noting(4, 0.2, learners=3, sync_every=8)
     executor = toy.Logged(toy.Quadratic(), [VirtualDevice(1e-3, 1e-6) for _ in range(6)])
-    toy.train(toy.dataset(6000), Network(6000, 1, (1,)), algorithm, executor, optimizer=toy.SGD(), epochs=1)
+    toy.train(Job(toy.dataset(6000), Network(6000, 1, (1,)), toy.SGD()), algorithm, executor, Schedule(1))
     assert algorithm.counts == (2, 4, 6)
     assert {step.worker for step in executor.of("issue")} == set(range(6))
     assert algorithm.alpha == 1 / 6

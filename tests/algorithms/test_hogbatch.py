@@ -14,8 +14,10 @@ from xmlsgd.engine import train
 from xmlsgd.errors import DataError
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.executors.threads import Threads
+from xmlsgd.learner import Job
 from xmlsgd.network import Network
 from xmlsgd.optimizers import SGD
+from xmlsgd.schedules import Schedule
 
 GPU = VirtualDevice(overhead=2e-3, per_row=1e-4)
 
@@ -103,7 +105,7 @@ def test_threads_that_write_one_model_at_once_lower_its_loss():
     """T6.6: conflicts cost precision, not the run."""
     data, network = toy.random_data(400, 12, 9), Network(12, 9, (16,))
     devices = [CPU(1, precision="float32") for _ in range(4)]
-    run = train(data, network, Hogwild(1, 0.05), Threads(devices), optimizer=SGD(), epochs=5)
+    run = train(Job(data, network, SGD()), Hogwild(1, 0.05), Threads(devices), Schedule(5))
     losses = [record["loss"] for record in run.records]
     assert losses[-1] < 0.99 * losses[0]
     assert np.isfinite(run.params).all()

@@ -19,8 +19,10 @@ from xmlsgd.devices.cpu import CPU
 from xmlsgd.engine import train
 from xmlsgd.executors.threads import Threads
 from xmlsgd.history import Monitor
+from xmlsgd.learner import Job
 from xmlsgd.network import Network
 from xmlsgd.router import Router
+from xmlsgd.schedules import Schedule
 
 BATCH = 10
 
@@ -117,7 +119,7 @@ def test_tasks_share_a_message_where_workers_write_one_model_and_sizes_are_fixed
     """Of 3,200 rows and two workers 50 make a message, of which a task of two threads has 8."""
     data, seen = toy.random_data(3200, 7, 5), Reports()
     executor = Threads([CPU(1, precision="float32") for _ in range(2)])
-    train(data, Network(7, 5, (4,)), kind(4, 0.01, threads=(2,)), executor, epochs=1, monitors=[seen])
+    train(Job(data, Network(7, 5, (4,))), kind(4, 0.01, threads=(2,)), executor, Schedule(1), monitors=[seen])
     assert seen.updates[0] == expected
 
 

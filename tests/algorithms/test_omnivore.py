@@ -23,6 +23,7 @@ from xmlsgd.executors.simulated import Simulated
 from xmlsgd.learner import Job, Learner
 from xmlsgd.optimizers import SGD
 from xmlsgd.records import Sharing, Step
+from xmlsgd.schedules import Schedule
 
 
 @pytest.mark.parametrize("split", ["rows", "work"])
@@ -75,9 +76,7 @@ def test_the_update_is_that_of_the_paper_worked_by_hand(dataset, momentum, n_fea
         dataset = Dataset(CSR.from_scipy(sp.csr_array(X * (X < 0.005))), dataset.Y)
     algorithm, executor = Updates(BATCH, RATE, groups=2, momentum=momentum), simulated(kind=Recorded)
     with executor.device.start():
-        run = train(
-            dataset, network, algorithm, executor, optimizer=SGD(), epochs=1, schedule="constant", warm_up=0
-        )  # fmt: skip
+        run = train(Job(dataset, network, SGD()), algorithm, executor, Schedule(1, "constant", 0))
     of_all_rows = len(algorithm.log) * 4 * 2 * 3 * network.layout.size / executor.bandwidth
     assert (executor.merge_seconds < 0.5 * of_all_rows) == (n_features > 14), "merges are sparse where rows are"
     w = np.zeros(network.layout.size, np.float32)

@@ -15,9 +15,11 @@ from xmlsgd.csr import CSR, Dataset, epoch_order
 from xmlsgd.engine import train
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.executors.simulated import Simulated
+from xmlsgd.learner import Job
 from xmlsgd.network import Network
 from xmlsgd.optimizers import SGD
 from xmlsgd.router import Router
+from xmlsgd.schedules import Schedule
 
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=9), st.integers(1, 500))
@@ -66,7 +68,7 @@ def test_members_end_together_although_rows_are_unequal():
 
         fleet = [VirtualDevice(0.0, per_row, per_nnz, speed) for speed in (1.0, 0.5)]
         network, algorithm = Network(40, 4, (3,)), Ends(50, 0.01, groups=1, split=split)
-        train(data, network, algorithm, Simulated(cpu(), fleet), optimizer=SGD(), epochs=1)
+        train(Job(data, network, SGD()), algorithm, Simulated(cpu(), fleet), Schedule(1))
         pairs = np.array(ends[4 : len(ends) // 2 * 2]).reshape(-1, 2)
         spreads[split] = np.abs(np.diff(pairs)).mean() / pairs.mean()
     assert spreads["work"] < 0.15

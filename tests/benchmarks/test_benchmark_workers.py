@@ -14,7 +14,9 @@ from benchmarks.workers import earlier, misses, table
 from shared import toy
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.engine import train
+from xmlsgd.learner import Job
 from xmlsgd.optimizers import SGD
+from xmlsgd.schedules import Schedule
 
 
 def run(name, slow=1.0, speed=1.9, **measured):
@@ -30,7 +32,7 @@ def run(name, slow=1.0, speed=1.9, **measured):
 def test_every_message_of_a_run_has_a_hop_of_its_own():
     data = toy.dataset(64)
     executor = Timed([toy.Marking] * 2)
-    done = train(data, toy.counting(data), Hogwild(4, 0.1), executor, optimizer=SGD(), epochs=1)
+    done = train(Job(data, toy.counting(data), SGD()), Hogwild(4, 0.1), executor, Schedule(1))
     told = done.records[-1]["workers"]
     assert len(executor.hops) == len(executor.steps) > 2
     assert sum(executor.steps) == pytest.approx(sum(worker["busy"] for worker in told), abs=1e-4)

@@ -12,8 +12,10 @@ from xmlsgd.algorithms.asynchrony import implicit_momentum
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.engine import train
 from xmlsgd.errors import DataError
+from xmlsgd.learner import Job
 from xmlsgd.network import Network
 from xmlsgd.optimizers import SGD
+from xmlsgd.schedules import Schedule
 
 
 @pytest.mark.parametrize("g", [2, 4, 8, 16])
@@ -40,7 +42,7 @@ def test_the_model_predicts_the_time_of_an_update_within_5_percent(g, bandwidth)
     executor = simulated([1.0] * 12, bandwidth=bandwidth, overhead=overhead, per_row=per_row)
     network, algorithm = Network(9, 9, (4,)), Updates(batch, 0.01, groups=g, split="rows")
     with executor.device.start():
-        train(data, network, algorithm, executor, optimizer=SGD(), epochs=1)
+        train(Job(data, network, SGD()), algorithm, executor, Schedule(1))
     floats = sum(np.prod(shape) for shape in network.layout.shapes.values())
     vector = 4 * 2 * floats / bandwidth  # read and written, in seconds
     model = HardwareEfficiency(12, batch * per_row, overhead=overhead, server=vector, exchange=vector)

@@ -19,8 +19,10 @@ from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.executors.processes import Processes
 from xmlsgd.executors.simulated import Simulated
 from xmlsgd.history import Monitor
+from xmlsgd.learner import Job
 from xmlsgd.network import Network
 from xmlsgd.optimizers import SGD
+from xmlsgd.schedules import Schedule
 
 N_ROWS = 400
 NETWORK = Network(60, 4, (2,))
@@ -48,7 +50,7 @@ class Kept(Monitor):
 def reported(algorithm, executor, data):
     """The record of one epoch, and all reports."""
     kept = Kept()
-    run = train(data, NETWORK, algorithm, executor, optimizer=SGD(), epochs=1, monitors=[kept])
+    run = train(Job(data, NETWORK, SGD()), algorithm, executor, Schedule(1), monitors=[kept])
     return run.records[0], kept.reports
 
 
@@ -61,7 +63,7 @@ def test_costs_fitted_to_one_run_foretell_the_time_of_another_within_15_percent(
     _, reports = reported(tried, Simulated(Still(), truth, seed=seed), data)
     algorithm = algorithm_class(name)(8, 0.1)
     record, _ = reported(algorithm, Simulated(Still(), truth, seed=7 + seed), data)
-    foretold = predicted_seconds(algorithm, fitted_fleet(reports), data, NETWORK, optimizer=SGD(), seed=20 + seed)
+    foretold = predicted_seconds(algorithm, fitted_fleet(reports), Job(data, NETWORK, SGD(), seed=20 + seed))
     assert foretold == pytest.approx(record["seconds"], rel=0.15)
 
 

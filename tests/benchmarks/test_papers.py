@@ -106,13 +106,16 @@ def tried_rates(monkeypatch, tmp_path, reached, rates=()):
     """The (rate, seed) of every run of a method, and what a study found; `reached` is a P@1 for each rate."""
     tried = []
 
-    def simulate(setting, algorithm, fleet):
-        tried.append((algorithm.rate, setting.seed))
+    class Seeds:
+        def seeded(self, seed):
+            return seed
+
+    def simulate(seed, algorithm, fleet):
+        tried.append((algorithm.rate, seed))
         return outcome(reached[algorithm.rate])
 
     monkeypatch.setattr(study, "simulate", simulate)
-    monkeypatch.setattr(study, "replace", lambda setting, seed: type("Setting", (), {"seed": seed}))
-    made = study.Study(None, None, 16, (1.0, 3.0, 10.0), 3, 1, tmp_path, "data")
+    made = study.Study(Seeds(), None, 16, (1.0, 3.0, 10.0), 3, 1, tmp_path, "data")
     return tried, made.run([study.Method("method", lambda rate: Sequential(16, rate), [], rates)])["method"]
 
 

@@ -22,8 +22,10 @@ from xmlsgd.estimators.fleet import executor_of, parse_devices, workers_of
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.executors.processes import Processes
 from xmlsgd.history import Monitor
+from xmlsgd.learner import Job
 from xmlsgd.optimizers import SGD
 from xmlsgd.records import Sharing
+from xmlsgd.schedules import Schedule
 
 PARKED = 1.0, 1.0, 1e-3  # speeds of workers of which the last one is parked
 
@@ -237,7 +239,7 @@ def test_a_parked_worker_stands_in_while_all_others_are_away(settings):
     executor = Looking(toy.Quadratic(), fleet)
     data = toy.dataset(240)
     algorithm = Auto(10, 0.1, speeds=PARKED, **settings)
-    run = train(data, toy.counting(data), algorithm, executor, optimizer=SGD(), epochs=2)
+    run = train(Job(data, toy.counting(data), SGD()), algorithm, executor, Schedule(2))
     assert [record["rows"] for record in run.records] == [240, 480]
     steps = [
         (at, what.worker) for (kind, what), at in zip(executor.log, executor.times, strict=True) if kind == "issue"
@@ -262,7 +264,7 @@ def test_a_parked_process_stands_in_when_all_others_are_killed(one_memory):
 
     algorithm = Killing(10, 0.1, speeds=PARKED, one_memory=one_memory)
     data = toy.dataset(240)
-    run = train(data, toy.counting(data), algorithm, executor, optimizer=SGD(), epochs=2)
+    run = train(Job(data, toy.counting(data), SGD()), algorithm, executor, Schedule(2))
     assert executor.workers == [2]
     assert [record["rows"] for record in run.records] == [240, 480]
     assert len(executor.failures) == 2

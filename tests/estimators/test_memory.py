@@ -17,7 +17,9 @@ from xmlsgd.algorithms.staleness import Damped
 from xmlsgd.engine import train
 from xmlsgd.executors.simulated import Simulated
 from xmlsgd.history import Monitor
+from xmlsgd.learner import Job
 from xmlsgd.optimizers import SGD
+from xmlsgd.schedules import Schedule
 
 # A process of its own: the peak of a process never falls.
 RUN = """
@@ -110,7 +112,7 @@ def test_an_algorithm_tells_how_many_vectors_its_merges_keep(algorithm, n_worker
             return False
 
     executor = Simulated(toy.Reference(), fleet)
-    train(toy.learnable_data(64), toy.FITTING, algorithm, executor, optimizer=SGD(), epochs=1, monitors=[Looking()])
+    train(Job(toy.learnable_data(64), toy.FITTING, SGD()), algorithm, executor, Schedule(1), monitors=[Looking()])
     assert kept == [algorithm.slots(n_workers)]
 
 

@@ -18,8 +18,9 @@ from xmlsgd.executors.serial import Serial
 from xmlsgd.executors.simulated import Simulated
 from xmlsgd.learner import Job, Learner, Start
 from xmlsgd.network import state_layout
-from xmlsgd.optimizers import SGD, Adam
+from xmlsgd.optimizers import Adam
 from xmlsgd.records import Report, Sharing, Step
+from xmlsgd.schedules import Schedule
 
 
 def test_replicas_start_as_copies_of_the_center(executor, job):
@@ -177,7 +178,7 @@ def test_a_lockstep_run_over_processes_equals_the_simulated_one_to_the_bit(job):
     runs = []
     for executor in (Simulated(cpu(), fleet, seed=1), Lockstep(cpu, fleet, seed=1)):
         algorithm = Hogwild(batch=2, rate=0.1)
-        runs.append(train(job.dataset, NETWORK, algorithm, executor, optimizer=SGD(), epochs=2))
+        runs.append(train(job, algorithm, executor, Schedule(2)))
     np.testing.assert_array_equal(runs[0].params, runs[1].params)
     assert [record["seconds"] for record in runs[0].records] == [record["seconds"] for record in runs[1].records]
 

@@ -22,11 +22,12 @@ from xmlsgd.executors.processes import Processes
 from xmlsgd.executors.silence import START
 from xmlsgd.executors.threads import Threads
 from xmlsgd.history import Monitor
-from xmlsgd.learner import Learner, Start
+from xmlsgd.learner import Job, Learner, Start
 from xmlsgd.network import state_layout
-from xmlsgd.optimizers import SGD, Adam
+from xmlsgd.optimizers import Adam
 from xmlsgd.records import Left, Report, Sharing
 from xmlsgd.runs import WorkersLost
+from xmlsgd.schedules import Schedule
 
 
 def test_a_killed_worker_is_replaced_and_its_rows_are_trained_again(job):
@@ -51,7 +52,7 @@ def test_a_killed_worker_is_replaced_and_its_rows_are_trained_again(job):
     with pytest.warns(
         UserWarning, match="worker 1 is lost: killed by SIGKILL; what it had not merged is trained again"
     ):
-        run = train(job.dataset, NETWORK, Killing(2, 0.1), executor, optimizer=SGD(), epochs=3, monitors=[Rows()])
+        run = train(job, Killing(2, 0.1), executor, Schedule(3), monitors=[Rows()])
     assert killed
     assert executor.failures == ["worker 1: killed by SIGKILL"]
     assert [record.get("left", []) for record in run.records] == [
@@ -71,7 +72,7 @@ def test_a_worker_that_is_stopped_is_lost_and_its_rows_are_trained_by_the_others
                 executor.team.processes[1].process.send_signal(signal.SIGSTOP)
 
     with pytest.warns(UserWarning, match="worker 1 is lost: silent for too long, killed by SIGKILL"):
-        run = train(job.dataset, NETWORK, Stopping(2, 0.1), executor, optimizer=SGD(), epochs=2)
+        run = train(job, Stopping(2, 0.1), executor, Schedule(2))
     assert executor.failures == ["worker 1: silent for too long, killed by SIGKILL"]
     assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS]
     (left,) = (entry for record in run.records for entry in record.get("left", []))
@@ -89,7 +90,7 @@ def test_an_executor_whose_worker_died_has_it_again_in_the_next_run(job):
             executor.team.processes[1].process.kill()
 
     for _ in range(2):
-        run = train(job.dataset, NETWORK, Killing(2, 0.1), executor, optimizer=SGD(), epochs=1)
+        run = train(job, Killing(2, 0.1), executor, Schedule(1))
         assert [entry["worker"] for entry in run.records[0]["left"]] == [1]
         assert executor.failures == ["worker 1: killed by SIGKILL"]
 
@@ -103,7 +104,7 @@ def test_a_worker_that_is_stopped_before_its_first_step_is_lost_as_soon_as_other
             executor.team.processes[1].process.send_signal(signal.SIGSTOP)
 
     with pytest.warns(UserWarning, match="worker 1 is lost: silent for too long, killed by SIGKILL"):
-        run = train(job.dataset, NETWORK, Stopping(2, 0.1), executor, optimizer=SGD(), epochs=1)
+        run = train(job, Stopping(2, 0.1), executor, Schedule(1))
     assert run.records[0]["rows"] == N_ROWS
     assert executor.now() < START / 2
 
@@ -112,7 +113,7 @@ def test_a_worker_that_does_not_start_in_time_is_told_of(job, monkeypatch):
     monkeypatch.setattr(silence, "START", 0.0)
     executor = Processes([cpu] * 2, silence=0.01)
     with pytest.raises(WorkerDied, match=r"worker . did not start within 0.01 s"):
-        train(job.dataset, NETWORK, Synchronous(2, 0.1), executor)
+        train(job, Synchronous(2, 0.1), executor, Schedule(5))
     assert not executor.team.processes
 
 
@@ -137,7 +138,7 @@ def test_a_worker_that_hangs_while_it_starts_is_lost_soon_after_another_has_star
     monkeypatch.setattr(executor.team, "replace", replace_in_peace)
     reason = "silent for too long, killed by SIGKILL"
     with nullcontext() if restarts else pytest.raises(WorkerDied, match=f"^worker 0 did not start: {reason}$"):
-        run = train(job.dataset, NETWORK, Synchronous(2, 0.1), executor, optimizer=SGD(), epochs=1)
+        run = train(job, Synchronous(2, 0.1), executor, Schedule(1))
         assert run.records[0]["rows"] == N_ROWS
     assert executor.failures == [f"worker 0: {reason}"]
     assert not executor.team.processes
@@ -198,7 +199,7 @@ def test_a_run_raises_when_all_its_workers_are_dead(job):
         pytest.warns(UserWarning, match="worker 0 is lost"),
         pytest.raises(WorkerDied, match="no worker is left: worker 0: killed by SIGKILL"),
     ):
-        train(job.dataset, NETWORK, Killing(12, 0.1), executor, optimizer=SGD(), epochs=500)
+        train(job, Killing(12, 0.1), executor, Schedule(500))
 
 
 @pytest.mark.parametrize("make", [Synchronous, Hogwild], ids=["replicas", "in place"])
@@ -229,7 +230,7 @@ def test_what_was_learned_until_all_workers_were_killed_is_kept(job, make):
         pytest.warns(UserWarning, match="is lost: killed by SIGKILL"),
         pytest.raises(WorkersLost, match=r"no worker is left: .*; what was learned .* kept, 2 whole epochs") as lost,
     ):
-        train(job.dataset, NETWORK, make(2, 0.1), executor, optimizer=Adam(), epochs=5, monitors=[Killing()])
+        train(Job(job.dataset, NETWORK, Adam()), make(2, 0.1), executor, Schedule(5), monitors=[Killing()])
     run = lost.value.run
     assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS]
     assert not isinstance(run.params, np.memmap)
@@ -260,7 +261,7 @@ def test_the_state_that_is_kept_is_that_of_the_steps_it_has_seen(job):
 def test_a_run_that_cannot_start_leaves_neither_processes_nor_files(job, monkeypatch, made):
     monkeypatch.setattr(Learner, "warm_up", broken)
     with pytest.raises(RuntimeError, match="out of order"):
-        train(job.dataset, NETWORK, Synchronous(2, 0.1), made)
+        train(job, Synchronous(2, 0.1), made, Schedule(5))
     if isinstance(made, Processes):
         assert not made.team.processes
         assert not made.team.folder.path.exists()
@@ -300,10 +301,8 @@ def test_what_a_run_of_processes_returns_is_memory_of_this_process(job, goes_on)
         np.full(SIZE, 0.1, np.float32), np.zeros(state_layout(NETWORK.layout, optimizer).size, np.float32), steps=7
     )
     executor = Processes([cpu])
-    run = train(
-        job.dataset, NETWORK, Synchronous(6, 0.1), executor, optimizer=optimizer, epochs=1,
-        start=start if goes_on else None,
-    )  # fmt: skip
+    again = Job(job.dataset, NETWORK, optimizer, start=start if goes_on else None)
+    run = train(again, Synchronous(6, 0.1), executor, Schedule(1))
     for array, before in ((run.params, start.params), (run.state, start.state)):
         assert not isinstance(array, np.memmap)
         assert array.flags.writeable

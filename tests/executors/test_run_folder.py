@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared.every_executor import NETWORK, cpu
+from shared.every_executor import cpu
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.engine import train
 from xmlsgd.executors import run_folder
@@ -21,6 +21,7 @@ from xmlsgd.executors.mapped import ArrayFile
 from xmlsgd.executors.processes import Processes
 from xmlsgd.executors.run_folder import RunFolder
 from xmlsgd.executors.serial import Serial
+from xmlsgd.schedules import Schedule
 
 
 def test_the_folder_of_a_killed_run_is_removed_by_the_next():
@@ -70,7 +71,7 @@ def test_a_temporary_folder_that_is_gone_is_named_in_one_line_and_nothing_is_lef
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     executor = made()
     with pytest.raises(FileNotFoundError, match=r"cannot be made .* TMPDIR names another folder: .*gone'$") as error:
-        train(job.dataset, NETWORK, Synchronous(2, 0.1), executor)
+        train(job, Synchronous(2, 0.1), executor, Schedule(5))
     assert "\n" not in str(error.value)
     if isinstance(executor, Processes):
         assert not executor.team.processes
@@ -81,7 +82,7 @@ def test_a_temporary_folder_that_is_full_ends_a_run_in_one_line_and_nothing_is_l
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: open("/dev/full", "w+b"))  # noqa: SIM115
     executor = Processes([cpu])
     with pytest.raises(OSError, match=r"^\[Errno 28\] No space left on device: '.*'$"):
-        train(job.dataset, NETWORK, Synchronous(2, 0.1), executor)
+        train(job, Synchronous(2, 0.1), executor, Schedule(5))
     assert not executor.team.processes
     assert not executor.team.folder.path.exists()
 

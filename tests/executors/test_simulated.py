@@ -24,11 +24,12 @@ from xmlsgd.errors import DataError, WorkerDied
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.executors.serial import Serial
 from xmlsgd.executors.simulated import Simulated
-from xmlsgd.learner import Start
+from xmlsgd.learner import Job, Start
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.network import Network
 from xmlsgd.optimizers import SGD, Adam
 from xmlsgd.runs import WorkersLost
+from xmlsgd.schedules import Schedule
 
 N_ROWS, BATCH = 240, 5
 DATA = toy.learnable_data(N_ROWS)
@@ -50,11 +51,8 @@ def made(name):
 
 def trained(name, fleet=FLEET, seed=0, epochs=2, start=None, optimizer=None):
     executor = toy.Logged(toy.Reference(), fleet, seed=seed)
-    run = train(
-        DATA, toy.FITTING, made(name), executor, optimizer=optimizer or SGD(), epochs=epochs, schedule="constant",
-        warm_up=0, start=start,
-    )  # fmt: skip
-    return run, executor
+    job, schedule = Job(DATA, toy.FITTING, optimizer or SGD(), start=start), Schedule(epochs, "constant", 0)
+    return train(job, made(name), executor, schedule), executor
 
 
 def sha(array):
@@ -175,20 +173,20 @@ def test_what_was_learned_until_nobody_was_left_is_kept_and_goes_on(name):
 
     executor = Merging(toy.Reference(), fleet)
     with pytest.raises(WorkersLost) as lost:
-        train(DATA, toy.FITTING, made(name), executor, optimizer=Adam(), epochs=20)
+        train(Job(DATA, toy.FITTING, Adam()), made(name), executor, Schedule(20))
     run = lost.value.run
     assert 0 < len(run.records) < 20
     np.testing.assert_array_equal(run.params, merged[-1])
     start = Start(run.params, run.state, run.steps, epochs=len(run.records))
     after = train(
-        DATA, toy.FITTING, made(name), Simulated(toy.Reference(), FLEET), optimizer=Adam(), epochs=1, start=start
+        Job(DATA, toy.FITTING, Adam(), start=start), made(name), Simulated(toy.Reference(), FLEET), Schedule(1)
     )
     assert [record["epoch"] for record in after.records] == [len(run.records)]
 
 
 def test_a_fleet_that_some_have_left_runs_again_as_the_first_time():
     executor = Simulated(toy.Reference(), AWAY)
-    first, second = (train(DATA, toy.FITTING, made("elastic"), executor, optimizer=SGD(), epochs=2) for _ in range(2))
+    first, second = (train(Job(DATA, toy.FITTING, SGD()), made("elastic"), executor, Schedule(2)) for _ in range(2))
     assert first.records == second.records
     np.testing.assert_array_equal(first.params, second.params)
 
@@ -204,7 +202,7 @@ def test_fewer_rows_than_workers_are_trained_once_an_epoch_though_all_come_and_g
     for batch in (1, 256):
         algorithm = type(get_algorithm(name, 1, 1.0))(batch, 0.1)
         executor = Simulated(toy.Reference(), fleet)
-        run = train(data, Network(6, 5, (4,)), algorithm, executor, optimizer=Adam(), epochs=3)
+        run = train(Job(data, Network(6, 5, (4,)), Adam()), algorithm, executor, Schedule(3))
         assert [record["rows"] for record in run.records] == [n_rows, 2 * n_rows, 3 * n_rows]
         for record in run.records:
             assert sum(entry["rows"] for entry in record["workers"]) == n_rows
@@ -227,7 +225,7 @@ def test_a_model_that_is_not_finite_when_nobody_is_left_is_that_of_the_last_whol
     executor = Simulated(Faulty(), [VirtualDevice(0, 1e-3, absent=((0.3, np.inf),))])
     data = toy.dataset(N_ROWS)
     with pytest.raises(WorkersLost) as lost:
-        train(data, toy.counting(data), Hogwild(10, 0.1), executor, optimizer=SGD(), epochs=3)
+        train(Job(data, toy.counting(data), SGD()), Hogwild(10, 0.1), executor, Schedule(3))
     np.testing.assert_array_equal(toy.marks(lost.value.run.params, data), 1)
     assert lost.value.run.diverged
 
@@ -240,7 +238,7 @@ def test_an_algorithm_that_parks_all_workers_is_named():
     with pytest.raises(
         WorkerDied, match=r"Parking gives none of the workers \[0, 1, 2\] any rows, and no other is left"
     ):
-        train(DATA, toy.FITTING, Parking(BATCH, 0.1), Simulated(toy.Reference(), FLEET), optimizer=SGD(), epochs=1)
+        train(Job(DATA, toy.FITTING, SGD()), Parking(BATCH, 0.1), Simulated(toy.Reference(), FLEET), Schedule(1))
 
 
 @pytest.mark.parametrize(
@@ -249,7 +247,7 @@ def test_an_algorithm_that_parks_all_workers_is_named():
 def test_groups_are_formed_of_those_who_come_where_nobody_is_there_at_first(settings):
     fleet = [VirtualDevice(0, 1e-3, absent=((0.0, begin),)) for begin in (0.02, 0.05, 0.06)]
     executor = toy.Logged(toy.Reference(), fleet)
-    run = train(DATA, toy.FITTING, Omnivore(BATCH, 0.1, **settings), executor, optimizer=SGD(), epochs=3)
+    run = train(Job(DATA, toy.FITTING, SGD()), Omnivore(BATCH, 0.1, **settings), executor, Schedule(3))
     assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS, 3 * N_ROWS]
     assert all(entry["rows"] for entry in run.workers)
 
@@ -264,7 +262,7 @@ def test_who_is_away_at_first_joins_with_the_model_of_that_moment():
             super().joined(w)
             seen.append((executor.table.params[1 + w] == executor.center).all() and bool(executor.center.any()))
 
-    train(toy.dataset(N_ROWS), Network(N_ROWS, 1, (1,)), Looking(10, 0.1), executor, optimizer=SGD(), epochs=1)
+    train(Job(toy.dataset(N_ROWS), Network(N_ROWS, 1, (1,)), SGD()), Looking(10, 0.1), executor, Schedule(1))
     assert seen == [True]
     workers = [step.worker for step in executor.of("issue")]
     assert workers[:4] == [0, 0, 0, 0]
@@ -282,7 +280,7 @@ def test_a_worker_that_joins_has_an_optimizer_state_of_its_own_from_the_start():
             states.append(executor.table.states[w].any())
 
     executor = toy.Logged(toy.Reference(), fleet)
-    train(DATA, toy.FITTING, Looking(BATCH, 0.01), executor, optimizer=Adam(), epochs=1)
+    train(Job(DATA, toy.FITTING, Adam()), Looking(BATCH, 0.01), executor, Schedule(1))
     assert states == [False]
     rejoined = [kind for kind, _ in executor.log].index("joined")
     steps = [what for kind, what in executor.log[rejoined:] if kind == "issue" and what.worker == 1]
@@ -292,7 +290,7 @@ def test_a_worker_that_joins_has_an_optimizer_state_of_its_own_from_the_start():
 
 def test_workers_of_one_model_correct_adams_bias_by_all_their_updates():
     executor = toy.Logged(toy.Reference(), FLEET)
-    run = train(DATA, toy.FITTING, Hogwild(BATCH, 0.01), executor, optimizer=Adam(), epochs=1)
+    run = train(Job(DATA, toy.FITTING, Adam()), Hogwild(BATCH, 0.01), executor, Schedule(1))
     assert run.steps == N_ROWS / BATCH
 
 
@@ -308,7 +306,7 @@ def test_a_diverged_model_is_not_written_over_by_those_still_at_work():
     devices = [Faulty(), toy.Quadratic(), toy.Quadratic()]
     executor = Serial(devices)
     network = Network(N_ROWS, 1, (1,))
-    run = train(toy.dataset(N_ROWS), network, Hogwild(10, 0.1), executor, optimizer=SGD(), epochs=1)
+    run = train(Job(toy.dataset(N_ROWS), network, SGD()), Hogwild(10, 0.1), executor, Schedule(1))
     assert run.diverged
     assert network.layout.views(run.params)["W1"][0, 0] == 0
     assert devices[1].__dict__ == {}
@@ -319,7 +317,7 @@ def seconds_of(algorithm, fleet, bandwidth, n_rows=40):
     """The seconds of an epoch of a toy model, and those of its pulls and pushes."""
     data = toy.dataset(n_rows)
     executor = Simulated(toy.Marking(), fleet, bandwidth=bandwidth)
-    run = train(data, toy.counting(data), algorithm, executor, optimizer=SGD(), epochs=1)
+    run = train(Job(data, toy.counting(data), SGD()), algorithm, executor, Schedule(1))
     return run.records[0]["seconds"], executor.transfer_seconds
 
 

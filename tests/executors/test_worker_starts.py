@@ -22,7 +22,9 @@ from xmlsgd.engine import train
 from xmlsgd.errors import DataError, WorkerDied
 from xmlsgd.estimators.fleet import executor_of, workers_of
 from xmlsgd.executors.processes import Processes
+from xmlsgd.learner import Job
 from xmlsgd.optimizers import SGD
+from xmlsgd.schedules import Schedule
 
 N_ROWS = 60
 
@@ -52,9 +54,7 @@ class Loud(toy.Marking):
 def marks_of(executor, monitors=()):
     """Train once on all rows by Hogwild; return how often each row is in the model."""
     data = toy.dataset(N_ROWS)
-    run = train(
-        data, toy.counting(data), Hogwild(10, 0.1), executor, optimizer=SGD(), epochs=1, monitors=monitors
-    )  # fmt: skip
+    run = train(Job(data, toy.counting(data), SGD()), Hogwild(10, 0.1), executor, Schedule(1), monitors=monitors)
     return toy.marks(run.params, data)
 
 

@@ -18,6 +18,7 @@ from xmlsgd.engine import train
 from xmlsgd.errors import DataError
 from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.executors.serial import Serial
+from xmlsgd.learner import Job
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.network import Network, state_layout
 from xmlsgd.optimizers import SGD, Adam, RowAdagrad
@@ -25,6 +26,7 @@ from xmlsgd.samplers import Batch, Drawn, ImportanceSampled, Sampler, SharedNega
 from xmlsgd.samplers.hard import HardNegatives, balanced_clusters
 from xmlsgd.samplers.lsh import LSH
 from xmlsgd.samplers.refresh import Refresh, Turns
+from xmlsgd.schedules import Schedule
 
 N_ROWS, N_FEATURES, N_LABELS = 40, 30, 400
 NETWORK = Network(N_FEATURES, N_LABELS, (8,))
@@ -277,7 +279,7 @@ def learned(parts, sampler, epochs=6):
     """P@1 and the model after training with a sampler."""
     network, device = Network(300, 400, (32,)), CPU(1)
     with device.start():
-        run = train(parts[0], network, Sequential(32, 0.01), Serial([device]), epochs=epochs, sampler=sampler)
+        run = train(Job(parts[0], network, sampler=sampler), Sequential(32, 0.01), Serial([device]), Schedule(epochs))
         labels, _ = Scorer(network, run.params, device).top_k(parts[1].X, 1)
     return precision_at_k(parts[1].Y, labels, 1)[0], run.params
 

@@ -9,8 +9,10 @@ from xmlsgd.devices.cpu import CPU
 from xmlsgd.engine import train
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.executors.simulated import Simulated
+from xmlsgd.learner import Job
 from xmlsgd.network import Network
 from xmlsgd.optimizers import SGD
+from xmlsgd.schedules import Schedule
 
 N_ROWS, BATCH, RATE = 61, 12, 0.5
 NETWORK = Network(14, 9, (6,), loss="softmax")
@@ -27,10 +29,8 @@ def simulated(speeds=SPEEDS, kind=Simulated, bandwidth=2e10, **device):
 
 def go(dataset, algorithm, executor, epochs=2, optimizer=None, monitors=()):
     with executor.device.start() if isinstance(executor, Simulated) else nullcontext():
-        return train(
-            dataset, NETWORK, algorithm, executor, optimizer=optimizer or SGD(), epochs=epochs, schedule="constant",
-            warm_up=0, monitors=monitors,
-        )  # fmt: skip
+        job, schedule = Job(dataset, NETWORK, optimizer or SGD()), Schedule(epochs, "constant", 0)
+        return train(job, algorithm, executor, schedule, monitors)
 
 
 class Recorded(Simulated):

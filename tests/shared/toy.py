@@ -15,10 +15,12 @@ from xmlsgd.devices.reference import Reference
 from xmlsgd.engine import train
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.executors.simulated import Simulated
+from xmlsgd.learner import Job
 from xmlsgd.merging import Merger
 from xmlsgd.network import Network
 from xmlsgd.optimizers import RATE, SGD
 from xmlsgd.records import Report
+from xmlsgd.schedules import Schedule
 from xmlsgd.table import Shape, Table
 
 
@@ -152,12 +154,8 @@ def run(
     """Train on the simulated clock with plain SGD at a constant rate; return the run and the executor."""
     data = data or dataset(n_rows)
     executor = Logged(device or Quadratic(), devices, seed=seed)
-    network = network or counting(data)
-    done = train(
-        data, network, algorithm, executor, optimizer=SGD(), epochs=epochs, schedule="constant", warm_up=0, seed=seed,
-        monitors=monitors, start=start,
-    )  # fmt: skip
-    return done, executor
+    job = Job(data, network or counting(data), SGD(), seed=seed, start=start)
+    return train(job, algorithm, executor, Schedule(epochs, "constant", 0), monitors), executor
 
 
 def weight(done, n_rows=240):

@@ -70,19 +70,17 @@ def run(args: Namespace) -> None:
     check_there(args.train, args.test)
     check_numbers(args)
     from ..algorithms import get_algorithm
-    from ..estimators.fitting import rate_of, sampler_of
+    from ..estimators.fitting import rate_of
     from ..executors.calibration import measure_device
-    from ..learner import Job
     from ..simulation import fastest_alone, simulate
 
     model, task = prepared(args)
     setting = setting_of(args, model, task)
     prepare_kernels(model.get_params(), task.dataset.n_labels)
     rate = rate_of(model, task.optimizer)
-    job = Job(task.dataset, task.network, task.optimizer, sampler=sampler_of(task))
     outcomes: dict[str, Outcome] = {}
     with task.device.start():
-        base = measure_device(job, task.device)
+        base = measure_device(setting.job, task.device)
         fleet = fleet_of(args, base, setting, task.batch)
         for name in algorithms_of(args):
             note(args, f"{name} ...")
@@ -151,16 +149,15 @@ def drawn_rows(dataset: Dataset, most: int) -> Dataset:
 
 def setting_of(args: Namespace, model: Any, task: Task) -> Setting:
     """Return what all runs have in common."""
-    from ..estimators.fitting import Measure, plan_of, sampler_of
+    from ..estimators.fitting import Measure, sampler_of, schedule_of
+    from ..learner import Job
     from ..simulation import Setting
 
     assert task.held_out is not None
-    plan = plan_of(model, task)
     seed = model.random_state if isinstance(model.random_state, int) else 0
-    return Setting(
-        task.dataset, task.network, task.optimizer, task.device, Measure(task.held_out, task.network, task.device),
-        plan.epochs, plan.schedule, plan.warm_up, args.points, 1e9 * args.bandwidth, seed, sampler_of(task),
-    )  # fmt: skip
+    job = Job(task.dataset, task.network, task.optimizer, seed, sampler=sampler_of(task))
+    measure = Measure(task.held_out, task.network, task.device)
+    return Setting(job, schedule_of(model, task), task.device, measure, args.points, 1e9 * args.bandwidth)
 
 
 def algorithms_of(args: Namespace) -> list[str]:
@@ -196,9 +193,7 @@ def fleet_of(args: Namespace, base: VirtualDevice, setting: Setting, batch: int)
     """Return the devices of `--fleet`."""
     from ..executors.scenarios import scenario
 
-    return members(args, base) or scenario(
-        args.fleet.upper(), base, setting.dataset.n_rows * setting.epochs, setting.nnz, batch
-    )
+    return members(args, base) or scenario(args.fleet.upper(), base, setting.rows, setting.nnz, batch)
 
 
 def members(args: Namespace, base: VirtualDevice) -> list[VirtualDevice]:

@@ -19,6 +19,7 @@ from ..network import Network
 from ..progress import Progress
 from ..runs import Run, tell
 from ..samplers import ALL_LABELS, Sampler, SharedNegatives
+from ..schedules import Schedule
 from ..snapshot import Snapshot
 from .defaults import auto_epochs, auto_rate
 from .fleet import algorithm_of, employed, executor_of, make_device, names_of_parked
@@ -34,15 +35,6 @@ if TYPE_CHECKING:
     from .task import Task
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How long a run goes and how its rate falls."""
-
-    epochs: int
-    schedule: str
-    warm_up: float
-
-
 def check_monitors(monitors: Any) -> None:
     """Raise `DataError` unless `monitors` is a list of `Monitor`."""
     listed = monitors if isinstance(monitors, list | tuple) else [monitors]
@@ -51,10 +43,10 @@ def check_monitors(monitors: Any) -> None:
         raise DataError(f"monitors: must be a list of Monitor objects, got {shorten((strange or listed)[0])}")
 
 
-def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan, monitors: Sequence[Monitor]) -> Run:
+def launch(model: XMLClassifier, task: Task, start: Start, schedule: Schedule, monitors: Sequence[Monitor]) -> Run:
     """Train from `start`, whose arrays change in place, and return the run."""
     device, rate = task.device, rate_of(model, task.optimizer)
-    job = Job(task.dataset, task.network, task.optimizer, sampler=sampler_of(task))
+    job = Job(task.dataset, task.network, task.optimizer, model._seed, task.weight, start, sampler_of(task))
     workers, speeds = employed(model.algorithm, job, task.workers, model.precision, task.batch)
     if workers[0].name != task.workers[0].name:
         device = make_device(workers[0].name, workers[0].n_threads, model.precision)
@@ -65,11 +57,7 @@ def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan, monitors:
     try:
         watching = [*_monitors(model, measure, snapshot), *([progress] if progress else []), *monitors]
         with device.start():
-            return train(
-                task.dataset, task.network, algorithm, executor, optimizer=task.optimizer,
-                epochs=plan.epochs, schedule=plan.schedule, warm_up=plan.warm_up, seed=model._seed,
-                sample_weight=task.weight, start=start, sampler=sampler_of(task), monitors=watching,
-            )  # fmt: skip
+            return train(job, algorithm, executor, schedule, watching)
     except BaseException as error:
         if parked := names_of_parked(task.workers, workers):
             tell(error, f"{parked} was parked, with no process to stand in; go on with it alone in devices")
@@ -85,12 +73,12 @@ def sampler_of(task: Task) -> Sampler:
     return ALL_LABELS if task.n_negatives is None else SharedNegatives(task.n_negatives)
 
 
-def plan_of(model: XMLClassifier, task: Task) -> Plan:
-    """Return the plan of a whole `fit`."""
+def schedule_of(model: XMLClassifier, task: Task) -> Schedule:
+    """Return the schedule of a whole `fit`."""
     epochs = (
         auto_epochs(task.n_rows, task.batch, task.listed > 0) if model.max_epochs == "auto" else int(model.max_epochs)
     )
-    return Plan(epochs, model.learning_rate, model.warm_up)
+    return Schedule(epochs, model.learning_rate, model.warm_up)
 
 
 def rate_of(model: XMLClassifier, optimizer: Optimizer) -> float:

@@ -14,9 +14,10 @@ from sklearn.utils import check_random_state
 from ..errors import DataError, DivergenceError
 from ..learner import Start
 from ..runs import Run, raise_with, run_of, tell
+from ..schedules import Schedule
 from . import memory
 from .compact import CompactParams
-from .fitting import Plan, advice, check_monitors, launch, plan_of
+from .fitting import advice, check_monitors, launch, schedule_of
 from .gpu_memory import check_gpus
 from .growing import begin, begin_state, copy_rows, grow
 from .names import as_names
@@ -85,7 +86,7 @@ class Trainer(Predictor):
             if old is not None:
                 copy_rows(old.layout, self.params_, task.network.layout, start.params)
             listing, self.shortlist_ = _listing(task, self._seed), None
-            run = self._launch(listing.task if listing else task, start, plan_of(self, task), monitors)
+            run = self._launch(listing.task if listing else task, start, schedule_of(self, task), monitors)
             if run.diverged and not run.records:
                 raise DivergenceError(advice(self, start.epochs + 1))
             self._keep(task, run, start.epochs)
@@ -122,7 +123,7 @@ class Trainer(Predictor):
                 start = grow(
                     old, task.network, task.optimizer, self._learned(task), task.dataset.Y, self._seed, task.weight
                 )
-            run = self._launch(task, start, Plan(1, "constant", 0.0), ())
+            run = self._launch(task, start, Schedule(1, "constant", 0.0), ())
             if run.diverged and (old is None or old.layout != task.network.layout):
                 raise DivergenceError(advice(self, start.epochs + 1))
             self._keep(task, run, start.epochs)
@@ -159,10 +160,10 @@ class Trainer(Predictor):
             return Start(params, begin_state(self.network_, task.optimizer), 0, self.n_epochs_)
         return Start(params, _writeable(self.optimizer_state_), self.n_steps_, self.n_epochs_)
 
-    def _launch(self, task: Task, start: Start, plan: Plan, monitors: Sequence[Monitor]) -> Run:
+    def _launch(self, task: Task, start: Start, schedule: Schedule, monitors: Sequence[Monitor]) -> Run:
         """Train; keep what was learned until an error ends it."""
         try:
-            return launch(self, task, start, plan, monitors)
+            return launch(self, task, start, schedule, monitors)
         except BaseException as error:
             if run := run_of(error):
                 self._keep(task, run, start.epochs)

@@ -29,19 +29,19 @@ from xmlsgd.errors import DataError
 from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.executors.serial import Serial
 from xmlsgd.executors.threads import Threads
+from xmlsgd.learner import Job
 from xmlsgd.losses import LOSSES
 from xmlsgd.network import Network
 from xmlsgd.optimizers import SGD, Adam, RowAdagrad
+from xmlsgd.schedules import Schedule
 
 
-def trained(device, dataset, network, algorithm=None, workers=1, optimizer=None, **options):
+def trained(device, dataset, network, algorithm=None, workers=1, optimizer=None, monitors=()):
     """Return the model of two epochs."""
     executor = Serial([device] * workers)
     with device.start():
-        return train(
-            dataset, network, algorithm or Sequential(32, 0.02), executor, optimizer=optimizer or Adam(), epochs=2,
-            **options,
-        )  # fmt: skip
+        job = Job(dataset, network, optimizer or Adam())
+        return train(job, algorithm or Sequential(32, 0.02), executor, Schedule(2), monitors)
 
 
 @pytest.mark.parametrize("optimizer", [SGD(), Adam(), RowAdagrad()], ids=["sgd", "adam", "row_adagrad"])
@@ -59,7 +59,7 @@ def test_a_run_with_parameters_on_the_gpu_ends_in_the_model_and_the_state_of_the
 @pytest.mark.parametrize("algorithm", [LocalSGD(16, 0.02), Hogwild(16, 0.02)], ids=["replicas", "differences"])
 def test_two_learners_on_a_gpu_in_threads_train_one_model(make, dataset, network, algorithm):
     devices = [make("float32") for _ in range(2)]
-    run = train(dataset, network, algorithm, Threads(devices), epochs=3)
+    run = train(Job(dataset, network), algorithm, Threads(devices), Schedule(3))
     labels, _ = Scorer(network, run.params, Reference()).top_k(dataset.X, 1)
     one = trained(Reference(), dataset, network, Sequential(16, 0.02))
     assert run.records[-1]["loss"] < 1.3 * one.records[-1]["loss"]
@@ -96,7 +96,7 @@ def test_a_mean_of_weights_is_taken_of_what_the_gpu_has_trained(make, dataset, n
 
 def test_workers_in_turn_on_a_gpu_and_on_the_cpu_share_one_model(make, dataset, network):
     mixed, alike = (
-        train(dataset, network, Hogwild(16, 0.02), Serial(devices), epochs=2)
+        train(Job(dataset, network), Hogwild(16, 0.02), Serial(devices), Schedule(2))
         for devices in ([make("float32"), Reference()], [Reference(), Reference()])
     )
     np.testing.assert_allclose(mixed.params, alike.params, rtol=0, atol=5e-4)

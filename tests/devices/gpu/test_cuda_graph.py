@@ -12,8 +12,10 @@ from xmlsgd.csr import Dataset
 from xmlsgd.devices.cuda_graph import GraphBlas
 from xmlsgd.engine import train
 from xmlsgd.executors.serial import Serial
+from xmlsgd.learner import Job
 from xmlsgd.network import Network
 from xmlsgd.optimizers import SGD, Adam
+from xmlsgd.schedules import Schedule
 
 ALWAYS = 1 << 40
 
@@ -21,7 +23,7 @@ ALWAYS = 1 << 40
 def trained(device, dataset, network, optimizer=None, epochs=3, batch=16):
     """Return the run, of 7 batches and a smaller one an epoch."""
     algorithm = Sequential(batch, 0.05)
-    return train(dataset, network, algorithm, Serial([device]), optimizer=optimizer or SGD(0.01), epochs=epochs)
+    return train(Job(dataset, network, optimizer or SGD(0.01)), algorithm, Serial([device]), Schedule(epochs))
 
 
 def graphs_of(device):

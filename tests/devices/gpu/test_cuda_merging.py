@@ -15,13 +15,14 @@ from xmlsgd.executors.threads import Threads
 from xmlsgd.learner import Job
 from xmlsgd.optimizers import SGD
 from xmlsgd.records import Sharing, Step
+from xmlsgd.schedules import Schedule
 
 
 def test_replicas_on_the_gpu_are_merged_as_those_of_the_reference(make, dataset, network, algorithm):
     runs = []
     for devices in ([make("float32") for _ in range(3)], [Reference() for _ in range(3)]):
         executor = Serial(devices)
-        runs.append(train(dataset, network, algorithm, executor, optimizer=SGD(), epochs=2))
+        runs.append(train(Job(dataset, network, SGD()), algorithm, executor, Schedule(2)))
         assert executor.merger.on_device == (devices[0].memory is not None)
         assert executor.merges >= 2
     np.testing.assert_allclose(runs[0].params, runs[1].params, rtol=0, atol=2e-5)
@@ -34,7 +35,7 @@ def test_replicas_stay_on_the_gpu_from_merge_to_merge(dataset, network, monkeypa
     for device in devices:
         for name in ("fetch", "refresh"):
             monkeypatch.setattr(device, name, lambda *both, name=name: copied.append(name))
-    train(dataset, network, Synchronous(16, 0.02), Serial(devices), optimizer=SGD(), epochs=2)
+    train(Job(dataset, network, SGD()), Synchronous(16, 0.02), Serial(devices), Schedule(2))
     assert copied == ["fetch", "fetch"] * 2, "state and model of both for the result, and nothing before"
 
 
@@ -42,7 +43,7 @@ def test_replicas_stay_on_the_gpu_from_merge_to_merge(dataset, network, monkeypa
 @pytest.mark.parametrize("executor", [Serial, Threads])
 def test_replicas_in_different_memories_meet_in_that_of_the_process(dataset, network, executor):
     run = executor([shim_device("float32"), Reference()])
-    train(dataset, network, Synchronous(16, 0.02), run, optimizer=SGD(), epochs=1)
+    train(Job(dataset, network, SGD()), Synchronous(16, 0.02), run, Schedule(1))
     assert not run.merger.on_device
 
 

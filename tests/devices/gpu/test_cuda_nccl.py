@@ -15,7 +15,9 @@ from xmlsgd.errors import DataError
 from xmlsgd.executors.on_device import DeviceMerger
 from xmlsgd.executors.serial import Serial
 from xmlsgd.executors.threads import Threads
+from xmlsgd.learner import Job
 from xmlsgd.optimizers import SGD
+from xmlsgd.schedules import Schedule
 
 pytestmark = NEEDS_COMPILER
 
@@ -31,7 +33,7 @@ def test_replicas_on_two_gpus_are_merged_as_those_of_the_reference(dataset, netw
     devices = [device_of(cupy, index, "float32") for index in (1, 0, 1)]
     runs = []
     for executor in (LinkedSerial(devices), Serial([Reference() for _ in range(3)])):
-        runs.append(train(dataset, network, algorithm, executor, optimizer=SGD(), epochs=2))
+        runs.append(train(Job(dataset, network, SGD()), algorithm, executor, Schedule(2)))
         assert isinstance(executor.merger, DeviceMerger) is isinstance(executor, LinkedSerial)
     np.testing.assert_allclose(runs[0].params, runs[1].params, rtol=0, atol=2e-5)
     assert cupy.cuda.nccl.moved > 2 * 4 * network.layout.size, "there and back"
@@ -41,7 +43,7 @@ def test_threads_on_two_gpus_merge_over_nccl_where_they_are_told_to(dataset, net
     for nccl in (True, False):
         cupy = fake_cupy()
         executor = Threads([device_of(cupy, index, "float32") for index in (0, 1)], nccl=nccl)
-        run = train(dataset, network, Synchronous(16, 0.02), executor, optimizer=SGD(), epochs=2)
+        run = train(Job(dataset, network, SGD()), Synchronous(16, 0.02), executor, Schedule(2))
         assert np.isfinite(run.params).all()
         assert (cupy.cuda.nccl.moved > 0) is executor.merger.on_device is nccl
 
