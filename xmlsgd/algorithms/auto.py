@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..errors import DataError, shorten
 from ..merging import Part
@@ -19,17 +19,13 @@ from .hogwild import Hogwild
 from .local_sgd import LocalSGD
 from .sequential import Sequential
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..csr import Dataset
+
 ALONE = "one worker: nothing to share or merge"
 USEFUL = 0.5  # of an equal share: many equal workers bring little each, and are not to be parked for it
-
-
-def passed_on(name: str) -> Any:
-    """Return the method that asks the chosen algorithm."""
-
-    def method(self: Auto, *given: Any) -> Any:
-        return self.tell(name, *given)
-
-    return method
 
 
 @dataclass
@@ -69,10 +65,12 @@ class Auto(Algorithm):
             shares = ", ".join(f"{w} ({self.speeds[w] / total:.1%})" for w in sorted(self.parked))
             self.reason += f"; parked, for they would bring below {100 * worth:.2g}% of the rows: {shares}"
 
-    def tell(self, name: str, *given: Any) -> Any:
-        """Call a method of the chosen algorithm, which is told the time and the rows left."""
-        self.chosen.now, self.chosen.left_rows = self.now, self.left_rows
-        return getattr(self.chosen, name)(*given)
+    @property
+    def briefed(self) -> Algorithm:
+        """Return the chosen algorithm, which knows then all that the engine has told this one."""
+        chosen = self.chosen
+        chosen.now, chosen.left_rows, chosen.concurrent = self.now, self.left_rows, self.concurrent
+        return chosen
 
     @property
     def sharing(self) -> Sharing:
@@ -127,20 +125,19 @@ class Auto(Algorithm):
 
     def finished(self, report: Report) -> None:
         """Tell the chosen algorithm."""
-        self.tell("finished", report)
+        self.briefed.finished(report)
         if self.sharing is not Sharing.REPLICAS:
             self.park([report.worker])
 
     def merge_due(self, busy: Collection[int]) -> Collection[int]:
         """Return those who shall get the model to stand in for others, or whom the chosen algorithm will merge."""
-        due: Collection[int] = self.missing() or self.tell("merge_due", busy)
-        return due
+        return self.missing() or self.briefed.merge_due(busy)
 
     def merge(self, comm: Comm, members: Collection[int]) -> None:
         """Let the chosen algorithm merge the workers that it knows, and give the model to those that stand in."""
         newcomers = self.missing()
         if known := [w for w in members if w in self.working]:
-            self.tell("merge", comm, known)
+            self.briefed.merge(comm, known)
             self.park(known)
         if newcomers:
             comm.merge(Part.broadcast, newcomers)
@@ -151,10 +148,30 @@ class Auto(Algorithm):
         name = type(self.chosen).__name__
         return {"algorithm": name, "reason": self.reason, **self.chosen.notes()}
 
-    slots = passed_on("slots")
-    weigh_rows = passed_on("weigh_rows")
-    updates = passed_on("updates")
-    learning_rate = passed_on("learning_rate")
-    submitted = passed_on("submitted")
-    weight = passed_on("weight")
-    deadline = passed_on("deadline")
+    def slots(self, n_workers: int) -> int:
+        """Return those of the chosen algorithm."""
+        return self.briefed.slots(n_workers)
+
+    def weigh_rows(self, dataset: Dataset) -> np.ndarray | None:
+        """Let the chosen algorithm weigh them."""
+        return self.briefed.weigh_rows(dataset)
+
+    def updates(self, w: int) -> int:
+        """Return those of the chosen algorithm."""
+        return self.briefed.updates(w)
+
+    def learning_rate(self, w: int, rows: int) -> float:
+        """Return that of the chosen algorithm."""
+        return self.briefed.learning_rate(w, rows)
+
+    def submitted(self, w: int, rows: int) -> None:
+        """Tell the chosen algorithm."""
+        self.briefed.submitted(w, rows)
+
+    def weight(self, report: Report) -> float:
+        """Return what the chosen algorithm gives it."""
+        return self.briefed.weight(report)
+
+    def deadline(self) -> float | None:
+        """Return that of the chosen algorithm."""
+        return self.briefed.deadline()
