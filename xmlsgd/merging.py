@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
 from threading import Lock
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -191,7 +191,7 @@ class Merger:
             return slots[key]
 
         replicas = {w: view(self._vector(w)) for w in members}
-        part = self._part(name, view(self._vector(None)), replicas, self._touched(members, name, rows), slot)
+        part = self._new_part(name, view(self._vector(None)), replicas, self._touched(members, name, rows), slot)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # the loss tells of a diverged run
             rule(part)
         for tensor, part in taken:
@@ -228,6 +228,8 @@ class Merger:
         """Return the vector of a new slot."""
         return np.zeros(self.layout.size, np.float32)
 
-    def _part(self, *fields: Any) -> Part:
-        """Return what a rule is given."""
-        return Part(*fields)
+    def _new_part(
+        self, name: str, center: np.ndarray, replicas: dict[int, np.ndarray], touched: np.ndarray | None, slot: Slot
+    ) -> Part:
+        """Return what a rule is given of one slice."""
+        return Part(name, center, replicas, touched, slot)

@@ -88,7 +88,7 @@ def run(args: Namespace) -> None:
         if args.compare:
             outcomes[ALONE] = fastest_alone(setting, get_algorithm("sequential", task.batch, rate), fleet)
     show(args, describe_timing(base, setting, task.batch))
-    if task.listed:
+    if task.shortlist_size:
         show(args, "P@1 is of the network alone: its shortlist is learned afterwards, by one process")
     if args.compare:
         show(args, format_table(COLUMNS, {name: summarize(outcome, outcomes) for name, outcome in outcomes.items()}))

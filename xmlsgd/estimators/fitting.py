@@ -75,9 +75,8 @@ def sampler_of(task: Task) -> Sampler:
 
 def schedule_of(model: XMLClassifier, task: Task) -> Schedule:
     """Return the schedule of a whole `fit`."""
-    epochs = (
-        auto_epochs(task.n_rows, task.batch, task.listed > 0) if model.max_epochs == "auto" else int(model.max_epochs)
-    )
+    listed = task.shortlist_size > 0
+    epochs = auto_epochs(task.n_rows, task.batch, listed) if model.max_epochs == "auto" else int(model.max_epochs)
     return Schedule(epochs, model.learning_rate, model.warm_up)
 
 

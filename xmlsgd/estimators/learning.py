@@ -206,7 +206,7 @@ class Trainer(Predictor):
 
 def _listing(task: Task, seed: int) -> Listing | None:
     """Return the shortlist to be of a task, if it is to have one."""
-    if not task.listed:
+    if not task.shortlist_size:
         return None
     from .list_learning import Listing  # here, so that an estimator can be made without loading Numba
 

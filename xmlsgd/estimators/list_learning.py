@@ -39,4 +39,4 @@ class Listing:
         """Learn the shortlist of a network with these parameters."""
         task, cpu = self.task, self.task.cpu
         logits = pair_scores(Scorer(task.network, params, task.device), cpu)
-        return fit_shortlist(task.dataset, self.weight, self.held_out, task.listed, logits, cpu, task.boosted)
+        return fit_shortlist(task.dataset, self.weight, self.held_out, task.shortlist_size, logits, cpu, task.boosted)

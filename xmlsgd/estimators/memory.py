@@ -175,7 +175,7 @@ def _shortlist(task: Task) -> int:
     are solved, a chunk of labels has room for all features of its pairs. Little of it is written, but in pages, which
     may have 2 MB: of 67 MB for 4,000 rows 35 to 45 were taken.
     """
-    if not task.listed:
+    if not task.shortlist_size:
         return 0
     from ..shortlist.linear import CHUNK, most_weights  # here, as above
     from ..shortlist.model import BOOSTED, LOGISTIC, n_scored
@@ -184,10 +184,10 @@ def _shortlist(task: Task) -> int:
     every = X.n_cols * Y.n_cols
     own = int(np.diff(X.indptr) @ np.diff(Y.indptr))
     weights = min(own, every, MOST_PER_ENTRY * X.nnz, most_weights(X))
-    pairs = Y.nnz + task.n_rows * task.listed
+    pairs = Y.nnz + task.n_rows * task.shortlist_size
     room = min(CHUNK, pairs * X.nnz // task.n_rows, every)
-    learned = (BOOSTED if task.boosted else LOGISTIC).of(task.n_rows) * n_scored(task.listed)
-    rows = 12 * X.nnz + 4 * pairs + 4 * task.n_rows * task.listed
+    learned = (BOOSTED if task.boosted else LOGISTIC).of(task.n_rows) * n_scored(task.shortlist_size)
+    rows = 12 * X.nnz + 4 * pairs + 4 * task.n_rows * task.shortlist_size
     return rows + 8 * room + (8 + 16) * weights + SOLVER_BYTES * task.n_threads * X.n_cols + PAIR_BYTES * learned
 
 

@@ -31,9 +31,9 @@ class Task:
     """Rows to learn, checked, with what learns them. `held_out` rows are measured after every epoch.
 
     `device` has all threads: it trains where there is one worker, and measures. `algorithm` is that of equally fast
-    workers: how fast they are is measured later (`launch`). `listed` are the labels of a shortlist, 0 for none;
-    `boosted` is whether trees blend what is known of them; `n_negatives` are the labels drawn for a batch besides its
-    own, None for all labels.
+    workers: how fast they are is measured later (`launch`). `shortlist_size` is how many labels a row
+    has on its shortlist, 0 for none; `boosted` is whether trees blend what is known of them; `n_negatives` are the
+    labels drawn for a batch besides its own, None for all labels.
     """
 
     dataset: Dataset
@@ -47,7 +47,7 @@ class Task:
     device: Any
     workers: list[Worker]
     algorithm: Algorithm
-    listed: int
+    shortlist_size: int
     boosted: bool
     n_negatives: int | None
 
@@ -91,16 +91,16 @@ def prepare(
     workers = workers_of(model.devices, n_threads)
     algorithm = algorithm_of(model.algorithm, batch, 1.0, workers, lambda: (1.0,) * len(workers))
     device = make_device(workers[0].name, n_threads, model.precision)
-    listed = _listed(model, dataset, network, labels) if listing else 0
+    shortlist_size = _shortlist_size(model, dataset, network, labels) if listing else 0
     boosted = listing and model.blend == "boosted"
     if boosted:
-        _check_boosted(listed, dataset.n_rows if weight is None else np.count_nonzero(weight))
-    n_negatives = _negatives(model, listed, dataset.n_labels)
+        _check_boosted(shortlist_size, dataset.n_rows if weight is None else np.count_nonzero(weight))
+    n_negatives = _negatives(model, shortlist_size, dataset.n_labels)
     rounding = _rounding(model, n_negatives or dataset.n_labels, network.loss, optimizer, workers)
     network = replace(network, gradient_rounding=rounding)
     return Task(
         dataset, labels, weight, held_out, network, optimizer, batch, n_threads, device, workers, algorithm,
-        listed, boosted, n_negatives,
+        shortlist_size, boosted, n_negatives,
     )  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def _batch(model: XMLClassifier, n_rows: int) -> int:
     return auto_batch_size(n_rows) if model.batch_size == "auto" else min(int(model.batch_size), n_rows)
 
 
-def _listed(model: XMLClassifier, dataset: Dataset, network: Network, labels: Labels) -> int:
+def _shortlist_size(model: XMLClassifier, dataset: Dataset, network: Network, labels: Labels) -> int:
     """Return how many labels the shortlist of a row shall have, 0 for no shortlist."""
     if model.shortlist == "auto":
         return auto_shortlist(dataset.Y, network.loss, labels.form)
@@ -151,11 +151,11 @@ def _listed(model: XMLClassifier, dataset: Dataset, network: Network, labels: La
     return min(int(model.shortlist), dataset.n_labels)
 
 
-def _check_boosted(listed: int, n_rows: int) -> None:
+def _check_boosted(shortlist_size: int, n_rows: int) -> None:
     """Raise `DataError` where there is nothing for trees to blend, or too few rows of a weight above 0 to learn it."""
     from ..shortlist import BOOSTED  # here, so that an estimator can be made without loading Numba
 
-    if not listed:
+    if not shortlist_size:
         raise DataError("blend: 'boosted' needs a shortlist, got none for these rows; pass shortlist=64 or 'logistic'")
     if not BOOSTED.of(n_rows):
         least = round(BOOSTED.least / BOOSTED.share)
@@ -177,9 +177,9 @@ def _network(model: XMLClassifier, dataset: Dataset, labels: Labels, old: Networ
     return replace(old, n_features=dataset.n_features, n_labels=dataset.n_labels, **drops)
 
 
-def _negatives(model: XMLClassifier, listed: int, n_labels: int) -> int | None:
+def _negatives(model: XMLClassifier, shortlist_size: int, n_labels: int) -> int | None:
     """Return how many labels are drawn for a batch besides its own, None for all."""
-    wanted = SHORTLIST_NEGATIVES if model.negatives == "auto" and listed else model.negatives
+    wanted = SHORTLIST_NEGATIVES if model.negatives == "auto" and shortlist_size else model.negatives
     return None if isinstance(wanted, str) or wanted >= n_labels else int(wanted)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..learner import Learner
-    from ..merging import Part, Rule
+    from ..merging import Part, Rule, Slot
     from ..params import Layout
     from ..table import Table
 
@@ -48,9 +48,8 @@ class LinkedMerger(DeviceMerger):
         super()._apply(rule, members, name, rows)
         self._links.take_back(self._away)
 
-    def _part(self, *fields: Any) -> Part:
+    def _new_part(self, name: str, center: Any, replicas: dict[int, Any], touched: Any, slot: Slot) -> Part:
         """Return a part whose replicas all lie on the first GPU."""
-        name, center, replicas, *others = fields
         self._away, near = [], {}
         for w, replica in replicas.items():
             near[w] = replica
@@ -58,4 +57,4 @@ class LinkedMerger(DeviceMerger):
                 near[w] = self._device.runtime.buffer(f"replica {w}", replica.shape)
                 self._away.append((self._rank[w], replica, near[w]))
         self._links.bring(self._away)
-        return super()._part(name, center, near, *others)
+        return super()._new_part(name, center, near, touched, slot)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..merging import Merger, Part, Rule
+from ..merging import Merger, Part
 
 if TYPE_CHECKING:
     from ..learner import Learner
+    from ..merging import Rule, Slot
     from ..params import Layout
     from ..table import Table
 
@@ -93,9 +94,9 @@ class DeviceMerger(Merger):
         """Return the vector of a new slot."""
         return self._device.place(np.zeros(self.layout.size, np.float32))
 
-    def _part(self, *fields: Any) -> Part:
+    def _new_part(self, name: str, center: Any, replicas: dict[int, Any], touched: Any, slot: Slot) -> Part:
         """Return a part that is added up on the GPU."""
-        part = DevicePart(*fields)
+        part = DevicePart(name, center, replicas, touched, slot)
         part.device = self._device
         return part
 

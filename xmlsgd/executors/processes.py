@@ -21,10 +21,10 @@ from ..csr import CSR
 from ..errors import WorkerDied
 from ..records import Joined, Left, Sharing
 from ..table import Table
-from .base import Executor
 from .mapped import MappedJob
 from .run_folder import RunFolder
 from .silence import Silence
+from .wall_clock import OnWallClock
 from .worker import Assignment, WorkerProcess
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Team:
             self.folder.close()
 
 
-class Processes(Executor):
+class Processes(OnWallClock):
     """Workers that run at once, one process for each of `makers`, which make their devices and must be picklable.
 
     n_threads : of each worker, one by default. restarts : how often a run replaces a worker that died; then it goes on
@@ -153,7 +153,7 @@ class Processes(Executor):
         self.concurrent = sharing is Sharing.IN_PLACE
         self.team.assign(job, self._prepare(job, sharing, self.team.make_table(job)), sharing)
         self._await_all()
-        self._started = time.perf_counter()
+        self._start_clock()
 
     def _await_all(self) -> None:
         """Wait until all workers are ready; start another for one that dies, or takes too long beside those that are.
@@ -237,10 +237,6 @@ class Processes(Executor):
             return None
         warnings.warn(f"worker {w} is lost: {reason}; what it had not merged is trained again", stacklevel=2)
         return Left(w, reason)
-
-    def now(self) -> float:
-        """Return the seconds since the start."""
-        return time.perf_counter() - self._started
 
     def result(self) -> tuple[np.ndarray, np.ndarray, int]:
         """Return model, optimizer state and steps, in the arrays of `Job.start` where there are any."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import numpy as np
 from ..learner import Learner
 from ..records import Sharing
 from ..table import Table
-from .base import Executor
+from .wall_clock import OnWallClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from ..table import Shape
 
 
-class Serial(Executor):
+class Serial(OnWallClock):
     """Workers in turn, one for each device; steps run when they are waited for, in the order of submission.
 
     A shared model is updated in place; it goes on in the arrays of an earlier run (`Job.start`).
@@ -47,7 +46,7 @@ class Serial(Executor):
         self._prepare(job, sharing, make)
         self.learners = [Learner.of(job, self.devices[w], self.table, w, sharing, lazy=True) for w in self.workers]
         self.model.employ(self.learners, self.nccl)
-        self._started = time.perf_counter()
+        self._start_clock()
 
     def _begin(self, step: Step) -> None:
         self._queue.append(step)
@@ -59,10 +58,6 @@ class Serial(Executor):
             self.model.bring()
             self.model.outdate([step.worker])
         return self.learners[step.worker].step(step)
-
-    def now(self) -> float:
-        """Return the seconds since the start."""
-        return time.perf_counter() - self._started
 
     def close(self) -> None:
         """Drop what was queued."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from typing import TYPE_CHECKING
 
 from ..learner import Learner
 from ..records import Sharing
 from ..table import Table
-from .base import Executor
+from .wall_clock import OnWallClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from ..records import Event, Step
 
 
-class Threads(Executor):
+class Threads(OnWallClock):
     """Workers that run at once, one for each device. Devices of one thread each overlap best.
 
     nccl : whether replicas on several GPUs are merged on the first of them, over their links, not in the memory of the
@@ -48,7 +47,7 @@ class Threads(Executor):
             thread = threading.Thread(target=self._work, args=(learner, inbox), daemon=True)
             thread.start()
             self._threads.append(thread)
-        self._started = time.perf_counter()
+        self._start_clock()
 
     def _work(self, learner: Learner, inbox: queue.SimpleQueue[Step | None]) -> None:
         """Run the steps of one worker until None comes; what goes wrong is raised where it is waited for."""
@@ -70,10 +69,6 @@ class Threads(Executor):
         if isinstance(event, BaseException):
             raise event
         return event
-
-    def now(self) -> float:
-        """Return the seconds since the start."""
-        return time.perf_counter() - self._started
 
     def close(self) -> None:
         """Let the workers finish what they are at, and end them."""
