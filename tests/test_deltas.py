@@ -37,7 +37,7 @@ def change(table, w, rows, by):
 
 
 def test_a_push_adds_the_difference_to_what_others_wrote_meanwhile(deltas):
-    """T2.5, trap 1."""
+    """Writing the copy back would undo what others wrote."""
     table, shared = deltas
     before = NETWORK.layout.views(table.params[0].copy())
     shared.pull(0, features([1, 2]))
@@ -53,7 +53,7 @@ def test_a_push_adds_the_difference_to_what_others_wrote_meanwhile(deltas):
 
 
 def test_a_push_that_nobody_came_before_leaves_the_copy_to_the_bit(deltas):
-    """T2.1."""
+    """So one worker by itself is sequential gradient descent."""
     table, shared = deltas
     shared.pull(0, features([0, 5]))
     change(table, 0, [0, 5], 0.1)
@@ -111,7 +111,7 @@ def test_one_that_left_in_the_middle_of_a_step_begins_with_the_center_again(delt
 
 
 def test_what_a_worker_that_left_had_pulled_changes_nothing(deltas):
-    """T1.2."""
+    """Its report comes too late, and so does its difference."""
     table, shared = deltas
     before = table.params[0].copy()
     shared.pull(0, features([4]))
@@ -123,7 +123,7 @@ def test_what_a_worker_that_left_had_pulled_changes_nothing(deltas):
 
 
 def test_what_others_wrote_during_a_long_task_is_not_lost():
-    """T2.5: a fast worker marks 30 rows while a slow one is at its task; pushing the copy would undo them all."""
+    """A fast worker marks 30 rows while a slow one is at its task; pushing the copy would undo them all."""
     data = toy.dataset(31)
     slow, fast = VirtualDevice(0.0, 100.0), VirtualDevice(0.0, 1.0)
     done, executor = toy.run(Hogwild(1, 0.1), [slow, fast], data=data, device=toy.Marking())

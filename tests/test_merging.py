@@ -73,7 +73,7 @@ def merged(rule, members=lambda i: range(N), n_merges=12, n_threads=1, extra=0):
 
 @pytest.mark.parametrize("name", RULES)
 def test_merging_the_touched_rows_equals_merging_all(monkeypatch, name):
-    """T3.4; momentum of untouched rows fades below a thousandth of its first motion, which is left out."""
+    """Momentum of untouched rows fades below a thousandth of its first motion, which is left out."""
     sparse = merged(RULES[name]())
     monkeypatch.setattr(merging, "DENSE_SHARE", -1)
     np.testing.assert_allclose(sparse, merged(RULES[name]()), rtol=1e-5, atol=3e-3)
@@ -93,7 +93,7 @@ def test_it_equals_merging_all_where_only_some_take_part(monkeypatch, name):
 
 @pytest.mark.parametrize("name", RULES)
 def test_threads_change_no_bit_of_a_merge(monkeypatch, name):
-    """T5.7: slices are independent, and within one the order of the sum is that of the workers."""
+    """Slices are independent, and within one the order of the sum is that of the workers."""
     monkeypatch.setattr(merging, "SLICE", 8)
     one = merged(RULES[name]())
     np.testing.assert_array_equal(one, merged(RULES[name](), n_threads=3))
@@ -145,7 +145,7 @@ def test_an_untouched_row_moves_on_by_momentum_until_that_is_negligible():
 
 
 def test_replicas_are_the_same_to_the_bit_after_a_merge():
-    """T3.3, T5.5."""
+    """All of them are the center then."""
     for name in ("mean", "heavy ball", "nesterov", "adam", "touch count", "adasum"):
         params = merged(RULES[name]())
         np.testing.assert_array_equal(params[1:], np.tile(params[0], (N, 1)))
@@ -153,7 +153,7 @@ def test_replicas_are_the_same_to_the_bit_after_a_merge():
 
 @pytest.mark.parametrize("name", ["mean", "touch count"])
 def test_merging_equal_replicas_returns_them_and_the_order_of_the_workers_does_not_matter(name):
-    """T3.4."""
+    """Where nothing perturbs them; sums in another order differ by rounding alone."""
     rng = np.random.default_rng(2)
     values = rng.standard_normal((N, replicas().n_params)).astype(np.float32)
 
@@ -186,7 +186,7 @@ def test_a_slot_asked_for_twice_is_one_vector_also_where_rows_are_gathered():
 
 
 def test_slots_begin_as_zeros_whatever_was_in_memory(monkeypatch):
-    """Trap 2: the published code reads an uninitialised buffer at its first momentum merge."""
+    """The published code reads an uninitialised buffer at its first momentum merge."""
     poisoned = {name: getattr(np, name) for name in ("empty", "empty_like")}
 
     def poison(make):

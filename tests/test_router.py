@@ -44,7 +44,7 @@ class Adding(LocalSGD):
 @pytest.mark.parametrize("by_work", [False, True])
 @pytest.mark.parametrize("seed", range(20))
 def test_every_row_is_committed_once_whoever_takes_leaves_and_joins(seed, by_work):
-    """T2.3, T3.6, T8.4: at every moment rows are committed, leased, returned or not yet taken, each in one place."""
+    """At every moment rows are committed, leased, returned or not yet taken, each in one place."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 200))
     work = np.concatenate([[0.0], np.cumsum(rng.exponential(1, n))]) if by_work else None
@@ -72,7 +72,7 @@ def test_every_row_is_committed_once_whoever_takes_leaves_and_joins(seed, by_wor
 
 
 def test_the_first_rows_served_cover_many_labels_where_rows_are_sorted_by_label():
-    """Trap 9: labels 0 to 99, 60 rows each; in the order of the file 1,000 rows would bring 17 of them."""
+    """Labels 0 to 99, 60 rows each; in the order of the file 1,000 rows would bring 17 of them."""
     labels = np.repeat(np.arange(100), 60)
     for epoch in range(3):
         assert len(np.unique(labels[toy.epoch_order(6000, 0, epoch)[:1000]])) >= 95
@@ -94,7 +94,7 @@ def test_what_a_worker_gave_back_is_handed_out_in_its_order():
 
 
 def test_a_batch_by_work_has_the_work_of_average_rows_to_half_a_row():
-    """T4.3: the row at the border goes to where the work is nearer to what was asked for."""
+    """The row at the border goes to where the work is nearer to what was asked for."""
     rng = np.random.default_rng(0)
     each = rng.exponential(1, 1000)
     work = np.concatenate([[0.0], np.cumsum(each)])
@@ -134,13 +134,13 @@ def unreliable_run(seed, algorithm):
 @pytest.mark.parametrize("algorithm", [Adding(7, 0.1, steps=3), Hogwild(7, 0.1)], ids=["replicas", "shared"])
 @pytest.mark.parametrize("seed", range(5))
 def test_every_row_is_in_the_model_once_though_workers_come_and_go(seed, algorithm):
-    """T1.1, trap 14: workers leave in the middle of steps and between merges, and come back."""
+    """Workers leave in the middle of steps and between merges, and come back."""
     np.testing.assert_array_equal(unreliable_run(seed, algorithm), 1)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_every_row_is_in_the_model_once_though_some_steps_are_late_and_their_workers_leave(seed):
-    """T1.1: who stalls is left out of a merge, and merged by itself later or lost with its rows."""
+    """Who stalls is left out of a merge, and merged by itself later or lost with its rows."""
     rng = np.random.default_rng(seed)
     devices = [
         VirtualDevice(0.0, 1e-3, speed=speed, stalls=(0.1, 20.0), absent=absences(rng, 4, 0.8))
@@ -153,7 +153,7 @@ def test_every_row_is_in_the_model_once_though_some_steps_are_late_and_their_wor
 
 
 def test_answered_taken_as_done_loses_rows(monkeypatch):
-    """T1.1: the same runs under the naive rule."""
+    """The same runs under the naive rule."""
     monkeypatch.setattr(engine, "Router", Naive)
     counts = unreliable_run(0, Adding(7, 0.1, steps=3))
     assert counts.max() == 1
@@ -161,7 +161,7 @@ def test_answered_taken_as_done_loses_rows(monkeypatch):
 
 
 def test_every_row_is_in_a_shared_model_once_though_processes_that_send_differences_are_killed(tmp_path):
-    """T1.1: what was half done when a process died is in its copy, not in the model."""
+    """What was half done when a process died is in its copy, not in the model."""
     data = toy.dataset(400)
     order = toy.epoch_order(400, 0, 0)
     executor = Processes([partial(toy.Fatal, tmp_path, [int(order[at]) for at in (95, 203)])] * 2)
@@ -175,7 +175,7 @@ def test_every_row_is_in_a_shared_model_once_though_processes_that_send_differen
 
 @pytest.mark.parametrize("naive", [False, True])
 def test_every_row_is_in_the_model_once_though_processes_are_killed(tmp_path, monkeypatch, naive):
-    """T1.1: three processes die by `kill -9` in the middle of a step, one during a merge; the naive rule loses rows."""
+    """Three processes die by `kill -9` in the middle of a step, one during a merge; the naive rule loses rows."""
     if naive:
         monkeypatch.setattr(engine, "Router", Naive)
 

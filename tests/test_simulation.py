@@ -71,7 +71,6 @@ def test_the_time_to_a_measure_is_when_it_was_first_reached(setting):
 
 
 def test_two_runs_of_a_setting_are_the_same_to_the_last_digit(setting):
-    """T8.1."""
     fleet = [VirtualDevice(1e-3, 1e-3, noise=0.2, stalls=(0.1, 5.0)) for _ in range(3)]
     first, second = (simulate(setting, AdaptiveSGD(10, 0.02, mega_batch=80), fleet) for _ in range(2))
     assert (first.curve, first.records, first.workers) == (second.curve, second.records, second.workers)
@@ -95,7 +94,7 @@ def test_the_fastest_device_alone_is_the_fastest(setting):
 
 
 def test_who_waits_for_the_slowest_is_less_efficient(setting):
-    """T8.7 in small: shares given out beforehand against batches for whoever is free."""
+    """Shares given out beforehand against batches for whoever is free."""
     fleet = [VirtualDevice(0.0, 1e-3, speed=speed) for speed in (1.0, 1.0, 0.5, 0.25)]
     static, dynamic = (
         simulate(setting, algorithm, fleet)
@@ -114,7 +113,7 @@ def elastic_and_adaptive(setting, name, momentum, seed):
 
 
 def test_on_unequal_devices_adaptive_sgd_is_there_in_half_the_time_and_on_equal_ones_nothing_is_lost():
-    """T8.7: time to a P@1 on S3, for every seed; on S1, without momentum, P@1 differs by no more than seeds do."""
+    """Time to a P@1 on S3, for every seed; on S1, without momentum, P@1 differs by no more than seeds do."""
     setting = setting_of(900, 80, 16, SGD(), Schedule(3, "constant"), points=8)
     for seed in range(2):
         elastic, adaptive = elastic_and_adaptive(setting, "S3", None, seed)

@@ -65,7 +65,7 @@ def test_records_tell_what_each_of_several_workers_did(dataset):
 
 
 def test_busy_idle_and_merging_are_all_of_the_time_of_a_worker(dataset):
-    """T8.6: where all meet at merges, the slowest worker never waits."""
+    """Where all meet at merges, the slowest worker never waits."""
     run = simulate(dataset, Synchronous(10, 0.1), (1.0, 0.25), epochs=1)
     (record,) = run.records
     assert record["workers"][1]["busy"] + record["merge_seconds"] == pytest.approx(record["seconds"], abs=1e-5)

@@ -19,7 +19,7 @@ from xmlsgd.schedules import Schedule
 
 @pytest.mark.parametrize("momentum", [0.0, 0.6])
 def test_a_run_is_the_papers_algorithm_worked_by_hand(momentum):
-    """MERGE and SCALE of section 3.1 on one number: shares of the updates, momentum, sizes, rates linear in them."""
+    """Merging and scaling by hand on one number: shares of the updates, momentum, sizes, rates linear in them."""
     algorithm = AdaptiveSGD(16, 0.2, mega_batch=120, momentum=momentum, low=4)
     done, executor = toy.run(algorithm, toy.fleet(1, 0.55, 0.3), n_rows=900)
     w = previous = 0.0
@@ -49,7 +49,7 @@ def test_a_run_is_the_papers_algorithm_worked_by_hand(momentum):
 
 
 def test_the_momentum_term_of_the_first_merge_is_zero():
-    """T3.10, trap 2."""
+    """The earlier model, of which there is none yet, is not read."""
     models = []
     for momentum in (0.0, 0.9):
         algorithm = AdaptiveSGD(8, 0.3, mega_batch=240, momentum=momentum, size_rule="fixed")
@@ -67,7 +67,7 @@ def test_momentum_of_the_merges_counts_from_the_second_on():
 
 @pytest.mark.parametrize("momentum", [None, 0.0])
 def test_one_worker_without_momentum_is_sequential_gradient_descent(momentum):
-    """T3.1, to the bit; 1 - 1/n is 0 for one worker."""
+    """To the bit; 1 - 1/n is 0 for one worker."""
     data, network = toy.random_data(65, 7, 5), Network(7, 5, (4,))
     algorithm = AdaptiveSGD(10, 0.3, mega_batch=20, momentum=momentum)
     done, executor = toy.run(algorithm, toy.fleet(1), device=toy.Reference(), data=data, network=network, epochs=2)
@@ -76,7 +76,6 @@ def test_one_worker_without_momentum_is_sequential_gradient_descent(momentum):
 
 
 def test_one_worker_with_momentum_is_gradient_descent_with_block_momentum():
-    """T3.1."""
     algorithm = AdaptiveSGD(10, 0.1, mega_batch=40, momentum=0.5)
     done, executor = toy.run(algorithm, toy.fleet(1))
     w = replica = motion = 0.0
@@ -92,7 +91,7 @@ def test_one_worker_with_momentum_is_gradient_descent_with_block_momentum():
 
 
 def test_block_momentum_is_adaptive_sgd_with_equal_shares():
-    """T1.4: one object serves both; BMUF with zeta = 1."""
+    """One object serves both; BMUF with zeta = 1."""
     data, network = toy.random_data(240, 7, 5), Network(7, 5, (4,))
     block = LocalSGD(10, 0.3, steps=4, dynamic=False, outer=HeavyBall(0.6), weights="equal", combine="mean")
     adaptive = AdaptiveSGD(10, 0.3, mega_batch=120, momentum=0.6, size_rule="fixed", dispatch="static", weights="equal")
@@ -104,7 +103,7 @@ def test_block_momentum_is_adaptive_sgd_with_equal_shares():
 
 
 def test_elastic_averaging_is_adaptive_sgd_with_everything_off():
-    """T6.2, to the bit: static shares, fixed sizes, equal weights, no momentum."""
+    """To the bit: static shares, fixed sizes, equal weights, no momentum."""
     data, network = toy.random_data(300, 7, 5), Network(7, 5, (4,))
     off = AdaptiveSGD(
         10, 0.3, mega_batch=100, size_rule="fixed", dispatch="static", weights="equal", momentum=0.0, perturbation=0.0
@@ -117,7 +116,7 @@ def test_elastic_averaging_is_adaptive_sgd_with_everything_off():
 
 
 def test_the_rate_changes_between_merges_of_one_epoch():
-    """Trap 10: with a schedule, rates of two mega-batches of an epoch differ."""
+    """With a schedule, rates of two mega-batches of an epoch differ."""
     executor = toy.Logged(toy.Marking(), toy.fleet(1, 1))
     algorithm = AdaptiveSGD(10, 0.3, mega_batch=40)
     toy.train(Job(toy.dataset(240), Network(240, 1, (1,)), toy.SGD()), algorithm, executor, Schedule(1, "linear"))

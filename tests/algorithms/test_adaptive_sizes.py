@@ -12,7 +12,7 @@ from xmlsgd.executors.costs import VirtualDevice
 
 
 def test_a_mega_batch_has_its_rows_and_less_than_one_batch_more():
-    """T3.6, trap 3: the tail of an epoch is trained on, once, and nothing twice."""
+    """The tail of an epoch is trained on, once, and nothing twice."""
     algorithm, executor = traced_run(toy.fleet(1, 0.7, 0.3, noise=0.1), 5003, mega_batch=640)
     *full, last = algorithm.trace
     for given, _, before, _, rows in full:
@@ -36,7 +36,7 @@ def test_mega_batches_divide_an_epoch_evenly():
 
 @pytest.mark.parametrize("dispatch", ["dynamic", "static"])
 def test_nobody_idles_for_longer_than_a_batch_where_routing_is_dynamic(dispatch):
-    """T3.9; static shares make all wait for the slowest."""
+    """Static shares make all wait for the slowest."""
     _, executor = traced_run(toy.fleet(1, 0.25), 2000, mega_batch=500, dispatch=dispatch, size_rule="fixed")
     longest = max(report.seconds for report in executor.of("done"))
     idle, free, waits = [], {}, []
@@ -51,7 +51,7 @@ def test_nobody_idles_for_longer_than_a_batch_where_routing_is_dynamic(dispatch)
 
 
 def test_rates_are_linear_in_the_sizes_which_stay_in_their_bounds():
-    """T3.5: the rate over the size is the same for all."""
+    """The rate over the size is the same for all."""
     for rule in SIZE_RULES:
         algorithm, executor = traced_run(toy.fleet(1, 0.6, 0.1), 6000, mega_batch=320, size_rule=rule, low=4)
         for _, _, before, after, _ in algorithm.trace:
@@ -64,7 +64,7 @@ def test_rates_are_linear_in_the_sizes_which_stay_in_their_bounds():
 
 @pytest.mark.parametrize("speeds", [(1, 0.9, 0.8, 0.7), (1, 1, 0.5, 0.25)])
 def test_updates_become_equal_and_sizes_those_of_the_speeds(speeds):
-    """T3.7: within 10 mega-batches, without noise; sizes to 3 %."""
+    """Within 10 mega-batches, without noise; sizes to 3 %."""
     algorithm, _ = traced_run(toy.fleet(*speeds), 170_000, batch=128, mega_batch=12_800, low=16)
     assert len(algorithm.trace) > 11
     for i in range(10, len(algorithm.trace) - 1):
@@ -75,7 +75,7 @@ def test_updates_become_equal_and_sizes_those_of_the_speeds(speeds):
 
 
 def test_updates_become_equal_again_after_a_device_slows_down():
-    """T3.8: within 10 mega-batches."""
+    """Within 10 mega-batches."""
     devices = toy.fleet(1, 0.9, 0.8, 0.7)
     devices[0] = VirtualDevice(0, 1e-3, trace=((30.0, 0.4),))
     algorithm, executor = traced_run(devices, 300_000, batch=128, mega_batch=12_800, low=16)
@@ -88,7 +88,7 @@ def test_updates_become_equal_again_after_a_device_slows_down():
 
 
 def test_the_level_of_the_sizes_does_not_sink_under_noise():
-    """T3.13, trap 15: 1,000 merges with 50 % noise."""
+    """1,000 merges with 50 % noise."""
     algorithm, rng = started(4), np.random.default_rng(0)
     for _ in range(1000):
         share = np.array([1, 0.9, 0.8, 0.7]) * np.exp(0.5 * rng.standard_normal(4))
@@ -98,7 +98,7 @@ def test_the_level_of_the_sizes_does_not_sink_under_noise():
 
 
 def test_the_additive_rule_oscillates_with_the_papers_step_and_settles_with_the_automatic_one():
-    """T3.7, trap 6: stable if beta u / b < 2, which b_min / 2 breaks at these counts; automatic, it is at most 1."""
+    """Stable if beta u / b < 2, which b_min / 2 breaks at these counts; automatic, it is at most 1."""
     speeds = np.array([1, 0.9, 0.8, 0.7])
     spreads = {}
     for step in (64.0, None):
@@ -116,7 +116,7 @@ def test_the_additive_rule_oscillates_with_the_papers_step_and_settles_with_the_
 
 
 def test_the_automatic_step_of_the_additive_rule_is_at_most_size_over_updates():
-    """Trap 6: beta * u / b <= 1 for everyone."""
+    """It keeps beta * u / b <= 1 for everyone."""
     algorithm = started(3, size_rule="additive", low=2)
     did(algorithm, [60, 30, 30])
     algorithm.size = {0: 500, 1: 1000, 2: 1000}

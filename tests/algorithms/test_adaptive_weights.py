@@ -18,7 +18,7 @@ def weights(algorithm, updates, norms=None, sizes=None):
 
 
 def test_weights_are_shares_of_the_updates_and_of_the_sizes_where_updates_are_equal():
-    """T3.2."""
+    """They add up to 1."""
     algorithm = started(3)
     assert weights(algorithm, [3, 2, 1]) == pytest.approx({0: 1 / 2, 1: 1 / 3, 2: 1 / 6}, abs=1e-12)
     by_size = weights(algorithm, [2, 2, 2], sizes={0: 1024, 1: 512, 2: 512})
@@ -28,7 +28,6 @@ def test_weights_are_shares_of_the_updates_and_of_the_sizes_where_updates_are_eq
 
 
 def test_perturbed_weights_add_up_to_what_the_paper_gives_and_to_one_when_renormalised():
-    """T3.2, T3.12, trap 4."""
     raw = started(2, perturbation=0.1, renormalise=False)
     assert sum(weights(raw, [8, 0]).values()) == pytest.approx(1.1, abs=1e-12)
     assert weights(raw, [3, 1]) == pytest.approx({0: 0.75 * 1.1, 1: 0.25 * 0.9}, abs=1e-12)
@@ -39,12 +38,11 @@ def test_perturbed_weights_add_up_to_what_the_paper_gives_and_to_one_when_renorm
 
 
 def test_equal_updates_are_never_perturbed():
-    """T3.11."""
     assert weights(started(2, perturbation=0.5), [4, 4]) == {0: 0.5, 1: 0.5}
 
 
 def test_one_replica_above_the_norm_threshold_closes_the_gate_for_all():
-    """T3.11, trap 4: the norm a parameter of a vector of n equal numbers x is x / sqrt(n)."""
+    """The norm a parameter of a vector of n equal numbers x is x / sqrt(n)."""
     n = toy.Replicas(0, 0).n_params
     algorithm = started(2, perturbation=0.1, renormalise=False, norm_threshold=1 / np.sqrt(n))
     shares = {0: 0.75, 1: 0.25}
@@ -56,7 +54,7 @@ def test_one_replica_above_the_norm_threshold_closes_the_gate_for_all():
 
 @pytest.mark.parametrize(("renormalise", "growth"), [(True, 1.0), (False, 1.1**10)])
 def test_ten_perturbed_merges_keep_the_norm_when_renormalised(renormalise, growth):
-    """T3.12, trap 4: a straggler would let the model grow by a tenth a merge."""
+    """A straggler would let the model grow by a tenth a merge."""
     algorithm = started(2, perturbation=0.1, renormalise=renormalise, momentum=0.0, norm_threshold=10)
     comm = toy.Replicas(1, 1, 1)
     for _ in range(10):

@@ -33,7 +33,7 @@ def meet(algorithm, comm, steps=None):
 
 @pytest.mark.parametrize("mu", [0.0, 0.9])
 def test_an_iteration_is_the_papers_worked_by_hand(mu):
-    """Section 5.1: corrections are taken from where learners stood before their step."""
+    """Corrections are taken from where learners stood before their step."""
     algorithm = Crossbow(10, 0.2, center_momentum=mu, sync_every=1)
     done, executor = toy.run(algorithm, toy.fleet(1, 0.8, 0.5), n_rows=300)
     z = previous = 0.0
@@ -54,7 +54,7 @@ def test_an_iteration_is_the_papers_worked_by_hand(mu):
 
 @pytest.mark.parametrize("mu", [0.0, 0.5])
 def test_elastic_averaging_is_the_papers_worked_by_hand(mu):
-    """Section 6, EASGD: every tau steps learners and center move towards each other, by what they are after them."""
+    """EASGD: every tau steps learners and center move towards each other, by what they are after them."""
     algorithm = EASGD(10, 0.2, sync_every=3, center_momentum=mu, correction=0.2)
     done, executor = toy.run(algorithm, toy.fleet(1, 0.8), n_rows=240)
     z = previous = 0.0
@@ -84,7 +84,7 @@ def test_asynchronous_elastic_averaging_meets_the_center_one_by_one():
 
 
 def test_momentum_of_the_center_changes_it_and_is_noted():
-    """Trap 8: it is off in both released systems."""
+    """It is off in both released systems."""
     models = []
     for mu in (0.0, 0.9):
         algorithm = Crossbow(10, 0.2, center_momentum=mu, sync_every=1)
@@ -94,7 +94,7 @@ def test_momentum_of_the_center_changes_it_and_is_noted():
 
 
 def test_one_learner_is_plain_gradient_descent():
-    """T5.1, trap 7: to the bit, since it has nothing to average with."""
+    """To the bit, since it has nothing to average with."""
     data, network = toy.random_data(65, 7, 5), Network(7, 5, (4,))
     done, _ = toy.run(
         Crossbow(10, 0.3, sync_every=1), toy.fleet(1), device=toy.Reference(), data=data, network=network, epochs=2
@@ -104,7 +104,6 @@ def test_one_learner_is_plain_gradient_descent():
 
 @pytest.mark.parametrize("kind", [Crossbow, EASGD])
 def test_without_a_pull_learners_are_independent_and_the_center_stands_still(kind):
-    """T5.2."""
     algorithm = kind(10, 0.2, sync_every=1, correction=0.0, center_momentum=0.0)
     done, executor = toy.run(algorithm, toy.fleet(1, 0.7))
     assert toy.weight(done) == 0
@@ -117,7 +116,7 @@ def test_without_a_pull_learners_are_independent_and_the_center_stands_still(kin
 
 @pytest.mark.parametrize("kind", [Crossbow, EASGD])
 def test_learners_and_center_together_change_by_the_steps_alone(kind):
-    """T5.3, T6.3."""
+    """Without momentum the sum of all learners and z changes by the gradients only."""
     algorithm, comm = started(3, kind, center_momentum=0.0, correction=0.2), toy.Replicas(1, 1, 2, 4)
     if kind is Crossbow:  # the first correction is taken from where learners began, at the center
         comm = toy.Replicas(1, 1, 1, 1)
@@ -131,7 +130,7 @@ def test_learners_and_center_together_change_by_the_steps_alone(kind):
 
 @pytest.mark.parametrize("kind", [Crossbow, EASGD])
 def test_without_gradients_all_meet_in_the_middle(kind):
-    """T5.4: (sum of all w + z) / (k + 1), and the distance shrinks geometrically."""
+    """(sum of all w + z) / (k + 1), and the distance shrinks geometrically."""
     algorithm, comm = started(3, kind, center_momentum=0.0, correction=0.3), toy.Replicas(0, 0, 0, 0)
     meet(algorithm, comm, [1.0, 2.0, 5.0])
     spreads = []
@@ -143,7 +142,6 @@ def test_without_gradients_all_meet_in_the_middle(kind):
 
 
 def test_the_order_of_the_learners_does_not_matter():
-    """T5.5."""
     centers = []
     for order in ([0, 1, 2], [2, 0, 1]):
         algorithm, comm = started(3), toy.Replicas(0, 0, 0, 0)
@@ -154,7 +152,7 @@ def test_the_order_of_the_learners_does_not_matter():
 
 
 def test_learners_put_back_are_at_the_center_which_rests():
-    """T5.6: every replica is z, and z has no motion left."""
+    """Every replica is z, and z has no motion left."""
     algorithm, comm = started(3), toy.Replicas(0, 0, 0, 0)
     for _ in range(3):
         meet(algorithm, comm, [1, 2, 5])
@@ -167,7 +165,6 @@ def test_learners_put_back_are_at_the_center_which_rests():
 
 @pytest.mark.parametrize(("k", "mu"), [(2, 0.0), (4, 0.0), (4, 0.9), (8, 0.5)])
 def test_a_correction_is_stable_just_below_the_bound_and_refused_at_it(k, mu):
-    """T5.8, trap 7."""
     bound = 2 * (1 + mu) / (1 + mu + k)
     for alpha in (bound, bound + 0.1, -0.1):
         for kind in (Crossbow, EASGD):
@@ -222,7 +219,6 @@ def test_who_leaves_and_comes_back_pulls_from_the_center():
 
 
 def test_learners_meet_in_every_epoch_and_a_rare_meeting_is_warned_of():
-    """Trap 13."""
     algorithm = EASGD(10, 0.1, sync_every=4)
     toy.run(algorithm, toy.fleet(1, 1), epochs=2)
     assert algorithm.notes()["merges"] == 6
@@ -252,13 +248,12 @@ def tuned(throughput, noise=lambda i: 1.0, most=16):
 
 @pytest.mark.parametrize("knee", [1, 2, 4, 7])
 def test_the_tuner_stops_at_the_knee_of_the_throughput(knee):
-    """T5.9."""
+    """Within one learner of it."""
     assert abs(tuned(lambda m: min(m, knee) + 0.01 * m) - knee) <= 1
 
 
 @pytest.mark.parametrize("outlier", range(12))
 def test_one_slow_sample_does_not_end_the_tuning(outlier):
-    """T5.9, trap 12."""
     assert abs(tuned(lambda m: min(m, 4), lambda i: 0.1 if i == outlier else 1.0) - 4) <= 1
 
 

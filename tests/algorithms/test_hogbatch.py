@@ -34,7 +34,7 @@ def by_hand(executor, n_rows=240):
 
 
 def test_the_model_is_the_sum_of_what_every_task_changed_on_the_copy_it_read():
-    """The write-back of section 2.3 worked by hand, trap 1."""
+    """Worked by hand: what is written back is the difference, never the copy."""
     algorithm = Hogbatch(8, 0.2, sizes=(8, 32), threads=(4, 1), cap=0.5)
     done, executor = toy.run(algorithm, [VirtualDevice(0, 1e-3), GPU])
     assert {report.staleness > 0 for report in executor.of("done")} == {True, False}
@@ -55,14 +55,14 @@ def test_a_difference_takes_effect_when_its_task_ends_and_was_computed_when_it_b
 
 @pytest.mark.parametrize("kind", [Hogwild, Hogbatch, AdaptiveHogbatch])
 def test_one_worker_of_one_thread_is_sequential_gradient_descent(kind):
-    """T2.1."""
+    """To the bit."""
     data, network = toy.random_data(60, 7, 5), Network(7, 5, (4,))
     done, _ = toy.run(kind(10, 0.3), toy.fleet(1), device=toy.Reference(), data=data, network=network, epochs=2)
     np.testing.assert_array_equal(done.params, toy.sequential(data, network, epochs=2).params)
 
 
 def test_long_spans_of_single_rows_change_nothing_but_the_number_of_messages():
-    """T1.3, trap 14."""
+    """The model of one worker is the same to the bit."""
 
     class Spanning(Hogwild):
         length = 1
@@ -94,7 +94,7 @@ def test_spans_of_single_rows_are_long_and_all_workers_get_some():
 
 
 def test_workers_on_disjoint_rows_and_features_may_come_in_any_order():
-    """T6.6: nobody reads what another writes, so that the marks are those of any sequential order."""
+    """Nobody reads what another writes, so that the marks are those of any sequential order."""
     data = toy.dataset(300)
     done, executor = toy.run(Hogwild(1, 0.1), toy.fleet(1, 0.7, 0.3), data=data, device=toy.Marking())
     assert {step.worker for step in executor.of("issue")} == {0, 1, 2}
@@ -102,7 +102,7 @@ def test_workers_on_disjoint_rows_and_features_may_come_in_any_order():
 
 
 def test_threads_that_write_one_model_at_once_lower_its_loss():
-    """T6.6: conflicts cost precision, not the run."""
+    """Conflicts cost precision, not the run."""
     data, network = toy.random_data(400, 12, 9), Network(12, 9, (16,))
     devices = [CPU(1, precision="float32") for _ in range(4)]
     run = train(Job(data, network, SGD()), Hogwild(1, 0.05), Threads(devices), Schedule(5))
@@ -125,7 +125,7 @@ def adaptive_run(devices, n_rows=20000, **settings):
 
 
 def test_sizes_stay_in_their_bounds_and_are_the_first_times_a_power_of_the_factor():
-    """T2.2: also where a size of half rows lies between."""
+    """Also where a size of half rows lies between."""
     bounds = {"sizes": (10, 1000), "low": (2, 100), "high": (640, 1700)}
     devices = [VirtualDevice(0, 1e-3), VirtualDevice(0, 1e-4)]
     _, sizes, _ = adaptive_run(devices, **bounds)
@@ -138,7 +138,7 @@ def test_sizes_stay_in_their_bounds_and_are_the_first_times_a_power_of_the_facto
 
 
 def test_update_counts_become_equal_where_rates_can_be():
-    """T2.4: 1.05 after 200 tasks; with fixed sizes the fast device makes ten times as many."""
+    """1.05 after 200 tasks; with fixed sizes the fast device makes ten times as many."""
     devices = [VirtualDevice(1e-4, 1e-5), VirtualDevice(1e-4, 1e-4)]
     done, _, executor = adaptive_run(devices, n_rows=60_000, low=(8,), high=(256,))
     assert len(executor.of("done")) > 200
@@ -148,7 +148,6 @@ def test_update_counts_become_equal_where_rates_can_be():
 
 
 def test_sizes_rest_at_opposite_bounds_where_rates_cannot_be_equal():
-    """T2.4."""
     devices = [VirtualDevice(0, 1e-5), VirtualDevice(0, 1e-3)]
     done, sizes, _ = adaptive_run(devices, low=(32,), high=(128,))
     assert (sizes[0][-1], sizes[1][-1]) == (128, 32)
@@ -157,7 +156,7 @@ def test_sizes_rest_at_opposite_bounds_where_rates_cannot_be_equal():
 
 @pytest.mark.parametrize("same", [{"factor": 1.0}, {"low": (64, 32), "high": (64, 32)}])
 def test_without_room_for_changes_it_is_hogbatch(same):
-    """T2.6."""
+    """With a factor of 1, or with equal bounds."""
     devices = [VirtualDevice(0, 1e-3, noise=0.1), VirtualDevice(0, 1e-4, noise=0.1)]
     adaptive, first = toy.run(AdaptiveHogbatch(64, 0.1, sizes=(64, 32), **same), devices, n_rows=2000)
     plain, second = toy.run(Hogbatch(64, 0.1, sizes=(64, 32)), devices, n_rows=2000)
@@ -166,7 +165,7 @@ def test_without_room_for_changes_it_is_hogbatch(same):
 
 
 def test_a_task_of_several_threads_counts_as_many_updates_as_survive():
-    """T2.7: 23 rows in tasks of 4 threads with 2 rows each; the last task has 3 updates of 2 rows, then one of 1."""
+    """23 rows in tasks of 4 threads with 2 rows each; the last task has 3 updates of 2 rows, then one of 1."""
     _, _, executor = adaptive_run([VirtualDevice(0, 1e-3)], n_rows=23, threads=(4,), sizes=(8,), survival=0.5)
     counts = [report.updates for report in executor.of("done")]
     assert counts == [4, 4, 3, 1]
@@ -175,7 +174,7 @@ def test_a_task_of_several_threads_counts_as_many_updates_as_survive():
 
 
 def test_the_step_is_linear_in_the_rows_of_an_update_up_to_the_cap():
-    """T2.8: also that of a tail."""
+    """Also that of a tail."""
     _, executor = toy.run(Hogbatch(64, 0.5, sizes=(16, 256), threads=(4, 1), cap=1.0), toy.fleet(1, 1), n_rows=1001)
     rates = {(step.batch or step.rows, step.learning_rate) for step in executor.of("issue")}
     assert {(4, 0.5 * 4 / 64), (256, 1.0)} <= rates

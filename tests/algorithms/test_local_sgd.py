@@ -87,7 +87,7 @@ def test_a_run_is_the_papers_worked_by_hand(outer, by_hand):
 
 
 def test_diloco_with_a_heavy_ball_of_rate_one_is_block_momentum():
-    """T6.5: the same object; d = w - mean and D = -v."""
+    """The same object; d = w - mean and D = -v."""
     w, v, D, center = 1.0, 0.0, 0.0, 1.0
     outer, slots = HeavyBall(0.9, 1.0), {}
     part = Part("b0", np.ones((1, 1), np.float32), {}, None, lambda name: slots.setdefault(name, np.zeros((1, 1))))
@@ -102,7 +102,7 @@ def test_diloco_with_a_heavy_ball_of_rate_one_is_block_momentum():
 
 
 def test_one_worker_is_sequential_gradient_descent():
-    """T8.3: block momentum of one worker is none."""
+    """Block momentum of one worker is none."""
     np.testing.assert_array_equal(
         trained(LocalSGD(10, 0.3, steps=5, combine="mean"), toy.fleet(1)), toy.sequential(DATA, NETWORK).params
     )
@@ -114,7 +114,7 @@ def test_momentum_fades_to_a_thousandth():
 
 
 def test_synchronous_gradients_are_those_of_one_device_with_the_whole_batch():
-    """T6.1: also for a tail that only one worker has a part of."""
+    """Also for a tail that only one worker has a part of."""
     for n_rows in (240, 233):
         data = toy.random_data(n_rows, 7, 5)
         many = toy.run(
@@ -124,7 +124,7 @@ def test_synchronous_gradients_are_those_of_one_device_with_the_whole_batch():
 
 
 def test_one_local_step_and_a_plain_mean_are_synchronous_gradients():
-    """T6.4, to the bit."""
+    """To the bit."""
     local = LocalSGD(10, 0.3, steps=1, dynamic=False, outer=Outer(), combine="mean")
     fleet = toy.fleet(1, 0.5)
     np.testing.assert_array_equal(trained(local, fleet), trained(Synchronous(10, 0.3), fleet))
@@ -158,7 +158,7 @@ def test_who_would_wait_for_a_slow_batch_makes_more_steps_while_it_has_time():
 
 
 def test_nobody_waits_in_a_round_for_as_long_as_a_batch_of_its_own_takes():
-    """T3.9."""
+    """Batches go to whoever is free."""
     _, executor = toy.run(LocalSGD(10, 0.1, steps=4), toy.fleet(1, 0.35, 0.15), n_rows=1600)
     rounds = list(rounds_of(executor))[1:-1]
     assert len(rounds) > 5

@@ -28,7 +28,6 @@ from xmlsgd.schedules import Schedule
 
 @pytest.mark.parametrize("split", ["rows", "work"])
 def test_one_group_without_momentum_equals_sgd_on_the_whole_batch(dataset, split):
-    """T4.1."""
     algorithm = Updates(BATCH, RATE, groups=1, momentum=0.0, split=split)
     run = go(dataset, algorithm, simulated())
     if split == "rows":
@@ -52,7 +51,6 @@ def by_hand(dataset, batches):
 
 
 def test_gradients_of_the_members_sum_to_that_of_the_whole_batch(dataset):
-    """T4.2."""
     job = Job(dataset, NETWORK, SGD())
     first = np.random.default_rng(1).standard_normal(NETWORK.layout.size).astype(np.float32)
 
@@ -127,7 +125,7 @@ def test_a_group_steps_from_what_it_read_while_others_write(dataset):
 
 @pytest.mark.parametrize("g", [1, 2, 4])
 def test_a_gradient_is_on_average_as_stale_as_there_are_other_groups(dataset, g):
-    """T4.5, second half: the whole model has the staleness that the paper gives to the hidden layers."""
+    """The whole model has the staleness that the paper gives to the hidden layers."""
     algorithm = Omnivore(2, 0.01, groups=g)
     go(dataset, algorithm, simulated((1, 1, 1, 1), noise=0.3, overhead=0), epochs=6)
     starts = g * 6  # the first update of each group after an epoch's barrier is fresher

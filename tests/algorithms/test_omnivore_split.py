@@ -24,7 +24,7 @@ from xmlsgd.schedules import Schedule
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=9), st.integers(1, 500))
 def test_shares_are_whole_sum_to_the_batch_and_end_within_a_row_of_each_other(speeds, batch):
-    """T4.3: times are predicted from the same speeds, and a row of a worker takes 1 / speed."""
+    """Times are predicted from the same speeds, and a row of a worker takes 1 / speed."""
     shares = largest_remainder(dict(enumerate(speeds)), batch)
     assert sum(shares.values()) == batch
     together = batch / sum(speeds)

@@ -41,7 +41,7 @@ def test_more_groups_try_all_momenta_and_the_rate_or_a_tenth_of_it():
 
 
 def test_a_rate_never_rises_with_the_groups():
-    """T4.6, first half."""
+    """In a cold start no number of groups gets a rate above that of the number before."""
     for seed in range(20):
         rng = np.random.default_rng(seed)
         tuner = GroupTuner(8, 1.0)
@@ -108,7 +108,7 @@ def test_near_the_best_loss_the_larger_rate_then_the_larger_momentum_is_preferre
 
 
 def test_groups_are_halved_exactly_when_no_momentum_is_best():
-    """T4.6, second half: here one and two groups want momentum, four and eight want none."""
+    """Here one and two groups want momentum, four and eight want none."""
     order = play(GroupTuner(8, 1.0), lambda s: 1 + (s.momentum if s.groups > 2 else -s.momentum), until_long=2)
     later = order[[phase.trial for phase in order].index(False) + 1 :]
     assert list(dict.fromkeys(phase.setting.groups for phase in later)) == [8, 4, 2]

@@ -117,7 +117,7 @@ def test_the_optimizer_states_know_nothing_of_trials(dataset):
 
 
 def test_the_notes_name_the_choice_and_what_led_to_it(dataset):
-    """Trap 11: the setting that is trained with, not the last that was tried."""
+    """The setting that is trained with, not the last that was tried."""
     algorithm = tuned(long_seconds=1e9)
     (record,) = go(dataset, algorithm, simulated(), epochs=1).records
     notes = json.loads(json.dumps(record, allow_nan=False))["algorithm"]

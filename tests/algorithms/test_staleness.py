@@ -84,7 +84,7 @@ def test_who_waits_for_a_worker_that_leaves_goes_on():
 
 
 def test_dropping_late_updates_is_unfair_to_long_rows_and_this_is_said():
-    """T8.9: the mean number of features of rows whose updates are kept, against that of all rows."""
+    """The mean number of features of rows whose updates are kept, against that of all rows."""
     rng = np.random.default_rng(0)
     data = toy.random_data(600, 40, 3)
     X = rng.random((600, 40)) < rng.choice([0.05, 0.6], 600)[:, None]

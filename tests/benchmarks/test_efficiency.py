@@ -20,7 +20,7 @@ from xmlsgd.schedules import Schedule
 
 @pytest.mark.parametrize("g", [2, 4, 8, 16])
 def test_random_asynchrony_is_momentum_of_one_minus_one_over_g(g):
-    """T4.4."""
+    """g workers that end in random order: the momentum that fits is within 0.01 of 1 - 1/g."""
     path = quadratic_path(g, rate=0.2, steps=60, replicas=20_000)
     momentum, rate = fit_momentum(path, path)
     assert momentum == pytest.approx(implicit_momentum(g), abs=0.01)
@@ -35,7 +35,7 @@ def test_groups_in_turn_do_not_amount_to_that_momentum():
 @pytest.mark.parametrize("bandwidth", [1e9, 2e5])
 @pytest.mark.parametrize("g", [1, 2, 3, 4, 6, 12])
 def test_the_model_predicts_the_time_of_an_update_within_5_percent(g, bandwidth):
-    """T4.7, on twelve workers, with merges that hardly count and with merges that keep the server busy."""
+    """On twelve workers, with merges that hardly count and with merges that keep the server busy."""
     batch, overhead, per_row, n = 48, 2e-3, 1e-4, 2400
     rng = np.random.default_rng(0)
     data = Dataset(*(CSR.from_scipy(sp.csr_array((rng.random((n, 9)) < 0.5).astype(np.float32))) for _ in range(2)))

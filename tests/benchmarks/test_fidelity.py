@@ -57,7 +57,7 @@ def reported(algorithm, executor, data):
 @pytest.mark.parametrize("name", ["hogwild", "synchronous", "local_sgd", "adaptive", "elastic", "crossbow", "omnivore"])
 @pytest.mark.parametrize("seed", range(3))
 def test_costs_fitted_to_one_run_foretell_the_time_of_another_within_15_percent(data, name, seed):
-    """T8.8, but for real devices: unequal ones, whose costs have overhead, rows, features and noise."""
+    """Of unequal simulated devices, whose costs have overhead, rows, features and noise."""
     truth = [VirtualDevice(4e-3, 1e-4, 4e-5, speed=speed, noise=0.1, in_place=True) for speed in (1.0, 0.6)]
     tried = AdaptiveHogbatch(8, 0.1, sizes=(4,), high=(40,))
     _, reports = reported(tried, Simulated(Still(), truth, seed=seed), data)
@@ -81,7 +81,7 @@ class Recorded(VirtualDevice):
 def test_the_steps_of_a_real_run_of_two_processes_played_again_take_no_longer_than_it_did(
     data, monkeypatch, name, fields
 ):
-    """T8.8: what a real run takes beyond its steps, for merges and messages, `python -m benchmarks workers` tells."""
+    """What a real run takes beyond its steps, for merges and messages, `python -m benchmarks workers` tells."""
     monkeypatch.setattr(rounds, "LEASE", 1)  # how long the last messages of an epoch are depends on who asks first
     algorithm = algorithm_class(name)(8, 0.1, **fields)
     record, reports = reported(algorithm, Processes([toy.Quadratic] * 2), data)

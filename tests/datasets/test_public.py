@@ -117,7 +117,7 @@ def test_a_downloaded_archive_that_is_damaged_is_not_kept(server, toy, tmp_path)
 
 
 def test_another_shape_than_the_table_says_is_a_warning(server, toy, tmp_path, monkeypatch):
-    """Trap 5: a table of data sets with two columns swapped."""
+    """A table of data sets with two columns swapped."""
     other = public.PublicDataset("Toy-4", 2, 1, 5, 4, toy.sources)
     monkeypatch.setitem(public.PUBLIC, "toy-4", other)
     with pytest.warns(UserWarning, match=r"Toy-4: .* must be \(2, 1, 5, 4\), got \(2, 1, 3, 4\)"):

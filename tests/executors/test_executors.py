@@ -173,7 +173,7 @@ def test_one_serial_worker_goes_on_in_the_arrays_of_an_earlier_run(job):
 
 
 def test_a_lockstep_run_over_processes_equals_the_simulated_one_to_the_bit(job):
-    """T8.2."""
+    """One step at a time, in the order in which the simulated clock has them."""
     fleet = [VirtualDevice(speed=1.0, noise=0.1), VirtualDevice(speed=0.6)]
     runs = []
     for executor in (Simulated(cpu(), fleet, seed=1), Lockstep(cpu, fleet, seed=1)):

@@ -62,7 +62,7 @@ def sha(array):
 @pytest.mark.parametrize("fleet", [FLEET, AWAY], ids=["present", "away"])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_repeats_to_the_bit_and_another_seed_gives_another_schedule_of_the_same_rows(name, fleet):
-    """T8.1, T2.3, T3.6: the same rows once an epoch, whoever is away."""
+    """The same rows once an epoch, whoever is away."""
     (first, log), (second, again), (_, other) = trained(name, fleet), trained(name, fleet), trained(name, fleet, seed=1)
     assert sha(first.params) == sha(second.params)
     assert log.times == again.times
@@ -75,7 +75,7 @@ def test_a_run_repeats_to_the_bit_and_another_seed_gives_another_schedule_of_the
 
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_issued_are_done_lost_or_in_flight_at_every_event_and_no_device_has_two_tasks(name):
-    """T8.4, T8.5."""
+    """Whenever anything happens, and the clock never goes back."""
     _, executor = trained(name, AWAY)
     assert executor.times == sorted(executor.times)
     flying, away = {}, {1}
@@ -98,13 +98,13 @@ def test_rows_issued_are_done_lost_or_in_flight_at_every_event_and_no_device_has
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "easgd"])
 def test_one_worker_is_sequential_gradient_descent(name):
-    """T8.3; elastic averaging pulls also at one learner."""
+    """Elastic averaging pulls also at one learner."""
     run, _ = trained(name, toy.fleet(1))
     np.testing.assert_array_equal(run.params, trained("sequential", toy.fleet(1))[0].params)
 
 
 def test_four_stale_workers_lose_precision_at_one_rate_and_regain_it_at_a_quarter():
-    """T8.10, trap 15: the simulated clock shows what threads on few cores hide."""
+    """The simulated clock shows what threads on few cores hide."""
     data = toy.learnable_data(400, seed=1)
 
     def precision(n_workers, rate):
@@ -122,7 +122,7 @@ def test_four_stale_workers_lose_precision_at_one_rate_and_regain_it_at_a_quarte
 
 @pytest.mark.parametrize("algorithm", [Hogwild(10, 0.1), Synchronous(10, 0.1)], ids=["shared", "replicas"])
 def test_a_worker_that_is_back_before_its_lost_step_would_have_ended_does_not_apply_it(algorithm):
-    """T1.2: the report of what it was at when it left changes nothing."""
+    """The report of what it was at when it left changes nothing."""
     fleet = [VirtualDevice(0, 1e-2, absent=((0.05, 0.06),)), VirtualDevice(0, 1e-2)]
     data = toy.dataset(40)
     done, executor = toy.run(algorithm, fleet, data=data, device=toy.Marking())
@@ -365,7 +365,6 @@ def test_two_runs_in_a_row_equal_one_where_epochs_leave_nothing_behind(name):
 
 
 def test_epochs_take_the_rows_in_different_orders():
-    """Trap 3."""
     _, executor = trained("adaptive", FLEET)
     orders = [toy.epoch_order(N_ROWS, 0, epoch).tolist() for epoch in (0, 1)]
     assert orders[0] != orders[1]

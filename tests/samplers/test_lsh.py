@@ -193,7 +193,6 @@ def test_only_labels_that_were_trained_are_hashed_again_and_ever_more_seldom(mon
 
 
 def test_rehashed_tables_hold_each_label_once_and_are_those_that_are_built_from_the_new_weights():
-    """T6.9."""
     Y, layer = true_labels(4, 200), model()
     settings = LSH(hashes=3, tables=4, capacity=500, least=0)
     sampler, fresh = settings.begin(Y, 0), settings.begin(Y, 0)
@@ -232,7 +231,7 @@ def test_where_tables_find_little_labels_are_drawn_evenly():
 
 @pytest.mark.parametrize("settings", [{"per_row": 40, "hashes": 1, "least": 0}, {"least": 10_000}], ids=str)
 def test_a_step_in_which_all_labels_are_active_is_that_of_the_dense_output_layer(settings):
-    """T6.8, to the bit: found in the tables, or drawn."""
+    """To the bit: found in the tables, or drawn."""
     data, network = toy.random_data(12, 6, 40), Network(6, 40, (8,))
     params = np.random.default_rng(0).standard_normal((2, network.layout.size)).astype(np.float32)
     params[1] = params[0]

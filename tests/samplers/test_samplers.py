@@ -53,7 +53,6 @@ def test_all_labels_take_part_by_default(dataset):
 
 @pytest.mark.parametrize("negatives", [0, 1, 50])
 def test_shared_negatives_hold_every_true_label_of_the_batch_and_some_more(dataset, negatives):
-    """T6.7."""
     rows = np.array([3, 17, 5])
     labels = labels_of(SharedNegatives(negatives), dataset.Y, rows, 1)
     true = np.unique(dataset.Y.row_entries(rows))
@@ -72,7 +71,7 @@ def test_the_same_batch_draws_the_same_labels_and_another_draws_others(dataset):
 
 
 def test_where_nearly_all_labels_would_take_part_all_do(dataset):
-    """T6.8: it is the dense output layer then."""
+    """It is the dense output layer then."""
     assert labels_of(SharedNegatives(10_000), dataset.Y, np.arange(4), 0) is None
 
 
@@ -296,6 +295,6 @@ def test_every_sampler_learns_nearly_what_all_labels_learn(parts, of_all_labels,
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_the_same_seed_gives_the_same_model(parts, name):
-    """T6.10, trap 9."""
+    """All that is drawn comes from the seed, nothing from the time."""
     first, again = (learned(parts, SAMPLERS[name], epochs=1)[1] for _ in range(2))
     np.testing.assert_array_equal(first, again)
