@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.preprocessing import normalize
 
 from shared.planted import N_LABELS, small
 from xmlsgd import DataError, DivergenceError
+from xmlsgd.csr import CSR
 from xmlsgd.devices import bf16
+from xmlsgd.estimators.defaults import input_scale
 from xmlsgd.history import History, Monitor
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.optimizers import Adam
@@ -139,6 +142,20 @@ def test_rows_too_small_for_float32_weights_are_refused(rows):
         small().fit(rows[0] * np.float32(1e-40), rows[1])
 
 
+@pytest.mark.parametrize("n_rows", [5, 600])
+def test_an_outlier_leaves_the_weights_of_all_other_rows_their_scale(rows, n_rows):
+    X = CSR.from_scipy(normalize(rows[0][:n_rows]))
+    assert input_scale(X) == pytest.approx(0.2)
+    X.data[0] = 1e6
+    assert input_scale(X) == pytest.approx(0.2)
+
+
+def test_rows_without_entries_say_nothing_of_the_norm_of_others():
+    few = CSR.from_scipy(sp.csr_array(np.diag([0, 2, 0, 2, 0.0])))
+    assert input_scale(few) == pytest.approx(0.1)
+    assert input_scale(few.span(0, 1)) == 0.2
+
+
 def test_another_optimizer_goes_on_with_a_state_of_its_own(rows):
     model = small(max_epochs=2).fit(*rows)
     model.set_params(optimizer="adagrad", learning_rate_init=0.01).partial_fit(*rows)
@@ -235,6 +252,12 @@ def test_divergence_in_the_first_epoch_raises_with_advice(rows):
     model = small(optimizer="sgd", learning_rate_init=1e30)
     with pytest.raises(DivergenceError, match=r"epoch 1 at learning_rate_init=1e\+30; pass a lower one .*clip_norm"):
         model.fit(*rows)
+
+
+def test_divergence_by_the_weights_of_rows_is_told_as_such(rows):
+    model = small(optimizer="sgd", loss="squared_hinge")
+    with pytest.raises(DivergenceError, match=r"and weights of rows up to 1e\+09; pass weights around 1, a"):
+        model.fit(*rows, sample_weight=np.full(600, 1e9))
 
 
 class Spoiling(Monitor):

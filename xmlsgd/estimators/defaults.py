@@ -30,6 +30,7 @@ SHORTLIST_STEPS, SHORTLIST_NEGATIVES = 500, 1024  # of the network beside a shor
 ROUNDING, ROUNDED_LABELS = 0.1, 1000  # of gradients (docs/decisions.md)
 LEAST_NORM = 1e-30  # of typical rows
 NORM_ROWS = 10_000  # rows looked at for the typical norm
+OUTLIERS = 0.05  # of them: a single row of 1e6 would leave the others pre-activations of nothing
 PRE_ACTIVATION = 0.2  # of the first hidden layer, its standard deviation at first (docs/decisions.md)
 
 
@@ -82,14 +83,18 @@ def auto_rate(optimizer: Any) -> float:
 def input_scale(X: CSR) -> float:
     """Return the standard deviation of W0 that gives pre-activations one of 0.2 on rows of a typical norm.
 
-    The norm is the root of the mean square over up to 10,000 rows; with L2-normalised rows the scale is 0.2. Raises
-    `DataError` for rows so small that W0 would leave float32.
+    The norm is the root of the mean square over up to 10,000 rows, but for those without entries, and with the largest
+    twentieth no larger than the next; with L2-normalised rows the scale is 0.2. Raises `DataError` for rows so small
+    that W0 would leave float32.
     """
     n = min(X.n_rows, NORM_ROWS)
-    values = np.asarray(X.data[: X.indptr[n]], dtype=np.float64)
-    mean_square = float(values @ values) / max(n, 1)
-    if 0 < mean_square < LEAST_NORM**2:
-        raise DataError(
-            f"X: rows must have a norm of {LEAST_NORM:g} or more, got {math.sqrt(mean_square):.1g}; scale X"
-        )
-    return PRE_ACTIVATION / math.sqrt(mean_square) if mean_square > 0 else PRE_ACTIVATION
+    starts = X.indptr[:n][np.diff(X.indptr[: n + 1]) > 0]
+    squares = np.asarray(X.data[: X.indptr[n]], dtype=np.float64) ** 2
+    squares = np.add.reduceat(squares, starts) if len(starts) else squares
+    squares = squares[squares > 0]
+    if not len(squares):
+        return PRE_ACTIVATION
+    norm = math.sqrt(np.minimum(squares, np.quantile(squares, 1 - OUTLIERS, method="lower")).mean())
+    if norm < LEAST_NORM:
+        raise DataError(f"X: rows must have a norm of {LEAST_NORM:g} or more, got {norm:.1g}; scale X")
+    return PRE_ACTIVATION / norm

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from .task import Task
 
 
+LARGE_WEIGHT = 100.0  # of a row, which may be why a run diverges
+
+
 def check_monitors(monitors: Any) -> None:
     """Raise `DataError` unless `monitors` is a list of `Monitor`."""
     listed = monitors if isinstance(monitors, list | tuple) else [monitors]
@@ -87,13 +90,13 @@ def rate_of(model: XMLClassifier, optimizer: Optimizer) -> float:
     return auto_rate(optimizer) if model.learning_rate_init == "auto" else float(model.learning_rate_init)
 
 
-def advice(model: XMLClassifier, epoch: int) -> str:
-    """Return what to do about a loss that was not finite in `epoch` (from 1)."""
+def advice(model: XMLClassifier, weight: np.ndarray | None, epoch: int) -> str:
+    """Return what to do about a loss that was not finite in `epoch` (from 1); weight : float32 (n,) of the rows."""
     rate = rate_of(model, optimizer_of(model))
-    return (
-        f"the loss was not finite in epoch {epoch} at learning_rate_init={rate:g}; pass a lower one ({rate / 10:g}), "
-        "clip_norm=1.0, or scale X (rows of norm 1)"
-    )
+    at, remedy = f"at learning_rate_init={rate:g}", f"a lower one ({rate / 10:g})"
+    if weight is not None and weight.max() > LARGE_WEIGHT:
+        at, remedy = f"{at} and weights of rows up to {weight.max():g}", "weights around 1, a lower rate"
+    return f"the loss was not finite in epoch {epoch} {at}; pass {remedy}, clip_norm=1.0, or scale X (rows of norm 1)"
 
 
 @dataclass(eq=False)

@@ -123,6 +123,9 @@ def check_csr(matrix: CSR, name: str) -> None:
     check_entries(matrix, (f"{name}: indices", name))
 
 
+MOST_WEIGHT = 1e9  # of a row: the squares of its gradients, which optimizers keep, must stay within float32
+
+
 def read_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     """Return the weights of the rows, float32 (n,); None stays None."""
     if sample_weight is None:
@@ -142,6 +145,9 @@ def read_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     bad = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
     if len(bad):
         raise DataError(f"sample_weight: row {bad[0]}: must be finite and not negative, got {weight[bad[0]]}")
+    if (weight > MOST_WEIGHT).any():
+        got = f"{weight.max():g} in row {weight.argmax()}"
+        raise DataError(f"sample_weight: must be at most {MOST_WEIGHT:g}, got {got}; scale weights to a mean of 1")
     if not weight.any():
         raise DataError("sample_weight: must have at least one value above zero, got zeros only")
     return weight

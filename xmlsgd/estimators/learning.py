@@ -88,7 +88,7 @@ class Trainer(Predictor):
             listing, self.shortlist_ = _listing(task, self._seed), None
             run = self._launch(listing.task if listing else task, start, schedule_of(self, task), monitors)
             if run.diverged and not run.records:
-                raise DivergenceError(advice(self, start.epochs + 1))
+                raise DivergenceError(advice(self, task.weight, start.epochs + 1))
             self._keep(task, run, start.epochs)
             if listing:
                 try:
@@ -96,7 +96,7 @@ class Trainer(Predictor):
                 except BaseException as error:  # noqa: BLE001  the network alone is a model, too
                     raise_with(error, run)
         if run.diverged:
-            text = f"{advice(self, self.n_epochs_ + 1)}; the last good model is kept"
+            text = f"{advice(self, task.weight, self.n_epochs_ + 1)}; the last good model is kept"
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
         return self
 
@@ -125,10 +125,10 @@ class Trainer(Predictor):
                 )
             run = self._launch(task, start, Schedule(1, "constant", 0.0), ())
             if run.diverged and (old is None or old.layout != task.network.layout):
-                raise DivergenceError(advice(self, start.epochs + 1))
+                raise DivergenceError(advice(self, task.weight, start.epochs + 1))
             self._keep(task, run, start.epochs)
         if run.diverged:  # the arrays were changed in place: the parameters are back, the optimizer begins anew
-            raise DivergenceError(advice(self, start.epochs + 1))
+            raise DivergenceError(advice(self, task.weight, start.epochs + 1))
         return self
 
     @contextmanager
