@@ -14,6 +14,8 @@ from .errors import DataError, shorten, suggest
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+FLOAT32_MAX = float(np.finfo(np.float32).max)  # kernels take numbers in float32
+
 
 def is_whole(value: object) -> bool:
     """Return whether a value is a whole number, Python's or NumPy's; True and False are none."""

@@ -124,7 +124,8 @@ def test_a_parameter_outside_its_range_is_refused(rows, parameters, message):
     [
         ({"sample_weight": [1, 2]}, "sample_weight: must have one value for each of 600 rows, got 2"),
         ({"sample_weight": -np.ones(600)}, "sample_weight: row 0: must be finite and not negative, got -1"),
-        ({"sample_weight": np.full(600, 1e38)}, r"sample_weight: must be at most 1e\+09, got 1e\+38 in row 0; scale"),
+        ({"sample_weight": np.full(600, 1e38)}, r"must be 0 or 1e-20 to 1e\+09, got 1e\+38 in row 0; scale them"),
+        ({"sample_weight": np.full(600, 1e-30)}, r"must be 0 or 1e-20 to 1e\+09, got 1e-30 in row 0; scale them"),
         ({"sample_weight": np.zeros(600)}, "sample_weight: must have at least one value above zero"),
         ({"sample_weight": "heavy"}, "sample_weight: must be numbers, got 'heavy'"),
         ({"label_names": ["a"]}, "Y: must have a column for each of the 1 named labels, got 40; name all of them"),

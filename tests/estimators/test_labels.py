@@ -250,8 +250,8 @@ def test_threads_are_one_at_least_and_one_a_core_at_most(n_jobs):
         ({0: np.nan}, "class_weight: a weight must be a finite number of at least 0, got nan for 0"),
         ({1: np.inf}, "class_weight: a weight must be a finite number of at least 0, got inf for 1"),
         ({0: "x"}, "class_weight: a weight must be a finite number of at least 0, got 'x' for 0"),
-        ({0: 0, 1: 0}, "class_weight: must leave rows a weight above 0, at most 1e+09, got 0"),
-        ({0: 1e38}, "class_weight: must leave rows a weight above 0, at most 1e+09, got 1e+38"),
+        ({0: 0, 1: 0}, "class_weight: must leave rows of a weight above 0, got none"),
+        ({0: 1e38}, "class_weight: weights of rows must be 0 or 1e-20 to 1e+09, got 1e+38 in row 0; scale them"),
         ({2: 1}, "class_weight: must name classes of Y, got 2"),
     ],
 )

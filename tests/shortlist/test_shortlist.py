@@ -117,8 +117,13 @@ def test_a_shortlist_that_save_cannot_have_written_is_refused(model, name, chang
     arrays[f"shortlist_{name}"] = change(arrays[f"shortlist_{name}"])
     with pytest.raises(ModelFileError, match=complaint):
         from_arrays(described, ModelArrays(arrays, Path("model")), (1500, 1100))
+
+
+@pytest.mark.parametrize("blend", [[1, 2, None, 4], [1, 1e39, 3, 4], [10**400, 2, 3, 4], [-0.1, 2, 3, 4], 7])
+def test_a_blend_that_save_cannot_have_written_is_refused(model, blend):
+    described, arrays = to_arrays(model.shortlist_)
     with pytest.raises(ModelFileError, match="size, blend, rows and trees"):
-        from_arrays({**described, "blend": [1, 2, None, 4]}, ModelArrays(arrays, Path("model")), (1500, 1100))
+        from_arrays({**described, "blend": blend}, ModelArrays(arrays, Path("model")), (1500, 1100))
 
 
 def test_a_shortlist_larger_than_the_labels_is_refused(model):

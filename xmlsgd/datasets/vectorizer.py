@@ -12,7 +12,7 @@ import numpy as np
 from ..csr import CSR
 from ..errors import DataError, ModelFileError, shorten
 from ..json_files import read_object
-from ..kinds import is_count
+from ..kinds import FLOAT32_MAX, is_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,6 @@ FORMAT = "xmlsgd text vectorizer"
 FORMAT_VERSION = 1
 VECTORIZER_FILE = "vectorizer.json"
 MAX_FILE_BYTES = 1 << 29  # a vocabulary of about 15 million words
-FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class TextVectorizer:

@@ -123,7 +123,8 @@ def check_csr(matrix: CSR, name: str) -> None:
     check_entries(matrix, (f"{name}: indices", name))
 
 
-MOST_WEIGHT = 1e9  # of a row: the squares of its gradients, which optimizers keep, must stay within float32
+# Of a row, if it is not 0: squares of its gradients, which optimizers keep, must stay within float32, and votes, too.
+LEAST_WEIGHT, MOST_WEIGHT = 1e-20, 1e9
 
 
 def read_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
@@ -145,12 +146,18 @@ def read_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     bad = np.flatnonzero(~(np.isfinite(weight) & (weight >= 0)))
     if len(bad):
         raise DataError(f"sample_weight: row {bad[0]}: must be finite and not negative, got {weight[bad[0]]}")
-    if (weight > MOST_WEIGHT).any():
-        got = f"{weight.max():g} in row {weight.argmax()}"
-        raise DataError(f"sample_weight: must be at most {MOST_WEIGHT:g}, got {got}; scale weights to a mean of 1")
     if not weight.any():
         raise DataError("sample_weight: must have at least one value above zero, got zeros only")
+    check_weight(weight, "sample_weight")
     return weight
+
+
+def check_weight(weight: np.ndarray, name: str) -> None:
+    """Raise `DataError` unless weights of rows are 0 or within the limits."""
+    bad = np.flatnonzero((weight != 0) & ~((weight >= LEAST_WEIGHT) & (weight <= MOST_WEIGHT)))
+    if len(bad):
+        limits, got = f"{LEAST_WEIGHT:g} to {MOST_WEIGHT:g}", f"{weight[bad[0]]:g} in row {bad[0]}"
+        raise DataError(f"{name}: weights of rows must be 0 or {limits}, got {got}; scale them to a mean of 1")
 
 
 def shape_of(data: Any) -> tuple[int, ...]:

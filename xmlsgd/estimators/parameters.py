@@ -12,7 +12,7 @@ from ..algorithms import check_algorithm
 from ..algorithms.base import Algorithm
 from ..devices.base import PRECISIONS
 from ..errors import DataError, shorten, suggest
-from ..kinds import check_choice, is_count, is_number, is_whole
+from ..kinds import FLOAT32_MAX, check_choice, is_count, is_number, is_whole
 from ..losses import get_loss
 from ..optimizers import Optimizer, get_optimizer
 from ..schedules import SCHEDULES
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .classifier import XMLClassifier
 
 
-FLOAT32_MAX = float(np.finfo(np.float32).max)  # kernels take numbers in float32
 MAX_SEED = 2**32 - 1
 BLENDS = ("logistic", "boosted")
 

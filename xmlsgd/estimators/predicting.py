@@ -16,12 +16,14 @@ from .compact import CompactParams
 from .fleet import make_device, parse_devices
 from .inputs import read_features, read_weight
 from .names import MappedNames
-from .scoring import Scorer, check_dense, checked_columns
+from .scoring import Scorer, check_dense, check_finite, checked_columns, picked_labels
 from .targets import Form, read_labels
 from .task import check_form, check_lengths
 from .threads import flops, thread_count
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..csr import CSR
     from ..network import Network
     from ..shortlist import Shortlist
@@ -84,17 +86,18 @@ class Predictor(ClassifierMixin):
         if self.label_form_ == "multiclass":
             if X.n_rows == 0:
                 return self.classes_[:0]
-            return self.classes_[self._scorer(X).top_k(X, 1)[0][:, 0]]
-        scorer = self._scorer(X)
+            best, scores = self._scorer(X).top_k(X, 1)
+            check_finite(scores, X)
+            return self.classes_[best[:, 0]]
         if self.label_form_ == "dense":
             check_dense(X.n_rows, self.network_.n_labels, 8)
             picked = np.zeros((X.n_rows, self.network_.n_labels), dtype=np.int64)
-            for rows, Z in scorer.logits(X):
-                picked[rows] = scorer.picked(Z)
+            for rows, Z in self._logits(X):
+                picked[rows] = picked_labels(Z, self.network_.loss)
             return picked
         counts, found = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
-        for _, Z in scorer.logits(X):
-            row, label = np.nonzero(scorer.picked(Z))
+        for _, Z in self._logits(X):
+            row, label = np.nonzero(picked_labels(Z, self.network_.loss))
             counts.append(np.bincount(row, minlength=len(Z)))
             found.append(label.astype(np.int32))
         indptr, indices = np.cumsum(np.concatenate(counts)), np.concatenate(found)
@@ -130,6 +133,7 @@ class Predictor(ClassifierMixin):
         X = read_features(self, X)
         columns = None if labels is None else checked_columns(labels, self.network_.n_labels)
         best, scores = self._scorer(X).top_k(X, min(int(k), self.network_.n_labels), columns)
+        check_finite(scores, X, counted=None if columns is None else best >= 0)
         if threshold is not None:
             low = scores < threshold
             best[low], scores[low] = -1, -np.inf
@@ -153,7 +157,7 @@ class Predictor(ClassifierMixin):
         n_columns = self.network_.n_labels if columns is None else len(columns)
         check_dense(X.n_rows, n_columns, 4)
         scores = np.empty((X.n_rows, n_columns), np.float32)
-        for rows, Z in self._scorer(X).logits(X, columns):
+        for rows, Z in self._logits(X, columns):
             scores[rows] = Z
         if labels is None and self.label_form_ == "multiclass" and n_columns == 2:
             return scores[:, 1] - scores[:, 0]
@@ -170,7 +174,7 @@ class Predictor(ClassifierMixin):
         check_dense(X.n_rows, self.network_.n_labels, 8)
         chances = np.empty((X.n_rows, self.network_.n_labels))
         softmax = self.network_.loss == "softmax"
-        for rows, Z in self._scorer(X).logits(X):
+        for rows, Z in self._logits(X):
             Z = np.asarray(Z, dtype=np.float64)
             if softmax:
                 Z -= Z.max(axis=1, keepdims=True)
@@ -201,6 +205,12 @@ class Predictor(ClassifierMixin):
         """Raise scikit-learn's `NotFittedError` before `fit`; asking it each time takes as long as half a row."""
         if not hasattr(self, "_params"):
             check_is_fitted(self)
+
+    def _logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield what `Scorer.logits` does, all of it finite."""
+        for rows, Z in self._scorer(X).logits(X, columns):
+            check_finite(Z, X, rows[0])
+            yield rows, Z
 
     def _scorer(self, X: CSR) -> Scorer:
         """Return what scores rows; it is kept between calls, with its device and their buffers."""

@@ -129,5 +129,5 @@ def _read_state(model: XMLClassifier, saved: ModelArrays, compact: bool) -> None
     if not kinds:
         raise ModelFileError(f"{saved.path}: unknown optimizer_kind, got {model._optimizer_kind}")
     size = state_layout(model.network_.layout, kinds[0]).size
-    model.optimizer_state_ = saved.array("optimizer_state", np.float32, size).copy()
+    model.optimizer_state_ = saved.finite("optimizer_state", size).copy()
     model.params_ = model.params_.copy()

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..devices.compact import CompactLayer, widened
-from ..errors import DataError, MemoryEstimateError, shorten
+from ..errors import DataError, MemoryEstimateError, ModelFileError, shorten
+from ..kinds import FLOAT32_MAX
 from .blocks import row_blocks
 from .compact import CompactParams
 
@@ -26,6 +27,7 @@ DENSE_LIMIT = 1 << 30  # bytes of a dense (n, L) answer: above, a user wanted `p
 # Weights up to here are multiplied in float64, so that the answer to a row does not depend on the rows beside it: the
 # BLAS sums one row in another order than many.
 SMALL_LAYER = 1 << 20
+LARGE_VALUE = 1e6  # of a feature, which may be why a score is not finite
 LOG_HALF = math.log(0.5)
 
 
@@ -88,7 +90,9 @@ class Scorer:
         for rows in row_blocks(X.n_rows, max(n_columns, *network.hidden)):
             with device.start():
                 A = device.fetch(network.hidden_activations(device, layers, X, rows))
-            yield rows, product(A)
+            with np.errstate(invalid="ignore", over="ignore"):  # `check_finite` says more
+                Z = product(A)
+            yield rows, Z
 
     def activations(self, X: CSR) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield row numbers and their last hidden activations (rows, H), a block at a time."""
@@ -98,11 +102,12 @@ class Scorer:
                 A = device.fetch(network.hidden_activations(device, layers, X, rows))
             yield rows, A
 
-    def picked(self, Z: np.ndarray) -> np.ndarray:
-        """Return which labels `predict` names, given logits."""
-        if self.network.loss == "softmax":
-            return Z - Z.max(axis=1, keepdims=True) >= LOG_HALF
-        return Z > 0
+
+def picked_labels(Z: np.ndarray, loss: str) -> np.ndarray:
+    """Return which labels `predict` names, given logits."""
+    if loss == "softmax":
+        return Z - Z.max(axis=1, keepdims=True) >= LOG_HALF
+    return Z > 0
 
 
 def product_with(layer: Layer | CompactLayer, columns: np.ndarray | None) -> Callable[[np.ndarray], np.ndarray]:
@@ -132,6 +137,23 @@ def product_with(layer: Layer | CompactLayer, columns: np.ndarray | None) -> Cal
         return Z
 
     return product_of_all
+
+
+def check_finite(scores: np.ndarray, X: CSR, first: int = 0, counted: np.ndarray | None = None) -> None:
+    """Raise unless the scores (rows, m) of X from row `first` on are finite in float32; of `counted` ones, if given.
+
+    `DataError` for a row of values too large to multiply, else `ModelFileError`: no run leaves such a model.
+    """
+    if scores.max(initial=0) <= FLOAT32_MAX and scores.min(initial=0) >= -FLOAT32_MAX:
+        return
+    bad = ~(np.abs(scores) <= FLOAT32_MAX) & (True if counted is None else counted)
+    if not bad.any():
+        return
+    row = first + int(bad.any(axis=1).argmax())
+    largest = np.abs(X.row(row)[1]).max(initial=0)
+    if largest > LARGE_VALUE:
+        raise DataError(f"X: row {row}: scores must be finite, got values up to {largest:g}; scale X as for training")
+    raise ModelFileError("the model's folder is damaged: its scores are not finite; copy it again")
 
 
 def checked_columns(labels: Any, n_labels: int) -> np.ndarray:

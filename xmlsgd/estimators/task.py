@@ -15,7 +15,7 @@ from ..errors import DataError, shorten
 from ..network import Network
 from .defaults import SHORTLIST_NEGATIVES, auto_batch_size, auto_rounding, auto_shortlist, input_scale
 from .fleet import Worker, algorithm_of, make_device, parse_devices, workers_of
-from .inputs import MOST_WEIGHT, read_features, read_weight
+from .inputs import check_weight, read_features, read_weight
 from .parameters import optimizer_of
 from .targets import Form, Labels, form_of, label_weights, read_labels
 from .threads import flops, thread_count
@@ -199,11 +199,9 @@ def _row_weights(model: XMLClassifier, sample_weight: Any, labels: Labels) -> np
     if by_class is None:
         return weight
     product: np.ndarray = by_class if weight is None else weight * by_class
-    if not 0 < product.max() <= MOST_WEIGHT:
-        raise DataError(
-            f"class_weight: must leave rows a weight above 0, at most {MOST_WEIGHT:g}, got {product.max():g}; use "
-            "weights around 1"
-        )
+    if not product.any():
+        raise DataError("class_weight: must leave rows of a weight above 0, got none; use weights around 1")
+    check_weight(product, "class_weight")
     return product
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from ..csr import CSR, check_entries, check_pointers
 from ..devices.cpu_trees import INNER
 from ..errors import DataError, ModelFileError, shorten
+from ..kinds import FLOAT32_MAX
 from ..model_arrays import ModelArrays
 from .blend import Blend
 from .boosted import EVIDENCE, Boosted
@@ -139,7 +139,8 @@ def _numbers(described: Any, n_labels: int, path: Path) -> tuple[int, Blend, int
         size, blend, n_rows, n_trees = (described[name] for name in ("size", "blend", "rows", "trees"))
         counts = size, n_rows, n_trees + 1
         whole = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 1 << 31 for n in counts)
-        if whole and size <= n_labels and all(isinstance(x, int | float) and math.isfinite(x) for x in Blend(*blend)):
+        finite = all(isinstance(x, int | float) and abs(x) <= FLOAT32_MAX for x in Blend(*blend))
+        if whole and size <= n_labels and finite and blend[0] >= 0:
             return size, Blend(*blend), n_rows, n_trees
     except (KeyError, TypeError):
         pass

@@ -9,8 +9,8 @@ import json
 import numpy as np
 import pytest
 
-from shared.saved_models import edit_manifest, rewrite, small
-from xmlsgd import ModelFileError, XMLClassifier
+from shared.saved_models import edit_manifest, rewrite, small, some_rows
+from xmlsgd import DataError, ModelFileError, XMLClassifier
 from xmlsgd.files import sha256_of
 from xmlsgd.model_files import read_model
 
@@ -124,6 +124,32 @@ def test_parameters_that_are_not_finite_are_refused(saved):
     rewrite(saved, arrays={"params": params})
     with pytest.raises(ModelFileError, match="params must be finite"):
         XMLClassifier.load(saved)
+
+
+def test_an_optimizer_state_that_is_not_finite_is_refused(saved):
+    state = np.array(read_model(saved)[1]["optimizer_state"])
+    state[5] = np.inf
+    rewrite(saved, arrays={"optimizer_state": state})
+    assert XMLClassifier.load(saved).n_epochs_ == 4
+    with pytest.raises(ModelFileError, match="optimizer_state must be finite"):
+        XMLClassifier.load(saved, predict_only=False)
+
+
+@pytest.mark.parametrize("ask", ["predict", "predict_topk", "decision_function", "predict_proba"])
+@pytest.mark.parametrize("form", ["sparse", "dense", "multiclass"])
+def test_a_model_that_answers_numbers_that_are_not_finite_is_said_to_be_damaged(tmp_path, ask, form):
+    X, Y = some_rows()
+    labels = {"sparse": Y, "dense": Y.toarray(), "multiclass": Y.toarray()[:, 0]}[form]
+    small(max_epochs=1).fit(X, labels).save(tmp_path / "model")
+    good = XMLClassifier.load(tmp_path / "model")
+    rewrite(tmp_path / "model", arrays={"params": np.full_like(good.params_, 3e38)})
+    with pytest.raises(ModelFileError, match=r"^the model's folder is damaged: its scores are not finite"):
+        getattr(XMLClassifier.load(tmp_path / "model"), ask)(X)
+    good.params_ = good.params_ * np.float32(1e10)
+    X = X.copy()
+    X.data[X.indptr[7]] = 3e38
+    with pytest.raises(DataError, match=r"^X: row 7: scores must be finite, got values up to 3e\+38; scale X"):
+        getattr(good, ask)(X)
 
 
 @pytest.mark.parametrize(
