@@ -18,7 +18,7 @@ from xmlsgd.executors.serial import Serial
 from xmlsgd.history import Monitor
 from xmlsgd.learner import Job
 from xmlsgd.optimizers import SGD
-from xmlsgd.runs import Interrupted, WorkersLost, raise_with, run_of
+from xmlsgd.runs import Interrupted, WorkersLost, raise_with, run_of, tell
 from xmlsgd.schedules import Schedule
 from xmlsgd.snapshot import Snapshot
 
@@ -114,6 +114,15 @@ def test_an_attribute_of_the_name_on_an_error_of_others_is_no_run():
     error = ValueError()
     error.run = "fast"  # type: ignore[attr-defined]
     assert run_of(error) is None
+
+
+def test_what_is_kept_is_said_before_the_traceback_of_the_worker_that_died_last():
+    with pytest.raises(WorkersLost) as raised:
+        raise_with(WorkerDied("worker 0 failed", "Traceback\nMemoryError: no room"), run_with())
+    tell(raised.value, "save it")
+    kept = "what was learned until then is kept, 5 whole epochs of this run; save it"
+    for error in (raised.value, pickle.loads(pickle.dumps(raised.value))):
+        assert str(error) == f"worker 0 failed; {kept}:\nTraceback\nMemoryError: no room"
 
 
 @pytest.mark.parametrize(("error", "kind"), [(KeyboardInterrupt(), Interrupted), (WorkerDied("gone"), WorkersLost)])

@@ -27,7 +27,14 @@ class DivergenceError(FloatingPointError):
 
 
 class WorkerDied(RuntimeError):
-    """A worker stopped; the text carries its exit code or signal and its traceback."""
+    """A worker stopped; `what` carries its exit code or signal, `traceback` is its own, "" where it left none."""
+
+    def __init__(self, what: str, traceback: str = "") -> None:
+        super().__init__(what, traceback)
+        self.what, self.traceback = what, traceback
+
+    def __str__(self) -> str:
+        return f"{self.what}:\n{self.traceback}" if self.traceback else self.what
 
 
 NUMPY_SCALAR = re.compile(r"\bnp\.(?:\w+\(([^()]*)\)|(True|False)_)")  # as NumPy 2 prints them

@@ -50,11 +50,6 @@ class WorkersLost(WorkerDied):
 
     run: Run  # no argument: errors cross between processes as their arguments and attributes
 
-    def say(self, more: str) -> None:
-        """Add to what is said of the death, before the traceback of a worker."""
-        what, *traceback = str(self).split("\n", 1)
-        self.args = ("\n".join([f"{what.rstrip(':')}; {more}" + ":" * len(traceback), *traceback]),)
-
 
 def raise_with(error: BaseException, run: Run) -> NoReturn:
     """Raise what ended a run, with what was learned until then as its `run`.
@@ -63,7 +58,7 @@ def raise_with(error: BaseException, run: Run) -> NoReturn:
     """
     if isinstance(error, KeyboardInterrupt):
         raise Interrupted(run) from error
-    ending: Any = WorkersLost(str(error)) if isinstance(error, WorkerDied) else error
+    ending: Any = WorkersLost(error.what, error.traceback) if isinstance(error, WorkerDied) else error
     ending.run = run
     tell(ending, f"what was learned until then is kept, {len(run.records)} whole epochs of this run")
     if ending is error:
@@ -80,6 +75,6 @@ def run_of(error: BaseException) -> Run | None:
 def tell(error: BaseException, more: str) -> None:
     """Add to what an error that ended a run says; Ctrl-C needs no words."""
     if isinstance(error, WorkersLost):
-        error.say(more)
+        error.what += f"; {more}"
     elif sys.version_info >= (3, 11) and not isinstance(error, KeyboardInterrupt):
         error.add_note(more)

@@ -18,7 +18,7 @@ from shared.paths import ROOT
 from xmlsgd.cli.failures import describe, guarded
 from xmlsgd.errors import DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
 
-FAILURE = "worker 3 failed:\nTraceback (most recent call last):\n  File ...\nMemoryError: no room\n"
+FAILURE = "Traceback (most recent call last):\n  File ...\nMemoryError: no room\n"
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ FAILURE = "worker 3 failed:\nTraceback (most recent call last):\n  File ...\nMem
         (OSError("no source could be reached"), 1, "no source could be reached"),
         (DivergenceError("loss"), 1, "loss"),
         (WorkerDied("worker 3"), 1, "worker 3"),
-        (WorkerDied(FAILURE), 1, "worker 3 failed: MemoryError: no room; --traceback shows where"),
+        (WorkerDied("worker 3 failed", FAILURE), 1, "worker 3 failed: MemoryError: no room; --traceback shows where"),
         (MemoryEstimateError("needs 3 GB"), 1, "needs 3 GB"),
         (MemoryError(), 1, "out of memory: an allocation failed; use fewer --hidden-layer-sizes or rows"),
         (TypeError("oops"), 1, "internal error: TypeError: oops; --traceback shows where"),

@@ -124,7 +124,7 @@ def test_ctrl_c_before_the_first_epoch_is_over_saves_too(tmp_path, monkeypatch, 
 @pytest.mark.parametrize(
     ("error", "told"),
     [
-        (WorkerDied("worker 0 failed:\nTraceback\nMemoryError: no room"), "worker 0 failed: MemoryError: no room"),
+        (WorkerDied("worker 0 failed", "Traceback\nMemoryError: no room"), "worker 0 failed: MemoryError: no room"),
         (OSError(errno.ENOSPC, "No space left on device", "/tmp"), "/tmp: No space left on device"),
     ],
 )

@@ -84,8 +84,8 @@ def describe(error: Exception) -> tuple[int, str]:
     if isinstance(error, FileExistsError) and error.errno is None:  # ours, with a whole sentence
         return BAD_INPUT, str(error)
     if isinstance(error, WorkerDied):
-        first, *traceback = str(error).splitlines()
-        return FAILED, f"{first} {traceback[-1]}; --traceback shows where" if traceback else first
+        last = error.traceback.splitlines()[-1:]
+        return FAILED, f"{error.what}: {last[0]}; --traceback shows where" if last else error.what
     if isinstance(error, DivergenceError | MemoryEstimateError | Halted):
         return FAILED, str(error)
     if isinstance(error, MemoryError):

@@ -112,7 +112,7 @@ class WorkerProcess:
         """
         message = self.pipe.recv()
         if isinstance(message, str):
-            raise WorkerDied(f"worker {self.worker} failed:\n{message}")
+            raise WorkerDied(f"worker {self.worker} failed", message)
         return message
 
     def step(self, step: Step) -> Report:
