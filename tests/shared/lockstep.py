@@ -30,9 +30,10 @@ class Lockstep(Simulated):
 
     def _start_learners(self, job: Job, sharing: Sharing) -> None:
         self.team.assign(job, self._prepare(job, sharing, self.team.make_table(job)), sharing)
-        self.learners = [self.team.processes[w] for w in self.workers]
-        for process in self.learners:
+        processes = [self.team.processes[w] for w in self.workers]
+        for process in processes:
             process.receive()  # that it is ready
+        self.learners = processes
 
     def result(self) -> tuple[np.ndarray, np.ndarray, int]:
         """Return model, optimizer state and steps, in the arrays of `Job.start` where there are any."""
