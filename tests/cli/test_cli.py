@@ -43,11 +43,6 @@ def test_demo_trains_on_real_functions_and_shows_them(capsys, tmp_path, monkeypa
     assert out.splitlines()[-1] == f"learning curve: {tmp_path / 'demo'}/learning_curve.png"
 
 
-def test_warmup_says_that_kernels_are_compiled(capsys):
-    run("warmup", "--threads", "1")
-    assert capsys.readouterr().out.startswith("kernels are compiled")
-
-
 def test_info_names_versions_and_processor(capsys):
     run("info", "--json", "-")
     facts = json.loads(capsys.readouterr().out)

@@ -96,7 +96,7 @@ class WorkerProcess:
         paths = [path for path in sys.path if isinstance(path, str)]
         if PACKAGE_ROOT not in paths:  # found by an import hook, as in an editable install
             paths.append(PACKAGE_ROOT)
-        with theirs, _interrupts_held():
+        with theirs, interrupts_held():
             self.process = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, str(theirs.fileno()), *paths],
                 env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
@@ -162,7 +162,7 @@ def _above_streams(pipe: Connection) -> Connection:
 
 
 @contextmanager
-def _interrupts_held() -> Iterator[None]:
+def interrupts_held() -> Iterator[None]:
     """Let processes that are started meanwhile never see Ctrl-C, not even while they import."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

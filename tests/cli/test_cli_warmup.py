@@ -1,0 +1,73 @@
+"""The verb warmup: what it compiles, and the process that does half of it meanwhile."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from shared.command_line import run
+from shared.paths import ROOT
+from xmlsgd.cli.meanwhile import meanwhile
+
+LEARN_AND_ANSWER = """
+from xmlsgd import XMLClassifier, make_xmc
+from xmlsgd.devices.kernel_cache import kernels
+data = make_xmc(3000, 300, 600, nnz_per_row=6, labels_per_row=2, random_state=0)
+for n_jobs in (1, 2):
+    model = XMLClassifier(n_jobs=n_jobs, max_epochs=1, random_state=0).fit(data.X, data.Y)
+    assert model.shortlist_ is not None
+    for X in (data.X, data.X.span(0, 1)):
+        model.predict_topk(X)
+forms = [form for kernel in kernels() for form in (kernel.alone, kernel.threaded)]
+print(sum(sum(form.stats.cache_misses.values()) for form in forms), sum(bool(form.stats.cache_hits) for form in forms))
+"""
+
+
+def test_after_warmup_neither_one_thread_nor_two_compile_anything(capsys):
+    run("warmup", "--threads", "2")
+    assert capsys.readouterr().out.startswith("kernels are compiled (")
+    done = subprocess.run(
+        [sys.executable, "-c", LEARN_AND_ANSWER], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    compiled, found = map(int, done.stdout.split())
+    assert compiled == 0
+    assert found > 20
+
+
+def note(path):
+    """Note which process this is, and whether Ctrl-C reaches it."""
+    path.write_text(f"{os.getpid()} {signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])}")
+
+
+def note_if_this_is(pid, path):
+    """Do as `note` in the process `pid`, and fail in any other."""
+    if os.getpid() != pid:
+        raise OSError("no room")
+    note(path)
+
+
+def test_work_is_done_meanwhile_by_another_process_which_ctrl_c_does_not_reach(tmp_path):
+    with meanwhile(note, tmp_path / "noted"):
+        pass
+    pid, held = (tmp_path / "noted").read_text().split()
+    assert int(pid) != os.getpid()
+    assert held == "True"
+
+
+def test_work_that_fails_there_is_done_here(tmp_path, capfd):
+    with meanwhile(note_if_this_is, os.getpid(), tmp_path / "noted"):
+        pass
+    assert (tmp_path / "noted").read_text() == f"{os.getpid()} False"
+    assert capfd.readouterr().err == ""
+
+
+def test_who_is_interrupted_does_not_wait_for_the_other():
+    with pytest.raises(KeyboardInterrupt), meanwhile(signal.pause):
+        raise KeyboardInterrupt
+    assert multiprocessing.active_children() == []
