@@ -22,7 +22,7 @@ from xmlsgd.estimators.list_scoring import pair_scores
 from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.shortlist.blend import Blend, evidence_of
 from xmlsgd.shortlist.linear import Linear
-from xmlsgd.shortlist.model import has, held_out_rows, label_frequencies, n_scored
+from xmlsgd.shortlist.model import has, held_out_rows, label_frequencies, n_scored, own_lists, strangeness
 from xmlsgd.shortlist.neighbors import Neighbors
 from xmlsgd.shortlist.rows import rarity, unit_rows
 
@@ -37,6 +37,7 @@ ROUNDED = {  # gradients of all labels, by threshold
     **{threshold: f"... with gradients rounded at {threshold:g}" for threshold in (0.03, 0.1, 0.3)},
 }
 SHARED = "network, negatives that a batch shares"
+ALIKE = "... with all held-out rows alike"
 CALIBRATED = "... with margins calibrated by frequency: the default"
 K = 5
 
@@ -116,20 +117,24 @@ def variants(rows: Dataset, X_test: CSR, threads: int) -> Iterator[tuple[str, fl
     with clock.part("network"):
         model = network(SHORTLIST_NEGATIVES)
     yield SHARED, clock.seconds["network"], model.predict_topk(X_test, K)[0]
-    learned, tested = paths(rows, X_test, held_out, weight, model, CPU(threads), clock)
+    learned, nearest, tested = paths(rows, X_test, held_out, weight, model, CPU(threads), clock)
     known, truth = learned.labels >= 0, has(rows.Y.take(held_out), learned.labels)
+    truth, counts = truth[known], np.broadcast_to(strangeness(nearest)[:, None], known.shape)[known]
     for n in range(1, len(PATHS) + 1):
         for chosen in itertools.combinations(PATHS, n):
             if chosen == ("network",):
                 continue  # on the neighbors' lists, which it would owe to them
             with clock.part("blend"):
-                blend = Blend.fit(learned.of(chosen)[known], truth[known])
+                blend = Blend.fit(learned.of(chosen)[known], truth, counts)
             needed = {"neighbors", *chosen, *(["lists"] if "linear" in chosen else []), *(["blend"] if n > 1 else [])}
             yield " + ".join(chosen), clock.total(needed), tested.best(chosen, blend)
     with clock.part("blend"):
+        blend = Blend.fit(learned.values[known], truth, np.ones_like(counts))
+    yield ALIKE, clock.total({*PATHS, "lists", "blend"}), tested.best(PATHS, blend)
+    with clock.part("blend"):
         before, after = label_frequencies(rows.Y, weight, np.ones_like(weight))
         blend, calibration = Blend.fit_by_frequency(
-            learned.values[known], truth[known], before[learned.labels[known]]
+            learned.values[known], truth, before[learned.labels[known]], counts
         )  # fmt: skip
     yield (
         CALIBRATED,
@@ -146,8 +151,11 @@ def paths(
     model: XMLClassifier,
     device: CPU,
     clock: Clock,
-) -> tuple[Evidence, Evidence]:
-    """Learn neighbors and linear path; return what these and the network say of held-out rows and of test rows."""
+) -> tuple[Evidence, np.ndarray, Evidence]:
+    """Learn neighbors and linear path; return what these and the network say of held-out rows and of test rows.
+
+    In between, the cosine of the nearest row of each held-out row.
+    """
     size, X, Y = min(SHORTLIST_SIZE, rows.n_labels), rows.X, rows.Y
     logits = pair_scores(Scorer(model.network_, model.params_, device), device)
     with clock.part("neighbors"), device.start():
@@ -155,9 +163,7 @@ def paths(
         scaled = unit_rows(X, scale, device)
         neighbors = Neighbors.build(scaled, Y, np.ones(rows.n_rows, np.float32))
     with clock.part("lists"), device.start():
-        lists, votes = neighbors.votes(scaled, size, device, own=0)
-    most = np.argsort(-votes[held_out], axis=1, kind="stable")[:, : n_scored(size)]
-    listed, votes = (np.take_along_axis(each[held_out], most, axis=1) for each in (lists, votes))
+        lists, asked = own_lists(neighbors, scaled, held_out, size, device)
     with clock.part("linear"), device.start():
         linear = Linear.fit(scaled, Y, weight, lists, device)
 
@@ -167,8 +173,8 @@ def paths(
         return Evidence(labels, evidence_of(logits(X, labels), shares, margins))
 
     with device.start():
-        named, shares = neighbors.votes(unit_rows(X_test, scale, device), n_scored(size), device)
-    return evidence(X.take(held_out), listed, votes), evidence(X_test, named, shares)
+        named, shares, _ = neighbors.votes(unit_rows(X_test, scale, device), n_scored(size), device)
+    return evidence(X.take(held_out), asked.labels, asked.votes), asked.nearest, evidence(X_test, named, shares)
 
 
 def table(name: str, found: dict[str, dict[str, Any]]) -> Table:

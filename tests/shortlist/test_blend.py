@@ -9,19 +9,36 @@ from shared.shortlists import DEVICE, SETTINGS, ones
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.shortlist.blend import LEAST_VOTE, Blend, Calibration, log_probability
 from xmlsgd.shortlist.linear import Linear
-from xmlsgd.shortlist.model import held_out_rows
+from xmlsgd.shortlist.model import held_out_rows, strangeness
 
 
 def test_the_blend_finds_the_weights_of_a_logistic_model():
     rng = np.random.default_rng(0)
     evidence = rng.normal(size=(60_000, 3))
     odds = evidence @ [0.3, 0.9, 2.0] - 1.0
-    blend = Blend.fit(evidence, rng.random(60_000) < 1 / (1 + np.exp(-odds)))
+    blend = Blend.fit(evidence, rng.random(60_000) < 1 / (1 + np.exp(-odds)), ones(60_000))
     np.testing.assert_allclose(blend, [0.3, 0.9, 2.0, -1.0], atol=0.06)
 
 
 def test_the_blend_keeps_its_defaults_where_all_pairs_are_alike():
-    assert Blend.fit(np.zeros((5, 3)), np.zeros(5, bool)) == Blend()
+    assert Blend.fit(np.zeros((5, 3)), np.zeros(5, bool), ones(5)) == Blend()
+
+
+def test_the_blend_believes_the_path_that_is_right_where_pairs_count():
+    rng = np.random.default_rng(0)
+    evidence, truth, near = rng.normal(size=(4000, 3)), rng.random(4000) < 0.5, np.arange(4000) < 3000
+    evidence[near, 2] += 2 * truth[near]
+    evidence[~near, 0] += 2 * truth[~near]
+    alike, apart = (Blend.fit(evidence, truth, counts) for counts in (ones(4000), np.where(near, 0.01, 3.97)))
+    assert alike.linear > alike.network
+    assert apart.network > 1 > 0.3 > apart.linear
+
+
+def test_a_row_counts_for_the_blend_by_how_far_the_nearest_is():
+    counts = strangeness(np.array([0.0, 0.5, 0.9, 1.0], np.float32))
+    np.testing.assert_allclose(counts / counts[0], [1, 0.25, 0.01, 1e-6], rtol=1e-4)
+    np.testing.assert_allclose(strangeness(ones(3)), 1)  # nothing but copies
+    assert counts.mean() == pytest.approx(1)
 
 
 def test_margins_are_calibrated_by_how_frequent_a_label_is():
@@ -29,7 +46,8 @@ def test_margins_are_calibrated_by_how_frequent_a_label_is():
     evidence, frequency = rng.normal(size=(60_000, 3)), rng.integers(0, 500, size=60_000).astype(np.float32)
     x = np.log1p(frequency) - np.log1p(frequency).mean()
     odds = evidence @ [0.3, 0.9, 2.0] - 1.0 + x * (0.5 * evidence[:, 2] - 0.8)
-    blend, calibration = Blend.fit_by_frequency(evidence, rng.random(60_000) < 1 / (1 + np.exp(-odds)), frequency)
+    truth = rng.random(60_000) < 1 / (1 + np.exp(-odds))
+    blend, calibration = Blend.fit_by_frequency(evidence, truth, frequency, ones(60_000))
     np.testing.assert_allclose(blend, [0.3, 0.9, 2.0, -1.0], atol=0.07)
     np.testing.assert_allclose(calibration[:2], [0.25, -0.4], atol=0.03)
     factor, shift = calibration.factors(np.array([0, 10, 400], np.float32))
@@ -43,10 +61,10 @@ def test_margins_are_calibrated_by_how_frequent_a_label_is():
 def test_margins_stay_as_they_are_where_nothing_is_learned_of_them(sign):
     rng = np.random.default_rng(0)
     evidence, frequency = rng.normal(size=(1000, 3)), np.ones(1000, np.float32)
-    assert Blend.fit_by_frequency(evidence, np.ones(1000, bool), frequency) == (Blend(), Calibration())
+    assert Blend.fit_by_frequency(evidence, np.ones(1000, bool), frequency, ones(1000)) == (Blend(), Calibration())
     truth = evidence @ [1, 1, sign] > 0
-    blend, calibration = Blend.fit_by_frequency(evidence, truth, frequency)
-    np.testing.assert_allclose(blend, Blend.fit(evidence, truth), rtol=1e-3)
+    blend, calibration = Blend.fit_by_frequency(evidence, truth, frequency, ones(1000))
+    np.testing.assert_allclose(blend, Blend.fit(evidence, truth, ones(1000)), rtol=1e-3)
     assert (blend.linear == 0) == (sign < 0)
     factor, shift = calibration.factors(np.ones(4, np.float32))
     np.testing.assert_allclose([factor, shift], [np.ones(4), np.zeros(4)], atol=1e-5)

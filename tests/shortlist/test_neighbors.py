@@ -30,7 +30,7 @@ def test_neighbors_vote_with_the_square_of_their_cosine_and_no_row_for_itself(da
     weight = np.random.default_rng(0).random(data.n_rows).astype(np.float32)
     device = CPU(n_threads, precision="float32")
     with device.start():
-        labels, shares = Neighbors.build(rows, data.Y, weight).votes(rows, 80, device, own=0 if own else -1)
+        labels, shares, nearest = Neighbors.build(rows, data.Y, weight).votes(rows, 80, device, own=0 if own else -1)
     dense = rows.to_scipy().toarray().astype(np.float64)
     similarity = dense @ dense.T
     if own:
@@ -42,6 +42,7 @@ def test_neighbors_vote_with_the_square_of_their_cosine_and_no_row_for_itself(da
     # Of neighbors equally near, which one is the last to count is anybody's choice.
     assert np.mean(np.abs(found - expected).max(axis=1) < 1e-4) > 0.97
     assert ((labels >= 0) == (shares > 0)).all()
+    np.testing.assert_allclose(nearest, similarity.max(axis=1), atol=1e-5)
 
 
 @pytest.mark.parametrize("n", [0, 1, 64, 65, 500])
@@ -60,7 +61,7 @@ def test_neighbors_of_weight_zero_name_no_labels():
     Y = CSR(np.arange(0, 701, 7), np.tile(np.arange(7, dtype=np.int32), 100), np.ones(700, np.float32), 7)
     X = CSR(np.arange(101), np.zeros(100, np.int32), np.ones(100, np.float32), 1)
     with DEVICE.start():
-        labels, shares = Neighbors.build(X, Y, np.zeros(100, np.float32)).votes(X, 4, DEVICE)
+        labels, shares, _ = Neighbors.build(X, Y, np.zeros(100, np.float32)).votes(X, 4, DEVICE)
     assert (labels == -1).all()
     assert not shares.any()
 
@@ -107,9 +108,12 @@ def test_votes_are_shares_however_small_the_weights_of_rows(data, rows):
 def test_a_row_without_features_has_no_neighbors(data, rows):
     with DEVICE.start():
         memory = Neighbors.build(rows, data.Y, ones(data.n_rows))
-        labels, shares = memory.votes(CSR(np.zeros(3, np.int64), rows.indices[:0], rows.data[:0], 300), 4, DEVICE)
+        labels, shares, nearest = memory.votes(
+            CSR(np.zeros(3, np.int64), rows.indices[:0], rows.data[:0], 300), 4, DEVICE
+        )
     assert (labels == -1).all()
     assert not shares.any()
+    assert not nearest.any()
 
 
 def test_entries_that_cancel_and_neighbors_of_no_weight_do_no_harm():
@@ -119,10 +123,10 @@ def test_entries_that_cancel_and_neighbors_of_no_weight_do_no_harm():
     X = CSR.from_scipy(sp.csr_array(np.repeat(dense, 25, axis=1) / np.float32(5)))
     Y = CSR.from_scipy(sp.csr_array(rng.random((40, 3)) < 0.5))
     with DEVICE.start():
-        labels, shares = Neighbors.build(X, Y, np.zeros(40, np.float32)).votes(X, 3, DEVICE)
+        labels, shares, _ = Neighbors.build(X, Y, np.zeros(40, np.float32)).votes(X, 3, DEVICE)
         assert (labels == -1).all()
         assert not shares.any()
-        labels, shares = Neighbors.build(X, Y, ones(40)).votes(X, 3, DEVICE)
+        labels, shares, _ = Neighbors.build(X, Y, ones(40)).votes(X, 3, DEVICE)
     assert labels.max() < 3
     assert ((shares >= 0) & (shares <= 1)).all()
 

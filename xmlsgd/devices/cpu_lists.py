@@ -68,7 +68,7 @@ def best_listed(
             features = indices[indptr[i] : indptr[i + 1]]
             entries = row[: features.size]
             unit_row(features, data[indptr[i] : indptr[i + 1]], scale, entries)
-            sound = vote_of_row(
+            sound, _ = vote_of_row(
                 features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
                 n_neighbors, budget, -1, clean[t], items[t], values[t], listed, bounds,
             )  # fmt: skip

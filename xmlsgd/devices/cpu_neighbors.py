@@ -118,7 +118,7 @@ def vote_of_row(
 
     features int32, entries float32: the row. own : its number among the training rows, -1 if it is none. The scratch
     is a thread's of `scratch_shapes`. Returns whether pointers and indices led to where they may; if not, nothing was
-    read or written elsewhere.
+    read or written elsewhere. And the cosine of the nearest training row, 0 without one.
     """
     n_train = label_ptr.size - 1
     cosine, share = clean[:n_train], clean[n_train:]
@@ -129,7 +129,7 @@ def vote_of_row(
     counts = np.empty(BINS, np.int32)
     if not read_order(features, postings_ptr, postings_row.size, budget, lengths, order):
         labels[:], votes[:] = -1, _ZERO
-        return False
+        return False, _ZERO
     n_lists, n_read = 0, 0
     while n_lists < features.size and (n_read == 0 or n_read + lengths[n_lists] <= budget):
         n_read += lengths[n_lists]
@@ -185,7 +185,7 @@ def vote_of_row(
         values[j] = share[named[j]] / total
         share[named[j]] = 0
     keep_best(values, named, n_named, votes, labels, counts)
-    return sound
+    return sound, nearest.max()
 
 
 def scratch_shapes(n_train: int, n_labels: int, budget: int, n_threads: int) -> tuple[tuple[int, int], ...]:
@@ -197,21 +197,21 @@ def scratch_shapes(n_train: int, n_labels: int, budget: int, n_threads: int) -> 
 @kernel(fastmath=FAST)
 def vote(
     indptr, indices, data, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
-    n_neighbors, budget, own, clean, items, values, n_threads, labels, votes, sound,
+    n_neighbors, budget, own, clean, items, values, n_threads, labels, votes, sound, nearest,
 ):  # fmt: skip
     """Write the labels that the `n_neighbors` nearest training rows of each row vote for, and their shares.
 
     Rows (indptr, indices, data) and training rows (`postings_*`, by feature, `unit` times the values) are of norm 1;
-    `sound` bool (rows,) is what `vote_of_row` returns. `label_ptr` and
-    `label_index` are the labels of the training rows, `weight` (n,) float32 theirs. A neighbor votes with its weight
-    times the square of the cosine. The posting lists of a row are read from the shortest on, until `budget` entries
-    are. own : row i is training row own + i, which has no vote; -1 where they are no training rows. labels int32,
-    votes float32 (rows, M), in no order, filled up with -1 and 0; shares of the sum of all votes.
+    `sound` bool and `nearest` float32 (rows,) are what `vote_of_row` returns. `label_ptr` and `label_index` are the
+    labels of the training rows, `weight` (n,) float32 theirs. A neighbor votes with its weight times the square of the
+    cosine. The posting lists of a row are read from the shortest on, until `budget` entries are. own : row i is
+    training row own + i, which has no vote; -1 where they are no training rows. labels int32, votes float32 (rows, M),
+    in no order, filled up with -1 and 0; shares of the sum of all votes.
     """
     n_rows = indptr.size - 1
     for t in prange(n_threads):
         for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
-            sound[i] = vote_of_row(
+            sound[i], nearest[i] = vote_of_row(
                 indices[indptr[i] : indptr[i + 1]], data[indptr[i] : indptr[i + 1]], postings_ptr, postings_row,
                 postings_value, unit, label_ptr, label_index, weight, n_neighbors, budget,
                 own + i if own >= 0 else -1, clean[t], items[t], values[t], labels[i], votes[i],

@@ -34,22 +34,27 @@ class Blend(NamedTuple):
     intercept: float = 2.5
 
     @classmethod
-    def fit(cls, evidence: np.ndarray, truth: np.ndarray) -> Blend:
-        """Return the weights that explain `truth` bool (n,) best by `evidence` (`evidence_of`)."""
+    def fit(cls, evidence: np.ndarray, truth: np.ndarray, counts: np.ndarray) -> Blend:
+        """Return the weights that explain `truth` bool (n,) best by `evidence` (`evidence_of`).
+
+        counts : float32 (n,), how much each pair counts, 1 on average.
+        """
         from sklearn.linear_model import LogisticRegression
 
         if truth.all() or not truth.any():
             return cls()
-        found = LogisticRegression(C=10.0, max_iter=1000).fit(evidence, truth)
+        found = LogisticRegression(C=10.0, max_iter=1000).fit(evidence, truth, counts)
         return cls(*(float(value) for value in (*np.maximum(found.coef_[0], 0), found.intercept_[0])))
 
     @classmethod
     def fit_by_frequency(
-        cls, evidence: np.ndarray, truth: np.ndarray, frequency: np.ndarray
+        cls, evidence: np.ndarray, truth: np.ndarray, frequency: np.ndarray, counts: np.ndarray
     ) -> tuple[Blend, Calibration]:
         """Return the weights that go with calibrated margins, and what calibrates them; frequency : float32 (n,).
 
-        Margins stay as they are where a path would have no weight beside the frequency.
+        Pairs calibrate alike and weigh the paths by their `counts` (`fit`): calibrated by those that count most, what
+        is frequent matters more than on new rows it does (docs/decisions.md). Margins stay as they are where a path
+        would have no weight beside the frequency.
         """
         from sklearn.linear_model import LogisticRegression
 
@@ -61,9 +66,11 @@ class Blend(NamedTuple):
         found = LogisticRegression(C=10.0, max_iter=1000).fit(np.concatenate([evidence, more], axis=1), truth)
         network, neighbors, linear, shift, slope = (float(value) for value in found.coef_[0])
         if min(network, neighbors, linear) <= 0:  # the frequency stands for what a path says
-            return cls.fit(evidence, truth), Calibration()
-        blend = cls(network, neighbors, linear, float(found.intercept_[0]))
-        return blend, Calibration(slope / linear, shift / linear, mean)
+            return cls.fit(evidence, truth, counts), Calibration()
+        calibration = Calibration(slope / linear, shift / linear, mean)
+        calibrated, (factor, shifted) = evidence.copy(), calibration.factors(frequency)
+        calibrated[:, 2] = factor * margins + shifted
+        return cls.fit(calibrated, truth, counts), calibration
 
     def scores(self, logits: np.ndarray, votes: np.ndarray, margins: np.ndarray) -> np.ndarray:
         """Return log odds, float32, of pairs of a row and a label; arrays of one shape."""

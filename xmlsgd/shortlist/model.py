@@ -19,7 +19,8 @@ from .rows import rarity, unit_rows, weight_of
 
 BLOCK = 1 << 16  # rows whose votes are held together
 LARGEST_SHARE = 10  # one row in ten is held out at most
-MOST_SCORED = 32  # labels of a list, or half of it: the others, learned as negatives, hardly ever come first
+MOST_SCORED = 64  # labels of a list, or half of it: the others, learned as negatives, hardly ever come first
+LEAST_STRANGE = np.float32(1e-3)  # distance of the nearest row that copies are taken to have, so that some row counts
 
 
 class HeldOut(NamedTuple):
@@ -77,7 +78,7 @@ class Shortlist:
         In no order; -1 fills up.
         """
         rows = unit_rows(X, self.scale, device)
-        labels, votes = self.neighbors.votes(rows, n_scored(self.size), device)
+        labels, votes, _ = self.neighbors.votes(rows, n_scored(self.size), device)
         return labels, votes, self.linear.margins(rows, labels, device)
 
     def arrays(self) -> tuple[Any, ...]:
@@ -148,10 +149,8 @@ def fit_shortlist(
     with device.start():
         rows = unit_rows(X, scale, device)
         neighbors = Neighbors.build(rows, Y, weight)
-        shortlist, votes = _own_votes(neighbors, rows, held_out, size, device)
-        most = np.argsort(-votes, axis=1)[:, : n_scored(size)]
-        listed, votes = (np.take_along_axis(each, most, axis=1) for each in (shortlist[held_out], votes))
-        linear = Linear.fit(rows, Y, learned, shortlist, device)
+        lists, (listed, votes, nearest) = own_lists(neighbors, rows, held_out, size, device)
+        linear = Linear.fit(rows, Y, learned, lists, device)
     blend, trees = Blend(), None
     if len(held_out):
         X_held, Y_held = X.take(held_out), Y.take(held_out)
@@ -159,18 +158,19 @@ def fit_shortlist(
             margins = linear.margins(rows.take(held_out), listed, device)
         known = listed >= 0
         pairs = logits(X_held, listed)[known], votes[known], margins[known]
+        counts = np.broadcast_to(strangeness(nearest)[:, None], listed.shape)[known]
         truth = has(Y_held, listed)[known]
         before, all_rows = label_frequencies(Y, learned, weight)
         frequency = before[listed[known]]
         if not boosted:
-            blend, calibration = Blend.fit_by_frequency(evidence_of(*pairs), truth, frequency)
+            blend, calibration = Blend.fit_by_frequency(evidence_of(*pairs), truth, frequency, counts)
             linear = linear.calibrate(*calibration.factors(all_rows))
         elif truth.any() and not truth.all():
-            blend = Blend.fit(evidence_of(*pairs), truth)
+            blend = Blend.fit(evidence_of(*pairs), truth, counts)
             trees = Boosted.fit(np.stack([*pairs, frequency], axis=1), truth, all_rows, device.n_threads)
             del linear  # as large as the one that takes its place
             with device.start():
-                linear = Linear.fit(rows, Y, weight, shortlist, device)
+                linear = Linear.fit(rows, Y, weight, lists, device)
     return Shortlist(scale, neighbors, linear, blend, size, trees)
 
 
@@ -190,17 +190,40 @@ def _frequency(Y: CSR, weight: np.ndarray) -> np.ndarray:
     return np.bincount(Y.row_entries(np.flatnonzero(weight)), minlength=Y.n_cols).astype(np.float32)
 
 
-def _own_votes(
+class Asked(NamedTuple):
+    """What neighbors say of rows: labels int32, votes float32 (n, m); the cosine of the nearest, float32 (n,)."""
+
+    labels: np.ndarray
+    votes: np.ndarray
+    nearest: np.ndarray
+
+
+def own_lists(
     neighbors: Neighbors, rows: CSR, held_out: np.ndarray, size: int, device: CPU
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the shortlist of every training row, itself not asked, and the votes of those held out."""
-    shortlist, votes = np.empty((rows.n_rows, size), np.int32), np.empty((len(held_out), size), np.float32)
+) -> tuple[np.ndarray, Asked]:
+    """Return the list of every training row, itself not asked, int32 (n, size), and what scores of those held out ask.
+
+    rows, held_out : of norm 1, in the order of the memory; the device is started.
+    """
+    lists, votes = np.empty((rows.n_rows, size), np.int32), np.empty((len(held_out), size), np.float32)
+    nearest = np.empty(len(held_out), np.float32)
     for first in range(0, rows.n_rows, BLOCK):
         last = min(first + BLOCK, rows.n_rows)
-        shortlist[first:last], shares = neighbors.votes(rows.span(first, last), size, device, own=first)
+        lists[first:last], shares, cosines = neighbors.votes(rows.span(first, last), size, device, own=first)
         held = slice(*np.searchsorted(held_out, (first, last)))
-        votes[held] = shares[held_out[held] - first]
-    return shortlist, votes
+        votes[held], nearest[held] = (each[held_out[held] - first] for each in (shares, cosines))
+    most = np.argsort(-votes, axis=1)[:, : n_scored(size)]
+    listed, votes = (np.take_along_axis(each, most, axis=1) for each in (lists[held_out], votes))
+    return lists, Asked(listed, votes, nearest)
+
+
+def strangeness(nearest: np.ndarray) -> np.ndarray:
+    """Return how much a held-out row counts for the blend, float32 (n,), 1 on average: (1 - cosine of the nearest)^2.
+
+    A row whose copy has been learned believes all paths and tells nothing of rows that are new (docs/decisions.md).
+    """
+    counts = np.square(np.maximum(1 - nearest, LEAST_STRANGE))
+    return counts / counts.mean()
 
 
 def has(Y: CSR, labels: np.ndarray) -> np.ndarray:
