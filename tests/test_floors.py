@@ -27,7 +27,7 @@ FLOORS = (
     ("learner",),
     ("algorithms", "executors"),
     ("history", "model_files", "router", "snapshot"),
-    ("averaging", "plots", "progress", "workers"),
+    ("averaging", "plots", "progress", "worker_log"),
     ("runs",),
     ("engine",),
     ("estimators", "simulation"),

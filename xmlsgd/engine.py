@@ -17,7 +17,7 @@ from .records import Event, Left, Report, Sharing, Step
 from .router import Router
 from .runs import Run, raise_with
 from .snapshot import Snapshot
-from .workers import WorkerLog
+from .worker_log import WorkerLog
 
 if TYPE_CHECKING:
     from .algorithms.base import Algorithm

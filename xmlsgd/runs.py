@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .errors import WorkerDied
-from .workers import summary
+from .worker_log import summary
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +30,7 @@ class Run:
 
     @property
     def workers(self) -> list[Record]:
-        """Return what each of several workers did and brings (`workers.summary`)."""
+        """Return what each of several workers did and brings (`worker_log.summary`)."""
         return summary(self.records)
 
 

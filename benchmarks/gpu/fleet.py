@@ -18,7 +18,7 @@ from xmlsgd.csr import Dataset
 from xmlsgd.datasets.synthetic import AMAZON_670K, make_xmc
 from xmlsgd.engine import train
 from xmlsgd.estimators.fitting import Measure
-from xmlsgd.estimators.fleet import make_device
+from xmlsgd.estimators.placement import make_device
 from xmlsgd.executors.base import Executor
 from xmlsgd.executors.processes import Processes
 from xmlsgd.executors.serial import Serial

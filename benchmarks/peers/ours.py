@@ -20,7 +20,7 @@ from xmlsgd.cli.kernels import compile_kernels
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.datasets import open_store
 from xmlsgd.estimators.defaults import auto_rounding
-from xmlsgd.estimators.fleet import make_device
+from xmlsgd.estimators.placement import make_device
 from xmlsgd.learner import Job, Learner
 from xmlsgd.network import Network
 from xmlsgd.optimizers import Adam

@@ -14,7 +14,7 @@ from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
 from xmlsgd.executors.calibration import measure_device
 from xmlsgd.executors.costs import VirtualDevice, scheduling_efficiency
-from xmlsgd.executors.fleets import parse_fleet
+from xmlsgd.executors.fleet_text import parse_fleet
 from xmlsgd.executors.scenarios import SCENARIOS, expected_seconds, scenario
 from xmlsgd.learner import Job
 from xmlsgd.network import Network

@@ -20,7 +20,7 @@ from shared.paths import ROOT, TESTS
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.engine import train
 from xmlsgd.errors import DataError, WorkerDied
-from xmlsgd.estimators.fleet import executor_of, workers_of
+from xmlsgd.estimators.placement import executor_of, workers_of
 from xmlsgd.executors.processes import Processes
 from xmlsgd.learner import Job
 from xmlsgd.optimizers import SGD

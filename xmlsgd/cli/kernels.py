@@ -30,7 +30,7 @@ def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS) -> 
     from ..datasets.synthetic import make_xmc
     from ..estimators import XMLClassifier
     from ..estimators.defaults import ROUNDED_LABELS
-    from ..estimators.fleet import parse_devices, workers_of
+    from ..estimators.placement import parse_devices, workers_of
     from ..estimators.threads import thread_count
 
     devices = parameters.get("devices", "cpu")

@@ -72,7 +72,7 @@ def summarize(outcome: Outcome, outcomes: Mapping[str, Outcome]) -> dict[str, fl
 
 def describe_outcome(outcome: Outcome) -> list[str]:
     """Return P@1 over time, what each device did, and what is to be said of the whole."""
-    from ..workers import advice
+    from ..worker_log import advice
 
     found = [format_table(CURVE, {f"{point['rows']:>12,} rows": point for point in outcome.curve}), ""]
     if outcome.workers:

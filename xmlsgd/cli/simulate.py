@@ -198,7 +198,7 @@ def fleet_of(args: Namespace, base: VirtualDevice, setting: Setting, batch: int)
 
 def members(args: Namespace, base: VirtualDevice) -> list[VirtualDevice]:
     """Return the devices that `--fleet` lists; none where it names a scenario."""
-    from ..executors.fleets import parse_fleet
+    from ..executors.fleet_text import parse_fleet
     from ..executors.scenarios import SCENARIOS
 
     if args.fleet.upper() in SCENARIOS:

@@ -60,7 +60,7 @@ def run(args: Namespace) -> None:
     check_model(args, args.train, args.test)
     check_file(args.json, "--json", args.train, args.test, beside=args.out)
     check_there(args.train, args.test)
-    from ..workers import advice
+    from ..worker_log import advice
     from .doubts import warn_of_base, warn_of_labels, warn_of_unknown
     from .sizes import size_text
     from .sources import Known, read_training
@@ -194,7 +194,7 @@ def fit(args: Namespace, model: XMLClassifier, data: Training, history: History)
 
 def about_run(model: XMLClassifier, data: Training, records: list[Record], behind: float) -> dict[str, Any]:
     """Return what a run was and what it took, by the records of its own epochs and the seconds behind them."""
-    from ..workers import summary
+    from ..worker_log import summary
     from .sizes import size_numbers
 
     test = {"test": size_numbers(data.test)} if data.test is not None else {}

@@ -37,7 +37,7 @@ def run(args: Namespace) -> None:
 def compile_others(parameters: dict[str, Any], n_threads: int) -> None:
     """Compile what runs of one thread need, what reads files, and for either number of threads all losses."""
     from ..datasets.libsvm_parse import Options, parse
-    from ..estimators.fleet import make_device
+    from ..estimators.placement import make_device
     from ..losses import LOSSES
 
     compile_kernels({**parameters, "n_jobs": 1})

@@ -22,8 +22,8 @@ from ..samplers import ALL_LABELS, Sampler, SharedNegatives
 from ..schedules import Schedule
 from ..snapshot import Snapshot
 from .defaults import auto_epochs, auto_rate
-from .fleet import algorithm_of, employed, executor_of, make_device, names_of_parked
 from .parameters import optimizer_of
+from .placement import algorithm_of, employed, executor_of, make_device, names_of_parked
 from .scoring import Scorer
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ..executors.model import table_shape
 from ..network import state_layout
 from ..records import Sharing
 from .blocks import row_blocks
-from .fleet import have_one_memory
+from .placement import have_one_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable

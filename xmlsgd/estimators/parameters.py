@@ -16,7 +16,7 @@ from ..kinds import FLOAT32_MAX, check_choice, is_count, is_number, is_whole
 from ..losses import get_loss
 from ..optimizers import Optimizer, get_optimizer
 from ..schedules import SCHEDULES
-from .fleet import check_devices
+from .placement import check_devices
 from .threads import thread_count
 
 if TYPE_CHECKING:

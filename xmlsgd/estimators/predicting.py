@@ -13,9 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 from ..errors import DataError, shorten
 from ..kinds import is_number
 from .compact import CompactParams
-from .fleet import make_device, parse_devices
 from .inputs import read_features, read_weight
 from .names import MappedNames
+from .placement import make_device, parse_devices
 from .scoring import Scorer, check_dense, check_finite, checked_columns, picked_labels
 from .targets import Form, read_labels
 from .task import check_form, check_lengths

@@ -14,9 +14,9 @@ from ..csr import Dataset
 from ..errors import DataError, shorten
 from ..network import Network
 from .defaults import SHORTLIST_NEGATIVES, auto_batch_size, auto_rounding, auto_shortlist, input_scale
-from .fleet import Worker, algorithm_of, make_device, parse_devices, workers_of
 from .inputs import check_weight, read_features, read_weight
 from .parameters import optimizer_of
+from .placement import Worker, algorithm_of, make_device, parse_devices, workers_of
 from .targets import Form, Labels, form_of, label_weights, read_labels
 from .threads import flops, thread_count
 

@@ -16,8 +16,8 @@ from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.csr import Dataset
 from xmlsgd.devices.cuda_memory import LIBRARY_BYTES, Sizes, step_bytes
 from xmlsgd.engine import train
-from xmlsgd.estimators import fleet, gpu_memory
-from xmlsgd.estimators.fleet import Worker, paying
+from xmlsgd.estimators import gpu_memory, placement
+from xmlsgd.estimators.placement import Worker, paying
 from xmlsgd.executors.calibration import measure_device
 from xmlsgd.executors.serial import Serial
 from xmlsgd.learner import Job, Learner
@@ -118,7 +118,7 @@ def test_a_cpu_that_does_not_pay_is_parked_and_the_gpu_trains_alone(data, monkey
     pretend_gpus(monkeypatch)
     speed = {"cuda": 1000.0, "cpu": 10.0}
     monkeypatch.setattr(
-        fleet, "measure_speeds", lambda job, workers, *rest, **lazy: tuple(speed[one.kind] for one in workers)
+        placement, "measure_speeds", lambda job, workers, *rest, **lazy: tuple(speed[one.kind] for one in workers)
     )
     with pytest.warns(UserWarning, match="^devices: the others train faster without cpu, which is parked and will not"):
         mixed = model(devices=devices).fit(data.X, data.Y)
@@ -127,7 +127,7 @@ def test_a_cpu_that_does_not_pay_is_parked_and_the_gpu_trains_alone(data, monkey
 
 def test_a_gpu_that_fails_beside_a_parked_cpu_leaves_the_last_epoch_and_names_who_could_go_on(data, monkeypatch):
     pretend_gpus(monkeypatch)
-    monkeypatch.setattr(fleet, "measure_speeds", lambda job, workers, *rest, **lazy: (1000.0, 10.0))
+    monkeypatch.setattr(placement, "measure_speeds", lambda job, workers, *rest, **lazy: (1000.0, 10.0))
     step = Learner.step
 
     def failing(*given):

@@ -14,7 +14,7 @@ from xmlsgd.algorithms import algorithm_names
 from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.errors import DataError, WorkerDied
-from xmlsgd.estimators.fleet import executor_of, parse_devices, workers_of
+from xmlsgd.estimators.placement import executor_of, parse_devices, workers_of
 from xmlsgd.executors.processes import Processes
 from xmlsgd.history import Monitor
 

@@ -28,7 +28,7 @@ from xmlsgd.learner import Job
 from xmlsgd.network import Network
 from xmlsgd.optimizers import SGD
 from xmlsgd.schedules import Schedule
-from xmlsgd.workers import Tally, advice, marginal_values, summary
+from xmlsgd.worker_log import Tally, advice, marginal_values, summary
 
 N_ROWS = 240
 NETWORK = Network(6, 5, (4,))
