@@ -41,6 +41,7 @@ def run(args: Namespace) -> None:
     from ..datasets.synthetic import make_xmc, split_rows
     from ..estimators import XMLClassifier
     from ..estimators.parameters import check_parameters
+    from ..estimators.placement import check_devices
     from ..estimators.threads import thread_count
     from ..progress import Progress
     from .measure import rank
@@ -48,6 +49,7 @@ def run(args: Namespace) -> None:
     parameters = {"random_state": 0, **given_parameters(args), "verbose": 0}
     model = XMLClassifier(**parameters)
     check_parameters(model)
+    check_devices(model.devices)
     note(args, "making rows ...")
     n_test = max(args.rows // 5, 1)
     dataset = make_xmc(args.rows + n_test, args.features, args.labels, nnz_per_row=args.nnz, labels_per_row=3)

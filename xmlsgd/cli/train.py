@@ -93,6 +93,7 @@ def new_model(args: Namespace) -> XMLClassifier:
     """Return the estimator of the flags; with `--warm-start` the one in `--out`, with these flags over its own."""
     from ..estimators import XMLClassifier
     from ..estimators.parameters import check_parameters
+    from ..estimators.placement import check_devices
 
     given = given_parameters(args)
     if not given.get("warm_start"):
@@ -100,6 +101,7 @@ def new_model(args: Namespace) -> XMLClassifier:
     else:
         model = XMLClassifier.load(args.out, predict_only=False).set_params(**given)
     check_parameters(model)  # before the data are read, which may take minutes
+    check_devices(model.devices)
     return model.set_params(verbose=0)  # the bar of the command line takes its place
 
 

@@ -14,7 +14,7 @@ def check_gpu(index: int) -> None:
     """Raise `DataError` that says what is missing for GPU `index`."""
     name = f"cuda:{index}"
     if importlib.util.find_spec("cupy") is None:
-        raise DataError(f"device {name!r}: CuPy is not installed; {INSTALL}")
+        raise DataError(f"device {name!r}: CuPy is not installed; use 'cpu', or {INSTALL}")
     try:
         import cupy
 
@@ -22,7 +22,7 @@ def check_gpu(index: int) -> None:
         count = cupy.cuda.runtime.getDeviceCount() if available else 0
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
-        raise DataError(f"device {name!r}: CuPy does not start ({reason}); {INSTALL}") from error
+        raise DataError(f"device {name!r}: CuPy does not start ({reason}); use 'cpu', or {INSTALL}") from error
     if not available:
         raise DataError(f"device {name!r}: CuPy finds no GPU or driver; use 'cpu', or install NVIDIA's driver")
     if index >= count:

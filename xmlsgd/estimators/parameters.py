@@ -16,7 +16,7 @@ from ..kinds import FLOAT32_MAX, check_choice, is_count, is_number, is_whole
 from ..losses import get_loss
 from ..optimizers import Optimizer, get_optimizer
 from ..schedules import SCHEDULES
-from .placement import check_devices
+from .placement import parse_devices
 from .threads import thread_count
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def check_parameters(model: XMLClassifier) -> None:
     if model.early_stopping and model.average_weights:
         raise DataError("average_weights: cannot be combined with early_stopping, which keeps the best model")
     _check_algorithm(model)
-    check_devices(model.devices)
+    parse_devices(model.devices)  # here or not: memory is estimated, and models are loaded, where a GPU is missing
     check_choice("precision", model.precision, PRECISIONS)
     thread_count(model.n_jobs)
     try:

@@ -65,7 +65,7 @@ def parse_devices(devices: Any) -> list[str]:
 
 
 def check_devices(devices: Any) -> None:
-    """Raise `DataError` for a text that names no devices, or GPUs that this machine cannot use."""
+    """Raise `DataError` for GPUs that this machine cannot use, and for a text that names no devices."""
     for name in sorted({*parse_devices(devices)} - {"cpu"}):
         get_device(name)
 

@@ -227,7 +227,9 @@ def present(monkeypatch, **cuda):
 
 def test_what_is_missing_for_a_gpu_is_said_in_one_line(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"^device 'cuda:1': CuPy is not installed; pip install \"xmlsgd\[cuda12\]\""):
+    with pytest.raises(
+        DataError, match=r"^device 'cuda:1': CuPy is not installed; use 'cpu', or pip install \"xmlsgd\[cuda12\]\""
+    ):
         get_device("cuda:1")
     present(monkeypatch, is_available=lambda: False)
     with pytest.raises(DataError, match=r"^device 'cuda:0': CuPy finds no GPU or driver; use 'cpu', or install"):
@@ -241,7 +243,9 @@ def test_what_is_missing_for_a_gpu_is_said_in_one_line(monkeypatch):
         raise RuntimeError("libcuda.so: no such file\nand more")
 
     present(monkeypatch, is_available=broken)
-    with pytest.raises(DataError, match=r"^device 'cuda:0': CuPy does not start \(libcuda.so: no such file\); pip"):
+    with pytest.raises(
+        DataError, match=r"^device 'cuda:0': CuPy does not start \(libcuda.so: no such file\); use 'cpu', or pip"
+    ):
         get_device("cuda:0")
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from shared.needs import missing_gpu
 from shared.saved_models import same_answers, small, some_rows
-from xmlsgd import ModelFileError, XMLClassifier
+from xmlsgd import DataError, ModelFileError, XMLClassifier
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.datasets.vectorizer import TextVectorizer
 from xmlsgd.optimizers import Adagrad, Adam, Optimizer
@@ -189,3 +190,15 @@ def test_an_algorithm_that_could_not_be_loaded_is_not_saved(rows, tmp_path, kind
     with pytest.raises(ModelFileError, match=message):
         model.save(tmp_path / "model")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not missing_gpu(), reason="there is a GPU")
+def test_a_model_of_a_gpu_loads_where_there_is_none_and_predicts_on_the_cpu(rows, tmp_path):
+    X = rows[0]
+    model = small().fit(*rows)
+    expected = model.predict_topk(X, 3)[0]
+    model.set_params(devices="cuda:0").save(tmp_path / "model")
+    loaded = XMLClassifier.load(tmp_path / "model")
+    with pytest.raises(DataError, match=r"device 'cuda:0': .*use 'cpu', or"):
+        loaded.predict_topk(X)
+    np.testing.assert_array_equal(loaded.set_params(devices="cpu").predict_topk(X, 3)[0], expected)
