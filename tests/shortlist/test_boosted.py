@@ -165,7 +165,7 @@ def test_trees_that_save_cannot_have_written_are_refused(model, name, change, co
     with pytest.raises(ModelFileError, match=complaint):
         from_arrays(described, ModelArrays(arrays, Path("model")), (600, 300))
     for trees in (-1, None, 2.5):
-        with pytest.raises(ModelFileError, match="size, blend, rows and trees"):
+        with pytest.raises(ModelFileError, match="size, blend, near, rows and trees"):
             from_arrays({**described, "trees": trees}, ModelArrays(arrays, Path("model")), (600, 300))
 
 

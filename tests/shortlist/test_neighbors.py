@@ -131,6 +131,20 @@ def test_entries_that_cancel_and_neighbors_of_no_weight_do_no_harm():
     assert ((shares >= 0) & (shares <= 1)).all()
 
 
+def test_rows_near_to_a_training_row_get_fewer_labels_those_with_the_most_votes(data, rows):
+    with DEVICE.start():
+        memory = Neighbors.build(rows, data.Y, ones(data.n_rows))
+        labels, shares, nearest = memory.votes(rows, 20, DEVICE, own=0)
+        middle = float(np.median(nearest))
+        few, fewer, same = memory.votes(rows, 20, DEVICE, own=0, fewer=(middle, 5))
+    np.testing.assert_array_equal(same, nearest)
+    near = nearest > np.float32(middle)
+    assert near.any()
+    np.testing.assert_array_equal(few[~near], labels[~near])
+    assert (few[near, 5:] == -1).all()
+    np.testing.assert_array_equal(np.sort(fewer[near])[:, -5:], np.sort(shares[near])[:, -5:])
+
+
 def test_rows_of_a_memory_may_be_added_with_new_features_and_labels(data, rows):
     rest = np.arange(400, 600)
     X, Y = (CSR.from_scipy(part.to_scipy()[:400, :width]) for part, width in ((rows, 200), (data.Y, 50)))

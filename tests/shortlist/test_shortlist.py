@@ -122,8 +122,15 @@ def test_a_shortlist_that_save_cannot_have_written_is_refused(model, name, chang
 @pytest.mark.parametrize("blend", [[1, 2, None, 4], [1, 1e39, 3, 4], [10**400, 2, 3, 4], [-0.1, 2, 3, 4], 7])
 def test_a_blend_that_save_cannot_have_written_is_refused(model, blend):
     described, arrays = to_arrays(model.shortlist_)
-    with pytest.raises(ModelFileError, match="size, blend, rows and trees"):
+    with pytest.raises(ModelFileError, match="size, blend, near, rows and trees"):
         from_arrays({**described, "blend": blend}, ModelArrays(arrays, Path("model")), (1500, 1100))
+
+
+@pytest.mark.parametrize("near", [None, float("nan"), "0.5"])
+def test_a_cosine_that_save_cannot_have_written_is_refused(model, near):
+    described, arrays = to_arrays(model.shortlist_)
+    with pytest.raises(ModelFileError, match="size, blend, near, rows and trees"):
+        from_arrays({**described, "near": near}, ModelArrays(arrays, Path("model")), (1500, 1100))
 
 
 def test_a_shortlist_larger_than_the_labels_is_refused(model):

@@ -43,9 +43,11 @@ def unit_rows(indptr, indices, data, scale, out):
 def best_listed(
     indptr, indices, data, A, W, scales, b, scale, postings_ptr, postings_row, postings_value, unit, label_ptr,
     label_index, weight, starts, keys, weights, factors, bias, blend, frequency, feature, threshold, value, least_vote,
-    n_scored, n_neighbors, budget, clean, items, values, n_threads, labels, scores,
+    n_scored, n_neighbors, budget, near, n_near, clean, items, values, n_threads, labels, scores,
 ):  # fmt: skip
     """Write the best labels of each row among the `n_scored` with the most votes into `labels` and `scores` (rows, k).
+
+    Among `n_near` of these for a row whose nearest training row has a cosine above `near`.
 
     Rows (indptr, indices, data) as they come and their activations A (rows, H); `scale` (F,) weighs the features.
     W, `scales` and b are the output layer (`cpu_pairs`). `vote` says what `postings_*`, `unit`, `label_*`, `weight` and
@@ -61,27 +63,30 @@ def best_listed(
         most = max(most, indptr[i + 1] - indptr[i])
     for t in prange(n_threads):
         row = np.empty(most, np.float32)
-        listed, bounds = np.empty(n_scored, np.int32), np.empty(n_scored, np.float32)
-        margins, logits = np.empty(n_scored, np.float32), np.empty(n_scored, np.float32)
-        known, node, total = np.empty((4, n_scored), np.float32), np.empty(n_scored, np.uint32), np.empty(n_scored)
+        all_listed, all_bounds = np.empty(n_scored, np.int32), np.empty(n_scored, np.float32)
+        all_margins, all_logits = np.empty(n_scored, np.float32), np.empty(n_scored, np.float32)
+        all_known, node, total = np.empty(4 * n_scored, np.float32), np.empty(n_scored, np.uint32), np.empty(n_scored)
         for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
             features = indices[indptr[i] : indptr[i + 1]]
             entries = row[: features.size]
             unit_row(features, data[indptr[i] : indptr[i + 1]], scale, entries)
-            sound, _ = vote_of_row(
+            sound, nearest = vote_of_row(
                 features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
-                n_neighbors, budget, -1, clean[t], items[t], values[t], listed, bounds,
+                n_neighbors, budget, -1, near, n_near, clean[t], items[t], values[t], all_listed, all_bounds,
             )  # fmt: skip
+            m = n_near if nearest > near else n_scored
+            listed, bounds, margins, logits = all_listed[:m], all_bounds[:m], all_margins[:m], all_logits[:m]
             sound &= margins_of_row(features, entries, listed, starts, keys, weights, factors, bias, margins)
             share = blend[0]
             if feature.shape[0] > 0:
                 logits_of_row(A[i], W, scales, b, listed, logits)
                 trees_of_row(
-                    listed, logits, bounds, margins, frequency, feature, threshold, value, known, node, total, bounds
-                )
+                    listed, logits, bounds, margins, frequency, feature, threshold, value,
+                    all_known[: 4 * m].reshape(4, m), node[:m], total[:m], bounds,
+                )  # fmt: skip
                 share *= 0  # the network has had its say
             else:
-                for j in range(n_scored):
+                for j in range(m):
                     bounds[j] = blend[1] * np.log(max(bounds[j], least_vote)) + blend[2] * margins[j] + blend[3]
             best_of_list(A[i], W, scales, b, listed, bounds, share, labels[i], scores[i])
             if not sound:

@@ -112,7 +112,7 @@ def read_order(features, starts, n_entries, budget, lengths, order):
 @njit(nogil=True, fastmath=FAST)
 def vote_of_row(
     features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight, n_neighbors,
-    budget, own, clean, items, values, labels, votes,
+    budget, own, near, n_near, clean, items, values, labels, votes,
 ):  # fmt: skip
     """Write the labels that the nearest training rows of one row vote for, and their shares; see `vote`.
 
@@ -122,7 +122,7 @@ def vote_of_row(
     """
     n_train = label_ptr.size - 1
     cosine, share = clean[:n_train], clean[n_train:]
-    near, named = items[: values.size], items[values.size :]
+    met, named = items[: values.size], items[values.size :]
     sound = True
     order, lengths = np.empty(features.size, np.int64), np.empty(features.size, np.int64)
     nearest, neighbors = np.empty(n_neighbors, np.float32), np.empty(n_neighbors, np.int32)
@@ -137,7 +137,7 @@ def vote_of_row(
         prefetch(postings_row.ctypes.data + 4 * first)
         prefetch(postings_value.ctypes.data + 4 * first)
         n_lists += 1
-    n_near = 0
+    n_met = 0
     for j in range(n_lists):
         feature, x = features[order[j]], entries[order[j]] * unit
         for p in range(postings_ptr[feature], postings_ptr[feature + 1]):
@@ -146,18 +146,18 @@ def vote_of_row(
                 sound = False
                 continue
             before = cosine[row]
-            near[n_near] = row
-            n_near += before == 0
+            met[n_met] = row
+            n_met += before == 0
             cosine[row] = before + x * np.float32(postings_value[p])
     if own >= 0:
         cosine[own] = 0
     n_found = 0
-    for j in range(n_near):
-        row = near[j]
-        near[n_found], values[n_found] = row, cosine[row]
+    for j in range(n_met):
+        row = met[j]
+        met[n_found], values[n_found] = row, cosine[row]
         n_found += cosine[row] > TINY
         cosine[row] = 0
-    keep_best(values, near, n_found, nearest, neighbors, counts)
+    keep_best(values, met, n_found, nearest, neighbors, counts)
     for j in range(min(n_found, n_neighbors)):
         prefetch(label_ptr.ctypes.data + 8 * neighbors[j])
     for j in range(min(n_found, n_neighbors)):
@@ -184,8 +184,11 @@ def vote_of_row(
     for j in range(n_named):
         values[j] = share[named[j]] / total
         share[named[j]] = 0
-    keep_best(values, named, n_named, votes, labels, counts)
-    return sound, nearest.max()
+    closest = nearest.max()
+    size = n_near if closest > near else labels.size
+    keep_best(values, named, n_named, votes[:size], labels[:size], counts)
+    labels[size:], votes[size:] = -1, _ZERO
+    return sound, closest
 
 
 def scratch_shapes(n_train: int, n_labels: int, budget: int, n_threads: int) -> tuple[tuple[int, int], ...]:
@@ -197,7 +200,7 @@ def scratch_shapes(n_train: int, n_labels: int, budget: int, n_threads: int) -> 
 @kernel(fastmath=FAST)
 def vote(
     indptr, indices, data, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
-    n_neighbors, budget, own, clean, items, values, n_threads, labels, votes, sound, nearest,
+    n_neighbors, budget, own, near, n_near, clean, items, values, n_threads, labels, votes, sound, nearest,
 ):  # fmt: skip
     """Write the labels that the `n_neighbors` nearest training rows of each row vote for, and their shares.
 
@@ -206,7 +209,8 @@ def vote(
     labels of the training rows, `weight` (n,) float32 theirs. A neighbor votes with its weight times the square of the
     cosine. The posting lists of a row are read from the shortest on, until `budget` entries are. own : row i is
     training row own + i, which has no vote; -1 where they are no training rows. labels int32, votes float32 (rows, M),
-    in no order, filled up with -1 and 0; shares of the sum of all votes.
+    in no order, filled up with -1 and 0; shares of the sum of all votes. Of rows whose nearest training row has a
+    cosine above `near` only `n_near` labels are kept.
     """
     n_rows = indptr.size - 1
     for t in prange(n_threads):
@@ -214,5 +218,5 @@ def vote(
             sound[i], nearest[i] = vote_of_row(
                 indices[indptr[i] : indptr[i + 1]], data[indptr[i] : indptr[i + 1]], postings_ptr, postings_row,
                 postings_value, unit, label_ptr, label_index, weight, n_neighbors, budget,
-                own + i if own >= 0 else -1, clean[t], items[t], values[t], labels[i], votes[i],
+                own + i if own >= 0 else -1, near, n_near, clean[t], items[t], values[t], labels[i], votes[i],
             )  # fmt: skip

@@ -37,6 +37,7 @@ def to_arrays(shortlist: Shortlist) -> tuple[dict[str, Any], dict[str, np.ndarra
     described = {
         "size": shortlist.size,
         "blend": list(shortlist.blend),
+        "near": shortlist.near,
         "rows": shortlist.neighbors.Y.n_rows,
         "trees": 0 if boosted is None else len(boosted.value),
     }
@@ -49,7 +50,7 @@ def from_arrays(described: Any, saved: ModelArrays, shape: tuple[int, int]) -> S
     Raises `ModelFileError` for what it cannot have written.
     """
     n_features, n_labels = shape
-    size, blend, n_rows, n_trees = _numbers(described, n_labels, saved.path)
+    size, blend, near, n_rows, n_trees = _numbers(described, n_labels, saved.path)
     found, path = _Found(saved.arrays, saved.path, saved.check, PREFIX), saved.path
 
     def matrix(name: str, n: int, n_cols: int) -> CSR:
@@ -71,7 +72,7 @@ def from_arrays(described: Any, saved: ModelArrays, shape: tuple[int, int]) -> S
     neighbors = Neighbors(postings, matrix("labels", n_rows, n_labels), weight)
     linear = Linear(matrix("linear", n_labels, n_features), found.finite("bias", n_labels))
     boosted = found.boosted(n_trees, n_labels)
-    return Shortlist(found.finite("scale", n_features), neighbors, linear, blend, size, boosted)
+    return Shortlist(found.finite("scale", n_features), neighbors, linear, blend, size, near, boosted)
 
 
 def from_compact(described: Any, saved: ModelArrays, shape: tuple[int, int]) -> Shortlist:
@@ -81,7 +82,7 @@ def from_compact(described: Any, saved: ModelArrays, shape: tuple[int, int]) -> 
     type or size.
     """
     n_features, n_labels = shape
-    size, blend, n_rows, n_trees = _numbers(described, n_labels, saved.path)
+    size, blend, near, n_rows, n_trees = _numbers(described, n_labels, saved.path)
     found = _Found(saved.arrays, saved.path, saved.check, PREFIX)
     kind = np.uint16 if max(n_features, n_rows, n_labels) <= NARROW else np.int32
 
@@ -102,7 +103,7 @@ def from_compact(described: Any, saved: ModelArrays, shape: tuple[int, int]) -> 
         found.finite("linear_scales", n_labels),
     )
     linear, scale = CompactLinear(tables, found.finite("bias", n_labels)), found.finite("scale", n_features)
-    return Shortlist(scale, neighbors, linear, blend, size, found.boosted(n_trees, n_labels))
+    return Shortlist(scale, neighbors, linear, blend, size, near, found.boosted(n_trees, n_labels))
 
 
 class _Found(ModelArrays):
@@ -133,18 +134,18 @@ class _Found(ModelArrays):
         return Boosted(feature.reshape(shape), threshold.reshape(shape), value.reshape(shape), frequency)
 
 
-def _numbers(described: Any, n_labels: int, path: Path) -> tuple[int, Blend, int, int]:
-    """Return the size of the shortlist, its blend, the number of training rows and that of trees."""
+def _numbers(described: Any, n_labels: int, path: Path) -> tuple[int, Blend, float, int, int]:
+    """Return the size of the shortlist, its blend, what is near, the number of training rows and that of trees."""
     try:
-        size, blend, n_rows, n_trees = (described[name] for name in ("size", "blend", "rows", "trees"))
+        size, blend, near, n_rows, n_trees = (described[name] for name in ("size", "blend", "near", "rows", "trees"))
         counts = size, n_rows, n_trees + 1
         whole = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 1 << 31 for n in counts)
-        finite = all(isinstance(x, int | float) and abs(x) <= FLOAT32_MAX for x in Blend(*blend))
+        finite = all(isinstance(x, int | float) and abs(x) <= FLOAT32_MAX for x in (*Blend(*blend), near))
         if whole and size <= n_labels and finite and blend[0] >= 0:
-            return size, Blend(*blend), n_rows, n_trees
+            return size, Blend(*blend), near, n_rows, n_trees
     except (KeyError, TypeError):
         pass
     raise ModelFileError(
-        f"{path}: shortlist must have size, blend, rows and trees, the size at most {n_labels}, "
+        f"{path}: shortlist must have size, blend, near, rows and trees, the size at most {n_labels}, "
         f"got {shorten(described)}"
     )

@@ -20,6 +20,8 @@ from .rows import rarity, unit_rows, weight_of
 BLOCK = 1 << 16  # rows whose votes are held together
 LARGEST_SHARE = 10  # one row in ten is held out at most
 MOST_SCORED = 64  # labels of a list, or half of it: the others, learned as negatives, hardly ever come first
+FEWEST_SCORED = 32  # of a row that is near to a training row, or half of the above
+NEAR = 0.25  # quantile of the nearest cosine of held-out rows: what is nearer is a row like those of training
 LEAST_STRANGE = np.float32(1e-3)  # distance of the nearest row that copies are taken to have, so that some row counts
 
 
@@ -52,6 +54,7 @@ Logits = Callable[[CSR, np.ndarray], np.ndarray]
 class Shortlist:
     """scale : float32 (F,), the weight of each feature. size : labels that a row learned from, M.
 
+    near : cosine of the nearest training row above which only `n_near` labels are scored.
     boosted : what scores listed labels in place of `blend`, or None.
     """
 
@@ -60,6 +63,7 @@ class Shortlist:
     linear: Linear | CompactLinear
     blend: Blend
     size: int
+    near: float
     boosted: Boosted | None = None
 
     def scored(self, X: CSR, logits: Logits, device: CPU) -> tuple[np.ndarray, np.ndarray]:
@@ -78,7 +82,8 @@ class Shortlist:
         In no order; -1 fills up.
         """
         rows = unit_rows(X, self.scale, device)
-        labels, votes, _ = self.neighbors.votes(rows, n_scored(self.size), device)
+        fewer = self.near, n_near(self.size)
+        labels, votes, _ = self.neighbors.votes(rows, n_scored(self.size), device, fewer=fewer)
         return labels, votes, self.linear.margins(rows, labels, device)
 
     def arrays(self) -> tuple[Any, ...]:
@@ -89,7 +94,7 @@ class Shortlist:
 
     def numbers(self) -> tuple[Any, ...]:
         """Return the numbers that follow there."""
-        return LEAST_VOTE, n_scored(self.size), NEIGHBORS, BUDGET
+        return LEAST_VOTE, n_scored(self.size), NEIGHBORS, BUDGET, np.float32(self.near), n_near(self.size)
 
     def unlisted(self, logits: np.ndarray) -> np.ndarray:
         """Return the scores of labels that are not on the list of their row: no votes, and the margin of none."""
@@ -114,12 +119,17 @@ class Shortlist:
             rows = unit_rows(X, scale, device)
         neighbors = self.neighbors.with_rows(rows, Y, weight)
         boosted = None if self.boosted is None else self.boosted.grown(Y.n_cols)
-        return Shortlist(scale, neighbors, linear, self.blend, self.size, boosted)
+        return Shortlist(scale, neighbors, linear, self.blend, self.size, self.near, boosted)
 
 
 def n_scored(size: int) -> int:
     """Return how many labels are scored of lists of `size`: those with the most votes."""
     return min(size, max(MOST_SCORED, size // 2))
+
+
+def n_near(size: int) -> int:
+    """Return how many are scored of a row that is near to a training row."""
+    return min(size, max(FEWEST_SCORED, n_scored(size) // 2))
 
 
 def held_out_rows(n_rows: int, seed: int, held_out: HeldOut = LOGISTIC) -> np.ndarray:
@@ -151,8 +161,9 @@ def fit_shortlist(
         neighbors = Neighbors.build(rows, Y, weight)
         lists, (listed, votes, nearest) = own_lists(neighbors, rows, held_out, size, device)
         linear = Linear.fit(rows, Y, learned, lists, device)
-    blend, trees = Blend(), None
+    blend, trees, near = Blend(), None, 1.0
     if len(held_out):
+        near = float(np.quantile(nearest, NEAR))
         X_held, Y_held = X.take(held_out), Y.take(held_out)
         with device.start():
             margins = linear.margins(rows.take(held_out), listed, device)
@@ -171,7 +182,7 @@ def fit_shortlist(
             del linear  # as large as the one that takes its place
             with device.start():
                 linear = Linear.fit(rows, Y, weight, lists, device)
-    return Shortlist(scale, neighbors, linear, blend, size, trees)
+    return Shortlist(scale, neighbors, linear, blend, size, near, trees)
 
 
 def label_frequencies(Y: CSR, learned: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -66,17 +66,20 @@ class Neighbors:
         names, kinds = ("votes clean", "votes items", "votes values"), (np.float32, np.int32, np.float32)
         return tuple(map(device.buffer, names, shapes, kinds))
 
-    def votes(self, X: CSR, size: int, device: CPU, own: int = -1) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def votes(
+        self, X: CSR, size: int, device: CPU, own: int = -1, fewer: tuple[float, int] = (np.inf, 0)
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the `size` labels that most neighbors of each row vote for: (labels, shares, nearest).
 
         Labels int32 and shares of the votes float32 (n, size), in no order, filled up with -1 and 0; the cosine of the
         nearest training row, float32 (n,). own : X are the training rows from this one on; none votes for itself.
+        fewer : a cosine, and how many labels a row gets whose nearest training row has a larger one.
         """
         labels, shares = np.empty((X.n_rows, size), np.int32), np.empty((X.n_rows, size), np.float32)
         sound, nearest = np.empty(X.n_rows, np.bool_), np.empty(X.n_rows, np.float32)
         device.run(
-            vote, X.indptr, X.indices, X.data, *self.arrays, NEIGHBORS, BUDGET, own, *self.scratch(device),
-            device.n_threads, labels, shares, sound, nearest,
+            vote, X.indptr, X.indices, X.data, *self.arrays, NEIGHBORS, BUDGET, own, np.float32(fewer[0]), fewer[1],
+            *self.scratch(device), device.n_threads, labels, shares, sound, nearest,
         )  # fmt: skip
         check_sound(sound)
         return labels, shares, nearest
