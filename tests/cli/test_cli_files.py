@@ -119,6 +119,10 @@ TAKEN_NAMES = {
     ),
     "out holds other things": ((*GOOD_ROWS, "--out", "{place}"), "exists and is not a saved model"),
     "out below a file": ((*GOOD_ROWS, "--out", "{place}/good.txt/model"), "good.txt is not a folder"),
+    "convert below a file": (
+        ("convert", "{place}/good.txt", "{place}/text.txt/new/store"),
+        "TARGET text.txt/new/store: text.txt is not a folder",
+    ),
     "json is a folder": ((*GOOD_ROWS, "--out", "{place}/new", "--json", "{place}"), "must be a file, got a folder"),
     "json in no folder": (
         (*GOOD_ROWS, "--out", "{place}/new", "--json", "{place}/no/r.json"),

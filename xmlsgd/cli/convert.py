@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..files import open_packed, parents_made, scratch_beside, scratch_folder
 from .failures import say
 from .forms import add_source_arguments, is_raw_text, row_options, texts_told
-from .outputs import add_overwrite, check_apart, check_new, check_there
+from .outputs import add_overwrite, check_above, check_apart, check_new, check_there
 from .parameters import place, whole
 from .results import show
 
@@ -45,6 +45,7 @@ def run(args: Namespace) -> None:
     """Read the source, write the target."""
     source, target = Path(args.source), Path(args.target)
     check_apart(args.target, "TARGET", (args.source, args.vectorizer))
+    check_above(args.target, "TARGET")
     check_there(args.source)
     from ..datasets.conversion import convert
     from ..datasets.store import check_free

@@ -61,12 +61,17 @@ def check_folder(out: str, *inputs: str | None) -> None:
     path = Path(out).absolute()
     if reason := in_the_way(path):
         raise UsageError(f"--out {out}: {reason}")
-    above = next(folder for folder in path.parents if folder.exists())
-    if not above.is_dir():
-        raise UsageError(f"--out {out}: {above} is not a folder")
-    if not os.access(above, os.W_OK):
-        raise UsageError(f"--out {out}: the folder {above} cannot be written")
+    check_above(out, "--out")
     check_apart(out, "--out", inputs)
+
+
+def check_above(path: str, flag: str) -> None:
+    """Raise `UsageError` where the folders above `path` that are missing cannot be made."""
+    above = next(folder for folder in Path(path).absolute().parents if folder.exists())
+    if not above.is_dir():
+        raise UsageError(f"{flag} {path}: {above} is not a folder")
+    if not os.access(above, os.W_OK):
+        raise UsageError(f"{flag} {path}: the folder {above} cannot be written")
 
 
 def check_there(*inputs: str | None) -> None:
