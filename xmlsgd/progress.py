@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .records import Report
 
-SMOOTHING = 0.05  # share of the newest loss in the mean on display; the rate has tqdm's own smoothing
+NEWEST_LOSS = 0.05  # share of the newest loss in the mean on display; the rate has tqdm's own smoothing
 AFTER_EPOCH, WITHIN_EPOCH = 10.0, 60.0  # seconds, at least, since the line before
 
 
@@ -50,7 +50,7 @@ class Progress(Monitor):
     def step(self, report: Report) -> None:
         """Move on by the rows of a batch."""
         loss = report.loss / report.rows
-        self.loss = loss if self.loss is None else self.loss + SMOOTHING * (loss - self.loss)
+        self.loss = loss if self.loss is None else self.loss + NEWEST_LOSS * (loss - self.loss)
         self.shown["loss"] = f"{self.loss:.4g}"
         self.bar.set_postfix(self.shown, refresh=False)
         self.bar.update(report.rows)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # Notes of an algorithm that name something of each worker, and what a worker's entry calls it.
 NOTES = {"sizes": "batch", "weights": "weight"}
 COUNTERS = ("merges", "merge_seconds", "transfer_seconds")  # of the executor, told by epoch
-EARNS = 0.2  # of an equal share of the throughput: a worker that brings less is hardly missed
+EARNS = 0.2  # of an equal share of the throughput: who brings less is hardly missed; chosen, for a line of advice alone
 
 
 @dataclass

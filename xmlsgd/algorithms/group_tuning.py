@@ -15,6 +15,7 @@ from ..errors import DataError
 from ..kinds import check_kinds
 from .asynchrony import divisors
 
+# All of these are the released code's.
 MOMENTA = (0.0, 0.3, 0.6, 0.9)  # tried wherever a group may wait for another
 FRACTIONS = (1, 10, 100, 1000)  # the rate given is divided by them: tried with one group, with more the first two
 CENTRE = 0.6  # momentum from which a search begins anew after groups were halved

@@ -13,7 +13,7 @@ from ..errors import DataError
 from ..kinds import check_kinds
 from ..records import Report
 
-UNFAIR = 0.02  # of the features a row; beyond it, rows of some lengths count less than others
+UNFAIR = 0.02  # of the features a row; beyond it, rows of some lengths count less than others: warned of, by choice
 
 
 class Staleness:

@@ -15,8 +15,8 @@ from .costs import VirtualDevice
 Fleet = list[VirtualDevice]
 
 MILD = (1.0, 0.9, 0.8, 0.7)  # GPUs of one model differ by up to 32 % on sparse rows (Adaptive SGD, 2021)
-STRONG = (1.0, 1.0, 0.5, 0.25)
-NOISE = 0.05
+STRONG = (1.0, 1.0, 0.5, 0.25)  # chosen: a generation twice as fast as the next
+NOISE = 0.05  # chosen: the scenarios are what they are said to be
 
 
 def of_speeds(base: VirtualDevice, speeds: Sequence[float], noise: float = 0.0) -> Fleet:
