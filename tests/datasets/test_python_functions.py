@@ -8,17 +8,8 @@ import pytest
 
 from shared.paths import DATA
 from xmlsgd.datasets import python_functions
-from xmlsgd.datasets.python_functions import (
-    Function,
-    functions_of,
-    load_python_functions,
-    main,
-    parse,
-    python_functions_texts,
-    select_labels,
-    source_files,
-    split,
-)
+from xmlsgd.datasets.python_functions import load_python_functions, main, python_functions_texts, select_labels, split
+from xmlsgd.datasets.python_sources import Function, functions_of, parse, source_files
 from xmlsgd.datasets.text import RawText, read_raw_text
 from xmlsgd.errors import DataError
 
