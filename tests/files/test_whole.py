@@ -333,3 +333,44 @@ def test_a_full_disk_is_told_by_the_name_that_was_asked_for(tmp_path):
     with pytest.raises(OSError, match="No space left") as full, scratch_beside(target):
         raise OSError(errno.ENOSPC, "No space left on device", "elsewhere")
     assert full.value.filename == "elsewhere"
+
+
+# Writes more than files may have, by a relative name as a command line does; prints what each error names.
+LARGE = """
+import os, resource, sys
+from pathlib import Path
+from xmlsgd.executors.run_folder import RunFolder
+from xmlsgd.files import scratch_beside, scratch_folder, whole_file, whole_folder
+from xmlsgd.table import Shape, Table
+def nested():
+    with scratch_beside(Path("target")) as scratch, whole_folder(scratch / "train") as folder:
+        (folder / "X").write_bytes(bytes(5000))
+def temporary():
+    with scratch_folder() as folder, whole_file(folder / "rows") as stream:
+        stream.write(bytes(5000))
+def shared():
+    folder = RunFolder(100)
+    try:
+        with folder.naming():
+            Table.create(folder.path / "table", Shape(5000, 0, 0, 0, 0))
+    finally:
+        folder.close()
+os.chdir(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+for write in nested, temporary, shared:
+    try:
+        write()
+    except OSError as error:
+        print(error.filename)
+"""
+
+
+def test_a_limit_of_the_size_of_files_is_told_by_a_name_that_stays(tmp_path):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    told = subprocess.run(
+        [sys.executable, "-c", LARGE, str(tmp_path)], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)},
+    )  # fmt: skip
+    assert told.stdout.splitlines() == ["target", str(temporary), "/dev/shm"]
+    assert list(tmp_path.rglob("*")) == [temporary]

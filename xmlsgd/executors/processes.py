@@ -58,7 +58,8 @@ class Team:
         def make(shape: Shape) -> Table:
             weight = 0 if job.sample_weight is None else job.sample_weight.nbytes
             self.folder = RunFolder(4 * shape.floats + _bytes(job.dataset.X) + _bytes(job.dataset.Y) + weight)
-            return Table.create(self.folder.path / "table", shape)
+            with self.folder.naming():
+                return Table.create(self.folder.path / "table", shape)
 
         return make
 
@@ -67,7 +68,8 @@ class Team:
         assert self.folder is not None
         self.failures.clear()
         self._start = job.start
-        mapped, table = MappedJob.of(job, self.folder.path), self.folder.path / "table"
+        with self.folder.naming():
+            mapped, table = MappedJob.of(job, self.folder.path), self.folder.path / "table"
         self._assignments = [
             Assignment(w, mapped, table, shape, sharing, make, self.n_threads[w], self.slowdown[w])
             for w, make in enumerate(self.makers)

@@ -11,9 +11,10 @@ import os
 import shutil
 import tempfile
 import warnings
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from ..files import lock_folder, make_locked
+from ..files import lock_folder, make_locked, naming
 
 MEMORY = Path("/dev/shm")
 SPARE = 64 << 20  # bytes of shared memory left to others
@@ -36,6 +37,10 @@ class RunFolder:
                 stacklevel=4,
             )
         self.path, self._lock = make_locked(lambda: Path(tempfile.mkdtemp(prefix=prefix, dir=root)))
+
+    def naming(self) -> AbstractContextManager[None]:
+        """Return the context of writing files of the folder, in which an error about a full disk names what is full."""
+        return naming(self.path.parent, self.path)
 
     def close(self) -> None:
         """Remove the folder; what is mapped stays readable."""

@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,9 +43,15 @@ def scratch_beside(path: Path) -> Iterator[Path]:
             os.close(lock)
 
 
-def scratch_folder() -> AbstractContextManager[Path]:
-    """Give an empty folder for temporary files that goes away at the end, as do those that dead processes left."""
-    return scratch_beside(Path(tempfile.gettempdir(), "xmlsgd"))
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """Give an empty folder for temporary files that goes away at the end, as do those that dead processes left.
+
+    An error about a full disk names the folder for temporary files.
+    """
+    folder = Path(tempfile.gettempdir())
+    with scratch_beside(folder / "xmlsgd") as scratch, naming(folder, scratch):
+        yield scratch
 
 
 @contextmanager
@@ -57,10 +63,15 @@ def naming(path: Path, scratch: Path | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        in_scratch = error.filename is not None and scratch in Path(str(error.filename)).parents
+        in_scratch = scratch is not None and error.filename is not None and _is_within(error.filename, scratch)
         if error.errno in NO_ROOM and (error.filename is None or in_scratch):
             error.filename = str(path)
         raise
+
+
+def _is_within(file: object, folder: Path) -> bool:
+    """Return whether a file lies in a folder, whatever way its name takes there."""
+    return os.path.realpath(folder) in map(str, Path(os.path.realpath(str(file))).parents)
 
 
 def _new_scratch(path: Path) -> tuple[Path, int | None]:
