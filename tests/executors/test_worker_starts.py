@@ -6,6 +6,7 @@ import errno
 import os
 import pickle
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -145,17 +146,19 @@ except WorkerDied as death:
     assert told.count("\n") == 1
 
 
-def test_no_worker_outlives_a_killed_coordinator_whose_forked_child_holds_its_pipes():
-    code = """
+@pytest.mark.parametrize("forked", [True, False])
+def test_no_worker_outlives_a_killed_coordinator_nor_do_files_unless_a_forked_child_holds_its_pipes(forked):
+    code = f"""
 import os, signal, sys
 from test_worker_starts import *
 from xmlsgd.history import Monitor
 executor = Processes([toy.Marking] * 2)
 class Killing(Monitor):
     def step(self, report):
-        if not os.fork():
+        if {forked} and not os.fork():
             sys.stdin.read()
             os._exit(0)
+        print(executor.team.folder.path)
         print(*[process.process.pid for process in executor.team.processes.values()], flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 marks_of(executor, [Killing()])
@@ -163,6 +166,7 @@ marks_of(executor, [Killing()])
     with script(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
         workers = [int(pid) for pid in process.stdout.readline().split()]
         assert len(workers) == 2
         for pid in workers:
@@ -175,6 +179,9 @@ marks_of(executor, [Killing()])
             assert ended
         process.stdin.close()
     assert process.returncode == -signal.SIGKILL
+    assert folder.is_absolute()
+    assert folder.exists() is forked
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_what_workers_say_goes_nowhere_where_the_streams_are_closed(tmp_path):

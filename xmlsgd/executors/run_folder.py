@@ -26,7 +26,7 @@ class RunFolder:
     def __init__(self, n_bytes: int) -> None:
         disk, prefix = Path(tempfile.gettempdir()), f"xmlsgd-run-{os.getuid()}-"
         for root in (MEMORY, disk):  # both, for what lies abandoned in one may be why there is no room in it
-            _remove_abandoned(root, prefix)
+            _remove_all_abandoned(root, prefix)
         root = MEMORY if _room(MEMORY) >= n_bytes + SPARE else disk
         if _room(root) < n_bytes:
             raise OSError(errno.ENOSPC, f"{n_bytes / 1e6:,.1f} MB are needed for what the workers share", str(root))
@@ -58,13 +58,18 @@ def _room(folder: Path) -> int:
     return status.f_bavail * status.f_frsize
 
 
-def _remove_abandoned(root: Path, prefix: str) -> None:
+def _remove_all_abandoned(root: Path, prefix: str) -> None:
     """Remove the folders of this user whose owners are gone."""
     for folder in root.glob(f"{prefix}*"):
-        try:
-            lock = lock_folder(folder)
-        except OSError:
-            continue  # of a living run, or gone
-        if lock is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(lock)
+        remove_abandoned(folder)
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove a folder whose owner is gone; that of a living run stays."""
+    try:
+        lock = lock_folder(folder)
+    except OSError:
+        return  # of a living run, or gone
+    if lock is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)

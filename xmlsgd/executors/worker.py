@@ -29,6 +29,7 @@ from ..errors import DataError, WorkerDied
 from ..files.compiled import LOGGER
 from ..learner import Learner
 from ..table import Table
+from .run_folder import remove_abandoned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,6 +43,7 @@ PROGRAM = f"import sys; sys.path[:] = sys.argv[2:]; from {__name__} import main;
 PACKAGE_ROOT = str(Path(__file__).parents[2])
 GRACE = 10.0  # seconds to finish a step and leave, before a worker is killed
 ORPHANED = 2.0  # seconds between two looks of a worker at who its parent is
+MOMENT = 0.02  # seconds within which a process ends whose pipe has: the system closes its files before
 STREAMS = 3  # standard input, output and error have the numbers below
 
 
@@ -171,12 +173,13 @@ def interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(pipe: Connection) -> None:
-    """Run the steps of one worker until the pipe ends."""
+def _serve(pipe: Connection, folders: list[Path]) -> None:
+    """Run the steps of one worker until the pipe ends; note the run's folder in `folders`."""
     try:
         assignment: Assignment = pipe.recv()
     except (AttributeError, ImportError) as error:
         raise DataError(f"worker processes import modules, no script or notebook: put it in a file; {error}") from error
+    folders.append(assignment.table.parent)
     if assignment.worker > 0:  # all of them compile the same: one tells it
         logging.getLogger(LOGGER).addHandler(logging.NullHandler())
     device = assignment.make_device()
@@ -195,21 +198,34 @@ def _serve(pipe: Connection) -> None:
             pipe.send(report)
 
 
-def _leave_with(parent: int) -> None:
+def _leave_with(parent: int, folders: list[Path]) -> None:
     """End this process soon after its coordinator, of which a forked child may hold the end of the pipe for longer."""
     while os.getppid() == parent:
         time.sleep(ORPHANED)
+    _clean_up_after(parent, folders)
     os._exit(1)
+
+
+def _clean_up_after(parent: int, folders: list[Path]) -> None:
+    """Remove the folder of a run whose coordinator was killed; nothing where that lives and has closed the pipe."""
+    until = time.monotonic() + MOMENT
+    while os.getppid() == parent:
+        if time.monotonic() > until:
+            return
+        time.sleep(MOMENT / 10)
+    for folder in folders:
+        remove_abandoned(folder)
 
 
 def main(fd: int) -> None:
     """Serve the coordinator at the other end of the pipe; Ctrl-C is the coordinator's, and held back from this."""
-    threading.Thread(target=_leave_with, args=(os.getppid(),), daemon=True).start()
+    parent, folders = os.getppid(), list[Path]()
+    threading.Thread(target=_leave_with, args=(parent, folders), daemon=True).start()
     with Connection(fd) as pipe:
         try:
-            _serve(pipe)
+            _serve(pipe, folders)
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            pass
+            _clean_up_after(parent, folders)
         except BaseException:  # noqa: BLE001  told to the coordinator, which raises it
             with suppress(OSError):  # unless it is gone as well
                 pipe.send(traceback.format_exc())
