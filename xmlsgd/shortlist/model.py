@@ -21,7 +21,7 @@ BLOCK = 1 << 16  # rows whose votes are held together
 LARGEST_SHARE = 10  # one row in ten is held out at most
 MOST_SCORED = 64  # labels of a list, or half of it: the others, learned as negatives, hardly ever come first
 FEWEST_SCORED = 32  # of a row that is near to a training row, or half of the above
-NEAR = 0.25  # quantile of the nearest cosine of held-out rows: what is nearer is a row like those of training
+NEAR = 0.1  # quantile of the nearest cosine of held-out rows: what is nearer is a row like those of training
 LEAST_STRANGE = np.float32(1e-3)  # distance of the nearest row that copies are taken to have, so that some row counts
 
 
