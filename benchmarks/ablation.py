@@ -22,7 +22,16 @@ from xmlsgd.estimators.list_scoring import pair_scores
 from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.shortlist.blend import Blend, evidence_of
 from xmlsgd.shortlist.linear import Linear
-from xmlsgd.shortlist.model import NEAR, has, held_out_rows, label_frequencies, n_near, n_scored, own_lists, strangeness
+from xmlsgd.shortlist.model import (
+    STRANGE_SHARE,
+    has,
+    held_out_rows,
+    label_frequencies,
+    n_near,
+    n_scored,
+    own_lists,
+    strangeness,
+)
 from xmlsgd.shortlist.neighbors import Neighbors
 from xmlsgd.shortlist.rows import rarity, unit_rows
 
@@ -173,7 +182,7 @@ def paths(
         return Evidence(labels, evidence_of(logits(X, labels), shares, margins))
 
     with device.start():
-        fewer = float(np.quantile(asked.nearest, NEAR)), n_near(size)
+        fewer = float(np.quantile(asked.nearest, STRANGE_SHARE)), n_near(size)
         named, shares, _ = neighbors.votes(unit_rows(X_test, scale, device), n_scored(size), device, fewer=fewer)
     return evidence(X.take(held_out), asked.labels, asked.votes), asked.nearest, evidence(X_test, named, shares)
 

@@ -118,7 +118,7 @@ class Adam(Optimizer):
 
     output_epsilon : epsilon of the output layer. A rare label's gradient is mostly that of its negatives, 1e-5 to 1e-4
         a step; with a small epsilon Adam blows it up to full steps of noise, and labels seen a hundred times are not
-        learned (docs/decisions.md). In units of the mean gradient of a batch.
+        learned (docs/decisions/training.md). In units of the mean gradient of a batch.
     """
 
     beta1: float = 0.9

@@ -73,7 +73,10 @@ def run_of(error: BaseException) -> Run | None:
 
 
 def tell(error: BaseException, more: str) -> None:
-    """Add to what an error that ended a run says; Ctrl-C needs no words."""
+    """Add to what an error that ended a run says: to the text of `WorkersLost`, as a note to others (from Python 3.11).
+
+    Ctrl-C needs no words.
+    """
     if isinstance(error, WorkersLost):
         error.what += f"; {more}"
     elif sys.version_info >= (3, 11) and not isinstance(error, KeyboardInterrupt):

@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .kinds import check_choice
+from .errors import DataError, shorten
+from .kinds import check_choice, is_amount, is_count
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda done: 1.0,
@@ -22,9 +23,9 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 @dataclass(frozen=True)
 class Schedule:
-    """When a run ends, and how its rate goes there: `epochs` passes over the rows, a rate of a `kind` of `SCHEDULES`.
+    """When a run ends, and how its rate goes there: a `kind` of `SCHEDULES`.
 
-    warm_up : share of all rows over which the rate rises first, in [0, 1].
+    epochs : passes over the rows, at least 1. warm_up : share of all rows over which the rate rises first, in [0, 1].
     """
 
     epochs: int
@@ -32,8 +33,12 @@ class Schedule:
     warm_up: float = 0.02
 
     def __post_init__(self) -> None:
-        """Raise `DataError` for an unknown kind."""
+        """Raise `DataError` for an unknown kind, and for numbers out of range."""
         check_choice("learning_rate", self.kind, SCHEDULES)
+        if not is_count(self.epochs):
+            raise DataError(f"epochs: must be a positive integer, got {shorten(self.epochs)}")
+        if not (is_amount(self.warm_up) and self.warm_up <= 1):
+            raise DataError(f"warm_up: must be in [0, 1], got {shorten(self.warm_up)}")
 
     def factor(self, progress: float) -> float:
         """Return the factor of the initial rate after a share `progress` of all rows."""

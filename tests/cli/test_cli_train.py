@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, run
+from shared.spoiling import Spoiling
 from xmlsgd.cli import train as cli_train
 from xmlsgd.estimators import XMLClassifier
 from xmlsgd.estimators.list_learning import Listing
@@ -56,6 +57,16 @@ def test_the_seconds_of_a_shortlist_count_as_training_and_its_curve_says_what_it
     assert last["seconds"] + 100 < result["train_seconds"] < last["seconds"] + 200
     assert result["rows_per_second"] == pytest.approx(2108 / result["train_seconds"])
     assert "learning curve (of the network alone; the table has the shortlist too): " in capsys.readouterr().out
+
+
+def test_a_run_that_diverges_in_a_later_epoch_took_the_seconds_of_the_whole_ones(tmp_path, monkeypatch):
+    class Spoiled(Spoiling, cli_train.End):
+        """Diverge in the second epoch."""
+
+    monkeypatch.setattr(cli_train, "End", lambda: Spoiled(1))
+    run("train", ROWS, *QUICK, "--out", tmp_path / "m", "--json", tmp_path / "r.json")
+    result, (record,) = json.loads((tmp_path / "r.json").read_text()), XMLClassifier.load(tmp_path / "m").history_
+    assert record["seconds"] < result["train_seconds"] < record["seconds"] + 60
 
 
 def test_rows_that_count_from_one_are_warned_of_until_they_are_told_to(tmp_path, capsys):

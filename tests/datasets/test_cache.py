@@ -86,7 +86,7 @@ class TestCache:
         put(tmp_path, rows__txt="0 0:1\n0 0:x\n")
         with pytest.raises(DataError, match=r"rows.txt:2: "):
             load_file(tmp_path / "rows.txt", cache=tmp_path / "stores")
-        assert list((tmp_path / "stores").iterdir()) == []
+        assert not (tmp_path / "stores").exists()
 
     def test_big_files_go_to_the_home_by_default_and_small_ones_nowhere(self, tmp_path, file, monkeypatch):
         monkeypatch.setattr(Path, "expanduser", lambda path: tmp_path / "home" / path.relative_to("~"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 import warnings
 
 import numpy as np
@@ -14,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import normalize
 
 from shared.planted import N_LABELS, small
+from shared.spoiling import Spoiling
 from xmlsgd import DataError, DivergenceError
 from xmlsgd.csr import CSR
 from xmlsgd.devices import bf16
@@ -258,21 +258,6 @@ def test_divergence_by_the_weights_of_rows_is_told_as_such(rows):
     model = small(optimizer="sgd", loss="squared_hinge")
     with pytest.raises(DivergenceError, match=r"and weights of rows up to 1e\+09; pass weights around 1, a"):
         model.fit(*rows, sample_weight=np.full(600, 1e9))
-
-
-class Spoiling(Monitor):
-    """Write NaN into the model at the start of an epoch's second step."""
-
-    def __init__(self, epoch):
-        self.at_rows, self.rows, self.wanted = None, 0, epoch
-
-    def start(self, n_rows, epochs, center):
-        self.at_rows, self.center = n_rows * self.wanted, center
-
-    def step(self, report):
-        self.rows += report.rows
-        if self.rows > self.at_rows:
-            self.center[:] = math.nan
 
 
 def test_divergence_in_a_later_epoch_keeps_the_last_good_model(rows):

@@ -132,7 +132,7 @@ def test_a_run_goes_on_from_the_model_state_and_steps_of_an_earlier_one(executor
 def test_what_a_worker_raises_is_raised_where_it_is_waited_for(executor, job):
     if isinstance(executor, Processes):
         executor.team.makers = [broken] * 3
-        with pytest.raises(WorkerDied, match=r"worker 0 failed:\n(.|\n)*RuntimeError: out of order"):
+        with pytest.raises(WorkerDied, match=r"worker [012] failed:\n(.|\n)*RuntimeError: out of order"):
             executor.start(job, Sharing.REPLICAS)
         return
     executor.start(job, Sharing.REPLICAS)

@@ -1,8 +1,8 @@
 """The algorithm that suits a fleet, chosen from what its workers share and how fast they were measured to be.
 
-Why these: docs/decisions.md. Workers that write one memory need no merges and lose nothing to averaging, so they share
-the model. Otherwise free workers take the next batch of a round, after which replicas are merged by AdaSum, which keeps
-what single workers learned of rare labels.
+Why these: docs/decisions/workers.md. Workers that write one memory need no merges and lose nothing to averaging, so
+they share the model. Otherwise free workers take the next batch of a round, after which replicas are merged by AdaSum,
+which keeps what single workers learned of rare labels.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from .combining import COMBINE, WEIGHTS, Work
 from .outer import MOST, Outer, block_momentum
 from .rounds import Rounds, smoothed
 
-ADASUM_MOMENTUM = 0.5  # AdaSum moves further than a mean; 0.5 beat 0 and 0.75 (docs/decisions.md)
+ADASUM_MOMENTUM = 0.5  # AdaSum moves further than a mean; 0.5 beat 0 and 0.75 (docs/decisions/workers.md)
 
 
 @dataclass

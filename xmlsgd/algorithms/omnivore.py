@@ -36,7 +36,8 @@ class Omnivore(Algorithm):
     groups : g, of no more use than there are workers; None for as many as divide the workers evenly and whose implicit
     momentum 1 - 1/g is within `best_momentum`. momentum : m, in [0, 1); None for best_momentum - (1 - 1/g), at least 0.
     best_momentum : mu0, the best for one group, in [0, 1). 0.9 is that of plain SGD, and did better than 0 with Adam
-    (docs/decisions.md). split : what members get in proportion to speed: "work", which counts features, or "rows".
+    (docs/decisions/workers.md). split : what members get in proportion to speed: "work", which counts features, or
+    "rows".
 
     tune : whether groups, momentum and rate are found by trials, at first and, after every `long_seconds`, > 0, from
     the next epoch on. A trial takes `slice_seconds`, > 0, or what is left of the epoch; its rows are trained again.

@@ -24,7 +24,7 @@ from .outer import Outer
 NEWEST_PACE = 0.3
 LEASE = 3  # batches of a message at most: for one alone, asking, getting and reporting take 2 to 3 % of its step
 # Of what a worker will get in a round, by its pace, that it may get at once: with 3/4, and four batches a message, two
-# points of the speeds are lost where devices stall (docs/decisions.md).
+# points of the speeds are lost where devices stall (docs/decisions/workers.md).
 CERTAIN = 0.5
 
 

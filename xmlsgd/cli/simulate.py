@@ -15,6 +15,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, suggest
+from .failures import UsageError
 from .forms import add_source_arguments
 from .kernels import prepare_kernels
 from .machine import versions
@@ -47,12 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("train", type=place, metavar="DATA", help="what to learn from")
     parser.add_argument("--test", type=place, metavar="TEST", help="rows to measure on")
     parser.add_argument("--fleet", type=place, default="S2", metavar="FLEET", help="devices, or S1 to S8 (default S2)")
-    parser.add_argument(
-        "--compare",
-        type=place,
-        metavar="NAMES",
-        help="algorithms with commas between, or all",
-    )
+    parser.add_argument("--compare", type=place, metavar="NAMES", help="algorithms with commas between, or all")
     parser.add_argument("--rows", type=whole, default=10_000, help="training rows at most (default 10000)")
     parser.add_argument("--points", type=whole, default=4, help="measurements an epoch (default 4)")
     parser.add_argument("--bandwidth", type=number, default=20, help="GB a second of merges and transfers (default 20)")
@@ -102,9 +98,8 @@ def run(args: Namespace) -> None:
 
 
 def check_numbers(args: Namespace) -> None:
-    """Raise `DataError` for flags of the simulation that say nothing sensible, before anything is read."""
+    """Raise `UsageError` or `DataError` for flags that say nothing sensible, before anything is read."""
     from ..executors.costs import VirtualDevice
-    from .failures import UsageError
 
     if args.rows < 1 or args.points < 1:
         raise UsageError(f"--rows and --points: must be at least 1, got {args.rows} and {args.points}")

@@ -160,9 +160,14 @@ def measures(args: Namespace, model: XMLClassifier, data: Training) -> dict[str,
 
 
 class End(Monitor):
-    """Note when the network is trained: what `fit` does then is learning the shortlist."""
+    """Note when the network is trained, or had its last whole epoch: what `fit` does then is learning the shortlist."""
 
-    at = 0.0
+    at: float | None = None
+
+    def epoch(self, record: Record, center: np.ndarray) -> bool:
+        """Look at the clock; a run that diverges later on ends without a `finish`."""
+        self.at = time.perf_counter()
+        return False
 
     def finish(self, center: np.ndarray) -> None:
         """Look at the clock."""
@@ -188,7 +193,7 @@ def fit(args: Namespace, model: XMLClassifier, data: Training, history: History)
     end = End()
     try:
         model.fit(train.X, Y, eval_set=eval_set, label_names=train.label_names, monitors=[*shown, history, end])
-        return time.perf_counter() - end.at
+        return 0.0 if end.at is None else time.perf_counter() - end.at
     finally:
         for bar in shown:
             bar.close()

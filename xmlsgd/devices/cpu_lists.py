@@ -48,7 +48,6 @@ def best_listed(
     """Write the best labels of each row among the `n_scored` with the most votes into `labels` and `scores` (rows, k).
 
     Among `n_near` of these for a row whose nearest training row has a cosine above `near`.
-
     Rows (indptr, indices, data) as they come and their activations A (rows, H); `scale` (F,) weighs the features.
     W, `scales` and b are the output layer (`cpu_pairs`). `vote` says what `postings_*`, `unit`, `label_*`, `weight` and
     the scratch are, `margins` what the tables (`starts`, `keys`, `weights`), their scales `factors` and `bias` are,

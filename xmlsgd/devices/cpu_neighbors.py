@@ -117,8 +117,8 @@ def vote_of_row(
     """Write the labels that the nearest training rows of one row vote for, and their shares; see `vote`.
 
     features int32, entries float32: the row. own : its number among the training rows, -1 if it is none. The scratch
-    is a thread's of `scratch_shapes`. Returns whether pointers and indices led to where they may; if not, nothing was
-    read or written elsewhere. And the cosine of the nearest training row, 0 without one.
+    is a thread's of `scratch_shapes`. near, n_near : see `vote`. Returns whether pointers and indices led to where they
+    may (if not, nothing was read or written elsewhere), and the cosine of the nearest training row, 0 without one.
     """
     n_train = label_ptr.size - 1
     cosine, share = clean[:n_train], clean[n_train:]

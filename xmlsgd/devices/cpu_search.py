@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .cpu import CPU
 
 PREDICT_BATCH = 256  # rows whose lists of the best are kept together
-FEW = 8  # rows whose logits are computed row by row: packing the weights for so few takes longer (docs/decisions.md)
+FEW = 8  # rows whose logits are computed row by row: packing for so few takes longer (docs/decisions/prediction.md)
 
 
 def weights_of(layer: Layer | CompactLayer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,7 +1,8 @@
 """The arrays of a model in a quarter of their bytes, to predict only: weights as int8, numbers no wider than they need.
 
-A row of weights shares a scale: what rounding moves is below what training leaves open (docs/decisions.md has P@k
-before and after). Biases stay float32. Kernels read the arrays as they lie in the folder, mapped into memory.
+A row of weights shares a scale: what rounding moves is below what training leaves open (P@k before and after:
+docs/decisions/prediction.md). Biases stay float32. Kernels read the arrays as they lie in the folder, mapped into
+memory.
 """
 
 from __future__ import annotations

@@ -22,16 +22,16 @@ EPOCHS, MOST_EPOCHS = 10, 200
 LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
 # Found on library subject headings (13,000 to 20,000 rows, 256 units, BCE) and on scikit-learn's small sets.
 RATES = {"adam": 6e-3, "adagrad": 0.1, "row_adagrad": 0.1, "momentum": 0.1, "sgd": 0.5}
-# Of a shortlist (docs/shortlist.md), all measured (docs/decisions.md):
+# Of a shortlist (docs/shortlist.md), all measured (docs/decisions/shortlist.md):
 SHORTLIST_SIZE = 64  # labels of a row
 MANY_LABELS = 64  # for each that a row has: so many are listed, fewer the network knows best
 SHORTLIST_ROWS = 2000  # at least; with 800 the network alone is as good
 SHORTLIST_STEPS, SHORTLIST_NEGATIVES = 500, 1024  # of the network beside a shortlist, of a batch of it
-ROUNDING, ROUNDED_LABELS = 0.1, 1000  # of gradients (docs/decisions.md)
+ROUNDING, ROUNDED_LABELS = 0.1, 1000  # of gradients (docs/decisions/training.md)
 LEAST_NORM = 1e-30  # of typical rows
 NORM_ROWS = 10_000  # rows looked at for the typical norm
 OUTLIERS = 0.05  # of them: a single row of 1e6 would leave the others pre-activations of nothing
-PRE_ACTIVATION = 0.2  # of the first hidden layer, its standard deviation at first (docs/decisions.md)
+PRE_ACTIVATION = 0.2  # of the first hidden layer, its standard deviation at first (docs/decisions/training.md)
 
 
 def auto_batch_size(n_rows: int) -> int:

@@ -68,8 +68,8 @@ class Trainer(Predictor):
         percent in `history_`; `label_names` name the columns of an indicator; `monitors` watch the run. Raises
         `DataError` for input that breaks a rule, `MemoryEstimateError` before a run that would not fit, and
         `DivergenceError` when the loss is not finite in the first epoch; later it warns and keeps the last good model.
-        Where an error ends learning, that of a monitor, a full disk, the last worker that dies, Ctrl-C, what was
-        learned until then is kept; after any other the estimator is what it was before.
+        Where an error of whatever kind ends learning (a monitor's, a full disk, the last worker that dies, Ctrl-C),
+        what was learned until then is kept; where nothing was, the estimator is what it was before.
         """
         check_parameters(self)
         check_monitors(monitors)

@@ -57,7 +57,9 @@ def parse_devices(devices: Any) -> list[str]:
             near = "; a GPU is 'cuda:0'" if kind == "gpu" else suggest(kind, KINDS)
             raise DataError(f"devices: must be of the kinds {', '.join(KINDS)}, got {name!r}{near}")
         if kind == "cpu" and index is not None:
-            raise DataError(f"devices: the CPU has no index, got {name!r}; several workers on it are 'cpu*{index}'")
+            raise DataError(
+                f"devices: the CPU has no index, got {name!r}; pass 'cpu', or 'cpu*2' for two workers on it"
+            )
         names += [name] * int(match["learners"] or 1)
     if len(names) > MOST_WORKERS:
         raise DataError(f"devices: at most {MOST_WORKERS} workers, got {len(names)}")

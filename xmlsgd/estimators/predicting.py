@@ -120,10 +120,10 @@ class Predictor(ClassifierMixin):
         number. Only columns in `labels`, if given, and scores of at least `threshold` count; where fewer than k remain,
         label -1 and score -inf fill up. With `as_csr` the answer is a scipy CSR array (n, L) of the scores.
 
-        With a shortlist its labels with the most votes are scored, 32 by default, and a row with fewer than k is filled
-        up by the network; where `labels` are given, all of these are scored. Without one all are; where `precision`
-        makes products bfloat16, the best k + 8 by these are scored anew in float32 and ranked by that, so a label just
-        below them may be missed.
+        With a shortlist its labels with the most votes are scored, by default 64, or 32 where the row is near to a
+        training row, and a row with fewer than k is filled up by the network; where `labels` are given, all of these
+        are scored. Without one all are; where `precision` makes products bfloat16, the best k + 8 by these are scored
+        anew in float32 and ranked by that, so a label just below them may be missed.
         """
         self._check_fitted()
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:

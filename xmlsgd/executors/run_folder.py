@@ -1,7 +1,7 @@
 """The folder of a run: the files that its processes share, in memory where there is room, gone when the run is.
 
-A folder belongs to whoever holds its lock. The system frees the lock of a process that is killed, so that the next run
-finds and removes what that one left behind.
+A folder belongs to whoever holds its lock. The system frees the lock of a process that is killed, so that its
+workers, or the next run, find and remove what it left behind.
 """
 
 from __future__ import annotations

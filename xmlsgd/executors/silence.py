@@ -12,7 +12,7 @@ from ..errors import DataError, shorten
 if TYPE_CHECKING:
     from ..records import Report
 
-# Chosen so that no worker that goes on is taken for lost (docs/decisions.md):
+# Chosen so that no worker that goes on is taken for lost (docs/decisions/workers.md):
 FACTOR = 10.0  # times the slowest pace that a worker has shown
 FIRST = 100.0  # times the slowest pace that anybody has shown, for a first step: a CPU may be as slow beside a GPU
 START = 600.0  # seconds to start, and for a first step beside nobody: cold caches and a busy disk take minutes at worst

@@ -29,7 +29,7 @@ class SharedNegatives(Sampler):
     """The true labels of the batch, and `negatives` more drawn evenly, which all of its rows share; negatives >= 0.
 
     The loss of a drawn label is not divided by its chance of being drawn: what is learned are the same orders of labels
-    at higher logits, and the noise of such weights cost accuracy (docs/decisions.md).
+    at higher logits, and the noise of such weights cost accuracy (docs/decisions/training.md).
     """
 
     negatives: int = 1024

@@ -53,8 +53,8 @@ class Blend(NamedTuple):
         """Return the weights that go with calibrated margins, and what calibrates them; frequency : float32 (n,).
 
         Pairs calibrate alike and weigh the paths by their `counts` (`fit`): calibrated by those that count most, what
-        is frequent matters more than on new rows it does (docs/decisions.md). Margins stay as they are where a path
-        would have no weight beside the frequency.
+        is frequent matters more than on new rows it does (docs/decisions/shortlist.md). Margins stay as they are where
+        a path would have no weight beside the frequency.
         """
         from sklearn.linear_model import LogisticRegression
 

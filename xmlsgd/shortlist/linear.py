@@ -17,10 +17,10 @@ from ..devices.kernel import for_kernels
 from .neighbors import check_sound
 
 # Cost of a row on the wrong side of its margin, per square of the distance; 0.5 and 2 differ by 0.2 at P@1
-# (docs/decisions.md).
+# (docs/decisions/shortlist.md).
 C = 1.0
 TOLERANCE = 0.04  # of the steps of a pass
-PASSES = 10  # at most, over a label's rows; six lose 0.05 at P@1 (docs/decisions.md)
+PASSES = 10  # at most, over a label's rows; six lose 0.05 at P@1 (docs/decisions/shortlist.md)
 SMALLEST = 0.05  # weights below it are left out: half of them, without a difference in P@k
 ROOM = 2  # places of a hash table for each weight: 1.7 and 2.5 differ by a tenth in speed
 LABELS = 1 << 12  # whose weights are calibrated together

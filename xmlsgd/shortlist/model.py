@@ -19,9 +19,9 @@ from .rows import rarity, unit_rows, weight_of
 
 BLOCK = 1 << 16  # rows whose votes are held together
 LARGEST_SHARE = 10  # one row in ten is held out at most
-MOST_SCORED = 64  # labels of a list, or half of it: the others, learned as negatives, hardly ever come first
-FEWEST_SCORED = 32  # of a row that is near to a training row, or half of the above
-NEAR = 0.1  # quantile of the nearest cosine of held-out rows: what is nearer is a row like those of training
+SCORED = 64  # labels of a list at least, half of a longer one: the others, learned as negatives, rarely come first
+SCORED_NEAR = 32  # of a row that is near to a training row at least, and half of what others get
+STRANGE_SHARE = 0.1  # of held-out rows, those whose nearest is farthest, that count as unlike those of training
 LEAST_STRANGE = np.float32(1e-3)  # distance of the nearest row that copies are taken to have, so that some row counts
 
 
@@ -43,7 +43,7 @@ class HeldOut(NamedTuple):
 
 
 # Four numbers are soon learned, and their defaults are for text alone. Trees learn from 1,000 rows more than four
-# numbers say, and from 5,000 nearly all that they do from 50,000 (docs/decisions.md).
+# numbers say, and from 5,000 nearly all that they do from 50,000 (docs/decisions/shortlist.md).
 LOGISTIC, BOOSTED = HeldOut(0.02, 400, 2048, 100), HeldOut(0.1, 1000, 10_000, 1000)
 
 # Logits float32 (rows, M) of the network for rows of X and labels (rows, M), 0 where a label is -1.
@@ -124,12 +124,12 @@ class Shortlist:
 
 def n_scored(size: int) -> int:
     """Return how many labels are scored of lists of `size`: those with the most votes."""
-    return min(size, max(MOST_SCORED, size // 2))
+    return min(size, max(SCORED, size // 2))
 
 
 def n_near(size: int) -> int:
     """Return how many are scored of a row that is near to a training row."""
-    return min(size, max(FEWEST_SCORED, n_scored(size) // 2))
+    return min(size, max(SCORED_NEAR, n_scored(size) // 2))
 
 
 def held_out_rows(n_rows: int, seed: int, held_out: HeldOut = LOGISTIC) -> np.ndarray:
@@ -163,7 +163,7 @@ def fit_shortlist(
         linear = Linear.fit(rows, Y, learned, lists, device)
     blend, trees, near = Blend(), None, 1.0
     if len(held_out):
-        near = float(np.quantile(nearest, NEAR))
+        near = float(np.quantile(nearest, STRANGE_SHARE))
         X_held, Y_held = X.take(held_out), Y.take(held_out)
         with device.start():
             margins = linear.margins(rows.take(held_out), listed, device)
@@ -231,7 +231,7 @@ def own_lists(
 def strangeness(nearest: np.ndarray) -> np.ndarray:
     """Return how much a held-out row counts for the blend, float32 (n,), 1 on average: (1 - cosine of the nearest)^2.
 
-    A row whose copy has been learned believes all paths and tells nothing of rows that are new (docs/decisions.md).
+    A row whose copy has been learned believes all paths and tells nothing of new rows (docs/decisions/shortlist.md).
     """
     counts = np.square(np.maximum(1 - nearest, LEAST_STRANGE))
     return counts / counts.mean()

@@ -15,9 +15,9 @@ from ..devices.kernel import for_kernels
 from ..errors import ModelFileError
 from .rows import rows_with
 
-NEIGHBORS = 64  # docs/decisions.md compares what they say with the other paths
-# Entries of posting lists that a row reads: 7 microseconds, recall as with twice as many (docs/decisions.md). Frequent
-# features come last and say little.
+NEIGHBORS = 64  # docs/decisions/shortlist.md compares what they say with the other paths
+# Entries of posting lists that a row reads: 7 microseconds, recall as with twice as many (docs/decisions/shortlist.md).
+# Frequent features come last and say little.
 BUDGET = 1 << 12
 VALUES = 32767  # of int16 that stand for 1
 
