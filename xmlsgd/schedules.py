@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .errors import DataError, shorten
-from .kinds import check_choice, is_amount, is_count
+from .kinds import check_choice, is_count, is_number
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": lambda done: 1.0,
@@ -37,7 +37,7 @@ class Schedule:
         check_choice("learning_rate", self.kind, SCHEDULES)
         if not is_count(self.epochs):
             raise DataError(f"epochs: must be a positive integer, got {shorten(self.epochs)}")
-        if not (is_amount(self.warm_up) and self.warm_up <= 1):
+        if not (is_number(self.warm_up) and 0 <= self.warm_up <= 1):
             raise DataError(f"warm_up: must be in [0, 1], got {shorten(self.warm_up)}")
 
     def factor(self, progress: float) -> float:
