@@ -23,14 +23,13 @@ from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.shortlist.blend import Blend, evidence_of
 from xmlsgd.shortlist.linear import Linear
 from xmlsgd.shortlist.model import (
-    STRANGE_SHARE,
+    Asked,
     has,
     held_out_rows,
     label_frequencies,
     n_near,
     n_scored,
     own_lists,
-    strangeness,
 )
 from xmlsgd.shortlist.neighbors import Neighbors
 from xmlsgd.shortlist.rows import rarity, unit_rows
@@ -126,9 +125,9 @@ def variants(rows: Dataset, X_test: CSR, threads: int) -> Iterator[tuple[str, fl
     with clock.part("network"):
         model = network(SHORTLIST_NEGATIVES)
     yield SHARED, clock.seconds["network"], model.predict_topk(X_test, K)[0]
-    learned, nearest, tested = paths(rows, X_test, held_out, weight, model, CPU(threads), clock)
+    learned, asked, tested = paths(rows, X_test, held_out, weight, model, CPU(threads), clock)
     known, truth = learned.labels >= 0, has(rows.Y.take(held_out), learned.labels)
-    truth, counts = truth[known], np.broadcast_to(strangeness(nearest)[:, None], known.shape)[known]
+    truth, counts = truth[known], asked.counts(known)
     for n in range(1, len(PATHS) + 1):
         for chosen in itertools.combinations(PATHS, n):
             if chosen == ("network",):
@@ -160,10 +159,10 @@ def paths(
     model: XMLClassifier,
     device: CPU,
     clock: Clock,
-) -> tuple[Evidence, np.ndarray, Evidence]:
+) -> tuple[Evidence, Asked, Evidence]:
     """Learn neighbors and linear path; return what these and the network say of held-out rows and of test rows.
 
-    In between, the cosine of the nearest row of each held-out row.
+    In between, what the neighbors alone say of the held-out rows.
     """
     size, X, Y = min(SHORTLIST_SIZE, rows.n_labels), rows.X, rows.Y
     logits = pair_scores(Scorer(model.network_, model.params_, device), device)
@@ -182,9 +181,9 @@ def paths(
         return Evidence(labels, evidence_of(logits(X, labels), shares, margins))
 
     with device.start():
-        fewer = float(np.quantile(asked.nearest, STRANGE_SHARE)), n_near(size)
+        fewer = asked.near, n_near(size)
         named, shares, _ = neighbors.votes(unit_rows(X_test, scale, device), n_scored(size), device, fewer=fewer)
-    return evidence(X.take(held_out), asked.labels, asked.votes), asked.nearest, evidence(X_test, named, shares)
+    return evidence(X.take(held_out), asked.labels, asked.votes), asked, evidence(X_test, named, shares)
 
 
 def table(name: str, found: dict[str, dict[str, Any]]) -> Table:

@@ -160,18 +160,14 @@ def measures(args: Namespace, model: XMLClassifier, data: Training) -> dict[str,
 
 
 class End(Monitor):
-    """Note when the network is trained, or had its last whole epoch: what `fit` does then is learning the shortlist."""
+    """Note when the last whole epoch ended: what `fit` does then is learning the shortlist."""
 
     at: float | None = None
 
     def epoch(self, record: Record, center: np.ndarray) -> bool:
-        """Look at the clock; a run that diverges later on ends without a `finish`."""
-        self.at = time.perf_counter()
-        return False
-
-    def finish(self, center: np.ndarray) -> None:
         """Look at the clock."""
         self.at = time.perf_counter()
+        return False
 
 
 def fit(args: Namespace, model: XMLClassifier, data: Training, history: History) -> float:

@@ -17,9 +17,8 @@ from .kernel import kernel
 from .llvm import prefetch
 
 _ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)
-RELAXATION = np.float32(
-    1.3
-)  # of a step; ten passes get twice as near to the optimum as with 1 (docs/decisions/shortlist.md)
+# Of a step; ten passes get twice as near to the optimum as with 1 (docs/decisions/shortlist.md).
+RELAXATION = np.float32(1.3)
 AHEAD = 8  # rows asked for before they are copied
 DIGITS = 8  # bits of a feature's number that are sorted by in one pass
 

@@ -69,11 +69,10 @@ def best_listed(
             features = indices[indptr[i] : indptr[i + 1]]
             entries = row[: features.size]
             unit_row(features, data[indptr[i] : indptr[i + 1]], scale, entries)
-            sound, nearest = vote_of_row(
+            sound, _, m = vote_of_row(
                 features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
                 n_neighbors, budget, -1, near, n_near, clean[t], items[t], values[t], all_listed, all_bounds,
             )  # fmt: skip
-            m = n_near if nearest > near else n_scored
             listed, bounds, margins, logits = all_listed[:m], all_bounds[:m], all_margins[:m], all_logits[:m]
             sound &= margins_of_row(features, entries, listed, starts, keys, weights, factors, bias, margins)
             share = blend[0]

@@ -118,7 +118,8 @@ def vote_of_row(
 
     features int32, entries float32: the row. own : its number among the training rows, -1 if it is none. The scratch
     is a thread's of `scratch_shapes`. near, n_near : see `vote`. Returns whether pointers and indices led to where they
-    may (if not, nothing was read or written elsewhere), and the cosine of the nearest training row, 0 without one.
+    may (if not, nothing was read or written elsewhere), the cosine of the nearest training row, 0 without one, and how
+    many labels there was room for.
     """
     n_train = label_ptr.size - 1
     cosine, share = clean[:n_train], clean[n_train:]
@@ -129,7 +130,7 @@ def vote_of_row(
     counts = np.empty(BINS, np.int32)
     if not read_order(features, postings_ptr, postings_row.size, budget, lengths, order):
         labels[:], votes[:] = -1, _ZERO
-        return False, _ZERO
+        return False, _ZERO, labels.size
     n_lists, n_read = 0, 0
     while n_lists < features.size and (n_read == 0 or n_read + lengths[n_lists] <= budget):
         n_read += lengths[n_lists]
@@ -188,7 +189,7 @@ def vote_of_row(
     size = n_near if closest > near else labels.size
     keep_best(values, named, n_named, votes[:size], labels[:size], counts)
     labels[size:], votes[size:] = -1, _ZERO
-    return sound, closest
+    return sound, closest, size
 
 
 def scratch_shapes(n_train: int, n_labels: int, budget: int, n_threads: int) -> tuple[tuple[int, int], ...]:
@@ -215,7 +216,7 @@ def vote(
     n_rows = indptr.size - 1
     for t in prange(n_threads):
         for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
-            sound[i], nearest[i] = vote_of_row(
+            sound[i], nearest[i], _ = vote_of_row(
                 indices[indptr[i] : indptr[i + 1]], data[indptr[i] : indptr[i + 1]], postings_ptr, postings_row,
                 postings_value, unit, label_ptr, label_index, weight, n_neighbors, budget,
                 own + i if own >= 0 else -1, near, n_near, clean[t], items[t], values[t], labels[i], votes[i],

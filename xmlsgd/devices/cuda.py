@@ -36,9 +36,8 @@ if TYPE_CHECKING:
 
 TILE = 128  # columns of a warp, as in cuda.cu
 ROWS_A_PART = 32  # rows of a partial sum of biases
-ONCE_BYTES = (
-    0  # that softmax may keep to take one exponential a logit: none until it is measured (docs/decisions/gpu.md)
-)
+# That softmax may keep to take one exponential a logit: none until it is measured (docs/decisions/gpu.md).
+ONCE_BYTES = 0
 
 
 class CUDA:

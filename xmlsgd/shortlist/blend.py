@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from sklearn.linear_model import LogisticRegression
 
 LEAST_VOTE = np.float32(1e-4)  # share of the votes that a label without any is taken to have
 
@@ -39,11 +42,9 @@ class Blend(NamedTuple):
 
         counts : float32 (n,), how much each pair counts, 1 on average.
         """
-        from sklearn.linear_model import LogisticRegression
-
         if truth.all() or not truth.any():
             return cls()
-        found = LogisticRegression(C=10.0, max_iter=1000).fit(evidence, truth, counts)
+        found = _regression(evidence, truth, counts)
         return cls(*(float(value) for value in (*np.maximum(found.coef_[0], 0), found.intercept_[0])))
 
     @classmethod
@@ -56,14 +57,12 @@ class Blend(NamedTuple):
         is frequent matters more than on new rows it does (docs/decisions/shortlist.md). Margins stay as they are where
         a path would have no weight beside the frequency.
         """
-        from sklearn.linear_model import LogisticRegression
-
         if truth.all() or not truth.any():
             return cls(), Calibration()
         logs, margins = np.log1p(frequency), evidence[:, 2]
         mean = float(logs.mean())
         more = np.stack([logs - mean, (logs - mean) * margins], axis=1)
-        found = LogisticRegression(C=10.0, max_iter=1000).fit(np.concatenate([evidence, more], axis=1), truth)
+        found = _regression(np.concatenate([evidence, more], axis=1), truth)
         network, neighbors, linear, shift, slope = (float(value) for value in found.coef_[0])
         if min(network, neighbors, linear) <= 0:  # the frequency stands for what a path says
             return cls.fit(evidence, truth, counts), Calibration()
@@ -80,6 +79,13 @@ class Blend(NamedTuple):
         """Return log odds without what the network says, which can only lower them."""
         neighbors, linear, intercept = (np.float32(value) for value in self[1:])
         return neighbors * log_share(votes) + linear * margins + intercept
+
+
+def _regression(evidence: np.ndarray, truth: np.ndarray, counts: np.ndarray | None = None) -> LogisticRegression:
+    """Return the logistic regression of `truth` on `evidence`, hardly penalised: pairs are many, weights are few."""
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(C=10.0, max_iter=1000).fit(evidence, truth, counts)
 
 
 def evidence_of(logits: np.ndarray, votes: np.ndarray, margins: np.ndarray) -> np.ndarray:

@@ -159,17 +159,17 @@ def fit_shortlist(
     with device.start():
         rows = unit_rows(X, scale, device)
         neighbors = Neighbors.build(rows, Y, weight)
-        lists, (listed, votes, nearest) = own_lists(neighbors, rows, held_out, size, device)
+        lists, asked = own_lists(neighbors, rows, held_out, size, device)
         linear = Linear.fit(rows, Y, learned, lists, device)
     blend, trees, near = Blend(), None, 1.0
     if len(held_out):
-        near = float(np.quantile(nearest, STRANGE_SHARE))
+        near, listed = asked.near, asked.labels
         X_held, Y_held = X.take(held_out), Y.take(held_out)
         with device.start():
             margins = linear.margins(rows.take(held_out), listed, device)
         known = listed >= 0
-        pairs = logits(X_held, listed)[known], votes[known], margins[known]
-        counts = np.broadcast_to(strangeness(nearest)[:, None], listed.shape)[known]
+        pairs = logits(X_held, listed)[known], asked.votes[known], margins[known]
+        counts = asked.counts(known)
         truth = has(Y_held, listed)[known]
         before, all_rows = label_frequencies(Y, learned, weight)
         frequency = before[listed[known]]
@@ -207,6 +207,15 @@ class Asked(NamedTuple):
     labels: np.ndarray
     votes: np.ndarray
     nearest: np.ndarray
+
+    @property
+    def near(self) -> float:
+        """Return the cosine above which a row counts as like those of training."""
+        return float(np.quantile(self.nearest, STRANGE_SHARE))
+
+    def counts(self, known: np.ndarray) -> np.ndarray:
+        """Return how much each pair that is `known`, bool (n, m), counts for the blend, float32: as its row does."""
+        return np.broadcast_to(strangeness(self.nearest)[:, None], known.shape)[known]
 
 
 def own_lists(
