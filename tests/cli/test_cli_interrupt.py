@@ -15,7 +15,7 @@ import types
 import pytest
 
 from shared.paths import DATA, ROOT
-from xmlsgd.cli import main
+from xmlsgd.cli import main, signals
 from xmlsgd.cli.folder import growing_history, name_of_interrupted
 from xmlsgd.cli.signals import Stopped, signal_of, signals_raise
 from xmlsgd.errors import WorkerDied
@@ -240,6 +240,26 @@ def test_a_signal_that_comes_in_a_finalizer_is_raised_after_it(capsys):
 
     stop = stopped_while(lambda: Closing() and None)
     assert (str(stop), signal_of(stop)) == ("interrupted", signal.SIGINT)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_signal_that_is_looked_at_again_while_the_hook_of_finalizers_runs_is_not_lost(capsys, monkeypatch):
+    later, waited = signals._later, []
+
+    def slowly(number):
+        later(number)
+        if not waited:
+            waited.append(number)
+            threading.Event().wait(3 * signals.AGAIN)  # in which the clock of the signal runs out
+
+    monkeypatch.setattr(signals, "_later", slowly)
+
+    class Closing:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    assert str(stopped_while(lambda: Closing() and None)) == "interrupted"
+    assert waited
     assert capsys.readouterr().err == ""
 
 

@@ -58,8 +58,8 @@ def signal_of(stop: BaseException) -> int:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    """Raise `Stopped`, but not through LLVM: its objects, freed in the wrong order, take the process down."""
-    if _is_within(frame, "llvmlite"):
+    """Raise `Stopped`, but not where that does harm or is lost; there, look at it again in a moment."""
+    if _must_wait(frame):
         _later(number)
     else:
         name = signal.Signals(number).name
@@ -80,10 +80,14 @@ def _later(number: int) -> None:
     signal.setitimer(signal.ITIMER_REAL, AGAIN)
 
 
-def _is_within(frame: FrameType | None, package: str) -> bool:
-    """Return whether a frame, or one of those that called it, is of a module of `package`."""
+def _must_wait(frame: FrameType | None) -> bool:
+    """Return whether a frame, or one of those that called it, is of LLVM or of `_raise_again`.
+
+    Objects of LLVM, freed in the wrong order, take the process down; what the hook raises is ignored.
+    """
     while frame is not None:
-        if frame.f_globals.get("__name__", "").partition(".")[0] == package:
+        module = frame.f_globals.get("__name__", "").partition(".")[0]
+        if module == "llvmlite" or frame.f_code is _raise_again.__code__:
             return True
         frame = frame.f_back
     return False
