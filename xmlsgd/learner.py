@@ -143,10 +143,11 @@ class Learner:
         self.hold()
         rows = self._order.rows(step)
         size = step.batch or len(rows)
-        for i, at in enumerate(range(0, len(rows), size), 1):
-            batch, seed = rows[at : at + size], _batch_seed(self.job.seed, step.epoch, step.start + at)
-            loss += self._update(batch, self.job.optimizer.update(step.learning_rate, step.seen + i), seed)
-            nnz += self._nnz(batch)
+        with np.errstate(over="ignore", invalid="ignore"):  # the loss tells of a diverged run
+            for i, at in enumerate(range(0, len(rows), size), 1):
+                batch, seed = rows[at : at + size], _batch_seed(self.job.seed, step.epoch, step.start + at)
+                loss += self._update(batch, self.job.optimizer.update(step.learning_rate, step.seen + i), seed)
+                nnz += self._nnz(batch)
         loss = float(loss)
         if not self._lazy:
             self.bring()
