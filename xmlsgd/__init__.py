@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .errors import ModelFileError as ModelFileError
     from .errors import WorkerDied as WorkerDied
     from .estimators import XMLClassifier as XMLClassifier
+    from .estimators import XMLEnsemble as XMLEnsemble
+    from .estimators import load_model as load_model
     from .learner import Job as Job
     from .metrics import coverage_at_k as coverage_at_k
     from .metrics import evaluate_ranking as evaluate_ranking
@@ -51,7 +53,7 @@ _NAMES_OF_MODULE = {
     "datasets.synthetic": ("make_xmc",),
     "engine": ("train",),
     "errors": ("DataError", "DivergenceError", "MemoryEstimateError", "ModelFileError", "WorkerDied"),
-    "estimators": ("XMLClassifier",),
+    "estimators": ("XMLClassifier", "XMLEnsemble", "load_model"),
     "learner": ("Job",),
     "metrics": (
         "coverage_at_k",

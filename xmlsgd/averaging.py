@@ -26,11 +26,10 @@ class WeightAverage(Monitor):
     def __init__(self, share: float) -> None:
         self.share = share
         self.mean: np.ndarray | None = None
-        self.samples = 0
 
     def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
         """Place the samples."""
-        self.center = center
+        self.center, self.mean, self.samples = center, None, 0
         total = n_rows * epochs
         self.next = total * (1 - self.share)
         self.every = total * self.share / SAMPLES

@@ -6,7 +6,6 @@ start of the run that it is of; "loss", the mean over the rows of the epoch; and
 
 from __future__ import annotations
 
-import itertools
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +27,10 @@ class Monitor:
     """
 
     def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
-        """Note the rows of an epoch, the number of epochs and the model that the run will change in place."""
+        """Note the rows of an epoch, the number of epochs and the model that the run will change in place.
+
+        What was noted of an earlier run is over: one monitor may watch several, one after the other.
+        """
 
     def reads(self, report: Report) -> bool:
         """Return whether `step` will read the model that `start` was given; a GPU's is brought up to date for it."""
@@ -49,15 +51,15 @@ class Monitor:
 
 
 class History(Monitor):
-    """The records of a run, in memory and, with a `path`, as JSON lines that grow while it runs."""
+    """The records of runs, in memory and, with a `path`, as JSON lines that grow while they go on."""
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.records: list[Record] = []
         self.path = Path(path) if path else None
 
     def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
-        """Empty the file."""
-        if self.path:
+        """Empty the file before the first run; records of later ones are added."""
+        if self.path and not self.records:
             self.path.write_text("")
 
     def epoch(self, record: Record, center: np.ndarray) -> bool:
@@ -69,18 +71,26 @@ class History(Monitor):
         return False
 
 
-def seconds_of_all_runs(records: Sequence[Record]) -> list[float]:
-    """Return for each record the seconds of training since the first one, over runs that each count from zero.
+def runs_of(records: Sequence[Record]) -> list[list[Record]]:
+    """Return the records of each run, given those of runs one after the other that each count from zero.
 
     A run goes on where an epoch has as many rows as its first one had.
     """
-    total, seconds = 0.0, []
-    first: Record = {}
-    for before, record in itertools.pairwise([{}, *records]):
-        if not before or record["rows"] != before["rows"] + first["rows"]:
-            total += before.get("seconds", 0.0)
-            first = record
-        seconds.append(total + record["seconds"])
+    runs: list[list[Record]] = []
+    for record in records:
+        if runs and record["rows"] == runs[-1][-1]["rows"] + runs[-1][0]["rows"]:
+            runs[-1].append(record)
+        else:
+            runs.append([record])
+    return runs
+
+
+def seconds_of_all_runs(records: Sequence[Record]) -> list[float]:
+    """Return for each record the seconds of training since the first one, over all runs (`runs_of`)."""
+    before, seconds = 0.0, []
+    for run in runs_of(records):
+        seconds += [before + record["seconds"] for record in run]
+        before = seconds[-1]
     return seconds
 
 
@@ -104,6 +114,9 @@ class EarlyStopping(Monitor):
 
     def __init__(self, metric: str, patience: int, tol: float, snapshot: Any) -> None:
         self.metric, self.patience, self.tol, self.snapshot = metric, patience, tol, snapshot
+
+    def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
+        """Begin with no best model."""
         self.best, self.best_epoch, self.waited = float("-inf"), -1, 0
 
     def epoch(self, record: Record, center: np.ndarray) -> bool:

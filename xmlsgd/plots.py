@@ -80,7 +80,8 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
     timed = list(zip(seconds_of_all_runs(records), records, strict=True))
     measures = [name for name in MEASURES if any(name in record for record in records)]
     losses, *others = figure.subplots(1, 2 if measures else 1, squeeze=False)[0]
-    losses.plot([record["epoch"] + 1 for record in records], [record["loss"] for record in records], "o-", color="C3")
+    for model in _models(records):
+        losses.plot([record["epoch"] + 1 for record in model], [record["loss"] for record in model], "o-", color="C3")
     losses.set(xlabel="epoch", ylabel="training loss a row")
     losses.xaxis.get_major_locator().set_params(integer=True)
     for precision in others:
@@ -91,6 +92,17 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
         precision.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(measures), frameon=False)
     for panel in (losses, *others):
         panel.grid(alpha=0.3)
+
+
+def _models(records: Sequence[Record]) -> list[list[Record]]:
+    """Return the records of each model, where several were trained one after the other: epochs begin again."""
+    models: list[list[Record]] = []
+    for record in records:
+        if models and record["epoch"] > models[-1][-1]["epoch"]:
+            models[-1].append(record)
+        else:
+            models.append([record])
+    return models
 
 
 def draw_over_time(figure: Any, runs: Mapping[str, Sequence[Sequence[Record]]], measure: str) -> None:

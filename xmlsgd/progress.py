@@ -30,9 +30,7 @@ class Progress(Monitor):
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stderr
-        self.shown: dict[str, str] = {}
         self.bar: Any = None
-        self.loss: float | None = None
 
     def __enter__(self) -> Progress:
         return self
@@ -43,6 +41,8 @@ class Progress(Monitor):
     def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
         """Draw an empty bar over the rows of all epochs."""
         self.epochs, self.done = epochs, 0
+        self.shown: dict[str, str] = {}
+        self.loss: float | None = None
         total, first = n_rows * epochs, f"epoch 1/{epochs}"
         on_terminal = self.stream is None or self.stream.isatty()
         self.bar = new_bar(total, first, self.stream) if on_terminal else Lines(total, first, self.stream)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from .history import Monitor, Record
+from .history import Monitor, Record, runs_of
 from .records import Report, Sharing
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class WorkerLog(Monitor):
 
 
 def summary(records: Sequence[Record]) -> list[Record]:
-    """Return an entry a worker over all records of a run, with what it brings; none where it was alone."""
+    """Return an entry a worker over all records of runs, with what it brings; none where it was alone."""
     told = [record for record in records if "workers" in record]
     tallies: dict[int, Tally] = {}
     for record in told:
@@ -142,7 +142,8 @@ def summary(records: Sequence[Record]) -> list[Record]:
         return []
     brings = marginal_values(tallies, sum(record["merge_seconds"] for record in told))
     stale = any("staleness" in entry for entry in told[-1]["workers"])
-    return [tallies[w].entry(w, told[-1]["seconds"], stale) | {"brings": round(brings[w], 4)} for w in sorted(tallies)]
+    elapsed = sum(run[-1]["seconds"] for run in runs_of(told))
+    return [tallies[w].entry(w, elapsed, stale) | {"brings": round(brings[w], 4)} for w in sorted(tallies)]
 
 
 def marginal_values(tallies: Mapping[int, Tally], merge_seconds: float) -> dict[int, float]:

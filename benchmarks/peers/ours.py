@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 import xmlsgd
 from xmlsgd.cli.kernels import compile_kernels
+from xmlsgd.cli.model import template_of
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.datasets import open_store
 from xmlsgd.estimators.defaults import auto_rounding
@@ -38,7 +39,7 @@ VARIANTS = ("bfloat16", f"bfloat16{EXACT}", "float32", f"float32{EXACT}")
 class Ours(Runner):
     """The classifier as it comes; parameters from the command line override those of the setting.
 
-    `compact` predicts with the model that it saved compact and mapped.
+    `compact` predicts with the model that it saved compact and mapped, `n_estimators` makes an ensemble.
     """
 
     packages = PACKAGES
@@ -49,7 +50,7 @@ class Ours(Runner):
         "network": {"shortlist": 0},
         "compact": {"compact": True},
         "compact-network": {"compact": True, "shortlist": 0},
-        "accurate": {"max_epochs": 15, "hidden_dropout": 0.5, "blend": "boosted"},
+        "accurate": {"max_epochs": 15, "hidden_dropout": 0.5, "blend": "boosted", "n_estimators": 3},
     }
 
     def __init__(self, given: dict[str, Any]) -> None:
@@ -66,7 +67,9 @@ class Ours(Runner):
         """Fit."""
         parameters = dict(parameters)
         self.compact = bool(parameters.pop("compact", False))
-        self.model = xmlsgd.XMLClassifier(n_jobs=problem.threads, random_state=problem.seed, **parameters)
+        several = parameters.pop("n_estimators", 1)
+        single = xmlsgd.XMLClassifier(n_jobs=problem.threads, random_state=problem.seed, **parameters)
+        self.model = single if several == 1 else xmlsgd.XMLEnsemble(single, several, random_state=problem.seed)
         self.model.fit(problem.X, problem.Y)
 
     def save(self, folder: Path) -> None:
@@ -76,11 +79,11 @@ class Ours(Runner):
     def serve(self, problem: Problem, folder: Path) -> None:
         """Map the compact model."""
         if self.compact:
-            self.model = xmlsgd.XMLClassifier.load(folder / "model")
+            self.model = xmlsgd.load_model(folder / "model")
 
     def use_one_thread(self) -> None:
         """Ask for one thread."""
-        self.model.set_params(n_jobs=1)
+        template_of(self.model).set_params(n_jobs=1)
 
     def predict(self, X: sp.csr_matrix) -> np.ndarray:
         """Return the best K labels: of the shortlist, of all where there is none."""

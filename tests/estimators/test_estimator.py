@@ -12,13 +12,14 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import normalize
 
+from shared.failing import Failing
 from shared.planted import N_LABELS, small
 from shared.spoiling import Spoiling
 from xmlsgd import DataError, DivergenceError
 from xmlsgd.csr import CSR
 from xmlsgd.devices import bf16
 from xmlsgd.estimators.defaults import input_scale
-from xmlsgd.history import History, Monitor
+from xmlsgd.history import History
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.optimizers import Adam
 
@@ -210,18 +211,6 @@ def test_monitors_see_every_epoch(rows, tmp_path):
 def test_verbose_leaves_no_trace_of_a_run_of_seconds_where_stderr_is_no_terminal(rows, capsys):
     small(max_epochs=1, verbose=1).fit(*rows)
     assert capsys.readouterr().err == ""
-
-
-class Failing(Monitor):
-    """Presses Ctrl-C, or raises what a monitor may, after some steps."""
-
-    def __init__(self, error, steps):
-        self.error, self.left = error, steps
-
-    def step(self, report):
-        self.left -= 1
-        if self.left == 0:
-            raise self.error
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, KeyError, OSError])

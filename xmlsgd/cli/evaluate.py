@@ -8,7 +8,7 @@ from . import folder
 from .failures import UsageError
 from .forms import add_source_arguments
 from .machine import peak_memory_bytes, versions
-from .model import load_model
+from .model import classifiers_of, load_model_of, parameters_of
 from .outputs import check_file, check_there
 from .parameters import add_parameters, number, place, whole
 from .results import show, table, write_json
@@ -41,7 +41,7 @@ def run(args: Namespace) -> None:
         raise UsageError(f"--k: must be at least 1, got {ks[0]}")
     check_file(args.json, "--json", args.model, args.test, args.propensity)
     check_there(args.test, args.propensity)
-    model = load_model(args, args.test)
+    model = load_model_of(args, args.test)
     from .doubts import warn_of_unknown
     from .measure import measure
     from .sizes import size_numbers
@@ -61,9 +61,9 @@ def run(args: Namespace) -> None:
     show(args, table(rows, [f"@{k}" for k in ks]))
     show(args, f"{test.n_rows:,} rows ranked in {result['predict_seconds']:.2f} s")
     result |= {
-        **folder.training_of(args.model, model.history_),
+        **folder.training_of(args.model, [end for each in classifiers_of(model) for end in each.history_[-1:]]),
         "peak_memory_bytes": peak_memory_bytes(),
-        "parameters": model.get_params(),
+        "parameters": parameters_of(model),
         "data": {"test": size_numbers(test)},
         "versions": versions(),
     }

@@ -24,7 +24,7 @@ NO_MATPLOTLIB = 'not drawn, matplotlib is missing: pip install "xmlsgd[plot]"'
 def growing_history(out: str) -> Iterator[History]:
     """Give a `History` that writes its lines to `OUT.history.jsonl`, since the folder itself comes at the end.
 
-    The file goes when the folder is there, whose lines are the same, and where no epoch was finished. It stays behind
+    The file goes when the folder is there, whose lines say the same, and where no epoch was finished. It stays behind
     where the process is killed or the folder cannot be written.
     """
     path = Path(f"{Path(out)}.{HISTORY}")
@@ -69,17 +69,19 @@ def draw_curve(folder: Path, records: list[Record], title: str) -> bool:
     return True
 
 
-def training_of(folder: str, records: list[Record]) -> dict[str, Any]:
-    """Return "train_seconds" and "rows_per_second" of a model's last run, by its report or else by its records."""
+def training_of(folder: str, ends: list[Record]) -> dict[str, Any]:
+    """Return "train_seconds" and "rows_per_second" of a model's last runs, by its report or else by `ends`.
+
+    Those are the last record of the model, or of each classifier of an ensemble.
+    """
     try:
         report = json.loads((Path(folder) / REPORT).read_text(encoding="utf-8"))
         return {name: report[name] for name in ("train_seconds", "rows_per_second")}
     except (OSError, ValueError, TypeError, LookupError, RecursionError):  # saved by the estimator, or altered
-        return speed_of(records)
+        return speed_of(ends)
 
 
-def speed_of(records: list[Record], behind: float = 0.0) -> dict[str, Any]:
-    """Return the seconds of the run that the records end with, `behind` more, and the rows it trained on a second."""
-    last: Record = records[-1] if records else {}
-    rows, seconds = last.get("rows", 0), last.get("seconds", 0.0) + behind
-    return {"train_seconds": seconds, "rows_per_second": rows / max(seconds, 1e-9)}
+def speed_of(ends: list[Record], behind: float = 0.0) -> dict[str, Any]:
+    """Return the seconds of the runs that end with these records, `behind` more, and the rows trained on a second."""
+    rows, seconds = (sum(end.get(name, 0) for end in ends) for name in ("rows", "seconds"))
+    return {"train_seconds": seconds + behind, "rows_per_second": rows / max(seconds + behind, 1e-9)}

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..csr import CSR, Dataset
-    from ..estimators import XMLClassifier
+    from ..estimators import XMLClassifier, XMLEnsemble
 
 BATCH = 8192  # rows ranked between two movements of the bar
 
 
-def rank(model: XMLClassifier, X: CSR, k: int, quiet: bool = False) -> tuple[np.ndarray, np.ndarray, float]:
+def rank(
+    model: XMLClassifier | XMLEnsemble, X: CSR, k: int, quiet: bool = False
+) -> tuple[np.ndarray, np.ndarray, float]:
     """Return label columns int32 (n, k) and scores float32 (n, k), best first, and the seconds it took.
 
     A k above the number of labels is that number.
@@ -35,7 +37,11 @@ def rank(model: XMLClassifier, X: CSR, k: int, quiet: bool = False) -> tuple[np.
 
 
 def measure(
-    model: XMLClassifier, test: Dataset, ks: Sequence[int] = (1, 3, 5), quiet: bool = False, **propensity: Any
+    model: XMLClassifier | XMLEnsemble,
+    test: Dataset,
+    ks: Sequence[int] = (1, 3, 5),
+    quiet: bool = False,
+    **propensity: Any,
 ) -> dict[str, Any]:
     """Return the measures in percent (`evaluate_ranking`), and "predict_seconds" and "predict_rows_per_second".
 

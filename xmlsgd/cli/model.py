@@ -1,9 +1,9 @@
-"""The saved model that a verb reads."""
+"""The model of a verb: read from its folder, and what a classifier and an ensemble have in common."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from ..files import is_model
 from .failures import UsageError
@@ -12,10 +12,10 @@ from .parameters import given_parameters
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ..estimators import XMLClassifier
+    from ..estimators import XMLClassifier, XMLEnsemble
 
 
-def load_model(args: Namespace, data: str) -> XMLClassifier:
+def load_model_of(args: Namespace, data: str) -> XMLClassifier | XMLEnsemble:
     """Return the model in the folder `args.model`, with the parameters of the flags; `data` is named behind it."""
     if not is_model(Path(args.model)):
         if is_model(Path(data)):
@@ -24,6 +24,28 @@ def load_model(args: Namespace, data: str) -> XMLClassifier:
         from ..model_files import read_model
 
         read_model(args.model)  # which says what is wrong, before a second is spent on imports
-    from ..estimators import XMLClassifier
+    from ..estimators import load_model
 
-    return XMLClassifier.load(args.model).set_params(**{"n_jobs": None, **given_parameters(args)})
+    model = load_model(args.model)
+    template_of(model).set_params(**{"n_jobs": None, **given_parameters(args)})
+    return model
+
+
+def classifiers_of(model: XMLClassifier | XMLEnsemble) -> list[XMLClassifier]:
+    """Return the classifiers of an ensemble, or the one that is none."""
+    found: list[XMLClassifier] = getattr(model, "estimators_", [model])
+    return found
+
+
+def template_of(model: XMLClassifier | XMLEnsemble) -> XMLClassifier:
+    """Return the classifier that has the parameters of the flags: of an ensemble the one that it clones."""
+    found: Any = getattr(model, "estimator", model)
+    return cast("XMLClassifier", found)
+
+
+def parameters_of(model: XMLClassifier | XMLEnsemble) -> dict[str, Any]:
+    """Return the parameters of the flags."""
+    parameters: dict[str, Any] = template_of(model).get_params()
+    if template_of(model) is not model:
+        parameters |= {name: getattr(model, name) for name in ("n_estimators", "random_state")}
+    return parameters

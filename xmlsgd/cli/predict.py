@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from .failures import UsageError
 from .forms import add_source_arguments
-from .model import load_model
+from .model import load_model_of
 from .outputs import STDIN, STDOUT, check_file, check_there
 from .parameters import add_parameters, number, place, whole
 from .results import note, text_file
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ..csr import CSR
-    from ..estimators import XMLClassifier
+    from ..estimators import XMLClassifier, XMLEnsemble
     from .sources import Known
 
 BATCH = 8192  # rows ranked before their lines are written
@@ -44,7 +44,7 @@ def run(args: Namespace) -> None:
         raise UsageError(f"--k: must be at least 1, got {args.k}")
     check_file(args.out, "--out", args.model, args.data)
     check_there(args.data)
-    model = load_model(args, args.data)
+    model = load_model_of(args, args.data)
     from .sources import Known
 
     blocks = feature_blocks(args, Known.of_model(model))
@@ -69,7 +69,7 @@ def feature_blocks(args: Namespace, known: Known) -> Iterable[CSR]:
     return [read_features(args.data, args, known)]
 
 
-def format_predictions(args: Namespace, model: XMLClassifier, X: CSR) -> Iterator[str]:
+def format_predictions(args: Namespace, model: XMLClassifier | XMLEnsemble, X: CSR) -> Iterator[str]:
     """Yield the line of each row."""
     from ..progress import in_batches
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ..datasets.text import RawText
-    from ..estimators import XMLClassifier
+    from ..estimators import XMLClassifier, XMLEnsemble
 
 NO_VECTORIZER = "the model was trained on rows of numbers and has no words, got text; pass rows, or train on text"
 
@@ -40,7 +40,7 @@ class Known:
     vectorizer: TextVectorizer | None = None
 
     @classmethod
-    def of_model(cls, model: XMLClassifier) -> Known:
+    def of_model(cls, model: XMLClassifier | XMLEnsemble) -> Known:
         """Return what a trained model knows."""
         names = model.classes_.tolist() if model.classes_.dtype.kind in "OU" else None
         return cls(model.n_features_in_, len(model.classes_), names, getattr(model, "vectorizer_", None))

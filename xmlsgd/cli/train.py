@@ -15,29 +15,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..files import CURVE, REPORT, whole_folder
-from ..history import Monitor
 from ..runs import WorkersLost
 from . import folder
-from .failures import Halted, describe
+from .failures import Halted, UsageError, describe
 from .forms import add_source_arguments
 from .kernels import prepare_kernels
 from .machine import peak_memory_bytes, versions
+from .model import classifiers_of, parameters_of, template_of
 from .outputs import add_overwrite, check_file, check_folder, check_model, check_there
-from .parameters import add_parameters, given_parameters, place
+from .parameters import add_parameters, given_parameters, place, whole
 from .results import note, show, table, write_json
 from .signals import Stopped, signal_of
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    import numpy as np
-
-    from ..estimators import XMLClassifier
+    from ..estimators import XMLClassifier, XMLEnsemble
     from ..history import History, Record
     from .sources import Training
 
 PROPENSITY_ROWS = 3  # the least number of training rows for which propensities are defined
 NETWORK_ALONE = " (of the network alone; the table has the shortlist too)"
+EACH_ALONE = " (of each classifier alone)"
 COLUMNS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "R@5")
 
 
@@ -51,6 +50,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_overwrite(parser)
     parser.add_argument("--compact", action="store_true", help="save a model a sixth as large, only to predict with")
     parser.add_argument("--json", type=place, metavar="FILE", help="write the results as JSON, - for stdout")
+    parser.add_argument(
+        "--n-estimators", type=whole, default=1, metavar="N", help="train N, and predict by the mean of their scores"
+    )
     add_source_arguments(parser)
     add_parameters(parser)
 
@@ -67,7 +69,7 @@ def run(args: Namespace) -> None:
 
     started = time.perf_counter()
     model = new_model(args)
-    data = read_training(args, Known.of_model(model) if model.warm_start else None)
+    data = read_training(args, Known.of_model(model) if template_of(model).warm_start else None)
     seconds = time.perf_counter() - started
     note(args, f"{args.train}: {size_text(data.train)}; read in {seconds:.1f} s")
     warn_of_labels(data.train, args.train)
@@ -83,52 +85,59 @@ def run(args: Namespace) -> None:
     show(args, f"trained on {size_text(data.train)}")
     for line in advice(result["workers"]):
         show(args, line)
-    listed = data.test is not None and model.shortlist_ is not None
+    listed = data.test is not None and classifiers_of(model)[0].shortlist_ is not None
+    of = NETWORK_ALONE if listed else EACH_ALONE if len(classifiers_of(model)) > 1 else ""
     show(args, f"model: {args.out}")
-    show(args, f"learning curve{NETWORK_ALONE if listed else ''}: {result['learning_curve'] or folder.NO_MATPLOTLIB}")
+    show(args, f"learning curve{of}: {result['learning_curve'] or folder.NO_MATPLOTLIB}")
     write_json(args.json, result)
 
 
-def new_model(args: Namespace) -> XMLClassifier:
+def new_model(args: Namespace) -> XMLClassifier | XMLEnsemble:
     """Return the estimator of the flags; with `--warm-start` the one in `--out`, with these flags over its own."""
-    from ..estimators import XMLClassifier
+    from ..estimators import XMLClassifier, XMLEnsemble
     from ..estimators.parameters import check_parameters
     from ..estimators.placement import check_devices
 
-    given = given_parameters(args)
+    given, several = given_parameters(args), getattr(args, "n_estimators", 1)
+    if several < 1:
+        raise UsageError(f"--n-estimators: must be at least 1, got {several}")
     if not given.get("warm_start"):
         model = XMLClassifier(**given)
+    elif several > 1:
+        raise UsageError(f"--warm-start: goes on from one model, got --n-estimators {several}; leave one out")
     else:
         model = XMLClassifier.load(args.out, predict_only=False).set_params(**given)
     check_parameters(model)  # before the data are read, which may take minutes
     check_devices(model.devices)
-    return model.set_params(verbose=0)  # the bar of the command line takes its place
+    model.set_params(verbose=0)  # the bar of the command line takes its place
+    return model if several == 1 else XMLEnsemble(model, several, random_state=model.random_state)
 
 
-def train_and_save(args: Namespace, model: XMLClassifier, data: Training) -> dict[str, Any]:
+def train_and_save(args: Namespace, model: XMLClassifier | XMLEnsemble, data: Training) -> dict[str, Any]:
     """Train on `data`, measure on its test rows, save all into `args.out`; return the results.
 
     After Ctrl-C, and an error that leaves a model, it is saved as it is; then raises what says where.
     """
-    prepare_kernels(model.get_params(), data.train.n_labels)
+    prepare_kernels(template_of(model).get_params(), data.train.n_labels)
     started = time.perf_counter()
-    before = getattr(model, "params_", None)
+    before = getattr(model, "history_", None)
     result: dict[str, Any] = dict.fromkeys(("P@1", "P@3", "P@5"))
     stop: KeyboardInterrupt | Exception | None = None
-    behind = 0.0
     with folder.growing_history(args.out) as history:
         try:
-            behind = fit(args, model, data, history)
+            fit(args, model, data, history)
             result |= measures(args, model, data)
         except (KeyboardInterrupt, Exception) as end:
-            if getattr(model, "params_", None) is before:
+            if getattr(model, "history_", None) is before:
                 raise
             stop = end
-        result |= about_run(model, data, history.records, behind)
+        result |= about_run(model, data, history.records)
         result |= {"seconds": time.perf_counter() - started, "interrupted": stop is not None}
         out = args.out if stop is None else folder.name_of_interrupted(args.out)
         save(model, out, result, Path(args.train).name, getattr(args, "compact", False))
-    where = f"after {len(history.records)} whole epochs; the model as it was then is in {out}"
+    known, wanted = len(classifiers_of(model)), getattr(args, "n_estimators", 1)
+    several = f"with {known} of {wanted} classifiers, " if wanted > 1 else ""
+    where = f"{several}after {len(history.records)} whole epochs; the model as it was then is in {out}"
     if isinstance(stop, KeyboardInterrupt):
         raise Stopped(f"interrupted {where}", signal_of(stop)) from stop
     if stop is not None:
@@ -138,7 +147,7 @@ def train_and_save(args: Namespace, model: XMLClassifier, data: Training) -> dic
     return result
 
 
-def save(model: XMLClassifier, out: str, result: dict[str, Any], title: str, compact: bool) -> None:
+def save(model: XMLClassifier | XMLEnsemble, out: str, result: dict[str, Any], title: str, compact: bool) -> None:
     """Write the folder of a model with all that tells how it came about; complete `result`."""
     with whole_folder(out) as beside:
         model.save(beside, compact=compact)
@@ -149,7 +158,7 @@ def save(model: XMLClassifier, out: str, result: dict[str, Any], title: str, com
         check_folder(out)  # something else may have taken the name meanwhile
 
 
-def measures(args: Namespace, model: XMLClassifier, data: Training) -> dict[str, Any]:
+def measures(args: Namespace, model: XMLClassifier | XMLEnsemble, data: Training) -> dict[str, Any]:
     """Return what is measured on the test rows, if there are any."""
     if data.test is None:
         return {}
@@ -159,22 +168,8 @@ def measures(args: Namespace, model: XMLClassifier, data: Training) -> dict[str,
     return measure(model, data.test, quiet=args.quiet, **propensity)
 
 
-class End(Monitor):
-    """Note when the last whole epoch ended: what `fit` does then is learning the shortlist."""
-
-    at: float | None = None
-
-    def epoch(self, record: Record, center: np.ndarray) -> bool:
-        """Look at the clock."""
-        self.at = time.perf_counter()
-        return False
-
-
-def fit(args: Namespace, model: XMLClassifier, data: Training, history: History) -> float:
-    """Train with a bar, measuring P@k on the test rows after every epoch.
-
-    Returns the seconds behind the last epoch, which its record does not count: those of learning a shortlist.
-    """
+def fit(args: Namespace, model: XMLClassifier | XMLEnsemble, data: Training, history: History) -> None:
+    """Train with a bar, measuring P@k on the test rows after every epoch."""
     from ..progress import Progress
     from .sources import known_labels, names_of_rows
 
@@ -184,31 +179,32 @@ def fit(args: Namespace, model: XMLClassifier, data: Training, history: History)
     # New labels of the test rows have no column in the model; for P@k they need none.
     eval_set = None if test is None else (test.X, known_labels(test.Y, train.n_labels))
     # A model that goes on finds its label columns by their names, and adds those that are new.
-    Y = names_of_rows(train) if model.warm_start and train.label_names is not None else train.Y
+    Y = names_of_rows(train) if template_of(model).warm_start and train.label_names is not None else train.Y
     shown = [] if args.quiet or getattr(args, "verbose", 1) == 0 else [Progress()]
-    end = End()
     try:
-        model.fit(train.X, Y, eval_set=eval_set, label_names=train.label_names, monitors=[*shown, history, end])
-        return 0.0 if end.at is None else time.perf_counter() - end.at
+        model.fit(train.X, Y, eval_set=eval_set, label_names=train.label_names, monitors=[*shown, history])
     finally:
         for bar in shown:
             bar.close()
 
 
-def about_run(model: XMLClassifier, data: Training, records: list[Record], behind: float) -> dict[str, Any]:
-    """Return what a run was and what it took, by the records of its own epochs and the seconds behind them."""
+def about_run(model: XMLClassifier | XMLEnsemble, data: Training, records: list[Record]) -> dict[str, Any]:
+    """Return what a run was and what it took, by the records of its own epochs."""
+    from ..history import runs_of
     from ..worker_log import summary
     from .sizes import size_numbers
 
     test = {"test": size_numbers(data.test)} if data.test is not None else {}
+    behind = sum(getattr(each, "shortlist_seconds_", 0.0) for each in classifiers_of(model))
     return {
-        **folder.speed_of(records, behind),
+        **folder.speed_of([run[-1] for run in runs_of(records)], behind),
         "peak_memory_bytes": peak_memory_bytes(),
         "workers": summary(records),
         "loss": records[-1]["loss"] if records else None,
         "epochs": model.n_epochs_,
-        "parameters": model.get_params(),
-        "n_parameters": model.params_.size,
+        "classifiers": len(classifiers_of(model)),
+        "parameters": parameters_of(model),
+        "n_parameters": sum(each.params_.size for each in classifiers_of(model)),
         "data": {"train": size_numbers(data.train), **test},
         "versions": versions(),
     }

@@ -1,5 +1,6 @@
 """Estimators with scikit-learn's rules."""
 
 from .classifier import XMLClassifier
+from .ensemble import XMLEnsemble, load_model
 
-__all__ = ["XMLClassifier"]
+__all__ = ["XMLClassifier", "XMLEnsemble", "load_model"]

@@ -83,7 +83,8 @@ class XMLClassifier(Trainer, BaseEstimator):
     classes_ (L,) names of the label columns; n_features_in_; feature_names_in_ where X had them; params_, float32,
     the flat parameters (`Network.layout`); history_, one record an epoch, whose `rows` and `seconds` of training (no
     reading, compiling or measuring) count from the start of its call; loss_curve_; n_epochs_, of all fits since the
-    last fresh one; vectorizer_, if set, turns texts into X and is saved along.
+    last fresh one; shortlist_seconds_, what learning the shortlist took behind the last epoch; vectorizer_, if set,
+    turns texts into X and is saved along.
 
     `score` is the accuracy for one class a row, and P@1 for multi-label data: subset accuracy, scikit-learn's usual
     choice there, is near zero for any model with many labels.
@@ -157,9 +158,6 @@ class XMLClassifier(Trainer, BaseEstimator):
         tags.input_tags.sparse = True
         tags.classifier_tags.multi_label = True
         return tags
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_params")
 
     def __getstate__(self) -> dict[str, Any]:
         # Buffers and handles of a device belong to the process.

@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from .classifier import XMLClassifier
 
 NESTED = ("hidden_layer_sizes", "optimizer", "class_weight", "algorithm")  # parameters that are more than one value
+CLASSIFIER, ENSEMBLE = "XMLClassifier", "XMLEnsemble"  # what a description is of
 FORMS = ("sparse", "dense", "lists", "multiclass")
 
 
 def describe(model: XMLClassifier) -> dict[str, Any]:
     """Return what a fitted estimator is, as JSON."""
     return {
-        "estimator": "XMLClassifier",
+        "estimator": CLASSIFIER,
         "xmlsgd": __version__,
         "parameters": {name: _to_json(name, value) for name, value in model.get_params(deep=False).items()},
         "network": asdict(model.network_),
@@ -45,8 +46,7 @@ def describe(model: XMLClassifier) -> dict[str, Any]:
 
 def described_model(kind: type[XMLClassifier], description: dict[str, Any], path: Path) -> XMLClassifier:
     """Return the estimator that `describe` described, without arrays; `ModelFileError` for what it cannot have."""
-    if description.get("estimator") != "XMLClassifier":
-        raise ModelFileError(f"{path}: must hold an XMLClassifier, got {shorten(description.get('estimator'))}")
+    check_estimator(description, CLASSIFIER, path)
     model = kind(**_parameters(kind, description.get("parameters"), path))
     try:
         check_parameters(model)
@@ -66,6 +66,15 @@ def described_model(kind: type[XMLClassifier], description: dict[str, Any], path
     return model
 
 
+def check_estimator(description: dict[str, Any], name: str, path: Path) -> None:
+    """Raise `ModelFileError` unless an estimator of this name is described."""
+    if (found := description.get("estimator")) != name:
+        remedy = (
+            "; xmlsgd.load_model reads either, an ensemble cannot learn on" if found in (CLASSIFIER, ENSEMBLE) else ""
+        )
+        raise ModelFileError(f"{path}: must hold an {name}, got {shorten(found)}{remedy}")
+
+
 def _to_json(name: str, value: Any) -> Any:
     """Return a constructor's value as JSON."""
     if isinstance(value, Optimizer):
@@ -79,11 +88,16 @@ def _to_json(name: str, value: Any) -> Any:
         return [int(size) for size in value]
     if name == "class_weight" and isinstance(value, dict):
         return [[key.item() if isinstance(key, np.generic) else key, float(weight)] for key, weight in value.items()]
-    if name == "random_state" and not isinstance(value, int):
-        return None  # a generator's state is not part of a model: the seed drawn from it is saved
+    if name == "random_state":
+        return seed_to_json(value)
     if isinstance(value, Algorithm):
         return _algorithm_to_json(value)
     return value
+
+
+def seed_to_json(random_state: Any) -> int | None:
+    """Return a `random_state` as JSON: a generator's state is no part of a model, the seed drawn from it is saved."""
+    return int(random_state) if isinstance(random_state, int | np.integer) else None
 
 
 def _algorithm_to_json(algorithm: Algorithm) -> dict[str, Any]:

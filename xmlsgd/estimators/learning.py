@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 
 from ..errors import DataError, DivergenceError
 from ..learner import Start
@@ -21,8 +21,8 @@ from .fitting import advice, check_monitors, launch, schedule_of
 from .gpu_memory import check_gpus
 from .growing import begin, begin_state, copy_rows, grow
 from .names import as_names
-from .parameters import check_parameters
-from .predicting import Predictor
+from .parameters import check_parameters, random_state_of
+from .predicting import NetworkPredictor
 from .targets import check_declared, declared
 from .task import Task, prepare
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .list_learning import Listing
 
 
-class Trainer(Predictor):
+class Trainer(NetworkPredictor):
     """The half of `XMLClassifier` that learns."""
 
     # Parameters.
@@ -49,6 +49,7 @@ class Trainer(Predictor):
     loss_curve_: list[float]
     n_epochs_: int
     n_steps_: int
+    shortlist_seconds_: float
     _optimizer_kind: int
     _seed: int
 
@@ -85,14 +86,16 @@ class Trainer(Predictor):
             )
             if old is not None:
                 copy_rows(old.layout, self.params_, task.network.layout, start.params)
-            listing, self.shortlist_ = _listing(task, self._seed), None
+            listing, self.shortlist_, self.shortlist_seconds_ = _listing(task, self._seed), None, 0.0
             run = self._launch(listing.task if listing else task, start, schedule_of(self, task), monitors)
             if run.diverged and not run.records:
                 raise DivergenceError(advice(self, task.weight, start.epochs + 1))
             self._keep(task, run, start.epochs)
             if listing:
+                started = time.perf_counter()
                 try:
                     self.shortlist_ = listing.finish(run.params)
+                    self.shortlist_seconds_ = time.perf_counter() - started
                 except BaseException as error:  # noqa: BLE001  the network alone is a model, too
                     raise_with(error, run)
         if run.diverged:
@@ -145,7 +148,7 @@ class Trainer(Predictor):
 
     def _begin_anew(self) -> None:
         """Draw a seed and begin the history."""
-        self._seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        self._seed = int(random_state_of(self).randint(np.iinfo(np.int32).max))
         self.n_epochs_, self.history_, self.shortlist_ = 0, [], None
 
     def _learned(self, task: Task) -> Start:

@@ -15,7 +15,7 @@ from ..devices.kernel import for_kernels
 from ..shortlist import check_sound
 from .blocks import row_blocks
 from .compact import CompactParams
-from .scoring import Scorer
+from .scoring import Scorer, best_of_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,6 +31,11 @@ class ListScorer(Scorer):
 
     shortlist: Shortlist
     cpu: CPU
+
+    @property
+    def most(self) -> int:
+        """Return the labels of a list."""
+        return self.shortlist.size
 
     def is_of(self, params: np.ndarray | CompactParams, shortlist: Shortlist | None) -> bool:
         """Return whether these are what it scores by."""
@@ -48,8 +53,8 @@ class ListScorer(Scorer):
         All labels are scored where only `columns` count or k is above the shortlist's size; of rows with fewer than k
         labels on their shortlist, those that the network ranks highest.
         """
-        if columns is not None or k > self.shortlist.size:
-            return self._best_of_all(X, k, np.arange(self.network.n_labels) if columns is None else np.unique(columns))
+        if columns is not None or k > self.most:
+            return best_of_all(self, X, k, columns)
         labels, scores = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k), np.float32)
         learned, cpu = self._learned, self.cpu
         for rows, A in self.activations(X):
@@ -76,16 +81,6 @@ class ListScorer(Scorer):
         scores = np.concatenate([scores, np.where(fresh, self.shortlist.unlisted(Z), -np.inf)], axis=1)
         order = np.lexsort((labels, -scores))[:, :k]
         return np.take_along_axis(labels, order, axis=1), np.take_along_axis(scores, order, axis=1)
-
-    def _best_of_all(self, X: CSR, k: int, columns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best k of `columns`, ascending, all of them scored; -1 and -inf fill up."""
-        labels, scores = np.full((X.n_rows, k), -1, np.int32), np.full((X.n_rows, k), -np.inf, np.float32)
-        for rows, Z in self.logits(X, columns=columns):
-            order = np.argsort(-Z, axis=1, kind="stable")[:, :k]
-            span = slice(0, order.shape[1])
-            labels[rows, span] = columns[order]
-            scores[rows, span] = np.take_along_axis(Z, order, axis=1)
-        return labels, scores
 
     def logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield row numbers and their blended scores (rows, L), or (rows, m) of m columns, a block at a time."""

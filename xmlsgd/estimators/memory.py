@@ -57,20 +57,19 @@ def estimate(task: Task, averaged: bool, earlier: int) -> dict[str, int]:
 
 def check(task: Task, estimate_of: Callable[[Task], dict[str, int]]) -> None:
     """Raise `MemoryEstimateError` with the parts, and what would fit, where an estimate exceeds 80 % of the limit."""
-    estimated, limit = estimate_of(task), memory_limit()
-    allowed = int(SHARE * limit)
-    if estimated["total"] <= allowed:
+    estimated = estimate_of(task)
+    if estimated["total"] <= allowed():
         return
     several = estimated["workers"] + estimated["replicas"]
     if several > estimated["total"] - several:  # more than all the rest
         remedies = ["use fewer workers in devices"]
     else:
-        remedies = [largest_hidden(task, lambda other: estimate_of(other)["total"] <= allowed)]
+        remedies = [largest_hidden(task, lambda other: estimate_of(other)["total"] <= allowed())]
     if estimated["earlier_model"]:
         remedies.append("a clone() of the model lets go of the earlier one")
-    parts = ", ".join(f"{name} {_readable(size)}" for name, size in estimated.items() if size and name != "total")
+    parts = ", ".join(f"{name} {readable(size)}" for name, size in estimated.items() if size and name != "total")
     raise MemoryEstimateError(
-        f"training needs about {_readable(estimated['total'])} ({parts}), more than 80 % of {_readable(limit)}; "
+        f"training needs about {readable(estimated['total'])} ({parts}), more than 80 % of {readable(memory_limit())}; "
         f"{', '.join(remedies)}, and the optimizers row_adagrad and sgd keep less state"
     )
 
@@ -96,6 +95,11 @@ def largest_hidden(task: Task, fits: Callable[[Task], bool]) -> str:
 def resident(array: np.ndarray | None) -> int:
     """Return the bytes of an array, zero for none, a memory map, and one number that stands for many."""
     return 0 if array is None or 0 in array.strides or _is_mapped(array) else array.nbytes
+
+
+def allowed() -> int:
+    """Return the bytes that an estimate may come to."""
+    return int(SHARE * memory_limit())
 
 
 def memory_limit() -> int:
@@ -210,7 +214,7 @@ def _is_mapped(array: np.ndarray) -> bool:
     return False
 
 
-def _readable(size: int) -> str:
+def readable(size: int) -> str:
     """Return bytes as text, "1.5 GB"."""
     for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if size >= scale:

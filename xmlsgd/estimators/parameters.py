@@ -20,6 +20,8 @@ from .placement import parse_devices
 from .threads import thread_count
 
 if TYPE_CHECKING:
+    from sklearn.base import BaseEstimator
+
     from .classifier import XMLClassifier
 
 
@@ -97,10 +99,7 @@ def check_parameters(model: XMLClassifier) -> None:
     parse_devices(model.devices)  # here or not: memory is estimated, and models are loaded, where a GPU is missing
     check_choice("precision", model.precision, PRECISIONS)
     thread_count(model.n_jobs)
-    try:
-        check_random_state(model.random_state)
-    except ValueError:
-        raise _refused(model, "random_state", f"None, an integer in [0, {MAX_SEED}] or a RandomState") from None
+    random_state_of(model)
 
 
 def _check_names(model: XMLClassifier) -> None:
@@ -130,10 +129,18 @@ def _check_algorithm(model: XMLClassifier) -> None:
                 raise DataError(f"{name}: is part of the algorithm, got {given} beside {model.algorithm}; leave it out")
 
 
+def random_state_of(model: BaseEstimator) -> np.random.RandomState:
+    """Return the generator of an estimator's `random_state`."""
+    try:
+        return check_random_state(model.random_state)
+    except ValueError:
+        raise _refused(model, "random_state", f"None, an integer in [0, {MAX_SEED}] or a RandomState") from None
+
+
 def optimizer_of(model: XMLClassifier) -> Optimizer:
     """Return the optimizer of a classifier."""
     return get_optimizer(model.optimizer, weight_decay=model.weight_decay, clip_norm=model.clip_norm)
 
 
-def _refused(model: XMLClassifier, name: str, allowed: str) -> DataError:
+def _refused(model: BaseEstimator, name: str, allowed: str) -> DataError:
     return DataError(f"{name}: must be {allowed}, got {shorten(getattr(model, name))}")

@@ -16,7 +16,7 @@ from .compact import CompactParams
 from .inputs import read_features, read_weight
 from .names import MappedNames
 from .placement import make_device, parse_devices
-from .scoring import Scorer, check_dense, check_finite, checked_columns, picked_labels
+from .scoring import Ranker, Scorer, check_dense, check_finite, checked_columns, picked_labels
 from .targets import Form, read_labels
 from .task import check_form, check_lengths
 from .threads import flops, thread_count
@@ -34,26 +34,26 @@ MOST_SCORERS = 2  # kept: that of single rows, on one thread, and that of many
 
 def _has_probabilities(model: Predictor) -> bool:
     """Return whether scores are log odds; a margin is not."""
-    if getattr(getattr(model, "network_", model), "loss", "auto") == "squared_hinge":
+    told = next(getattr(model, name) for name in ("network_", "estimator", "loss") if hasattr(model, name))
+    if getattr(told, "loss", told) == "squared_hinge":
         raise AttributeError("predict_proba needs loss='bce' or 'softmax'; a hinge score is a margin, not a log odds")
     return True
 
 
 class Predictor(ClassifierMixin):
-    """The half of `XMLClassifier` that predicts."""
-
-    # Parameters.
-    devices: str
-    precision: str
-    n_jobs: int | None
+    """What estimators answer, by the scores that `_scorer` gives."""
 
     # Learned.
     label_form_: Form
     network_: Network
-    shortlist_: Shortlist | None
     _classes: np.ndarray | MappedNames
-    _params: np.ndarray | CompactParams
-    _scorers: dict[tuple[str, int, str], Scorer]  # of the last predictions
+
+    def __sklearn_is_fitted__(self) -> bool:
+        raise NotImplementedError
+
+    def _scorer(self, X: CSR) -> Ranker:
+        """Return what scores rows such as X."""
+        raise NotImplementedError
 
     @property
     def classes_(self) -> np.ndarray:
@@ -65,15 +65,6 @@ class Predictor(ClassifierMixin):
     @classes_.setter
     def classes_(self, names: np.ndarray) -> None:
         self._classes = names
-
-    @property
-    def params_(self) -> np.ndarray:
-        """Return the parameters, float32 and flat; those of a compact model are widened now, and not kept."""
-        return self._params.expanded() if isinstance(self._params, CompactParams) else self._params
-
-    @params_.setter
-    def params_(self, params: np.ndarray) -> None:
-        self._params = params
 
     def predict(self, X: Any) -> Any:
         """Return the labels of each row in the form of the training labels (see the class).
@@ -203,7 +194,7 @@ class Predictor(ClassifierMixin):
 
     def _check_fitted(self) -> None:
         """Raise scikit-learn's `NotFittedError` before `fit`; asking it each time takes as long as half a row."""
-        if not hasattr(self, "_params"):
+        if not self.__sklearn_is_fitted__():
             check_is_fitted(self)
 
     def _logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -212,16 +203,45 @@ class Predictor(ClassifierMixin):
             check_finite(Z, X, rows[0])
             yield rows, Z
 
+
+class NetworkPredictor(Predictor):
+    """The half of `XMLClassifier` that predicts."""
+
+    # Parameters.
+    devices: str
+    precision: str
+    n_jobs: int | None
+
+    # Learned.
+    shortlist_: Shortlist | None
+    _params: np.ndarray | CompactParams
+    _scorers: dict[tuple[str, int, str], Scorer]  # of the last predictions
+
+    @property
+    def params_(self) -> np.ndarray:
+        """Return the parameters, float32 and flat; those of a compact model are widened now, and not kept."""
+        return self._params.expanded() if isinstance(self._params, CompactParams) else self._params
+
+    @params_.setter
+    def params_(self, params: np.ndarray) -> None:
+        self._params = params
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_params")
+
     def _scorer(self, X: CSR) -> Scorer:
-        """Return what scores rows; it is kept between calls, with its device and their buffers."""
+        return self.scorer_by(X, self.devices, self.n_jobs, self.precision)
+
+    def scorer_by(self, X: CSR, devices: str, n_jobs: int | None, precision: str) -> Scorer:
+        """Return what scores rows such as X by these parameters; it is kept, with its device and their buffers."""
         listed = self.shortlist_ is not None
-        n_threads = thread_count(self.n_jobs, flops(self.network_, X, X.n_rows, listed))
+        n_threads = thread_count(n_jobs, flops(self.network_, X, X.n_rows, listed))
         if listed and X.n_rows == 1:
             n_threads = 1  # others would only wait
-        wanted = str(self.devices), n_threads, self.precision
+        wanted = str(devices), n_threads, precision
         scorer = self._scorers.get(wanted)
         if scorer is None or not scorer.is_of(self._params, self.shortlist_):
-            device = make_device(parse_devices(self.devices)[0], n_threads, self.precision)
+            device = make_device(parse_devices(devices)[0], n_threads, precision)
             scorer = _scorer_of(self.network_, self._params, device, self.shortlist_, n_threads)
             if len(self._scorers) >= MOST_SCORERS:
                 self._scorers.clear()  # in place: prediction may change no attribute. Other threads have theirs by name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -20,30 +20,58 @@ from .description import describe, described_model
 from .names import MappedNames, names_from_arrays, names_to_arrays
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .classifier import XMLClassifier
+    from .ensemble import XMLEnsemble
+
+Kind = TypeVar("Kind")
 
 
 def save(model: XMLClassifier, path: str | Path, predict_only: bool, compact: bool) -> None:
     """Write `model`; without the optimizer's state if `predict_only` or `compact`, which also makes arrays small."""
-    arrays = names_to_arrays("classes", model.classes_)
-    if hasattr(model, "feature_names_in_"):
-        arrays |= names_to_arrays("features", model.feature_names_in_)
+    arrays = names_of(model)
     if not (predict_only or compact) and model.optimizer_state_ is not None:
         arrays["optimizer_state"] = model.optimizer_state_
-    described, more = _learned(model, compact)
-    arrays |= more
-    description = describe(model) | {
-        "shortlist": described,
-        "vectorizer": hasattr(model, "vectorizer_"),
-        "compact": compact,
-    }
-    write_model(path, description, arrays, model.vectorizer_.to_files if hasattr(model, "vectorizer_") else None)
+    described, more = learned_of(model, compact)
+    write(model, path, describe(model) | {"shortlist": described}, arrays | more, compact)
 
 
 def load(kind: type[XMLClassifier], path: str | Path, predict_only: bool, verify: bool) -> XMLClassifier:
     """Return the model at `path`, checked part by part; one that is saved meanwhile is read as it was or as it is."""
+    return read_checked(path, verify, partial(read_classifier, kind, predict_only))
+
+
+def names_of(model: XMLClassifier | XMLEnsemble) -> dict[str, np.ndarray]:
+    """Return the arrays of the names of labels, and of features where there are any."""
+    arrays = names_to_arrays("classes", model.classes_)
+    if hasattr(model, "feature_names_in_"):
+        arrays |= names_to_arrays("features", model.feature_names_in_)
+    return arrays
+
+
+def write(
+    model: XMLClassifier | XMLEnsemble,
+    path: str | Path,
+    description: dict[str, Any],
+    arrays: dict[str, np.ndarray],
+    compact: bool,
+) -> None:
+    """Write a folder, with the vectorizer if there is one."""
+    vectorizer = getattr(model, "vectorizer_", None)
+    description |= {"vectorizer": vectorizer is not None, "compact": compact}
+    write_model(path, description, arrays, vectorizer.to_files if vectorizer is not None else None)
+
+
+def read_checked(path: str | Path, verify: bool, read: Callable[[ModelFiles, Path], Kind]) -> Kind:
+    """Return what `read` makes of the files in the folder `path`, which note that they were looked at if `verify`."""
+
+    def read_all(folder: Path) -> tuple[Kind, ModelFiles]:
+        files = read_model(folder, verify)
+        return read(files, folder), files
+
     try:
-        model, files = read_unreplaced(Path(path), partial(_load, kind, predict_only, verify))
+        model, files = read_unreplaced(Path(path), read_all)
         if verify:
             note_checked_again(Path(path), files.states)
         return model
@@ -51,7 +79,7 @@ def load(kind: type[XMLClassifier], path: str | Path, predict_only: bool, verify
         raise ModelFileError(f"{error.filename or path}: cannot be read, got {error.strerror or error}") from error
 
 
-def _learned(model: XMLClassifier, compact: bool) -> tuple[dict[str, Any] | None, dict[str, np.ndarray]]:
+def learned_of(model: XMLClassifier, compact: bool) -> tuple[dict[str, Any] | None, dict[str, np.ndarray]]:
     """Return what describes the model's shortlist, None without one, and the arrays of all that was learned.
 
     Those of a model that was loaded compact are what they were, or in float32 what these stand for.
@@ -72,39 +100,53 @@ def _learned(model: XMLClassifier, compact: bool) -> tuple[dict[str, Any] | None
     return described, arrays | (compact_arrays(lists) if compact else lists)
 
 
-def _load(kind: type[XMLClassifier], predict_only: bool, verify: bool, path: Path) -> tuple[XMLClassifier, ModelFiles]:
-    """Return the model that lies at `path`, and its files."""
-    files = read_model(path, verify)
-    description, compact = files.description, files.description.get("compact") is True
-    # Of a compact model, which may not take long to open, numbers that were looked at once are not again.
-    saved = ModelArrays(files.arrays, path, check=not (compact and files.noted))
+def read_classifier(kind: type[XMLClassifier], predict_only: bool, files: ModelFiles, path: Path) -> XMLClassifier:
+    """Return the model of which these are the files."""
+    description, compact, saved = opened(files, path)
     model = described_model(kind, description, path)
-    _read_names(model, saved, compact)
-    _read_learned(model, saved, description.get("shortlist"), compact)
+    model._classes = read_label_names(saved, model.network_.n_labels, compact)
+    read_feature_names(model, saved)
+    read_learned(model, saved, description.get("shortlist"), compact)
     if not predict_only:
         _read_state(model, saved, compact)
+    read_vectorizer(model, description, path)
+    return model
+
+
+def opened(files: ModelFiles, path: Path) -> tuple[dict[str, Any], bool, ModelArrays]:
+    """Return the description of a model, whether it is compact, and its arrays."""
+    compact = files.description.get("compact") is True
+    # Of a compact model, which may not take long to open, numbers that were looked at once are not again.
+    return files.description, compact, ModelArrays(files.arrays, path, check=not (compact and files.noted))
+
+
+def read_label_names(saved: ModelArrays, n_labels: int, compact: bool) -> np.ndarray | MappedNames:
+    """Return the names of labels; those of a compact model are read when asked for."""
+    arrays, path = saved.arrays, saved.path
+    names = MappedNames("classes", arrays, path) if compact else names_from_arrays("classes", arrays, path)
+    if len(names) != n_labels:
+        raise ModelFileError(f"{path}: must name {n_labels} labels, got {len(names)}")
+    return names
+
+
+def read_feature_names(model: XMLClassifier | XMLEnsemble, saved: ModelArrays) -> None:
+    """Read the names of features, if there are any."""
+    if "features_text" in saved.arrays:
+        model.feature_names_in_ = names_from_arrays("features", saved.arrays, saved.path)
+        if len(model.feature_names_in_) != model.n_features_in_:
+            got = len(model.feature_names_in_)
+            raise ModelFileError(f"{saved.path}: must name {model.n_features_in_} features, got {got}")
+
+
+def read_vectorizer(model: XMLClassifier | XMLEnsemble, description: dict[str, Any], path: Path) -> None:
+    """Read what turns texts into rows, if there is one."""
     if description.get("vectorizer"):
         from ..datasets.vectorizer import TextVectorizer
 
         model.vectorizer_ = TextVectorizer.from_files(path)
-    return model, files
 
 
-def _read_names(model: XMLClassifier, saved: ModelArrays, compact: bool) -> None:
-    """Read the names of labels, and of features if there are any; those of a compact model's labels when asked for."""
-    arrays, path = saved.arrays, saved.path
-    names = MappedNames("classes", arrays, path) if compact else names_from_arrays("classes", arrays, path)
-    model._classes = names
-    if "features_text" in arrays:
-        model.feature_names_in_ = names_from_arrays("features", arrays, path)
-        if len(model.feature_names_in_) != model.n_features_in_:
-            got = len(model.feature_names_in_)
-            raise ModelFileError(f"{path}: must name {model.n_features_in_} features, got {got}")
-    if len(names) != model.network_.n_labels:
-        raise ModelFileError(f"{path}: must name {model.network_.n_labels} labels, got {len(names)}")
-
-
-def _read_learned(model: XMLClassifier, saved: ModelArrays, described: Any, compact: bool) -> None:
+def read_learned(model: XMLClassifier, saved: ModelArrays, described: Any, compact: bool) -> None:
     """Read parameters and shortlist, which stay mapped."""
     network = model.network_
     model.optimizer_state_, model._scorers, model.shortlist_ = None, {}, None

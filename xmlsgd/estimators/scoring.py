@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -31,6 +31,16 @@ LARGE_VALUE = 1e6  # of a feature, which may be why a score is not finite
 LOG_HALF = math.log(0.5)
 
 
+class Ranker(Protocol):
+    """What scores rows: a `Scorer`, or several."""
+
+    def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the best k labels and their scores, among `columns` where given."""
+
+    def logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield row numbers and their logits (rows, L), or (rows, m) of m columns, a block at a time."""
+
+
 @dataclass(eq=False)
 class Scorer:
     """A network, its parameters float32 (n_params,), or compact, and the device that multiplies."""
@@ -38,6 +48,11 @@ class Scorer:
     network: Network
     params: np.ndarray | CompactParams
     device: Any
+
+    @property
+    def most(self) -> int:
+        """Return the largest k that `top_k` answers without scoring all labels by more than the network."""
+        return self.network.n_labels
 
     def is_of(self, params: np.ndarray | CompactParams, shortlist: Shortlist | None) -> bool:
         """Return whether these are what it scores by."""
@@ -101,6 +116,21 @@ class Scorer:
             with device.start():
                 A = device.fetch(network.hidden_activations(device, layers, X, rows))
             yield rows, A
+
+
+def best_of_all(ranker: Ranker, X: CSR, k: int, columns: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the best k labels and their scores, all labels scored, or all of `columns`; -1 and -inf fill up.
+
+    int32 and float32 (n, k), best first; of equals the smaller goes first.
+    """
+    columns = columns if columns is None else np.unique(columns)
+    labels, scores = np.full((X.n_rows, k), -1, np.int32), np.full((X.n_rows, k), -np.inf, np.float32)
+    for rows, Z in ranker.logits(X, columns):
+        order = np.argsort(-Z, axis=1, kind="stable")[:, :k]
+        span = slice(0, order.shape[1])
+        labels[rows, span] = order if columns is None else columns[order]
+        scores[rows, span] = np.take_along_axis(Z, order, axis=1)
+    return labels, scores
 
 
 def picked_labels(Z: np.ndarray, loss: str) -> np.ndarray:

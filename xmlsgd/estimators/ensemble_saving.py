@@ -1,0 +1,103 @@
+"""An ensemble as a directory: names once, and what each classifier has learned under its number."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import __version__
+from ..errors import ModelFileError, shorten
+from ..kinds import is_count, is_whole
+from .classifier import XMLClassifier
+from .description import ENSEMBLE, check_estimator, describe, described_model, seed_to_json
+from .saving import (
+    learned_of,
+    names_of,
+    opened,
+    read_checked,
+    read_classifier,
+    read_feature_names,
+    read_label_names,
+    read_learned,
+    read_vectorizer,
+    write,
+)
+
+if TYPE_CHECKING:
+    from ..model_files import ModelFiles
+    from .ensemble import XMLEnsemble
+
+
+def save(ensemble: XMLEnsemble, path: str | Path, compact: bool) -> None:
+    """Write `ensemble`, its arrays small if `compact`."""
+    arrays, members = names_of(ensemble), []
+    for number, member in enumerate(ensemble.estimators_):
+        described, more = learned_of(member, compact)
+        members.append(describe(member) | {"shortlist": described})
+        arrays |= {prefix_of(number) + name: array for name, array in more.items()}
+    parameters = {"n_estimators": int(ensemble.n_estimators), "random_state": seed_to_json(ensemble.random_state)}
+    description = {"estimator": ENSEMBLE, "xmlsgd": __version__, "parameters": parameters, "members": members}
+    write(ensemble, path, description, arrays, compact)
+
+
+def load(kind: type[XMLEnsemble], path: str | Path, verify: bool) -> XMLEnsemble:
+    """Return the ensemble at `path`, checked as a classifier is."""
+    return read_checked(path, verify, partial(read_ensemble, kind))
+
+
+def load_either(kind: type[XMLEnsemble], path: str | Path, verify: bool) -> XMLClassifier | XMLEnsemble:
+    """Return what lies at `path`, an ensemble, or a classifier to predict only."""
+
+    def read(files: ModelFiles, folder: Path) -> XMLClassifier | XMLEnsemble:
+        if files.description.get("estimator") == ENSEMBLE:
+            return read_ensemble(kind, files, folder)
+        return read_classifier(XMLClassifier, True, files, folder)
+
+    return read_checked(path, verify, read)
+
+
+def read_ensemble(kind: type[XMLEnsemble], files: ModelFiles, path: Path) -> XMLEnsemble:
+    """Return the ensemble of which these are the files."""
+    description, compact, saved = opened(files, path)
+    check_estimator(description, ENSEMBLE, path)
+    members = _described(description.get("members"), path)
+    given = _parameters(description.get("parameters"), path)
+    template = XMLClassifier(**{**members[0].get_params(deep=False), "random_state": None})
+    ensemble = kind(template, given["n_estimators"], random_state=given["random_state"])
+    ensemble.take(members, read_label_names(saved, members[0].network_.n_labels, compact))
+    read_feature_names(ensemble, saved)
+    for number, (member, described) in enumerate(zip(members, description["members"], strict=True)):
+        read_learned(member, saved.part(prefix_of(number)), described.get("shortlist"), compact)
+    read_vectorizer(ensemble, description, path)
+    return ensemble
+
+
+def prefix_of(number: int) -> str:
+    """Return what the names of the arrays of an ensemble's classifier begin with, which has a number from 0."""
+    return f"member{number}_"
+
+
+def _described(described: Any, path: Path) -> list[XMLClassifier]:
+    """Return the classifiers without arrays; `ModelFileError` unless they answer the same question."""
+    if not isinstance(described, list) or not described or not all(isinstance(each, dict) for each in described):
+        raise ModelFileError(f"{path}: members must be a list of descriptions, got {shorten(described)}")
+    members = [described_model(XMLClassifier, each, path) for each in described]
+    kinds = [(m.network_.n_features, m.network_.n_labels, m.network_.loss, m.label_form_) for m in members]
+    for other in kinds[1:]:
+        if other != kinds[0]:
+            raise ModelFileError(
+                f"{path}: members must agree in features, labels, loss and form, got {kinds[0]} and {other}"
+            )
+    return members
+
+
+def _parameters(given: Any, path: Path) -> dict[str, Any]:
+    """Return the parameters of the ensemble itself."""
+    fits = (
+        isinstance(given, dict) and set(given) == {"n_estimators", "random_state"} and is_count(given["n_estimators"])
+    )
+    if not fits or not (given["random_state"] is None or is_whole(given["random_state"])):
+        raise ModelFileError(f"{path}: parameters must be n_estimators and random_state, got {shorten(given)}")
+    found: dict[str, Any] = given
+    return found
