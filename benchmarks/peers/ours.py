@@ -50,7 +50,7 @@ class Ours(Runner):
         "network": {"shortlist": 0},
         "compact": {"compact": True},
         "compact-network": {"compact": True, "shortlist": 0},
-        "accurate": {"max_epochs": 15, "hidden_dropout": 0.5, "blend": "boosted", "n_estimators": 3},
+        "accurate": {"max_epochs": 15, "hidden_dropout": 0.5, "blend": "boosted", "n_estimators": 2},
     }
 
     def __init__(self, given: dict[str, Any]) -> None:
