@@ -47,8 +47,8 @@ class XMLEnsemble(Predictor, BaseEstimator):
     A seed decides the network's first weights, the order of rows, and which rows are held out for the blend of a
     shortlist: what one classifier has by luck, the mean has not. Training, prediction and files cost `n_estimators`
     times as much. It predicts and saves as `XMLClassifier` does; `predict_topk` ranks the labels that some classifier
-    names among its best 32 or 2 k, and to one that does not name it a label has the last of these scores, which is
-    never too low. It cannot learn on.
+    names among its best 2 k (or 32, of a shortlist 8), and to one that does not name it a label has the last of these
+    scores, which is never too low. It cannot learn on.
 
     Parameters
     ----------

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from ..csr import CSR
     from .scoring import Scorer
 
-# Labels that each model names: twice as many as are asked for, and at least 32. With 2 the best one was another in 8 of
-# 100 rows of one class each, with 8 in one of 100, with 32 in none.
-WIDTH, LEAST = 2, 32
+WIDTH = 2  # labels that each model names for one that is asked for, and `Scorer.least` of them at least
 ENTRY_BYTES = 128  # of a label that a model names, while means are taken
 
 
@@ -28,15 +26,15 @@ class MeanScorer:
         self.scorers = scorers
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best k labels and their mean scores, of those among the best 32 or 2 k of a model.
+        """Return the best k labels and their mean scores, of those among the best 2 k of a model, or its `least`.
 
         To a model whose best these do not include, a label has the score of the last of them, which is never too low.
         Of `columns`, where given, all are scored; -1 and -inf fill up.
         """
-        most = min(scorer.most for scorer in self.scorers)
+        most, least = min(scorer.most for scorer in self.scorers), max(scorer.least for scorer in self.scorers)
         if columns is not None or k > most:
             return best_of_all(self, X, k, columns)
-        found = [scorer.top_k(X, min(max(WIDTH * k, LEAST), most)) for scorer in self.scorers]
+        found = [scorer.top_k(X, min(max(WIDTH * k, least), most)) for scorer in self.scorers]
         labels, scores = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k), np.float32)
         for rows in row_blocks(X.n_rows, ENTRY_BYTES // 4 * sum(named.shape[1] for named, _ in found)):
             best, means = best_of_means([(named[rows], said[rows]) for named, said in found])

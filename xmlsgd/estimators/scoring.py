@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -48,6 +48,10 @@ class Scorer:
     network: Network
     params: np.ndarray | CompactParams
     device: Any
+
+    # Labels that it names at least where a mean of several is taken. Of one class each, without a shortlist, the best
+    # one was another in 8 of 100 rows with 2 names, in one with 8, in none with 32.
+    least: ClassVar[int] = 32
 
     @property
     def most(self) -> int:
