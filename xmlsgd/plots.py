@@ -77,7 +77,7 @@ def save_figure(draw_into: Callable[[Any], None], path: str | Path, title: str) 
 
 def draw(figure: Any, records: Sequence[Record]) -> None:
     """Draw loss by epoch and, where it was measured, precision by seconds of all runs into a matplotlib figure."""
-    timed = list(zip(seconds_of_all_runs(records), records, strict=True))
+    timed = [{**record, "at": at} for at, record in zip(seconds_of_all_runs(records), records, strict=True)]
     measures = [name for name in MEASURES if any(name in record for record in records)]
     losses, *others = figure.subplots(1, 2 if measures else 1, squeeze=False)[0]
     for model in _models(records):
@@ -85,9 +85,10 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
     losses.set(xlabel="epoch", ylabel="training loss a row")
     losses.xaxis.get_major_locator().set_params(integer=True)
     for precision in others:
-        for name in measures:
-            measured = [(at, record[name]) for at, record in timed if name in record]
-            precision.plot(*zip(*measured, strict=True), "o-", label=name)
+        for i, name in enumerate(measures):
+            for j, model in enumerate(_models([record for record in timed if name in record])):
+                measured = [(record["at"], record[name]) for record in model]
+                precision.plot(*zip(*measured, strict=True), "o-", color=f"C{i}", label=None if j else name)
         precision.set(xlabel="seconds of training", ylabel="percent")
         precision.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(measures), frameon=False)
     for panel in (losses, *others):

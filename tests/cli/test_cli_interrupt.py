@@ -233,6 +233,15 @@ def test_a_signal_that_comes_while_llvm_works_is_raised_when_that_is_done():
     assert done == ["compiled"]
 
 
+@pytest.fixture
+def listening():
+    """Have Python's own plan for Ctrl-C, which a shell's background jobs ignore."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("listening")
 def test_a_signal_that_comes_in_a_finalizer_is_raised_after_it(capsys):
     class Closing:
         def __del__(self):
@@ -243,6 +252,7 @@ def test_a_signal_that_comes_in_a_finalizer_is_raised_after_it(capsys):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.usefixtures("listening")
 def test_a_signal_that_is_looked_at_again_while_the_hook_of_finalizers_runs_is_not_lost(capsys, monkeypatch):
     later, waited = signals._later, []
 

@@ -164,10 +164,13 @@ def test_warm_start_of_a_text_model_keeps_its_words_and_adds_labels(tmp_path):
 
 
 def test_an_ensemble_is_trained_measured_and_asked_like_one_model(tmp_path, capsys):
-    words = (*QUICK, "--epochs", "2", "--n-estimators", "2")
+    words = (*QUICK, "--epochs", "2", "--n_estimators", "2")
     run("train", ROWS, "--test", TEST_ROWS, *words, "--out", tmp_path / "m", "--json", tmp_path / "r.json")
     result = json.loads((tmp_path / "r.json").read_text())
     history = [json.loads(line) for line in (tmp_path / "m" / "history.jsonl").read_text().splitlines()]
+    told = capsys.readouterr().out
+    assert "trained 2 classifiers in" in told
+    assert "learning curve (of each network alone; the table has the mean of all)" in told
     assert [(record["estimator"], record["epoch"]) for record in history] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert result["epochs"] == 4
     assert result["parameters"]["n_estimators"] == 2
@@ -190,9 +193,9 @@ def test_an_ensemble_is_trained_measured_and_asked_like_one_model(tmp_path, caps
         (("--n-estimators", "0", "--overwrite"), "--n-estimators: must be at least 1, got 0"),
         (
             ("--warm-start",),
-            "m: must hold an XMLClassifier, got 'XMLEnsemble'; xmlsgd.load_model reads either",
+            "m: must hold an XMLClassifier, got 'XMLEnsemble'; xmlsgd.load_model reads it",
         ),
-        (("--warm-start", "--n-estimators", "2"), "--warm-start: goes on from one model, got --n-estimators 2; leave"),
+        (("--warm-start", "--n-estimators", "2"), "--warm-start: goes on from one model, got --n-estimators 2; use"),
     ],
 )
 def test_an_ensemble_has_a_model_at_least_and_is_not_trained_further(tmp_path, capsys, words, told):

@@ -151,6 +151,12 @@ def test_a_seed_gives_the_same_ensemble_of_different_classifiers(rows, network):
     assert not same_answers(clone(network).set_params(random_state=1).fit(*rows), network, rows[0])
 
 
+def test_without_a_seed_of_its_own_it_has_that_of_the_classifier(rows, network):
+    model = XMLEnsemble(network.estimator, 3).fit(*rows)
+    assert same_answers(model, network, rows[0])
+    assert model.random_state is None
+
+
 def test_fit_leaves_the_classifier_that_it_clones_as_it_is(rows):
     model = ensemble().set_params(estimator__max_epochs=1, n_estimators=2).fit(*rows)
     assert [record["estimator"] for record in model.history_] == [0, 1]
@@ -180,10 +186,11 @@ def test_names_of_labels_that_come_one_by_one_are_those_of_all_classifiers(rows)
     assert model.estimators_[1].classes_[3] == "label 3"
 
 
-def test_texts_go_through_its_vectorizer_and_are_saved_with_it(tmp_path):
+@pytest.mark.parametrize("whose", ["its own", "that of the classifier"])
+def test_texts_go_through_its_vectorizer_and_are_saved_with_it(tmp_path, whose):
     texts = [f"word{i % 7} word{i % 5} common" for i in range(80)]
     model = ensemble(2)
-    model.vectorizer_ = TextVectorizer().fit(texts)
+    (model if whose == "its own" else model.estimator).vectorizer_ = TextVectorizer().fit(texts)
     assert model.estimate_memory(texts, [[i % 7] for i in range(80)])["total"] > 0
     model.fit(
         texts, [[f"seven{i % 7}"] for i in range(80)], eval_set=(texts[:9], [[f"seven{i % 7}"] for i in range(9)])
@@ -222,7 +229,9 @@ def test_either_estimator_is_read_by_one_function_and_each_says_what_the_other_i
     assert same_answers(load_model(tmp_path / "one"), fitted, rows[0])
     with pytest.raises(ModelFileError, match=r"m: must hold an XMLClassifier, got 'XMLEnsemble'; xmlsgd\.load_model"):
         XMLClassifier.load(tmp_path / "m")
-    with pytest.raises(ModelFileError, match=r"one: must hold an XMLEnsemble, got 'XMLClassifier'; xmlsgd\.load_model"):
+    with pytest.raises(
+        ModelFileError, match=r"one: must hold an XMLEnsemble, got 'XMLClassifier'; XMLClassifier\.load reads"
+    ):
         XMLEnsemble.load(tmp_path / "one")
 
 
@@ -330,7 +339,7 @@ def test_a_hinge_has_no_probabilities(rows):
 
 
 @parametrize_with_checks(
-    [XMLEnsemble(XMLClassifier((16,), max_epochs=30), 2)], expected_failed_checks=lambda estimator: EXPECTED_TO_FAIL
+    [XMLEnsemble(XMLClassifier((16,), max_epochs=30), 1)], expected_failed_checks=lambda estimator: EXPECTED_TO_FAIL
 )
 def test_the_ensemble_keeps_the_rules_of_scikit_learn(estimator, check):
     check(estimator)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 SYNONYMS = {
     "--k": ("-k", "--top-k", "--topk"),
     "--out": ("-o", "--output"),
+    "--n-estimators": ("--n_estimators",),
 }
 
 

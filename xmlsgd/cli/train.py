@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 PROPENSITY_ROWS = 3  # the least number of training rows for which propensities are defined
 NETWORK_ALONE = " (of the network alone; the table has the shortlist too)"
-EACH_ALONE = " (of each classifier alone)"
+EACH_ALONE = " (of each network alone; the table has the mean of all)"
 COLUMNS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "R@5")
 
 
@@ -81,12 +81,13 @@ def run(args: Namespace) -> None:
         show(args, table([("", result)], COLUMNS))
     else:
         show(args, "nothing was measured: no test rows; --test FILE, or later: xmlsgd evaluate DIR FILE")
-    show(args, f"trained in {result['train_seconds']:.1f} s, {result['rows_per_second']:,.0f} rows/s")
+    several = f"{len(classifiers_of(model))} classifiers " if len(classifiers_of(model)) > 1 else ""
+    show(args, f"trained {several}in {result['train_seconds']:.1f} s, {result['rows_per_second']:,.0f} rows/s")
     show(args, f"trained on {size_text(data.train)}")
     for line in advice(result["workers"]):
         show(args, line)
     listed = data.test is not None and classifiers_of(model)[0].shortlist_ is not None
-    of = NETWORK_ALONE if listed else EACH_ALONE if len(classifiers_of(model)) > 1 else ""
+    of = EACH_ALONE if len(classifiers_of(model)) > 1 else NETWORK_ALONE if listed else ""
     show(args, f"model: {args.out}")
     show(args, f"learning curve{of}: {result['learning_curve'] or folder.NO_MATPLOTLIB}")
     write_json(args.json, result)
@@ -104,7 +105,7 @@ def new_model(args: Namespace) -> XMLClassifier | XMLEnsemble:
     if not given.get("warm_start"):
         model = XMLClassifier(**given)
     elif several > 1:
-        raise UsageError(f"--warm-start: goes on from one model, got --n-estimators {several}; leave one out")
+        raise UsageError(f"--warm-start: goes on from one model, got --n-estimators {several}; use --overwrite instead")
     else:
         model = XMLClassifier.load(args.out, predict_only=False).set_params(**given)
     check_parameters(model)  # before the data are read, which may take minutes

@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 
 NESTED = ("hidden_layer_sizes", "optimizer", "class_weight", "algorithm")  # parameters that are more than one value
 CLASSIFIER, ENSEMBLE = "XMLClassifier", "XMLEnsemble"  # what a description is of
+REMEDIES = {
+    CLASSIFIER: "; XMLClassifier.load reads it, or xmlsgd.load_model",
+    ENSEMBLE: "; xmlsgd.load_model reads it, to predict; an ensemble cannot learn on, train it anew with --overwrite",
+}
 FORMS = ("sparse", "dense", "lists", "multiclass")
 
 
@@ -69,9 +73,7 @@ def described_model(kind: type[XMLClassifier], description: dict[str, Any], path
 def check_estimator(description: dict[str, Any], name: str, path: Path) -> None:
     """Raise `ModelFileError` unless an estimator of this name is described."""
     if (found := description.get("estimator")) != name:
-        remedy = (
-            "; xmlsgd.load_model reads either, an ensemble cannot learn on" if found in (CLASSIFIER, ENSEMBLE) else ""
-        )
+        remedy = REMEDIES.get(found, "") if isinstance(found, str) else ""
         raise ModelFileError(f"{path}: must hold an {name}, got {shorten(found)}{remedy}")
 
 

@@ -15,7 +15,7 @@ from ..runs import run_of
 from . import ensemble_saving, memory
 from .classifier import XMLClassifier
 from .fitting import check_monitors
-from .inputs import is_text, read_features
+from .inputs import read_features
 from .mean_scoring import MeanScorer
 from .names import as_names
 from .parameters import random_state_of
@@ -53,10 +53,10 @@ class XMLEnsemble(Predictor, BaseEstimator):
     Parameters
     ----------
     estimator : the `XMLClassifier` that is cloned, which stays as it is; None for one with default parameters, which
-        `set_params(estimator__max_epochs=...)` cannot reach. Its `random_state` is not used; its `devices`, `n_jobs`
-        and `precision` also hold for prediction.
+        `set_params(estimator__max_epochs=...)` cannot reach. Its `devices`, `n_jobs` and `precision` also hold for
+        prediction, and its `vectorizer_` is the ensemble's where that has none.
     n_estimators : how many are trained, one after the other.
-    random_state : seed of their seeds.
+    random_state : seed of their seeds; None for the `random_state` of `estimator`.
 
     Attributes
     ----------
@@ -111,9 +111,12 @@ class XMLEnsemble(Predictor, BaseEstimator):
         check_monitors(monitors)
         if label_names is not None:
             label_names = as_names(label_names, "label_names")  # once, where they come as an iterator
-        template, random, before = self._template(), random_state_of(self), dict(self.__dict__)
+        template, before = self._template(), dict(self.__dict__)
+        random = random_state_of(template if self.random_state is None else self)
         members: list[XMLClassifier] = []
         try:
+            if not hasattr(self, "vectorizer_") and hasattr(template, "vectorizer_"):
+                self.vectorizer_ = template.vectorizer_
             rows = read_features(self, X, reset=True)
             if isinstance(eval_set, tuple | list) and len(eval_set) == 2:
                 eval_set = read_features(self, eval_set[0]), eval_set[1]
@@ -146,8 +149,9 @@ class XMLEnsemble(Predictor, BaseEstimator):
         """
         self._check_number()
         probe = clone(self._template())
-        if is_text(X) and hasattr(self, "vectorizer_"):
-            X = self.vectorizer_.transform(X)
+        vectorizer = getattr(self, "vectorizer_", getattr(self._template(), "vectorizer_", None))
+        if vectorizer is not None:
+            probe.vectorizer_ = vectorizer
         parts = probe.estimate_memory(X, y, eval_set)
         parts["earlier_model"] = sum(member._learned_bytes() for member in getattr(self, "estimators_", ()))
         parts["trained"] = (self.n_estimators - 1) * _kept(parts)
