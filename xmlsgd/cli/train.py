@@ -81,13 +81,14 @@ def run(args: Namespace) -> None:
         show(args, table([("", result)], COLUMNS))
     else:
         show(args, "nothing was measured: no test rows; --test FILE, or later: xmlsgd evaluate DIR FILE")
-    several = f"{len(classifiers_of(model))} classifiers " if len(classifiers_of(model)) > 1 else ""
+    classifiers = classifiers_of(model)
+    several = f"{len(classifiers)} classifiers " if len(classifiers) > 1 else ""
     show(args, f"trained {several}in {result['train_seconds']:.1f} s, {result['rows_per_second']:,.0f} rows/s")
     show(args, f"trained on {size_text(data.train)}")
     for line in advice(result["workers"]):
         show(args, line)
-    listed = data.test is not None and classifiers_of(model)[0].shortlist_ is not None
-    of = EACH_ALONE if len(classifiers_of(model)) > 1 else NETWORK_ALONE if listed else ""
+    listed = data.test is not None and classifiers[0].shortlist_ is not None
+    of = EACH_ALONE if several else NETWORK_ALONE if listed else ""
     show(args, f"model: {args.out}")
     show(args, f"learning curve{of}: {result['learning_curve'] or folder.NO_MATPLOTLIB}")
     write_json(args.json, result)

@@ -120,7 +120,8 @@ class XMLEnsemble(Predictor, BaseEstimator):
             rows = read_features(self, X, reset=True)
             if isinstance(eval_set, tuple | list) and len(eval_set) == 2:
                 eval_set = read_features(self, eval_set[0]), eval_set[1]
-            self._check_memory(rows, y, eval_set)
+            if self.n_estimators > 1:  # its own `fit` looks at one, and reads all labels for that
+                self._check_memory(rows, y, eval_set)
             seeds = random.randint(np.iinfo(np.int32).max, size=self.n_estimators)
             for number, seed in enumerate(seeds.tolist()):
                 member, watching = clone(template).set_params(random_state=seed), [Numbering(number), *monitors]

@@ -45,7 +45,8 @@ class MeanScorer:
         """Yield row numbers and their mean scores (rows, L), or (rows, m) of m columns, a block at a time."""
         for blocks in zip(*(scorer.logits(X, columns) for scorer in self.scorers), strict=True):
             with np.errstate(invalid="ignore", over="ignore"):  # `check_finite` says more
-                yield blocks[0][0], np.mean([Z for _, Z in blocks], axis=0, dtype=np.float32)
+                means = np.mean([Z for _, Z in blocks], axis=0, dtype=np.float32)
+            yield blocks[0][0], means  # outside, or whoever asks would be without warnings, too
 
 
 def best_of_means(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
