@@ -195,6 +195,10 @@ TAKEN_NAMES = {
         (*GOOD_ROWS, "--out", "{place}/words", *TINY),
         "--out words: exists; --overwrite replaces it, --warm-start goes on from it, or choose another name",
     ),
+    "train several over an earlier model, from which they cannot go on": (
+        (*GOOD_ROWS, "--out", "{place}/words", *TINY, "--n-estimators", "2"),
+        "--out words: exists; --overwrite replaces it, or choose another name",
+    ),
     "demo over an earlier model": (("demo", "--out", "{place}/words"), "--out words: exists; --overwrite replaces it"),
     "convert over a store": (
         ("convert", "{place}/good.txt", "{place}/store"),

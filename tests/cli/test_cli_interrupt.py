@@ -61,6 +61,14 @@ def n_lines(file):
     return file.read_bytes().count(b"\n") if file.is_file() else 0
 
 
+@pytest.fixture
+def listening():
+    """Have Python's own plan for Ctrl-C, which a shell's background jobs ignore."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_run_saves_the_model_as_it_is(tmp_path, number, code):
     process = start(tmp_path, "train", ROWS, "--test", TEST_ROWS, "--out", "m", *QUICK, *MANY_EPOCHS)
@@ -157,6 +165,27 @@ def test_ctrl_c_while_the_test_rows_are_measured_saves_the_trained_model(tmp_pat
     assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 1
 
 
+@pytest.mark.usefixtures("listening")
+@pytest.mark.parametrize("stopped_before", [False, True])
+def test_ctrl_c_while_the_model_is_saved_waits_until_it_is(tmp_path, monkeypatch, capsys, stopped_before):
+    def interrupted(*_, **__):
+        if stopped_before:
+            signal.raise_signal(signal.SIGINT)
+        return {}
+
+    def interrupted_again(*_):
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("xmlsgd.cli.train.measures", interrupted)
+    monkeypatch.setattr("xmlsgd.cli.folder.draw_curve", interrupted_again)
+    assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK, "--epochs", "1"]) == 130
+    where = f"after 1 whole epochs; the model as it was then is in {tmp_path}/m"
+    assert capsys.readouterr().err == f"xmlsgd: interrupted {where}\n"
+    assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 1
+    assert json.loads((tmp_path / "m" / "train.json").read_text())["interrupted"] is stopped_before
+    assert [file.name for file in tmp_path.iterdir()] == ["m"]
+
+
 def test_ctrl_c_before_anything_is_learned_leaves_nothing(tmp_path, monkeypatch, capsys):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
@@ -231,14 +260,6 @@ def test_a_signal_that_comes_while_llvm_works_is_raised_when_that_is_done():
     )
     assert str(stopped_while(of_llvm)) == "ended by SIGTERM"
     assert done == ["compiled"]
-
-
-@pytest.fixture
-def listening():
-    """Have Python's own plan for Ctrl-C, which a shell's background jobs ignore."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.usefixtures("listening")

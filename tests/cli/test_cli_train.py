@@ -114,6 +114,18 @@ def test_training_prints_a_table_and_where_the_model_is(tmp_path, capsys):
     assert err == ""
 
 
+def test_a_curve_that_cannot_be_drawn_costs_no_model(tmp_path, capsys, monkeypatch):
+    def draw_half(records, path, title):
+        path.write_bytes(b"half a picture")
+        raise ValueError("no such backend")
+
+    monkeypatch.setattr("xmlsgd.plots.plot_learning_curve", draw_half)
+    run("train", ROWS, "--out", tmp_path / "m", *QUICK, "--epochs", "1")
+    assert capsys.readouterr().out.endswith("learning curve: not drawn, ValueError: no such backend\n")
+    assert not (tmp_path / "m" / "learning_curve.png").exists()
+    run("evaluate", tmp_path / "m", TEST_ROWS)
+
+
 def test_training_without_test_rows_has_no_precision_and_says_so(tmp_path, capsys):
     run("train", ROWS, "--out", tmp_path / "m", "--json", tmp_path / "r.json", *QUICK, "--epochs", "1")
     assert capsys.readouterr().out.startswith("nothing was measured: no test rows; --test FILE, or later: xmlsgd eval")

@@ -10,7 +10,6 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from . import folder
 from .outputs import add_overwrite, check_file, check_model
 from .parameters import add_parameters, place
 from .results import show, table, write_json
@@ -64,7 +63,7 @@ def run(args: Namespace) -> None:
     for line in examples(model, data, texts[1]):
         say(args, f"  {line}")
     say(args, f"\nmodel: {args.out}   ({time.perf_counter() - started:.0f} s in all)")
-    say(args, f"learning curve: {result['learning_curve'] or folder.NO_MATPLOTLIB}")
+    say(args, f"learning curve: {result['learning_curve'] or result['not_drawn']}")
     write_json(args.json, result)
 
 

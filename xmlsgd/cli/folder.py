@@ -17,8 +17,6 @@ from .results import plain
 if TYPE_CHECKING:
     from ..history import Record
 
-NO_MATPLOTLIB = 'not drawn, matplotlib is missing: pip install "xmlsgd[plot]"'
-
 
 @contextmanager
 def growing_history(out: str) -> Iterator[History]:
@@ -56,17 +54,20 @@ def write_history(folder: Path, records: list[Record]) -> None:
     (folder / HISTORY).write_text("".join(json.dumps(plain(record)) + "\n" for record in records))
 
 
-def draw_curve(folder: Path, records: list[Record], title: str) -> bool:
-    """Draw the learning curve; return whether there is one: not without matplotlib, and not of nothing."""
+def draw_curve(folder: Path, records: list[Record], title: str) -> str | None:
+    """Draw the learning curve; return why there is none, None where there is one."""
     from ..plots import plot_learning_curve
 
     if not records:
-        return False
+        return "not drawn, no epoch was finished"
     try:
         plot_learning_curve(records, folder / CURVE, title)
     except ImportError:
-        return False
-    return True
+        return 'not drawn, matplotlib is missing: pip install "xmlsgd[plot]"'
+    except Exception as error:  # noqa: BLE001 (whatever it is, what was learned must not be lost for its picture)
+        (folder / CURVE).unlink(missing_ok=True)
+        return f"not drawn, {type(error).__name__}: {error}"
+    return None
 
 
 def training_of(folder: str, ends: list[Record]) -> dict[str, Any]:

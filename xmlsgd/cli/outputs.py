@@ -53,7 +53,8 @@ def check_model(args: Namespace, *inputs: str | None) -> None:
     """Raise `UsageError` where no model can be saved in `--out`, or where one is there that is not to be replaced."""
     check_folder(args.out, *inputs)
     if not getattr(args, "warm_start", False):
-        check_new(args.out, "--out", args, ", --warm-start goes on from it")
+        alone = getattr(args, "n_estimators", 1) == 1  # several are not trained further
+        check_new(args.out, "--out", args, ", --warm-start goes on from it" if alone else "")
 
 
 def check_folder(out: str, *inputs: str | None) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 PLANS = (signal.SIG_DFL, signal.default_int_handler)  # what Python does with a signal of which nobody has said anything
 AGAIN = 0.02  # seconds until a signal that came at a bad moment is looked at again
+_WAITING: list[list[Stopped]] = []  # of `signals_wait`, the innermost last
 
 
 class Stopped(KeyboardInterrupt):
@@ -50,6 +51,17 @@ def signals_raise() -> Iterator[None]:
             signal.signal(number, plan)
 
 
+@contextmanager
+def signals_wait() -> Iterator[list[Stopped]]:
+    """Let signals that would raise wait until what is written here is whole; give the list that takes them."""
+    came: list[Stopped] = []
+    _WAITING.append(came)
+    try:
+        yield came
+    finally:
+        _WAITING.pop()
+
+
 def signal_of(stop: BaseException) -> int:
     """Return the number of the signal that an interruption came from, by its causes."""
     if isinstance(stop, Stopped):
@@ -59,11 +71,14 @@ def signal_of(stop: BaseException) -> int:
 
 def _stop(number: int, frame: FrameType | None) -> None:
     """Raise `Stopped`, but not where that does harm or is lost; there, look at it again in a moment."""
-    if _must_wait(frame):
+    name = signal.Signals(number).name
+    stop = Stopped("interrupted" if number == signal.SIGINT else f"ended by {name}", number)
+    if _WAITING:
+        _WAITING[-1].append(stop)
+    elif _must_wait(frame):
         _later(number)
     else:
-        name = signal.Signals(number).name
-        raise Stopped("interrupted" if number == signal.SIGINT else f"ended by {name}", number)
+        raise stop
 
 
 def _raise_again(lost: sys.UnraisableHookArgs) -> None:

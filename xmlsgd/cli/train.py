@@ -25,7 +25,7 @@ from .model import classifiers_of, parameters_of, template_of
 from .outputs import add_overwrite, check_file, check_folder, check_model, check_there
 from .parameters import add_parameters, given_parameters, place, whole
 from .results import note, show, table, write_json
-from .signals import Stopped, signal_of
+from .signals import Stopped, signal_of, signals_wait
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -90,7 +90,7 @@ def run(args: Namespace) -> None:
     listed = data.test is not None and classifiers[0].shortlist_ is not None
     of = EACH_ALONE if several else NETWORK_ALONE if listed else ""
     show(args, f"model: {args.out}")
-    show(args, f"learning curve{of}: {result['learning_curve'] or folder.NO_MATPLOTLIB}")
+    show(args, f"learning curve{of}: {result['learning_curve'] or result['not_drawn']}")
     write_json(args.json, result)
 
 
@@ -133,10 +133,12 @@ def train_and_save(args: Namespace, model: XMLClassifier | XMLEnsemble, data: Tr
             if getattr(model, "history_", None) is before:
                 raise
             stop = end
-        result |= about_run(model, data, history.records)
-        result |= {"seconds": time.perf_counter() - started, "interrupted": stop is not None}
-        out = args.out if stop is None else folder.name_of_interrupted(args.out)
-        save(model, out, result, Path(args.train).name, getattr(args, "compact", False))
+        with signals_wait() as came:
+            result |= about_run(model, data, history.records)
+            result |= {"seconds": time.perf_counter() - started, "interrupted": stop is not None}
+            out = args.out if stop is None else folder.name_of_interrupted(args.out)
+            save(model, out, result, Path(args.train).name, getattr(args, "compact", False))
+        stop = stop or next(iter(came), None)
     known, wanted = len(classifiers_of(model)), getattr(args, "n_estimators", 1)
     several = f"with {known} of {wanted} classifiers, " if wanted > 1 else ""
     where = f"{several}after {len(history.records)} whole epochs; the model as it was then is in {out}"
@@ -154,8 +156,8 @@ def save(model: XMLClassifier | XMLEnsemble, out: str, result: dict[str, Any], t
     with whole_folder(out) as beside:
         model.save(beside, compact=compact)
         folder.write_history(beside, model.history_)
-        drawn = folder.draw_curve(beside, model.history_, title)
-        result["learning_curve"] = f"{out}/{CURVE}" if drawn else None
+        result["not_drawn"] = folder.draw_curve(beside, model.history_, title)
+        result["learning_curve"] = None if result["not_drawn"] else f"{out}/{CURVE}"
         write_json(str(beside / REPORT), result)
         check_folder(out)  # something else may have taken the name meanwhile
 
