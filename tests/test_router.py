@@ -38,8 +38,6 @@ class Adding(LocalSGD):
     def merge_all(self, comm, work):
         comm.merge(toy.add_trained, work)
 
-    merge_late = merge_all
-
 
 @pytest.mark.parametrize("by_work", [False, True])
 @pytest.mark.parametrize("seed", range(20))

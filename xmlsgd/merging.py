@@ -1,7 +1,7 @@
 """Merging of replicas, a slice at a time: an algorithm writes its rule for one slice, this applies it to the model.
 
-Slices are merged by several threads. Of the input layer only rows take part in which some
-member differs from the center, or which an outer momentum still moves.
+Slices are merged by several threads. Of the input layer only rows take part in which some member differs from the
+center, or which an outer momentum still moves.
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ class Merger:
             for key in [key for key in self._slots if key[1] == worker]:
                 del self._slots[key]
 
-    def keep(self, slot: str) -> None:
-        """Make a slot a copy of the center, all rows of it."""
-        self._slots[slot, None] = self._vector(None).copy()
+    def keep(self, slot: str, worker: int | None = None) -> None:
+        """Make a slot, one of a worker if that is given, a copy of the center, all rows of it."""
+        self._slots[slot, worker] = self._vector(None).copy()
 
     def bring_center(self) -> None:
         """Do nothing: the center is where merges write it."""

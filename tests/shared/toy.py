@@ -206,6 +206,9 @@ class Replicas:
     def merge(self, rule, members, memory=0, equal=True):
         self.merger.run(rule, members, memory, equal)
 
+    def keep(self, slot, worker=None):
+        self.merger.keep(slot, worker)
+
     def norm(self, worker):
         return float(np.linalg.norm(self.table.params[1 + worker]))
 

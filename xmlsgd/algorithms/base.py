@@ -31,8 +31,8 @@ class Comm(Protocol):
         """Apply `rule` to every slice of the center and of the replicas of `members` (`merging.Merger.run`)."""
         ...
 
-    def keep(self, slot: str) -> None:
-        """Make a slot of the rules a copy of the center."""
+    def keep(self, slot: str, worker: int | None = None) -> None:
+        """Make a slot of the rules, one of a worker if that is given, a copy of the center."""
         ...
 
     def checkpoint(self) -> None:

@@ -104,10 +104,6 @@ class EASGD(Rounds):
         self.merges += 1
         comm.merge(self.elastic, work, fading(self.center_momentum), equal=False)
 
-    def merge_late(self, comm: Comm, work: Mapping[int, Work]) -> None:
-        """Let late learners meet the center like any others."""
-        self.merge_all(comm, work)
-
     def elastic(self, part: Part) -> None:
         """Move each learner by alpha towards the center, and the center by all that the learners moved."""
         alpha, total = np.float32(self.alpha), np.zeros_like(part.center)

@@ -10,8 +10,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-import numpy as np
-
 from ..errors import DataError
 from ..merging import Part
 from ..records import Report
@@ -26,6 +24,7 @@ LEASE = 3  # batches of a message at most: for one alone, asking, getting and re
 # Of what a worker will get in a round, by its pace, that it may get at once: with 3/4, and four batches a message, two
 # points of the speeds are lost where devices stall (docs/decisions/workers.md).
 CERTAIN = 0.5
+BEGAN = "began"  # the slot of the model at which a worker began that was left out of a merge
 
 
 @dataclass
@@ -33,7 +32,8 @@ class Rounds(Algorithm, ABC):
     """Counts what each worker has been given and has done in the round; a merge ends it.
 
     With a finite `patience`, a worker whose batch takes more than so many times as long as usual does not hold up the
-    others: they merge without it, and it is merged by itself when it is done.
+    others: they merge without it. What it learns from then on, where the model was, takes part in the next merge as if
+    it had been learned where the model is.
     """
 
     patience = inf
@@ -58,8 +58,8 @@ class Rounds(Algorithm, ABC):
         self.pace: dict[int, float] = {}  # usual seconds a row, by worker
         self.ends: dict[int, float] = {}  # when the batch of a busy worker will be done
         self.due: dict[int, float] = {}  # when it is late
-        self.late: set[int] = set()  # left out of the last merge
-        self.merged_rows = 0  # of the last merge
+        self.late: set[int] = set()  # whose batch is overdue: nobody waits for it
+        self.behind: set[int] = set()  # left out of a merge, and in none since: they began at an earlier model
         self.newcomers: set[int] = set()  # joined in the middle of the round: their counts say nothing yet
         self.n_rows = n_rows
         self.size = dict.fromkeys(workers, self.batch)
@@ -83,48 +83,37 @@ class Rounds(Algorithm, ABC):
         """Merge the replicas of the workers in `work`, which says what each did since its last merge."""
 
     def merge(self, comm: Comm, members: Collection[int]) -> None:
-        """Merge the replicas of `members`, or of late ones, and let them begin a round."""
-        work = {w: self.work[w] for w in members}
-        if self.late.intersection(members):
-            self.merge_late(comm, work)
-        else:
-            self.leave_out_late()
-            self.merge_all(comm, work)
-            self.merged_rows = sum(done.rows for done in work.values())
+        """Merge the replicas of `members`, and let them begin a round."""
+        self.leave_out_late(comm)
+        self.merge_all(comm, {w: self.work[w] for w in members})
         for w in members:
             self.given[w], self.work[w] = 0, Work(0, 0, self.size[w])
-        self.late -= set(members)
+        self.behind -= set(members)
         self.newcomers -= set(members)
 
     def average(
         self, comm: Comm, work: Mapping[int, Work], weights: Mapping[int, float], combine: Combine = mean
     ) -> None:
         """Combine the replicas, move the common model by that, and let all begin there."""
-        outer = self.outer_of(len(work))
+        outer, behind = self.outer_of(len(work)), self.behind.intersection(work)
 
         def rule(part: Part) -> None:
+            for w in behind:
+                part.replicas[w] += part.center - part.slot(BEGAN, w)
             outer.apply(part, combine(part, weights, work))
             part.broadcast()
 
         comm.merge(rule, work, outer.memory)
 
-    def leave_out_late(self) -> None:
+    def leave_out_late(self, comm: Comm) -> None:
         """Go on without those whose batch is overdue: what they were given belongs to the round that ends."""
         for w, due in self.due.items():
             if due <= self.now:
                 self.late.add(w)
                 self.given[w] = 0
-
-    def merge_late(self, comm: Comm, work: Mapping[int, Work]) -> None:
-        """Merge workers after the others, with the weight that they would have had with them."""
-        rows = sum(done.rows for done in work.values())
-        weights = {w: done.rows / (rows + self.merged_rows) for w, done in work.items()}
-
-        def rule(part: Part) -> None:
-            part.center += part.mean(weights) - np.float32(sum(weights.values())) * part.center
-            part.broadcast()
-
-        comm.merge(rule, work)
+                if w not in self.behind:  # till now it had the model that the others had
+                    self.behind.add(w)
+                    comm.keep(BEGAN, w)
 
     def batch_size(self, w: int) -> int:
         """Return the worker's size while the round is open for it."""
@@ -160,12 +149,14 @@ class Rounds(Algorithm, ABC):
         pace = report.seconds / report.rows
         self.pace[w] = smoothed(self.pace.get(w), pace)
         del self.ends[w], self.due[w]
+        self.late.discard(w)
         self.work[w] = Work(done.updates + report.updates, done.rows + report.rows, self.size[w])
 
     def left(self, w: int) -> None:
         """Forget a worker: its rows go to others."""
         del self.size[w], self.given[w], self.work[w]
         self.late.discard(w)
+        self.behind.discard(w)
         self.newcomers.discard(w)
         self.ends.pop(w, None)
         self.due.pop(w, None)
@@ -177,10 +168,7 @@ class Rounds(Algorithm, ABC):
         self.newcomers.add(w)
 
     def merge_due(self, busy: Collection[int]) -> Collection[int]:
-        """Return all workers when nobody goes on and nobody is busy but the late; late ones when they are done."""
-        late = sorted(self.late.difference(busy))
-        if late:
-            return late
+        """Return all who are not busy, when none of them goes on and nobody is busy but the late."""
         ready = [w for w in self.size if w not in busy]
         if not any(self.given[w] for w in ready) or any(self.goes_on(w) for w in ready):
             return ()

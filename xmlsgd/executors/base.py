@@ -170,9 +170,9 @@ class Executor(ABC):
         """Return the seconds of a merge of `members`, which has read and written `n_bytes` since second `begun`."""
         return self.now() - begun
 
-    def keep(self, slot: str) -> None:
-        """Make a slot of the merge rules a copy of the center."""
-        self.model.keep(slot)
+    def keep(self, slot: str, worker: int | None = None) -> None:
+        """Make a slot of the merge rules a copy of the center (`Merger.keep`)."""
+        self.model.keep(slot, worker)
 
     def checkpoint(self) -> None:
         """Keep the center and the optimizer states."""

@@ -119,10 +119,10 @@ class SharedModel:
             self.outdate(members)
         return 4 * 2 * (1 + len(members)) * floats
 
-    def keep(self, slot: str) -> None:
-        """Make a slot of the merge rules a copy of the center."""
+    def keep(self, slot: str, worker: int | None = None) -> None:
+        """Make a slot of the merge rules a copy of the center (`Merger.keep`)."""
         self.bring_center()
-        self.merger.keep(slot)
+        self.merger.keep(slot, worker)
 
     def checkpoint(self) -> None:
         """Keep the center and the optimizer states."""

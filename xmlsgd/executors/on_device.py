@@ -63,10 +63,10 @@ class DeviceMerger(Merger):
         self.bring_center()
         super().copy_center(worker)
 
-    def keep(self, slot: str) -> None:
-        """Make a slot a copy of the center."""
+    def keep(self, slot: str, worker: int | None = None) -> None:
+        """Make a slot, one of a worker if that is given, a copy of the center."""
         with self._device.start():
-            super().keep(slot)
+            super().keep(slot, worker)
 
     def checkpoint(self) -> None:
         """Keep the center and the optimizer states of the table."""

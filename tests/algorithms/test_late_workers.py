@@ -1,0 +1,150 @@
+"""Workers that are late: nobody waits for them, and what they learn meanwhile is neither lost nor in anybody's way."""
+
+from __future__ import annotations
+
+import pytest
+
+from shared import toy
+from xmlsgd.algorithms.local_sgd import LocalSGD
+from xmlsgd.algorithms.outer import HeavyBall, Outer
+from xmlsgd.records import Report
+
+LONG = 20.0  # seconds, of workers that take one for a batch: the patience of the others is at an end by then
+
+
+class Played:
+    """Local SGD of one-row batches whose workers are played: each batch adds 1 to a row of W0, one row a worker.
+
+    These rows are orthogonal: AdaSum keeps what each has learned whole.
+    """
+
+    def __init__(self, n_workers=2, combine="adasum", outer=None):
+        self.algorithm = LocalSGD(1, 0.1, steps=1, combine=combine, outer=outer or Outer(), merging=1.0)
+        self.comm = toy.Replicas(*[0.0] * (1 + n_workers))
+        self.algorithm.start(range(n_workers), 10_000)
+        self.workers, self.busy, self.now = range(n_workers), {}, 0.0
+        self.trained = [0] * n_workers
+        self.round()  # so that all paces are known
+
+    @property
+    def shared(self):
+        """The first number of each worker's row in the shared model."""
+        return [float(self.comm.views(0)["W0"][w, 0]) for w in self.workers]
+
+    def at(self, seconds):
+        """Let time go by."""
+        self.now += seconds
+        self.algorithm.now = self.now
+
+    def begin(self):
+        """Give batches to whoever is free and gets one."""
+        for w in self.workers:
+            if w not in self.busy and self.algorithm.batch_size(w):
+                self.algorithm.submitted(w, 1)
+                self.busy[w] = self.now
+
+    def end(self, w):
+        """Let a worker's batch be done."""
+        self.comm.views(1 + w)["W0"][w] += 1
+        self.comm.table.touched[w, w] = 1
+        self.trained[w] += 1
+        self.algorithm.finished(Report(w, 1, 1, 0.0, self.now - self.busy.pop(w)))
+
+    def merged(self):
+        """Merge what is due; return who took part."""
+        members = list(self.algorithm.merge_due(set(self.busy)))
+        if members:
+            self.algorithm.merge(self.comm, members)
+        return members
+
+    def round(self, without=()):
+        """Play a round in which all others are in time, until it is merged; return who took part."""
+        members = []
+        while not members:
+            self.begin()
+            if set(self.busy) <= set(without):  # nobody has anything left to do: time goes by
+                self.at(LONG)
+            else:
+                self.at(1.0)
+                for w in set(self.busy) - set(without):
+                    self.end(w)
+            members = self.merged()
+        return members
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_a_late_worker_takes_back_nothing_of_what_others_merged_and_loses_nothing(n):
+    played = Played()
+    for _ in range(n):
+        assert played.round(without=[1]) == [0]
+    assert played.shared == [played.trained[0], 1]
+    played.end(1)
+    assert played.round() == [0, 1]
+    assert played.shared == played.trained
+    assert played.trained[0] > n
+
+
+def test_a_mean_counts_the_rows_of_a_late_worker_with_those_of_the_others():
+    played = Played(combine="mean")
+    for _ in range(3):
+        played.round(without=[1])
+    before, trained = played.shared, list(played.trained)
+    played.end(1)
+    played.round()
+    rows = [now - then for now, then in zip(played.trained, trained, strict=True)]
+    assert played.shared == pytest.approx([old + n * n / sum(rows) for old, n in zip(before, rows, strict=True)])
+
+
+def test_a_worker_that_is_late_again_before_a_merge_is_measured_from_where_it_began():
+    played = Played()
+    played.round(without=[1])
+    played.end(1)
+    for _ in range(3):
+        played.round(without=[1])
+    assert played.shared == [played.trained[0], 1]
+    played.end(1)
+    played.round()
+    assert played.shared == played.trained
+
+
+def test_late_workers_begin_at_models_of_their_own():
+    played = Played(3)
+    assert played.round(without=[2]) == [0, 1]
+    assert played.round(without=[1, 2]) == [0]
+    played.end(1)
+    played.end(2)
+    assert played.round() == [0, 1, 2]
+    assert played.shared == played.trained
+
+
+def test_a_worker_that_was_late_is_waited_for_again():
+    played = Played()
+    played.round(without=[1])
+    played.end(1)
+    played.begin()
+    played.at(1.0)
+    played.end(0)
+    assert set(played.busy) == {1}
+    assert played.merged() == []
+    played.at(LONG)
+    assert played.merged() == [0]
+
+
+def test_what_a_late_worker_has_learned_moves_the_model_with_momentum_like_anything_else():
+    played = Played(outer=HeavyBall(0.5))
+    played.round(without=[1])
+    assert played.shared[1] == 1.5, "the motion of the first merge, halved"
+    played.end(1)
+    played.round()
+    assert played.shared[1] == 1.5 + 0.25 + (played.trained[1] - 1)
+
+
+def test_a_late_worker_that_leaves_takes_its_work_with_it_and_begins_anew_when_it_returns():
+    played = Played()
+    played.round(without=[1])
+    del played.busy[1]
+    played.algorithm.left(1)
+    played.comm.merger.copy_center(1)
+    played.algorithm.joined(1)
+    played.round()
+    assert played.shared == played.trained
