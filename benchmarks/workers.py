@@ -53,7 +53,7 @@ Run = dict[str, Any]
 
 @dataclass
 class Watch(Monitor):
-    """Measures test P@1 and the memory of all processes at the end of every epoch; keeps all reports."""
+    """Measures test P@1 and the memory of the workers at the end of every epoch; keeps all reports."""
 
     executor: Timed
     test: Dataset
@@ -70,18 +70,29 @@ class Watch(Monitor):
     def epoch(self, record: dict[str, Any], center: np.ndarray) -> bool:
         """Measure."""
         self.executor.pause()
-        pids = [os.getpid(), *(p.process.pid for p in self.executor.team.processes.values())]
-        self.memory = max(self.memory, sum(proportional_bytes(pid) for pid in pids[1:]))
+        team = self.executor.team
+        assert team.folder is not None
+        memory = sum(proportional_bytes(p.process.pid) for p in team.processes.values())
+        self.memory = max(self.memory, memory + proportional_bytes(os.getpid(), team.folder.path))
         with self.device.start():
             labels, _ = Scorer(self.network, center, self.device).top_k(self.test.X, 1)
         self.curve.append((record["seconds"], 100 * float(precision_at_k(self.test.Y, labels, 1)[0])))
         return False
 
 
-def proportional_bytes(pid: int) -> int:
-    """Return the resident bytes of a process, those shared by n processes counted as an n-th (Linux's Pss)."""
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return 1024 * int(next(line.split()[1] for line in lines if line.startswith("Pss:")))
+def proportional_bytes(pid: int, folder: Path | None = None) -> int:
+    """Return the resident bytes of a process, those shared by n processes counted as an n-th (Linux's Pss).
+
+    With a folder only those of files in it: what the coordinator has a share in of what the workers have mapped.
+    """
+    total, counts = 0, True
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        first, *others = line.split(maxsplit=5)
+        if not first.endswith(":"):  # addresses, rights, offset, device, inode and perhaps a path: a mapping begins
+            counts = folder is None or others[-1].startswith(f"{folder}/")
+        elif counts and first == "Pss:":
+            total += 1024 * int(others[0])
+    return total
 
 
 def run(name: str, n: int, slow: float, rows: Dataset, test: Dataset, epochs: int) -> Run:
@@ -190,7 +201,6 @@ def median(runs: list[Run], value: str) -> float:
 
 def row(own: list[Run], slowed: list[Run], target: float) -> list[str]:
     """Return the line of an algorithm; `slowed` is empty for one worker."""
-    bound = median(own, "table_bytes") + own[0]["workers"] * ALLOWANCE
     return [
         own[0]["algorithm"],
         f"{median(own, 'speed'):.2f}" if slowed else "1.00",
@@ -202,9 +212,14 @@ def row(own: list[Run], slowed: list[Run], target: float) -> list[str]:
         f"{100 * median(own, 'hop_share'):.1f}",
         *(f"{median(own, value):.1f}" for value in ("seconds", "predicted_seconds")),
         megabytes(median(own, "workers_memory_bytes")),
-        megabytes(bound),
+        megabytes(bound(own)),
         ", ".join(misses(own, slowed)) if slowed else "",
     ]
+
+
+def bound(own: list[Run]) -> float:
+    """Return the bytes that all workers of an algorithm may take: one table, and so much for each."""
+    return median(own, "table_bytes") + own[0]["workers"] * ALLOWANCE
 
 
 def misses(own: list[Run], slowed: list[Run]) -> list[str]:
@@ -216,7 +231,7 @@ def misses(own: list[Run], slowed: list[Run]) -> list[str]:
         "slowed": name in DYNAMIC and median(slowed, "speed") < SLOWED,
         "hops": overlaps and median(own, "hop_share") > HOPS,
         "merging": overlaps and median(own, "merge_share") > MERGING,
-        "memory": median(own, "workers_memory_bytes") > median(own, "table_bytes") + 2 * ALLOWANCE,
+        "memory": median(own, "workers_memory_bytes") > bound(own),
     }
     return [what for what, missed in found.items() if missed]
 

@@ -15,6 +15,7 @@ from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.auto import Auto
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.hogwild import Hogwild
+from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.cli import main
 from xmlsgd.cli.outcomes import COLUMNS, format_table, significant
 from xmlsgd.cli.results import aligned
@@ -173,6 +174,12 @@ def test_the_automatic_choice_is_told_the_speeds_of_the_fleet():
     assert isinstance(algorithm_of("adaptive", 10, 0.1, fleet, nnz=5.0), AdaptiveSGD)
 
 
+def test_the_automatic_choice_is_told_whether_all_devices_write_one_memory():
+    apart, near = VirtualDevice(0.0, 1e-3), VirtualDevice(0.0, 1e-3, in_place=True)
+    for fleet, kind in (([apart] * 2, LocalSGD), ([apart, near], LocalSGD), ([near] * 2, Hogwild)):
+        assert type(algorithm_of("auto", 10, 0.1, fleet, nnz=5.0).chosen) is kind
+
+
 SMALL = ["--rows", "400", "--hidden", "16", "--epochs", "1", "--threads", "1", "--points", "1", "--quiet"]
 
 
@@ -189,6 +196,7 @@ def test_the_command_line_tells_what_a_fleet_would_give(tmp_path, capsys):
     shown = capsys.readouterr().out
     for part in ("speed 1:", "400 rows", "gpu 0", "cpu 1", "busy %", "scheduling efficiency"):
         assert part in shown
+    assert shown.splitlines()[-1] == "cost is of all devices, idle ones too; without a price, and counted as 0: cpu 1"
 
 
 def test_a_comparison_of_all_algorithms_is_one_table(tmp_path, capsys):
@@ -197,7 +205,9 @@ def test_a_comparison_of_all_algorithms_is_one_table(tmp_path, capsys):
     first, header, *rows = capsys.readouterr().out.splitlines()
     assert first.startswith("speed 1:")
     assert header.split()[:2] == ["P@1", "seconds"]
+    *rows, last = rows
     assert [row.split("  ")[0] for row in rows] == [*algorithm_names(), "fastest alone"]
+    assert last.startswith("auto: algorithm: LocalSGD; workers have memories of their own")
 
 
 def test_a_simulation_trains_the_labels_that_training_would(tmp_path, capsys):

@@ -166,6 +166,12 @@ def marginal_values(tallies: Mapping[int, Tally], merge_seconds: float) -> dict[
     return values
 
 
+def choice(records: Sequence[Record]) -> list[str]:
+    """Return a line with the algorithm that `auto` has chosen for several workers, and why; none where a user chose."""
+    notes = records[-1].get("algorithm", {}) if records else {}
+    return [f"algorithm: {notes['algorithm']}; {notes['reason']}"] if "reason" in notes else []
+
+
 def advice(workers: Sequence[Record]) -> list[str]:
     """Return a line for each worker of a run's `summary` that is not worth its place."""
     lines = []

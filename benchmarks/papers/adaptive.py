@@ -6,6 +6,7 @@ shares, and adds one part of the method after the other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,7 +50,9 @@ def methods(study: Study, fleet: Sequence[VirtualDevice]) -> list[Method]:
     mega = max(-(-study.setting.job.dataset.n_rows // MERGES), len(fleet) * batch)
 
     def step(name: str, parts: dict[str, Any]) -> Method:
-        return Method(name, lambda rate: AdaptiveSGD(batch, rate, low=low, mega_batch=mega, **parts), fleet)
+        return Method(
+            name, lambda rate: AdaptiveSGD(batch, rate, low=low, mega_batch=mega, patience=math.inf, **parts), fleet
+        )
 
     return [
         Method("one device", lambda rate: Sequential(batch, rate), [fastest(fleet)]),

@@ -29,8 +29,12 @@ def test_auto_shares_one_memory_merges_over_several_and_trains_alone_with_one_wo
 
 
 def test_auto_decides_or_passes_on_whatever_an_algorithm_may_be_asked():
-    asked = {name for name, kind in vars(Algorithm).items() if callable(kind) and not name.startswith("_")}
-    assert asked >= {"weigh_rows", "deadline", "merge_due"}
+    asked = {
+        name
+        for name, kind in vars(Algorithm).items()
+        if (callable(kind) or isinstance(kind, property)) and not name.startswith("_")
+    }
+    assert asked >= {"weigh_rows", "deadline", "merge_due", "sharing", "trial"}
     assert asked <= vars(Auto).keys()
 
 

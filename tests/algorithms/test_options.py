@@ -31,6 +31,7 @@ from xmlsgd.errors import DataError, ModelFileError
         ("hogbatch/sizes=256:1024/threads=4:1/cap=0.5", Hogbatch(8, 0.1, sizes=(256, 1024), threads=(4, 1), cap=0.5)),
         ("local_sgd/steps=8/outer=nesterov:0.8/combine=mean", LocalSGD(8, 0.1, 8, outer=Nesterov(0.8), combine="mean")),
         ("local_sgd/outer=adam:.9:.02/dynamic=false", LocalSGD(8, 0.1, dynamic=False, outer=OuterAdam(0.9, 0.02))),
+        ("omnivore/ tune = True", Omnivore(8, 0.1, tune=True)),
         ("adaptive/patience=inf/low=2", AdaptiveSGD(8, 0.1, patience=inf, low=2)),
         ("omnivore/tune=true/slice_seconds=.5", Omnivore(8, 0.1, tune=True, slice_seconds=0.5)),
     ],
@@ -62,11 +63,15 @@ def test_every_rule_is_written_and_read_as_text():
         ("hogwild/", "each once, got ''"),
         ("hogwild/staleness", "got 'staleness'"),
         ("hogwild/staleness=full/staleness=full", "each once"),
-        ("hogwild/batch=3", "got 'batch=3'"),
-        ("sequential/x=1", "sequential has the options none"),
-        ("auto/worth=0.1", "auto has the options none"),
+        ("hogwild/batch=3", "got 'batch=3'; pass batch_size instead$"),
+        ("adaptive/rate=3", "got 'rate=3'; pass learning_rate_init instead$"),
+        ("sequential/x=1", "algorithm: sequential has no options, got 'x=1'$"),
+        ("auto/worth=0.1", "auto has no options"),
+        ("local_sgd/steps=8,outer=mean", "a whole number, got '8,outer=mean'; options are separated by /$"),
+        ("easgd/center_momentum=1", "center_momentum must be in"),
+        ("adaptive/low=0", "low must be at least 1, got 0$"),
         ("hogwild/staleness=old", "staleness: must be one of full, damped, .*, got 'old'"),
-        ("hogwild/staleness=dropped:1:2", "staleness: dropped has 1 numbers, got 'dropped:1:2'"),
+        ("hogwild/staleness=dropped:1:2", "staleness: dropped has 1 number, got 'dropped:1:2'"),
         ("hogwild/staleness=full:1", "staleness: full has 0 numbers"),
         ("hogwild/staleness=dropped:x", "staleness: must be a whole number, got 'x'"),
         ("hogwild/staleness=dropped:0", "limit of staleness must be at least 1, got 0"),
@@ -82,6 +87,12 @@ def test_options_that_cannot_be_are_one_line(text, complaint):
         with pytest.raises(DataError, match=complaint) as error:
             given()
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("given", [None, 3, b"auto", ["local_sgd"], LocalSGD])
+def test_what_is_neither_a_name_nor_an_algorithm_is_told_so(given):
+    with pytest.raises(DataError, match="algorithm must be a name or an Algorithm such as"):
+        get_algorithm(given, 8, 0.1)
 
 
 @pytest.mark.parametrize(

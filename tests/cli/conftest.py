@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import signal
 
 import pytest
 
 from shared.command_line import QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, TINY, run
+from shared.listening import listen
 from xmlsgd.cli import main
 
 GOOD = "4 6 3\n0,1 0:1 2:0.5\n2 1:1\n0 3:1 4:0.25\n1 5:1\n"
@@ -17,6 +19,15 @@ GOOD_TEXT = "open,read\tread a file\nclose\tclose a file\nopen\tread the file\nc
 def compiling_untold(monkeypatch):
     """What a test sees must not depend on what is in the cache of kernels."""
     monkeypatch.setattr("xmlsgd.files.compiled.tell_of_compiling", lambda: None)
+
+
+@pytest.fixture
+def listening():
+    """Have Python's own plans for signals."""
+    before = listen()
+    yield
+    for number, plan in before.items():
+        signal.signal(number, plan)
 
 
 @pytest.fixture(scope="session")

@@ -59,6 +59,7 @@ def test_ctrl_c_is_130(capsys):
     assert capsys.readouterr().err == "xmlsgd: interrupted\n"
 
 
+@pytest.mark.usefixtures("listening")
 def test_sigterm_and_sighup_raise_like_ctrl_c_and_say_so(capsys):
     for number, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129)):
         assert guarded(lambda: os.kill(os.getpid(), number)) == code  # noqa: B023 (called at once)

@@ -14,6 +14,7 @@ import types
 
 import pytest
 
+from shared.listening import listen
 from shared.paths import DATA, ROOT
 from xmlsgd.cli import main, signals
 from xmlsgd.cli.folder import growing_history, name_of_interrupted
@@ -36,8 +37,7 @@ def start(place, *words):
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        # A shell's background jobs ignore Ctrl-C, and so would what they start.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=listen,
     )
 
 
@@ -59,14 +59,6 @@ def wait_for(condition):
 def n_lines(file):
     """Return the number of whole lines of a file, 0 without one."""
     return file.read_bytes().count(b"\n") if file.is_file() else 0
-
-
-@pytest.fixture
-def listening():
-    """Have Python's own plan for Ctrl-C, which a shell's background jobs ignore."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -114,6 +114,14 @@ def test_training_prints_a_table_and_where_the_model_is(tmp_path, capsys):
     assert err == ""
 
 
+def test_training_with_several_workers_says_what_auto_has_chosen(tmp_path, capsys):
+    words = ["--epochs", "1", "--shortlist", "0", "--devices", "cpu*2", "--threads", "2"]
+    run("train", ROWS, "--out", tmp_path / "m", *QUICK, *words)
+    line = "algorithm: Hogwild; workers write one memory: no merges, no averaging"
+    assert line in capsys.readouterr().out.splitlines()
+    assert json.loads((tmp_path / "m" / "train.json").read_text())["algorithm"]["algorithm"] == "Hogwild"
+
+
 def test_a_curve_that_cannot_be_drawn_costs_no_model(tmp_path, capsys, monkeypatch):
     def draw_half(records, path, title):
         path.write_bytes(b"half a picture")

@@ -41,8 +41,11 @@ def test_devices_are_written_kind_index_learners(text, names):
     ("text", "complaint"),
     [
         ("", "kind:index"),
-        ("cpu*0", "kind:index"),
-        ("cpu*", "kind:index"),
+        ("cpu*0", r"kind:index.*, got 'cpu\*0'; the least number of workers is 1$"),
+        ("cpu2", r"got 'cpu2'; did you mean 'cpu\*2'\?$"),
+        ("CPU * 2", r"got 'CPU \* 2'; did you mean 'cpu\*2'\?$"),
+        ("cpux4,cpu", r"got 'cpux4,cpu'; did you mean 'cpu\*4'\?$"),
+        ("cpu*", r"kind:index.*got 'cpu\*'$"),
         ("cpu;cpu", "kind:index"),
         ("cpu*257", "at most 256 workers, got 257"),
         (",".join(["cpu*200"] * 2), "at most 256 workers"),

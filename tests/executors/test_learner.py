@@ -20,7 +20,7 @@ def test_a_report_counts_rows_features_and_the_sum_of_their_losses(job):
     assert report.loss == pytest.approx(7 * 5 * np.log(2), rel=1e-6)  # all logits are 0
     rows = np.random.default_rng((3, ORDER, 0)).permutation(N_ROWS)[2:9]
     assert report.nnz == job.dataset.X.take(rows).nnz
-    assert report.seconds >= 0
+    assert report.seconds > 0
 
 
 def test_sample_weights_scale_the_loss_of_their_rows(job):

@@ -146,8 +146,17 @@ except WorkerDied as death:
     assert told.count("\n") == 1
 
 
-@pytest.mark.parametrize("forked", [True, False])
-def test_no_worker_outlives_a_killed_coordinator_nor_do_files_unless_a_forked_child_holds_its_pipes(forked):
+@pytest.mark.parametrize(
+    ("number", "act", "forked"),
+    [
+        (signal.SIGKILL, "os.kill(os.getpid(), signal.SIGKILL)", True),
+        (signal.SIGKILL, "os.kill(os.getpid(), signal.SIGKILL)", False),
+        (signal.SIGTERM, "os.killpg(0, signal.SIGTERM)", False),
+        (signal.SIGHUP, "os.killpg(0, signal.SIGHUP)", False),
+    ],
+    ids=["killed, a child lives", "killed", "the job is ended", "the terminal is gone"],
+)
+def test_no_worker_outlives_its_coordinator_nor_do_files_unless_a_forked_child_holds_its_pipes(number, act, forked):
     code = f"""
 import os, signal, sys
 from test_worker_starts import *
@@ -160,10 +169,11 @@ class Killing(Monitor):
             os._exit(0)
         print(executor.team.folder.path)
         print(*[process.process.pid for process in executor.team.processes.values()], flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
+        signal.signal({number}, signal.SIG_DFL) if {number} != signal.SIGKILL else None
+        {act}
 marks_of(executor, [Killing()])
 """
-    with script(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with script(code, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         folder = Path(process.stdout.readline().strip())
@@ -178,7 +188,7 @@ marks_of(executor, [Killing()])
             os.close(descriptor)
             assert ended
         process.stdin.close()
-    assert process.returncode == -signal.SIGKILL
+    assert process.returncode == -number
     assert folder.is_absolute()
     assert folder.exists() is forked
     shutil.rmtree(folder, ignore_errors=True)

@@ -9,6 +9,7 @@ import importlib
 import inspect
 import pkgutil
 
+from ..errors import DataError, shorten
 from ..kinds import check_choice
 from .base import Algorithm
 from .options import read_options
@@ -40,6 +41,8 @@ def get_algorithm(algorithm: str | Algorithm, batch: int, rate: float) -> Algori
     """
     if isinstance(algorithm, Algorithm):
         return algorithm
+    if not isinstance(algorithm, str):
+        raise DataError(f"algorithm must be a name or an Algorithm such as LocalSGD(), got {shorten(algorithm)}")
     name, *options = algorithm.split("/")
     check_choice("algorithm", name, algorithm_names())
     kind = algorithm_class(name)

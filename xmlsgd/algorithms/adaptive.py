@@ -64,8 +64,10 @@ class AdaptiveSGD(MegaBatches):
             raise DataError(f"kappa must be in (0, 2), got {self.kappa}")
         if not 0 <= self.perturbation < 1:
             raise DataError(f"perturbation must be in [0, 1), got {self.perturbation}")
-        if self.low is not None and not 1 <= self.low <= self.batch:
-            raise DataError(f"low must be in [1, batch = {self.batch}], got {self.low}")
+        if self.low is not None and self.low < 1:
+            raise DataError(f"low must be at least 1, got {self.low}")
+        if self.low is not None and self.low > self.batch:
+            raise DataError(f"low must be at most the batch, {self.batch}, got {self.low}")
         if self.size_step is not None and not 0 < self.size_step < math.inf:
             raise DataError(f"size_step must be finite and above 0, got {self.size_step}")
         if not self.norm_threshold >= 0:

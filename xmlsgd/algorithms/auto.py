@@ -79,6 +79,16 @@ class Auto(Algorithm):
         """Return that of the chosen algorithm."""
         return self.chosen.sharing
 
+    @property
+    def trial(self) -> int | None:
+        """Return that of the chosen algorithm."""
+        return self.briefed.trial
+
+    @property
+    def tries(self) -> bool:
+        """Return that of the chosen algorithm."""
+        return self.briefed.tries
+
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Start with the workers that are not parked, or with the parked where these are alone."""
         self.there, self.working = set(workers), set[int]()

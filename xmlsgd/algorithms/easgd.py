@@ -39,7 +39,7 @@ class EASGD(Rounds):
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges."""
         super().__post_init__()
-        check_momentum(self.center_momentum)
+        check_momentum(self.center_momentum, "center_momentum")
         if self.sync_every < 1:
             raise DataError(f"sync_every must be at least 1, got {self.sync_every}")
 

@@ -59,7 +59,7 @@ class Omnivore(Algorithm):
         """Raise `DataError` for numbers outside their ranges."""
         super().__post_init__()
         check_choice("split", self.split, ("work", "rows"))
-        check_momentum(self.best_momentum)
+        check_momentum(self.best_momentum, "best_momentum")
         if self.momentum is not None:
             check_momentum(self.momentum)
         if self.groups is not None and self.groups < 1:

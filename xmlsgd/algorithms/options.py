@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NONE, TRUE, FALSE = "none", "true", "false"
 AUTO = "auto"  # is told all that it can be told
-GIVEN = ("batch", "rate")  # which have parameters of their own wherever an algorithm is named
+GIVEN = {"batch": "batch_size", "rate": "learning_rate_init"}  # fields, and the parameters that set them for all
 TABLES: dict[str, Mapping[str, type[Outer | Staleness]]] = {"Outer": OUTERS, "Staleness": RULES}
 
 
@@ -28,11 +28,12 @@ def read_options(kind: type[Algorithm], name: str, options: Iterable[str]) -> di
     known = {field.name: field for field in fields(kind) if field.name not in GIVEN and name != AUTO}
     read: dict[str, Any] = {}
     for option in options:
-        field, equals, text = option.partition("=")
+        field, equals, text = (part.strip() for part in option.partition("="))
         if field not in known or field in read or not equals:
-            listed = ", ".join(f"{field}=..." for field in known) or "none"
-            got = f"{shorten(option)}{'' if field in known else suggest(field, known)}"
-            raise DataError(f"algorithm: {name} has the options {listed}, each once, got {got}")
+            listed = ", ".join(f"{field}=..." for field in known)
+            has = f"has the options {listed}, each once" if known else "has no options"
+            near = f"; pass {GIVEN[field]} instead" if field in GIVEN else suggest(field, known)
+            raise DataError(f"algorithm: {name} {has}, got {shorten(option)}{'' if field in known else near}")
         read[field] = read_field(known[field], text)
     return read
 
@@ -65,15 +66,16 @@ def _read(kind: str, text: str) -> Any:
     if kind in TABLES:
         return _rule(TABLES[kind], text)
     if kind == "bool":
-        if text not in (TRUE, FALSE):
+        if text.lower() not in (TRUE, FALSE):
             raise ValueError(f"must be {TRUE} or {FALSE}, got {shorten(text)}")
-        return text == TRUE
+        return text.lower() == TRUE
     if kind == "str":
         return text
     try:
         return int(text) if kind == "int" else float(text)
     except ValueError:
-        raise ValueError(f"must be a {'whole ' * (kind == 'int')}number, got {shorten(text)}") from None
+        apart = "; options are separated by /" if "," in text else ""
+        raise ValueError(f"must be a {'whole ' * (kind == 'int')}number, got {shorten(text)}{apart}") from None
 
 
 def _rule(table: Mapping[str, type[Outer | Staleness]], text: str) -> Outer | Staleness:
@@ -84,7 +86,8 @@ def _rule(table: Mapping[str, type[Outer | Staleness]], text: str) -> Outer | St
     rule = table[name]
     known = _fields(rule)
     if len(numbers) > len(known):
-        raise ValueError(f"{name} has {len(known)} numbers, got {shorten(text)}")
+        numbered = "1 number" if len(known) == 1 else f"{len(known)} numbers"
+        raise ValueError(f"{name} has {numbered}, got {shorten(text)}")
     return rule(**{field.name: _read(str(field.type), number) for field, number in zip(known, numbers, strict=False)})
 
 

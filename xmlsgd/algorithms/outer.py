@@ -137,10 +137,10 @@ class OuterAdam(Moving):
 OUTERS: dict[str, type[Outer]] = {"mean": Outer, "heavy_ball": HeavyBall, "nesterov": Nesterov, "adam": OuterAdam}
 
 
-def check_momentum(momentum: float) -> None:
-    """Raise `DataError` unless the momentum is in [0, 1)."""
+def check_momentum(momentum: float, name: str = "momentum") -> None:
+    """Raise `DataError` unless a momentum, the field `name`, is in [0, 1)."""
     if not 0 <= momentum < 1:
-        raise DataError(f"momentum must be in [0, 1), got {momentum}")
+        raise DataError(f"{name} must be in [0, 1), got {momentum}")
 
 
 def check_rate(rate: float) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context, resource_tracker
 from typing import TYPE_CHECKING, Any
 
-from ..executors.worker import interrupts_held
+from ..executors.worker import signals_held
 from ..files.compiled import LOGGER
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def meanwhile(work: Callable[..., None], *arguments: Any) -> Iterator[None]:
     """
     process = get_context("spawn").Process(target=_silently, args=(work, arguments), daemon=True)
     resource_tracker.ensure_running()  # what starts it would let Ctrl-C through again
-    with interrupts_held():  # which is for this process alone
+    with signals_held():  # which are for this process alone
         process.start()
     try:
         yield

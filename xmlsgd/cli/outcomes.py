@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .results import aligned
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from ..executors.costs import VirtualDevice
     from ..simulation import Outcome, Setting
@@ -72,7 +72,7 @@ def summarize(outcome: Outcome, outcomes: Mapping[str, Outcome]) -> dict[str, fl
 
 def describe_outcome(outcome: Outcome) -> list[str]:
     """Return P@1 over time, what each device did, and what is to be said of the whole."""
-    from ..worker_log import advice
+    from ..worker_log import advice, choice
 
     found = [format_table(CURVE, {f"{point['rows']:>12,} rows": point for point in outcome.curve}), ""]
     if outcome.workers:
@@ -84,7 +84,15 @@ def describe_outcome(outcome: Outcome) -> list[str]:
     )
     if outcome.diverged:
         return [*found, DIVERGED]
-    return found + advice(outcome.workers)
+    return found + choice(outcome.records) + advice(outcome.workers)
+
+
+def describe_prices(fleet: Sequence[VirtualDevice]) -> list[str]:
+    """Return a line about what costs leave out, where some devices of a fleet have a price and some have none."""
+    free = [device.name for device in fleet if not device.price]
+    if len(free) in (0, len(fleet)):
+        return []
+    return [f"cost is of all devices, idle ones too; without a price, and counted as 0: {', '.join(free)}"]
 
 
 def summarize_device(outcome: Outcome, entry: Mapping[str, Any]) -> dict[str, float | None]:

@@ -19,7 +19,15 @@ from .failures import UsageError
 from .forms import add_source_arguments
 from .kernels import prepare_kernels
 from .machine import versions
-from .outcomes import COLUMNS, DIVERGED, describe_outcome, describe_timing, format_table, summarize
+from .outcomes import (
+    COLUMNS,
+    DIVERGED,
+    describe_outcome,
+    describe_prices,
+    describe_timing,
+    format_table,
+    summarize,
+)  # fmt: skip
 from .outputs import check_file, check_there
 from .parameters import add_parameters, given_parameters, number, place, whole
 from .results import note, show, write_json
@@ -69,6 +77,7 @@ def run(args: Namespace) -> None:
     from ..estimators.fitting import rate_of
     from ..executors.calibration import measure_device
     from ..simulation import fastest_alone, simulate
+    from ..worker_log import choice
 
     model, task = prepared(args)
     setting = setting_of(args, model, task)
@@ -90,9 +99,11 @@ def run(args: Namespace) -> None:
         show(args, format_table(COLUMNS, {name: summarize(outcome, outcomes) for name, outcome in outcomes.items()}))
         if diverged := [name for name, outcome in outcomes.items() if outcome.diverged]:
             show(args, f"{', '.join(diverged)}: {DIVERGED}")
+        lines = [f"{name}: {line}" for name, outcome in outcomes.items() for line in choice(outcome.records)]
     else:
-        for line in describe_outcome(outcomes[args.algorithm]):
-            show(args, line)
+        lines = describe_outcome(outcomes[args.algorithm])
+    for line in [*lines, *describe_prices(fleet)]:
+        show(args, line)
     write_json(args.json, result(args, base, fleet, outcomes))
     draw(args, outcomes)
 
@@ -174,14 +185,14 @@ def algorithms_of(args: Namespace) -> list[str]:
 
 
 def algorithm_of(name: str, batch: int, rate: float, fleet: Sequence[VirtualDevice], nnz: float) -> Algorithm:
-    """Return the algorithm of a name; "auto" is told the speeds, and that the devices have memories of their own."""
+    """Return the algorithm of a name; "auto" is told the speeds, and whether all devices write one memory."""
     from ..algorithms import get_algorithm
     from ..algorithms.auto import Auto
     from ..executors.costs import row_speeds
 
     if name != "auto":
         return get_algorithm(name, batch, rate)
-    return Auto(batch, rate, row_speeds(fleet, batch, nnz), one_memory=False)
+    return Auto(batch, rate, row_speeds(fleet, batch, nnz), all(device.in_place for device in fleet))
 
 
 def fleet_of(args: Namespace, base: VirtualDevice, setting: Setting, batch: int) -> list[VirtualDevice]:

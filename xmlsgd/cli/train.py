@@ -62,7 +62,7 @@ def run(args: Namespace) -> None:
     check_model(args, args.train, args.test)
     check_file(args.json, "--json", args.train, args.test, beside=args.out)
     check_there(args.train, args.test)
-    from ..worker_log import advice
+    from ..worker_log import advice, choice
     from .doubts import warn_of_base, warn_of_labels, warn_of_unknown
     from .sizes import size_text
     from .sources import Known, read_training
@@ -85,7 +85,7 @@ def run(args: Namespace) -> None:
     several = f"{len(classifiers)} classifiers " if len(classifiers) > 1 else ""
     show(args, f"trained {several}in {result['train_seconds']:.1f} s, {result['rows_per_second']:,.0f} rows/s")
     show(args, f"trained on {size_text(data.train)}")
-    for line in advice(result["workers"]):
+    for line in [*choice(classifiers[-1].history_), *advice(result["workers"])]:
         show(args, line)
     listed = data.test is not None and classifiers[0].shortlist_ is not None
     of = EACH_ALONE if several else NETWORK_ALONE if listed else ""
@@ -204,6 +204,7 @@ def about_run(model: XMLClassifier | XMLEnsemble, data: Training, records: list[
         **folder.speed_of([run[-1] for run in runs_of(records)], behind),
         "peak_memory_bytes": peak_memory_bytes(),
         "workers": summary(records),
+        "algorithm": records[-1].get("algorithm") if records else None,
         "loss": records[-1]["loss"] if records else None,
         "epochs": model.n_epochs_,
         "classifiers": len(classifiers_of(model)),

@@ -50,7 +50,8 @@ def parse_devices(devices: Any) -> list[str]:
     for part in devices.split(","):
         match = _DEVICE.fullmatch(part)
         if match is None:
-            raise DataError(f"devices: must be kind:index*learners, as in 'cpu*2', got {shorten(devices)}")
+            got = f"{shorten(devices)}{_near(part)}"
+            raise DataError(f"devices: must be kind:index*learners, as in 'cpu*2', got {got}")
         kind, index = match["kind"], match["index"]
         name = kind if index is None else f"{kind}:{index}"
         if kind not in KINDS:
@@ -64,6 +65,14 @@ def parse_devices(devices: Any) -> list[str]:
     if len(names) > MOST_WORKERS:
         raise DataError(f"devices: at most {MOST_WORKERS} workers, got {len(names)}")
     return names
+
+
+def _near(part: str) -> str:
+    """Return what may be meant by a text that names no device, to be added to the message that says so."""
+    near = re.sub(r"^([a-z]+?)x?(\d+)$", r"\1*\2", re.sub(r"\s", "", part.lower()))
+    if near.endswith("*0"):
+        return "; the least number of workers is 1"
+    return f"; did you mean '{near}'?" if _DEVICE.fullmatch(near) and near.startswith(KINDS) else ""
 
 
 def check_devices(devices: Any) -> None:

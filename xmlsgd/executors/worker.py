@@ -98,7 +98,7 @@ class WorkerProcess:
         paths = [path for path in sys.path if isinstance(path, str)]
         if PACKAGE_ROOT not in paths:  # found by an import hook, as in an editable install
             paths.append(PACKAGE_ROOT)
-        with theirs, interrupts_held():
+        with theirs, signals_held():
             self.process = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, str(theirs.fileno()), *paths],
                 env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
@@ -164,9 +164,13 @@ def _above_streams(pipe: Connection) -> Connection:
 
 
 @contextmanager
-def interrupts_held() -> Iterator[None]:
-    """Let processes that are started meanwhile never see Ctrl-C, not even while they import."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def signals_held() -> Iterator[None]:
+    """Let processes that are started meanwhile never see the signals that end a run, not even while they import.
+
+    These go to all processes of a terminal or a job. The coordinator ends its workers; should it be gone at once, they
+    still have its files to remove.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
         yield
     finally:
@@ -218,7 +222,7 @@ def _clean_up_after(parent: int, folders: list[Path]) -> None:
 
 
 def main(fd: int) -> None:
-    """Serve the coordinator at the other end of the pipe; Ctrl-C is the coordinator's, and held back from this."""
+    """Serve the coordinator at the other end of the pipe; signals that end a run are for that, and held back here."""
     parent, folders = os.getppid(), list[Path]()
     threading.Thread(target=_leave_with, args=(parent, folders), daemon=True).start()
     with Connection(fd) as pipe:
