@@ -177,7 +177,9 @@ def test_the_automatic_choice_is_told_the_speeds_of_the_fleet():
 def test_the_automatic_choice_is_told_whether_all_devices_write_one_memory():
     apart, near = VirtualDevice(0.0, 1e-3), VirtualDevice(0.0, 1e-3, in_place=True)
     for fleet, kind in (([apart] * 2, LocalSGD), ([apart, near], LocalSGD), ([near] * 2, Hogwild)):
-        assert type(algorithm_of("auto", 10, 0.1, fleet, nnz=5.0).chosen) is kind
+        algorithm = algorithm_of("auto", 10, 0.1, fleet, nnz=5.0)
+        assert isinstance(algorithm, Auto)
+        assert type(algorithm.chosen) is kind
 
 
 SMALL = ["--rows", "400", "--hidden", "16", "--epochs", "1", "--threads", "1", "--points", "1", "--quiet"]
