@@ -18,16 +18,19 @@ Span = tuple[int, int]
 class Router:
     """Spans of [0, n_rows).
 
+    at : where those begin that nobody has had yet. committed : rows whose work is in the shared model. leases : by
+    worker. returned : spans that were given back, the last one next.
+
     work : None to cut by rows; else float64 (n_rows + 1,), the work of the rows before each place of the order, so that
         a batch of `size` rows is cut where its work is that of `size` average rows.
     """
 
     n_rows: int
     work: np.ndarray | None = None
-    at: int = 0
-    committed: int = 0
-    leases: dict[int, list[Span]] = field(default_factory=dict)
-    returned: list[Span] = field(default_factory=list)
+    at: int = field(default=0, init=False)
+    committed: int = field(default=0, init=False)
+    leases: dict[int, list[Span]] = field(default_factory=dict, init=False)
+    returned: list[Span] = field(default_factory=list, init=False)
 
     @property
     def empty(self) -> bool:
@@ -66,19 +69,16 @@ class Router:
         nearer = bool(stop > start + 1 and target - self.work[stop - 1] < self.work[min(stop, self.n_rows)] - target)
         return min(max(stop - nearer, start + 1), end)
 
-    def commit(self, workers: Iterable[int]) -> int:
-        """Note that what these workers trained is in the shared model; return the rows."""
-        rows = sum(stop - start for w in workers for start, stop in self.leases.pop(w, ()))
-        self.committed += rows
-        return rows
+    def commit(self, workers: Iterable[int]) -> None:
+        """Note that what these workers trained is in the shared model."""
+        self.committed += sum(stop - start for w in workers for start, stop in self.leases.pop(w, ()))
 
-    def give_back(self, worker: int) -> int:
-        """Take back what a worker that left had not committed; return the rows."""
+    def give_back(self, worker: int) -> None:
+        """Take back what a worker that left had not committed."""
         spans = self.leases.pop(worker, [])
         self.returned = _joined([*self.returned, *spans])[::-1]
         if self.returned and self.returned[0][1] == self.at:
             self.at = self.returned.pop(0)[0]
-        return sum(stop - start for start, stop in spans)
 
 
 def _joined(spans: Iterable[Span]) -> list[Span]:

@@ -24,7 +24,7 @@ from xmlsgd.executors.costs import VirtualDevice, fastest, row_speeds
 
 from ..report import Table
 from .hogbatch import unequal
-from .study import REACHED, Method, Runs, Study, finals, median, points_at, target
+from .study import REACHED, Method, Runs, Study, finals, median, most_got_there, points_at, target
 
 AUTO, ADAPTIVE = OURS = "our auto", "our adaptive"
 PAPER: dict[str, Any] = {
@@ -79,7 +79,7 @@ def hogbatches(batch: int, fleet: Sequence[VirtualDevice]) -> list[Method]:
 def seconds_to(runs: Runs, goal: float) -> list[float]:
     """Return the seconds of all runs to the goal, [] where most of them missed it."""
     reached = [point["seconds"] for point in points_at(runs, goal)]
-    return reached if 2 * len(reached) > len(runs.outcomes) else []
+    return reached if most_got_there(reached, runs) else []
 
 
 def verdict(ours: Sequence[float], theirs: Sequence[float]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -180,9 +180,14 @@ def points_at(runs: Runs, goal: float) -> list[dict[str, Any]]:
     return [point for outcome in runs.outcomes if (point := point_at(outcome, goal)) is not None]
 
 
+def most_got_there(reached: Sized, runs: Runs) -> bool:
+    """Return whether what was noted of each run that reached the goal is of most runs."""
+    return 2 * len(reached) > len(runs.outcomes)
+
+
 def at_target(values: Sequence[float], runs: Runs) -> str:
     """Return the median where most runs got there, else a dash."""
-    return f"{median(values):,.1f}".removesuffix(".0") if 2 * len(values) > len(runs.outcomes) else "-"
+    return f"{median(values):,.1f}".removesuffix(".0") if most_got_there(values, runs) else "-"
 
 
 def finals(runs: Runs) -> list[float]:

@@ -27,6 +27,7 @@ import sys
 import numpy as np, scipy.sparse as sp
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.cli.machine import peak_memory_bytes
+from xmlsgd.devices.kernel_cache import kernels
 
 def rows(n, F, L):
     rng = np.random.default_rng(0)
@@ -55,7 +56,8 @@ if case == "refitted":
     model.fit(X, Y)
 estimated = model.estimate_memory(X, Y, eval_set=watched)["total"]
 model.fit(X, Y, eval_set=watched)
-print(estimated, peak_memory_bytes() - before)
+forms = [form for kernel in kernels() for form in (kernel.alone, kernel.threaded)]
+print(estimated, peak_memory_bytes() - before, sum(sum(form.stats.cache_misses.values()) for form in forms))
 """
 
 
@@ -64,9 +66,14 @@ print(estimated, peak_memory_bytes() - before)
     ("case", "least"), [("plain", 0.85), ("averaged", 0.85), ("evaluated", 0.85), ("refitted", 0.85), ("listed", 0.5)]
 )
 def test_the_estimate_is_near_the_measured_peak_and_hardly_below_it(case, least):
-    done = subprocess.run([sys.executable, "-c", RUN, case], capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    estimated, taken = map(int, done.stdout.split())
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-c", RUN, case], capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        estimated, taken, compiled = map(int, done.stdout.split())
+        if not compiled:  # which takes memory, too: once more, with what is compiled then
+            break
     assert least < taken / estimated < 1.08, f"estimated {estimated / 1e6:.0f} MB, took {taken / 1e6:.0f} MB"
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from .pace import smoothed
+
 # Share of the newest measurement in a worker's speed. With 0.1 to 0.5 the share of the devices' speeds that one group
 # has use of is 85.1 to 86.1 % on S2, 87 on S3, 64 on S7 and, where a device slows down, 83.0 to 85.1 on S5.
 NEWEST_SPEED = 0.2
@@ -48,7 +50,7 @@ class ComputeGroups:
     def finished(self, w: int, rows: int, loss: float, speed: float) -> None:
         """Note a worker's part of the batch, and its speed on it."""
         self.done[w] = rows, loss
-        self.speed[w] = speed + (1 - NEWEST_SPEED) * (self.speed.get(w, speed) - speed)
+        self.speed[w] = smoothed(self.speed.get(w), speed, NEWEST_SPEED)
 
     def rows(self, j: int) -> dict[int, int]:
         """Return the rows that each member of group j has trained of its batch."""

@@ -14,7 +14,8 @@ from ..kinds import check_choice, check_instance
 from .base import Comm
 from .combining import COMBINE, WEIGHTS, Work
 from .outer import MOST, Outer, block_momentum
-from .rounds import Rounds, smoothed
+from .pace import smoothed
+from .rounds import Rounds
 
 ADASUM_MOMENTUM = 0.5  # AdaSum moves further than a mean; 0.5 beat 0 and 0.75 (docs/decisions/workers.md)
 
@@ -67,7 +68,7 @@ class LocalSGD(Rounds):
 
     def goes_on(self, w: int) -> bool:
         """Return whether steps of the round are left, or the worker would only wait for a slower one."""
-        return super().goes_on(w) or (self.dynamic and self.has_time(w))
+        return super().goes_on(w) or (self.dynamic and self.pace.has_time(w, self.size[w], self.now))
 
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Combine the replicas and move the common model."""

@@ -200,11 +200,10 @@ class Omnivore(Algorithm):
 
         def rule(part: Part) -> None:
             read, v = part.slot(f"read {j}"), part.slot("velocity")
-            with np.errstate(over="ignore", invalid="ignore"):  # a trial may diverge
-                v *= np.float32(momentum)
-                for w, replica in part.replicas.items():
-                    v += np.float32(rows[w] / total) * (replica - read)
-                part.center += v
+            v *= np.float32(momentum)
+            for w, replica in part.replicas.items():
+                v += np.float32(rows[w] / total) * (replica - read)
+            part.center += v
             part.broadcast()
             read[:] = part.center
 

@@ -16,10 +16,8 @@ from ..records import Report
 from .base import Algorithm, Comm, tapered
 from .combining import Combine, Work, mean
 from .outer import Outer
+from .pace import Pace
 
-# Weight of the last batch in a worker's usual pace. With 0.1 to 1 the share of the devices' speeds that local SGD has
-# use of is 99.7 % on S1, 92.3 on S2, 91.2 on S3, 90.9 to 91.9 on S5 and, where devices stall, 89.3 to 91.3 on S7.
-NEWEST_PACE = 0.3
 LEASE = 3  # batches of a message at most: for one alone, asking, getting and reporting take 2 to 3 % of its step
 # Of what a worker will get in a round, by its pace, that it may get at once: with 3/4, and four batches a message, two
 # points of the speeds are lost where devices stall (docs/decisions/workers.md).
@@ -50,15 +48,12 @@ class Rounds(Algorithm, ABC):
         return Outer()
 
     def slots(self, n_workers: int) -> int:
-        """Return the vectors of the outer optimizer."""
+        """Return the vectors of the outer optimizer; a worker that has been behind has one more."""
         return len(self.outer_of(n_workers).slots)
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Begin the first round."""
-        self.pace: dict[int, float] = {}  # usual seconds a row, by worker
-        self.ends: dict[int, float] = {}  # when the batch of a busy worker will be done
-        self.due: dict[int, float] = {}  # when it is late
-        self.late: set[int] = set()  # whose batch is overdue: nobody waits for it
+        self.pace = Pace(self.patience)
         self.behind: set[int] = set()  # left out of a merge, and in none since: they began at an earlier model
         self.newcomers: set[int] = set()  # joined in the middle of the round: their counts say nothing yet
         self.n_rows = n_rows
@@ -107,13 +102,11 @@ class Rounds(Algorithm, ABC):
 
     def leave_out_late(self, comm: Comm) -> None:
         """Go on without those whose batch is overdue: what they were given belongs to the round that ends."""
-        for w, due in self.due.items():
-            if due <= self.now:
-                self.late.add(w)
-                self.given[w] = 0
-                if w not in self.behind:  # till now it had the model that the others had
-                    self.behind.add(w)
-                    comm.keep(BEGAN, w)
+        for w in self.pace.overdue(self.now):
+            self.given[w] = 0
+            if w not in self.behind:  # till now it had the model that the others had
+                self.behind.add(w)
+                comm.keep(BEGAN, w)
 
     def batch_size(self, w: int) -> int:
         """Return the worker's size while the round is open for it."""
@@ -121,45 +114,26 @@ class Rounds(Algorithm, ABC):
 
     def updates(self, w: int) -> int:
         """Return the batches of the next message: those that the worker will get in this round in any case."""
-        rows = self.open_rows(w) * (CERTAIN * self.speed_share(w) if self.dynamic else 1)
+        rows = self.open_rows(w) * (CERTAIN * self.pace.share(w, self.size) if self.dynamic else 1)
         return min(max(tapered(rows, self.left_rows, len(self.size)) // self.size[w], 1), LEASE)
-
-    def speed_share(self, w: int) -> float:
-        """Return the worker's share of the speed of all, 0 until all speeds are known."""
-        if any(v not in self.pace for v in self.size):
-            return 0.0
-        return 1 / (self.pace[w] * sum(1 / self.pace[v] for v in self.size))
-
-    def has_time(self, w: int) -> bool:
-        """Return whether worker `w` would be done with another batch before one for which all wait."""
-        if w not in self.pace:
-            return False
-        done = self.now + self.pace[w] * self.size[w]
-        return any(done <= end < inf for v, end in self.ends.items() if v not in self.late)
 
     def submitted(self, w: int, rows: int) -> None:
         """Count the rows given out, and note when they are late."""
         self.given[w] += rows
-        usual = self.pace[w] * rows if w in self.pace else inf
-        self.ends[w], self.due[w] = self.now + usual, self.now + self.patience * usual
+        self.pace.begun(w, rows, self.now)
 
     def finished(self, report: Report) -> None:
         """Count the work done, and how long it took."""
         w, done = report.worker, self.work[report.worker]
-        pace = report.seconds / report.rows
-        self.pace[w] = smoothed(self.pace.get(w), pace)
-        del self.ends[w], self.due[w]
-        self.late.discard(w)
+        self.pace.finished(report)
         self.work[w] = Work(done.updates + report.updates, done.rows + report.rows, self.size[w])
 
     def left(self, w: int) -> None:
         """Forget a worker: its rows go to others."""
         del self.size[w], self.given[w], self.work[w]
-        self.late.discard(w)
+        self.pace.ended(w)
         self.behind.discard(w)
         self.newcomers.discard(w)
-        self.ends.pop(w, None)
-        self.due.pop(w, None)
 
     def joined(self, w: int) -> None:
         """Take a new worker into the round, with the mean size of the others."""
@@ -172,22 +146,13 @@ class Rounds(Algorithm, ABC):
         ready = [w for w in self.size if w not in busy]
         if not any(self.given[w] for w in ready) or any(self.goes_on(w) for w in ready):
             return ()
-        waiting = any(self.now < self.due[w] for w in busy if w not in self.late)
-        return () if waiting else ready
+        return () if self.pace.waited_for(busy, self.now) else ready
 
     def deadline(self) -> float | None:
         """Return when the busy will all be late, if all others wait for them."""
-        idle = [w for w in self.size if w not in self.due]
-        waited_for = [due for w, due in self.due.items() if w not in self.late]
-        if not idle or not waited_for or any(self.goes_on(w) for w in idle):
-            return None
-        return max(waited_for) if max(waited_for) < inf else None
+        idle, deadline = [w for w in self.size if w not in self.pace.due], self.pace.deadline()
+        return deadline if deadline < inf and idle and not any(self.goes_on(w) for w in idle) else None
 
     def notes(self) -> dict[str, object]:
         """Return the sizes of the workers."""
         return {"sizes": dict(self.size)}
-
-
-def smoothed(usual: float | None, new: float) -> float:
-    """Return what is usual after a new measurement, given what was before, None for nothing."""
-    return new if usual is None else usual + NEWEST_PACE * (new - usual)
