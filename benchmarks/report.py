@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,11 @@ class Table:
         lines = [f"| {' | '.join(row)} |" for row in (self.columns, rule, *self.rows)]
         notes = [line for note in self.notes for line in ("", without_folders(note))]
         return "\n".join([f"## {self.title}", "", *lines, *notes, ""])
+
+
+def are_most(reached: Sized, runs: Sized) -> bool:
+    """Return whether what is known of those runs that got somewhere is of most of all runs."""
+    return 2 * len(reached) > len(runs)
 
 
 def without_folders(text: str) -> str:

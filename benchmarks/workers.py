@@ -37,7 +37,7 @@ from .peers.runner import BATCH, HIDDEN
 from .plan import RATE as LEARNING_RATE
 from .plan import Plan
 from .prepare import prepared_shape
-from .report import Table, megabytes, publish
+from .report import Table, are_most, megabytes, publish
 
 SLOW = 4.0  # how many times as long every step of the slowed worker takes
 ALLOWANCE = 150_000_000  # bytes a worker: an interpreter with Numba and its kernels
@@ -250,4 +250,4 @@ def reached(runs: list[Run], target: float) -> str:
             if p1 >= target:
                 seconds.append(t0 + (t1 - t0) * (target - p0) / max(p1 - p0, 1e-9))
                 break
-    return f"{statistics.median(seconds):.1f}" if 2 * len(seconds) > len(runs) else "-"
+    return f"{statistics.median(seconds):.1f}" if are_most(seconds, runs) else "-"

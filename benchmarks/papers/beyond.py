@@ -22,9 +22,9 @@ from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.executors.costs import VirtualDevice, fastest, row_speeds
 
-from ..report import Table
+from ..report import Table, are_most
 from .hogbatch import unequal
-from .study import REACHED, Method, Runs, Study, finals, median, most_got_there, points_at, target
+from .study import REACHED, Method, Runs, Study, finals, median, points_at, target
 
 AUTO, ADAPTIVE = OURS = "our auto", "our adaptive"
 PAPER: dict[str, Any] = {
@@ -79,7 +79,7 @@ def hogbatches(batch: int, fleet: Sequence[VirtualDevice]) -> list[Method]:
 def seconds_to(runs: Runs, goal: float) -> list[float]:
     """Return the seconds of all runs to the goal, [] where most of them missed it."""
     reached = [point["seconds"] for point in points_at(runs, goal)]
-    return reached if most_got_there(reached, runs) else []
+    return reached if are_most(reached, runs.outcomes) else []
 
 
 def verdict(ours: Sequence[float], theirs: Sequence[float]) -> str:

@@ -13,8 +13,8 @@ from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.plots import save_figure
 
-from ..report import Table
-from .study import Method, Runs, Study, as_json, finals, median, most_got_there, points_at, ranged, target
+from ..report import Table, are_most
+from .study import Method, Runs, Study, as_json, finals, median, points_at, ranged, target
 
 LEARNERS = (1, 2, 4, 8)
 SMALL = 4  # the batch of a learner is that of the study over this
@@ -46,7 +46,7 @@ def learners(study: Study, batch: int, k: int) -> list[VirtualDevice]:
 def epochs_to_target(study: Study, runs: Runs, goal: float) -> float | None:
     """Return the median epochs until the goal, None where most runs missed it."""
     points = points_at(runs, goal)
-    if not most_got_there(points, runs):
+    if not are_most(points, runs.outcomes):
         return None
     return median([point["rows"] / study.setting.job.dataset.n_rows for point in points])
 

@@ -13,8 +13,8 @@ from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.simulation import Outcome
 
-from ..report import Table
-from .study import Method, Runs, Study, as_json, median, most_got_there, ranged
+from ..report import Table, are_most
+from .study import Method, Runs, Study, as_json, median, ranged
 
 THREADS = 8  # of the CPU, a row each at first
 GPU_BATCHES = 4  # of the batch at which the rate is the rate: the GPU's first size
@@ -68,7 +68,7 @@ def table(study: Study, runs: Mapping[str, Runs]) -> Table:
                 ranged(losses(found)),
                 f"{median([outcome.final() for outcome in found.outcomes]):.2f}",
                 f"{median([outcome.seconds for outcome in found.outcomes]):.1f}",
-                f"{median(reached):.1f}" if most_got_there(reached, found) else "-",
+                f"{median(reached):.1f}" if are_most(reached, found.outcomes) else "-",
                 *(shares(found.outcomes, key) for key in ("updates", "rows", "utilisation")),
                 between(found.outcomes, "staleness"),
                 f"{found.rate:g}",

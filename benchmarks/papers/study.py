@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from xmlsgd.executors.scenarios import SCENARIOS, scenario
 from xmlsgd.plots import plot_over_time
 from xmlsgd.simulation import Outcome, Setting, simulate
 
-from ..report import Table, publish
+from ..report import Table, are_most, publish
 
 REACHED = 0.95  # of the best median P@1 of a table, at the end: when each method gets there
 FURTHER = 3  # rates at most beyond an edge of the grid
@@ -180,14 +180,9 @@ def points_at(runs: Runs, goal: float) -> list[dict[str, Any]]:
     return [point for outcome in runs.outcomes if (point := point_at(outcome, goal)) is not None]
 
 
-def most_got_there(reached: Sized, runs: Runs) -> bool:
-    """Return whether what was noted of each run that reached the goal is of most runs."""
-    return 2 * len(reached) > len(runs.outcomes)
-
-
 def at_target(values: Sequence[float], runs: Runs) -> str:
     """Return the median where most runs got there, else a dash."""
-    return f"{median(values):,.1f}".removesuffix(".0") if most_got_there(values, runs) else "-"
+    return f"{median(values):,.1f}".removesuffix(".0") if are_most(values, runs.outcomes) else "-"
 
 
 def finals(runs: Runs) -> list[float]:

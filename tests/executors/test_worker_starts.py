@@ -159,6 +159,7 @@ except WorkerDied as death:
 def test_no_worker_outlives_its_coordinator_nor_do_files_unless_a_forked_child_holds_its_pipes(number, act, forked):
     code = f"""
 import os, signal, sys
+from shared.listening import listen
 from test_worker_starts import *
 from xmlsgd.history import Monitor
 executor = Processes([toy.Marking] * 2)
@@ -169,7 +170,7 @@ class Killing(Monitor):
             os._exit(0)
         print(executor.team.folder.path)
         print(*[process.process.pid for process in executor.team.processes.values()], flush=True)
-        signal.signal({number}, signal.SIG_DFL) if {number} != signal.SIGKILL else None
+        listen()
         {act}
 marks_of(executor, [Killing()])
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from math import inf
 
 from ..records import Report
@@ -65,9 +65,8 @@ class Pace:
         done = now + self.usual[w] * rows
         return any(done <= end < inf for v, end in self.ends.items() if v not in self.late)
 
-    def share(self, w: int, workers: Iterable[int]) -> float:
+    def share(self, w: int, workers: Collection[int]) -> float:
         """Return a worker's share of the speed of all, 0 until all speeds are known."""
-        workers = list(workers)
         if any(v not in self.usual for v in workers):
             return 0.0
         return 1 / (self.usual[w] * sum(1 / self.usual[v] for v in workers))

@@ -27,7 +27,7 @@ from .outcomes import (
     describe_timing,
     format_table,
     summarize,
-)  # fmt: skip
+)
 from .outputs import check_file, check_there
 from .parameters import add_parameters, given_parameters, number, place, whole
 from .results import note, show, write_json
