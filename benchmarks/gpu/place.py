@@ -12,13 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from xmlsgd.devices.cuda import CUDA
-from xmlsgd.devices.cuda_runtime import SOURCE
+from xmlsgd.devices.cuda_runtime import kernel_source
 
 from .changes import kernel_stamps
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "xmlsgd" / "devices").glob("cuda*"))
 REPEATS = 20
+ALWAYS = 1 << 50  # bytes of exponentials that may be kept
+# Ways through a softmax: two exponentials a logit, one, one inside of products.
+SOFTMAX_FORMS: dict[str, dict[str, Any]] = {
+    "two exp": {},
+    "one exp": {"once_bytes": ALWAYS},
+    "fused exp": {"once_bytes": ALWAYS, "fused": True},
+}
 
 
 class Place:
@@ -55,7 +62,7 @@ class Place:
     def facts(self) -> dict[str, Any]:
         """Return the GPU, its driver and the libraries; the sources by their hash."""
         stamp = hashlib.sha256(b"".join(file.read_bytes() for file in SOURCES)).hexdigest()[:12]
-        kernels = kernel_stamps(SOURCE.read_text())
+        kernels = kernel_stamps(kernel_source(products=True))
         if self.shim:
             return {"gpu": "none: kernels run on the CPU", "sources": stamp, "kernels": kernels}
         import cupy

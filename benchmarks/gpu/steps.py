@@ -18,14 +18,13 @@ from xmlsgd.losses import get_loss
 from xmlsgd.network import Network, state_layout
 from xmlsgd.optimizers import get_optimizer
 
-from .place import Place
+from .place import SOFTMAX_FORMS, Place
 from .traffic import traffic
 
-ALWAYS = 1 << 50  # bytes of exponentials that may be kept
-# Loss, optimizer, one exponential a logit, CUDA graph.
+# Loss, optimizer, way through a softmax, CUDA graph.
 FORMS = (
-    ("softmax", "sgd", False, False), ("softmax", "sgd", True, False), ("softmax", "sgd", True, True),
-    ("bce", "sgd", False, False), ("bce", "adam", False, False),
+    ("softmax", "sgd", "two exp", False), ("softmax", "sgd", "one exp", False), ("softmax", "sgd", "fused exp", False),
+    ("softmax", "sgd", "fused exp", True), ("bce", "sgd", "two exp", False), ("bce", "adam", "two exp", False),
 )  # fmt: skip
 RANDOM, SPREAD = 999_983, np.float32(0.05)  # of first weights: how many differ, and their standard deviation
 POOL = 32  # batches of rows that steps take in turn: more than a level-2 cache holds
@@ -83,8 +82,10 @@ class Stepper:
                 device.place(flat), states.views(device.place(np.zeros(states.size, np.float32))),
                 device.place(np.zeros((1, 1), np.float32)),
             )  # fmt: skip
-        entries = shape.dataset.X.nnz + shape.dataset.Y.nnz
-        self.least_bytes = 4 * (self.network.layout.size + states.size) + 8 * entries + CHUNK_BYTES
+        entries, one_chunk = shape.dataset.X.nnz + shape.dataset.Y.nnz, CHUNK_BYTES
+        if loss == "softmax" and device.once_bytes:  # which keeps the exponentials of all labels
+            one_chunk = max(shape.batch * shape.n_labels * device.runtime.operand.itemsize, CHUNK_BYTES)
+        self.least_bytes = 4 * (self.network.layout.size + states.size) + 8 * entries + one_chunk
         self._scale = np.full(shape.batch, 1 / shape.batch, np.float32)
         self.steps = 0
 
@@ -162,12 +163,12 @@ class Stepper:
 
 
 def steps(place: Place) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rates so far: softmax with two exponentials a logit and with one, BCE by descent and Adam."""
+    """Yield the rates so far: softmax by all ways, BCE by descent and Adam."""
     results = []
     for shape in shapes(place):
-        for loss, optimizer, once, graphs in FORMS:
-            found = _tried(lambda: _rate(place, shape, loss, optimizer, once, graphs))  # noqa: B023  called at once
-            named = {"loss": loss, "once": once, "graphs": graphs, "optimizer": optimizer}
+        for loss, optimizer, form, graphs in FORMS:
+            found = _tried(lambda: _rate(place, shape, loss, optimizer, form, graphs))  # noqa: B023  called at once
+            named = {"loss": loss, "form": form, "graphs": graphs, "optimizer": optimizer}
             results.append({"shape": _named(shape), **named, **found})
             yield results
 
@@ -180,9 +181,9 @@ def _tried(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return {"failure": f"{type(error).__name__}: {error}".partition("\n")[0]}
 
 
-def _rate(place: Place, shape: Shape, loss: str, optimizer: str, once: bool, graphs: bool) -> dict[str, float]:
-    """Return the rate of a shape, and what memory it takes over what it must; `once` as in `SoftmaxOnce`."""
-    device = place.device(once_bytes=ALWAYS if once else 0, graphs=graphs)
+def _rate(place: Place, shape: Shape, loss: str, optimizer: str, form: str, graphs: bool) -> dict[str, float]:
+    """Return the rate of a shape, and what memory it takes over what it must."""
+    device = place.device(**SOFTMAX_FORMS[form], graphs=graphs)
     pool = device.runtime.cupy.get_default_memory_pool()
     gc.collect()  # the devices before
     pool.free_all_blocks()
@@ -192,13 +193,16 @@ def _rate(place: Place, shape: Shape, loss: str, optimizer: str, once: bool, gra
 
 
 def kernels(place: Place) -> Iterator[list[dict[str, Any]]]:
-    """Yield the kernels of a step so far, both forms of softmax by descent and BCE by Adam."""
+    """Yield the kernels of a step so far, all ways of softmax by descent and BCE by Adam."""
     results = []
     for shape in shapes(place)[:2]:
-        for loss, optimizer, once in (("softmax", "sgd", False), ("softmax", "sgd", True), ("bce", "adam", False)):
-            stepper = Stepper(place.device(once_bytes=ALWAYS if once else 0), shape, loss, optimizer)
+        for loss, optimizer, form in (
+            *(("softmax", "sgd", form) for form in SOFTMAX_FORMS),
+            ("bce", "adam", "two exp"),
+        ):
+            stepper = Stepper(place.device(**SOFTMAX_FORMS[form]), shape, loss, optimizer)
             found = stepper.kernels(1 if place.shim else 10)
-            named = {"shape": _named(shape), "loss": loss, "once": once, "optimizer": optimizer}
+            named = {"shape": _named(shape), "loss": loss, "form": form, "optimizer": optimizer}
             results.append({**named, "kernels": found})
             yield results
 

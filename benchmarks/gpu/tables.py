@@ -106,8 +106,9 @@ def _targets(result: Result) -> Table:
 
 
 def _loss(result: Result) -> str:
-    """Return the loss, whether softmax took one exponential a logit, and whether the step was a graph."""
-    return ", ".join([result["loss"], *["one exp"] * result["once"], *["graph"] * result.get("graphs", False)])
+    """Return the loss, how softmax took its exponentials, and whether the step was a graph."""
+    form = [result["form"]] * (result["loss"] == "softmax")
+    return ", ".join([result["loss"], *form, *["graph"] * result.get("graphs", False)])
 
 
 def _peer(results: list[Result], ours: Result, mode: str) -> str:

@@ -8,10 +8,13 @@ from typing import Any
 STREAMED = {
     "pack": {"x": 1, "out": 1},
     "pack_columns": {"x": 1, "out": 1},
-    "softmax_sums": {"Z": 2},  # the largest first, then the sum: a sweep of all rows is more than a cache holds
+    "softmax_sums": {"Z": 1},
     "negatives": {"Z": 1, "G": 1},
-    "exponentials": {"E": 3},
+    "exponentials": {"E": 2},
     "exponential_sums": {"E": 1},
+    "product_exponentials": {"W": 1, "E": 1, "sums": 1},
+    "common_reference": {"sums": 1},
+    "product_weights": {"E": 1, "W": 2},
     "rows_update": {"W": 2, "dW": 1, "s": 2, "t": 2},
     "biases_update": {"partial": 1},
     "column_sums": {"dZ": 1},

@@ -16,7 +16,7 @@ from benchmarks.gpu.place import Place
 from benchmarks.gpu.tables import markdown
 from shared.needs import NEEDS_COMPILER, missing_gpu
 from shared.paths import ROOT
-from xmlsgd.devices.cuda_runtime import SOURCE
+from xmlsgd.devices.cuda_runtime import kernel_source
 from xmlsgd.errors import DataError
 
 
@@ -30,14 +30,14 @@ from xmlsgd.errors import DataError
     ],
 )
 def test_kernels_that_use_what_was_changed_are_named(old, new, names):
-    source = SOURCE.read_text()
+    source = kernel_source(products=True)
     stamps, result = kernel_stamps(source), {"gpu": {"kernels": kernel_stamps(source.replace(old, new))}}
     assert source.count("__global__") == len(stamps)
     assert changed(result, stamps) == names
 
 
 def test_results_of_gpus_are_compared_with_the_kernels_of_today(tmp_path):
-    stamps = kernel_stamps(SOURCE.read_text())
+    stamps = kernel_stamps(kernel_source(products=True))
     assert summary(tmp_path) == [f"none of the {len(stamps)} kernels has run on a GPU"]
     (tmp_path / "gpu-a.json").write_text(json.dumps({"gpu": {"gpu": "A", "kernels": stamps}}))
     (tmp_path / "gpu-b.json").write_text(json.dumps({"gpu": {"gpu": "B", "kernels": {**stamps, "pack": "0"}}}))
@@ -55,7 +55,7 @@ def measure(*options):
 
 @NEEDS_COMPILER
 def test_every_part_is_measured_and_written(tmp_path):
-    earlier = {"gpu": {"kernels": {**kernel_stamps(SOURCE.read_text()), "drop": "0"}}}
+    earlier = {"gpu": {"kernels": {**kernel_stamps(kernel_source(products=True)), "drop": "0"}}}
     (tmp_path / "gpu-shim.json").write_text(json.dumps(earlier))
     done = measure("--shim", "--tests", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
@@ -152,7 +152,7 @@ def test_outcomes_of_tests_are_counted_as_they_come(monkeypatch):
 def test_results_of_a_gpu_are_held_against_what_was_wanted():
     shape = {"name": "Amazon-670K", "hidden": 128, "batch": 1024, "labels": 670_091}
     ours = {
-        "shape": shape, "loss": "softmax", "once": False, "optimizer": "sgd", "steps_per_second": 400.0,
+        "shape": shape, "loss": "softmax", "form": "two exp", "optimizer": "sgd", "steps_per_second": 400.0,
         "rows_per_second": 409_600.0, "host_seconds": 1e-3, "memory_share": 1.1,
     }  # fmt: skip
     peers = [
@@ -177,4 +177,4 @@ def test_results_of_a_gpu_are_held_against_what_was_wanted():
     ):  # fmt: skip
         assert row in text
     assert "100.0 (4.00x) | 250.0 (1.60x) |" in text
-    assert "softmax: too large" in text
+    assert "softmax, two exp: too large" in text

@@ -89,3 +89,9 @@ def whole_step(device, network, optimizer, n_steps=1, poison=None, seed=0, sampl
         update = optimizer.update(0.01, steps)
         value = network.step(device, layers, X, Y, rows, scale, update, seed + steps, sampler)
     return value, flat
+
+
+def narrow(x):
+    """Round to bfloat16."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)

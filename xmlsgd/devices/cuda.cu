@@ -611,16 +611,19 @@ extern "C" __global__ void exponentials(operand *E, i64 stride, i64 C, float *la
     }
 }
 
-// factor (B,) = scale / total, which makes E a gradient; scaled (B, width) = A (B, H) times it, zeros beyond; losses (B,).
-// A warp has a row.
+// factor (B,) = scale / total, which makes E a gradient; scaled (B, width) = A (B, H) times it, from the next even column
+// on the factor itself as the sum of two operands, zeros elsewhere; losses (B,). A warp has a row.
 extern "C" __global__ void row_factors(const float *A, const float *scale, const float *target, const float *reference,
                                        const float *largest, const float *total, const float *score, int B, int H,
                                        int width, float *factor, operand *scaled, float *losses) {
     i64 row = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
     if (row >= B) return;
-    float f = scale[row] / total[row];
-    for (int j = threadIdx.x & 31; j < width; j += WARP)
-        scaled[row * width + j] = to_operand(j < H ? A[row * H + j] * f : 0.0f);
+    float f = scale[row] / total[row], high = from_operand(to_operand(f));
+    int even = H + (H & 1);
+    for (int j = threadIdx.x & 31; j < width; j += WARP) {
+        float part = j == even ? high : j == even + 1 ? f - high : 0.0f;
+        scaled[row * width + j] = to_operand(j < H ? A[row * H + j] * f : part);
+    }
     if ((threadIdx.x & 31) > 0) return;
     factor[row] = f;
     losses[row] = scale[row] > 0.0f

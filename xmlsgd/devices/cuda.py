@@ -19,6 +19,7 @@ from ..optimizers import CLIP, ROW_ADAGRAD_KIND, SGD
 from .base import EXACT, PRECISIONS, Dropout, Layer, softmax_weights
 from .cuda_chunks import CHUNK_BYTES, padded
 from .cuda_data import Rows, fill_entries
+from .cuda_fused import FusedSoftmax
 from .cuda_gpus import check_gpu, runtime_of
 from .cuda_graph import Graphs
 from .cuda_once import SoftmaxOnce
@@ -44,16 +45,18 @@ class CUDA:
     """The GPU number `index`.
 
     `precision`: "float32", "bfloat16" (operands of the output layer's products; sums, weights and state are float32)
-    or "auto", which is bfloat16 where the GPU multiplies it natively. `stochastic` rounds the output layer's weights to
-    bfloat16 at random, so that the mean over steps is exact, not to nearest. `graphs` makes a CUDA graph of each kind
-    of step, for steps so short that launching them takes longer. `n_threads` is of no use here. `runtime` stands in for
-    a GPU in tests. Raises `DataError` where CuPy, a driver or the GPU is missing.
+    or "auto", which is bfloat16 where the GPU multiplies it natively. `once_bytes` is what a softmax may keep to take
+    one exponential a logit; `fused` takes them inside products of our own, on GPUs that multiply bfloat16. `stochastic`
+    rounds the output layer's weights to bfloat16 at random, so that the mean over steps is exact, not to nearest.
+    `graphs` makes a CUDA graph of each kind of step, for steps so short that launching them takes longer. `n_threads`
+    is of no use here. `runtime` stands in for a GPU in tests. Raises `DataError` where CuPy, a driver or the GPU is
+    missing.
     """
 
     def __init__(
         self, n_threads: int = 1, precision: str = "auto", index: int = 0, runtime: Runtime | None = None,
-        chunk_bytes: int = CHUNK_BYTES, once_bytes: int = ONCE_BYTES, stochastic: bool = False,
-        graphs: bool = False,
+        chunk_bytes: int = CHUNK_BYTES, once_bytes: int = ONCE_BYTES, fused: bool = False,
+        stochastic: bool = False, graphs: bool = False,
     ) -> None:  # fmt: skip
         check_choice("precision", precision, PRECISIONS)
         self.n_threads, self.runtime = n_threads, runtime or runtime_of(index, precision, stochastic)
@@ -63,7 +66,8 @@ class CUDA:
         self._output, self._top_k = OutputStep(self.runtime, chunk_bytes), TopK(self.runtime, chunk_bytes)
         graphs = graphs and not self.runtime.stochastic  # whose seeds change with every step
         self._graphs = Graphs(self.runtime, self._rows, self.runtime.blas_library) if graphs else None
-        self._once, self.once_bytes = SoftmaxOnce(self.runtime, chunk_bytes), once_bytes
+        softmax = FusedSoftmax if fused and self.runtime.products else SoftmaxOnce
+        self._once, self.once_bytes = softmax(self.runtime, chunk_bytes), once_bytes
 
     @classmethod
     def at(cls, index: int) -> Callable[..., CUDA]:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..losses import SOFTMAX, get_loss
-from ..optimizers import CLIP, DECAY, RATE
+from ..optimizers import CLIP
 from .base import softmax_weights
 from .cuda_data import fill_entries, fill_labels
+from .cuda_descent import numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -181,12 +182,6 @@ class Graphs:
                 fill_entries(run, batch, NONE_DROPPED, *fixed.sorted[name])
             else:
                 fill_labels(run, batch, *fixed.sorted[name])
-
-
-def numbers(update: Update) -> np.ndarray:
-    """Return the numbers of an update, float32 (10,): the last two are the factors of the product that is descent."""
-    rate, decay = float(update.hyper[RATE]), float(update.hyper[DECAY])
-    return np.append(update.hyper, np.array([-rate, 1 - rate * decay], np.float32))
 
 
 def _room(n: int) -> int:

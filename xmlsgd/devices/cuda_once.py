@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..optimizers import CLIP, DECAY, RATE, SGD_KIND
+from ..optimizers import RATE
 from .cuda_chunks import ALIGNMENT, Chunks, padded, part_of
+from .cuda_descent import is_descent, numbers
 from .cuda_output import ROWS_A_PART, Weights, label_keys
 from .cuda_runtime import THREADS, WARP, blocks_of
 
@@ -35,7 +36,7 @@ class SoftmaxOnce(Chunks):
     def step(self, A: Any, labels: Batch, weights: Weights, layer: Layer, update: Update) -> tuple[Any, Any]:
         """Update the layer on a batch; return the loss, float64 (1,), and dA (B, H)."""
         run, (B, H), L = self.runtime, A.shape, len(layer.b)
-        warps, hyper = blocks_of(B, THREADS // WARP), run.send("output hyper", update.hyper)
+        warps, hyper = blocks_of(B, THREADS // WARP), run.send("output hyper", numbers(update))
         E = run.buffer("E", (B, padded(L)), run.operand)
         reference, largest, total, score, factor = (
             run.buffer(name, (B,)) for name in ("reference", "largest", "total", "score", "factor")
@@ -47,10 +48,8 @@ class SoftmaxOnce(Chunks):
             reference, pulled, score,
         )  # fmt: skip
         chunks, operand = self._chunks(B, H, L, update), self._columns("A columns", A, reference, ACTIVATIONS)
-        for start, stop in chunks:
-            W = self._logits(operand, part_of(layer, start, stop), E[:, start:])
-        run.launch("exponentials", B, E, E.shape[1], L, largest, total)
-        scaled, losses = run.buffer("scaled", (B, padded(H)), run.operand), run.buffer("losses", (B,))
+        W = self._exponentials(operand, layer, chunks, E, largest, total)
+        scaled, losses = run.buffer("scaled", (B, padded(with_factor(H))), run.operand), run.buffer("losses", (B,))
         run.launch(
             "row_factors", warps, A, weights.scale, weights.target, reference, largest, total, score, B, H,
             scaled.shape[1], factor, scaled, losses,
@@ -68,7 +67,7 @@ class SoftmaxOnce(Chunks):
             part = part_of(layer, start, stop)
             W = W if stop == L else self._columns("W columns", part.W, part.b, WEIGHTS)
             run.gemm(E[:, start:stop], W[:, :H], dA, beta=float(stop < L))
-            self._update(E, start, factor, scaled[:, :H], part, update, hyper, add_positives)
+            self._update(E, start, factor, scaled, part, update, hyper, add_positives)
         run.launch("finish_hidden", blocks_of(dA.size), dA, pulled, factor, weights.scale, weights.target, dA.size, H)
         value = run.empty((1,), np.float64)
         run.launch("total", 1, losses, B, value)
@@ -77,9 +76,18 @@ class SoftmaxOnce(Chunks):
     def _chunks(self, B: int, H: int, L: int, update: Update) -> list[tuple[int, int]]:
         """Return chunks of half the bytes, beside E: of weights as operands, sums of biases, and gradients."""
         itemsize, parts = self.runtime.operand.itemsize, -(-B // ROWS_A_PART)
-        a_label = padded(H + EXTRA) * itemsize + 4 * parts + (0 if _is_descent(update) else 4 * H)
+        a_label = padded(H + EXTRA) * itemsize + 4 * parts + (0 if is_descent(update) else 4 * H)
         size = max(self.chunk_bytes // 2 // a_label // ALIGNMENT * ALIGNMENT, ALIGNMENT)
         return [(start, min(start + size, L)) for start in range(0, L, size)]
+
+    def _exponentials(
+        self, operand: Any, layer: Layer, chunks: list[tuple[int, int]], E: Any, largest: Any, total: Any
+    ) -> Any:
+        """Fill E, and `largest` and `total` of its rows; return the weights of the last chunk as an operand."""
+        for start, stop in chunks:
+            W = self._logits(operand, part_of(layer, start, stop), E[:, start:])
+        self.runtime.launch("exponentials", len(E), E, E.shape[1], len(layer.b), largest, total)
+        return W
 
     def _columns(self, name: str, matrix: Any, last: Any, kind: int) -> Any:
         """Return a matrix as an operand with the columns of its kind behind it."""
@@ -99,28 +107,34 @@ class SoftmaxOnce(Chunks):
         add_positives: Callable[[int, Any, Any, Any], None],
     ) -> None:  # fmt: skip
         """Update the weights of a chunk by E^T (factor A) minus its labels' shares; a product does plain descent."""
-        run, numbers, (n, H), B = self.runtime, update.hyper, part.W.shape, len(E)
-        parts = -(-B // ROWS_A_PART)
-        partial = run.buffer("partial", (parts, n))
-        labels = THREADS * VECTOR // run.operand.itemsize
-        run.launch(
-            "exponential_sums", (blocks_of(n, labels), parts), E, E.shape[1], start, factor, B, n, ROWS_A_PART, partial
-        )
-        if _is_descent(update):
-            rate = float(numbers[RATE])
-            run.gemm(
-                E[:, start : start + n], scaled, part.W, alpha=-rate, beta=1 - rate * float(numbers[DECAY]), ta=True,
-                factors=hyper[len(numbers) :],
-            )  # fmt: skip
+        run, (n, H) = self.runtime, part.W.shape
+        if is_descent(update):
+            partial = self._products(E, start, factor, scaled, part.W, numbers(update)[-2:], hyper[-2:])
             add_positives(start, hyper[RATE : RATE + 1], part.W, partial)
         else:
             dW, warps = run.buffer("dW", (n, H)), blocks_of(n, THREADS // WARP)
-            run.gemm(E[:, start : start + n], scaled, dW, ta=True)
+            partial = self._products(E, start, factor, scaled, dW, np.array([1, 0]), run.factors(1.0, 0.0))
             add_positives(start, run.factors(-1.0, 0.0)[:1], dW, partial)
             run.launch("rows_update", warps, part.W, dW, part.Ws, part.Wt, n, H, update.kind, hyper)
-        run.launch("biases_update", blocks_of(n), update.kind, part.b, partial, parts, n, n, part.bs, part.bt, hyper)
+        run.launch(
+            "biases_update", blocks_of(n), update.kind, part.b, partial, len(partial), n, n, part.bs, part.bt, hyper
+        )
+
+    def _products(self, E: Any, start: int, factor: Any, scaled: Any, W: Any, host: np.ndarray, factors: Any) -> Any:
+        """Write W (n, H) = a E^T scaled + b W; `host` and `factors`, on the GPU, are both (a, b).
+
+        Return the sums of E^T factor, in parts of rows (parts, n).
+        """
+        run, (n, H), B = self.runtime, W.shape, len(E)
+        parts, labels = -(-B // ROWS_A_PART), THREADS * VECTOR // run.operand.itemsize
+        partial = run.buffer("partial", (parts, n))
+        run.launch(
+            "exponential_sums", (blocks_of(n, labels), parts), E, E.shape[1], start, factor, B, n, ROWS_A_PART, partial
+        )
+        run.gemm(E[:, start : start + n], scaled[:, :H], W, alpha=host[0], beta=host[1], ta=True, factors=factors)
+        return partial
 
 
-def _is_descent(update: Update) -> bool:
-    """Return whether a product can do the update."""
-    return bool(update.kind == SGD_KIND and update.hyper[CLIP] == 0)
+def with_factor(H: int) -> int:
+    """Return the columns of `scaled`: H, and from an even one on a row's factor in two parts."""
+    return H + H % 2 + 2

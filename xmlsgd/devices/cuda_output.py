@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..losses import SOFTMAX
-from ..optimizers import CLIP, DECAY, RATE, SGD_KIND
 from .cuda_chunks import Chunks, padded, part_of
 from .cuda_data import fill_labels
+from .cuda_descent import is_descent, numbers
 from .cuda_runtime import THREADS, WARP, blocks_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class OutputStep(Chunks):
     def step(self, A: Any, labels: Batch, weights: Weights, layer: Layer, loss: int, update: Update) -> tuple[Any, Any]:
         """Update the layer on a batch; return the loss, float64 (1,), and dA (B, H)."""
         run, B, H = self.runtime, A.shape[0], A.shape[1]
-        hyper = run.send("output hyper", update.hyper)
+        hyper = run.send("output hyper", numbers(update))
         chunks = self.chunks(B, H, len(layer.b))
         width = max(stop - start for start, stop in chunks)
         stride, parts = padded(width), -(-B // ROWS_A_PART)
@@ -75,11 +75,10 @@ class OutputStep(Chunks):
 
     def _update(self, G: Any, A: Any, part: Layer, update: Update, hyper: Any) -> None:
         """Update the weights of a chunk by G^T A; plain descent is part of that product."""
-        run, numbers = self.runtime, update.hyper
-        if update.kind == SGD_KIND and numbers[CLIP] == 0:
-            rate = float(numbers[RATE])
-            beta = 1 - rate * float(numbers[DECAY])
-            run.gemm(G, A, part.W, alpha=-rate, beta=beta, ta=True, factors=hyper[len(numbers) :])
+        run = self.runtime
+        if is_descent(update):
+            alpha, beta = numbers(update)[-2:]
+            run.gemm(G, A, part.W, alpha=alpha, beta=beta, ta=True, factors=hyper[-2:])
             return
         n, H = part.W.shape
         dW = run.buffer("dW", (n, H))

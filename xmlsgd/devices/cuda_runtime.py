@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from .cuda_graph import Fixed
 
-SOURCE = Path(__file__).with_name("cuda.cu")
+SOURCE, PRODUCTS = (Path(__file__).with_name(name) for name in ("cuda.cu", "cuda_products.cu"))
 WARP = 32
 THREADS = 256  # of a block, unless a kernel says otherwise; eight warps
 SHARED_LIMIT = 48 << 10  # bytes of shared memory that every GPU gives a block
@@ -32,7 +32,7 @@ BFLOAT16_CAPABILITY = 80  # compute capability of Ampere, the first with bfloat1
 DEVICE_TO_HOST = 2  # cudaMemcpyKind
 CUDA_R_32F, CUDA_R_16BF = 0, 14  # cudaDataType
 
-_KERNEL = re.compile(r'extern "C" __global__ void (\w+)\(([^)]*)\)')
+_KERNEL = re.compile(r'extern "C" __global__ void (?:SEVERAL_BLOCKS )?(\w+)\(([^)]*)\)')
 _TYPES = {
     "int": np.dtype(np.int32), "i64": np.dtype(np.int64), "u32": np.dtype(np.uint32), "u64": np.dtype(np.uint64),
     "float": np.dtype(np.float32), "double": np.dtype(np.float64),
@@ -64,6 +64,11 @@ def kernel_parameters(source: str, operand: np.dtype) -> dict[str, list[Paramete
     }
 
 
+def kernel_source(products: bool) -> str:
+    """Return the source of the kernels; `products` are those of bfloat16 operands on a GPU that multiplies them."""
+    return "".join(file.read_text() for file in (SOURCE, *[PRODUCTS] * products))
+
+
 class Runtime:
     """A GPU, one stream on it and what runs there.
 
@@ -79,7 +84,8 @@ class Runtime:
         native = int(self._device.compute_capability) >= BFLOAT16_CAPABILITY
         self.bfloat16 = native if precision == "auto" else precision == "bfloat16"
         self.operand = np.dtype(np.uint16 if self.bfloat16 else np.float32)
-        source = SOURCE.read_text()
+        self.products = native and self.bfloat16  # whether there are kernels of products
+        source = kernel_source(self.products)
         self.parameters = kernel_parameters(source, self.operand)
         self.fixed: Fixed | None = None  # the places of a step that is, or becomes, a graph
         self._factors: dict[tuple[float, float], Any] = {}

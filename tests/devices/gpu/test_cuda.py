@@ -21,7 +21,7 @@ from xmlsgd.averaging import WeightAverage
 from xmlsgd.csr import Dataset
 from xmlsgd.devices import cuda_sender, get_device
 from xmlsgd.devices.cuda import CUDA
-from xmlsgd.devices.cuda_runtime import SOURCE, kernel_parameters
+from xmlsgd.devices.cuda_runtime import kernel_parameters, kernel_source
 from xmlsgd.devices.cuda_topk import MOST_RANKED
 from xmlsgd.devices.reference import Reference
 from xmlsgd.engine import train
@@ -154,7 +154,8 @@ def test_entries_that_travel_with_every_batch_train_as_those_that_stay_on_the_gp
 def test_neither_the_order_of_threads_nor_that_of_blocks_changes_a_bit(precision, seed):
     network = Network(60, 700, (40,), "softmax", input_dropout=0.1, hidden_dropout=0.3)
     first, second = (
-        whole_step(OnHost(shim_device(precision, 1 << 16, seed=turn)), network, Adam(), n_steps=2) for turn in (0, seed)
+        whole_step(OnHost(shim_device(precision, chunk_bytes=1 << 16, seed=turn)), network, Adam(), n_steps=2)
+        for turn in (0, seed)
     )
     assert first[0] == second[0]
     np.testing.assert_array_equal(first[1], second[1])
@@ -211,12 +212,12 @@ def test_what_is_no_argument_of_a_kernel_is_refused():
 
 
 def test_every_kernel_s_parameters_are_read_from_the_source():
-    parameters = kernel_parameters(SOURCE.read_text(), np.dtype(np.uint16))
+    parameters = kernel_parameters(kernel_source(products=True), np.dtype(np.uint16))
     assert [(p.name, p.is_pointer, p.dtype.name) for p in parameters["pack"]] == [
         ("x", True, "float32"), ("rows", False, "int32"), ("H", False, "int32"), ("width", False, "int32"),
         ("seed", False, "uint32"), ("out", True, "uint16"),
     ]  # fmt: skip
-    assert SOURCE.read_text().count("__global__") == len(parameters)
+    assert kernel_source(products=True).count("__global__") == len(parameters)
 
 
 def present(monkeypatch, **cuda):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
 
-from xmlsgd.devices.cuda_runtime import SOURCE
+from xmlsgd.devices.cuda_fused import PRODUCT_THREADS
+from xmlsgd.devices.cuda_runtime import BFLOAT16_CAPABILITY, kernel_source
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # Turing to Blackwell
 
@@ -46,14 +48,35 @@ def compiled(source, *options):
     return status == 0, log.value.decode(), size.value
 
 
+def of_architecture(architecture, precision):
+    """Return the source and the options by which a GPU gets its kernels."""
+    products = precision == "bfloat16" and architecture >= BFLOAT16_CAPABILITY
+    options = ["--std=c++17", f"--gpu-architecture=sm_{architecture}", *["-DBFLOAT16"] * (precision == "bfloat16")]
+    return kernel_source(products), *options
+
+
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_kernel_compiles_without_a_warning(architecture, precision):
-    options = ["--std=c++17", f"--gpu-architecture=sm_{architecture}"]
-    ok, log, size = compiled(SOURCE.read_text(), *options, *(["-DBFLOAT16"] if precision == "bfloat16" else []))
+    ok, log, size = compiled(*of_architecture(architecture, precision))
     assert ok, log
     assert not log.strip()
     assert size > 10_000
+
+
+@pytest.mark.parametrize(("architecture", "blocks"), [(80, 2), (90, 3), (100, 3), (120, 2)])
+def test_products_keep_their_sums_in_registers_and_several_blocks_fit_a_multiprocessor(architecture, blocks):
+    ok, log, _ = compiled(*of_architecture(architecture, "bfloat16"), "--ptxas-options=-v")
+    assert ok, log
+    used = re.findall(
+        r"Compiling entry function '(product_\w+)'.*?(\d+) bytes stack.*?(\d+) bytes spill stores.*?Used (\d+)",
+        log,
+        re.DOTALL,
+    )
+    assert {name for name, *_ in used} == {"product_exponentials", "product_weights"}
+    for name, stack, spilled, registers in used:
+        assert (int(stack), int(spilled)) == (0, 0), name
+        assert int(registers) * PRODUCT_THREADS * blocks <= 65_536, name
 
 
 def test_what_does_not_compile_is_told_with_its_line():

@@ -35,7 +35,8 @@ def graphs_of(device):
     ("loss", "optimizer", "options"),
     [
         ("softmax", SGD(0.01), {"precision": "float32"}), ("softmax", SGD(), {"once_bytes": ALWAYS}),
-        ("bce", SGD(clip_norm=0.1), {}), ("softmax", Adam(), {"once_bytes": ALWAYS, "precision": "float32"}),
+        ("softmax", SGD(0.01), {"once_bytes": ALWAYS, "fused": True}), ("bce", SGD(clip_norm=0.1), {}),
+        ("softmax", Adam(), {"once_bytes": ALWAYS, "precision": "float32"}),
         ("squared_hinge", Adam(), {"chunk_bytes": 9_000}),
     ],
 )  # fmt: skip

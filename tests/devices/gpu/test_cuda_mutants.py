@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from shared.fake_gpu.kernels import planted
 from shared.fake_gpu.shim import shim_device
 from shared.layers import FLOAT32, assert_same_change, copy, input_batch, output_batch, random_layer
 from shared.needs import NEEDS_COMPILER
@@ -45,12 +46,6 @@ BUGS = {
     "replicas are added unweighed": ("sum += weights[r] *", "sum += weights[0] *"),
     "operands are cut instead of rounded": ("(bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16", "bits >> 16"),
 }  # fmt: skip
-
-
-def planted(old, new, code):
-    """Return the source with a bug in every place of `old`."""
-    assert old in code
-    return code.replace(old, new)
 
 
 def compare(make):

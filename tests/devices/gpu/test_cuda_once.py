@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shared.fake_gpu.shim import shim_device
-from shared.layers import assert_same_change, copy, output_batch
+from shared.layers import assert_same_change, copy, narrow, output_batch
 from shared.needs import NEEDS_COMPILER
 from shared.on_host import OnHost
 from xmlsgd.devices.cuda_once import PILOT
@@ -15,6 +15,11 @@ from xmlsgd.losses import SOFTMAX
 from xmlsgd.optimizers import SGD, Adam
 
 ALWAYS = 1 << 40  # bytes of exponentials that may be kept
+FORMS = [
+    pytest.param("float32", {}, id="float32"),
+    pytest.param("bfloat16", {}, id="bfloat16"),
+    pytest.param("bfloat16", {"fused": True}, id="fused"),
+]
 
 
 def shim(precision, **options):
@@ -38,15 +43,15 @@ def test_one_exponential_a_logit_makes_the_step_of_two(make, shape, optimizer):
     assert_same_change(layer, got, expected, 1e-3)
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_logits_far_above_the_reference_beyond_the_pilot_are_scaled_anew(make, precision):
+@pytest.mark.parametrize(("precision", "options"), FORMS)
+def test_logits_far_above_the_reference_beyond_the_pilot_are_scaled_anew(make, precision, options):
     """The row's largest logit lies where no reference is taken from, or so does every one of a rising flight."""
     A, Y, rows, scale, layer = output_batch((9, 24, PILOT + 2500))
     layer.b[PILOT + 700] += 200
     layer.b[PILOT + 1000 :: 90] += 45 * np.arange(len(layer.b[PILOT + 1000 :: 90]), dtype=np.float32)
     expected, got, update = copy(layer), copy(layer), SGD().update(0.1, 1)
     value, dA = Reference().output_step(A, Y, rows, scale, expected, SOFTMAX, update)
-    value2, dA2 = make(precision).output_step(A, Y, rows, scale, got, SOFTMAX, update)
+    value2, dA2 = make(precision, **options).output_step(A, Y, rows, scale, got, SOFTMAX, update)
     tolerance = 1e-4 if precision == "float32" else 2e-2
     assert value2 == pytest.approx(value, rel=tolerance)
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=tolerance * np.abs(dA).max())
@@ -59,12 +64,6 @@ def peaked_batch():
     layer.W[:] *= 2.5
     layer.b[:] *= 0.5
     return A, Y, rows, scale, layer
-
-
-def narrow(x):
-    """Round to bfloat16."""
-    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
 def hidden_gradient(Z, Y, rows, scale, W):
@@ -80,13 +79,14 @@ def error(got, expected):
     return np.linalg.norm(got - expected) / np.linalg.norm(expected)
 
 
-def test_bfloat16_logits_less_a_reference_are_twice_as_precise_as_those_as_they_come(make):
+@pytest.mark.parametrize("options", [{}, {"fused": True}], ids=["swept", "fused"])
+def test_bfloat16_logits_less_a_reference_are_twice_as_precise_as_those_as_they_come(make, options):
     A, Y, rows, scale, layer = peaked_batch()
     A[:], layer.W[:] = narrow(A), narrow(layer.W)  # the rounding of operands is common to both
     expected, got = copy(layer), copy(layer)
     update = SGD().update(0.1, 1)
     value, dA = Reference().output_step(A, Y, rows, scale, expected, SOFTMAX, update)
-    value2, dA2 = make("bfloat16").output_step(A, Y, rows, scale, got, SOFTMAX, update)
+    value2, dA2 = make("bfloat16", **options).output_step(A, Y, rows, scale, got, SOFTMAX, update)
     usual = hidden_gradient(narrow(A @ layer.W.T + layer.b), Y, rows, scale, layer.W)
     assert error(dA2, dA) < error(usual, dA) / 2
     assert error(dA2, dA) < 5e-3
@@ -96,13 +96,15 @@ def test_bfloat16_logits_less_a_reference_are_twice_as_precise_as_those_as_they_
 
 
 @NEEDS_COMPILER
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_neither_the_order_of_threads_nor_that_of_blocks_changes_a_bit(precision):
-    A, Y, rows, scale, layer = output_batch((33, 40, 100))
+@pytest.mark.parametrize(("precision", "options"), FORMS)
+def test_neither_the_order_of_threads_nor_that_of_blocks_changes_a_bit(precision, options):
+    A, Y, rows, scale, layer = output_batch((133, 40, 300))
     results = []
     for seed in (0, 1):
         changed = copy(layer)
-        value, dA = shim(precision, seed=seed).output_step(A, Y, rows, scale, changed, SOFTMAX, SGD().update(0.1, 1))
+        value, dA = shim(precision, seed=seed, **options).output_step(
+            A, Y, rows, scale, changed, SOFTMAX, SGD().update(0.1, 1)
+        )
         results.append([np.array(value), dA, changed.W, changed.b])
     for first, second in zip(*results, strict=True):
         np.testing.assert_array_equal(first, second)

@@ -163,7 +163,7 @@ def test_the_speed_of_a_gpu_is_measured_with_and_without_copies_at_every_step(da
 
 def peak(network, optimizer, batch, chunk_bytes, precision, dataset, free=1 << 30):
     """Return the most bytes that an epoch has taken on the "GPU"."""
-    device = shim_device(precision, chunk_bytes, free=free)
+    device = shim_device(precision, chunk_bytes=chunk_bytes, free=free)
     train(Job(dataset, network, optimizer), Sequential(batch, 0.01), Serial([device]), Schedule(1))
     return device.runtime.cupy.memory.peak
 

@@ -3,7 +3,7 @@
 // Blocks run one after the other. A thread of a block is a fiber with a stack of its own; it runs until it waits at a
 // barrier or ends. When all have, the warps whose threads all wait for their warp go on; if there is none, the block
 // does, once all its threads wait for it; if they do not, the barrier is divergent and the launch fails. Shared memory
-// is filled with rubbish before each block.
+// is filled with rubbish before each block, and what is copied to it later arrives when its thread waits, no sooner.
 #pragma once
 #include <csetjmp>
 #include <cmath>
@@ -14,6 +14,7 @@
 #include <type_traits>
 #include <ucontext.h>
 #include <utility>
+#include <vector>
 
 #define __global__
 #define __device__
@@ -22,6 +23,7 @@
 #define DYNAMIC_SHARED(type, name) type *name = (type *)shim::dynamic_shared
 
 struct alignas(8) uint2 { unsigned x, y; };
+struct alignas(8) float2 { float x, y; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
 struct alignas(16) float4 { float x, y, z, w; };
 struct dim3 { unsigned x = 1, y = 1, z = 1; };
@@ -34,12 +36,17 @@ constexpr int MOST_THREADS = 1024, WARP = 32, STACK = 64 << 10, MOST_SHARED = 48
 constexpr char RUBBISH = (char)0xCB;
 enum Status { READY, AT_WARP, AT_BLOCK, DONE };
 
+struct Copy { void *to; const void *from; bool valid; int group; };
+
 struct Fiber {
     ucontext_t first;
     jmp_buf here;
     char *stack = nullptr;
     bool begun = false;
     Status status = DONE;
+    std::vector<Copy> copies;  // that it has begun
+    int group = 0;
+    unsigned shown[6];  // fragments of a product
 };
 
 static Fiber fibers[MOST_THREADS];
@@ -110,7 +117,7 @@ inline bool run_block(unsigned &seed) {
     static int order[MOST_THREADS];
     memset(dynamic_shared, RUBBISH, sizeof dynamic_shared);
     if (__start_shared_memory) memset(__start_shared_memory, RUBBISH, __stop_shared_memory - __start_shared_memory);
-    for (int i = 0; i < n_threads; ++i) fibers[i].status = READY, order[i] = i;
+    for (int i = 0; i < n_threads; ++i) fibers[i].status = READY, fibers[i].copies.clear(), order[i] = i;
     for (;;) {
         if (seed)
             for (int i = n_threads - 1; i > 0; --i) {
@@ -202,6 +209,53 @@ inline float __uint_as_float(unsigned bits) {
     float x;
     memcpy(&x, &bits, 4);
     return x;
+}
+
+// What `cuda_products.cu` writes in the instructions of the GPU, by their description in NVIDIA's PTX manual.
+inline void copy_later(void *to, const void *from, bool valid) {
+    shim::Fiber &mine = shim::fibers[shim::current];
+    if ((uintptr_t)to % 16 != 0 || (uintptr_t)from % 16 != 0) shim::failure = "a copy of 16 bytes is not aligned";
+    mine.copies.push_back({to, from, valid, mine.group});
+}
+inline void copy_shared_later(void *to, const void *from, bool valid) { copy_later(to, from, valid); }
+inline void end_of_copies() { ++shim::fibers[shim::current].group; }
+template <int groups> void wait_for_copies() {
+    shim::Fiber &mine = shim::fibers[shim::current];
+    std::vector<shim::Copy> open;
+    for (const shim::Copy &copy : mine.copies) {
+        if (copy.group >= mine.group - groups) open.push_back(copy);
+        else if (copy.valid) memcpy(copy.to, copy.from, 16);
+        else memset(copy.to, 0, 16);
+    }
+    mine.copies.swap(open);
+}
+inline void load_matrices(unsigned *x, const void *row) {
+    int lane = shim::current % shim::WARP;
+    if ((uintptr_t)row % 16 != 0) shim::failure = "a row of a matrix is not aligned";
+    for (int m = 0; m < 4; ++m) x[m] = ((const unsigned *)shim::exchange(row, m * 8 + lane / 4))[lane % 4];
+}
+inline void load_transposed(unsigned *x, const void *row) {
+    int lane = shim::current % shim::WARP;
+    if ((uintptr_t)row % 16 != 0) shim::failure = "a row of a matrix is not aligned";
+    for (int m = 0; m < 4; ++m) {
+        x[m] = ((const unsigned short *)shim::exchange(row, m * 8 + lane % 4 * 2))[lane / 4];
+        x[m] |= (unsigned)((const unsigned short *)shim::exchange(row, m * 8 + lane % 4 * 2 + 1))[lane / 4] << 16;
+    }
+}
+inline void multiply(float *sum, const unsigned *a, const unsigned *b) {
+    int lane = shim::current % shim::WARP;
+    shim::Fiber *warp = shim::fibers + (shim::current - lane);
+    memcpy(warp[lane].shown, a, 16), memcpy(warp[lane].shown + 4, b, 8);
+    shim::wait(shim::AT_WARP);
+    for (int at = 0; at < 4; ++at) {
+        int row = lane / 4, column = lane % 4 * 2 + at % 2;
+        for (int k = 0; k < 16; ++k) {
+            int part = k / 8 * 2 + at / 2, of_a = row * 4 + k % 8 / 2, of_b = column * 4 + k % 8 / 2;
+            unsigned x = warp[of_a].shown[part] >> k % 2 * 16, y = warp[of_b].shown[4 + k / 8] >> k % 2 * 16;
+            sum[at] += __uint_as_float(x << 16) * __uint_as_float(y << 16);
+        }
+    }
+    shim::wait(shim::AT_WARP);
 }
 
 #define SHIM_EXPORT(kernel)                                                                                          \

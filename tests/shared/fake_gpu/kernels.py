@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import os
-import re
 import subprocess
 import tempfile
 import threading
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xmlsgd.devices.cuda_runtime import SHARED_LIMIT, SOURCE
+from xmlsgd.devices.cuda_runtime import SHARED_LIMIT, SOURCE, kernel_parameters
 
 from ..needs import COMPILER, SANITIZED
 from .memory import DeviceArray
@@ -72,7 +71,7 @@ class RawModule:
     def __init__(self, memory, code, options, seed=0, flags=()):
         assert (type(code), type(options)) == (str, tuple), "CuPy takes a text and a tuple"
         defines = [option for option in options if option.startswith("-D")]
-        names = re.findall(r'extern "C" __global__ void (\w+)\(', code)
+        names = kernel_parameters(code, np.dtype(np.uint16))
         exports = "\n".join(f"SHIM_EXPORT({name})" for name in names)
         source = f'#include "{HEADER.name}"\n#line 1 "{SOURCE.name}"\n{code}\n{exports}\n'
         command = [COMPILER, *FLAGS, *defines, *flags, "-I", str(HEADER.parent)]
@@ -95,3 +94,9 @@ def _compiled(source, command):
             subprocess.run([*command, str(written), "-o", f"{work}/kernels.so"], check=True)
             Path(work, "kernels.so").replace(library)
     return library
+
+
+def planted(old, new, code):
+    """Return the source with a bug in every place of `old`."""
+    assert old in code
+    return code.replace(old, new)

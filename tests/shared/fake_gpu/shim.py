@@ -12,7 +12,6 @@ from importlib.machinery import ModuleSpec
 from types import SimpleNamespace
 
 from xmlsgd.devices.cuda import CUDA
-from xmlsgd.devices.cuda_chunks import CHUNK_BYTES
 from xmlsgd.devices.cuda_runtime import Runtime
 
 from .blas import Cublas, CublasLibrary
@@ -20,6 +19,8 @@ from .kernels import RawModule
 from .memory import Memory, OutOfMemoryError
 from .nccl import FakeNccl
 from .streams import ENTERED, Event, Streams
+
+OF_DEVICE = ("chunk_bytes", "once_bytes", "fused", "graphs")  # options of `CUDA` that the "GPU" has none of
 
 
 class _Device:
@@ -80,18 +81,14 @@ def pretend_gpus(monkeypatch, **options):
     return cupy
 
 
-def shim_device(precision="auto", chunk_bytes=CHUNK_BYTES, once_bytes=0, stochastic=False, graphs=False, **options):
-    """Return the CUDA device on a "GPU" of `fake_cupy(**options)`."""
-    cupy = fake_cupy(**options)
-    return device_of(cupy, 0, precision, chunk_bytes, once_bytes, stochastic, graphs)
+def shim_device(precision="auto", stochastic=False, **options):
+    """Return the CUDA device on a "GPU" of `fake_cupy(**options)`; options of `CUDA` go to it."""
+    of_device = {name: options.pop(name) for name in OF_DEVICE if name in options}
+    return device_of(fake_cupy(**options), 0, precision, stochastic, **of_device)
 
 
-def device_of(
-    cupy, index, precision="auto", chunk_bytes=CHUNK_BYTES, once_bytes=0, stochastic=False, graphs=False
-):  # fmt: skip
+def device_of(cupy, index, precision="auto", stochastic=False, **options):
     """Return the CUDA device on GPU `index` of a `fake_cupy`."""
     runtime = Runtime(cupy, cupy.cublas, index, precision, stochastic)
     vars(runtime)["blas_library"] = lambda: CublasLibrary(cupy)
-    return CUDA(
-        precision=precision, runtime=runtime, chunk_bytes=chunk_bytes, once_bytes=once_bytes, graphs=graphs,
-    )  # fmt: skip
+    return CUDA(precision=precision, runtime=runtime, **options)

@@ -1,0 +1,61 @@
+"""Softmax with one exponential a logit, taken inside of products of our own (`cuda_products.cu`).
+
+The logits are never written, which saves 4 of the 12 bytes of traffic a logit, and the biases are two more columns of
+the product that updates weights, which saves 2. For operands in bfloat16.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .cuda_chunks import part_of
+from .cuda_once import WEIGHTS, SoftmaxOnce, with_factor
+from .cuda_runtime import WARP, blocks_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..optimizers import Update
+    from .base import Layer
+
+# As in cuda_products.cu.
+LABELS, DEEP, STAGES = 128, 32, 3
+ROWS_DEEP, WIDE, WEIGHT_STAGES, GROUP = 16, 136, 5, 8
+PRODUCT_THREADS = 4 * WARP
+BAND = 384  # blocks that read the same rows at a time: as many as a large GPU runs
+EXPONENTIALS_SHARED = 2 * STAGES * 2 * LABELS * DEEP  # bytes
+WEIGHTS_SHARED = 2 * WEIGHT_STAGES * ROWS_DEEP * (LABELS + GROUP + WIDE)
+
+
+class FusedSoftmax(SoftmaxOnce):
+    """The training step of a softmax output layer on a GPU that multiplies bfloat16."""
+
+    def _chunks(self, B: int, H: int, L: int, update: Update) -> list[tuple[int, int]]:
+        size = super()._chunks(B, H, L, update)[0][1]
+        size = max(size // LABELS, 1) * LABELS
+        return [(start, min(start + size, L)) for start in range(0, L, size)]
+
+    def _exponentials(
+        self, operand: Any, layer: Layer, chunks: list[tuple[int, int]], E: Any, largest: Any, total: Any
+    ) -> Any:
+        run, B, L = self.runtime, len(E), len(layer.b)
+        tiles = blocks_of(L, LABELS)
+        sums = run.buffer("sums", (B, tiles, 2))
+        for start, stop in chunks:
+            part, n = part_of(layer, start, stop), stop - start
+            W = self._columns("W columns", part.W, part.b, WEIGHTS)
+            run.launch(
+                "product_exponentials", blocks_of(B, LABELS) * blocks_of(n, LABELS), operand, W, W.shape[1], B, n,
+                start, E.shape[1], tiles, BAND, E, sums, threads=PRODUCT_THREADS, shared=EXPONENTIALS_SHARED,
+            )  # fmt: skip
+        run.launch("common_reference", B, sums, tiles, E.shape[1], L, E, largest, total)
+        return W
+
+    def _products(self, E: Any, start: int, factor: Any, scaled: Any, W: Any, host: np.ndarray, factors: Any) -> Any:
+        run, (n, H) = self.runtime, W.shape
+        partial = run.buffer("partial", (1, n))
+        run.launch(
+            "product_weights", (blocks_of(n, LABELS), blocks_of(with_factor(H), WIDE)), E, E.shape[1], start, scaled,
+            scaled.shape[1], len(E), n, H, factors, W, partial, threads=PRODUCT_THREADS, shared=WEIGHTS_SHARED,
+        )  # fmt: skip
+        return partial

@@ -1,0 +1,332 @@
+// Matrix products by the tensor cores of a warp, with work that would otherwise sweep once more over their result or
+// their operand. Compiled behind `cuda.cu` where operands are bfloat16 and the GPU multiplies it: Ampere or newer.
+//
+// A block is four warps and computes LABELS labels of a product. Operands go through shared memory, a few steps of the
+// sum ahead of the warps (`cp.async`); a warp multiplies fragments of 16 x 16 by 16 x 8 (`mma`), of whose results lane l
+// has those of row l / 4 and columns 2 (l % 4) and the next, and the two of eight rows below.
+
+#define LABELS 128    // of a block
+#define PER_WARP 32   // rows, or labels, of a block that a warp has
+#define GROUP 8       // operands of 16 bytes, which are copied at once
+#define DEEP 32       // operands of a row that a stage of `product_exponentials` holds
+#define STAGES 3
+#define ROWS_DEEP 16  // rows of the batch that a stage of `product_weights` holds
+#define WIDE 136      // columns of W of a block there: those of 128 hidden units and two for the bias
+#define WEIGHT_STAGES 5
+#define AT_ONCE 6     // pairs of W that a thread waits for together
+#define LOG2E 1.44269504f
+
+#ifdef __CUDA_ARCH__
+// Registers for as many blocks of a multiprocessor as its shared memory: some multiply while others take exponentials.
+#define SEVERAL_BLOCKS __launch_bounds__(128, __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200 ? 3 : 2)
+
+__device__ __forceinline__ u32 shared_address(const void *at) { return (u32)__cvta_generic_to_shared(at); }
+
+// Begin to copy 16 bytes to shared memory; zeros instead where they are not `valid`.
+__device__ __forceinline__ void copy_later(void *to, const void *from, bool valid) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(valid ? 16 : 0)
+                 : "memory");
+}
+
+// As `copy_later`, of what blocks beside this one read too: it stays in the cache of the multiprocessor.
+__device__ __forceinline__ void copy_shared_later(void *to, const void *from, bool valid) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(valid ? 16 : 0)
+                 : "memory");
+}
+
+__device__ __forceinline__ void end_of_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Wait for this thread's copies but those of the last `groups`.
+template <int groups>
+__device__ __forceinline__ void wait_for_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory"); }
+
+// Read four matrices of 8 x 8 operands, whose rows lanes 0-7, 8-15, 16-23 and 24-31 point to.
+__device__ __forceinline__ void load_matrices(u32 *x, const operand *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+// As `load_matrices`, each matrix transposed.
+__device__ __forceinline__ void load_transposed(u32 *x, const operand *row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                 : "r"(shared_address(row))
+                 : "memory");
+}
+
+// sum (16 x 8) += a (16 x 16) times b (16 x 8).
+__device__ __forceinline__ void multiply(float *sum, const u32 *a, const u32 *b) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Two operands to nearest, the first in the low half.
+__device__ __forceinline__ u32 two_operands(float low, float high) {
+    u32 both;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+    return both;
+}
+
+// 2^x; what would be denormal is 0.
+__device__ __forceinline__ float power_of_two(float x) {
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+    return power;
+}
+#else
+#define SEVERAL_BLOCKS
+__device__ u32 two_operands(float low, float high) { return to_operand(low) | ((u32)to_operand(high) << 16); }
+__device__ float power_of_two(float x) { return exp2f(x); }
+#endif
+
+// Where group `group` of a row's operands lies in a stage of `product_exponentials`, whose rows are read eight at a
+// time, neighbours (`turn` 1) or labels in the order of `label_of` (3): none of them shares a bank of shared memory.
+__device__ __forceinline__ int place_in_stage(int row, int group, int turn) {
+    return row * DEEP + (group ^ ((row >> turn) & (DEEP / GROUP - 1))) * GROUP;
+}
+
+// The label of column `column` of eight in product `n` of sixteen, such that four products give a lane eight neighbours.
+__device__ __forceinline__ int label_of(int n, int column) {
+    return (n >> 2) * 32 + (column >> 1) * 8 + (n & 3) * 2 + (column & 1);
+}
+
+// Write exp(logit - top) of a lane's 32 logits of a row as pairs of operands; return their sum over the four lanes that
+// have the row. `sum` are the fragments of sixteen products.
+__device__ __forceinline__ float exponentials_of(const float (*sum)[4], int below, float top, u32 *pairs) {
+    float all = 0.0f, shift = top * LOG2E;
+#pragma unroll
+    for (int n = 0; n < 16; ++n) {
+        const float *logits = sum[n] + 2 * below;
+        pairs[n] = two_operands(power_of_two(logits[0] * LOG2E - shift), power_of_two(logits[1] * LOG2E - shift));
+        all += __uint_as_float(pairs[n] << 16) + __uint_as_float(pairs[n] & 0xffff0000u);
+    }
+    for (int offset = 1; offset < 4; offset <<= 1) all += __shfl_xor_sync(FULL, all, offset);
+    return all;
+}
+
+// E (B, stride), at labels [start, start + C), = exp(A W^T - m), A (B, width) and W (C, width) operands with columns for
+// bias and reference. m is 0, the reference, unless the sum of a row's exponentials in this block is above MOST: then it
+// is the largest logit among them. sums (B, tiles, 2): m and the sum of what is written, of each row and block. A block
+// has LABELS rows and labels; `band` blocks that follow one another have the same rows, the next `band` the same labels
+// and the rows behind. Dynamic shared memory: STAGES times 2 LABELS DEEP operands.
+#define MOST 1e13f  // about exp(HEADROOM)
+extern "C" __global__ void SEVERAL_BLOCKS product_exponentials(const operand *A, const operand *W, int width, int B,
+                                                               int C, i64 start, i64 stride, int tiles, int band,
+                                                               operand *E, float *sums) {
+    DYNAMIC_SHARED(operand, stages);
+    const int whole = 2 * LABELS * DEEP;
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    int n_labels = (C + LABELS - 1) / LABELS, n_rows = (B + LABELS - 1) / LABELS;
+    int first = blockIdx.x / (band * n_rows) * band, place = blockIdx.x % (band * n_rows);
+    int width_of_band = n_labels - first < band ? n_labels - first : band, tile = first + place % width_of_band;
+    int first_row = place / width_of_band * LABELS, first_label = tile * LABELS;
+    int steps = (width + DEEP - 1) / DEEP;
+    float sum[2][16][4];
+    for (int i = 0; i < 2; ++i)
+        for (int n = 0; n < 16; ++n)
+            for (int c = 0; c < 4; ++c) sum[i][n][c] = 0.0f;
+    auto fetch = [&](int step) {
+        operand *rows = stages + step % STAGES * whole, *labels = rows + LABELS * DEEP;
+        for (int at = threadIdx.x; step < steps && at < LABELS * (DEEP / GROUP); at += blockDim.x) {
+            int line = at / (DEEP / GROUP), group = at % (DEEP / GROUP), column = step * DEEP + group * GROUP;
+            int row = first_row + line, label = first_label + line;
+            bool in_A = column < width && row < B, in_W = column < width && label < C;
+            copy_shared_later(rows + place_in_stage(line, group, 1), in_A ? A + (i64)row * width + column : A, in_A);
+            copy_later(labels + place_in_stage(line, group, 3), in_W ? W + (i64)label * width + column : W, in_W);
+        }
+        end_of_copies();
+    };
+    for (int step = 0; step < STAGES - 1; ++step) fetch(step);
+    for (int step = 0; step < steps; ++step) {
+        wait_for_copies<STAGES - 2>();
+        __syncthreads();  // all have their copies, and have read the stage that is written next
+        fetch(step + STAGES - 1);
+        const operand *rows = stages + step % STAGES * whole, *labels = rows + LABELS * DEEP;
+#pragma unroll
+        for (int half = 0; half < DEEP / 16; ++half) {
+            if (step * DEEP + half * 16 >= width) break;
+            u32 a[2][4], b[4];
+            for (int i = 0; i < 2; ++i) {
+                int line = warp * PER_WARP + i * 16 + (lane & 15);
+                load_matrices(a[i], rows + place_in_stage(line, half * 2 + (lane >> 4), 1));
+            }
+#pragma unroll
+            for (int n = 0; n < 16; n += 2) {
+                int line = label_of(n + (lane >> 4), lane & 7);
+                load_matrices(b, labels + place_in_stage(line, half * 2 + ((lane >> 3) & 1), 3));
+                for (int i = 0; i < 2; ++i) {
+                    multiply(sum[i][n], a[i], b);
+                    multiply(sum[i][n + 1], a[i], b + 2);
+                }
+            }
+        }
+    }
+    int left = C - first_label;  // labels that there are
+    if (left < LABELS)
+        for (int n = 0; n < 16; ++n)
+            for (int c = 0; c < 4; ++c)
+                if (label_of(n, lane % 4 * 2 + c % 2) >= left) sum[0][n][c] = sum[1][n][c] = LOWEST;
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+        for (int below = 0; below < 2; ++below) {
+            int row = first_row + warp * PER_WARP + i * 16 + below * 8 + lane / 4;
+            u32 pairs[16];
+            float top = 0.0f, all = exponentials_of(sum[i], below, top, pairs);
+            if (__ballot_sync(FULL, all > MOST)) {
+                float best = LOWEST;
+                for (int n = 0; n < 16; ++n) best = fmaxf(best, fmaxf(sum[i][n][2 * below], sum[i][n][2 * below + 1]));
+                for (int offset = 1; offset < 4; offset <<= 1) best = fmaxf(best, __shfl_xor_sync(FULL, best, offset));
+                if (all > MOST) top = best;
+                all = exponentials_of(sum[i], below, top, pairs);
+            }
+            if (row >= B) continue;
+            for (int n = 0; n < 16; n += 4) {
+                int column = label_of(n, lane % 4 * 2);
+                uint4 eight;
+                eight.x = pairs[n], eight.y = pairs[n + 1], eight.z = pairs[n + 2], eight.w = pairs[n + 3];
+                if (column < left) *(uint4 *)(E + row * stride + start + first_label + column) = eight;
+            }
+            float2 both;
+            both.x = top, both.y = all;
+            if (lane % 4 == 0) *(float2 *)(sums + 2 * (row * (i64)tiles + start / LABELS + tile)) = both;
+        }
+}
+
+// largest (B,) and total (B,) of the `sums` (B, tiles, 2) from `product_exponentials`; a row with an m above 0 is brought
+// to its largest: what is written of E (B, stride), C of them valid, is scaled anew. A block has a row.
+extern "C" __global__ void common_reference(const float *sums, int tiles, i64 stride, i64 C, operand *E, float *largest,
+                                            float *total) {
+    __shared__ float parts[WARP];
+    const float *mine = sums + 2 * (i64)blockIdx.x * tiles;
+    operand *e = E + (i64)blockIdx.x * stride;
+    float best = 0.0f, sum = 0.0f;
+    for (int at = threadIdx.x; at < tiles; at += blockDim.x) best = fmaxf(best, mine[2 * at]);
+    float top = block_max(best, parts);
+    if (top == 0.0f) {
+        for (int at = threadIdx.x; at < tiles; at += blockDim.x) sum += mine[2 * at + 1];
+    } else {
+        for (i64 at = (i64)threadIdx.x * LOADED; at < C; at += (i64)blockDim.x * LOADED) {
+            float factor = expf(mine[2 * (at / LABELS)] - top), written[LOADED];
+            load_some(e + at, written);
+            for (int c = 0; c < LOADED; ++c) {
+                written[c] = from_operand(to_operand(written[c] * factor));
+                sum += written[c];
+            }
+            store_some(e + at, written);
+        }
+    }
+    sum = block_sum(sum, parts);
+    if (threadIdx.x == 0) {
+        largest[blockIdx.x] = top;
+        total[blockIdx.x] = sum;
+    }
+}
+
+// W (C, H) = factors[1] W + factors[0] E^T scaled, for labels [start, start + C) of E (B, stride); scaled (B, width) has
+// behind its H columns, and one of zeros where H is odd, two whose products with E are added up in partial (C,).
+// blockIdx.x has LABELS labels, blockIdx.y WIDE columns. Dynamic shared memory: WEIGHT_STAGES times ROWS_DEEP rows of
+// LABELS + GROUP and of WIDE operands.
+extern "C" __global__ void SEVERAL_BLOCKS product_weights(const operand *E, i64 stride, i64 start,
+                                                          const operand *scaled, int width, int B, int C, int H,
+                                                          const float *factors, float *W, float *partial) {
+    DYNAMIC_SHARED(operand, stages);
+    const int row_of_E = LABELS + GROUP, whole = ROWS_DEEP * (row_of_E + WIDE);
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    int first_label = blockIdx.x * LABELS, first_column = blockIdx.y * WIDE;
+    int steps = (B + ROWS_DEEP - 1) / ROWS_DEEP;
+    float sum[2][WIDE / 8][4];
+    for (int i = 0; i < 2; ++i)
+        for (int n = 0; n < WIDE / 8; ++n)
+            for (int c = 0; c < 4; ++c) sum[i][n][c] = 0.0f;
+    auto fetch = [&](int step) {
+        operand *stage = stages + step % WEIGHT_STAGES * whole;
+        const int groups = (LABELS + WIDE) / GROUP;
+        for (int at = threadIdx.x; step < steps && at < ROWS_DEEP * groups; at += blockDim.x) {
+            int line = at / groups, group = at % groups;
+            i64 row = (i64)step * ROWS_DEEP + line;
+            bool of_E = group < LABELS / GROUP;
+            int column = of_E ? first_label + group * GROUP : first_column + (group - LABELS / GROUP) * GROUP;
+            bool valid = row < B && column < (of_E ? C : width);
+            const operand *from = of_E ? E + row * stride + start + column : scaled + row * width + column;
+            operand *to = stage + (of_E ? line * row_of_E + group * GROUP
+                                        : ROWS_DEEP * row_of_E + line * WIDE + group * GROUP - LABELS);
+            if (of_E) copy_later(to, valid ? from : E, valid);
+            else copy_shared_later(to, valid ? from : E, valid);
+        }
+        end_of_copies();
+    };
+    for (int step = 0; step < WEIGHT_STAGES - 1; ++step) fetch(step);
+    for (int step = 0; step < steps; ++step) {
+        wait_for_copies<WEIGHT_STAGES - 2>();
+        __syncthreads();  // all have their copies, and have read the stage that is written next
+        fetch(step + WEIGHT_STAGES - 1);
+        const operand *labels = stages + step % WEIGHT_STAGES * whole, *columns = labels + ROWS_DEEP * row_of_E;
+        u32 a[2][4], b[4];
+        for (int i = 0; i < 2; ++i) {
+            int line = (lane & 7) + ((lane >> 4) << 3), label = warp * PER_WARP + i * 16 + ((lane >> 3) & 1) * 8;
+            load_transposed(a[i], labels + line * row_of_E + label);
+        }
+#pragma unroll
+        for (int n = 0; n < WIDE / 8; n += 2) {
+            bool two = n + 1 < WIDE / 8;
+            load_transposed(b, columns + (lane & 15) * WIDE + (n + (two ? lane >> 4 : 0)) * 8);
+            for (int i = 0; i < 2; ++i) {
+                multiply(sum[i][n], a[i], b);
+                if (two) multiply(sum[i][n + 1], a[i], b + 2);
+            }
+        }
+    }
+    float alpha = factors[0], beta = factors[1];
+    int of_bias = H + (H & 1);
+    bool in_pairs = H % 2 == 0 && (u64)W % 8 == 0;
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+        for (int below = 0; below < 2; ++below) {
+            i64 label = first_label + warp * PER_WARP + i * 16 + below * 8 + lane / 4;
+            int first = first_column + lane % 4 * 2;
+            float *w = W + label * H + first;
+            if (label >= C) continue;
+#pragma unroll
+            for (int from = 0; from < WIDE / 8; from += AT_ONCE) {
+                float old[AT_ONCE][2];  // are all read before the first is written: they wait for memory together
+#pragma unroll
+                for (int n = 0; n < AT_ONCE; ++n) {
+                    float *at = w + (from + n) * 8;
+                    old[n][0] = old[n][1] = 0.0f;
+                    if (beta == 0.0f || from + n >= WIDE / 8 || first + (from + n) * 8 >= H) continue;
+                    if (in_pairs) {
+                        float2 both = *(const float2 *)at;
+                        old[n][0] = both.x, old[n][1] = both.y;
+                    } else {
+                        old[n][0] = at[0];
+                        if (first + (from + n) * 8 + 1 < H) old[n][1] = at[1];
+                    }
+                }
+#pragma unroll
+                for (int n = 0; n < AT_ONCE; ++n) {
+                    if (from + n >= WIDE / 8) continue;
+                    const float *got = sum[i][from + n] + 2 * below;
+                    int column = first + (from + n) * 8;
+                    float *at = w + (from + n) * 8;
+                    float2 both;
+                    both.x = beta * old[n][0] + alpha * got[0], both.y = beta * old[n][1] + alpha * got[1];
+                    if (column == of_bias) partial[label] = got[0] + got[1];
+                    if (column >= H) continue;
+                    if (in_pairs) {
+                        *(float2 *)at = both;
+                    } else {
+                        at[0] = both.x;
+                        if (column + 1 < H) at[1] = both.y;
+                    }
+                }
+            }
+        }
+}
