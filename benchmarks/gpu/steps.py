@@ -188,7 +188,7 @@ def _rate(place: Place, shape: Shape, loss: str, optimizer: str, form: str, grap
     gc.collect()  # the devices before
     pool.free_all_blocks()
     stepper = Stepper(device, shape, loss, optimizer)
-    found = stepper.rate(0.05 if place.shim else 1.5, 3 * POOL if graphs else 3)
+    found = stepper.rate(0.05 if place.shim else 1.2, 3 * POOL if graphs and not place.shim else 3)
     return {**found, "memory_share": pool.total_bytes() / stepper.least_bytes}
 
 

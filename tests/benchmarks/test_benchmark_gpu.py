@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 
 import pytest
 
 from benchmarks.gpu import checks
-from benchmarks.gpu.__main__ import chosen, command_line
+from benchmarks.gpu.__main__ import chosen, command_line, main
 from benchmarks.gpu.changes import changed, kernel_stamps, summary
 from benchmarks.gpu.parts import PARTS, measured
 from benchmarks.gpu.place import Place
 from benchmarks.gpu.tables import markdown
 from shared.needs import NEEDS_COMPILER, missing_gpu
-from shared.paths import ROOT
 from xmlsgd.devices.cuda_runtime import kernel_source
 from xmlsgd.errors import DataError
 
@@ -47,18 +45,23 @@ def test_results_of_gpus_are_compared_with_the_kernels_of_today(tmp_path):
     ]
 
 
-def measure(*options):
-    return subprocess.run(
-        [sys.executable, "-m", "benchmarks.gpu", *options], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+@pytest.fixture
+def measure(monkeypatch, capsys):
+    """Run `python -m benchmarks.gpu` with these options; return its exit status and the lines of its errors."""
+
+    def run(*options):
+        monkeypatch.setattr(sys, "argv", ["benchmarks.gpu", *options])
+        status = main()
+        return status, capsys.readouterr().err.splitlines()
+
+    return run
 
 
 @NEEDS_COMPILER
-def test_every_part_is_measured_and_written(tmp_path):
+def test_every_part_is_measured_and_written(measure, tmp_path):
     earlier = {"gpu": {"kernels": {**kernel_stamps(kernel_source(products=True)), "drop": "0"}}}
     (tmp_path / "gpu-shim.json").write_text(json.dumps(earlier))
-    done = measure("--shim", "--tests", "--out", str(tmp_path))
-    assert done.returncode == 0, done.stderr
+    assert measure("--shim", "--tests", "--out", str(tmp_path)) == (0, [])
     found = json.loads((tmp_path / "gpu-shim.json").read_text())
     assert found["left_out"] == []
     assert found["changed"] == ["drop"]
@@ -84,32 +87,31 @@ def test_every_part_is_measured_and_written(tmp_path):
         assert f"## {title}" in text
 
 
-def test_without_a_gpu_it_says_so_in_one_line_and_fails(tmp_path):
+def test_without_a_gpu_it_says_so_in_one_line_and_fails(measure, tmp_path):
     if missing_gpu():
-        done = measure("--out", str(tmp_path))
-        assert done.returncode == 1
-        assert done.stderr.startswith("nothing is measured: device 'cuda:0': ")
-        assert len(done.stderr.splitlines()) == 1
+        status, (line,) = measure("--out", str(tmp_path))
+        assert status == 1
+        assert line.startswith("nothing is measured: device 'cuda:0': ")
         assert not list(tmp_path.iterdir())
 
 
 @NEEDS_COMPILER
-def test_parts_are_chosen_by_name_and_stand_beside_those_that_are_known(tmp_path):
+def test_parts_are_chosen_by_name_and_stand_beside_those_that_are_known(measure, tmp_path):
     assert "tests" not in chosen(command_line().parse_args([]))
     assert chosen(command_line().parse_args(["--tests", "--parts", "mixed,steps"])) == ["tests", "steps", "mixed"]
     with pytest.raises(DataError, match=r"^--parts: 'all' is none of gpu, tests, ceilings"):
         chosen(command_line().parse_args(["--parts", "all"]))
     for part in ("ceilings", "correctness"):
-        done = measure("--shim", "--parts", part, "--out", str(tmp_path))
-        assert done.returncode == int(part == "ceilings"), "nothing is right that was not compared"
+        status, _ = measure("--shim", "--parts", part, "--out", str(tmp_path))
+        assert status == int(part == "ceilings"), "nothing is right that was not compared"
     assert {"ceilings", "correctness"} <= json.loads((tmp_path / "gpu-shim.json").read_text()).keys()
 
 
 @NEEDS_COMPILER
-def test_parts_for_which_no_time_is_left_are_named(tmp_path):
-    done = measure("--shim", "--seconds", "0", "--parts", "ceilings", "--out", str(tmp_path))
-    assert done.returncode == 1
-    assert done.stderr.splitlines() == ["correctness was not measured", "ceilings: 0 s were left"]
+def test_parts_for_which_no_time_is_left_are_named(measure, tmp_path):
+    status, lines = measure("--shim", "--seconds", "0", "--parts", "ceilings", "--out", str(tmp_path))
+    assert status == 1
+    assert lines == ["correctness was not measured", "ceilings: 0 s were left"]
 
 
 @pytest.mark.parametrize(
