@@ -44,7 +44,7 @@ def train(
         for monitor in watching:
             monitor.start(dataset.n_rows, schedule.epochs, executor.center)
         work = algorithm.weigh_rows(dataset)
-        algorithm.concurrent = executor.concurrent
+        algorithm.situation.concurrent = executor.concurrent
         algorithm.start(executor.workers, dataset.n_rows)
         router = Router(0)
         try:
@@ -157,7 +157,7 @@ class Loop:
             members: Collection[int] = ()
             if executor.busy:
                 event = executor.wait(algorithm.deadline())
-                algorithm.now = executor.now()
+                algorithm.situation.now = executor.now()
                 if event is not None:
                     self._note(event)
                 members = algorithm.merge_due(executor.busy)
@@ -182,7 +182,7 @@ class Loop:
         for w in self.executor.workers:
             if w in self.executor.busy or not (size := self.algorithm.batch_size(w)):
                 continue
-            self.algorithm.left_rows = self.router.left
+            self.algorithm.situation.left_rows = self.router.left
             count = self.algorithm.updates(w)
             span = self.router.take(w, size, count)
             if span is None:
@@ -191,7 +191,7 @@ class Loop:
             batch = min(size, rows) if count > 1 else rows  # cut by work, a single batch may have more rows than asked
             rate = self.algorithm.learning_rate(w, batch) * self.course.factor(rows)
             self.executor.submit(Step(w, self.epoch, *span, rate, batch if rows > batch else 0))
-            self.algorithm.now = self.executor.now()
+            self.algorithm.situation.now = self.executor.now()
             self.algorithm.submitted(w, rows)
 
     def _note(self, event: Event) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from shared import toy
 from xmlsgd.algorithms.auto import Auto
-from xmlsgd.algorithms.base import Algorithm
+from xmlsgd.algorithms.base import Algorithm, Situation
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.engine import train
 from xmlsgd.errors import DataError
@@ -41,9 +41,9 @@ def test_auto_decides_or_passes_on_whatever_an_algorithm_may_be_asked():
 def test_auto_tells_the_chosen_algorithm_the_time_the_rows_left_and_that_others_write_meanwhile():
     algorithm = Auto(speeds=(1.0, 1.0), one_memory=False)
     algorithm.start([0, 1], 1000)
-    algorithm.now, algorithm.left_rows, algorithm.concurrent = 7.0, 500, True
-    assert algorithm.learning_rate(0, algorithm.batch) == algorithm.rate
-    assert (algorithm.chosen.now, algorithm.chosen.left_rows, algorithm.chosen.concurrent) == (7.0, 500, True)
+    algorithm.situation.now, algorithm.situation.left_rows, algorithm.situation.concurrent = 7.0, 500, True
+    assert algorithm.chosen.situation == Situation(7.0, 500, True)
+    assert Auto(speeds=(1.0, 1.0)).situation == Situation()
 
 
 def test_auto_parks_a_worker_that_brings_less_than_it_costs_and_says_so():
@@ -96,7 +96,7 @@ def test_a_parked_process_stands_in_when_all_others_are_killed(one_memory):
     class Killing(Auto):
         def submitted(self, w, rows):
             super().submitted(w, rows)
-            if w != 2 and self.now:
+            if w != 2 and self.situation.now:
                 executor.team.processes[w].process.kill()
 
     algorithm = Killing(10, 0.1, speeds=PARKED, one_memory=one_memory)

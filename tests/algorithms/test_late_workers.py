@@ -34,7 +34,7 @@ class Played:
     def at(self, seconds):
         """Let time go by."""
         self.now += seconds
-        self.algorithm.now = self.now
+        self.algorithm.situation.now = self.now
 
     def begin(self):
         """Give batches to whoever is free and gets one."""

@@ -62,17 +62,15 @@ class Auto(Algorithm):
             kind, self.reason = Hogwild, "workers write one memory: no merges, no averaging"
         else:
             kind, self.reason = LocalSGD, "workers have memories of their own: replicas, merged by AdaSum"
-        self.chosen: Algorithm = kind(self.batch, self.rate)
+        self.choose(kind)
         if self.parked:
             shares = ", ".join(f"{w} ({self.speeds[w] / total:.1%})" for w in sorted(self.parked))
             self.reason += f"; parked, for they would bring below {100 * worth:.2g}% of the rows: {shares}"
 
-    @property
-    def briefed(self) -> Algorithm:
-        """Return the chosen algorithm, which knows then all that the engine has told this one."""
-        chosen = self.chosen
-        chosen.now, chosen.left_rows, chosen.concurrent = self.now, self.left_rows, self.concurrent
-        return chosen
+    def choose(self, kind: type[Algorithm]) -> None:
+        """Make an algorithm of this kind the one that is asked, in the same situation."""
+        self.chosen = kind(self.batch, self.rate)
+        self.chosen.situation = self.situation
 
     @property
     def sharing(self) -> Sharing:
@@ -82,19 +80,20 @@ class Auto(Algorithm):
     @property
     def trial(self) -> int | None:
         """Return that of the chosen algorithm."""
-        return self.briefed.trial
+        return self.chosen.trial
 
     @property
     def tries(self) -> bool:
         """Return that of the chosen algorithm."""
-        return self.briefed.tries
+        return self.chosen.tries
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Start with the workers that are not parked, or with the parked where these are alone."""
         self.there, self.working = set(workers), set[int]()
         self.working.update(self.missing())
         if not self.speeds and len(workers) == 1 and self.sharing is Sharing.IN_PLACE:
-            self.chosen, self.reason = Sequential(self.batch, self.rate), ALONE
+            self.choose(Sequential)
+            self.reason = ALONE
         self.chosen.start(sorted(self.working), n_rows)
 
     def wanted(self) -> set[int]:
@@ -137,19 +136,19 @@ class Auto(Algorithm):
 
     def finished(self, report: Report) -> None:
         """Tell the chosen algorithm."""
-        self.briefed.finished(report)
+        self.chosen.finished(report)
         if self.sharing is not Sharing.REPLICAS:
             self.park([report.worker])
 
     def merge_due(self, busy: Collection[int]) -> Collection[int]:
         """Return those who shall get the model to stand in for others, or whom the chosen algorithm will merge."""
-        return self.missing() or self.briefed.merge_due(busy)
+        return self.missing() or self.chosen.merge_due(busy)
 
     def merge(self, comm: Comm, members: Collection[int]) -> None:
         """Let the chosen algorithm merge the workers that it knows, and give the model to those that stand in."""
         newcomers = self.missing()
         if known := [w for w in members if w in self.working]:
-            self.briefed.merge(comm, known)
+            self.chosen.merge(comm, known)
             self.park(known)
         if newcomers:
             comm.merge(Part.broadcast, newcomers)
@@ -162,28 +161,28 @@ class Auto(Algorithm):
 
     def slots(self, n_workers: int) -> int:
         """Return those of the chosen algorithm."""
-        return self.briefed.slots(n_workers)
+        return self.chosen.slots(n_workers)
 
     def weigh_rows(self, dataset: Dataset) -> np.ndarray | None:
         """Let the chosen algorithm weigh them."""
-        return self.briefed.weigh_rows(dataset)
+        return self.chosen.weigh_rows(dataset)
 
     def updates(self, w: int) -> int:
         """Return those of the chosen algorithm."""
-        return self.briefed.updates(w)
+        return self.chosen.updates(w)
 
     def learning_rate(self, w: int, rows: int) -> float:
         """Return that of the chosen algorithm."""
-        return self.briefed.learning_rate(w, rows)
+        return self.chosen.learning_rate(w, rows)
 
     def submitted(self, w: int, rows: int) -> None:
         """Tell the chosen algorithm."""
-        self.briefed.submitted(w, rows)
+        self.chosen.submitted(w, rows)
 
     def weight(self, report: Report) -> float:
         """Return what the chosen algorithm gives it."""
-        return self.briefed.weight(report)
+        return self.chosen.weight(report)
 
     def deadline(self) -> float | None:
         """Return that of the chosen algorithm."""
-        return self.briefed.deadline()
+        return self.chosen.deadline()

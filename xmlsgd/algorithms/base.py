@@ -58,6 +58,19 @@ class Comm(Protocol):
 
 
 @dataclass
+class Situation:
+    """What the engine knows when it asks an algorithm.
+
+    now : seconds of the run so far. left_rows : of the epoch, to be given out. concurrent : whether all workers write
+    the model itself, whenever they are heard of.
+    """
+
+    now: float = 0.0
+    left_rows: float = math.inf
+    concurrent: bool = False
+
+
+@dataclass
 class Algorithm:
     """Base of all algorithms: a picklable dataclass of hyperparameters; run state is made in `start`.
 
@@ -68,10 +81,6 @@ class Algorithm:
     batch: int = 256
     rate: float = 6e-3
 
-    now = 0.0  # seconds of the run at the moment in which the engine asks
-    concurrent = False  # whether all workers write the model itself, whenever they are heard of
-    left_rows = math.inf  # of the epoch, to be given out
-
     def __post_init__(self) -> None:
         """Raise `DataError` for fields of the wrong kind and for numbers outside their ranges."""
         check_kinds(self)
@@ -79,6 +88,7 @@ class Algorithm:
             raise DataError(f"batch must be at least 1, got {self.batch}")
         if not 0 < self.rate < math.inf:
             raise DataError(f"rate must be finite and above 0, got {self.rate}")
+        self.situation = Situation()
 
     @property
     def sharing(self) -> Sharing:

@@ -53,7 +53,9 @@ class Hogbatch(Hogwild):
 
     def tasks(self, w: int) -> int:
         """Return the tasks of a message: one where it pulls and pushes the model, else as many as fill it."""
-        return max(tapered(self.span, self.left_rows, len(self.done)) // int(self.size[w]), 1) if self.concurrent else 1
+        if not self.situation.concurrent:
+            return 1
+        return max(tapered(self.span, self.situation.left_rows, len(self.done)) // int(self.size[w]), 1)
 
     def updates(self, w: int) -> int:
         """Return the updates of the tasks of a message."""

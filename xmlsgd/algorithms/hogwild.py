@@ -54,7 +54,9 @@ class Hogwild(Algorithm):
 
     def updates(self, w: int) -> int:
         """Return as many updates as fill a message."""
-        return max(tapered(self.span, self.left_rows, len(self.done)) // self.batch, 1) if self.staleness is None else 1
+        if self.staleness is not None:
+            return 1
+        return max(tapered(self.span, self.situation.left_rows, len(self.done)) // self.batch, 1)
 
     def finished(self, report: Report) -> None:
         """Count the updates, and the rows and features that they bring."""

@@ -68,7 +68,7 @@ class LocalSGD(Rounds):
 
     def goes_on(self, w: int) -> bool:
         """Return whether steps of the round are left, or the worker would only wait for a slower one."""
-        return super().goes_on(w) or (self.dynamic and self.pace.has_time(w, self.size[w], self.now))
+        return super().goes_on(w) or (self.dynamic and self.pace.has_time(w, self.size[w], self.situation.now))
 
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Combine the replicas and move the common model."""

@@ -102,7 +102,7 @@ class Rounds(Algorithm, ABC):
 
     def leave_out_late(self, comm: Comm) -> None:
         """Go on without those whose batch is overdue: what they were given belongs to the round that ends."""
-        for w in self.pace.overdue(self.now):
+        for w in self.pace.overdue(self.situation.now):
             self.given[w] = 0
             if w not in self.behind:  # till now it had the model that the others had
                 self.behind.add(w)
@@ -115,12 +115,12 @@ class Rounds(Algorithm, ABC):
     def updates(self, w: int) -> int:
         """Return the batches of the next message: those that the worker will get in this round in any case."""
         rows = self.open_rows(w) * (CERTAIN * self.pace.share(w, self.size) if self.dynamic else 1)
-        return min(max(tapered(rows, self.left_rows, len(self.size)) // self.size[w], 1), LEASE)
+        return min(max(tapered(rows, self.situation.left_rows, len(self.size)) // self.size[w], 1), LEASE)
 
     def submitted(self, w: int, rows: int) -> None:
         """Count the rows given out, and note when they are late."""
         self.given[w] += rows
-        self.pace.begun(w, rows, self.now)
+        self.pace.begun(w, rows, self.situation.now)
 
     def finished(self, report: Report) -> None:
         """Count the work done, and how long it took."""
@@ -146,7 +146,7 @@ class Rounds(Algorithm, ABC):
         ready = [w for w in self.size if w not in busy]
         if not any(self.given[w] for w in ready) or any(self.goes_on(w) for w in ready):
             return ()
-        return () if self.pace.waited_for(busy, self.now) else ready
+        return () if self.pace.waited_for(busy, self.situation.now) else ready
 
     def deadline(self) -> float | None:
         """Return when the busy will all be late, if all others wait for them."""
