@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,26 +18,22 @@ from .place import ROOT, Place
 _OUTCOME = re.compile(r"^(?P<test>tests/\S+(?: .*?)?) (?P<outcome>PASSED|FAILED|ERROR|SKIPPED)\b")
 _REASON = re.compile(r"^E   +(?P<reason>\S.*)$")
 FAILURES = 40  # that are named
-SANITIZER_SECONDS = 25  # for each of its tools
+SANITIZER_SECONDS = 80  # for each of its tools
+TESTS = ROOT / "tests" / "devices"
 
 
 def tests(place: Place) -> Iterator[dict[str, Any]]:
     """Yield how many tests that need a GPU have passed, failed and been left out so far; who failed, and why."""
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-m",
-        "gpu",
-        "-v",
-        "--tb=short",
-        "-p",
-        "no:cacheprovider",
-        "--continue-on-collection-errors",
+    # What all else is made of comes first, and fits of whole models, which compile for the CPU too, last.
+    files = [
+        *sorted(TESTS.glob("test_*.py")),
+        *sorted((TESTS / "gpu").glob("test_*.py"), key=lambda f: "estimator" in f.name),
     ]
+    command = [sys.executable, "-m", "pytest", "-m", "gpu", "-v", "--tb=short", "-p", "no:cacheprovider"]
+    command += ["--continue-on-collection-errors", "-o", "addopts=", "-W", "default", *map(str, files)]
     found: dict[str, Any] = {"passed": 0, "failed": 0, "error": 0, "skipped": 0, "failures": [], "reasons": []}
     # A warning, as of a newer CuPy, is no reason to leave out all tests.
-    for line in _lines([*command, "-W", "default", "-o", "addopts=", "tests/devices"]):
+    for line in _lines(command):
         outcome, reason = _OUTCOME.match(line), _REASON.match(line)
         if outcome:
             found[outcome["outcome"].lower()] += 1
@@ -78,8 +73,9 @@ def sanitizer(place: Place) -> Iterator[dict[str, str]]:
         if place.shim or shutil.which(tool) is None:
             found[check] = "there is no compute-sanitizer"
         else:
-            command = [tool, "--tool", check, sys.executable, "-m", "benchmarks.gpu.correctness"]
-            lines = [line for line in _lines(command, SANITIZER_SECONDS) if line.startswith("=========")]
+            limit = ["timeout", "-k", "1", str(SANITIZER_SECONDS)]  # ends what the tool has started, too
+            command = [*limit, tool, "--tool", check, sys.executable, "-m", "benchmarks.gpu.correctness"]
+            lines = [line for line in _lines(command) if line.startswith("=========") and "SUMMARY" in line]
             found[check] = lines[-1].strip("= \n")[:300] if lines else f"nothing within {SANITIZER_SECONDS} s"
         yield found
 
@@ -91,19 +87,15 @@ def end(process: subprocess.Popen[Any]) -> None:
     process.wait()
 
 
-def _lines(command: list[str], seconds: float | None = None) -> Iterator[str]:
-    """Yield the lines that a program writes, as it writes them, for so many seconds."""
+def _lines(command: list[str]) -> Iterator[str]:
+    """Yield the lines that a program writes, as it writes them."""
     process = subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         errors="replace",
     )  # fmt: skip
-    timer = threading.Timer(seconds or threading.TIMEOUT_MAX, process.kill)
-    timer.daemon = True
-    timer.start()
     try:
         assert process.stdout is not None
         yield from process.stdout
     finally:
-        timer.cancel()
         process.kill()
         process.wait()

@@ -25,17 +25,17 @@ Part = Callable[[Place, int], Iterator[Any]]
 # By name, in the order in which they count: seconds that each takes at most, and what it does, given --rows. A fresh
 # machine compiles the kernels of the GPU in the first part, those of the CPU in "mixed".
 PARTS: dict[str, tuple[float, Part]] = {
-    "gpu": (30, lambda place, _: iter([place.facts()])),
-    "tests": (150, lambda place, _: checks.tests(place)),
+    "gpu": (120, lambda place, _: iter([place.facts()])),
+    "tests": (200, lambda place, _: checks.tests(place)),
     "ceilings": (30, lambda place, _: ceilings(place)),
     "correctness": (60, lambda place, _: correctness(place)),
-    "steps": (90, lambda place, _: steps.steps(place)),
+    "steps": (120, lambda place, _: steps.steps(place)),
     "kernels": (40, lambda place, _: steps.kernels(place)),
     "torch": (140, lambda place, _: checks.torch_steps(place)),
+    "mixed": (180, lambda place, _: fleet.mixed(place)),
     "to_accuracy": (90, fleet.to_accuracy),
     "learners": (30, lambda place, _: fleet.learners(place)),
-    "mixed": (120, lambda place, _: fleet.mixed(place)),
-    "sanitizer": (60, lambda place, _: checks.sanitizer(place)),
+    "sanitizer": (180, lambda place, _: checks.sanitizer(place)),
 }
 
 

@@ -67,8 +67,12 @@ def rate(shape: Shape, loss: str, sparse: bool, compiled: bool, device: str) -> 
     bags = [network.bag.weight]
     rest = [network.bias, *network.output.parameters()]
     optimizers = [torch.optim.SGD(rest, lr=0.01, fused=device == "cuda"), torch.optim.SGD(bags, lr=0.01)]
+    torch._dynamo.reset()  # or what one network has taught the compiler slows the next
     head = torch.compile(network.head) if compiled else network.head
     pool = batches(shape.dataset.X, shape.dataset.Y, shape, device)
+    for name in ("rows", "labels", "share") if compiled else ():  # as many as a batch has: compiled once
+        for batch in pool:
+            torch._dynamo.mark_dynamic(batch[name], 0)
 
     def step(i: int) -> None:
         batch = pool[i % POOL]

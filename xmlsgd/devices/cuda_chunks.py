@@ -48,6 +48,6 @@ def part_of(layer: Layer, start: int, stop: int) -> Layer:
     return type(layer)(*(part if part.shape[0] == 1 else part[start:stop] for part in layer))
 
 
-def padded(n: int) -> int:
-    """Return the next multiple of `ALIGNMENT`."""
-    return -(-n // ALIGNMENT) * ALIGNMENT
+def padded(n: int, to: int = ALIGNMENT) -> int:
+    """Return the next multiple of `to`."""
+    return -(-n // to) * to

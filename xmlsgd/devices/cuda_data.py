@@ -68,8 +68,14 @@ class Rows:
             fits = matrix.indices.nbytes + matrix.data.nbytes <= RESIDENT_SHARE * self._runtime.free_bytes()
             place = self._runtime.place
             self._resident[key] = (place(matrix.indices), place(matrix.data)) if fits else None
-            weakref.finalize(matrix.indices, self._resident.pop, key, None)
+            weakref.finalize(matrix.indices, _forget, weakref.ref(self), key)
         return self._resident[key]
+
+
+def _forget(rows: weakref.ref[Rows], key: int) -> None:
+    """Drop the copy of a matrix that is gone; copies of a device that is gone went with it."""
+    if (holder := rows()) is not None:
+        holder._resident.pop(key, None)
 
 
 def fill_entries(run: Runtime, batch: Batch, mask: tuple[int, int, float], keys: Any, rows: Any, values: Any) -> None:

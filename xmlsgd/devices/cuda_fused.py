@@ -1,7 +1,7 @@
 """Softmax with one exponential a logit, taken inside of products of our own (`cuda_products.cu`).
 
-The logits are never written, which saves 4 of the 12 bytes of traffic a logit, and the biases are two more columns of
-the product that updates weights, which saves 2. For operands in bfloat16.
+The logits are never written, nor rounded, which saves 4 of the 12 bytes of traffic a logit, and the sums of the biases
+are two more columns of the product that updates weights, which saves 2. For operands in bfloat16.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .cuda_chunks import part_of
-from .cuda_once import WEIGHTS, SoftmaxOnce, with_factor
+from .cuda_once import SoftmaxOnce, with_factor
 from .cuda_runtime import WARP, blocks_of
 
 if TYPE_CHECKING:
@@ -36,26 +36,30 @@ class FusedSoftmax(SoftmaxOnce):
         return [(start, min(start + size, L)) for start in range(0, L, size)]
 
     def _exponentials(
-        self, operand: Any, layer: Layer, chunks: list[tuple[int, int]], E: Any, largest: Any, total: Any
+        self, A: Any, reference: Any, layer: Layer, chunks: list[tuple[int, int]], E: Any, largest: Any, total: Any
     ) -> Any:
-        run, B, L = self.runtime, len(E), len(layer.b)
+        run, B, L, operand = self.runtime, len(E), len(layer.b), self.operand("A operand", A)
         tiles = blocks_of(L, LABELS)
         sums = run.buffer("sums", (B, tiles, 2))
         for start, stop in chunks:
             part, n = part_of(layer, start, stop), stop - start
-            W = self._columns("W columns", part.W, part.b, WEIGHTS)
+            W = self._weights(part)
             run.launch(
-                "product_exponentials", blocks_of(B, LABELS) * blocks_of(n, LABELS), operand, W, W.shape[1], B, n,
-                start, E.shape[1], tiles, BAND, E, sums, threads=PRODUCT_THREADS, shared=EXPONENTIALS_SHARED,
+                "product_exponentials", blocks_of(B, LABELS) * blocks_of(n, LABELS), operand, W, part.b, reference,
+                W.shape[1], B, n, start, E.shape[1], tiles, BAND, E, sums, threads=PRODUCT_THREADS,
+                shared=EXPONENTIALS_SHARED,
             )  # fmt: skip
         run.launch("common_reference", B, sums, tiles, E.shape[1], L, E, largest, total)
         return W
+
+    def _weights(self, part: Layer) -> Any:
+        return self.operand("W operand", part.W, self.runtime.draw())
 
     def _products(self, E: Any, start: int, factor: Any, scaled: Any, W: Any, host: np.ndarray, factors: Any) -> Any:
         run, (n, H) = self.runtime, W.shape
         partial = run.buffer("partial", (1, n))
         run.launch(
-            "product_weights", (blocks_of(n, LABELS), blocks_of(with_factor(H), WIDE)), E, E.shape[1], start, scaled,
+            "product_weights", blocks_of(n, LABELS) * blocks_of(with_factor(H), WIDE), E, E.shape[1], start, scaled,
             scaled.shape[1], len(E), n, H, factors, W, partial, threads=PRODUCT_THREADS, shared=WEIGHTS_SHARED,
         )  # fmt: skip
         return partial

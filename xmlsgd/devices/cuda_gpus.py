@@ -18,15 +18,23 @@ def check_gpu(index: int) -> None:
     try:
         import cupy
 
-        available = cupy.cuda.is_available()
-        count = cupy.cuda.runtime.getDeviceCount() if available else 0
+        get_count = cupy.cuda.runtime.getDeviceCount
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise DataError(f"device {name!r}: CuPy does not start ({reason}); use 'cpu', or {INSTALL}") from error
-    if not available:
-        raise DataError(f"device {name!r}: CuPy finds no GPU or driver; use 'cpu', or install NVIDIA's driver")
+        raise DataError(f"device {name!r}: CuPy does not start ({_told(error)}); use 'cpu', or {INSTALL}") from error
+    count, reason = 0, ""
+    try:
+        count = get_count()
+    except Exception as error:  # noqa: BLE001  of any kind: the driver's, or of a library that it lacks
+        reason = f" ({_told(error)})"
+    if count == 0:
+        raise DataError(f"device {name!r}: CuPy finds no GPU{reason}; use 'cpu', or install NVIDIA's driver")
     if index >= count:
         raise DataError(f"device {name!r}: there are {count} GPUs, counted from 0; use 'cuda:0' to 'cuda:{count - 1}'")
+
+
+def _told(error: Exception) -> str:
+    """Return the first line of what an error says."""
+    return str(error).strip().partition("\n")[0]
 
 
 def runtime_of(index: int, precision: str, stochastic: bool = False) -> Runtime:

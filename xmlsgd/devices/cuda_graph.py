@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import itertools
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +141,7 @@ class Graphs:
         if seen <= EAGER or (key not in self._kinds and len(self._kinds) == MOST):
             return None
         if self._blas is None:
-            self._blas = GraphBlas(self._library(), self._runtime.cublas.create(), self._runtime)
+            self._blas = GraphBlas(self._library(), self._runtime.new_handle(), self._runtime)
         fixed = self._kinds.setdefault(key, Fixed(self._runtime, self._blas))
         self._prepare(fixed, room, X, Y, rows, scale, update, get_loss(network.loss) == SOFTMAX)
         if not fixed.warm:  # libraries load what they need, and buffers find their places
@@ -148,13 +149,12 @@ class Graphs:
             with fixed.in_use():
                 return step()
         if fixed.graph is None:
-            stream = self._runtime.stream
-            stream.begin_capture()
-            try:
-                with fixed.in_use():
+            with fixed.in_use(), _uncollected():
+                self._runtime.stream.begin_capture()
+                try:
                     fixed.value = step()
-            finally:
-                graph = stream.end_capture()
+                finally:
+                    graph = self._runtime.stream.end_capture()
             fixed.graph = graph
         fixed.graph.launch(self._runtime.stream)
         return fixed.value
@@ -182,6 +182,18 @@ class Graphs:
                 fill_entries(run, batch, NONE_DROPPED, *fixed.sorted[name])
             else:
                 fill_labels(run, batch, *fixed.sorted[name])
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep the garbage collector from freeing what is of the GPU, which waits for it and would end a capture."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _room(n: int) -> int:

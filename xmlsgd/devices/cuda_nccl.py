@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError
@@ -21,7 +22,8 @@ class Links:
     """
 
     def __init__(self, devices: Sequence[CUDA]) -> None:
-        self._nccl = devices[0].runtime.cupy.cuda.nccl
+        cuda = devices[0].runtime.cupy.cuda
+        self._nccl = cuda.nccl if hasattr(cuda, "nccl") else importlib.import_module("cupy.cuda.nccl")  # CuPy 14: later
         if not self._nccl.available:
             raise DataError(f"devices: CuPy finds no NCCL to link GPUs; {INSTALL}, or leave nccl=False")
         self._streams = [device.runtime.stream for device in devices]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 ACTIVATIONS, WEIGHTS, NO_REFERENCE = range(3)  # kinds of operands, as in cuda.cu
 EXTRA = 3  # columns of an operand: bias in two parts, reference
 VECTOR = 16  # bytes that a thread reads at once
+LINE, SECTOR = 64, 16  # operands that are read together: rows of E, and of `scaled`, begin on multiples
 PILOT = 4096  # labels whose largest logit is a row's reference, with those of its own labels
 
 
@@ -37,7 +38,7 @@ class SoftmaxOnce(Chunks):
         """Update the layer on a batch; return the loss, float64 (1,), and dA (B, H)."""
         run, (B, H), L = self.runtime, A.shape, len(layer.b)
         warps, hyper = blocks_of(B, THREADS // WARP), run.send("output hyper", numbers(update))
-        E = run.buffer("E", (B, padded(L)), run.operand)
+        E = run.buffer("E", (B, padded(L, LINE)), run.operand)
         reference, largest, total, score, factor = (
             run.buffer(name, (B,)) for name in ("reference", "largest", "total", "score", "factor")
         )
@@ -47,12 +48,13 @@ class SoftmaxOnce(Chunks):
             "references", warps, E, E.shape[1], min(PILOT, L), labels.spans, labels.indices, A, layer.W, layer.b, B, H,
             reference, pulled, score,
         )  # fmt: skip
-        chunks, operand = self._chunks(B, H, L, update), self._columns("A columns", A, reference, ACTIVATIONS)
-        W = self._exponentials(operand, layer, chunks, E, largest, total)
-        scaled, losses = run.buffer("scaled", (B, padded(with_factor(H))), run.operand), run.buffer("losses", (B,))
+        chunks = self._chunks(B, H, L, update)
+        W = self._exponentials(A, reference, layer, chunks, E, largest, total)
+        width = padded(with_factor(H), SECTOR)
+        scaled, losses = run.buffer("scaled", (B, width), run.operand), run.buffer("losses", (B,))
         run.launch(
-            "row_factors", warps, A, weights.scale, weights.target, reference, largest, total, score, B, H,
-            scaled.shape[1], factor, scaled, losses,
+            "row_factors", warps, A, weights.scale, weights.target, reference, largest, total, score, B, H, width,
+            factor, scaled, losses,
         )  # fmt: skip
         dA, keys = run.empty((B, H)), label_keys(run, labels)
 
@@ -65,7 +67,7 @@ class SoftmaxOnce(Chunks):
 
         for start, stop in reversed(chunks):
             part = part_of(layer, start, stop)
-            W = W if stop == L else self._columns("W columns", part.W, part.b, WEIGHTS)
+            W = W if stop == L else self._weights(part)
             run.gemm(E[:, start:stop], W[:, :H], dA, beta=float(stop < L))
             self._update(E, start, factor, scaled, part, update, hyper, add_positives)
         run.launch("finish_hidden", blocks_of(dA.size), dA, pulled, factor, weights.scale, weights.target, dA.size, H)
@@ -81,13 +83,18 @@ class SoftmaxOnce(Chunks):
         return [(start, min(start + size, L)) for start in range(0, L, size)]
 
     def _exponentials(
-        self, operand: Any, layer: Layer, chunks: list[tuple[int, int]], E: Any, largest: Any, total: Any
+        self, A: Any, reference: Any, layer: Layer, chunks: list[tuple[int, int]], E: Any, largest: Any, total: Any
     ) -> Any:
         """Fill E, and `largest` and `total` of its rows; return the weights of the last chunk as an operand."""
+        operand = self._columns("A columns", A, reference, ACTIVATIONS)
         for start, stop in chunks:
             W = self._logits(operand, part_of(layer, start, stop), E[:, start:])
         self.runtime.launch("exponentials", len(E), E, E.shape[1], len(layer.b), largest, total)
         return W
+
+    def _weights(self, part: Layer) -> Any:
+        """Return the weights of a chunk as an operand, of whose columns the first are theirs."""
+        return self._columns("W columns", part.W, part.b, WEIGHTS)
 
     def _columns(self, name: str, matrix: Any, last: Any, kind: int) -> Any:
         """Return a matrix as an operand with the columns of its kind behind it."""

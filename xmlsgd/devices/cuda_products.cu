@@ -1,7 +1,7 @@
 // Matrix products by the tensor cores of a warp, with work that would otherwise sweep once more over their result or
 // their operand. Compiled behind `cuda.cu` where operands are bfloat16 and the GPU multiplies it: Ampere or newer.
 //
-// A block is four warps and computes LABELS labels of a product. Operands go through shared memory, a few steps of the
+// A block is four warps and has LABELS labels of a product. Operands go through shared memory, a few steps of the
 // sum ahead of the warps (`cp.async`); a warp multiplies fragments of 16 x 16 by 16 x 8 (`mma`), of whose results lane l
 // has those of row l / 4 and columns 2 (l % 4) and the next, and the two of eight rows below.
 
@@ -14,10 +14,11 @@
 #define WIDE 136      // columns of W of a block there: those of 128 hidden units and two for the bias
 #define WEIGHT_STAGES 5
 #define AT_ONCE 6     // pairs of W that a thread waits for together
+#define NEAR_END 8    // steps before the last in which W is brought near
 #define LOG2E 1.44269504f
 
 #ifdef __CUDA_ARCH__
-// Registers for as many blocks of a multiprocessor as its shared memory: some multiply while others take exponentials.
+// Registers for several blocks on a multiprocessor: some multiply while others take exponentials, or wait for memory.
 #define SEVERAL_BLOCKS __launch_bounds__(128, __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200 ? 3 : 2)
 
 __device__ __forceinline__ u32 shared_address(const void *at) { return (u32)__cvta_generic_to_shared(at); }
@@ -35,6 +36,9 @@ __device__ __forceinline__ void copy_shared_later(void *to, const void *from, bo
                  "r"(valid ? 16 : 0)
                  : "memory");
 }
+
+// Bring the 128 bytes at an address to the level-2 cache.
+__device__ __forceinline__ void bring_near(const void *at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 __device__ __forceinline__ void end_of_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
@@ -96,95 +100,103 @@ __device__ __forceinline__ int label_of(int n, int column) {
     return (n >> 2) * 32 + (column >> 1) * 8 + (n & 3) * 2 + (column & 1);
 }
 
-// Write exp(logit - top) of a lane's 32 logits of a row as pairs of operands; return their sum over the four lanes that
+// Write exp(logit - shift) of a lane's 32 logits of a row as pairs of operands; return their sum over the four lanes that
 // have the row. `sum` are the fragments of sixteen products.
-__device__ __forceinline__ float exponentials_of(const float (*sum)[4], int below, float top, u32 *pairs) {
-    float all = 0.0f, shift = top * LOG2E;
+__device__ __forceinline__ float exponentials_of(const float (*sum)[4], int below, float shift, u32 *pairs) {
+    float all = 0.0f, scaled = shift * LOG2E;
 #pragma unroll
     for (int n = 0; n < 16; ++n) {
         const float *logits = sum[n] + 2 * below;
-        pairs[n] = two_operands(power_of_two(logits[0] * LOG2E - shift), power_of_two(logits[1] * LOG2E - shift));
+        pairs[n] = two_operands(power_of_two(logits[0] * LOG2E - scaled), power_of_two(logits[1] * LOG2E - scaled));
         all += __uint_as_float(pairs[n] << 16) + __uint_as_float(pairs[n] & 0xffff0000u);
     }
     for (int offset = 1; offset < 4; offset <<= 1) all += __shfl_xor_sync(FULL, all, offset);
     return all;
 }
 
-// E (B, stride), at labels [start, start + C), = exp(A W^T - m), A (B, width) and W (C, width) operands with columns for
-// bias and reference. m is 0, the reference, unless the sum of a row's exponentials in this block is above MOST: then it
-// is the largest logit among them. sums (B, tiles, 2): m and the sum of what is written, of each row and block. A block
-// has LABELS rows and labels; `band` blocks that follow one another have the same rows, the next `band` the same labels
-// and the rows behind. Dynamic shared memory: STAGES times 2 LABELS DEEP operands.
+// E (B, stride), at labels [start, start + C), = exp(A W^T + b - reference - m), A (B, width) and W (C, width) operands, b
+// (C,) and reference (B,). m is 0 unless the sum of a row's exponentials in this block is above MOST: then it is the
+// largest logit among them. sums (B, tiles, 2): m and the sum of what is written, of each row and block. A block has
+// LABELS rows and labels; `band` blocks that follow one another have the same rows, the next `band` the same labels and
+// the rows behind. Dynamic shared memory: STAGES times 2 LABELS DEEP operands.
 #define MOST 1e13f  // about exp(HEADROOM)
-extern "C" __global__ void SEVERAL_BLOCKS product_exponentials(const operand *A, const operand *W, int width, int B,
-                                                               int C, i64 start, i64 stride, int tiles, int band,
-                                                               operand *E, float *sums) {
+extern "C" __global__ void SEVERAL_BLOCKS product_exponentials(const operand *A, const operand *W, const float *b,
+                                                               const float *reference, int width, int B, int C,
+                                                               i64 start, i64 stride, int tiles, int band, operand *E,
+                                                               float *sums) {
     DYNAMIC_SHARED(operand, stages);
-    const int whole = 2 * LABELS * DEEP;
+    const int whole = 2 * LABELS * DEEP, apart = WARP * 4 / (DEEP / GROUP);  // rows between those that a thread copies
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     int n_labels = (C + LABELS - 1) / LABELS, n_rows = (B + LABELS - 1) / LABELS;
     int first = blockIdx.x / (band * n_rows) * band, place = blockIdx.x % (band * n_rows);
     int width_of_band = n_labels - first < band ? n_labels - first : band, tile = first + place % width_of_band;
     int first_row = place / width_of_band * LABELS, first_label = tile * LABELS;
     int steps = (width + DEEP - 1) / DEEP;
-    float sum[2][16][4];
-    for (int i = 0; i < 2; ++i)
-        for (int n = 0; n < 16; ++n)
-            for (int c = 0; c < 4; ++c) sum[i][n][c] = 0.0f;
+    float sum[2][16][4];  // begin with the biases; a label that is not there has the lowest logit
+#pragma unroll
+    for (int n = 0; n < 16; ++n)
+        for (int c = 0; c < 2; ++c) {
+            int label = first_label + label_of(n, lane % 4 * 2 + c);
+            sum[0][n][c] = sum[0][n][c + 2] = sum[1][n][c] = sum[1][n][c + 2] = label < C ? b[label] : LOWEST;
+        }
+    int line = threadIdx.x / (DEEP / GROUP), fetched = threadIdx.x % (DEEP / GROUP) * GROUP, written = 0;
+    const int to_row = place_in_stage(line, fetched / GROUP, 1);
+    const int to_label = LABELS * DEEP + place_in_stage(line, fetched / GROUP, 3);
+    const operand *from_A = A + (i64)(first_row + line) * width + fetched;
+    const operand *from_W = W + (i64)(first_label + line) * width + fetched;
     auto fetch = [&](int step) {
-        operand *rows = stages + step % STAGES * whole, *labels = rows + LABELS * DEEP;
-        for (int at = threadIdx.x; step < steps && at < LABELS * (DEEP / GROUP); at += blockDim.x) {
-            int line = at / (DEEP / GROUP), group = at % (DEEP / GROUP), column = step * DEEP + group * GROUP;
-            int row = first_row + line, label = first_label + line;
-            bool in_A = column < width && row < B, in_W = column < width && label < C;
-            copy_shared_later(rows + place_in_stage(line, group, 1), in_A ? A + (i64)row * width + column : A, in_A);
-            copy_later(labels + place_in_stage(line, group, 3), in_W ? W + (i64)label * width + column : W, in_W);
+        if (step < steps) {
+            int rows = fetched < width ? B - first_row - line : 0, labels = fetched < width ? C - first_label - line : 0;
+#pragma unroll
+            for (int i = 0; i < LABELS; i += apart) {
+                copy_shared_later(stages + written + to_row + i * DEEP, from_A + (i64)i * width, i < rows);
+                copy_later(stages + written + to_label + i * DEEP, from_W + (i64)i * width, i < labels);
+            }
+            from_A += DEEP, from_W += DEEP, fetched += DEEP;
+            written = written == (STAGES - 1) * whole ? 0 : written + whole;
         }
         end_of_copies();
     };
     for (int step = 0; step < STAGES - 1; ++step) fetch(step);
+    const operand *rows = stages;
     for (int step = 0; step < steps; ++step) {
         wait_for_copies<STAGES - 2>();
         __syncthreads();  // all have their copies, and have read the stage that is written next
         fetch(step + STAGES - 1);
-        const operand *rows = stages + step % STAGES * whole, *labels = rows + LABELS * DEEP;
 #pragma unroll
         for (int half = 0; half < DEEP / 16; ++half) {
             if (step * DEEP + half * 16 >= width) break;
-            u32 a[2][4], b[4];
+            u32 of_A[2][4], of_W[4];
             for (int i = 0; i < 2; ++i) {
-                int line = warp * PER_WARP + i * 16 + (lane & 15);
-                load_matrices(a[i], rows + place_in_stage(line, half * 2 + (lane >> 4), 1));
+                int row = warp * PER_WARP + i * 16 + (lane & 15);
+                load_matrices(of_A[i], rows + place_in_stage(row, half * 2 + (lane >> 4), 1));
             }
 #pragma unroll
             for (int n = 0; n < 16; n += 2) {
-                int line = label_of(n + (lane >> 4), lane & 7);
-                load_matrices(b, labels + place_in_stage(line, half * 2 + ((lane >> 3) & 1), 3));
+                int label = label_of(n + (lane >> 4), lane & 7);
+                load_matrices(of_W, rows + LABELS * DEEP + place_in_stage(label, half * 2 + ((lane >> 3) & 1), 3));
                 for (int i = 0; i < 2; ++i) {
-                    multiply(sum[i][n], a[i], b);
-                    multiply(sum[i][n + 1], a[i], b + 2);
+                    multiply(sum[i][n], of_A[i], of_W);
+                    multiply(sum[i][n + 1], of_A[i], of_W + 2);
                 }
             }
         }
+        rows = rows == stages + (STAGES - 1) * whole ? stages : rows + whole;
     }
     int left = C - first_label;  // labels that there are
-    if (left < LABELS)
-        for (int n = 0; n < 16; ++n)
-            for (int c = 0; c < 4; ++c)
-                if (label_of(n, lane % 4 * 2 + c % 2) >= left) sum[0][n][c] = sum[1][n][c] = LOWEST;
 #pragma unroll
     for (int i = 0; i < 2; ++i)
 #pragma unroll
         for (int below = 0; below < 2; ++below) {
             int row = first_row + warp * PER_WARP + i * 16 + below * 8 + lane / 4;
             u32 pairs[16];
-            float top = 0.0f, all = exponentials_of(sum[i], below, top, pairs);
+            float shift = row < B ? reference[row] : 0.0f, top = 0.0f, all = exponentials_of(sum[i], below, shift, pairs);
             if (__ballot_sync(FULL, all > MOST)) {
                 float best = LOWEST;
                 for (int n = 0; n < 16; ++n) best = fmaxf(best, fmaxf(sum[i][n][2 * below], sum[i][n][2 * below + 1]));
                 for (int offset = 1; offset < 4; offset <<= 1) best = fmaxf(best, __shfl_xor_sync(FULL, best, offset));
-                if (all > MOST) top = best;
-                all = exponentials_of(sum[i], below, top, pairs);
+                if (all > MOST) top = best - shift;
+                all = exponentials_of(sum[i], below, shift + top, pairs);
             }
             if (row >= B) continue;
             for (int n = 0; n < 16; n += 4) {
@@ -231,60 +243,73 @@ extern "C" __global__ void common_reference(const float *sums, int tiles, i64 st
 
 // W (C, H) = factors[1] W + factors[0] E^T scaled, for labels [start, start + C) of E (B, stride); scaled (B, width) has
 // behind its H columns, and one of zeros where H is odd, two whose products with E are added up in partial (C,).
-// blockIdx.x has LABELS labels, blockIdx.y WIDE columns. Dynamic shared memory: WEIGHT_STAGES times ROWS_DEEP rows of
-// LABELS + GROUP and of WIDE operands.
+// A block has LABELS labels and WIDE columns, those beside it the same labels. Dynamic shared memory: WEIGHT_STAGES times
+// ROWS_DEEP rows of LABELS + GROUP and of WIDE operands.
 extern "C" __global__ void SEVERAL_BLOCKS product_weights(const operand *E, i64 stride, i64 start,
                                                           const operand *scaled, int width, int B, int C, int H,
                                                           const float *factors, float *W, float *partial) {
     DYNAMIC_SHARED(operand, stages);
-    const int row_of_E = LABELS + GROUP, whole = ROWS_DEEP * (row_of_E + WIDE);
-    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    int first_label = blockIdx.x * LABELS, first_column = blockIdx.y * WIDE;
-    int steps = (B + ROWS_DEEP - 1) / ROWS_DEEP;
+    const int row_of_E = LABELS + GROUP, columns_at = ROWS_DEEP * row_of_E, whole = columns_at + ROWS_DEEP * WIDE;
+    int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, of_bias = H + (H & 1);
+    int beside = (of_bias + 2 + WIDE - 1) / WIDE, first_column = blockIdx.x % beside * WIDE;
+    int first_label = blockIdx.x / beside * LABELS, steps = (B + ROWS_DEEP - 1) / ROWS_DEEP;
+    float alpha = factors[0], beta = factors[1];
     float sum[2][WIDE / 8][4];
     for (int i = 0; i < 2; ++i)
         for (int n = 0; n < WIDE / 8; ++n)
             for (int c = 0; c < 4; ++c) sum[i][n][c] = 0.0f;
+    // A thread copies a group of two rows of E and of `scaled`, and sixteen threads the last group of a row of `scaled`.
+    int line = threadIdx.x / 16, group = threadIdx.x % 16 * GROUP, fetched = line, written = 0;
+    bool in_E = first_label + group < C, in_scaled = first_column + group < width;
+    bool last = threadIdx.x < ROWS_DEEP && first_column + LABELS < width;
+    const operand *from_E = E + line * stride + start + first_label + group;
+    const operand *from_scaled = scaled + (i64)line * width + first_column + group;
+    const operand *from_last = scaled + (i64)threadIdx.x * width + first_column + LABELS;
+    const int to_E = line * row_of_E + group, to_scaled = columns_at + line * WIDE + group;
+    const int to_last = columns_at + threadIdx.x * WIDE + LABELS;
     auto fetch = [&](int step) {
-        operand *stage = stages + step % WEIGHT_STAGES * whole;
-        const int groups = (LABELS + WIDE) / GROUP;
-        for (int at = threadIdx.x; step < steps && at < ROWS_DEEP * groups; at += blockDim.x) {
-            int line = at / groups, group = at % groups;
-            i64 row = (i64)step * ROWS_DEEP + line;
-            bool of_E = group < LABELS / GROUP;
-            int column = of_E ? first_label + group * GROUP : first_column + (group - LABELS / GROUP) * GROUP;
-            bool valid = row < B && column < (of_E ? C : width);
-            const operand *from = of_E ? E + row * stride + start + column : scaled + row * width + column;
-            operand *to = stage + (of_E ? line * row_of_E + group * GROUP
-                                        : ROWS_DEEP * row_of_E + line * WIDE + group * GROUP - LABELS);
-            if (of_E) copy_later(to, valid ? from : E, valid);
-            else copy_shared_later(to, valid ? from : E, valid);
+        if (step < steps) {
+            bool one = fetched < B, two = fetched + 8 < B;
+            operand *stage = stages + written;
+            copy_later(stage + to_E, from_E, one && in_E);
+            copy_later(stage + to_E + 8 * row_of_E, from_E + 8 * stride, two && in_E);
+            copy_shared_later(stage + to_scaled, from_scaled, one && in_scaled);
+            copy_shared_later(stage + to_scaled + 8 * WIDE, from_scaled + 8 * (i64)width, two && in_scaled);
+            if (threadIdx.x < ROWS_DEEP)
+                copy_shared_later(stage + to_last, from_last, last && fetched - line + (int)threadIdx.x < B);
+            from_E += ROWS_DEEP * stride, fetched += ROWS_DEEP;
+            from_scaled += ROWS_DEEP * (i64)width, from_last += ROWS_DEEP * (i64)width;
+            written = written == (WEIGHT_STAGES - 1) * whole ? 0 : written + whole;
         }
+        __syncwarp();
         end_of_copies();
     };
     for (int step = 0; step < WEIGHT_STAGES - 1; ++step) fetch(step);
+    const operand *rows = stages;
     for (int step = 0; step < steps; ++step) {
         wait_for_copies<WEIGHT_STAGES - 2>();
         __syncthreads();  // all have their copies, and have read the stage that is written next
         fetch(step + WEIGHT_STAGES - 1);
-        const operand *labels = stages + step % WEIGHT_STAGES * whole, *columns = labels + ROWS_DEEP * row_of_E;
-        u32 a[2][4], b[4];
+        if (beta != 0.0f && step == (steps > NEAR_END ? steps - NEAR_END : 0) && first_label + (int)threadIdx.x < C) {
+            const float *w = W + (i64)(first_label + threadIdx.x) * H;  // a thread a label: what the block will change
+            for (int j = first_column; j < first_column + WIDE && j < H; j += 32) bring_near(w + j);
+        }
+        u32 of_E[2][4], of_scaled[4];
         for (int i = 0; i < 2; ++i) {
-            int line = (lane & 7) + ((lane >> 4) << 3), label = warp * PER_WARP + i * 16 + ((lane >> 3) & 1) * 8;
-            load_transposed(a[i], labels + line * row_of_E + label);
+            int deep = (lane & 7) + ((lane >> 4) << 3), label = warp * PER_WARP + i * 16 + ((lane >> 3) & 1) * 8;
+            load_transposed(of_E[i], rows + deep * row_of_E + label);
         }
 #pragma unroll
         for (int n = 0; n < WIDE / 8; n += 2) {
             bool two = n + 1 < WIDE / 8;
-            load_transposed(b, columns + (lane & 15) * WIDE + (n + (two ? lane >> 4 : 0)) * 8);
+            load_transposed(of_scaled, rows + columns_at + (lane & 15) * WIDE + (n + (two ? lane >> 4 : 0)) * 8);
             for (int i = 0; i < 2; ++i) {
-                multiply(sum[i][n], a[i], b);
-                if (two) multiply(sum[i][n + 1], a[i], b + 2);
+                multiply(sum[i][n], of_E[i], of_scaled);
+                if (two) multiply(sum[i][n + 1], of_E[i], of_scaled + 2);
             }
         }
+        rows = rows == stages + (WEIGHT_STAGES - 1) * whole ? stages : rows + whole;
     }
-    float alpha = factors[0], beta = factors[1];
-    int of_bias = H + (H & 1);
     bool in_pairs = H % 2 == 0 && (u64)W % 8 == 0;
 #pragma unroll
     for (int i = 0; i < 2; ++i)

@@ -94,8 +94,7 @@ class Runtime:
         with self._device:
             self.stream = cupy.cuda.Stream(non_blocking=True)
             self.copies = cupy.cuda.Stream(non_blocking=True)  # what goes to the GPU while kernels run
-            self._handle = cublas.create()  # one a stream: bitwise repeats need a workspace of its own
-            weakref.finalize(self, cublas.destroy, self._handle).atexit = False  # some 30 MB of the GPU
+            self._handle = self.new_handle()
             options = ("--std=c++17", *(("-DBFLOAT16",) if self.bfloat16 else ()))
             module = cupy.RawModule(code=source, options=options)
             self._kernels = {name: module.get_function(name) for name in self.parameters}
@@ -164,6 +163,12 @@ class Runtime:
             blas.CUBLAS_COMPUTE_32F, blas.CUBLAS_GEMM_DEFAULT,
         )  # fmt: skip
 
+    def new_handle(self) -> int:
+        """Return a handle of cuBLAS that lasts as long as this: one a stream, as bitwise repeats need its workspace."""
+        handle: int = self.cublas.create()
+        weakref.finalize(self, self.cublas.destroy, handle).atexit = False  # some 30 MB of the GPU
+        return handle
+
     def blas_library(self) -> Any:
         """Return the cuBLAS that CuPy has loaded, by its own names."""
         return ctypes.CDLL(f"libcublas.so.{self.cublas.getVersion(self._handle) // 10_000}")
@@ -205,8 +210,8 @@ class Runtime:
         if self.fixed is not None:
             return self.fixed.fed[name]
         if name not in self._senders:
-            self._senders[name] = Sender(self)
-        return self._senders[name].send(arrays)
+            self._senders[name] = Sender(self.cupy)
+        return self._senders[name].send(self, arrays)
 
     def place(self, host: np.ndarray) -> Any:
         """Return a copy on the GPU."""

@@ -18,16 +18,16 @@ class Sender:
     """Slots, pinned ones and their copies on the GPU, through which arrays go in turn, on a stream of their own.
 
     A pinned slot is written again when its last copy has been made, a copy when the kernels that read it are done; they
-    have all been launched by the next call.
+    have all been launched by the next call. The runtime, which has the senders, is an argument: a cycle would leave it,
+    and what it holds of the GPU, to the garbage collector.
     """
 
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime, self._turn = runtime, 0
-        self._slots = [_Slot(runtime.cupy) for _ in range(SLOTS)]
+    def __init__(self, cupy: Any) -> None:
+        self._turn, self._slots = 0, [_Slot(cupy) for _ in range(SLOTS)]
 
-    def send(self, arrays: tuple[np.ndarray, ...]) -> Any:
+    def send(self, runtime: Runtime, arrays: tuple[np.ndarray, ...]) -> Any:
         """Return the arrays, of one dtype, one after another on the GPU."""
-        runtime, dtype, size = self._runtime, arrays[0].dtype, sum(array.size for array in arrays)
+        dtype, size = arrays[0].dtype, sum(array.size for array in arrays)
         self._slots[self._turn].read.record(runtime.stream)
         self._turn = (self._turn + 1) % SLOTS
         slot = self._slots[self._turn]
@@ -56,6 +56,6 @@ class _Slot:
         """Make room for `n_bytes`."""
         if self.placed is None or self.pinned.nbytes < n_bytes:
             room = max(int(GROWTH * n_bytes), 1)
-            self.pinned = np.frombuffer(runtime.cupy.cuda.alloc_pinned_memory(room), np.uint8)
+            self.pinned = np.frombuffer(runtime.cupy.cuda.alloc_pinned_memory(room), np.uint8, room)
             self.placed = runtime.empty((len(self.pinned),), np.uint8)
             self.read.record(runtime.stream)  # what it was before may still be read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from functools import partial
 from pathlib import Path
@@ -149,6 +150,21 @@ def test_entries_that_travel_with_every_batch_train_as_those_that_stay_on_the_gp
 
 
 @NEEDS_COMPILER
+def test_a_device_that_is_gone_leaves_nothing_on_the_gpu_though_its_data_stay(dataset):
+    """At once: the garbage collector would free it whenever it likes, while a graph is captured too."""
+    device, network = shim_device("float32"), Network(60, 90, (24,), "bce")
+    memory = device.runtime.cupy.memory
+    trained(device, dataset, network)
+    assert memory.live > 0
+    gc.disable()
+    try:
+        del device
+        assert memory.live == 0
+    finally:
+        gc.enable()
+
+
+@NEEDS_COMPILER
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_neither_the_order_of_threads_nor_that_of_blocks_changes_a_bit(precision, seed):
@@ -232,10 +248,10 @@ def test_what_is_missing_for_a_gpu_is_said_in_one_line(monkeypatch):
         DataError, match=r"^device 'cuda:1': CuPy is not installed; use 'cpu', or pip install \"xmlsgd\[cuda12\]\""
     ):
         get_device("cuda:1")
-    present(monkeypatch, is_available=lambda: False)
-    with pytest.raises(DataError, match=r"^device 'cuda:0': CuPy finds no GPU or driver; use 'cpu', or install"):
+    present(monkeypatch, runtime=SimpleNamespace(getDeviceCount=lambda: 0))
+    with pytest.raises(DataError, match=r"^device 'cuda:0': CuPy finds no GPU; use 'cpu', or install NVIDIA's driver"):
         get_device("cuda")
-    present(monkeypatch, is_available=lambda: True, runtime=SimpleNamespace(getDeviceCount=lambda: 2))
+    present(monkeypatch, runtime=SimpleNamespace(getDeviceCount=lambda: 2))
     with pytest.raises(DataError, match=r"^device 'cuda:2': there are 2 GPUs, counted from 0; use 'cuda:0' to"):
         get_device("cuda:2")
     assert repr(get_device("cuda:1")) == repr(partial(CUDA, index=1))
@@ -243,9 +259,14 @@ def test_what_is_missing_for_a_gpu_is_said_in_one_line(monkeypatch):
     def broken():
         raise RuntimeError("libcuda.so: no such file\nand more")
 
-    present(monkeypatch, is_available=broken)
+    present(monkeypatch, runtime=SimpleNamespace(getDeviceCount=broken))
     with pytest.raises(
-        DataError, match=r"^device 'cuda:0': CuPy does not start \(libcuda.so: no such file\); use 'cpu', or pip"
+        DataError, match=r"^device 'cuda:0': CuPy finds no GPU \(libcuda.so: no such file\); use 'cpu', or install"
+    ):
+        get_device("cuda:0")
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    with pytest.raises(
+        DataError, match=r"^device 'cuda:0': CuPy does not start \(import of cupy halted.*\); use 'cpu'"
     ):
         get_device("cuda:0")
 

@@ -51,8 +51,9 @@ def compiled(source, *options):
 def of_architecture(architecture, precision):
     """Return the source and the options by which a GPU gets its kernels."""
     products = precision == "bfloat16" and architecture >= BFLOAT16_CAPABILITY
-    options = ["--std=c++17", f"--gpu-architecture=sm_{architecture}", *["-DBFLOAT16"] * (precision == "bfloat16")]
-    return kernel_source(products), *options
+    of_cupy = ["-ftz=true", "--device-as-default-execution-space"]  # which it adds to ours
+    options = ["--std=c++17", *["-DBFLOAT16"] * (precision == "bfloat16"), f"--gpu-architecture=sm_{architecture}"]
+    return kernel_source(products), *options, *of_cupy
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
