@@ -24,15 +24,15 @@ TESTS = ROOT / "tests" / "devices"
 
 def tests(place: Place) -> Iterator[dict[str, Any]]:
     """Yield how many tests that need a GPU have passed, failed and been left out so far; who failed, and why."""
-    # What all else is made of comes first, and fits of whole models, which compile for the CPU too, last.
+    # Units first; fits of whole models, which compile for the CPU too, last.
     files = [
         *sorted(TESTS.glob("test_*.py")),
         *sorted((TESTS / "gpu").glob("test_*.py"), key=lambda f: "estimator" in f.name),
     ]
     command = [sys.executable, "-m", "pytest", "-m", "gpu", "-v", "--tb=short", "-p", "no:cacheprovider"]
+    # A warning, as of a newer CuPy, is no reason to leave out all tests.
     command += ["--continue-on-collection-errors", "-o", "addopts=", "-W", "default", *map(str, files)]
     found: dict[str, Any] = {"passed": 0, "failed": 0, "error": 0, "skipped": 0, "failures": [], "reasons": []}
-    # A warning, as of a newer CuPy, is no reason to leave out all tests.
     for line in _lines(command):
         outcome, reason = _OUTCOME.match(line), _REASON.match(line)
         if outcome:

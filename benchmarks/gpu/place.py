@@ -19,13 +19,6 @@ from .changes import kernel_stamps
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "xmlsgd" / "devices").glob("cuda*"))
 REPEATS = 20
-ALWAYS = 1 << 50  # bytes of exponentials that may be kept
-# Ways through a softmax: two exponentials a logit, one, one inside of products.
-SOFTMAX_FORMS: dict[str, dict[str, Any]] = {
-    "two exp": {},
-    "one exp": {"once_bytes": ALWAYS},
-    "fused exp": {"once_bytes": ALWAYS, "fused": True},
-}
 
 
 class Place:

@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 
 from xmlsgd.csr import CSR, Dataset
-from xmlsgd.devices.cuda import CUDA
+from xmlsgd.devices.cuda import CUDA, SOFTMAX_FORMS
 from xmlsgd.devices.cuda_chunks import CHUNK_BYTES
 from xmlsgd.losses import get_loss
 from xmlsgd.network import Network, state_layout
 from xmlsgd.optimizers import get_optimizer
 
-from .place import SOFTMAX_FORMS, Place
+from .place import Place
 from .traffic import traffic
 
 # Loss, optimizer, way through a softmax, CUDA graph.
 FORMS = (
-    ("softmax", "sgd", "two exp", False), ("softmax", "sgd", "one exp", False), ("softmax", "sgd", "fused exp", False),
-    ("softmax", "sgd", "fused exp", True), ("bce", "sgd", "two exp", False), ("bce", "adam", "two exp", False),
+    ("softmax", "sgd", "chunked", False), ("softmax", "sgd", "kept", False), ("softmax", "sgd", "fused", False),
+    ("softmax", "sgd", "fused", True), ("bce", "sgd", "chunked", False), ("bce", "adam", "chunked", False),
 )  # fmt: skip
 RANDOM, SPREAD = 999_983, np.float32(0.05)  # of first weights: how many differ, and their standard deviation
 POOL = 32  # batches of rows that steps take in turn: more than a level-2 cache holds
@@ -69,7 +69,7 @@ def shapes(place: Place) -> list[Shape]:
 class Stepper:
     """Steps of one network on one device."""
 
-    def __init__(self, device: CUDA, shape: Shape, loss: str, optimizer: str) -> None:
+    def __init__(self, device: CUDA, shape: Shape, loss: str, optimizer: str, form: str) -> None:
         self.device, self.shape, self.rule = device, shape, get_optimizer(optimizer)
         self.network = Network(shape.n_features, shape.n_labels, (shape.hidden,), loss)
         # The same random numbers over and over; zeros, as an output layer begins with, are multiplied faster.
@@ -83,7 +83,7 @@ class Stepper:
                 device.place(np.zeros((1, 1), np.float32)),
             )  # fmt: skip
         entries, one_chunk = shape.dataset.X.nnz + shape.dataset.Y.nnz, CHUNK_BYTES
-        if loss == "softmax" and device.once_bytes:  # which keeps the exponentials of all labels
+        if loss == "softmax" and form != "chunked":  # which keeps the exponentials of all labels
             one_chunk = max(shape.batch * shape.n_labels * device.runtime.operand.itemsize, CHUNK_BYTES)
         self.least_bytes = 4 * (self.network.layout.size + states.size) + 8 * entries + one_chunk
         self._scale = np.full(shape.batch, 1 / shape.batch, np.float32)
@@ -183,11 +183,11 @@ def _tried(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def _rate(place: Place, shape: Shape, loss: str, optimizer: str, form: str, graphs: bool) -> dict[str, float]:
     """Return the rate of a shape, and what memory it takes over what it must."""
-    device = place.device(**SOFTMAX_FORMS[form], graphs=graphs)
+    device = place.device(softmax=form, graphs=graphs)
     pool = device.runtime.cupy.get_default_memory_pool()
     gc.collect()  # the devices before
     pool.free_all_blocks()
-    stepper = Stepper(device, shape, loss, optimizer)
+    stepper = Stepper(device, shape, loss, optimizer, form)
     found = stepper.rate(0.05 if place.shim else 1.2, 3 * POOL if graphs and not place.shim else 3)
     return {**found, "memory_share": pool.total_bytes() / stepper.least_bytes}
 
@@ -198,9 +198,9 @@ def kernels(place: Place) -> Iterator[list[dict[str, Any]]]:
     for shape in shapes(place)[:2]:
         for loss, optimizer, form in (
             *(("softmax", "sgd", form) for form in SOFTMAX_FORMS),
-            ("bce", "adam", "two exp"),
+            ("bce", "adam", "chunked"),
         ):
-            stepper = Stepper(place.device(**SOFTMAX_FORMS[form]), shape, loss, optimizer)
+            stepper = Stepper(place.device(softmax=form), shape, loss, optimizer, form)
             found = stepper.kernels(1 if place.shim else 10)
             named = {"shape": _named(shape), "loss": loss, "form": form, "optimizer": optimizer}
             results.append({**named, "kernels": found})

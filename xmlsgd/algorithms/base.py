@@ -59,10 +59,10 @@ class Comm(Protocol):
 
 @dataclass
 class Situation:
-    """What the engine knows when it asks an algorithm.
+    """What the engine tells an algorithm before it asks; the engine writes it.
 
-    now : seconds of the run so far. left_rows : of the epoch, to be given out. concurrent : whether all workers write
-    the model itself, whenever they are heard of.
+    now : seconds of the run so far. left_rows : rows of the epoch that nobody has yet. concurrent : whether all workers
+    write the shared model itself, between reports too.
     """
 
     now: float = 0.0
@@ -73,6 +73,8 @@ class Situation:
 @dataclass
 class Algorithm:
     """Base of all algorithms: a picklable dataclass of hyperparameters; run state is made in `start`.
+
+    situation : what the engine tells it; `Auto` shares its own with its choice.
 
     batch : rows of an update, or the largest where sizes differ, >= 1.
     rate : learning rate at `batch` rows, > 0.

@@ -1,6 +1,6 @@
 // Kernels of the CUDA device; names and order follow reference.py and cpu*.py, `cuda.py` launches them.
 //
-// Compiled at run time by NVRTC for the card at hand, and in tests by a C++ compiler (tests/cuda_shim.h). So that the
+// Compiled at run time by NVRTC for the card at hand, and in tests by a C++ compiler (tests/shared/fake_gpu/cuda_shim.h). So that the
 // latter stays small: warp operations take all 32 lanes, no thread leaves a kernel before a block's barrier, and blocks
 // are multiples of a warp. No atomics on global memory: sums have a fixed order, and two runs give the same bits.
 //

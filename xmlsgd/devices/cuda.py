@@ -17,14 +17,14 @@ from ..kinds import check_choice
 from ..losses import SOFTMAX
 from ..optimizers import CLIP, ROW_ADAGRAD_KIND, SGD
 from .base import EXACT, PRECISIONS, Dropout, Layer, softmax_weights
-from .cuda_chunks import CHUNK_BYTES, padded
+from .cuda_chunks import CHUNK_BYTES
 from .cuda_data import Rows, fill_entries
 from .cuda_fused import FusedSoftmax
 from .cuda_gpus import check_gpu, runtime_of
 from .cuda_graph import Graphs
 from .cuda_once import SoftmaxOnce
 from .cuda_output import OutputStep, Weights
-from .cuda_runtime import SHARED_LIMIT, THREADS, WARP, Runtime, blocks_of
+from .cuda_runtime import SHARED_LIMIT, SOURCE, THREADS, WARP, Runtime, blocks_of, defined
 from .cuda_topk import TopK
 
 if TYPE_CHECKING:
@@ -35,30 +35,30 @@ if TYPE_CHECKING:
     from .base import Rounding
     from .cuda_data import Batch
 
-TILE = 128  # columns of a warp, as in cuda.cu
+(TILE,) = defined(SOURCE, "TILE")  # columns of a warp
 ROWS_A_PART = 32  # rows of a partial sum of biases
-# That softmax may keep to take one exponential a logit: none until it is measured (docs/decisions/gpu.md).
-ONCE_BYTES = 0
+# How a softmax goes over its labels; the first until the others are measured (docs/decisions/gpu.md).
+SOFTMAX_FORMS: dict[str, type[SoftmaxOnce] | None] = {"chunked": None, "kept": SoftmaxOnce, "fused": FusedSoftmax}
 
 
 class CUDA:
     """The GPU number `index`.
 
     `precision`: "float32", "bfloat16" (operands of the output layer's products; sums, weights and state are float32)
-    or "auto", which is bfloat16 where the GPU multiplies it natively. `once_bytes` is what a softmax may keep to take
-    one exponential a logit; `fused` takes them inside products of our own, on GPUs that multiply bfloat16. `stochastic`
-    rounds the output layer's weights to bfloat16 at random, so that the mean over steps is exact, not to nearest.
-    `graphs` makes a CUDA graph of each kind of step, for steps so short that launching them takes longer. `n_threads`
-    is of no use here. `runtime` stands in for a GPU in tests. Raises `DataError` where CuPy, a driver or the GPU is
-    missing.
+    or "auto", which is bfloat16 where the GPU multiplies it natively. `softmax`: "chunked" takes two exponentials a
+    logit, "kept" one, with those of all labels in memory, "fused" takes them inside products of our own on GPUs that
+    multiply bfloat16, and is "kept" on others. `stochastic` rounds the output layer's weights to bfloat16 at random, so
+    that the mean over steps is exact, not to nearest. `graphs` makes a CUDA graph of each kind of step, for steps so
+    short that launching them takes longer. `n_threads` is of no use here. `runtime` stands in for a GPU in tests.
+    Raises `DataError` where CuPy, a driver or the GPU is missing.
     """
 
     def __init__(
         self, n_threads: int = 1, precision: str = "auto", index: int = 0, runtime: Runtime | None = None,
-        chunk_bytes: int = CHUNK_BYTES, once_bytes: int = ONCE_BYTES, fused: bool = False,
-        stochastic: bool = False, graphs: bool = False,
+        chunk_bytes: int = CHUNK_BYTES, softmax: str = "chunked", stochastic: bool = False, graphs: bool = False,
     ) -> None:  # fmt: skip
         check_choice("precision", precision, PRECISIONS)
+        check_choice("softmax", softmax, SOFTMAX_FORMS)
         self.n_threads, self.runtime = n_threads, runtime or runtime_of(index, precision, stochastic)
         self.memory = f"cuda:{self.runtime.index}"
         self.bfloat16 = self.runtime.bfloat16
@@ -66,8 +66,8 @@ class CUDA:
         self._output, self._top_k = OutputStep(self.runtime, chunk_bytes), TopK(self.runtime, chunk_bytes)
         graphs = graphs and not self.runtime.stochastic  # whose seeds change with every step
         self._graphs = Graphs(self.runtime, self._rows, self.runtime.blas_library) if graphs else None
-        softmax = FusedSoftmax if fused and self.runtime.products else SoftmaxOnce
-        self._once, self.once_bytes = softmax(self.runtime, chunk_bytes), once_bytes
+        form = SOFTMAX_FORMS["kept" if softmax == "fused" and not self.runtime.has_products else softmax]
+        self._softmax = form(self.runtime, chunk_bytes) if form else None
 
     @classmethod
     def at(cls, index: int) -> Callable[..., CUDA]:
@@ -161,9 +161,8 @@ class CUDA:
         sent = self.runtime.send("weights", scale, target)
         weights = Weights(sent[: len(rows)], sent[len(rows) :])
         labels = self._rows.batch(Y, rows, "Y")
-        once = len(A) * padded(len(layer.b)) * self.runtime.operand.itemsize <= self.once_bytes
-        if loss == SOFTMAX and once:
-            value, dA = self._once.step(A, labels, weights, layer, update)
+        if loss == SOFTMAX and self._softmax:
+            value, dA = self._softmax.step(A, labels, weights, layer, update)
         else:
             value, dA = self._output.step(A, labels, weights, layer, loss, update)
         return value[0], dA

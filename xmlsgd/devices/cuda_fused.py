@@ -1,7 +1,7 @@
-"""Softmax with one exponential a logit, taken inside of products of our own (`cuda_products.cu`).
+"""Softmax with one exponential a logit, taken inside products of our own (`cuda_products.cu`).
 
 The logits are never written, nor rounded, which saves 4 of the 12 bytes of traffic a logit, and the sums of the biases
-are two more columns of the product that updates weights, which saves 2. For operands in bfloat16.
+are two more columns of the product that updates weights, which saves 2. Operands are bfloat16.
 """
 
 from __future__ import annotations
@@ -10,19 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from .cuda_chunks import part_of
 from .cuda_once import SoftmaxOnce, with_factor
-from .cuda_runtime import WARP, blocks_of
+from .cuda_runtime import PRODUCTS, WARP, blocks_of, defined
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from ..optimizers import Update
     from .base import Layer
+    from .cuda_descent import Factors
 
-# As in cuda_products.cu.
-LABELS, DEEP, STAGES = 128, 32, 3
-ROWS_DEEP, WIDE, WEIGHT_STAGES, GROUP = 16, 136, 5, 8
+LABELS, DEEP, STAGES, GROUP = defined(PRODUCTS, "LABELS", "DEEP", "STAGES", "GROUP")
+ROWS_DEEP, WIDE, WEIGHT_STAGES = defined(PRODUCTS, "ROWS_DEEP", "WIDE", "WEIGHT_STAGES")
 PRODUCT_THREADS = 4 * WARP
-BAND = 384  # blocks that read the same rows at a time: as many as a large GPU runs
+BAND = 384  # blocks that read the same rows: about what an H100 runs at once, three on each of 132 multiprocessors
 EXPONENTIALS_SHARED = 2 * STAGES * 2 * LABELS * DEEP  # bytes
 WEIGHTS_SHARED = 2 * WEIGHT_STAGES * ROWS_DEEP * (LABELS + GROUP + WIDE)
 
@@ -30,10 +27,7 @@ WEIGHTS_SHARED = 2 * WEIGHT_STAGES * ROWS_DEEP * (LABELS + GROUP + WIDE)
 class FusedSoftmax(SoftmaxOnce):
     """The training step of a softmax output layer on a GPU that multiplies bfloat16."""
 
-    def _chunks(self, B: int, H: int, L: int, update: Update) -> list[tuple[int, int]]:
-        size = super()._chunks(B, H, L, update)[0][1]
-        size = max(size // LABELS, 1) * LABELS
-        return [(start, min(start + size, L)) for start in range(0, L, size)]
+    unit = LABELS  # sums are of blocks of labels, counted over all chunks
 
     def _exponentials(
         self, A: Any, reference: Any, layer: Layer, chunks: list[tuple[int, int]], E: Any, largest: Any, total: Any
@@ -55,11 +49,11 @@ class FusedSoftmax(SoftmaxOnce):
     def _weights(self, part: Layer) -> Any:
         return self.operand("W operand", part.W, self.runtime.draw())
 
-    def _products(self, E: Any, start: int, factor: Any, scaled: Any, W: Any, host: np.ndarray, factors: Any) -> Any:
+    def _products(self, E: Any, start: int, factor: Any, scaled: Any, W: Any, factors: Factors) -> Any:
         run, (n, H) = self.runtime, W.shape
         partial = run.buffer("partial", (1, n))
         run.launch(
             "product_weights", blocks_of(n, LABELS) * blocks_of(with_factor(H), WIDE), E, E.shape[1], start, scaled,
-            scaled.shape[1], len(E), n, H, factors, W, partial, threads=PRODUCT_THREADS, shared=WEIGHTS_SHARED,
+            scaled.shape[1], len(E), n, H, factors.placed, W, partial, threads=PRODUCT_THREADS, shared=WEIGHTS_SHARED,
         )  # fmt: skip
         return partial

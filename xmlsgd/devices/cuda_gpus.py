@@ -20,19 +20,21 @@ def check_gpu(index: int) -> None:
 
         get_count = cupy.cuda.runtime.getDeviceCount
     except Exception as error:
-        raise DataError(f"device {name!r}: CuPy does not start ({_told(error)}); use 'cpu', or {INSTALL}") from error
+        raise DataError(
+            f"device {name!r}: CuPy does not start ({_first_line(error)}); use 'cpu', or {INSTALL}"
+        ) from error
     count, reason = 0, ""
     try:
         count = get_count()
     except Exception as error:  # noqa: BLE001  of any kind: the driver's, or of a library that it lacks
-        reason = f" ({_told(error)})"
+        reason = f" ({_first_line(error)})"
     if count == 0:
         raise DataError(f"device {name!r}: CuPy finds no GPU{reason}; use 'cpu', or install NVIDIA's driver")
     if index >= count:
         raise DataError(f"device {name!r}: there are {count} GPUs, counted from 0; use 'cuda:0' to 'cuda:{count - 1}'")
 
 
-def _told(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     """Return the first line of what an error says."""
     return str(error).strip().partition("\n")[0]
 

@@ -21,7 +21,7 @@ from ..losses import SOFTMAX, get_loss
 from ..optimizers import CLIP
 from .base import softmax_weights
 from .cuda_data import fill_entries, fill_labels
-from .cuda_descent import numbers
+from .cuda_descent import with_factors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -149,7 +149,7 @@ class Graphs:
             with fixed.in_use():
                 return step()
         if fixed.graph is None:
-            with fixed.in_use(), _uncollected():
+            with fixed.in_use(), _without_collector():
                 self._runtime.stream.begin_capture()
                 try:
                     fixed.value = step()
@@ -169,8 +169,8 @@ class Graphs:
         if softmax:
             target, scale = softmax_weights(Y, rows, scale)
         fixed.feed("weights", run.send("weights", scale, target))
-        fixed.feed("hyper", run.send("hyper", numbers(update)))
-        fixed.feed("output hyper", run.send("output hyper", numbers(output)))
+        fixed.feed("hyper", run.send("hyper", with_factors(update)))
+        fixed.feed("output hyper", run.send("output hyper", with_factors(output)))
         for name, matrix, size in zip("XY", (X, Y), room, strict=True):
             batch = self._rows.batch(matrix, rows, name)
             spans = fixed.feed(f"{name} spans", batch.spans)
@@ -185,8 +185,8 @@ class Graphs:
 
 
 @contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Keep the garbage collector from freeing what is of the GPU, which waits for it and would end a capture."""
+def _without_collector() -> Iterator[None]:
+    """Pause the garbage collector: freeing memory of the GPU waits for it, which is an error during a capture."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..optimizers import RATE
 from .cuda_chunks import ALIGNMENT, Chunks, padded, part_of
-from .cuda_descent import is_descent, numbers
+from .cuda_descent import Factors, factors_of, is_descent, with_factors
 from .cuda_output import ROWS_A_PART, Weights, label_keys
 from .cuda_runtime import THREADS, WARP, blocks_of
 
@@ -27,17 +27,19 @@ if TYPE_CHECKING:
 ACTIVATIONS, WEIGHTS, NO_REFERENCE = range(3)  # kinds of operands, as in cuda.cu
 EXTRA = 3  # columns of an operand: bias in two parts, reference
 VECTOR = 16  # bytes that a thread reads at once
-LINE, SECTOR = 64, 16  # operands that are read together: rows of E, and of `scaled`, begin on multiples
+LINE, SECTOR = 64, 16  # operands of 128 and 32 bytes: rows of E begin on lines of a cache, of `scaled` on sectors
 PILOT = 4096  # labels whose largest logit is a row's reference, with those of its own labels
 
 
 class SoftmaxOnce(Chunks):
     """The training step of a softmax output layer. Weights, not E, are in chunks of about `chunk_bytes`."""
 
+    unit = ALIGNMENT  # chunks begin on multiples of it
+
     def step(self, A: Any, labels: Batch, weights: Weights, layer: Layer, update: Update) -> tuple[Any, Any]:
         """Update the layer on a batch; return the loss, float64 (1,), and dA (B, H)."""
         run, (B, H), L = self.runtime, A.shape, len(layer.b)
-        warps, hyper = blocks_of(B, THREADS // WARP), run.send("output hyper", numbers(update))
+        warps, hyper = blocks_of(B, THREADS // WARP), run.send("output hyper", with_factors(update))
         E = run.buffer("E", (B, padded(L, LINE)), run.operand)
         reference, largest, total, score, factor = (
             run.buffer(name, (B,)) for name in ("reference", "largest", "total", "score", "factor")
@@ -79,7 +81,7 @@ class SoftmaxOnce(Chunks):
         """Return chunks of half the bytes, beside E: of weights as operands, sums of biases, and gradients."""
         itemsize, parts = self.runtime.operand.itemsize, -(-B // ROWS_A_PART)
         a_label = padded(H + EXTRA) * itemsize + 4 * parts + (0 if is_descent(update) else 4 * H)
-        size = max(self.chunk_bytes // 2 // a_label // ALIGNMENT * ALIGNMENT, ALIGNMENT)
+        size = max(self.chunk_bytes // 2 // a_label // self.unit * self.unit, self.unit)
         return [(start, min(start + size, L)) for start in range(0, L, size)]
 
     def _exponentials(
@@ -116,19 +118,20 @@ class SoftmaxOnce(Chunks):
         """Update the weights of a chunk by E^T (factor A) minus its labels' shares; a product does plain descent."""
         run, (n, H) = self.runtime, part.W.shape
         if is_descent(update):
-            partial = self._products(E, start, factor, scaled, part.W, numbers(update)[-2:], hyper[-2:])
+            partial = self._products(E, start, factor, scaled, part.W, factors_of(update, hyper))
             add_positives(start, hyper[RATE : RATE + 1], part.W, partial)
         else:
             dW, warps = run.buffer("dW", (n, H)), blocks_of(n, THREADS // WARP)
-            partial = self._products(E, start, factor, scaled, dW, np.array([1, 0]), run.factors(1.0, 0.0))
+            alone = Factors(np.array([1, 0], np.float32), run.factors(1.0, 0.0))
+            partial = self._products(E, start, factor, scaled, dW, alone)
             add_positives(start, run.factors(-1.0, 0.0)[:1], dW, partial)
             run.launch("rows_update", warps, part.W, dW, part.Ws, part.Wt, n, H, update.kind, hyper)
         run.launch(
             "biases_update", blocks_of(n), update.kind, part.b, partial, len(partial), n, n, part.bs, part.bt, hyper
         )
 
-    def _products(self, E: Any, start: int, factor: Any, scaled: Any, W: Any, host: np.ndarray, factors: Any) -> Any:
-        """Write W (n, H) = a E^T scaled + b W; `host` and `factors`, on the GPU, are both (a, b).
+    def _products(self, E: Any, start: int, factor: Any, scaled: Any, W: Any, factors: Factors) -> Any:
+        """Write W (n, H) = a E^T scaled + b W, where `factors` are (a, b).
 
         Return the sums of E^T factor, in parts of rows (parts, n).
         """
@@ -138,10 +141,11 @@ class SoftmaxOnce(Chunks):
         run.launch(
             "exponential_sums", (blocks_of(n, labels), parts), E, E.shape[1], start, factor, B, n, ROWS_A_PART, partial
         )
-        run.gemm(E[:, start : start + n], scaled[:, :H], W, alpha=host[0], beta=host[1], ta=True, factors=factors)
+        alpha, beta = factors.host
+        run.gemm(E[:, start : start + n], scaled[:, :H], W, alpha=alpha, beta=beta, ta=True, factors=factors.placed)
         return partial
 
 
 def with_factor(H: int) -> int:
-    """Return the columns of `scaled`: H, and from an even one on a row's factor in two parts."""
+    """Return the columns of `scaled`: H, and from an even one on a row's factor in two parts, for `FusedSoftmax`."""
     return H + H % 2 + 2

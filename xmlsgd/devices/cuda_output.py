@@ -14,7 +14,7 @@ import numpy as np
 from ..losses import SOFTMAX
 from .cuda_chunks import Chunks, padded, part_of
 from .cuda_data import fill_labels
-from .cuda_descent import is_descent, numbers
+from .cuda_descent import factors_of, is_descent, with_factors
 from .cuda_runtime import THREADS, WARP, blocks_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class OutputStep(Chunks):
     def step(self, A: Any, labels: Batch, weights: Weights, layer: Layer, loss: int, update: Update) -> tuple[Any, Any]:
         """Update the layer on a batch; return the loss, float64 (1,), and dA (B, H)."""
         run, B, H = self.runtime, A.shape[0], A.shape[1]
-        hyper = run.send("output hyper", numbers(update))
+        hyper = run.send("output hyper", with_factors(update))
         chunks = self.chunks(B, H, len(layer.b))
         width = max(stop - start for start, stop in chunks)
         stride, parts = padded(width), -(-B // ROWS_A_PART)
@@ -77,8 +77,9 @@ class OutputStep(Chunks):
         """Update the weights of a chunk by G^T A; plain descent is part of that product."""
         run = self.runtime
         if is_descent(update):
-            alpha, beta = numbers(update)[-2:]
-            run.gemm(G, A, part.W, alpha=alpha, beta=beta, ta=True, factors=hyper[-2:])
+            factors = factors_of(update, hyper)
+            alpha, beta = factors.host
+            run.gemm(G, A, part.W, alpha=alpha, beta=beta, ta=True, factors=factors.placed)
             return
         n, H = part.W.shape
         dW = run.buffer("dW", (n, H))

@@ -1,5 +1,5 @@
 // Matrix products by the tensor cores of a warp, with work that would otherwise sweep once more over their result or
-// their operand. Compiled behind `cuda.cu` where operands are bfloat16 and the GPU multiplies it: Ampere or newer.
+// their operand. Compiled after `cuda.cu`, as one source, where operands are bfloat16 and the GPU multiplies it: Ampere or newer.
 //
 // A block is four warps and has LABELS labels of a product. Operands go through shared memory, a few steps of the
 // sum ahead of the warps (`cp.async`); a warp multiplies fragments of 16 x 16 by 16 x 8 (`mma`), of whose results lane l
@@ -7,11 +7,11 @@
 
 #define LABELS 128    // of a block
 #define PER_WARP 32   // rows, or labels, of a block that a warp has
-#define GROUP 8       // operands of 16 bytes, which are copied at once
+#define GROUP 8       // operands that are copied at once: 16 bytes
 #define DEEP 32       // operands of a row that a stage of `product_exponentials` holds
 #define STAGES 3
 #define ROWS_DEEP 16  // rows of the batch that a stage of `product_weights` holds
-#define WIDE 136      // columns of W of a block there: those of 128 hidden units and two for the bias
+#define WIDE 136      // columns of W of a block there: 128 hidden units and two for the bias, a multiple of 8
 #define WEIGHT_STAGES 5
 #define AT_ONCE 6     // pairs of W that a thread waits for together
 #define NEAR_END 8    // steps before the last in which W is brought near
@@ -83,7 +83,7 @@ __device__ __forceinline__ float power_of_two(float x) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
     return power;
 }
-#else
+#else  // compiled for the CPU by tests, whose cuda_shim.h has the functions above that are not here
 #define SEVERAL_BLOCKS
 __device__ u32 two_operands(float low, float high) { return to_operand(low) | ((u32)to_operand(high) << 16); }
 __device__ float power_of_two(float x) { return exp2f(x); }
@@ -118,7 +118,7 @@ __device__ __forceinline__ float exponentials_of(const float (*sum)[4], int belo
 // (C,) and reference (B,). m is 0 unless the sum of a row's exponentials in this block is above MOST: then it is the
 // largest logit among them. sums (B, tiles, 2): m and the sum of what is written, of each row and block. A block has
 // LABELS rows and labels; `band` blocks that follow one another have the same rows, the next `band` the same labels and
-// the rows behind. Dynamic shared memory: STAGES times 2 LABELS DEEP operands.
+// the rows behind. width and stride are multiples of GROUP, start one of LABELS. Dynamic shared memory: STAGES times 2 LABELS DEEP operands.
 #define MOST 1e13f  // about exp(HEADROOM)
 extern "C" __global__ void SEVERAL_BLOCKS product_exponentials(const operand *A, const operand *W, const float *b,
                                                                const float *reference, int width, int B, int C,
@@ -242,7 +242,8 @@ extern "C" __global__ void common_reference(const float *sums, int tiles, i64 st
 }
 
 // W (C, H) = factors[1] W + factors[0] E^T scaled, for labels [start, start + C) of E (B, stride); scaled (B, width) has
-// behind its H columns, and one of zeros where H is odd, two whose products with E are added up in partial (C,).
+// H columns, one of zeros where H is odd, and the rows' factor in two parts; partial (C,) = E^T times the sum of these.
+// width, stride and start are multiples of GROUP.
 // A block has LABELS labels and WIDE columns, those beside it the same labels. Dynamic shared memory: WEIGHT_STAGES times
 // ROWS_DEEP rows of LABELS + GROUP and of WIDE operands.
 extern "C" __global__ void SEVERAL_BLOCKS product_weights(const operand *E, i64 stride, i64 start,

@@ -64,9 +64,15 @@ def kernel_parameters(source: str, operand: np.dtype) -> dict[str, list[Paramete
     }
 
 
+def defined(file: Path, *names: str) -> list[int]:
+    """Return the whole numbers that a source of kernels defines by these names."""
+    found = dict(re.findall(r"^#define (\w+) +(\d+)\b", file.read_text(), re.MULTILINE))
+    return [int(found[name]) for name in names]
+
+
 def kernel_source(products: bool) -> str:
-    """Return the source of the kernels; `products` are those of bfloat16 operands on a GPU that multiplies them."""
-    return "".join(file.read_text() for file in (SOURCE, *[PRODUCTS] * products))
+    """Return the source of the kernels; with `products` those of bfloat16 operands on a GPU that multiplies them."""
+    return SOURCE.read_text() + (PRODUCTS.read_text() if products else "")
 
 
 class Runtime:
@@ -84,8 +90,8 @@ class Runtime:
         native = int(self._device.compute_capability) >= BFLOAT16_CAPABILITY
         self.bfloat16 = native if precision == "auto" else precision == "bfloat16"
         self.operand = np.dtype(np.uint16 if self.bfloat16 else np.float32)
-        self.products = native and self.bfloat16  # whether there are kernels of products
-        source = kernel_source(self.products)
+        self.has_products = native and self.bfloat16  # kernels of products of our own
+        source = kernel_source(self.has_products)
         self.parameters = kernel_parameters(source, self.operand)
         self.fixed: Fixed | None = None  # the places of a step that is, or becomes, a graph
         self._factors: dict[tuple[float, float], Any] = {}

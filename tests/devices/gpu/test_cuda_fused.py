@@ -12,14 +12,15 @@ from shared.fake_gpu.shim import shim_device
 from shared.layers import assert_same_change, copy, narrow, output_batch
 from shared.needs import NEEDS_COMPILER
 from shared.on_host import OnHost
-from xmlsgd.devices.cuda_fused import EXPONENTIALS_SHARED, LABELS, PRODUCT_THREADS, FusedSoftmax
+from xmlsgd.devices.cuda_descent import Factors
+from xmlsgd.devices.cuda_fused import BAND, EXPONENTIALS_SHARED, LABELS, PRODUCT_THREADS, FusedSoftmax
 from xmlsgd.devices.cuda_once import PILOT, SoftmaxOnce
 from xmlsgd.devices.cuda_runtime import kernel_source
 from xmlsgd.devices.reference import Reference
+from xmlsgd.errors import DataError
 from xmlsgd.losses import SOFTMAX
 from xmlsgd.optimizers import SGD, Adam
 
-ALWAYS = 1 << 40
 BUGS = {
     "copies are not waited for": ("wait_for_copies<STAGES - 2>", "wait_for_copies<STAGES - 1>"),
     "copies of rows are not waited for": ("<WEIGHT_STAGES - 2>", "<WEIGHT_STAGES - 1>"),
@@ -57,7 +58,7 @@ def from_operand(bits):
 
 
 def fused(make, **options):
-    return OnHost(make("bfloat16", once_bytes=ALWAYS, fused=True, **options))
+    return OnHost(make("bfloat16", softmax="fused", **options))
 
 
 def compare(make, shape, optimizer, peak=0.0):
@@ -92,11 +93,11 @@ def compare_exactly(make, B, H):
     E[:, start + n :] = 0
     scaled[:, :H], scaled[:, even : even + 2] = rng.integers(-4, 5, (B, H)), rng.integers(-4, 5, (B, 2))
     W = rng.integers(-9, 10, (n, H)).astype(np.float32)
-    device = make("bfloat16", once_bytes=ALWAYS, fused=True)
+    device = make("bfloat16", softmax="fused")
     with device.start():
         placed, numbers = device.place(W), np.array([-3, 2], np.float32)
-        partial = device._once._products(
-            operand(device, E), start, None, operand(device, scaled), placed, numbers, device.place(numbers)
+        partial = device._softmax._products(
+            operand(device, E), start, None, operand(device, scaled), placed, Factors(numbers, device.place(numbers))
         )
         got, sums = device.fetch(placed), device.fetch(partial)
     mine = E[:, start : start + n]
@@ -104,7 +105,7 @@ def compare_exactly(make, B, H):
     np.testing.assert_array_equal(sums[0], mine.T @ scaled[:, even : even + 2].sum(axis=1))
 
 
-@pytest.mark.parametrize("band", [1, 2, 3, 384])
+@pytest.mark.parametrize("band", [1, 2, 3, BAND])
 @pytest.mark.parametrize("B", [5, 150])
 def test_exponentials_of_integers_are_those_of_the_logits_whatever_the_order_of_blocks(make, B, band):
     compare_exponentials(make, B, band)
@@ -116,7 +117,7 @@ def compare_exponentials(make, B, band):
     A, W = rng.integers(-1, 2, (B, width)), rng.integers(-1, 2, (n, width))
     b, reference = rng.integers(-3, 4, n).astype(np.float32), rng.integers(0, 3, B).astype(np.float32)
     Z = (A @ W.T + b - reference[:, None]).astype(np.float32)
-    device = make("bfloat16", once_bytes=ALWAYS, fused=True)
+    device = make("bfloat16", softmax="fused")
     tiles = -(-n // LABELS)
     blocks = tiles * -(-B // LABELS)
     with device.start():
@@ -137,9 +138,11 @@ def compare_exponentials(make, B, band):
 
 @NEEDS_COMPILER
 def test_a_gpu_that_does_not_multiply_bfloat16_sweeps_over_logits():
-    kinds = [type(shim_device("bfloat16", fused=True, capability=one)._once) for one in ("75", "80")]
+    kinds = [type(shim_device("bfloat16", softmax="fused", capability=one)._softmax) for one in ("75", "80")]
     assert kinds == [SoftmaxOnce, FusedSoftmax]
-    assert type(shim_device("float32", fused=True)._once) is SoftmaxOnce
+    assert type(shim_device("float32", softmax="fused")._softmax) is SoftmaxOnce
+    with pytest.raises(DataError, match="softmax must be one of chunked, kept, fused, got 'fuse'"):
+        shim_device(softmax="fuse")
 
 
 @NEEDS_COMPILER

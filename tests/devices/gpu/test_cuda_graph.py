@@ -17,8 +17,6 @@ from xmlsgd.network import Network
 from xmlsgd.optimizers import SGD, Adam
 from xmlsgd.schedules import Schedule
 
-ALWAYS = 1 << 40
-
 
 def trained(device, dataset, network, optimizer=None, epochs=3, batch=16):
     """Return the run, of 7 batches and a smaller one an epoch."""
@@ -34,9 +32,9 @@ def graphs_of(device):
 @pytest.mark.parametrize(
     ("loss", "optimizer", "options"),
     [
-        ("softmax", SGD(0.01), {"precision": "float32"}), ("softmax", SGD(), {"once_bytes": ALWAYS}),
-        ("softmax", SGD(0.01), {"once_bytes": ALWAYS, "fused": True}), ("bce", SGD(clip_norm=0.1), {}),
-        ("softmax", Adam(), {"once_bytes": ALWAYS, "precision": "float32"}),
+        ("softmax", SGD(0.01), {"precision": "float32"}), ("softmax", SGD(), {"softmax": "kept"}),
+        ("softmax", SGD(0.01), {"softmax": "fused"}), ("bce", SGD(clip_norm=0.1), {}),
+        ("softmax", Adam(), {"softmax": "kept", "precision": "float32"}),
         ("squared_hinge", Adam(), {"chunk_bytes": 9_000}),
     ],
 )  # fmt: skip
@@ -46,7 +44,8 @@ def test_steps_as_graphs_end_in_the_model_of_steps_as_they_are(make, dataset, lo
         device = make(**{"precision": "bfloat16", "graphs": graphs, **options})
         runs.append(trained(device, dataset, network, optimizer))
     assert graphs_of(device)
-    tolerance = 1e-2 if device.bfloat16 else 1e-3  # cuBLAS may take another way where factors are on the GPU
+    in_float32 = 1e-5 if make is shim_device else 1e-3  # cuBLAS may take another way where factors are on the GPU
+    tolerance = 1e-2 if device.bfloat16 else in_float32
     np.testing.assert_allclose(runs[1].params, runs[0].params, rtol=0, atol=tolerance)
     assert runs[1].records[-1]["loss"] == pytest.approx(runs[0].records[-1]["loss"], rel=tolerance)
 

@@ -14,21 +14,20 @@ from xmlsgd.devices.reference import Reference
 from xmlsgd.losses import SOFTMAX
 from xmlsgd.optimizers import SGD, Adam
 
-ALWAYS = 1 << 40  # bytes of exponentials that may be kept
 FORMS = [
     pytest.param("float32", {}, id="float32"),
     pytest.param("bfloat16", {}, id="bfloat16"),
-    pytest.param("bfloat16", {"fused": True}, id="fused"),
+    pytest.param("bfloat16", {"softmax": "fused"}, id="fused"),
 ]
 
 
 def shim(precision, **options):
-    return OnHost(shim_device(precision, once_bytes=ALWAYS, **options))
+    return OnHost(shim_device(precision, **{"softmax": "kept", **options}))
 
 
 @pytest.fixture
 def make(make):
-    return lambda precision, **options: OnHost(make(precision, once_bytes=ALWAYS, **options))
+    return lambda precision, **options: OnHost(make(precision, **{"softmax": "kept", **options}))
 
 
 @pytest.mark.parametrize("optimizer", [SGD(weight_decay=0.3), Adam(clip_norm=0.05)], ids=["sgd", "adam"])
@@ -79,7 +78,7 @@ def error(got, expected):
     return np.linalg.norm(got - expected) / np.linalg.norm(expected)
 
 
-@pytest.mark.parametrize("options", [{}, {"fused": True}], ids=["swept", "fused"])
+@pytest.mark.parametrize("options", [{}, {"softmax": "fused"}], ids=["swept", "fused"])
 def test_bfloat16_logits_less_a_reference_are_twice_as_precise_as_those_as_they_come(make, options):
     A, Y, rows, scale, layer = peaked_batch()
     A[:], layer.W[:] = narrow(A), narrow(layer.W)  # the rounding of operands is common to both

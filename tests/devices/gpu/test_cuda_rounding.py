@@ -7,6 +7,7 @@ import pytest
 
 from shared.layers import copy, output_batch
 from shared.on_host import OnHost
+from xmlsgd.devices.cuda import SOFTMAX_FORMS
 from xmlsgd.losses import LOSSES
 from xmlsgd.optimizers import SGD
 
@@ -44,12 +45,12 @@ def test_what_bfloat16_holds_or_cannot_hold_is_not_drawn(make):
     np.testing.assert_array_equal(drawn[:, :7], nearest[:, :7])
 
 
-@pytest.mark.parametrize("once_bytes", [0, 1 << 40], ids=["two exponentials", "one"])
-def test_steps_draw_anew_and_two_devices_draw_alike(make, once_bytes):
+@pytest.mark.parametrize("softmax", SOFTMAX_FORMS)
+def test_steps_draw_anew_and_two_devices_draw_alike(make, softmax):
     A, Y, rows, scale, layer = output_batch((33, 40, 100))
     update, results = SGD().update(0.1, 1), []
     for stochastic in (True, True, False):
-        device = OnHost(make(precision="bfloat16", stochastic=stochastic, once_bytes=once_bytes))
+        device = OnHost(make(precision="bfloat16", stochastic=stochastic, softmax=softmax))
         steps = [device.output_step(A, Y, rows, scale, copy(layer), LOSSES["softmax"], update)[1] for _ in range(2)]
         assert np.array_equal(*steps) is not stochastic
         results.append(steps)

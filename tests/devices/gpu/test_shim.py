@@ -18,6 +18,15 @@ def runtime():
     return shim_device("float32").runtime
 
 
+def test_a_kernel_that_writes_more_shared_memory_than_it_asked_for_is_refused(runtime):
+    with runtime.start():
+        keys = runtime.place(np.arange(8, dtype=np.uint64).reshape(2, 4))
+        with pytest.raises(RuntimeError, match="more shared memory is written than was asked for"):
+            runtime.launch("sort_rows", 2, keys, 4, 4, shared=24)
+        runtime.launch("sort_rows", 2, keys, 4, 4, shared=32)
+        np.testing.assert_array_equal(runtime.fetch(keys), [[3, 2, 1, 0], [7, 6, 5, 4]])
+
+
 REFUSED = {
     "a conversion to NumPy": lambda x: np.asarray(x),
     "a function of NumPy that nobody has tried": lambda x: np.linalg.norm(x),

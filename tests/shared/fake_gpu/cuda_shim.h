@@ -57,6 +57,7 @@ static void (*body)(void *) = nullptr;
 static void *body_arguments = nullptr;
 static const char *failure = nullptr;
 static dim3 thread, block, block_size, grid_size;
+static unsigned n_shared = 0;  // bytes of dynamic shared memory that the launch asked for
 alignas(64) static char dynamic_shared[MOST_SHARED];
 
 __attribute__((noinline)) inline void wait(Status status) {
@@ -129,7 +130,11 @@ inline bool run_block(unsigned &seed) {
         bool more = release(), all_done = true;
         for (int i = 0; i < n_threads; ++i) all_done = all_done && fibers[i].status == DONE;
         if (failure) return false;
-        if (all_done) return true;
+        if (all_done) {
+            for (int at = n_shared; at < MOST_SHARED; ++at)
+                if (dynamic_shared[at] != RUBBISH) failure = "more shared memory is written than was asked for";
+            return !failure;
+        }
         if (!more) {
             failure = "divergent barrier";
             return false;
@@ -143,7 +148,8 @@ void call(void (*kernel)(A...), void **arguments, std::index_sequence<I...>) {
 }
 
 template <class... A>
-const char *launch(void (*kernel)(A...), const unsigned *grid, unsigned threads, void **arguments, unsigned seed) {
+const char *launch(void (*kernel)(A...), const unsigned *grid, unsigned threads, unsigned shared, void **arguments,
+                   unsigned seed) {
     struct Bound { void (*kernel)(A...); void **arguments; } bound{kernel, arguments};
     body = [](void *given) {
         Bound *bound = (Bound *)given;
@@ -151,7 +157,7 @@ const char *launch(void (*kernel)(A...), const unsigned *grid, unsigned threads,
     };
     body_arguments = &bound;
     grid_size = {grid[0], grid[1], 1}, block_size = {threads, 1, 1};
-    n_threads = threads, failure = nullptr;
+    n_threads = threads, n_shared = shared, failure = nullptr;
     unsigned n_blocks = grid[0] * grid[1];
     for (unsigned i = 0; i < n_blocks; ++i) {
         unsigned which = seed ? n_blocks - 1 - i : i;  // nothing may depend on the order of blocks
@@ -260,6 +266,7 @@ inline void multiply(float *sum, const unsigned *a, const unsigned *b) {
 }
 
 #define SHIM_EXPORT(kernel)                                                                                          \
-    extern "C" const char *shim_##kernel(const unsigned *grid, unsigned threads, void **arguments, unsigned seed) { \
-        return shim::launch(kernel, grid, threads, arguments, seed);                                                 \
+    extern "C" const char *shim_##kernel(const unsigned *grid, unsigned threads, unsigned shared, void **arguments, \
+                                         unsigned seed) {                                                            \
+        return shim::launch(kernel, grid, threads, shared, arguments, seed);                                         \
     }

@@ -54,12 +54,12 @@ class _Kernel:
                 assert isinstance(argument, np.generic), f"{self.name}: argument {i} is a {type(argument).__name__}"
                 kept.append(ctypes.create_string_buffer(argument.tobytes(), argument.nbytes))
             pointers[i] = ctypes.addressof(kept[i])
-        self.memory.streams.here().do(lambda: self._run(grid, block, pointers, (arguments, kept)))
+        self.memory.streams.here().do(lambda: self._run(grid, block, shared_mem, pointers, (arguments, kept)))
 
-    def _run(self, grid, block, pointers, alive):
+    def _run(self, grid, block, shared_mem, pointers, alive):
         """Run the kernel; `alive` is what `pointers` point into."""
         with ONE_AT_A_TIME:
-            failure = self.function((ctypes.c_uint * 2)(*grid), block[0], pointers, self.seed)
+            failure = self.function((ctypes.c_uint * 2)(*grid), block[0], shared_mem, pointers, self.seed)
         if failure:
             raise RuntimeError(f"{self.name}: {failure.decode()}")
         self.memory.check(self.name)

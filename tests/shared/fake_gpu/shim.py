@@ -20,7 +20,7 @@ from .memory import Memory, OutOfMemoryError
 from .nccl import FakeNccl
 from .streams import ENTERED, Event, Streams
 
-OF_DEVICE = ("chunk_bytes", "once_bytes", "fused", "graphs")  # options of `CUDA` that the "GPU" has none of
+OF_DEVICE = ("chunk_bytes", "softmax", "graphs")  # options of `CUDA` that the "GPU" has none of
 
 
 class _Device:
