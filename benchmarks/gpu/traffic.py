@@ -29,7 +29,11 @@ def traffic(name: str, arguments: dict[str, Any], entries: float) -> float:
     """Return the bytes of a launch with these arguments on a batch of so many entries; 0 where nobody has counted."""
     if name in GATHERED:
         return entries * (4.0 * arguments["H"] + 8)
-    share = arguments["C"] / arguments["stride"] if {"C", "stride"} <= arguments.keys() else 1.0
-    return sum(
-        times * arguments[array].nbytes * share for array, times in STREAMED.get(name, {}).items()
-    )  # fmt: skip
+    stride = arguments.get("stride")
+
+    def moved(array: Any) -> float:
+        """Return the bytes of an array; of one whose rows have all labels, those of the chunk."""
+        of_chunk = "C" in arguments and stride is not None and array.shape[-1] == stride
+        return float(array.nbytes) * (arguments["C"] / stride if of_chunk else 1.0)
+
+    return sum(times * moved(arguments[array]) for array, times in STREAMED.get(name, {}).items())

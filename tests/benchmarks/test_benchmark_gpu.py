@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
+import numpy as np
 import pytest
 
 from benchmarks.gpu import checks
@@ -13,6 +14,7 @@ from benchmarks.gpu.changes import changed, kernel_stamps, summary
 from benchmarks.gpu.parts import PARTS, measured
 from benchmarks.gpu.place import Place
 from benchmarks.gpu.tables import markdown
+from benchmarks.gpu.traffic import traffic
 from shared.needs import NEEDS_COMPILER, missing_gpu
 from xmlsgd.devices.cuda_runtime import kernel_source
 from xmlsgd.errors import DataError
@@ -134,6 +136,13 @@ def test_what_a_part_has_found_survives_its_end(tmp_path, monkeypatch, ending, s
     out.mkdir()
     assert measured("steps", seconds, 10, True, out) == ([1], reason)
     assert not list(out.iterdir())
+
+
+def test_the_bytes_of_chunks_are_those_of_their_labels():
+    """Of E, whose rows have all labels, those of the chunk; weights are the chunk's own."""
+    E, W = np.zeros((4, 64), np.uint16), np.zeros((16, 8), np.float32)
+    counted = traffic("product_weights", {"E": E, "stride": 64, "W": W, "C": 16}, 0)
+    assert counted == E.nbytes / 4 + 2 * W.nbytes
 
 
 def test_outcomes_of_tests_are_counted_as_they_come(monkeypatch):

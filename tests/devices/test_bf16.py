@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numba import njit
 
+from shared.layers import rounded
 from shared.paths import ROOT
 from xmlsgd.devices import bf16
 from xmlsgd.devices.bf16 import BLOCK, TILE_BYTES
@@ -20,13 +21,6 @@ BLOCKS = [
     pytest.param("block_avx512", id="avx512", marks=NEEDS_AVX512),
     pytest.param("block_amx", id="amx", marks=pytest.mark.skipif(not bf16.HAS_AMX, reason="the processor lacks AMX")),
 ]
-
-
-def rounded(x):
-    """Return x rounded to the nearest bfloat16, ties to even, by integer arithmetic on its bits."""
-    bits = np.asarray(x, np.float32).view(np.uint32).astype(np.uint64)
-    bits += 0x7FFF + ((bits >> 16) & 1)
-    return (bits & 0xFFFF0000).astype(np.uint32).view(np.float32)
 
 
 def halves(words):

@@ -91,7 +91,8 @@ def whole_step(device, network, optimizer, n_steps=1, poison=None, seed=0, sampl
     return value, flat
 
 
-def narrow(x):
-    """Round to bfloat16."""
-    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
-    return ((bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+def rounded(x):
+    """Return x rounded to the nearest bfloat16, ties to even, by integer arithmetic on its bits."""
+    bits = np.asarray(x, np.float32).view(np.uint32).astype(np.uint64)
+    bits += 0x7FFF + ((bits >> 16) & 1)
+    return (bits & 0xFFFF0000).astype(np.uint32).view(np.float32)

@@ -1,9 +1,10 @@
 // Matrix products by the tensor cores of a warp, with work that would otherwise sweep once more over their result or
-// their operand. Compiled after `cuda.cu`, as one source, where operands are bfloat16 and the GPU multiplies it: Ampere or newer.
+// their operand. Compiled after `cuda.cu`, as one source, where operands are bfloat16 and the GPU multiplies it: Ampere
+// or newer.
 //
-// A block is four warps and has LABELS labels of a product. Operands go through shared memory, a few steps of the
-// sum ahead of the warps (`cp.async`); a warp multiplies fragments of 16 x 16 by 16 x 8 (`mma`), of whose results lane l
-// has those of row l / 4 and columns 2 (l % 4) and the next, and the two of eight rows below.
+// A block is four warps and has LABELS labels of a product. Operands go through shared memory, a few steps of the sum
+// ahead of the warps (`cp.async`); a warp multiplies fragments of 16 x 16 by 16 x 8 (`mma`), of whose results lane l has
+// those of row l / 4 and columns 2 (l % 4) and the next, and the two of eight rows below.
 
 #define LABELS 128    // of a block
 #define PER_WARP 32   // rows, or labels, of a block that a warp has
@@ -118,7 +119,8 @@ __device__ __forceinline__ float exponentials_of(const float (*sum)[4], int belo
 // (C,) and reference (B,). m is 0 unless the sum of a row's exponentials in this block is above MOST: then it is the
 // largest logit among them. sums (B, tiles, 2): m and the sum of what is written, of each row and block. A block has
 // LABELS rows and labels; `band` blocks that follow one another have the same rows, the next `band` the same labels and
-// the rows behind. width and stride are multiples of GROUP, start one of LABELS. Dynamic shared memory: STAGES times 2 LABELS DEEP operands.
+// the rows behind. width and stride are multiples of GROUP, start one of LABELS. Dynamic shared memory: STAGES times
+// 2 LABELS DEEP operands.
 #define MOST 1e13f  // about exp(HEADROOM)
 extern "C" __global__ void SEVERAL_BLOCKS product_exponentials(const operand *A, const operand *W, const float *b,
                                                                const float *reference, int width, int B, int C,
@@ -243,9 +245,8 @@ extern "C" __global__ void common_reference(const float *sums, int tiles, i64 st
 
 // W (C, H) = factors[1] W + factors[0] E^T scaled, for labels [start, start + C) of E (B, stride); scaled (B, width) has
 // H columns, one of zeros where H is odd, and the rows' factor in two parts; partial (C,) = E^T times the sum of these.
-// width, stride and start are multiples of GROUP.
-// A block has LABELS labels and WIDE columns, those beside it the same labels. Dynamic shared memory: WEIGHT_STAGES times
-// ROWS_DEEP rows of LABELS + GROUP and of WIDE operands.
+// width, stride and start are multiples of GROUP. A block has LABELS labels and WIDE columns, those beside it the same
+// labels. Dynamic shared memory: WEIGHT_STAGES times ROWS_DEEP rows of LABELS + GROUP and of WIDE operands.
 extern "C" __global__ void SEVERAL_BLOCKS product_weights(const operand *E, i64 stride, i64 start,
                                                           const operand *scaled, int width, int B, int C, int H,
                                                           const float *factors, float *W, float *partial) {

@@ -9,7 +9,7 @@ import pytest
 
 from shared.fake_gpu.kernels import planted
 from shared.fake_gpu.shim import shim_device
-from shared.layers import assert_same_change, copy, narrow, output_batch
+from shared.layers import assert_same_change, copy, output_batch, rounded
 from shared.needs import NEEDS_COMPILER
 from shared.on_host import OnHost
 from xmlsgd.devices.cuda_descent import Factors
@@ -49,7 +49,7 @@ BUGS = {
 def operand(device, x):
     """Return an array on the GPU in bfloat16, which its numbers fit."""
     x = np.ascontiguousarray(x, np.float32)
-    np.testing.assert_array_equal(narrow(x), x)
+    np.testing.assert_array_equal(rounded(x), x)
     return device.place((x.view(np.uint32) >> 16).astype(np.uint16))
 
 
@@ -64,7 +64,7 @@ def fused(make, **options):
 def compare(make, shape, optimizer, peak=0.0):
     """Assert that a step is that of the reference on the same operands."""
     A, Y, rows, scale, layer = output_batch(shape, optimizer=optimizer)
-    A[:], layer.W[:] = narrow(A), narrow(layer.W)
+    A[:], layer.W[:] = rounded(A), rounded(layer.W)
     layer.b[-1] += peak
     expected, got, update = copy(layer), copy(layer), optimizer.update(0.1, 3)
     value, dA = Reference().output_step(A, Y, rows, scale, expected, SOFTMAX, update)

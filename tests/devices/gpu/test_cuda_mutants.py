@@ -9,7 +9,7 @@ import pytest
 
 from shared.fake_gpu.kernels import planted
 from shared.fake_gpu.shim import shim_device
-from shared.layers import FLOAT32, assert_same_change, copy, input_batch, output_batch, random_layer
+from shared.layers import FLOAT32, assert_same_change, copy, input_batch, output_batch, random_layer, rounded
 from shared.needs import NEEDS_COMPILER
 from shared.on_host import OnHost
 from xmlsgd.devices.base import Dropout
@@ -84,8 +84,7 @@ def compare(make):
     narrow = make("bfloat16")
     with narrow.start():
         operand = narrow.fetch(narrow._output.operand("weights", narrow.place(np.ascontiguousarray(A))))
-    bits = A.view(np.uint32)
-    np.testing.assert_array_equal(operand, (bits + 0x7FFF + (bits >> 16 & 1)) >> 16)
+    np.testing.assert_array_equal(operand, rounded(A).view(np.uint32) >> 16)
 
 
 def input_step(batch, update, dropout, device, layer):

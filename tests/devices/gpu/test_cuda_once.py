@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from shared.fake_gpu.shim import shim_device
-from shared.layers import assert_same_change, copy, narrow, output_batch
+from shared.layers import assert_same_change, copy, output_batch, rounded
 from shared.needs import NEEDS_COMPILER
 from shared.on_host import OnHost
 from xmlsgd.devices.cuda_once import PILOT
@@ -81,12 +81,12 @@ def error(got, expected):
 @pytest.mark.parametrize("options", [{}, {"softmax": "fused"}], ids=["swept", "fused"])
 def test_bfloat16_logits_less_a_reference_are_twice_as_precise_as_those_as_they_come(make, options):
     A, Y, rows, scale, layer = peaked_batch()
-    A[:], layer.W[:] = narrow(A), narrow(layer.W)  # the rounding of operands is common to both
+    A[:], layer.W[:] = rounded(A), rounded(layer.W)  # the rounding of operands is common to both
     expected, got = copy(layer), copy(layer)
     update = SGD().update(0.1, 1)
     value, dA = Reference().output_step(A, Y, rows, scale, expected, SOFTMAX, update)
     value2, dA2 = make("bfloat16", **options).output_step(A, Y, rows, scale, got, SOFTMAX, update)
-    usual = hidden_gradient(narrow(A @ layer.W.T + layer.b), Y, rows, scale, layer.W)
+    usual = hidden_gradient(rounded(A @ layer.W.T + layer.b), Y, rows, scale, layer.W)
     assert error(dA2, dA) < error(usual, dA) / 2
     assert error(dA2, dA) < 5e-3
     assert error(got.W - layer.W, expected.W - layer.W) < 5e-3

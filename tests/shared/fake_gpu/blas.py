@@ -9,6 +9,8 @@ import numpy as np
 
 from xmlsgd.devices.cuda_runtime import CUDA_R_16BF
 
+from ..layers import rounded
+
 
 class Cublas:
     """`gemmEx` as cuBLAS defines it: matrices by address, counted by columns."""
@@ -53,8 +55,7 @@ class Cublas:
             product = np.float32(factor) * ((left.T if ta else left) @ (right.T if tb else right))
             if narrow:
                 assert keep == 0
-                bits = product.view(np.uint32)
-                product = ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+                product = (rounded(product).view(np.uint32) >> 16).astype(np.uint16)
             out[:] = product + np.float32(keep) * out if keep else product  # with beta 0, C is not read
 
         self.streams.here().do(multiply)
