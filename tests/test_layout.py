@@ -1,8 +1,12 @@
-"""Test files stand alone: what several need is in a module of `shared`, or a fixture of their folder."""
+"""Test files stand alone: what several need is in a module of `shared`, or a fixture of their folder.
+
+No line of a kernel is longer than Python's may be, which the linter sees to.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 
 from shared.paths import ROOT, TESTS
 
@@ -32,3 +36,12 @@ def test_only_tests_and_fixtures_lie_outside_shared():
     script = TESTS / "sanitize.py"
     outside = [file for file in FILES if TESTS / "shared" not in file.parents and file != script]
     assert [str(file.relative_to(ROOT)) for file in outside if not file.name.startswith(("test_", "conftest."))] == []
+
+
+def test_no_line_of_a_kernel_is_longer_than_one_of_python():
+    longest = int(re.search(r"(?m)^line-length = (\d+)", (ROOT / "pyproject.toml").read_text())[1])
+    sources = [*(ROOT / "xmlsgd" / "devices").glob("*.cu"), *(TESTS / "shared" / "fake_gpu").glob("*.h")]
+    assert len(sources) >= 3
+    for source in sources:
+        for number, line in enumerate(source.read_text().splitlines(), 1):
+            assert len(line) <= longest, f"{source.relative_to(ROOT)}:{number}: {len(line)} characters"

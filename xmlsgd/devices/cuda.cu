@@ -1,8 +1,9 @@
 // Kernels of the CUDA device; names and order follow reference.py and cpu*.py, `cuda.py` launches them.
 //
-// Compiled at run time by NVRTC for the card at hand, and in tests by a C++ compiler (tests/shared/fake_gpu/cuda_shim.h). So that the
-// latter stays small: warp operations take all 32 lanes, no thread leaves a kernel before a block's barrier, and blocks
-// are multiples of a warp. No atomics on global memory: sums have a fixed order, and two runs give the same bits.
+// Compiled at run time by NVRTC for the card at hand, and in tests by a C++ compiler
+// (tests/shared/fake_gpu/cuda_shim.h). So that the latter stays small: warp operations take all 32 lanes, no thread
+// leaves a kernel before a block's barrier, and blocks are multiples of a warp. No atomics on global memory: sums have
+// a fixed order, and two runs give the same bits.
 //
 // Compile with -DBFLOAT16 for operands of matrix products in bfloat16; everything else is float32.
 
@@ -398,8 +399,8 @@ __device__ __forceinline__ void add_exponential(float x, float *best, float *sum
     }
 }
 
-// The softmax's first pass: each row's maximum and sum of exponentials over the logits Z + b of this and earlier chunks,
-// Z (B, stride), C of them valid. A block has a row, which is read once.
+// The softmax's first pass: each row's maximum and sum of exponentials over the logits Z + b of this and earlier
+// chunks, Z (B, stride), C of them valid. A block has a row, which is read once.
 extern "C" __global__ void softmax_sums(const float *Z, i64 stride, const float *b, int C, int first_chunk,
                                         float *largest, float *total) {
     __shared__ float parts[WARP];
@@ -476,9 +477,9 @@ __device__ __forceinline__ float positive_change(int loss, float x, float scale,
     return -2.0f * scale * (lacking + wrong);
 }
 
-// Mend gradient, sums and loss at the labels [start, start + C) that the rows have. `keys` (n,) from `label_keys`, sorted:
-// a thread has a key; the one at the first key of a label adds up that label's changes, in the order of the rows.
-// positive_losses (n,) is written at the keys of this chunk.
+// Mend gradient, sums and loss at the labels [start, start + C) that the rows have. `keys` (n,) from `label_keys`,
+// sorted: a thread has a key; the one at the first key of a label adds up that label's changes, in the order of the
+// rows. positive_losses (n,) is written at the keys of this chunk.
 extern "C" __global__ void positives(int loss, const i64 *keys, i64 n, i64 start, int C, const float *Z, i64 stride,
                                      const float *b, const float *scale, const float *target, const float *log_sum,
                                      operand *G, float *partial, float *positive_losses) {
@@ -517,8 +518,8 @@ extern "C" __global__ void positives(int loss, const i64 *keys, i64 n, i64 start
 
 // Softmax with one exponential a logit. Bias and a reference of each row are columns of the product, subtracted before
 // its result is rounded, so that a bfloat16 logit is precise where probability is. out (rows, width): x (rows, H), then
-// 1, 1 and the reference `b` of activations, or high part, rest of the bias `b` and -1 of weights; zeros. x is rounded by
-// the seed. A warp has a row.
+// 1, 1 and the reference `b` of activations, or high part, rest of the bias `b` and -1 of weights; zeros. x is rounded
+// by the seed. A warp has a row.
 extern "C" __global__ void pack_columns(const float *x, const float *b, int rows, int H, int width, int kind, u32 seed,
                                         operand *out) {
     i64 row = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
@@ -536,8 +537,8 @@ extern "C" __global__ void pack_columns(const float *x, const float *b, int rows
     }
 }
 
-// reference (B,) = the largest of each row's first C logits Z (B, stride) and of those of its labels; pulled (B, H) = the
-// sum of its labels' rows of W, score (B,) that of their logits. A warp has a row.
+// reference (B,) = the largest of each row's first C logits Z (B, stride) and of those of its labels; pulled (B, H) =
+// the sum of its labels' rows of W, score (B,) that of their logits. A warp has a row.
 extern "C" __global__ void references(const operand *Z, i64 stride, int C, const i64 *spans, const int *indices,
                                       const float *A, const float *W, const float *b, int B, int H, float *reference,
                                       float *pulled, float *score) {
@@ -566,9 +567,9 @@ extern "C" __global__ void references(const operand *Z, i64 stride, int C, const
     }
 }
 
-// E (B, stride) = exp(E - m) in place, in one sweep; largest (B,) = m, total (B,) the sum of what is written. m is 0, the
-// reference, unless one of a row's C logits is more than HEADROOM above: then what is written is scaled anew, up to that
-// logit. A block has a row, a warp every eighth part of it, with an m of its own until the end.
+// E (B, stride) = exp(E - m) in place, in one sweep; largest (B,) = m, total (B,) the sum of what is written. m is 0,
+// the reference, unless one of a row's C logits is more than HEADROOM above: then what is written is scaled anew, up to
+// that logit. A block has a row, a warp every eighth part of it, with an m of its own until the end.
 #define HEADROOM 30.0f
 extern "C" __global__ void exponentials(operand *E, i64 stride, i64 C, float *largest, float *total) {
     __shared__ float parts[WARP];
@@ -611,8 +612,8 @@ extern "C" __global__ void exponentials(operand *E, i64 stride, i64 C, float *la
     }
 }
 
-// factor (B,) = scale / total, which makes E a gradient; scaled (B, width) = A (B, H) times it, from the next even column
-// on the factor itself as the sum of two operands, zeros elsewhere; losses (B,). A warp has a row.
+// factor (B,) = scale / total, which makes E a gradient; scaled (B, width) = A (B, H) times it, from the next even
+// column on the factor itself as the sum of two operands, zeros elsewhere; losses (B,). A warp has a row.
 extern "C" __global__ void row_factors(const float *A, const float *scale, const float *target, const float *reference,
                                        const float *largest, const float *total, const float *score, int B, int H,
                                        int width, float *factor, operand *scaled, float *losses) {
@@ -648,8 +649,8 @@ extern "C" __global__ void exponential_sums(const operand *E, i64 stride, i64 st
         if (label + c < C) partial[(i64)blockIdx.y * C + label + c] = sum[c];
 }
 
-// W (C, H), of the labels [start, start + C), += step (1,) times the sum of scale * target * A[row] over the rows that have a
-// label, and its sum of `partial` -= that of scale * target. `keys` (n,) as in `positives`; a warp has a key.
+// W (C, H), of the labels [start, start + C), += step (1,) times the sum of scale * target * A[row] over the rows that
+// have a label, and its sum of `partial` -= that of scale * target. `keys` (n,) as in `positives`; a warp has a key.
 extern "C" __global__ void positive_weights(const i64 *keys, i64 n, i64 start, int C, const float *A,
                                             const float *scale, const float *target, int H, const float *step,
                                             float *W, float *partial) {
@@ -789,7 +790,8 @@ extern "C" __global__ void unpack_keys(const u64 *keys, i64 n, int *labels, floa
     scores[at] = __uint_as_float(bits & 0x80000000u ? bits & 0x7fffffffu : ~bits);
 }
 
-// Replace each candidate's key by that of its float32 logit A[row] . W[label] + b[label]. keys (B, width). A warp has a key.
+// Replace each candidate's key by that of its float32 logit A[row] . W[label] + b[label]. keys (B, width). A warp has a
+// key.
 extern "C" __global__ void rescore(const float *A, const float *W, const float *b, i64 n, int width, int H, u64 *keys) {
     i64 at = (i64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
     if (at >= n || keys[at] == 0) return;

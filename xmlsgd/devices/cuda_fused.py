@@ -15,6 +15,7 @@ from .cuda_runtime import PRODUCTS, WARP, blocks_of, defined
 if TYPE_CHECKING:
     from .base import Layer
     from .cuda_descent import Factors
+    from .cuda_once import Exponentials
 
 LABELS, DEEP, STAGES, GROUP = defined(PRODUCTS, "LABELS", "DEEP", "STAGES", "GROUP")
 ROWS_DEEP, WIDE, WEIGHT_STAGES = defined(PRODUCTS, "ROWS_DEEP", "WIDE", "WEIGHT_STAGES")
@@ -29,31 +30,29 @@ class FusedSoftmax(SoftmaxOnce):
 
     unit = LABELS  # sums are of blocks of labels, counted over all chunks
 
-    def _exponentials(
-        self, A: Any, reference: Any, layer: Layer, chunks: list[tuple[int, int]], E: Any, largest: Any, total: Any
-    ) -> Any:
-        run, B, L, operand = self.runtime, len(E), len(layer.b), self.operand("A operand", A)
+    def _exponentials(self, A: Any, layer: Layer, chunks: list[tuple[int, int]], e: Exponentials) -> Any:
+        run, (B, stride), L, operand = self.runtime, e.E.shape, len(layer.b), self.operand("A operand", A)
         tiles = blocks_of(L, LABELS)
         sums = run.buffer("sums", (B, tiles, 2))
         for start, stop in chunks:
             part, n = part_of(layer, start, stop), stop - start
             W = self._weights(part)
             run.launch(
-                "product_exponentials", blocks_of(B, LABELS) * blocks_of(n, LABELS), operand, W, part.b, reference,
-                W.shape[1], B, n, start, E.shape[1], tiles, BAND, E, sums, threads=PRODUCT_THREADS,
+                "product_exponentials", blocks_of(B, LABELS) * blocks_of(n, LABELS), operand, W, part.b, e.reference,
+                W.shape[1], B, n, start, stride, tiles, BAND, e.E, sums, threads=PRODUCT_THREADS,
                 shared=EXPONENTIALS_SHARED,
             )  # fmt: skip
-        run.launch("common_reference", B, sums, tiles, E.shape[1], L, E, largest, total)
+        run.launch("common_reference", B, sums, tiles, stride, L, e.E, e.largest, e.total)
         return W
 
     def _weights(self, part: Layer) -> Any:
         return self.operand("W operand", part.W, self.runtime.draw())
 
-    def _products(self, E: Any, start: int, factor: Any, scaled: Any, W: Any, factors: Factors) -> Any:
-        run, (n, H) = self.runtime, W.shape
+    def _products(self, e: Exponentials, start: int, W: Any, factors: Factors) -> Any:
+        run, (n, H), (B, stride), width = self.runtime, W.shape, e.E.shape, e.scaled.shape[1]
         partial = run.buffer("partial", (1, n))
         run.launch(
-            "product_weights", blocks_of(n, LABELS) * blocks_of(with_factor(H), WIDE), E, E.shape[1], start, scaled,
-            scaled.shape[1], len(E), n, H, factors.placed, W, partial, threads=PRODUCT_THREADS, shared=WEIGHTS_SHARED,
+            "product_weights", blocks_of(n, LABELS) * blocks_of(with_factor(H), WIDE), e.E, stride, start, e.scaled,
+            width, B, n, H, factors.placed, W, partial, threads=PRODUCT_THREADS, shared=WEIGHTS_SHARED,
         )  # fmt: skip
         return partial

@@ -7,7 +7,7 @@ backward pass read E itself: the factor scales their result or their other opera
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -24,11 +24,24 @@ if TYPE_CHECKING:
     from .base import Layer
     from .cuda_data import Batch
 
+    AddPositives = Callable[[int, Any, Any, Any], None]  # of `SoftmaxOnce.step`
+
 ACTIVATIONS, WEIGHTS, NO_REFERENCE = range(3)  # kinds of operands, as in cuda.cu
 EXTRA = 3  # columns of an operand: bias in two parts, reference
 VECTOR = 16  # bytes that a thread reads at once
 LINE, SECTOR = 64, 16  # operands of 128 and 32 bytes: rows of E begin on lines of a cache, of `scaled` on sectors
 PILOT = 4096  # labels whose largest logit is a row's reference, with those of its own labels
+
+
+class Exponentials(NamedTuple):
+    """E of a batch and what makes a gradient of it; all but E and `scaled` are float32 (B,)."""
+
+    E: Any  # (B, at least L) operands
+    reference: Any  # E = exp(logit - reference - largest)
+    largest: Any
+    total: Any  # sums of the rows of E
+    factor: Any  # E times it is the gradient of the logits, but for the rows' own labels
+    scaled: Any  # operands, of whose columns the first H are the activations times `factor`
 
 
 class SoftmaxOnce(Chunks):
@@ -40,23 +53,19 @@ class SoftmaxOnce(Chunks):
         """Update the layer on a batch; return the loss, float64 (1,), and dA (B, H)."""
         run, (B, H), L = self.runtime, A.shape, len(layer.b)
         warps, hyper = blocks_of(B, THREADS // WARP), run.send("output hyper", with_factors(update))
-        E = run.buffer("E", (B, padded(L, LINE)), run.operand)
-        reference, largest, total, score, factor = (
-            run.buffer(name, (B,)) for name in ("reference", "largest", "total", "score", "factor")
-        )
-        pulled = run.buffer("pulled", (B, H))
-        self._logits(self._columns("A columns", A, reference, NO_REFERENCE), part_of(layer, 0, min(PILOT, L)), E)
+        e = self._buffers(B, H, L)
+        self._logits(self._columns("A columns", A, e.reference, NO_REFERENCE), part_of(layer, 0, min(PILOT, L)), e.E)
+        score, pulled = run.buffer("score", (B,)), run.buffer("pulled", (B, H))
         run.launch(
-            "references", warps, E, E.shape[1], min(PILOT, L), labels.spans, labels.indices, A, layer.W, layer.b, B, H,
-            reference, pulled, score,
+            "references", warps, e.E, e.E.shape[1], min(PILOT, L), labels.spans, labels.indices, A, layer.W, layer.b,
+            B, H, e.reference, pulled, score,
         )  # fmt: skip
         chunks = self._chunks(B, H, L, update)
-        W = self._exponentials(A, reference, layer, chunks, E, largest, total)
-        width = padded(with_factor(H), SECTOR)
-        scaled, losses = run.buffer("scaled", (B, width), run.operand), run.buffer("losses", (B,))
+        W = self._exponentials(A, layer, chunks, e)
+        losses = run.buffer("losses", (B,))
         run.launch(
-            "row_factors", warps, A, weights.scale, weights.target, reference, largest, total, score, B, H, width,
-            factor, scaled, losses,
+            "row_factors", warps, A, weights.scale, weights.target, e.reference, e.largest, e.total, score, B, H,
+            e.scaled.shape[1], e.factor, e.scaled, losses,
         )  # fmt: skip
         dA, keys = run.empty((B, H)), label_keys(run, labels)
 
@@ -70,12 +79,21 @@ class SoftmaxOnce(Chunks):
         for start, stop in reversed(chunks):
             part = part_of(layer, start, stop)
             W = W if stop == L else self._weights(part)
-            run.gemm(E[:, start:stop], W[:, :H], dA, beta=float(stop < L))
-            self._update(E, start, factor, scaled, part, update, hyper, add_positives)
-        run.launch("finish_hidden", blocks_of(dA.size), dA, pulled, factor, weights.scale, weights.target, dA.size, H)
+            run.gemm(e.E[:, start:stop], W[:, :H], dA, beta=float(stop < L))
+            self._update(e, start, part, update, hyper, add_positives)
+        run.launch("finish_hidden", blocks_of(dA.size), dA, pulled, e.factor, weights.scale, weights.target, dA.size, H)
         value = run.empty((1,), np.float64)
         run.launch("total", 1, losses, B, value)
         return value, dA
+
+    def _buffers(self, B: int, H: int, L: int) -> Exponentials:
+        run = self.runtime
+        reference, largest, total, factor = (
+            run.buffer(name, (B,)) for name in ("reference", "largest", "total", "factor")
+        )
+        E = run.buffer("E", (B, padded(L, LINE)), run.operand)
+        scaled = run.buffer("scaled", (B, padded(with_factor(H), SECTOR)), run.operand)
+        return Exponentials(E, reference, largest, total, factor, scaled)
 
     def _chunks(self, B: int, H: int, L: int, update: Update) -> list[tuple[int, int]]:
         """Return chunks of half the bytes, beside E: of weights as operands, sums of biases, and gradients."""
@@ -84,14 +102,12 @@ class SoftmaxOnce(Chunks):
         size = max(self.chunk_bytes // 2 // a_label // self.unit * self.unit, self.unit)
         return [(start, min(start + size, L)) for start in range(0, L, size)]
 
-    def _exponentials(
-        self, A: Any, reference: Any, layer: Layer, chunks: list[tuple[int, int]], E: Any, largest: Any, total: Any
-    ) -> Any:
-        """Fill E, and `largest` and `total` of its rows; return the weights of the last chunk as an operand."""
-        operand = self._columns("A columns", A, reference, ACTIVATIONS)
+    def _exponentials(self, A: Any, layer: Layer, chunks: list[tuple[int, int]], e: Exponentials) -> Any:
+        """Fill E, `largest` and `total`; return the weights of the last chunk as an operand."""
+        operand = self._columns("A columns", A, e.reference, ACTIVATIONS)
         for start, stop in chunks:
-            W = self._logits(operand, part_of(layer, start, stop), E[:, start:])
-        self.runtime.launch("exponentials", len(E), E, E.shape[1], len(layer.b), largest, total)
+            W = self._logits(operand, part_of(layer, start, stop), e.E[:, start:])
+        self.runtime.launch("exponentials", len(e.E), e.E, e.E.shape[1], len(layer.b), e.largest, e.total)
         return W
 
     def _weights(self, part: Layer) -> Any:
@@ -112,37 +128,36 @@ class SoftmaxOnce(Chunks):
         return W
 
     def _update(
-        self, E: Any, start: int, factor: Any, scaled: Any, part: Layer, update: Update, hyper: Any,
-        add_positives: Callable[[int, Any, Any, Any], None],
-    ) -> None:  # fmt: skip
+        self, e: Exponentials, start: int, part: Layer, update: Update, hyper: Any, add_positives: AddPositives
+    ) -> None:
         """Update the weights of a chunk by E^T (factor A) minus its labels' shares; a product does plain descent."""
         run, (n, H) = self.runtime, part.W.shape
         if is_descent(update):
-            partial = self._products(E, start, factor, scaled, part.W, factors_of(update, hyper))
+            partial = self._products(e, start, part.W, factors_of(update, hyper))
             add_positives(start, hyper[RATE : RATE + 1], part.W, partial)
         else:
             dW, warps = run.buffer("dW", (n, H)), blocks_of(n, THREADS // WARP)
             alone = Factors(np.array([1, 0], np.float32), run.factors(1.0, 0.0))
-            partial = self._products(E, start, factor, scaled, dW, alone)
+            partial = self._products(e, start, dW, alone)
             add_positives(start, run.factors(-1.0, 0.0)[:1], dW, partial)
             run.launch("rows_update", warps, part.W, dW, part.Ws, part.Wt, n, H, update.kind, hyper)
         run.launch(
             "biases_update", blocks_of(n), update.kind, part.b, partial, len(partial), n, n, part.bs, part.bt, hyper
         )
 
-    def _products(self, E: Any, start: int, factor: Any, scaled: Any, W: Any, factors: Factors) -> Any:
+    def _products(self, e: Exponentials, start: int, W: Any, factors: Factors) -> Any:
         """Write W (n, H) = a E^T scaled + b W, where `factors` are (a, b).
 
         Return the sums of E^T factor, in parts of rows (parts, n).
         """
-        run, (n, H), B = self.runtime, W.shape, len(E)
+        run, (n, H), (B, stride) = self.runtime, W.shape, e.E.shape
         parts, labels = -(-B // ROWS_A_PART), THREADS * VECTOR // run.operand.itemsize
         partial = run.buffer("partial", (parts, n))
         run.launch(
-            "exponential_sums", (blocks_of(n, labels), parts), E, E.shape[1], start, factor, B, n, ROWS_A_PART, partial
+            "exponential_sums", (blocks_of(n, labels), parts), e.E, stride, start, e.factor, B, n, ROWS_A_PART, partial
         )
         alpha, beta = factors.host
-        run.gemm(E[:, start : start + n], scaled[:, :H], W, alpha=alpha, beta=beta, ta=True, factors=factors.placed)
+        run.gemm(e.E[:, start : start + n], e.scaled[:, :H], W, alpha=alpha, beta=beta, ta=True, factors=factors.placed)
         return partial
 
 

@@ -3,8 +3,8 @@
 // or newer.
 //
 // A block is four warps and has LABELS labels of a product. Operands go through shared memory, a few steps of the sum
-// ahead of the warps (`cp.async`); a warp multiplies fragments of 16 x 16 by 16 x 8 (`mma`), of whose results lane l has
-// those of row l / 4 and columns 2 (l % 4) and the next, and the two of eight rows below.
+// ahead of the warps (`cp.async`); a warp multiplies fragments of 16 x 16 by 16 x 8 (`mma`), of whose results lane l
+// has those of row l / 4 and columns 2 (l % 4) and the next, and the two of eight rows below.
 
 #define LABELS 128    // of a block
 #define PER_WARP 32   // rows, or labels, of a block that a warp has
@@ -96,13 +96,14 @@ __device__ __forceinline__ int place_in_stage(int row, int group, int turn) {
     return row * DEEP + (group ^ ((row >> turn) & (DEEP / GROUP - 1))) * GROUP;
 }
 
-// The label of column `column` of eight in product `n` of sixteen, such that four products give a lane eight neighbours.
+// The label of column `column` of eight in product `n` of sixteen, such that four products give a lane eight
+// neighbours.
 __device__ __forceinline__ int label_of(int n, int column) {
     return (n >> 2) * 32 + (column >> 1) * 8 + (n & 3) * 2 + (column & 1);
 }
 
-// Write exp(logit - shift) of a lane's 32 logits of a row as pairs of operands; return their sum over the four lanes that
-// have the row. `sum` are the fragments of sixteen products.
+// Write exp(logit - shift) of a lane's 32 logits of a row as pairs of operands; return their sum over the four lanes
+// that have the row. `sum` are the fragments of sixteen products.
 __device__ __forceinline__ float exponentials_of(const float (*sum)[4], int below, float shift, u32 *pairs) {
     float all = 0.0f, scaled = shift * LOG2E;
 #pragma unroll
@@ -115,12 +116,12 @@ __device__ __forceinline__ float exponentials_of(const float (*sum)[4], int belo
     return all;
 }
 
-// E (B, stride), at labels [start, start + C), = exp(A W^T + b - reference - m), A (B, width) and W (C, width) operands, b
-// (C,) and reference (B,). m is 0 unless the sum of a row's exponentials in this block is above MOST: then it is the
-// largest logit among them. sums (B, tiles, 2): m and the sum of what is written, of each row and block. A block has
-// LABELS rows and labels; `band` blocks that follow one another have the same rows, the next `band` the same labels and
-// the rows behind. width and stride are multiples of GROUP, start one of LABELS. Dynamic shared memory: STAGES times
-// 2 LABELS DEEP operands.
+// E (B, stride), at labels [start, start + C), = exp(A W^T + b - reference - m), A (B, width) and W (C, width)
+// operands, b (C,) and reference (B,). m is 0 unless the sum of a row's exponentials in this block is above MOST: then
+// it is the largest logit among them. sums (B, tiles, 2): m and the sum of what is written, of each row and block. A
+// block has LABELS rows and labels; `band` blocks that follow one another have the same rows, the next `band` the same
+// labels and the rows behind. width and stride are multiples of GROUP, start one of LABELS. Dynamic shared memory:
+// STAGES times 2 LABELS DEEP operands.
 #define MOST 1e13f  // about exp(HEADROOM)
 extern "C" __global__ void SEVERAL_BLOCKS product_exponentials(const operand *A, const operand *W, const float *b,
                                                                const float *reference, int width, int B, int C,
@@ -148,7 +149,8 @@ extern "C" __global__ void SEVERAL_BLOCKS product_exponentials(const operand *A,
     const operand *from_W = W + (i64)(first_label + line) * width + fetched;
     auto fetch = [&](int step) {
         if (step < steps) {
-            int rows = fetched < width ? B - first_row - line : 0, labels = fetched < width ? C - first_label - line : 0;
+            int rows = fetched < width ? B - first_row - line : 0;
+            int labels = fetched < width ? C - first_label - line : 0;
 #pragma unroll
             for (int i = 0; i < LABELS; i += apart) {
                 copy_shared_later(stages + written + to_row + i * DEEP, from_A + (i64)i * width, i < rows);
@@ -192,7 +194,8 @@ extern "C" __global__ void SEVERAL_BLOCKS product_exponentials(const operand *A,
         for (int below = 0; below < 2; ++below) {
             int row = first_row + warp * PER_WARP + i * 16 + below * 8 + lane / 4;
             u32 pairs[16];
-            float shift = row < B ? reference[row] : 0.0f, top = 0.0f, all = exponentials_of(sum[i], below, shift, pairs);
+            float shift = row < B ? reference[row] : 0.0f, top = 0.0f;
+            float all = exponentials_of(sum[i], below, shift, pairs);
             if (__ballot_sync(FULL, all > MOST)) {
                 float best = LOWEST;
                 for (int n = 0; n < 16; ++n) best = fmaxf(best, fmaxf(sum[i][n][2 * below], sum[i][n][2 * below + 1]));
@@ -213,8 +216,8 @@ extern "C" __global__ void SEVERAL_BLOCKS product_exponentials(const operand *A,
         }
 }
 
-// largest (B,) and total (B,) of the `sums` (B, tiles, 2) from `product_exponentials`; a row with an m above 0 is brought
-// to its largest: what is written of E (B, stride), C of them valid, is scaled anew. A block has a row.
+// largest (B,) and total (B,) of the `sums` (B, tiles, 2) from `product_exponentials`; a row with an m above 0 is
+// brought to its largest: what is written of E (B, stride), C of them valid, is scaled anew. A block has a row.
 extern "C" __global__ void common_reference(const float *sums, int tiles, i64 stride, i64 C, operand *E, float *largest,
                                             float *total) {
     __shared__ float parts[WARP];
@@ -243,10 +246,10 @@ extern "C" __global__ void common_reference(const float *sums, int tiles, i64 st
     }
 }
 
-// W (C, H) = factors[1] W + factors[0] E^T scaled, for labels [start, start + C) of E (B, stride); scaled (B, width) has
-// H columns, one of zeros where H is odd, and the rows' factor in two parts; partial (C,) = E^T times the sum of these.
-// width, stride and start are multiples of GROUP. A block has LABELS labels and WIDE columns, those beside it the same
-// labels. Dynamic shared memory: WEIGHT_STAGES times ROWS_DEEP rows of LABELS + GROUP and of WIDE operands.
+// W (C, H) = factors[1] W + factors[0] E^T scaled, for labels [start, start + C) of E (B, stride); scaled (B, width)
+// has H columns, one of zeros where H is odd, and the rows' factor in two parts; partial (C,) = E^T times the sum of
+// these. width, stride and start are multiples of GROUP. A block has LABELS labels and WIDE columns, those beside it
+// the same labels. Dynamic shared memory: WEIGHT_STAGES times ROWS_DEEP rows of LABELS + GROUP and of WIDE operands.
 extern "C" __global__ void SEVERAL_BLOCKS product_weights(const operand *E, i64 stride, i64 start,
                                                           const operand *scaled, int width, int B, int C, int H,
                                                           const float *factors, float *W, float *partial) {
@@ -260,7 +263,7 @@ extern "C" __global__ void SEVERAL_BLOCKS product_weights(const operand *E, i64 
     for (int i = 0; i < 2; ++i)
         for (int n = 0; n < WIDE / 8; ++n)
             for (int c = 0; c < 4; ++c) sum[i][n][c] = 0.0f;
-    // A thread copies a group of two rows of E and of `scaled`, and sixteen threads the last group of a row of `scaled`.
+    // A thread copies a group of two rows of E and of `scaled`, sixteen threads the last group of a row of `scaled`.
     int line = threadIdx.x / 16, group = threadIdx.x % 16 * GROUP, fetched = line, written = 0;
     bool in_E = first_label + group < C, in_scaled = first_column + group < width;
     bool last = threadIdx.x < ROWS_DEEP && first_column + LABELS < width;

@@ -14,7 +14,7 @@ from shared.needs import NEEDS_COMPILER
 from shared.on_host import OnHost
 from xmlsgd.devices.cuda_descent import Factors
 from xmlsgd.devices.cuda_fused import BAND, EXPONENTIALS_SHARED, LABELS, PRODUCT_THREADS, FusedSoftmax
-from xmlsgd.devices.cuda_once import PILOT, SoftmaxOnce
+from xmlsgd.devices.cuda_once import PILOT, Exponentials, SoftmaxOnce
 from xmlsgd.devices.cuda_runtime import kernel_source
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
@@ -97,8 +97,9 @@ def compare_exactly(make, B, H):
     with device.start():
         placed, numbers = device.place(W), np.array([-3, 2], np.float32)
         partial = device._softmax._products(
-            operand(device, E), start, None, operand(device, scaled), placed, Factors(numbers, device.place(numbers))
-        )
+            Exponentials(operand(device, E), None, None, None, None, operand(device, scaled)), start, placed,
+            Factors(numbers, device.place(numbers)),
+        )  # fmt: skip
         got, sums = device.fetch(placed), device.fetch(partial)
     mine = E[:, start : start + n]
     np.testing.assert_array_equal(got, 2 * W - 3 * mine.T @ scaled[:, :H])
