@@ -42,10 +42,10 @@ def test_the_plot_shows_loss_by_epoch_and_precision_by_seconds():
 
 
 def test_the_seconds_of_several_runs_follow_each_other():
-    again = [{"epoch": 2, "rows": 10, "seconds": 0.5, "loss": 1.0, "P@1": 65.0}]
+    again = [{"epoch": 2, "first_epoch": 2, "rows": 30, "seconds": 0.5, "loss": 1.0, "P@1": 65.0}]
     other = [
-        {"epoch": 3, "rows": 70, "seconds": 9.0, "loss": 1.0},
-        {"epoch": 4, "rows": 140, "seconds": 18.0, "loss": 1},
+        {"epoch": 3, "first_epoch": 3, "rows": 70, "seconds": 9.0, "loss": 1.0},
+        {"epoch": 4, "first_epoch": 3, "rows": 140, "seconds": 18.0, "loss": 1},
     ]
     records = [*RECORDS, *again, *other]
     assert seconds_of_all_runs(records) == [1.5, 3.0, 3.5, 12.5, 21.5]

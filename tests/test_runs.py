@@ -18,7 +18,7 @@ from xmlsgd.executors.serial import Serial
 from xmlsgd.history import Monitor
 from xmlsgd.learner import Job
 from xmlsgd.optimizers import SGD
-from xmlsgd.runs import Interrupted, WorkersLost, raise_with, run_of, tell
+from xmlsgd.runs import Interrupted, WorkersLost, raise_with, run_of, tell, whole_epochs
 from xmlsgd.schedules import Schedule
 from xmlsgd.snapshot import Snapshot
 
@@ -61,7 +61,7 @@ def test_an_error_of_a_monitor_stays_what_it_is_and_carries_what_was_learned(err
     assert run.steps == steps
     assert toy.marks(run.params, data).sum() == steps * BATCH
     if sys.version_info >= (3, 11):
-        assert f"what was learned until then is kept, {epochs} whole epochs of this run" in error.__notes__
+        assert f"what was learned until then is kept, {whole_epochs(epochs)} of this run" in error.__notes__
 
 
 def test_a_disk_that_fills_up_while_a_snapshot_is_written_costs_no_model(monkeypatch):

@@ -100,7 +100,7 @@ def test_records_tell_which_updates_of_adaptive_hogbatch_are_thought_to_have_sur
 
 def test_one_worker_alone_leaves_records_as_they_were(dataset):
     run = train(Job(dataset, NETWORK, SGD()), Sequential(10, 0.1), Serial([Reference()]), Schedule(1))
-    assert run.records[0].keys() == {"epoch", "rows", "seconds", "loss"}
+    assert run.records[0].keys() == {"epoch", "first_epoch", "rows", "seconds", "loss"}
     assert run.workers == []
 
 

@@ -58,6 +58,7 @@ def train(
                     return _run_before(executor, history, snapshot)
                 record: Record = {
                     "epoch": epoch,
+                    "first_epoch": before,
                     "rows": course.rows,
                     "seconds": round(executor.now() - course.paused, 6),
                     "loss": loss / dataset.n_rows,

@@ -1,7 +1,8 @@
 """What a run leaves behind: one record an epoch; and those who watch it: measures, stop rules, progress.
 
-A record has "epoch", counted from 0 over all runs of a model; "rows" and "seconds", trained on and taken since the
-start of the run that it is of; "loss", the mean over the rows of the epoch; and what monitors add, such as "P@1".
+A record has "epoch", counted from 0 over all runs of a model; "first_epoch", the first one of the run that it is of;
+"rows" and "seconds", trained on and taken since the start of that run; "loss", the mean over the rows of the epoch; and
+what monitors add, such as "P@1".
 """
 
 from __future__ import annotations
@@ -72,17 +73,20 @@ class History(Monitor):
 
 
 def runs_of(records: Sequence[Record]) -> list[list[Record]]:
-    """Return the records of each run, given those of runs one after the other that each count from zero.
-
-    A run goes on where an epoch has as many rows as its first one had.
-    """
+    """Return the records of each run, given those of runs of one model, or of several, one after the other."""
     runs: list[list[Record]] = []
     for record in records:
-        if runs and record["rows"] == runs[-1][-1]["rows"] + runs[-1][0]["rows"]:
+        if runs and _first(record) == _first(runs[-1][-1]) and record["epoch"] > runs[-1][-1]["epoch"]:
             runs[-1].append(record)
         else:
             runs.append([record])
     return runs
+
+
+def _first(record: Record) -> int:
+    """Return the first epoch of the run; 0 where a model was saved before this was noted."""
+    first: int = record.get("first_epoch", 0)
+    return first
 
 
 def seconds_of_all_runs(records: Sequence[Record]) -> list[float]:

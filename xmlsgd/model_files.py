@@ -7,7 +7,6 @@ It is written beside its final name and renamed, so that a crash or a full disk 
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import warnings
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .errors import ModelFileError, shorten
+from .errors import MACHINE_ERRORS, ModelFileError, shorten
 from .files import (
     DESCRIPTION,
     MANIFEST,
@@ -136,7 +135,7 @@ def _map_array(file: Path) -> np.ndarray:
     except MemoryError:
         raise
     except Exception as error:  # NumPy gives the header to Python's own parser, which may raise anything
-        if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        if isinstance(error, OSError) and error.errno in MACHINE_ERRORS:
             raise  # the machine's fault, not the file's
         raise ModelFileError(f"{file}: must be a plain array, got {shorten(str(error), 100)}") from error
 

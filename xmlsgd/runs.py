@@ -51,6 +51,11 @@ class WorkersLost(WorkerDied):
     run: Run  # no argument: errors cross between processes as their arguments and attributes
 
 
+def whole_epochs(n: int) -> str:
+    """Return "1 whole epoch" or "2 whole epochs"."""
+    return f"{n} whole epoch{'s' * (n != 1)}"
+
+
 def raise_with(error: BaseException, run: Run) -> NoReturn:
     """Raise what ended a run, with what was learned until then as its `run`.
 
@@ -60,7 +65,7 @@ def raise_with(error: BaseException, run: Run) -> NoReturn:
         raise Interrupted(run) from error
     ending: Any = WorkersLost(error.what, error.traceback) if isinstance(error, WorkerDied) else error
     ending.run = run
-    tell(ending, f"what was learned until then is kept, {len(run.records)} whole epochs of this run")
+    tell(ending, f"what was learned until then is kept, {whole_epochs(len(run.records))} of this run")
     if ending is error:
         raise ending
     raise ending from error

@@ -5,7 +5,6 @@ In one process it is ordinary memory; for several it is a file that all of them 
 
 from __future__ import annotations
 
-import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,9 +71,8 @@ class Table:
                 os.posix_fallocate(file.fileno(), 0, 4 * shape.floats)
             except OSError as error:
                 path.unlink()
-                raise OSError(
-                    errno.ENOSPC, f"{4 * shape.floats / 1e6:,.1f} MB are needed for the shared model", str(path)
-                ) from error
+                needed = f"{4 * shape.floats / 1e6:,.1f} MB are needed for the shared model"
+                raise OSError(error.errno, f"{error.strerror}, {needed}", str(path)) from error
         return cls.open(path, shape)
 
     @classmethod

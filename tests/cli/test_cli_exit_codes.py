@@ -30,8 +30,9 @@ FAILURE = "Traceback (most recent call last):\n  File ...\nMemoryError: no room\
         (IsADirectoryError(errno.EISDIR, "Is a directory", "a"), 2, "a: Is a directory"),
         (PermissionError(errno.EACCES, "Permission denied", "a"), 2, "a: Permission denied"),
         (OSError(errno.ENOSPC, "No space left on device", "a"), 1, "a: No space left on device"),
-        (OSError(errno.EFBIG, "File too large", "a"), 1, "a: File too large"),
-        (OSError(errno.EIO, "Input/output error"), 1, "[Errno 5] Input/output error"),
+        (OSError(errno.EFBIG, "File too large", "a"), 1, "a: File too large; see ulimit -f"),
+        (OSError(errno.EMFILE, "Too many", "a"), 1, "a: Too many; let a process open more, by ulimit -n"),
+        (OSError(errno.EIO, "Input/output error"), 1, "Input/output error"),
         (OSError("no source could be reached"), 1, "no source could be reached"),
         (DivergenceError("loss"), 1, "loss"),
         (WorkerDied("worker 3"), 1, "worker 3"),
@@ -110,7 +111,7 @@ def test_output_that_cannot_be_flushed_is_a_failed_run(capsys, monkeypatch):
 
     monkeypatch.setattr(sys, "stdout", Full())
     assert guarded(lambda: None) == 1
-    assert capsys.readouterr().err == "xmlsgd: [Errno 28] No space left on device\n"
+    assert capsys.readouterr().err == "xmlsgd: standard output: No space left on device\n"
 
 
 def shell(command, place):

@@ -18,7 +18,7 @@ from shared.listening import listen
 from shared.paths import DATA, ROOT
 from xmlsgd.cli import main, signals
 from xmlsgd.cli.folder import growing_history, name_of_interrupted
-from xmlsgd.cli.signals import Stopped, signal_of, signals_raise
+from xmlsgd.cli.signals import Stopped, signal_of, signals_raise, signals_raise_once
 from xmlsgd.errors import WorkerDied
 from xmlsgd.estimators import XMLClassifier
 
@@ -70,7 +70,8 @@ def test_an_interrupted_run_saves_the_model_as_it_is(tmp_path, number, code):
     returned, lines = end(process, number)
     assert returned == code
     model = XMLClassifier.load(tmp_path / "m", predict_only=False)
-    assert lines == [f"xmlsgd: interrupted after {model.n_epochs_} whole epochs; the model as it was then is in m"]
+    how = "interrupted" if number == signal.SIGINT else "ended by SIGTERM"
+    assert lines == [f"xmlsgd: {how} after {model.n_epochs_} whole epochs; the model as it was then is in m"]
     history = [json.loads(line) for line in (tmp_path / "m" / "history.jsonl").read_text().splitlines()]
     assert len(history) == model.n_epochs_ >= 2
     assert history[-1]["P@1"] > 0
@@ -153,7 +154,7 @@ def test_ctrl_c_while_the_test_rows_are_measured_saves_the_trained_model(tmp_pat
     monkeypatch.setattr("xmlsgd.cli.measure.measure", interrupted)
     words = ["train", ROWS, "--test", TEST_ROWS, "--out", str(tmp_path / "m"), *QUICK, "--epochs", "1"]
     assert main(words) == 130
-    assert "interrupted after 1 whole epochs" in capsys.readouterr().err
+    assert "interrupted after 1 whole epoch;" in capsys.readouterr().err
     assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 1
 
 
@@ -171,11 +172,97 @@ def test_ctrl_c_while_the_model_is_saved_waits_until_it_is(tmp_path, monkeypatch
     monkeypatch.setattr("xmlsgd.cli.train.measures", interrupted)
     monkeypatch.setattr("xmlsgd.cli.folder.draw_curve", interrupted_again)
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK, "--epochs", "1"]) == 130
-    where = f"after 1 whole epochs; the model as it was then is in {tmp_path}/m"
-    assert capsys.readouterr().err == f"xmlsgd: interrupted {where}\n"
+    how = "interrupted after 1 whole epoch; the model as it was then is in"
+    where = how if stopped_before else "interrupted while the model was saved; it is whole, in"
+    assert capsys.readouterr().err == f"xmlsgd: {where} {tmp_path}/m\n"
     assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 1
     assert json.loads((tmp_path / "m" / "train.json").read_text())["interrupted"] is stopped_before
     assert [file.name for file in tmp_path.iterdir()] == ["m"]
+
+
+def interrupted_twice(monkeypatch):
+    """Let Ctrl-C come in the second step of a run, and again while its end is brought about."""
+    from xmlsgd import engine
+    from xmlsgd.learner import Learner
+
+    step, so_far = Learner.step, engine._run_so_far
+
+    def interrupted_step(self, task):
+        if task.start:
+            signal.raise_signal(signal.SIGINT)
+        return step(self, task)
+
+    def interrupted_again(*given):
+        signal.raise_signal(signal.SIGINT)
+        return so_far(*given)
+
+    monkeypatch.setattr(Learner, "step", interrupted_step)
+    monkeypatch.setattr(engine, "_run_so_far", interrupted_again)
+    monkeypatch.setattr("xmlsgd.cli.train.prepare_kernels", lambda *_: None)
+
+
+@pytest.mark.usefixtures("listening")
+def test_a_second_ctrl_c_waits_for_the_end_that_the_first_has_begun(tmp_path, monkeypatch, capsys):
+    interrupted_twice(monkeypatch)
+    assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK]) == 130
+    assert "interrupted after 0 whole epochs; the model as it was then is in" in capsys.readouterr().err
+    assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 0
+
+
+@pytest.mark.usefixtures("listening")
+def test_one_that_comes_long_after_cuts_the_end_short(tmp_path, monkeypatch, capsys):
+    interrupted_twice(monkeypatch)
+    monkeypatch.setattr(signals, "PATIENCE", -1.0)
+    assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK]) == 130
+    assert capsys.readouterr().err == "xmlsgd: interrupted\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("listening")
+def test_who_interrupts_at_a_terminal_is_told_at_once(monkeypatch, capfd):
+    with pytest.raises(Stopped), signals_raise(), signals_raise_once("ending the run ..."):
+        signal.raise_signal(signal.SIGTERM)
+    assert capfd.readouterr().err == "xmlsgd: ended by SIGTERM: ending the run ...\n"
+
+
+def test_a_model_that_cannot_be_written_goes_among_the_temporary_files(tmp_path, monkeypatch, capsys):
+    def full(*_, **__):
+        if len(asked) < 1:
+            asked.append(1)
+            raise OSError(errno.ENOSPC, "No space left on device", "m")
+        return None
+
+    asked = []
+    monkeypatch.setattr("xmlsgd.cli.folder.draw_curve", full)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK, "--epochs", "1"]) == 1
+    (place,) = tmp_path.glob("xmlsgd-model-*")
+    assert capsys.readouterr().err == f"xmlsgd: m: No space left on device; the model is in {place}/m instead\n"
+    assert XMLClassifier.load(place / "m").n_epochs_ == 1
+
+
+def test_where_there_is_no_room_either_nothing_is_left_there(tmp_path, monkeypatch, capsys):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device", "m")
+
+    monkeypatch.setattr("xmlsgd.cli.folder.draw_curve", full)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK, "--epochs", "1"]) == 1
+    assert capsys.readouterr().err == "xmlsgd: m: No space left on device\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["m.history.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("words", "needed"), [((), "0.1 MB"), (("--n-estimators", "3"), "0.4 MB"), (("--compact",), "0.0 MB")]
+)
+def test_a_model_for_which_the_disk_has_no_room_is_not_trained(tmp_path, monkeypatch, capsys, words, needed):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: types.SimpleNamespace(free=10_000))
+    assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK, *words]) == 1
+    assert (
+        f"m: {needed} at least are needed for the model, 0.0 MB are free; nothing was trained"
+        in capsys.readouterr().err
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_ctrl_c_before_anything_is_learned_leaves_nothing(tmp_path, monkeypatch, capsys):

@@ -236,7 +236,7 @@ def test_of_an_ensemble_that_is_interrupted_whole_models_are_saved_and_counted(t
     monkeypatch.setattr(progress, "Progress", lambda: Pressed(KeyboardInterrupt, steps + 3))
     words = (*QUICK, "--epochs", "1", "--n-estimators", "3", "--out", str(tmp_path / "m"))
     assert main(["train", ROWS, *words]) == 130
-    assert "interrupted with 1 of 3 classifiers, after 1 whole epochs; the model as it was" in capsys.readouterr().err
+    assert "interrupted with 1 of 3 classifiers, after 1 whole epoch; the model as it was" in capsys.readouterr().err
     (member,) = load_model(tmp_path / "m").estimators_
     assert member.n_epochs_ == 1
     result = json.loads((tmp_path / "m" / "train.json").read_text())

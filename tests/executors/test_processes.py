@@ -20,6 +20,7 @@ from xmlsgd.errors import WorkerDied
 from xmlsgd.executors import silence
 from xmlsgd.executors.processes import Processes
 from xmlsgd.executors.silence import START
+from xmlsgd.executors.team import KILLED, Team
 from xmlsgd.executors.threads import Threads
 from xmlsgd.history import Monitor
 from xmlsgd.learner import Job, Learner, Start
@@ -185,6 +186,14 @@ def test_a_run_leaves_nothing_in_shared_memory_and_the_model_stays_readable(job)
     executor.close()
     assert not folder.exists()
     assert np.isfinite(executor.center).all()
+
+
+def test_each_fate_is_told_once_with_what_a_kill_from_outside_mostly_means():
+    team = Team([cpu])
+    team.failures += ["worker 0: killed by SIGKILL", "worker 1: exit code 3", "worker 0: killed by SIGKILL"]
+    assert team.fates() == f"worker 0: killed by SIGKILL, 2 times; worker 1: exit code 3; {KILLED}"
+    team.failures[:] = ["worker 1: silent for too long, killed by SIGKILL"]
+    assert team.fates() == "worker 1: silent for too long, killed by SIGKILL"
 
 
 def test_a_run_raises_when_all_its_workers_are_dead(job):

@@ -344,6 +344,7 @@ def test_every_algorithm_goes_on_from_an_earlier_run(name):
     start = Start(first.params.copy(), first.state.copy(), first.steps, epochs=1)
     second, executor = trained(name, AWAY, epochs=1, optimizer=Adam(), start=start)
     assert [record["epoch"] for record in second.records] == [1]
+    assert [record["first_epoch"] for record in second.records] == [1]
     assert second.steps > first.steps
     assert {step.epoch for step in executor.of("issue")} == {1}
     assert second.records[0]["loss"] < first.records[0]["loss"]

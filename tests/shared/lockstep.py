@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from xmlsgd.executors.processes import Team
 from xmlsgd.executors.simulated import Simulated
+from xmlsgd.executors.team import Team
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

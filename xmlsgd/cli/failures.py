@@ -7,9 +7,11 @@ import os
 import sys
 import warnings
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
+from ..errors import MACHINE_ERRORS, DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
+from ..files import naming
 from .signals import signal_of, signals_raise
 
 if TYPE_CHECKING:
@@ -18,12 +20,10 @@ if TYPE_CHECKING:
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 SIGNALLED = 128  # plus the signal's number, as shells report it
 READER_LEFT = SIGNALLED + 13  # SIGPIPE
+STANDARD_OUTPUT = Path("standard output")  # as errors name it
 STANDARD_ERROR = 2  # the last number of the standard streams
 
-# An OSError with one of these is the disk's or the machine's fault; any other is a wrong name on the command line.
-MACHINE_ERRORS = frozenset(
-    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN)
-)
+REMEDIES = {errno.EMFILE: "; let a process open more, by ulimit -n", errno.EFBIG: "; see ulimit -f"}
 
 
 class UsageError(ValueError):
@@ -57,7 +57,8 @@ def guarded(run: Callable[[], None], traceback: bool = False) -> int:
         warnings.showwarning = _show_warning
         try:
             run()
-            sys.stdout.flush()
+            with naming(STANDARD_OUTPUT):
+                sys.stdout.flush()
         except SystemExit as stop:  # argparse's --help and --version
             return stop.code if isinstance(stop.code, int) else DONE
         except BrokenPipeError:
@@ -73,6 +74,8 @@ def guarded(run: Callable[[], None], traceback: bool = False) -> int:
                 tracebacks.print_exc()
             code, text = describe(error)
             say(text)
+            if isinstance(error, OSError) and error.filename == str(STANDARD_OUTPUT):
+                _drop_output()
             return code
     return DONE
 
@@ -92,7 +95,8 @@ def describe(error: Exception) -> tuple[int, str]:
         return FAILED, f"out of memory: {str(error) or 'an allocation failed'}; use fewer --hidden-layer-sizes or rows"
     if isinstance(error, OSError) and error.errno is not None:
         code = FAILED if error.errno in MACHINE_ERRORS else BAD_INPUT
-        return code, f"{error.filename}: {error.strerror}" if error.filename is not None else str(error)
+        what = "" if error.filename is None else f"{error.filename}: "
+        return code, f"{what}{error.strerror}{REMEDIES.get(error.errno, '')}"
     if isinstance(error, OSError):  # DownloadError and others of our own carry a whole sentence
         return FAILED, str(error)
     return FAILED, f"internal error: {type(error).__name__}: {error}; --traceback shows where"
@@ -110,7 +114,7 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def _drop_output() -> None:
-    """Point stdout at nothing, or its flush at exit would raise the broken pipe again."""
+    """Point stdout at nothing, or its flush at exit would raise the same error again."""
     try:
         descriptor = sys.stdout.fileno()
     except (OSError, ValueError, AttributeError):

@@ -28,7 +28,7 @@ def rank(
     """
     k = min(k, len(model.classes_))
     labels, scores, seconds = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k), np.float32), 0.0
-    model.predict_topk(X.take(np.arange(min(1, X.n_rows))), k=k)  # compiles at the first use: not to be timed
+    model.load_kernels(X.span(0, min(BATCH, X.n_rows)), k)  # not to be timed
     for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=quiet):
         started = time.perf_counter()
         labels[rows], scores[rows] = model.predict_topk(X.take(rows), k=k)

@@ -8,7 +8,8 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ..files import whole_file
+from ..files import naming, whole_file
+from .failures import STANDARD_OUTPUT
 from .outputs import STDOUT
 
 if TYPE_CHECKING:
@@ -32,7 +33,8 @@ def show(args: Namespace, text: str) -> None:
 def text_file(path: str) -> Iterator[TextIO]:
     """Open a text file that takes its name when it is complete; `-` is stdout."""
     if path == STDOUT:
-        yield sys.stdout
+        with naming(STANDARD_OUTPUT):
+            yield sys.stdout
         return
     with whole_file(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as stream:
         yield stream

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
-from contextlib import contextmanager
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 PLANS = (signal.SIG_DFL, signal.default_int_handler)  # what Python does with a signal of which nobody has said anything
 AGAIN = 0.02  # seconds until a signal that came at a bad moment is looked at again
-_WAITING: list[list[Stopped]] = []  # of `signals_wait`, the innermost last
+PATIENCE = 30.0  # seconds that a signal waits for the end that an earlier one has begun; the next one cuts it short
 
 
 class Stopped(KeyboardInterrupt):
@@ -24,6 +27,31 @@ class Stopped(KeyboardInterrupt):
     def __init__(self, text: str, number: int = signal.SIGINT) -> None:
         super().__init__(text)
         self.signal = number
+
+
+@dataclass(eq=False)
+class _Watch:
+    """Signals that came while a part of the program had them wait: all, or those behind the first (`first_raises`)."""
+
+    first_raises: bool
+    text: str = ""
+    came: list[Stopped] = field(default_factory=list)
+    raised_at: float = 0.0
+
+    def raises(self) -> bool:
+        """Return whether one that comes now does not wait."""
+        return self.first_raises and (not self.came or time.monotonic() > self.raised_at + PATIENCE)
+
+    def note(self, stop: Stopped) -> None:
+        """Note one that is raised, and tell those who wait for the end."""
+        self.came.append(stop)
+        self.raised_at = time.monotonic()
+        if self.text:
+            with suppress(OSError):  # no `print`: the stream may be in the middle of another
+                os.write(sys.__stderr__.fileno() if sys.__stderr__ else -1, f"xmlsgd: {stop}: {self.text}\n".encode())
+
+
+_WATCHES: list[_Watch] = []  # the innermost last
 
 
 @contextmanager
@@ -54,12 +82,24 @@ def signals_raise() -> Iterator[None]:
 @contextmanager
 def signals_wait() -> Iterator[list[Stopped]]:
     """Let signals that would raise wait until what is written here is whole; give the list that takes them."""
-    came: list[Stopped] = []
-    _WAITING.append(came)
+    with _watched(_Watch(first_raises=False)) as watch:
+        yield watch.came
+
+
+@contextmanager
+def signals_raise_once(text: str) -> Iterator[None]:
+    """Let the first signal raise, and others wait while what it has ended is brought to an end; `text` says that."""
+    with _watched(_Watch(first_raises=True, text=text)):
+        yield
+
+
+@contextmanager
+def _watched(watch: _Watch) -> Iterator[_Watch]:
+    _WATCHES.append(watch)
     try:
-        yield came
+        yield watch
     finally:
-        _WAITING.pop()
+        _WATCHES.remove(watch)
 
 
 def signal_of(stop: BaseException) -> int:
@@ -73,17 +113,21 @@ def _stop(number: int, frame: FrameType | None) -> None:
     """Raise `Stopped`, but not where that does harm or is lost; there, look at it again in a moment."""
     name = signal.Signals(number).name
     stop = Stopped("interrupted" if number == signal.SIGINT else f"ended by {name}", number)
-    if _WAITING:
-        _WAITING[-1].append(stop)
+    watch = _WATCHES[-1] if _WATCHES else _Watch(first_raises=True)
+    if not watch.raises():
+        watch.came.append(stop)
     elif _must_wait(frame):
         _later(number)
     else:
+        watch.note(stop)
         raise stop
 
 
 def _raise_again(lost: sys.UnraisableHookArgs) -> None:
     """Raise a stop again that came in a finalizer or a callback, where Python prints an exception and goes on."""
     if isinstance(lost.exc_value, Stopped):
+        for watch in _WATCHES:
+            watch.came = [stop for stop in watch.came if stop is not lost.exc_value]
         _later(lost.exc_value.signal)
     else:
         sys.__unraisablehook__(lost)

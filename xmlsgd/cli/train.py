@@ -5,27 +5,30 @@ data set. Where it has a test part of its own, that is the default of --test.
 
 An earlier model in DIR is replaced with --overwrite and trained further with --warm-start; without either, the call is
 refused. While a run goes on, DIR.history.jsonl gets a line after every epoch. Ctrl-C saves the model as it is then: in
-DIR, or in DIR.interrupted where DIR holds an earlier model. So does an error that ends the run, as a full disk.
+DIR, or in DIR.interrupted where DIR holds an earlier model. So does an error that ends the run. Where DIR cannot be
+written when the model is there, it goes to a folder among the temporary files, which the error names.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
+from signal import Signals
 from typing import TYPE_CHECKING, Any
 
-from ..files import CURVE, REPORT, whole_folder
-from ..runs import WorkersLost
+from ..runs import WorkersLost, whole_epochs
 from . import folder
 from .failures import Halted, UsageError, describe
 from .forms import add_source_arguments
 from .kernels import prepare_kernels
 from .machine import peak_memory_bytes, versions
 from .model import classifiers_of, parameters_of, template_of
-from .outputs import add_overwrite, check_file, check_folder, check_model, check_there
+from .outputs import add_overwrite, check_file, check_model, check_there
 from .parameters import add_parameters, given_parameters, place, whole
 from .results import note, show, table, write_json
-from .signals import Stopped, signal_of, signals_wait
+from .saving import check_room, save_somewhere
+from .signals import Stopped, signal_of, signals_raise_once, signals_wait
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -120,12 +123,15 @@ def train_and_save(args: Namespace, model: XMLClassifier | XMLEnsemble, data: Tr
 
     After Ctrl-C, and an error that leaves a model, it is saved as it is; then raises what says where.
     """
+    wanted, compact = getattr(args, "n_estimators", 1), getattr(args, "compact", False)
+    check_room(model, wanted, data.train, args.out, compact)
     prepare_kernels(template_of(model).get_params(), data.train.n_labels)
     started = time.perf_counter()
     before = getattr(model, "history_", None)
+    ending = "" if args.quiet or not sys.stderr.isatty() else "ending the run, to save what it has learned ..."
     result: dict[str, Any] = dict.fromkeys(("P@1", "P@3", "P@5"))
     stop: KeyboardInterrupt | Exception | None = None
-    with folder.growing_history(args.out) as history:
+    with folder.growing_history(args.out) as history, signals_raise_once(ending):
         try:
             fit(args, model, data, history)
             result |= measures(args, model, data)
@@ -137,29 +143,25 @@ def train_and_save(args: Namespace, model: XMLClassifier | XMLEnsemble, data: Tr
             result |= about_run(model, data, history.records)
             result |= {"seconds": time.perf_counter() - started, "interrupted": stop is not None}
             out = args.out if stop is None else folder.name_of_interrupted(args.out)
-            save(model, out, result, Path(args.train).name, getattr(args, "compact", False))
-        stop = stop or next(iter(came), None)
-    known, wanted = len(classifiers_of(model)), getattr(args, "n_estimators", 1)
-    several = f"with {known} of {wanted} classifiers, " if wanted > 1 else ""
-    where = f"{several}after {len(history.records)} whole epochs; the model as it was then is in {out}"
-    if isinstance(stop, KeyboardInterrupt):
-        raise Stopped(f"interrupted {where}", signal_of(stop)) from stop
+            save_somewhere(model, out, result, Path(args.train).name, compact)
+    if stop is None and came:
+        raise Stopped(f"{came[0]} while the model was saved; it is whole, in {out}", came[0].signal) from came[0]
     if stop is not None:
-        cause = stop.__cause__ if isinstance(stop, WorkersLost) else stop  # its advice, to save the model, is followed
-        assert isinstance(cause, Exception)
-        raise Halted(f"stopped {where}: {describe(cause)[1]}") from stop
+        several = f"with {len(classifiers_of(model))} of {wanted} classifiers, " if wanted > 1 else ""
+        raise ended(
+            stop, f"{several}after {whole_epochs(len(history.records))}; the model as it was then is in {out}"
+        ) from stop
     return result
 
 
-def save(model: XMLClassifier | XMLEnsemble, out: str, result: dict[str, Any], title: str, compact: bool) -> None:
-    """Write the folder of a model with all that tells how it came about; complete `result`."""
-    with whole_folder(out) as beside:
-        model.save(beside, compact=compact)
-        folder.write_history(beside, model.history_)
-        result["not_drawn"] = folder.draw_curve(beside, model.history_, title)
-        result["learning_curve"] = None if result["not_drawn"] else f"{out}/{CURVE}"
-        write_json(str(beside / REPORT), result)
-        check_folder(out)  # something else may have taken the name meanwhile
+def ended(stop: KeyboardInterrupt | Exception, where: str) -> Stopped | Halted:
+    """Return what to raise of a run that a signal or an error has ended, when its model is saved."""
+    if isinstance(stop, KeyboardInterrupt):
+        name = Signals(signal_of(stop))
+        return Stopped(f"{'interrupted' if name is Signals.SIGINT else f'ended by {name.name}'} {where}", name)
+    cause = stop.__cause__ if isinstance(stop, WorkersLost) else stop  # its advice, to save the model, is followed
+    assert isinstance(cause, Exception)
+    return Halted(f"stopped {where}: {describe(cause)[1]}")
 
 
 def measures(args: Namespace, model: XMLClassifier | XMLEnsemble, data: Training) -> dict[str, Any]:

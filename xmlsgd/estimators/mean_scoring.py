@@ -25,6 +25,11 @@ class MeanScorer:
     def __init__(self, scorers: Sequence[Scorer]) -> None:
         self.scorers = scorers
 
+    def load_kernels(self, X: CSR, k: int) -> None:
+        """Load what `top_k` of these rows runs."""
+        for scorer in self.scorers:
+            scorer.load_kernels(X, min(k, scorer.most))
+
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k labels and their mean scores, of those among the best 2 k of a model, or its `least`.
 

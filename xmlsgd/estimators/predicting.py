@@ -95,6 +95,15 @@ class Predictor(ClassifierMixin):
         shape = X.n_rows, self.network_.n_labels
         return sp.csr_array((np.ones(len(indices), np.int8), indices, indptr), shape=shape)
 
+    def load_kernels(self, X: Any, k: int = 5) -> None:
+        """Load, or compile, what `predict_topk(X, k)` will run, by ranking a few of the rows.
+
+        It takes a second, or a minute where nothing was compiled yet: more than the first who ask a server should wait.
+        """
+        self._check_fitted()
+        X = read_features(self, X)
+        self._scorer(X).load_kernels(X, min(int(k), self.network_.n_labels))
+
     def predict_topk(
         self,
         X: Any,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ..errors import ModelFileError
+from ..errors import MACHINE_ERRORS, ModelFileError
 from ..files import note_checked_again, read_unreplaced
 from ..model_arrays import ModelArrays
 from ..model_files import ModelFiles, read_model, write_model
@@ -76,6 +76,8 @@ def read_checked(path: str | Path, verify: bool, read: Callable[[ModelFiles, Pat
             note_checked_again(Path(path), files.states)
         return model
     except OSError as error:
+        if error.errno in MACHINE_ERRORS:
+            raise
         raise ModelFileError(f"{error.filename or path}: cannot be read, got {error.strerror or error}") from error
 
 

@@ -34,6 +34,9 @@ LOG_HALF = math.log(0.5)
 class Ranker(Protocol):
     """What scores rows: a `Scorer`, or several."""
 
+    def load_kernels(self, X: CSR, k: int) -> None:
+        """Load what `top_k` of these rows runs, by running it on a few of them."""
+
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k labels and their scores, among `columns` where given."""
 
@@ -85,6 +88,11 @@ class Scorer:
         layer: Layer | CompactLayer = self._layers[-1]
         return layer
 
+    def load_kernels(self, X: CSR, k: int) -> None:
+        """Load what `top_k` of these rows runs, by running it on a few of them."""
+        for part in some_rows(X):
+            self.top_k(part, k)
+
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k labels and their scores, among `columns` where given."""
         network, device, layers = self.network, self.device, self.layers()
@@ -120,6 +128,11 @@ class Scorer:
             with device.start():
                 A = device.fetch(network.hidden_activations(device, layers, X, rows))
             yield rows, A
+
+
+def some_rows(X: CSR) -> list[CSR]:
+    """Return a row, and more than devices rank one by one: few and many have kernels of their own."""
+    return [X.span(0, min(n_rows, X.n_rows)) for n_rows in (1, 16)]
 
 
 def best_of_all(ranker: Ranker, X: CSR, k: int, columns: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

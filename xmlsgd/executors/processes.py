@@ -17,15 +17,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..csr import CSR
 from ..errors import WorkerDied
 from ..records import Joined, Left, Sharing
-from ..table import Table
-from .mapped import MappedJob
-from .run_folder import RunFolder
 from .silence import Silence
+from .team import Team
 from .wall_clock import OnWallClock
-from .worker import Assignment, WorkerProcess
+from .worker import WorkerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,88 +30,6 @@ if TYPE_CHECKING:
     from ..devices.base import Device
     from ..learner import Job
     from ..records import Event, Step
-    from ..table import Shape
-
-
-class Team:
-    """The processes of a run, what they share, and how they are started.
-
-    restarts : how many of them are started anew. failures : what became of those that died.
-    """
-
-    def __init__(
-        self, makers: Sequence[Callable[[], Device]], n_threads: Sequence[int] | None = None,
-        slowdown: Sequence[float] | None = None, restarts: int = 0,
-    ) -> None:  # fmt: skip
-        n = len(makers)
-        self.makers, self.n_threads, self.slowdown = makers, n_threads or [1] * n, slowdown or [1.0] * n
-        self.restarts, self.failures = restarts, list[str]()
-        self.processes: dict[int, WorkerProcess] = {}
-        self.folder: RunFolder | None = None
-
-    def make_table(self, job: Job) -> Callable[[Shape], Table]:
-        """Return what makes the table in a folder with room for it and for the job's data."""
-
-        def make(shape: Shape) -> Table:
-            weight = 0 if job.sample_weight is None else job.sample_weight.nbytes
-            self.folder = RunFolder(4 * shape.floats + _bytes(job.dataset.X) + _bytes(job.dataset.Y) + weight)
-            with self.folder.naming():
-                return Table.create(self.folder.path / "table", shape)
-
-        return make
-
-    def assign(self, job: Job, shape: Shape, sharing: Sharing) -> None:
-        """Start all processes."""
-        assert self.folder is not None
-        self.failures.clear()
-        self._start = job.start
-        with self.folder.naming():
-            mapped, table = MappedJob.of(job, self.folder.path), self.folder.path / "table"
-        self._assignments = [
-            Assignment(w, mapped, table, shape, sharing, make, self.n_threads[w], self.slowdown[w])
-            for w, make in enumerate(self.makers)
-        ]
-        for w in range(len(self.makers)):
-            self.launch(w)
-
-    def launch(self, w: int) -> None:
-        """Start the process of worker `w`; it says when it is ready."""
-        self.processes[w] = WorkerProcess(self._assignments[w])
-
-    def replace(self, w: int, reason: str) -> bool:
-        """Note why the process of worker `w` is lost, and start another; return whether there may and can be one."""
-        self.failures.append(f"worker {w}: {reason}")
-        lost = self.processes.pop(w)
-        lost.close()
-        # One that does not even die may go on to write its replica, which is nobody else's then.
-        if len(self.failures) > self.restarts or not lost.dead:
-            return False
-        try:
-            self.launch(w)
-        except WorkerDied as error:
-            self.failures.append(str(error))
-            return False
-        return True
-
-    def bring_home(self, params: np.ndarray, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return model and optimizer state in memory of this process: the arrays of `Job.start` where there are any.
-
-        Views of the table would hold the memory of all replicas, and be one memory with that of forked processes.
-        """
-        if self._start is None:
-            return np.array(params), np.array(state)
-        self._start.params[:], self._start.state[:] = params, state
-        return self._start.params, self._start.state
-
-    def close(self) -> None:
-        """End the processes and remove what they share."""
-        for process in self.processes.values():
-            process.pipe.close()  # all of them leave at once, and none is waited for by itself
-        for process in self.processes.values():
-            process.close()
-        self.processes.clear()
-        if self.folder:
-            self.folder.close()
 
 
 class Processes(OnWallClock):
@@ -193,7 +108,7 @@ class Processes(OnWallClock):
     def _next(self, until: float | None) -> Event | None:
         while True:
             if not self.team.processes:
-                raise WorkerDied("no worker is left: " + "; ".join(self.failures))
+                raise WorkerDied(f"no worker is left: {self.team.fates()}")
             ready = self._listen(math.inf if until is None else until - self.now())
             overdue = [w for w in self._silence.overdue() if self.team.processes[w] not in ready]
             event: Event | None = None
@@ -249,8 +164,3 @@ class Processes(OnWallClock):
         """End the processes and remove what they share; the table stays readable here."""
         self.team.close()
         self.busy.clear()
-
-
-def _bytes(rows: CSR) -> int:
-    """Return the bytes of the arrays of `rows`."""
-    return rows.indptr.nbytes + rows.indices.nbytes + rows.data.nbytes

@@ -29,7 +29,9 @@ class RunFolder:
             _remove_all_abandoned(root, prefix)
         root = MEMORY if _room(MEMORY) >= n_bytes + SPARE else disk
         if _room(root) < n_bytes:
-            raise OSError(errno.ENOSPC, f"{n_bytes / 1e6:,.1f} MB are needed for what the workers share", str(root))
+            needed, free = (f"{size / 1e6:,.1f} MB" for size in (n_bytes, _room(root)))
+            text = f"{needed} are needed for what the workers share, {free} are free; make room, take fewer workers, or"
+            raise OSError(errno.ENOSPC, f"{text} let TMPDIR name another disk", str(root))
         if root != MEMORY and MEMORY.is_dir():
             warnings.warn(
                 f"{n_bytes / 1e6:,.1f} MB, and {SPARE >> 20} for others, do not fit into {MEMORY}; the shared model "

@@ -1,7 +1,8 @@
 """A worker process: takes steps from its pipe, runs them on the mapped table, sends reports back.
 
 Started with a program of its own and the coordinator's `sys.path`, so that it imports neither the caller's script nor
-what lies in the current folder. It ends when the pipe does, or its coordinator: no worker outlives it.
+what lies in the current folder. It ends when the pipe does, or its coordinator: no worker outlives it, unless it was
+stopped, until it goes on.
 """
 
 from __future__ import annotations

@@ -233,17 +233,18 @@ def test_an_array_of_objects_is_refused_unread(saved):
         XMLClassifier.load(saved)
 
 
-LACKING = [(OSError(errno.EMFILE, "Too many open files"), ModelFileError), (MemoryError("too large"), MemoryError)]
+LACKING = [OSError(errno.EMFILE, "Too many open files"), MemoryError("too large")]
 
 
-@pytest.mark.parametrize(("error", "kind"), LACKING, ids=["files", "memory"])
-def test_what_the_machine_lacks_is_not_said_to_be_wrong_with_a_file(saved, monkeypatch, error, kind):
+@pytest.mark.parametrize("error", LACKING, ids=["files", "memory"])
+def test_what_the_machine_lacks_is_not_said_to_be_wrong_with_a_file(saved, monkeypatch, error):
     def lacking(*given, **options):
         raise error
 
     monkeypatch.setattr(np, "load", lacking)
-    with pytest.raises(kind, match=r"cannot be read, got Too many open files$|^too large$"):
+    with pytest.raises(type(error)) as raised:
         XMLClassifier.load(saved)
+    assert raised.value is error
 
 
 @pytest.mark.parametrize("what", ["nothing", "file", "empty folder"])
