@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from xmlsgd import XMLClassifier
-from xmlsgd.datasets import TextVectorizer, read_raw_text
+from xmlsgd.datasets import read_raw_text
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -18,8 +18,7 @@ def main() -> None:
     assert train.labels is not None
 
     model = XMLClassifier(hidden_layer_sizes=(64,), random_state=0)
-    model.vectorizer_ = TextVectorizer(min_df=2).fit(train.texts)  # saved along with the model
-    model.fit(train.texts, train.labels)
+    model.fit(train.texts, train.labels)  # its words are learned, too, and saved along with the model
 
     texts = ["read a json file and decode it", "close the socket of the connection", "parse an xml element"]
     labels, scores = model.predict_topk(texts, k=5)

@@ -186,11 +186,10 @@ def test_names_of_labels_that_come_one_by_one_are_those_of_all_classifiers(rows)
     assert model.estimators_[1].classes_[3] == "label 3"
 
 
-@pytest.mark.parametrize("whose", ["its own", "that of the classifier"])
-def test_texts_go_through_its_vectorizer_and_are_saved_with_it(tmp_path, whose):
+@pytest.mark.parametrize("vectorizer", [None, TextVectorizer(min_df=3)], ids=["by default", "given"])
+def test_texts_go_through_one_vectorizer_and_are_saved_with_it(tmp_path, vectorizer):
     texts = [f"word{i % 7} word{i % 5} common" for i in range(80)]
-    model = ensemble(2)
-    (model if whose == "its own" else model.estimator).vectorizer_ = TextVectorizer().fit(texts)
+    model = ensemble(2, vectorizer=vectorizer)
     assert model.estimate_memory(texts, [[i % 7] for i in range(80)])["total"] > 0
     model.fit(
         texts, [[f"seven{i % 7}"] for i in range(80)], eval_set=(texts[:9], [[f"seven{i % 7}"] for i in range(9)])

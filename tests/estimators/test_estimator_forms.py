@@ -5,9 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.preprocessing import MultiLabelBinarizer
 
 from shared.planted import N_LABELS, small
 from xmlsgd import CSR, DataError
+from xmlsgd.datasets import TextVectorizer
 from xmlsgd.metrics import precision_at_k
 
 
@@ -121,18 +125,52 @@ def test_mapped_rows_are_read_in_place(rows, tmp_path):
     assert np.array_equal(model.fit(*mapped).params_, small(max_epochs=2).fit(X, Y).params_)
 
 
-def test_texts_go_through_the_attached_vectorizer():
-    from xmlsgd.datasets.vectorizer import TextVectorizer
+TEXTS = ["red apple fruit", "green apple fruit", "fast red car", "slow green car"] * 10
+TAGS = [["fruit", "red"], ["fruit", "green"], ["car", "red"], ["car", "green"]] * 10
 
-    texts = ["red apple fruit", "green apple fruit", "fast red car", "slow green car"] * 10
-    labels = [["fruit", "red"], ["fruit", "green"], ["car", "red"], ["car", "green"]] * 10
-    model = small()
-    with pytest.raises(DataError, match="X: texts need a vectorizer"):
-        model.fit(texts, labels)
-    model.vectorizer_ = TextVectorizer(min_df=1).fit(texts)
-    model.fit(texts, labels)
+
+@pytest.mark.parametrize("as_sequence", [list, tuple, np.array], ids=["list", "tuple", "array"])
+def test_texts_are_learned_as_they_are(as_sequence):
+    model = small().fit(as_sequence(TEXTS), TAGS)
     best, _ = model.predict_topk(["an apple that is red"], 2)
     assert set(model.classes_[best[0]]) == {"fruit", "red"}
+    assert model.vectorizer_.words == ["apple", "car", "fast", "fruit", "green", "red", "slow"]
+    assert model.vectorizer is None
+    assert model.fit(["a single pair of words"] * 8, [["x"]] * 8).vectorizer_.words[-1] == "words", "fit begins anew"
+
+
+def test_a_vectorizer_is_fitted_as_a_copy_or_taken_as_it_is():
+    fresh, fitted = TextVectorizer(min_df=11), TextVectorizer(min_df=1).fit([*TEXTS, "a word of its own"])
+    assert small(vectorizer=fresh).fit(TEXTS, TAGS).vectorizer_.words == ["apple", "car", "fruit", "green", "red"]
+    assert not fresh.is_fitted
+    assert clone(small(vectorizer=fresh)).fit(TEXTS, TAGS).n_features_in_ == 5
+    model = small(vectorizer=fitted).fit(fitted.transform(TEXTS), TAGS)
+    assert model.vectorizer_ is fitted
+    assert model.classes_[model.predict_topk(["a fast car"], 1)[0]] == "car"
+    with pytest.raises(DataError, match="vectorizer: must be a TextVectorizer or None, got 'tfidf'"):
+        small(vectorizer="tfidf").fit(TEXTS, TAGS)
+
+
+def test_who_learned_from_rows_takes_no_texts():
+    model = small().fit(TEXTS, TAGS)
+    model.fit(TextVectorizer().fit_transform(TEXTS), TAGS)
+    with pytest.raises(DataError, match=r"X: must be rows as those that were learned, got texts; fit\(texts, y\)"):
+        model.predict_topk(TEXTS)
+
+
+def test_what_goes_on_keeps_its_words():
+    model = small(warm_start=True).fit(TEXTS, TAGS)
+    words = model.vectorizer_.words
+    assert model.fit(["blue car"] * 4, [["blue"]] * 4).vectorizer_.words == words
+    assert model.partial_fit(["blue car"] * 4, [["car"]] * 4).vectorizer_.words == words
+    assert small().partial_fit(TEXTS, TAGS).vectorizer_.words == words
+
+
+def test_parameters_are_searched_on_texts():
+    binary = MultiLabelBinarizer(sparse_output=True).fit_transform(TAGS)
+    search = GridSearchCV(small(max_epochs=3), {"vectorizer": [TextVectorizer(max_features=1), None]}, cv=2)
+    assert search.fit(TEXTS, binary).best_params_ == {"vectorizer": None}
+    assert search.best_estimator_.predict_topk(["red car"], 1)[0].shape == (1, 1)
 
 
 def test_half_precision_input_is_taken(rows):

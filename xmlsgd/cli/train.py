@@ -181,7 +181,7 @@ def fit(args: Namespace, model: XMLClassifier | XMLEnsemble, data: Training, his
 
     train, test = data.train, data.test
     if data.vectorizer is not None:
-        model.vectorizer_ = data.vectorizer
+        template_of(model).set_params(vectorizer=data.vectorizer)
     # New labels of the test rows have no column in the model; for P@k they need none.
     eval_set = None if test is None else (test.X, known_labels(test.Y, train.n_labels))
     # A model that goes on finds its label columns by their names, and adds those that are new.

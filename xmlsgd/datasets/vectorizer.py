@@ -39,6 +39,14 @@ class TextVectorizer:
         self._idf = np.empty(0, dtype=np.float32)
         self._tfidf: Any = None
 
+    def __repr__(self) -> str:
+        return f"TextVectorizer(min_df={self.min_df}, max_features={self.max_features})"
+
+    @property
+    def is_fitted(self) -> bool:
+        """Return whether it has words."""
+        return self._words is not None
+
     @property
     def words(self) -> list[str]:
         """Return the word of each feature, in order. Raises `DataError` before `fit`."""

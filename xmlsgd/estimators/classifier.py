@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from ..datasets.vectorizer import TextVectorizer
     from ..optimizers import Optimizer
 
 
 class XMLClassifier(Trainer, BaseEstimator):
     """A neural network with a sparse input layer and a full output layer for up to millions of labels.
 
-    `fit` takes X dense, as scipy sparse matrix or as `CSR` (memory maps are read in place), and labels as
+    `fit` takes X dense, as scipy sparse matrix, as `CSR` (memory maps are read in place) or as texts, and labels as
 
     - an indicator matrix (n, L), scipy sparse, `CSR` or dense; `predict` answers with a scipy CSR array, or densely
       where Y was dense;
@@ -67,6 +68,8 @@ class XMLClassifier(Trainer, BaseEstimator):
         weight 0 are not learned.
     algorithm : how several workers learn together: a name, with options (docs/algorithms.md) or without, or an
         `Algorithm` with a batch size and a rate of its own; "auto" for what suits their speeds.
+    vectorizer : what turns texts into rows: a `TextVectorizer`, of which `fit` fits a copy to its texts, or, fitted, is
+        taken as it is; None for one with its defaults.
     devices : who works: "cpu", or several as in "cpu*2", each a process, or a thread where all are GPUs; the threads
         of `n_jobs` are shared out.
     precision : of the matrix products, "float32", "bfloat16", or "auto" for the faster one of this processor.
@@ -83,8 +86,8 @@ class XMLClassifier(Trainer, BaseEstimator):
     classes_ (L,) names of the label columns; n_features_in_; feature_names_in_ where X had them; params_, float32,
     the flat parameters (`Network.layout`); history_, one record an epoch, whose `rows` and `seconds` of training (no
     reading, compiling or measuring) count from the start of its call; loss_curve_; n_epochs_, of all fits since the
-    last fresh one; shortlist_seconds_, what learning the shortlist took behind the last epoch; vectorizer_, if set,
-    turns texts into X and is saved along.
+    last fresh one; shortlist_seconds_, what learning the shortlist took behind the last epoch; vectorizer_, where X
+    was texts, which is saved along.
 
     `score` is the accuracy for one class a row, and P@1 for multi-label data: subset accuracy, scikit-learn's usual
     choice there, is near zero for any model with many labels.
@@ -116,6 +119,7 @@ class XMLClassifier(Trainer, BaseEstimator):
         tol: float = 1e-4,
         class_weight: dict[Any, float] | str | None = None,
         algorithm: Any = "auto",
+        vectorizer: TextVectorizer | None = None,
         devices: str = "cpu",
         precision: str = "auto",
         n_jobs: int | None = None,
@@ -146,6 +150,7 @@ class XMLClassifier(Trainer, BaseEstimator):
         self.tol = tol
         self.class_weight = class_weight
         self.algorithm = algorithm
+        self.vectorizer = vectorizer
         self.devices = devices
         self.precision = precision
         self.n_jobs = n_jobs
@@ -184,8 +189,6 @@ class XMLClassifier(Trainer, BaseEstimator):
         """
         check_parameters(self)
         probe = XMLClassifier(**self.get_params(deep=False))
-        if hasattr(self, "vectorizer_"):
-            probe.vectorizer_ = self.vectorizer_
         task = prepare(probe, X, y, None, None, None, eval_set, listing=True)
         return {**probe._estimate(task, self._learned_bytes()), **on_gpus(task)}
 

@@ -13,6 +13,7 @@ import numpy as np
 from .. import __version__, algorithms
 from ..algorithms.base import Algorithm
 from ..algorithms.options import read_field, write_field
+from ..datasets.vectorizer import TextVectorizer
 from ..errors import ModelFileError, shorten
 from ..kinds import is_count, is_number
 from ..losses import LOSSES
@@ -23,7 +24,14 @@ from .parameters import check_parameters
 if TYPE_CHECKING:
     from .classifier import XMLClassifier
 
-NESTED = ("hidden_layer_sizes", "optimizer", "class_weight", "algorithm")  # parameters that are more than one value
+NESTED = (
+    "hidden_layer_sizes",
+    "optimizer",
+    "class_weight",
+    "algorithm",
+    "vectorizer",
+)  # parameters that are more than one value
+WORDS = ("min_df", "max_features")  # options of a vectorizer
 CLASSIFIER, ENSEMBLE = "XMLClassifier", "XMLEnsemble"  # what a description is of
 REMEDIES = {
     CLASSIFIER: "; XMLClassifier.load reads it, or xmlsgd.load_model",
@@ -94,6 +102,8 @@ def _to_json(name: str, value: Any) -> Any:
         return seed_to_json(value)
     if isinstance(value, Algorithm):
         return _algorithm_to_json(value)
+    if isinstance(value, TextVectorizer):
+        return {option: getattr(value, option) for option in WORDS}
     return value
 
 
@@ -159,6 +169,11 @@ def _parameters(kind: type[XMLClassifier], saved: Any, path: Path) -> dict[str, 
             raise ModelFileError(f"{path}: unknown optimizer, got {shorten(optimizer, 100)}") from error
     if isinstance(read.get("algorithm"), dict):
         read["algorithm"] = _algorithm(read["algorithm"], path)
+    words = read.get("vectorizer")
+    if isinstance(words, dict):
+        if set(words) != set(WORDS):
+            raise ModelFileError(f"{path}: vectorizer must have {' and '.join(WORDS)}, got {shorten(words)}")
+        read["vectorizer"] = TextVectorizer(**words)
     return read
 
 

@@ -15,7 +15,7 @@ from ..runs import run_of
 from . import ensemble_saving, memory
 from .classifier import XMLClassifier
 from .fitting import check_monitors
-from .inputs import read_features
+from .inputs import learn_words, read_features
 from .mean_scoring import MeanScorer
 from .names import as_names
 from .parameters import random_state_of
@@ -54,7 +54,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
     ----------
     estimator : the `XMLClassifier` that is cloned, which stays as it is; None for one with default parameters, which
         `set_params(estimator__max_epochs=...)` cannot reach. Its `devices`, `n_jobs` and `precision` also hold for
-        prediction, and its `vectorizer_` is the ensemble's where that has none.
+        prediction.
     n_estimators : how many are trained, one after the other.
     random_state : seed of their seeds; None for the `random_state` of `estimator`.
 
@@ -115,8 +115,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
         random = random_state_of(template if self.random_state is None else self)
         members: list[XMLClassifier] = []
         try:
-            if not hasattr(self, "vectorizer_") and hasattr(template, "vectorizer_"):
-                self.vectorizer_ = template.vectorizer_
+            learn_words(self, template.vectorizer, X)
             rows = read_features(self, X, reset=True)
             if isinstance(eval_set, tuple | list) and len(eval_set) == 2:
                 eval_set = read_features(self, eval_set[0]), eval_set[1]
@@ -124,7 +123,8 @@ class XMLEnsemble(Predictor, BaseEstimator):
                 self._check_memory(rows, y, eval_set)
             seeds = random.randint(np.iinfo(np.int32).max, size=self.n_estimators)
             for number, seed in enumerate(seeds.tolist()):
-                member, watching = clone(template).set_params(random_state=seed), [Numbering(number), *monitors]
+                member = clone(template).set_params(random_state=seed, vectorizer=None)  # which is the ensemble's
+                watching = [Numbering(number), *monitors]
                 try:
                     member.fit(rows, y, sample_weight, eval_set, label_names=label_names, monitors=watching)
                 except BaseException as error:
@@ -150,9 +150,6 @@ class XMLEnsemble(Predictor, BaseEstimator):
         """
         self._check_number()
         probe = clone(self._template())
-        vectorizer = getattr(self, "vectorizer_", getattr(self._template(), "vectorizer_", None))
-        if vectorizer is not None:
-            probe.vectorizer_ = vectorizer
         parts = probe.estimate_memory(X, y, eval_set)
         parts["earlier_model"] = sum(member._learned_bytes() for member in getattr(self, "estimators_", ()))
         parts["trained"] = (self.n_estimators - 1) * _kept(parts)

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from sklearn.utils.validation import validate_data
 
 from ..csr import CSR, check_entries, check_pointers
+from ..datasets.vectorizer import TextVectorizer
 from ..errors import DataError, shorten
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def read_features(model: BaseEstimator, X: Any, reset: bool = False, grow: bool 
         raise DataError(f"X: must be a list of texts or a matrix, got one text {shorten(X)}; pass [text]")
     if is_text(X):
         if not hasattr(model, "vectorizer_"):
-            raise DataError("X: texts need a vectorizer; set model.vectorizer_ to a fitted TextVectorizer")
+            raise DataError("X: must be rows as those that were learned, got texts; fit(texts, y) learns from texts")
         X = model.vectorizer_.transform(X)
     if isinstance(X, CSR):
         check_csr(X, "X")
@@ -61,6 +62,20 @@ def read_features(model: BaseEstimator, X: Any, reset: bool = False, grow: bool 
             "input"
         )
     return read
+
+
+def learn_words(model: BaseEstimator, given: TextVectorizer | None, X: Any) -> None:
+    """Learn `vectorizer_` of a model that begins anew: of texts X by a copy of `given`, or of one with its defaults.
+
+    One that is fitted is taken as it is, also where X is rows, which are then taken for what it makes of texts.
+    """
+    if given is not None and given.is_fitted:
+        model.vectorizer_ = given
+    elif is_text(X):
+        fresh = TextVectorizer() if given is None else TextVectorizer(given.min_df, given.max_features)
+        model.vectorizer_ = fresh.fit(X)
+    elif hasattr(model, "vectorizer_"):
+        del model.vectorizer_
 
 
 class NotANumber(DataError, TypeError):

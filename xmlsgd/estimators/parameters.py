@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 
 from ..algorithms import check_algorithm
 from ..algorithms.base import Algorithm
+from ..datasets.vectorizer import TextVectorizer
 from ..devices.base import PRECISIONS
 from ..errors import DataError, shorten, suggest
 from ..kinds import FLOAT32_MAX, check_choice, is_count, is_number, is_whole
@@ -80,6 +81,7 @@ RULES = {
     "average_weights": Rule("in [0, 1]", lambda value: is_amount(value) and value <= 1),
     "validation_fraction": Rule("in (0, 1)", lambda value: is_amount(value) and 0 < value < 1),
     "early_stopping": FLAG,
+    "vectorizer": Rule("a TextVectorizer or None", lambda value: value is None or isinstance(value, TextVectorizer)),
     "warm_start": FLAG,
     "verbose": Rule(
         "0 or a positive integer", lambda value: isinstance(value, int | np.integer | np.bool_) and value >= 0

@@ -14,7 +14,7 @@ from ..csr import Dataset
 from ..errors import DataError, shorten
 from ..network import Network
 from .defaults import SHORTLIST_NEGATIVES, auto_batch_size, auto_rounding, auto_shortlist, input_scale
-from .inputs import check_weight, read_features, read_weight
+from .inputs import check_weight, learn_words, read_features, read_weight
 from .parameters import optimizer_of
 from .placement import Worker, algorithm_of, make_device, parse_devices, workers_of
 from .targets import Form, Labels, form_of, label_weights, read_labels
@@ -110,6 +110,8 @@ def read_rows(model: XMLClassifier, X: Any, y: Any, classes: Any, old: Network |
         raise DataError(
             f"This {type(model).__name__} estimator requires y to be passed, but the target y is None; pass labels"
         )
+    if old is None:
+        learn_words(model, model.vectorizer, X)
     features = read_features(model, X, reset=old is None, grow=old is not None)
     labels = read_labels(y, classes)
     if old is not None:

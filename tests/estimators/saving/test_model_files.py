@@ -50,8 +50,8 @@ def good(tmp_path_factory):
         optimizer=Adam(beta2=0.99),
         learning_rate_init=0.01,
         algorithm=Sequential(batch=4, rate=0.01),
+        vectorizer=TextVectorizer(min_df=1),
     )
-    model.vectorizer_ = TextVectorizer(min_df=1).fit(TEXTS)
     model.fit(TEXTS, [["a"], ["b"], ["c"], ["d", "a"]] * 4)
     path = tmp_path_factory.mktemp("good") / "model"
     model.save(path)

@@ -90,10 +90,11 @@ def test_feature_names_come_back(rows, tmp_path):
 
 def test_the_vectorizer_is_saved_with_the_model(tmp_path):
     texts, labels = ["red apple", "green apple", "red car", "green car"] * 5, [["a"], ["b"], ["c"], ["d"]] * 5
-    model = small()
-    model.vectorizer_ = TextVectorizer(min_df=1).fit(texts)
+    model = small(vectorizer=TextVectorizer(min_df=5, max_features=9))
     model.fit(texts, labels).save(tmp_path / "model")
     loaded = XMLClassifier.load(tmp_path / "model")
+    assert (loaded.vectorizer.min_df, loaded.vectorizer.max_features) == (5, 9)
+    assert not loaded.vectorizer.is_fitted
     assert np.array_equal(loaded.predict_topk(["a red car"])[1], model.predict_topk(["a red car"])[1])
 
 
