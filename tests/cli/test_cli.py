@@ -94,6 +94,16 @@ def test_every_parameter_of_the_estimator_that_text_can_tell_is_a_flag():
     assert [p.name for p in PARAMETERS] == [name for name in known if name != "vectorizer"]
 
 
+def test_the_help_tells_the_defaults_of_the_estimator():
+    known = inspect.signature(XMLClassifier).parameters
+    for parameter in PARAMETERS:
+        default = known[parameter.name].default
+        if parameter.default:
+            assert parameter.read(parameter.default) == default, parameter.name
+        else:
+            assert default is None or default is False, parameter.name
+
+
 @pytest.mark.parametrize("parameter", PARAMETERS, ids=lambda p: p.name)
 def test_every_spelling_of_a_flag_sets_the_parameter(parameter):
     value = {"hidden_layer_sizes": "7,5", "class_weight": "balanced"}.get(parameter.name, "1")

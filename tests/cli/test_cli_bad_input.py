@@ -15,6 +15,7 @@ from xmlsgd.cli import main
 def place(place):
     """The folder with good files, and files that are good for something else."""
     (place / "texts.csv").write_text("text,label\nread a file,open\nclose the file,close\n")
+    (place / "spaces.txt").write_text("open,read    read a file\nclose    close the file\n" * 3)
     (place / "numbers.csv").write_text("0.5,1.5,2\n0.25,1.75,1\n")
     (place / "counts.csv").write_text("5,1,2\n2,7,1\n")
     (place / "others.txt").write_text("a\tsome other words\na\tof other words\n")
@@ -206,6 +207,10 @@ BAD_CALLS = {
     "train on CSV of texts": (
         ("train", "{place}/texts.csv", *TRAIN),
         "got texts without labels; it looks like CSV: a row reads `label,label feature:value ...`, a text `label1,",
+    ),
+    "train on texts with spaces for the tab": (
+        ("train", "{place}/spaces.txt", *TRAIN),
+        "got texts without labels; between labels and text stands one tab, not spaces",
     ),
     "train on CSV of numbers": (
         ("train", "{place}/numbers.csv", *TRAIN),

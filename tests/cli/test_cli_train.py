@@ -97,6 +97,21 @@ def test_labels_that_come_once_and_labels_that_nobody_knows_are_warned_of(tmp_pa
     assert f"{TEST_TEXT}: the model knows none of its labels, so that all" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        ('"Woolf, Virginia",novel', """the label '"Woolf' begins with a quote and does not end with it; quotes are"""),
+        ("novel;letter", "most of 1 labels have ';' in them; if it stands between labels: that must be a comma"),
+        ('"novel",l\'histoire,a|b', None),
+    ],
+)
+def test_names_that_another_form_would_part_elsewhere_are_warned_of(tmp_path, capsys, labels, told):
+    (tmp_path / "texts.txt").write_text(f"{labels}\tthe book of the sea\n" * 4)
+    run("train", tmp_path / "texts.txt", "--out", tmp_path / "m", *QUICK, "--epochs", "1")
+    err = capsys.readouterr().err
+    assert told in err if told else "warning" not in err
+
+
 def test_rows_and_text_of_one_data_set_give_one_accuracy(models):
     rows, text = (json.loads((models / f"{form}.json").read_text()) for form in ("rows", "text"))
     assert text["P@1"] == pytest.approx(rows["P@1"], abs=2)

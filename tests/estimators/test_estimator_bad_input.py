@@ -170,3 +170,22 @@ def test_partial_fit_refuses_fewer_features_labels_and_another_form(rows):
         model.partial_fit(X, Y[:, :39])
     with pytest.raises(DataError, match=r"Y must be of the form of the training labels \(sparse\), got"):
         model.partial_fit(X, np.zeros(600, int))
+
+
+@pytest.mark.parametrize(
+    ("X", "Y", "told"),
+    [
+        ([["a"], ["b", "c"]], np.eye(2), r"X: .* got lists of words, \['a'\]; are X and Y swapped\?"),
+        (
+            np.array([["one text"], ["another"]], dtype=object),
+            [["a"], ["b"]],
+            "got a table of texts, .* its column alone",
+        ),
+        ((row for row in np.eye(2)), [["a"], ["b"]], r"X: must have a length, got a generator; pass list\(...\) of it"),
+        (np.eye(2), (labels for labels in (["a"], ["b"])), r"Y: must have a length, got a generator; pass list"),
+    ],
+    ids=["swapped", "table of texts", "generator of rows", "generator of labels"],
+)
+def test_what_only_looks_like_rows_or_labels_is_refused_with_what_would_do(X, Y, told):
+    with pytest.raises(DataError, match=told):
+        small().fit(X, Y)

@@ -29,8 +29,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--labels", type=whole, default=10_000, help="default 10000")
     parser.add_argument("--nnz", type=number, default=25, help="features a row (default 25)")
     parser.add_argument("--json", type=place, metavar="FILE", help="write the results as JSON, - for stdout")
-    add_parameters(parser)
-    parser.set_defaults(max_epochs=2)
+    add_parameters(parser, max_epochs=2)
 
 
 def run(args: Namespace) -> None:

@@ -34,8 +34,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add_overwrite(parser)
     parser.add_argument("--json", type=place, metavar="FILE", help="write the results as JSON, - for stdout")
-    add_parameters(parser)
-    parser.set_defaults(train="python-functions", max_epochs=5)
+    add_parameters(parser, max_epochs=5)
+    parser.set_defaults(train="python-functions")
 
 
 def run(args: Namespace) -> None:

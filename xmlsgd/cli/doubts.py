@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..errors import shorten
+
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..csr import Dataset
 
+QUOTES, SEPARATORS = "\"'", ";|"
 ONCE, FEW_ROWS = 1.2, 20  # of fewer rows times a label, or fewer rows, nothing can be said
 
 
@@ -19,6 +24,18 @@ def warn_of_labels(dataset: Dataset, path: str) -> None:
     if dataset.n_rows >= FEW_ROWS and dataset.Y.nnz < ONCE * n_labels:
         text = f"{path}: {n_labels:,} labels in {dataset.n_rows:,} rows, hardly one of them twice"
         warnings.warn(f"{text}; are they labels? Of raw text they stand before the tab", stacklevel=2)
+
+
+def warn_of_names(names: Sequence[str], path: str) -> None:
+    """Warn of names of labels of raw text that tell of a file that was written by other rules."""
+    cut = next((name for name in names if name[0] in QUOTES and (len(name) == 1 or name[-1] != name[0])), None)
+    if cut is not None:
+        text = f"{path}: the label {shorten(cut)} begins with a quote and does not end with it"
+        warnings.warn(f"{text}; quotes are part of a name, and every comma ends one: write names without", stacklevel=2)
+    for mark in SEPARATORS:
+        if 2 * sum(mark in name for name in names) > len(names):
+            text = f"{path}: most of {len(names):,} labels have {mark!r} in them"
+            warnings.warn(f"{text}; if it stands between labels: that must be a comma", stacklevel=2)
 
 
 def warn_of_base(dataset: Dataset, path: str) -> None:

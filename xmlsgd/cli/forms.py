@@ -19,6 +19,8 @@ LINES_SEEN = 100
 LINE_BYTES = 1 << 20
 ENTRY = re.compile(r"-?\d*:")  # how an entry `feature:value` begins, also a broken one
 VALUE = re.compile(r":[-+.\d]")  # of an entry whose index may be broken
+SPACES_WITHIN = re.compile(r"\S(?: {2,}|\\t)\S")  # where an editor has put spaces for a tab, or a program its name
+SPACES = "; between labels and text stands one tab, not spaces"
 NUMBERS = re.compile(r"[-+\d.,]*")  # labels, or a part of the header
 
 
@@ -66,8 +68,8 @@ def texts_told(path: str, args: Namespace) -> Iterator[None]:
         if not is_raw_text(path, args, labelled=False) or any(map(VALUE.search, lines)):
             raise
         want = "rows of numbers, or labels and a tab before each text, `label1,label2<TAB>text`"
-        got = f"texts without labels{CSV}" if any(map(is_csv, lines)) else "texts without labels"
-        raise DataError(f"{path}: must hold {want}, got {got}") from error
+        hint = SPACES if all(map(SPACES_WITHIN.search, lines)) else CSV if any(map(is_csv, lines)) else ""
+        raise DataError(f"{path}: must hold {want}, got texts without labels{hint}") from error
 
 
 def is_document(lines: Iterable[str], args: Namespace, labelled: bool) -> bool:

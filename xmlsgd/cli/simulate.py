@@ -63,8 +63,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", type=place, metavar="FILE", help="write the results as JSON, - for stdout")
     parser.add_argument("--plot", type=place, metavar="FILE", help="draw P@1 over time (needs matplotlib)")
     add_source_arguments(parser)
-    add_parameters(parser, FLAGS)
-    parser.set_defaults(algorithm="adaptive")
+    add_parameters(parser, FLAGS, algorithm="adaptive")
 
 
 def run(args: Namespace) -> None:

@@ -66,7 +66,7 @@ def run(args: Namespace) -> None:
     check_file(args.json, "--json", args.train, args.test, beside=args.out)
     check_there(args.train, args.test)
     from ..worker_log import advice, choice
-    from .doubts import warn_of_base, warn_of_labels, warn_of_unknown
+    from .doubts import warn_of_base, warn_of_labels, warn_of_names, warn_of_unknown
     from .sizes import size_text
     from .sources import Known, read_training
 
@@ -77,6 +77,8 @@ def run(args: Namespace) -> None:
     note(args, f"{args.train}: {size_text(data.train)}; read in {seconds:.1f} s")
     warn_of_labels(data.train, args.train)
     warn_of_base(data.train, args.train)
+    if data.vectorizer is not None:
+        warn_of_names(data.train.label_names or (), args.train)
     if data.test is not None:
         warn_of_unknown(data.test, data.train.n_labels, args.test or args.train)
     result = train_and_save(args, model, data) | {"load_seconds": seconds}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,6 @@ from ..datasets.vectorizer import TextVectorizer
 from ..errors import DataError, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from sklearn.base import BaseEstimator
 
 
@@ -37,6 +35,7 @@ def read_features(model: BaseEstimator, X: Any, reset: bool = False, grow: bool 
         read, names = X, None
     else:
         check_plain(X, "X")
+        _check_no_words(X)
         n_columns = _columns_of(X)
         before = getattr(model, "n_features_in_", 0)
         wider = grow and n_columns > before
@@ -106,6 +105,26 @@ def check_plain(data: Any, name: str) -> None:
     if strange:
         hint = "Complex data not supported" if strange[0].kind == "c" else "dates and times have no unit as numbers"
         raise DataError(f"{name}: must hold real numbers, got {strange[0]}; {hint}; convert it first")
+
+
+def check_no_iterator(data: Any, name: str) -> None:
+    """Raise `DataError` for what can be read only once, and has no length."""
+    if isinstance(data, Iterator):
+        raise DataError(f"{name}: must have a length, got a {type(data).__name__}; pass list(...) of it")
+
+
+def _check_no_words(X: Any) -> None:
+    """Raise `DataError` that says what to do for texts that stand in a table, and for lists of words."""
+    if sp.issparse(X):
+        return
+    check_no_iterator(X, "X")
+    rows = X.to_numpy() if hasattr(X, "to_numpy") else X
+    first = rows[0] if isinstance(rows, list | tuple | np.ndarray) and len(rows) else None
+    if not isinstance(first, list | tuple | set | np.ndarray) or not any(isinstance(value, str) for value in first):
+        return
+    if len(first) == 1 and not isinstance(rows, list):
+        raise DataError(f"X: must be texts or numbers, got a table of texts, {shorten(first)}; pass its column alone")
+    raise DataError(f"X: must be texts or rows of numbers, got lists of words, {shorten(first)}; are X and Y swapped?")
 
 
 def _is_usual(X: Any) -> bool:

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from ..csr import CSR
 from ..errors import DataError, shorten
-from .inputs import check_csr, check_plain, refusals, shape_of
+from .inputs import check_csr, check_no_iterator, check_plain, refusals, shape_of
 from .names import Names, as_names, check_text, extended, plain, values
 from .parameters import is_amount
 
@@ -38,6 +38,7 @@ def form_of(Y: Any, name: str = "Y") -> Form:
     As in scikit-learn, lists of one length that hold 0 and 1 only are the rows of an indicator.
     """
     check_plain(Y, name)
+    check_no_iterator(Y, name)
     if isinstance(Y, CSR) or sp.issparse(Y):
         return "sparse"
     if _is_lists(Y) and not _is_indicator(Y):
