@@ -63,6 +63,20 @@ def test_a_model_trained_on_converted_text_still_takes_text(tmp_path):
     assert texts["P@5"] == stored["P@5"]
 
 
+def test_names_that_a_form_does_not_keep_are_told(tmp_path, capsys):
+    told = "not kept there: the names of labels and the words of features; a store has them"
+    run("convert", TEXT, tmp_path / "store")
+    assert "not kept" not in capsys.readouterr().out
+    run("convert", tmp_path / "store", tmp_path / "rows.txt")
+    assert told in capsys.readouterr().out
+    run("convert", TEXT, tmp_path / "text.txt")
+    assert told in capsys.readouterr().out
+    run("convert", tmp_path / "store", tmp_path / "npz", "--to", "npz")
+    assert "not kept there: the words of features; a store" in capsys.readouterr().out
+    run("convert", tmp_path / "rows.txt", tmp_path / "again")
+    assert "not kept" not in capsys.readouterr().out
+
+
 def test_a_text_file_of_rows_is_named_by_its_end(tmp_path):
     run("convert", TEXT, tmp_path / "rows.txt.gz")
     with gzip.open(tmp_path / "rows.txt.gz", "rt") as stream:

@@ -53,7 +53,8 @@ def run(args: Namespace) -> None:
     if not target.is_file():
         check_free(target)  # what else it would say at the end, it says now
     check_new(args.target, "TARGET", args)
-    if not source.exists() or is_raw_text(args.source, args, labelled=True):
+    of_texts = not source.exists() or is_raw_text(args.source, args, labelled=True)
+    if of_texts:
         convert_rows_of(args)
     else:
         if args.max_errors > 1:
@@ -61,6 +62,21 @@ def run(args: Namespace) -> None:
         with texts_told(args.source, args):
             convert(source, target, args.to, **row_options(args))
     show(args, f"{args.target}: {size(target)}")
+    if gone := not_kept(source, target, of_texts):
+        show(args, f"not kept there: {' and '.join(gone)}; a store has them")
+
+
+def not_kept(source: Path, target: Path, of_texts: bool) -> list[str]:
+    """Return what the source knows by name, as texts do (`of_texts`), and the target does not."""
+    from ..datasets.store import LABEL_NAMES
+    from ..datasets.vectorizer import VECTORIZER_FILE
+
+    def files_of(path: Path) -> set[str]:
+        return {file.name for file in path.rglob("*")} if path.is_dir() else set()
+
+    named = {LABEL_NAMES: "the names of labels", VECTORIZER_FILE: "the words of features"}
+    gone = (set(named) if of_texts else files_of(source)) - files_of(target)
+    return [what for file, what in named.items() if file in gone]
 
 
 def convert_rows_of(args: Namespace) -> None:
