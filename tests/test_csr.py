@@ -185,3 +185,10 @@ def test_rows_and_data_sets_show_their_shape_and_not_their_entries():
     assert repr(ROWS) == "<CSR: 4 rows, 3 columns, 11 entries>"
     named = Dataset(ROWS, ROWS, ["a", "b", "c"])
     assert repr(named) == "<Dataset: 4 rows, 3 features, 3 labels, with label names>"
+
+
+def test_where_keeps_entries_and_rows_that_lose_all_of_theirs():
+    matrix = CSR.from_scipy(sp.csr_array(np.array([[1, 0, 2], [0, 3, 0], [4, 0, 0]], np.float32)), "X")
+    kept = matrix.where(np.array([False, True, False, True]))
+    assert kept.to_scipy().toarray().tolist() == [[0, 0, 2], [0, 0, 0], [4, 0, 0]]
+    assert kept.indptr.dtype == np.int64

@@ -121,7 +121,7 @@ class CSR:
     def columns(self, rows: np.ndarray, columns: np.ndarray) -> CSR:
         """Return the given rows, whose entries must all lie in `columns`, ascending, numbered by their place in it."""
         entries = np.repeat(self.indptr[rows], self.indptr[rows + 1] - self.indptr[rows])
-        indptr = np.concatenate([[0], np.cumsum(self.indptr[rows + 1] - self.indptr[rows])])
+        indptr = pointers(self.indptr[rows + 1] - self.indptr[rows])
         entries += np.arange(len(entries)) - np.repeat(indptr[:-1], np.diff(indptr))
         places = np.searchsorted(columns, self.indices[entries]).astype(np.int32)
         return CSR(indptr, places, self.data[entries], len(columns))
@@ -132,6 +132,10 @@ class CSR:
         entries = slice(start, self.indptr[last])
         return CSR(self.indptr[first : last + 1] - start, self.indices[entries], self.data[entries], self.n_cols)
 
+    def where(self, kept: np.ndarray) -> CSR:
+        """Return the rows with the entries that are `kept`, bool (nnz,)."""
+        return CSR(pointers(kept)[self.indptr], self.indices[kept], self.data[kept], self.n_cols)
+
     def take(self, rows: np.ndarray) -> CSR:
         """Return a copy of the given rows, in the given order."""
         taken = self.to_scipy()[rows]
@@ -141,6 +145,11 @@ class CSR:
             taken.data,
             self.n_cols,
         )
+
+
+def pointers(counts: np.ndarray) -> np.ndarray:
+    """Return where parts of so many entries begin, and the end of the last: int64 (n + 1,)."""
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
 
 def check_structure(matrix: Any, name: str) -> None:

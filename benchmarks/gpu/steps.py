@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from xmlsgd.csr import CSR, Dataset
+from xmlsgd.csr import CSR, Dataset, pointers
 from xmlsgd.devices.cuda import CUDA, SOFTMAX_FORMS
 from xmlsgd.devices.cuda_chunks import CHUNK_BYTES
 from xmlsgd.losses import get_loss
@@ -217,6 +217,6 @@ def _rows(rng: np.random.Generator, n: int, n_cols: int, per_row: int) -> CSR:
     columns = np.sort(rng.permutation(n_cols)[np.minimum(draws, n_cols - 1)], axis=1).astype(np.int32)
     first = np.ones((n, per_row), bool)
     first[:, 1:] = columns[:, 1:] != columns[:, :-1]
-    indptr = np.concatenate([[0], np.cumsum(first.sum(axis=1))])
+    indptr = pointers(first.sum(axis=1))
     data = (1 + rng.random(int(indptr[-1]), dtype=np.float32)) / np.float32(np.sqrt(per_row))
     return CSR(indptr.astype(np.int64), columns[first], data, n_cols)

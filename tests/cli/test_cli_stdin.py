@@ -100,7 +100,7 @@ def test_the_first_rows_are_answered_while_more_come_and_nothing_is_copied(model
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as process:
-        answered, n_lines = threading.Event(), (12 << 20) // len(line)
+        answered, n_lines = threading.Event(), (3 << 20) // len(line)
 
         def feed():
             process.stdin.write(line * n_lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from xmlsgd.csr import CSR
+from xmlsgd.csr import CSR, pointers
 from xmlsgd.devices.base import Layer
 from xmlsgd.network import state_layout
 from xmlsgd.optimizers import SGD
@@ -21,7 +21,7 @@ def random_csr(rng, n_rows, n_cols, per_row):
     if n_rows > 1:
         counts[0] = 0
     indices = [np.sort(rng.choice(n_cols, c, replace=False)) for c in counts]
-    indptr = np.concatenate([[0], np.cumsum(counts)])
+    indptr = pointers(counts)
     data = rng.standard_normal(indptr[-1]).astype(np.float32)
     return CSR(indptr.astype(np.int64), np.concatenate(indices).astype(np.int32), data, n_cols)
 

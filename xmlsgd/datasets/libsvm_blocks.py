@@ -58,6 +58,8 @@ class LibsvmBlocks:
         if n_threads is not None and n_threads < 1:
             raise ValueError(f"n_threads must be at least 1, got {n_threads}")
         self._threads = n_threads or min(_usable_cores(), MAX_THREADS)
+        # Blocks parsed or waiting beyond the next one; who writes to a stream may wait for the answer to that.
+        self._ahead = self._threads + 1 if stream is None else 0
         self._line = 1  # the first line of the block that is next
         self._header_line = 0
         self._promised: int | None = None
@@ -117,7 +119,7 @@ class LibsvmBlocks:
                 waiting.append(pool.submit(parse, block, self._options, self.n_features, self.n_labels))
             if not waiting:
                 break
-            if block is None or len(waiting) > self._threads + 1:
+            if block is None or len(waiting) > self._ahead:
                 yield waiting.popleft().result()
         if isinstance(broken, _LineTooLong):
             raise self._error(0, str(broken))

@@ -137,8 +137,6 @@ def _joined(X: CSR, Y: CSR, X_path: Path, Y_path: Path) -> Dataset:
     """Return the data set of both parts, entries of Y with value zero dropped."""
     if X.n_rows != Y.n_rows:
         raise DataError(f"{Y_path}: must have the {X.n_rows} rows of {X_path.name}, got {Y.n_rows}")
-    kept = Y.data != 0
-    if not kept.all():
-        before = np.concatenate(([0], np.cumsum(kept)))
-        Y = replace(Y, indptr=before[Y.indptr], indices=Y.indices[kept], data=Y.data[kept])
+    if not Y.data.all():
+        Y = Y.where(Y.data != 0)
     return Dataset(X, replace(Y, data=np.ones(Y.nnz, np.float32)))

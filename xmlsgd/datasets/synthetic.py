@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..csr import CSR, INT32_MAX, Dataset
+from ..csr import CSR, INT32_MAX, Dataset, pointers
 from ..errors import DataError, shorten
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _distinct(
         missing = wanted - counts
         if not missing.any():
             break
-    return np.concatenate([[0], np.cumsum(counts)]), (keys % n_cols).astype(np.int32)
+    return pointers(counts), (keys % n_cols).astype(np.int32)
 
 
 def _power_law(n: int, exponent: float) -> np.ndarray:
@@ -185,7 +185,7 @@ def _draw(cdf: np.ndarray, size: int | tuple[int, ...], rng: np.random.Generator
 
 def _joined(indptrs: tuple[np.ndarray, ...]) -> np.ndarray:
     """Return the indptr of all chunks together."""
-    return np.concatenate([[0], np.cumsum(np.concatenate([np.diff(indptr) for indptr in indptrs]))])
+    return pointers(np.concatenate([np.diff(indptr) for indptr in indptrs]))
 
 
 def _tf_idf(indptr: np.ndarray, indices: np.ndarray, counts: np.ndarray, n_features: int) -> np.ndarray:

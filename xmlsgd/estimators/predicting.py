@@ -10,6 +10,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from ..csr import pointers
 from ..errors import DataError, shorten
 from ..kinds import is_number
 from .compact import CompactParams
@@ -140,7 +141,7 @@ class Predictor(ClassifierMixin):
         if not as_csr:
             return best, scores
         kept = best >= 0
-        indptr = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
+        indptr = pointers(kept.sum(axis=1))
         answer = sp.csr_array((scores[kept], best[kept], indptr), shape=(X.n_rows, self.network_.n_labels))
         answer.sort_indices()
         return answer

@@ -175,8 +175,7 @@ def _read_matrix(Y: Any, form: Form, name: str) -> CSR:
         row = int(np.searchsorted(csr.indptr, wrong[0], side="right")) - 1
         got = f"{csr.data[wrong[0]]:g} in column {csr.indices[wrong[0]]}"
         raise DataError(f"{name}: row {row}: an indicator must hold 0 and 1, got {got}; pass Y != 0 to drop the values")
-    indptr = np.concatenate([[0], np.cumsum(is_one)])[csr.indptr]
-    return CSR(indptr, csr.indices[is_one], csr.data[is_one], csr.n_cols)
+    return csr.where(is_one)
 
 
 def _read_lists(Y: Any, classes: Names | None, name: str) -> Labels:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ..csr import CSR, check_structure
+from ..csr import CSR, check_structure, pointers
 from ..errors import DataError, shorten
 
 Matrix: TypeAlias = Any  # CSR, scipy sparse matrix or array, numpy array
@@ -47,11 +47,7 @@ def labels_of(matrix: Matrix, name: str) -> CSR:
     Y = matrix if isinstance(matrix, CSR) else CSR.from_scipy(_sparse(matrix, name), name)
     if Y.n_rows == 0:
         raise DataError(f"{name}: must have at least one row, got shape {Y.shape}")
-    if Y.data.all():
-        return Y
-    kept = Y.data != 0
-    indptr = np.concatenate([[0], np.cumsum(kept)])[Y.indptr]
-    return CSR(indptr, Y.indices[kept], Y.data[kept], Y.n_cols)
+    return Y if Y.data.all() else Y.where(Y.data != 0)
 
 
 def _sparse(matrix: Matrix, name: str) -> Any:
@@ -128,7 +124,7 @@ def _top_of_dense(scores: np.ndarray, k: int) -> np.ndarray:
     else:
         candidates = scores > -np.inf
     rows, labels = np.nonzero(candidates)
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(scores)))])
+    indptr = pointers(np.bincount(rows, minlength=len(scores)))
     return top_of_rows(indptr, labels, scores[rows, labels], k)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..csr import check_pointers
+from ..csr import check_pointers, pointers
 from ..devices.compact import compacted
 from ..devices.cpu_margins import hash_weights
 from ..errors import DataError, ModelFileError
@@ -43,7 +43,7 @@ def compact_arrays(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     small["postings_int16"] = np.rint(small.pop("postings_data") * np.float32(VALUES)).astype(np.int16)
     weights, scales = compacted(arrays["linear_data"], indptr)
     kept = weights != 0
-    indptr = np.concatenate([[0], np.cumsum(kept)])[indptr]
+    indptr = pointers(kept)[indptr]
     starts = table_starts(indptr, ROOM)
     keys, values = np.zeros(starts[-1], kind), np.zeros(starts[-1], np.int8)
     hash_weights.alone(indptr, features[kept], weights[kept], starts, keys, values)
@@ -69,7 +69,7 @@ def full_arrays(arrays: dict[str, np.ndarray], path: Path) -> dict[str, np.ndarr
     label = np.repeat(np.arange(len(scales)), np.diff(starts))[full]
     order = np.lexsort((keys[full], label))
     full, label = full[order], label[order]
-    large["linear_indptr"] = np.concatenate([[0], np.cumsum(np.bincount(label, minlength=len(scales)))])
+    large["linear_indptr"] = pointers(np.bincount(label, minlength=len(scales)))
     large["linear_indices"] = keys[full].astype(np.int32) - np.int32(1)
     large["linear_data"] = values[full] * scales[label]
     return {PREFIX + name: array for name, array in large.items()}

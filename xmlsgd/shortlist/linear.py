@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..csr import CSR
+from ..csr import CSR, pointers
 from ..devices.cpu import CPU
 from ..devices.cpu_linear import count_pairs, pack, solve, write_pairs
 from ..devices.cpu_margins import hash_weights, margins
@@ -85,7 +85,7 @@ class Linear(Margins):
             first, n = last, n + len(kept[0])
         features.resize(n, refcheck=False)
         weights.resize(n, refcheck=False)
-        indptr = np.concatenate([[0], np.cumsum(counts)])
+        indptr = pointers(counts)
         return cls(CSR(indptr, features, weights, X.n_cols), bias)
 
     def calibrate(self, factor: np.ndarray, shift: np.ndarray) -> Linear:
@@ -117,7 +117,7 @@ class Linear(Margins):
 
 def table_starts(indptr: np.ndarray, room: float) -> np.ndarray:
     """Return where the table of each label begins, int64 (L + 1,), with `room` places a weight and one more."""
-    return np.concatenate([[0], np.cumsum((room * np.diff(indptr)).astype(np.int64) + 1)])
+    return pointers((room * np.diff(indptr)).astype(np.int64) + 1)
 
 
 def most_weights(X: CSR) -> int:
@@ -132,14 +132,14 @@ def _largest(
 
     The first counts[l] from room[l] on are those of label l.
     """
-    indptr = np.concatenate([[0], np.cumsum(counts)])
+    indptr = pointers(counts)
     features, weights = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
     device.run(pack, room[:-1], *found, indptr, features, weights)
     if indptr[-1] <= most:
         return features, weights
     sizes = np.abs(weights)
     large = sizes > np.partition(sizes, -most - 1)[-most - 1]
-    counts[:] = np.diff(np.concatenate([[0], np.cumsum(large)])[indptr])
+    counts[:] = np.diff(pointers(large)[indptr])
     return features[large], weights[large]
 
 
@@ -149,7 +149,7 @@ def _pairs(
     """Return the pairs by label (`write_pairs`), where each label's begin, and the sums of their rows' entries."""
     counts = np.zeros((2, device.n_threads, Y.n_cols), np.int64)
     device.run(count_pairs, Y.indptr, Y.indices, shortlist, weight, X.indptr, device.n_threads, *counts)
-    starts, entries = (np.concatenate([[0], np.cumsum(each.sum(axis=0))]) for each in counts)
+    starts, entries = (pointers(each.sum(axis=0)) for each in counts)
     places = starts[:-1] + np.cumsum(counts[0], axis=0) - counts[0]
     pairs = np.empty(starts[-1], np.int32)
     device.run(write_pairs, Y.indptr, Y.indices, shortlist, weight, places, pairs)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..csr import CSR
+from ..csr import CSR, pointers
 from ..devices.cpu import CPU
 from ..devices.cpu_neighbors import scratch_shapes, vote, write_postings
 from ..devices.kernel import for_kernels
@@ -38,7 +38,7 @@ class Neighbors:
     def build(cls, X: CSR, Y: CSR, weight: np.ndarray) -> Neighbors:
         """Return the memory of rows of norm 1. Features of more rows than `BUDGET` are left out."""
         lengths = rows_with(X)
-        indptr = np.concatenate([[0], np.cumsum(np.where(lengths <= BUDGET, lengths, 0))])
+        indptr = pointers(np.where(lengths <= BUDGET, lengths, 0))
         rows, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
         write_postings.alone(*map(for_kernels, (X.indptr, X.indices, X.data)), indptr, indptr[:-1].copy(), rows, values)
         return cls(CSR(indptr, rows, values, X.n_rows), Y, weight)
