@@ -238,11 +238,11 @@ def own_lists(
 
 
 def strangeness(nearest: np.ndarray) -> np.ndarray:
-    """Return how much a held-out row counts for the blend, float32 (n,), 1 on average: (1 - cosine of the nearest)^2.
+    """Return how much a held-out row counts for the blend, float32 (n,), 1 on average: (1 - cosine of the nearest)^3.
 
     A row whose copy has been learned believes all paths and tells nothing of new rows (docs/decisions/shortlist.md).
     """
-    counts = np.square(np.maximum(1 - nearest, LEAST_STRANGE))
+    counts = np.maximum(1 - nearest, LEAST_STRANGE) ** 3
     return counts / counts.mean()
 
 
