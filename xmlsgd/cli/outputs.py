@@ -68,11 +68,16 @@ def check_folder(out: str, *inputs: str | None) -> None:
 
 def check_above(path: str, flag: str) -> None:
     """Raise `UsageError` where the folders above `path` that are missing cannot be made."""
-    above = next(folder for folder in Path(path).absolute().parents if folder.exists())
+    above = folder_above(path)
     if not above.is_dir():
         raise UsageError(f"{flag} {path}: {above} is not a folder")
     if not os.access(above, os.W_OK):
         raise UsageError(f"{flag} {path}: the folder {above} cannot be written")
+
+
+def folder_above(path: str) -> Path:
+    """Return the innermost of the folders above `path` that is there."""
+    return next(folder for folder in Path(path).absolute().parents if folder.exists())
 
 
 def check_there(*inputs: str | None) -> None:

@@ -12,7 +12,7 @@ from ..files import CURVE, REPORT, whole_folder
 from . import folder
 from .failures import Halted, describe
 from .model import template_of
-from .outputs import check_folder
+from .outputs import check_folder, folder_above
 from .results import write_json
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ def check_room(model: XMLClassifier | XMLEnsemble, n_models: int, dataset: Datas
     hidden = tuple(template_of(model).hidden_layer_sizes)
     floats = Network(dataset.n_features, dataset.n_labels, hidden).layout.size
     needed = n_models * 4 * floats // (COMPACT if compact else 1)
-    above = next(path for path in Path(out).absolute().parents if path.exists())
-    free = shutil.disk_usage(above).free
+    free = shutil.disk_usage(folder_above(out)).free
     if needed > free:
         text = f"{needed / 1e6:,.1f} MB at least are needed for the model, {free / 1e6:,.1f} MB are free"
         raise OSError(errno.ENOSPC, f"{text}; nothing was trained: make room, or pass another --out or --compact", out)

@@ -109,10 +109,14 @@ def signal_of(stop: BaseException) -> int:
     return signal_of(stop.__cause__) if stop.__cause__ else int(signal.SIGINT)
 
 
+def in_words(number: int) -> str:
+    """Return what a signal has done."""
+    return "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+
+
 def _stop(number: int, frame: FrameType | None) -> None:
     """Raise `Stopped`, but not where that does harm or is lost; there, look at it again in a moment."""
-    name = signal.Signals(number).name
-    stop = Stopped("interrupted" if number == signal.SIGINT else f"ended by {name}", number)
+    stop = Stopped(in_words(number), number)
     watch = _WATCHES[-1] if _WATCHES else _Watch(first_raises=True)
     if not watch.raises():
         watch.came.append(stop)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
-from signal import Signals
 from typing import TYPE_CHECKING, Any
 
 from ..runs import WorkersLost, whole_epochs
@@ -28,7 +27,7 @@ from .outputs import add_overwrite, check_file, check_model, check_there
 from .parameters import add_parameters, given_parameters, place, whole
 from .results import note, show, table, write_json
 from .saving import check_room, save_somewhere
-from .signals import Stopped, signal_of, signals_raise_once, signals_wait
+from .signals import Stopped, in_words, signal_of, signals_raise_once, signals_wait
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -159,8 +158,8 @@ def train_and_save(args: Namespace, model: XMLClassifier | XMLEnsemble, data: Tr
 def ended(stop: KeyboardInterrupt | Exception, where: str) -> Stopped | Halted:
     """Return what to raise of a run that a signal or an error has ended, when its model is saved."""
     if isinstance(stop, KeyboardInterrupt):
-        name = Signals(signal_of(stop))
-        return Stopped(f"{'interrupted' if name is Signals.SIGINT else f'ended by {name.name}'} {where}", name)
+        number = signal_of(stop)
+        return Stopped(f"{in_words(number)} {where}", number)
     cause = stop.__cause__ if isinstance(stop, WorkersLost) else stop  # its advice, to save the model, is followed
     assert isinstance(cause, Exception)
     return Halted(f"stopped {where}: {describe(cause)[1]}")

@@ -121,9 +121,10 @@ class XMLEnsemble(Predictor, BaseEstimator):
                 eval_set = read_features(self, eval_set[0]), eval_set[1]
             if self.n_estimators > 1:  # its own `fit` looks at one, and reads all labels for that
                 self._check_memory(rows, y, eval_set)
+            bare = clone(template).set_params(vectorizer=None)  # words are the ensemble's, and not copied for each
             seeds = random.randint(np.iinfo(np.int32).max, size=self.n_estimators)
             for number, seed in enumerate(seeds.tolist()):
-                member = clone(template).set_params(random_state=seed, vectorizer=None)  # which is the ensemble's
+                member = clone(bare).set_params(random_state=seed)
                 watching = [Numbering(number), *monitors]
                 try:
                     member.fit(rows, y, sample_weight, eval_set, label_names=label_names, monitors=watching)

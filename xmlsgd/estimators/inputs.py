@@ -118,7 +118,7 @@ def _check_no_words(X: Any) -> None:
     if sp.issparse(X):
         return
     check_no_iterator(X, "X")
-    rows = X.to_numpy() if hasattr(X, "to_numpy") else X
+    rows = X[:1].to_numpy() if hasattr(X, "to_numpy") else X  # of a table no more than is looked at
     first = rows[0] if isinstance(rows, list | tuple | np.ndarray) and len(rows) else None
     if not isinstance(first, list | tuple | set | np.ndarray) or not any(isinstance(value, str) for value in first):
         return
