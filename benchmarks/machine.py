@@ -92,7 +92,7 @@ def copy_rate(threads: int) -> float:
 
 def bfloat16_gemm_rate(threads: int) -> float | None:
     """Return the rate of our bfloat16 product in operations a second; None where the processor lacks it."""
-    from xmlsgd.devices import bf16
+    from xmlsgd.devices.cpu.intrinsics import bf16
 
     if not bf16.HAS_AVX512_BF16:
         return None
@@ -108,7 +108,7 @@ def _tiled_products() -> Any:
     """Return a kernel that multiplies packed operands TILED_TIMES."""
     from numba import njit
 
-    from xmlsgd.devices.bf16 import multiply, tiles_off, tiles_on
+    from xmlsgd.devices.cpu.intrinsics.bf16 import multiply, tiles_off, tiles_on
 
     @njit(nogil=True)
     def products(a, b, c, configuration):  # type: ignore[no-untyped-def]

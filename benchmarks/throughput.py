@@ -82,7 +82,7 @@ def _steps(name: str, prepared: Path, plan: Plan, out: Path) -> list[dict[str, A
     """Run the steps of one contestant in a process of its own."""
     options = ["--max-steps", str(plan.steps), "--warm-up-steps", str(WARM_UP)]
     if name == "ours":
-        from xmlsgd.devices import bf16
+        from xmlsgd.devices.cpu.intrinsics import bf16
 
         precisions = ("bfloat16", "float32") if bf16.HAS_AVX512_BF16 else ("float32",)
         ours = [precision + exact for precision in precisions for exact in ("", EXACT)]

@@ -19,7 +19,7 @@ from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.cli import main
 from xmlsgd.cli.outcomes import COLUMNS, format_table, significant
 from xmlsgd.cli.results import aligned
-from xmlsgd.cli.simulate import algorithm_of
+from xmlsgd.cli.verbs.simulate import algorithm_of
 from xmlsgd.datasets.synthetic import make_xmc, split_rows
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .devices import cpu_deltas
 from .devices.cpu import CPU
+from .devices.cpu.kernels.deltas import pull_rows, push
 from .params import Layout
 from .table import Table
 
@@ -32,9 +32,9 @@ class Deltas:
         self._pulled_by: dict[int, int] = {}  # worker -> its last push, which was a pull of what is behind W0 as well
         self._pushes = 0
         vectors, nothing = [self._params[0]] * 3, np.empty(0, np.int32)
-        self._device.run(cpu_deltas.pull_rows, *vectors, nothing, self._width, n_threads)
+        self._device.run(pull_rows, *vectors, nothing, self._width, n_threads)
         end = self._params.shape[1]
-        self._device.run(cpu_deltas.push, *vectors, nothing, self._width, end, np.float32(1), True, n_threads)
+        self._device.run(push, *vectors, nothing, self._width, end, np.float32(1), True, n_threads)
 
     def pull(self, w: int, features: np.ndarray) -> int:
         """Copy the center to worker `w`, of W0 only the rows `features`, int32, ascending and each once.
@@ -45,7 +45,7 @@ class Deltas:
         if self._pulled_by.pop(w, None) != self._pushes:
             copy[self._dense :] = base[self._dense :] = center[self._dense :]
         device = self._device
-        device.run(cpu_deltas.pull_rows, center, copy, base, features, self._width, device.n_threads)
+        device.run(pull_rows, center, copy, base, features, self._width, device.n_threads)
         self._features[w], self._read[w] = features, self._pushes
         return PULLED * self._floats(features)
 
@@ -60,7 +60,7 @@ class Deltas:
             return 0
         device, self._pushes = self._device, self._pushes + 1
         device.run(
-            cpu_deltas.push, *self._vectors(w), features, self._width, self._dense, np.float32(weight), alone,
+            push, *self._vectors(w), features, self._width, self._dense, np.float32(weight), alone,
             device.n_threads,
         )  # fmt: skip
         self._pulled_by[w] = self._pushes

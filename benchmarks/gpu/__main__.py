@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from xmlsgd.devices.cuda_gpus import check_gpu
+from xmlsgd.devices.cuda.gpus import check_gpu
 from xmlsgd.errors import DataError
 
 from ..machine import describe

@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from xmlsgd.devices.cuda_runtime import kernel_source
+from xmlsgd.devices.cuda.runtime import kernel_source
 
 from ..report import RESULTS
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from xmlsgd.devices.cuda import CUDA
-from xmlsgd.devices.cuda_runtime import kernel_source
+from xmlsgd.devices.cuda.runtime import kernel_source
 
 from .changes import kernel_stamps
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = sorted((ROOT / "xmlsgd" / "devices").glob("cuda*"))
+SOURCES = sorted((ROOT / "xmlsgd" / "devices" / "cuda").glob("*.[cp][uy]"))
 REPEATS = 20
 
 

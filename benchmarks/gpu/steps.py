@@ -13,7 +13,7 @@ import numpy as np
 
 from xmlsgd.csr import CSR, Dataset, pointers
 from xmlsgd.devices.cuda import CUDA, SOFTMAX_FORMS
-from xmlsgd.devices.cuda_chunks import CHUNK_BYTES
+from xmlsgd.devices.cuda.chunks import CHUNK_BYTES
 from xmlsgd.losses import get_loss
 from xmlsgd.network import Network, state_layout
 from xmlsgd.optimizers import get_optimizer

@@ -16,7 +16,7 @@ from benchmarks.gpu.place import Place
 from benchmarks.gpu.tables import markdown
 from benchmarks.gpu.traffic import traffic
 from shared.needs import NEEDS_COMPILER, missing_gpu
-from xmlsgd.devices.cuda_runtime import kernel_source
+from xmlsgd.devices.cuda.runtime import kernel_source
 from xmlsgd.errors import DataError
 
 

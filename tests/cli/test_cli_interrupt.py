@@ -115,7 +115,7 @@ def test_ctrl_c_before_the_first_epoch_is_over_saves_too(tmp_path, monkeypatch, 
         return step(self, task)
 
     monkeypatch.setattr(Learner, "step", interrupted_step)
-    monkeypatch.setattr("xmlsgd.cli.train.prepare_kernels", lambda *_: None)
+    monkeypatch.setattr("xmlsgd.cli.verbs.train.prepare_kernels", lambda *_: None)
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK]) == 130
     assert "interrupted after 0 whole epochs" in capsys.readouterr().err
     assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 0
@@ -140,7 +140,7 @@ def test_a_run_that_an_error_ends_saves_the_model_as_it_is(tmp_path, monkeypatch
         return step(self, task)
 
     monkeypatch.setattr(Learner, "step", deadly_step)
-    monkeypatch.setattr("xmlsgd.cli.train.prepare_kernels", lambda *_: None)
+    monkeypatch.setattr("xmlsgd.cli.verbs.train.prepare_kernels", lambda *_: None)
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK, "--epochs", "5"]) == 1
     where = f"the model as it was then is in {tmp_path}/m"
     assert f"xmlsgd: stopped after 2 whole epochs; {where}: {told}" in capsys.readouterr().err
@@ -169,7 +169,7 @@ def test_ctrl_c_while_the_model_is_saved_waits_until_it_is(tmp_path, monkeypatch
     def interrupted_again(*_):
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("xmlsgd.cli.train.measures", interrupted)
+    monkeypatch.setattr("xmlsgd.cli.verbs.train.measures", interrupted)
     monkeypatch.setattr("xmlsgd.cli.folder.draw_curve", interrupted_again)
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK, "--epochs", "1"]) == 130
     how = "interrupted after 1 whole epoch; the model as it was then is in"
@@ -198,7 +198,7 @@ def interrupted_twice(monkeypatch):
 
     monkeypatch.setattr(Learner, "step", interrupted_step)
     monkeypatch.setattr(engine, "_run_so_far", interrupted_again)
-    monkeypatch.setattr("xmlsgd.cli.train.prepare_kernels", lambda *_: None)
+    monkeypatch.setattr("xmlsgd.cli.verbs.train.prepare_kernels", lambda *_: None)
 
 
 @pytest.mark.usefixtures("listening")
@@ -270,7 +270,7 @@ def test_ctrl_c_before_anything_is_learned_leaves_nothing(tmp_path, monkeypatch,
         raise KeyboardInterrupt
 
     monkeypatch.setattr("xmlsgd.estimators.task.make_device", interrupted)
-    monkeypatch.setattr("xmlsgd.cli.train.prepare_kernels", lambda *_: None)
+    monkeypatch.setattr("xmlsgd.cli.verbs.train.prepare_kernels", lambda *_: None)
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK]) == 130
     assert capsys.readouterr().err == "xmlsgd: interrupted\n"
     assert list(tmp_path.iterdir()) == []

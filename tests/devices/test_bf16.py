@@ -12,8 +12,8 @@ from numba import njit
 
 from shared.layers import rounded
 from shared.paths import ROOT
-from xmlsgd.devices import bf16
-from xmlsgd.devices.bf16 import BLOCK, TILE_BYTES
+from xmlsgd.devices.cpu.intrinsics import bf16
+from xmlsgd.devices.cpu.intrinsics.bf16 import BLOCK, TILE_BYTES
 
 HAS = bf16.HAS_AVX512_BF16
 NEEDS_AVX512 = pytest.mark.skipif(not HAS, reason="the processor lacks AVX512-BF16")

@@ -17,8 +17,8 @@ from numba.core import caching
 
 from xmlsgd import devices
 from xmlsgd.datasets import libsvm_kernels
-from xmlsgd.devices import kernel_cache
-from xmlsgd.devices.kernel import STAMP, Kernel
+from xmlsgd.devices.cpu import kernel_cache
+from xmlsgd.devices.cpu.kernel import STAMP, Kernel
 
 
 @pytest.fixture
@@ -28,9 +28,9 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_kernels_of_other_sources_are_dropped_and_foreign_files_are_not_touched(folder):
-    ours = f"cpu_input.drop_alone_{STAMP}_011-1.py311.nbi"
-    foreign = ["cpu_parser.parse-3.py311.nbi", "cpu_input.txt", "notes.nbi"]
-    stale = [f"{name}_alone_0123456789ab_011-1.py311.nbi" for name in ("cpu_input.drop", "cpu_linear.solve")]
+    ours = f"input_layer.drop_alone_{STAMP}_011-1.py311.nbi"
+    foreign = ["cpu_parser.parse-3.py311.nbi", "input_layer.txt", "notes.nbi"]
+    stale = [f"{name}_alone_0123456789ab_011-1.py311.nbi" for name in ("input_layer.drop", "linear.solve")]
     for name in [ours, *stale, *foreign]:
         (folder / name).touch()
     kernel_cache.refresh()
@@ -38,9 +38,8 @@ def test_kernels_of_other_sources_are_dropped_and_foreign_files_are_not_touched(
 
 
 def test_the_kernels_of_all_modules_are_known():
-    modules = [
-        importlib.import_module(f"{devices.__name__}.{found.name}") for found in pkgutil.iter_modules(devices.__path__)
-    ]
+    names = [found.name for found in pkgutil.walk_packages(devices.__path__, f"{devices.__name__}.")]
+    modules = [importlib.import_module(name) for name in names]
     kernels = {value for module in modules for value in vars(module).values() if isinstance(value, Kernel)}
     assert kernels == set(kernel_cache.kernels())
     assert {Path(kernel.alone.py_func.__code__.co_filename).stem for kernel in kernels} <= set(kernel_cache.MODULES)
@@ -76,7 +75,7 @@ def test_a_missing_folder_is_no_error(monkeypatch, tmp_path):
 
 
 def test_kernels_that_cannot_be_removed_are_left(folder, monkeypatch):
-    stale = folder / "cpu_topk.rescore_alone_0123456789ab_011-1.py311.nbc"
+    stale = folder / "topk.rescore_alone_0123456789ab_011-1.py311.nbc"
     stale.touch()
 
     def refuse(self, missing_ok=False):

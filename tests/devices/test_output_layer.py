@@ -14,7 +14,8 @@ from shared.layers import (
     random_layer,
 )
 from xmlsgd.csr import CSR
-from xmlsgd.devices import avx512, cpu_rows
+from xmlsgd.devices.cpu.intrinsics import avx512
+from xmlsgd.devices.cpu.kernels import rows
 from xmlsgd.devices.reference import Reference
 from xmlsgd.losses import LOSSES
 from xmlsgd.optimizers import OPTIMIZERS, SGD
@@ -204,9 +205,9 @@ def test_a_smaller_batch_after_a_larger_one_sees_nothing_of_it(make_device):
 def gradient_kernels():
     """Return the kernels of binary cross-entropy that this processor can run."""
     vectors = pytest.param(
-        cpu_rows.bce_gradient, marks=pytest.mark.skipif(not avx512.HAS_AVX512, reason="the processor lacks AVX-512")
+        rows.bce_gradient, marks=pytest.mark.skipif(not avx512.HAS_AVX512, reason="the processor lacks AVX-512")
     )
-    return [cpu_rows.bce_gradient_loops, vectors]
+    return [rows.bce_gradient_loops, vectors]
 
 
 @pytest.mark.parametrize("kernel", gradient_kernels(), ids=["loops", "vectors"])

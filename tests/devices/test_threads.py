@@ -117,4 +117,4 @@ def test_two_processes_fill_one_cold_cache_at_once(tmp_path):
     results = [process.communicate(timeout=300) for process in processes]
     assert results[0][0].startswith("dropped"), results[0][1]
     assert results[0][0] == results[1][0], results[1][1]
-    assert list(tmp_path.rglob("cpu_input.drop*.nbc"))
+    assert list(tmp_path.rglob("input_layer.drop*.nbc"))

@@ -11,7 +11,7 @@ from shared.layers import (
 )
 from xmlsgd.devices.base import Layer
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.devices.cpu_search import PREDICT_BATCH
+from xmlsgd.devices.cpu.search import PREDICT_BATCH
 from xmlsgd.devices.reference import Reference
 
 

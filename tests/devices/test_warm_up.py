@@ -13,8 +13,8 @@ from shared.layers import (
     random_layer,
     whole_step,
 )
-from xmlsgd.devices import kernel_cache
 from xmlsgd.devices.base import Dropout
+from xmlsgd.devices.cpu import kernel_cache
 from xmlsgd.losses import LOSSES
 from xmlsgd.network import Network
 from xmlsgd.optimizers import OPTIMIZERS
@@ -56,10 +56,10 @@ def test_nothing_compiles_after_warming_up(cpu):
 
 def test_warming_up_compiles_only_what_the_settings_need():
     source = (
-        "from xmlsgd.devices import cpu_input, cpu_output, cpu_rounded\n"
+        "from xmlsgd.devices.cpu.kernels import input_layer, output_layer, rounded_layer\n"
         "from xmlsgd.devices.cpu import CPU\n"
-        "steps = cpu_output.output_step_float32, cpu_rounded.rounded_step_float32\n"
-        "others = cpu_input.drop, cpu_output.rows_update, cpu_output.log_sums_float32, cpu_input.input_update\n"
+        "steps = output_layer.output_step_float32, rounded_layer.rounded_step_float32\n"
+        "others = input_layer.drop, output_layer.rows_update, output_layer.log_sums_float32, input_layer.input_update\n"
         "for rounding in (False, True):\n"
         "    CPU(1, 'float32').warm_up([0], deep=False, dropout=False, rounding=rounding)\n"
         "    print(*[len(kernel.alone.signatures) for kernel in (*steps, *others)])\n"

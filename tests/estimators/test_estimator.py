@@ -17,7 +17,7 @@ from shared.planted import N_LABELS, small
 from shared.spoiling import Spoiling
 from xmlsgd import DataError, DivergenceError
 from xmlsgd.csr import CSR
-from xmlsgd.devices import bf16
+from xmlsgd.devices.cpu.intrinsics import bf16
 from xmlsgd.estimators.defaults import input_scale
 from xmlsgd.history import History
 from xmlsgd.metrics import precision_at_k

@@ -9,8 +9,8 @@ from shared import toy
 from xmlsgd.csr import CSR
 from xmlsgd.devices.base import Layer
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.devices.cpu_lsh import ATTEMPTS, EMPTY, fill_tables, retrieve
-from xmlsgd.devices.cpu_random import mixed
+from xmlsgd.devices.cpu.kernels.lsh import ATTEMPTS, EMPTY, fill_tables, retrieve
+from xmlsgd.devices.cpu.kernels.random import mixed
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
 from xmlsgd.network import Network

@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from xmlsgd.devices import bf16
-from xmlsgd.devices.cuda_gpus import check_gpu
+from xmlsgd.devices.cpu.intrinsics import bf16
+from xmlsgd.devices.cuda.gpus import check_gpu
 from xmlsgd.errors import DataError
 
 COMPILER = shutil.which("g++")

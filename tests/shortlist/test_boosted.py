@@ -13,7 +13,7 @@ from shared.shortlists import DEVICE
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.devices.cpu_trees import DEPTH
+from xmlsgd.devices.cpu.kernels.trees import DEPTH
 from xmlsgd.errors import DataError, ModelFileError
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.model_arrays import ModelArrays

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from shared.shortlists import DEVICE, ones
 from xmlsgd.csr import CSR
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.devices.cpu_neighbors import BINS, keep_best
+from xmlsgd.devices.cpu.kernels.neighbors import BINS, keep_best
 from xmlsgd.shortlist.neighbors import NEIGHBORS, Neighbors
 from xmlsgd.shortlist.rows import rarity, unit_rows
 

@@ -13,7 +13,7 @@ from shared.shortlists import DEVICE, SETTINGS
 from xmlsgd import XMLClassifier
 from xmlsgd.csr import CSR
 from xmlsgd.datasets.store import open_store, write_store
-from xmlsgd.devices.cpu_pairs import ONE_SCALE, best_of_list
+from xmlsgd.devices.cpu.kernels.pairs import ONE_SCALE, best_of_list
 from xmlsgd.errors import DataError, DivergenceError, ModelFileError
 from xmlsgd.estimators.defaults import auto_shortlist
 from xmlsgd.estimators.scoring import Scorer

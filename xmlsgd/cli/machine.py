@@ -48,7 +48,7 @@ def processor() -> dict[str, Any]:
     """Return model name, usable threads and whether bfloat16 products are native; imports Numba."""
     import numba
 
-    from ..devices import bf16
+    from ..devices.cpu.intrinsics import bf16
 
     return {
         "processor": processor_name(),
@@ -60,7 +60,7 @@ def processor() -> dict[str, Any]:
 
 def gpu() -> str:
     """Return "cuda:0" where the first GPU can be used, else what is missing; imports CuPy if it is there."""
-    from ..devices.cuda_gpus import check_gpu
+    from ..devices.cuda.gpus import check_gpu
 
     try:
         check_gpu(0)

@@ -1,7 +1,7 @@
 """Devices by name: `"cpu"` is the device of `xmlsgd.devices.cpu`; the folder is the registry.
 
-A module that is a device names its class as `DEVICE`; the others hold kernels. A class of which a machine may have
-several devices, or none, has a method `at` that returns the maker of one by its index: `"cuda:1"`.
+A module or folder that is a device names its class as `DEVICE`; the others are what devices share. A class of which a
+machine may have several devices, or none, has a method `at` that returns the maker of one by its index: `"cuda:1"`.
 """
 
 from __future__ import annotations

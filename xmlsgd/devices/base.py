@@ -65,9 +65,9 @@ class Rounding(NamedTuple):
     Known as gradient sparsification, by stochastic rounding to one of two values. A pair of a row and a label that it
     does not have, whose gradient is below `limit`, the threshold times the row's weight, keeps `limit` with chance
     gradient / limit, to 2^-24, else nothing: where u limit < gradient, u drawn from hash(seed, label) + row GOLDEN
-    (`cpu_rounded.round_loops`; labels are places among those of the step). A label that keeps none, and that no row of
-    a weight above 0 has, is not updated, but for its bias, whose gradient is not rounded. 0: nothing is rounded, all
-    are updated.
+    (`round_loops` of the CPU's kernels; labels are places among those of the step). A label that keeps none, and that
+    no row of a weight above 0 has, is not updated, but for its bias, whose gradient is not rounded. 0: nothing is
+    rounded, all are updated.
     """
 
     threshold: float

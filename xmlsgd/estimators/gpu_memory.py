@@ -6,9 +6,9 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..devices.cuda_data import RESIDENT_SHARE
-from ..devices.cuda_gpus import free_bytes_of
-from ..devices.cuda_memory import LIBRARY_BYTES, Sizes, step_bytes, top_k_bytes
+from ..devices.cuda.data import RESIDENT_SHARE
+from ..devices.cuda.gpus import free_bytes_of
+from ..devices.cuda.memory import LIBRARY_BYTES, Sizes, step_bytes, top_k_bytes
 from ..errors import MemoryEstimateError
 from ..executors.on_device import SLICE
 from ..network import state_layout

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..devices.cpu_lists import DAMAGED, best_listed
-from ..devices.cpu_pairs import pair_logits
-from ..devices.cpu_search import weights_of
-from ..devices.kernel import for_kernels
+from ..devices.cpu.kernel import for_kernels
+from ..devices.cpu.kernels.lists import DAMAGED, best_listed
+from ..devices.cpu.kernels.pairs import pair_logits
+from ..devices.cpu.search import weights_of
 from ..shortlist import check_sound
 from .blocks import row_blocks
 from .compact import CompactParams

@@ -143,7 +143,7 @@ def _resident(matrix: CSR) -> int:
 
 def _buffers(task: Task) -> int:
     """Return the bytes of a step's scratch arrays."""
-    from ..devices.cpu_step import CHUNK  # here, so that an estimator can be made without loading Numba
+    from ..devices.cpu.step import CHUNK  # here, so that an estimator can be made without loading Numba
 
     network, X, B = task.network, task.dataset.X, task.batch
     width = max(network.hidden)

@@ -76,7 +76,7 @@ class Scorer:
     @cached_property
     def _layers(self) -> list[Any]:
         """The layers in the memory of the process, as kernels want them."""
-        from ..devices.kernel import for_kernels  # here, so that an estimator can be made without loading Numba
+        from ..devices.cpu.kernel import for_kernels  # here, so that an estimator can be made without loading Numba
 
         if isinstance(self.params, CompactParams):
             return [type(layer)(*map(for_kernels, layer)) for layer in self.params.layers()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..devices.cuda_nccl import Links
+from ..devices.cuda.nccl import Links
 from .on_device import DeviceMerger
 
 if TYPE_CHECKING:

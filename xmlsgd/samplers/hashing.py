@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from ..devices.cpu import CPU
-from ..devices.cpu_lsh import dwta_codes
+from ..devices.cpu.kernels.lsh import dwta_codes
 
 BIN_BITS = 3  # of a winner-take-all code: bins of eight columns, as SLIDE has them
 BLOCK = 1 << 13  # rows hashed together

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..csr import CSR, NEGATIVES
 from ..devices.cpu import CPU, cpu_of
-from ..devices.cpu_lsh import fill_tables, retrieve
+from ..devices.cpu.kernels.lsh import fill_tables, retrieve
 from ..errors import DataError, shorten
 from ..kinds import check_choice, check_instance, check_kinds
 from .base import Batch, Drawn, Sampler, marked

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..csr import CSR, check_entries, check_pointers
-from ..devices.cpu_trees import INNER
+from ..devices.cpu.kernels.trees import INNER
 from ..errors import DataError, ModelFileError, shorten
 from ..kinds import FLOAT32_MAX
 from ..model_arrays import ModelArrays

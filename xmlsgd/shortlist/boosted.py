@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..devices.cpu import CPU
-from ..devices.cpu_trees import DEPTH, INNER, tree_scores
+from ..devices.cpu.kernels.trees import DEPTH, INNER, tree_scores
 
 EVIDENCE = 4  # what a tree may ask: the network's logit, votes, margin, frequency
 # 30 trees at a rate of 0.2 lose 0.05 at P@1, 150 at 0.07 gain nothing (docs/decisions/shortlist.md).

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..csr import check_pointers, pointers
 from ..devices.compact import compacted
-from ..devices.cpu_margins import hash_weights
+from ..devices.cpu.kernels.margins import hash_weights
 from ..errors import DataError, ModelFileError
 from .linear import Margins, Tables, table_starts
 from .neighbors import VALUES

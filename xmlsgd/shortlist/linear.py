@@ -10,10 +10,10 @@ import numpy as np
 
 from ..csr import CSR, pointers
 from ..devices.cpu import CPU
-from ..devices.cpu_linear import count_pairs, pack, solve, write_pairs
-from ..devices.cpu_margins import hash_weights, margins
-from ..devices.cpu_pairs import ONE_SCALE
-from ..devices.kernel import for_kernels
+from ..devices.cpu.kernel import for_kernels
+from ..devices.cpu.kernels.linear import count_pairs, pack, solve, write_pairs
+from ..devices.cpu.kernels.margins import hash_weights, margins
+from ..devices.cpu.kernels.pairs import ONE_SCALE
 from .neighbors import check_sound
 
 # Cost of a row on the wrong side of its margin, per square of the distance; 0.5 and 2 differ by 0.2 at P@1

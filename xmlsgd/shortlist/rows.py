@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..csr import CSR
-from ..devices import cpu_lists
 from ..devices.cpu import CPU
+from ..devices.cpu.kernels import lists
 
 ENTRIES = 1 << 22  # counted at once, so that scratch arrays stay small beside the data
 
@@ -37,5 +37,5 @@ def weight_of(frequency: np.ndarray, n_rows: int) -> np.ndarray:
 def unit_rows(X: CSR, scale: np.ndarray, device: CPU) -> CSR:
     """Return X with feature f times scale[f] and rows of norm 1, rows of zeros as they are; the indices are shared."""
     data = np.empty(X.nnz, np.float32)
-    device.run(cpu_lists.unit_rows, X.indptr, X.indices, X.data, scale, data)
+    device.run(lists.unit_rows, X.indptr, X.indices, X.data, scale, data)
     return CSR(X.indptr, X.indices, data, X.n_cols)

@@ -20,10 +20,10 @@ from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.averaging import WeightAverage
 from xmlsgd.csr import Dataset
-from xmlsgd.devices import cuda_sender, get_device
-from xmlsgd.devices.cuda import CUDA
-from xmlsgd.devices.cuda_runtime import kernel_parameters, kernel_source
-from xmlsgd.devices.cuda_topk import MOST_RANKED
+from xmlsgd.devices import get_device
+from xmlsgd.devices.cuda import CUDA, sender
+from xmlsgd.devices.cuda.runtime import kernel_parameters, kernel_source
+from xmlsgd.devices.cuda.topk import MOST_RANKED
 from xmlsgd.devices.reference import Reference
 from xmlsgd.engine import train
 from xmlsgd.errors import DataError
@@ -319,12 +319,12 @@ def sent_and_seen(late):
     ],
 )
 def test_a_wait_that_is_lost_is_found(monkeypatch, lost, late):
-    source = Path(cuda_sender.__file__).read_text()
+    source = Path(sender.__file__).read_text()
     assert source.count(lost) == 1
     sent, seen = sent_and_seen(late)
     assert sent == seen
-    broken = {"__name__": "xmlsgd.devices.cuda_sender", "__package__": "xmlsgd.devices"}
-    exec(compile(source.replace(lost, "pass"), "cuda_sender.py", "exec"), broken)
-    monkeypatch.setattr("xmlsgd.devices.cuda_runtime.Sender", broken["Sender"])
+    broken = {"__name__": "xmlsgd.devices.cuda.sender", "__package__": "xmlsgd.devices.cuda"}
+    exec(compile(source.replace(lost, "pass"), "sender.py", "exec"), broken)
+    monkeypatch.setattr("xmlsgd.devices.cuda.runtime.Sender", broken["Sender"])
     sent, seen = sent_and_seen(late)
     assert sent != seen

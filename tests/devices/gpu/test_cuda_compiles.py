@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from xmlsgd.devices.cuda_fused import PRODUCT_THREADS
-from xmlsgd.devices.cuda_runtime import BFLOAT16_CAPABILITY, kernel_source
+from xmlsgd.devices.cuda.fused import PRODUCT_THREADS
+from xmlsgd.devices.cuda.runtime import BFLOAT16_CAPABILITY, kernel_source
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # Turing to Blackwell
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.skipif(NVRTC is None, reason="no NVRTC: pip install nvi
 def compiled(source, *options):
     """Return (ok, log, bytes of the cubin)."""
     program = ctypes.c_void_p()
-    assert NVRTC.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"cuda.cu", 0, None, None) == 0
+    assert NVRTC.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None) == 0
     flags = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
     status = NVRTC.nvrtcCompileProgram(program, len(options), flags)
     size = ctypes.c_size_t()

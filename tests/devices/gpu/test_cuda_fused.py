@@ -12,10 +12,10 @@ from shared.fake_gpu.shim import shim_device
 from shared.layers import assert_same_change, copy, output_batch, rounded
 from shared.needs import NEEDS_COMPILER
 from shared.on_host import OnHost
-from xmlsgd.devices.cuda_descent import Factors
-from xmlsgd.devices.cuda_fused import BAND, EXPONENTIALS_SHARED, LABELS, PRODUCT_THREADS, FusedSoftmax
-from xmlsgd.devices.cuda_once import PILOT, Exponentials, SoftmaxOnce
-from xmlsgd.devices.cuda_runtime import kernel_source
+from xmlsgd.devices.cuda.descent import Factors
+from xmlsgd.devices.cuda.fused import BAND, EXPONENTIALS_SHARED, LABELS, PRODUCT_THREADS, FusedSoftmax
+from xmlsgd.devices.cuda.once import PILOT, Exponentials, SoftmaxOnce
+from xmlsgd.devices.cuda.runtime import kernel_source
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
 from xmlsgd.losses import SOFTMAX

@@ -9,7 +9,7 @@ from shared.fake_gpu.shim import shim_device
 from shared.needs import NEEDS_COMPILER
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.csr import Dataset
-from xmlsgd.devices.cuda_graph import GraphBlas
+from xmlsgd.devices.cuda.graph import GraphBlas
 from xmlsgd.engine import train
 from xmlsgd.executors.serial import Serial
 from xmlsgd.learner import Job

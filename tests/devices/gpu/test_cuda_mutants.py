@@ -13,7 +13,7 @@ from shared.layers import FLOAT32, assert_same_change, copy, input_batch, output
 from shared.needs import NEEDS_COMPILER
 from shared.on_host import OnHost
 from xmlsgd.devices.base import Dropout
-from xmlsgd.devices.cuda_runtime import SOURCE
+from xmlsgd.devices.cuda.runtime import SOURCE
 from xmlsgd.devices.reference import Reference
 from xmlsgd.losses import LOSSES
 from xmlsgd.optimizers import SGD, Adam, RowAdagrad

@@ -8,7 +8,7 @@ import pytest
 from shared.fake_gpu.shim import device_of, fake_cupy
 from shared.needs import NEEDS_COMPILER
 from xmlsgd.algorithms.synchronous import Synchronous
-from xmlsgd.devices.cuda_nccl import Links
+from xmlsgd.devices.cuda.nccl import Links
 from xmlsgd.devices.reference import Reference
 from xmlsgd.engine import train
 from xmlsgd.errors import DataError

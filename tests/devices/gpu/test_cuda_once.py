@@ -9,7 +9,7 @@ from shared.fake_gpu.shim import shim_device
 from shared.layers import assert_same_change, copy, output_batch, rounded
 from shared.needs import NEEDS_COMPILER
 from shared.on_host import OnHost
-from xmlsgd.devices.cuda_once import PILOT
+from xmlsgd.devices.cuda.once import PILOT
 from xmlsgd.devices.reference import Reference
 from xmlsgd.losses import SOFTMAX
 from xmlsgd.optimizers import SGD, Adam

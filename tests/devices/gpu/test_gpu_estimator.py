@@ -14,7 +14,7 @@ from shared.needs import NEEDS_COMPILER, NEEDS_GPU
 from xmlsgd import MemoryEstimateError, XMLClassifier, make_xmc
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.csr import Dataset
-from xmlsgd.devices.cuda_memory import LIBRARY_BYTES, Sizes, step_bytes
+from xmlsgd.devices.cuda.memory import LIBRARY_BYTES, Sizes, step_bytes
 from xmlsgd.engine import train
 from xmlsgd.estimators import gpu_memory, placement
 from xmlsgd.estimators.placement import Worker, paying

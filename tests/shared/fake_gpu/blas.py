@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from xmlsgd.devices.cuda_runtime import CUDA_R_16BF
+from xmlsgd.devices.cuda.runtime import CUDA_R_16BF
 
 from ..layers import rounded
 

@@ -1,4 +1,4 @@
-"""The kernels of `cuda.cu` on the CPU, compiled by g++ with `cuda_shim.h`; what CuPy refuses, they refuse."""
+"""The kernels of `kernels.cu` on the CPU, compiled by g++ with `cuda_shim.h`; what CuPy refuses, they refuse."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xmlsgd.devices.cuda_runtime import SHARED_LIMIT, SOURCE, kernel_parameters
+from xmlsgd.devices.cuda.runtime import SHARED_LIMIT, SOURCE, kernel_parameters
 
 from ..needs import COMPILER, SANITIZED
 from .memory import DeviceArray

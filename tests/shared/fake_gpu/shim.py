@@ -1,4 +1,4 @@
-"""A GPU that is not there: CuPy's names over NumPy, `cuda.cu` compiled by g++ (`cuda_shim.h`), cuBLAS's product.
+"""A GPU that is not there: CuPy's names over NumPy, `kernels.cu` compiled by g++ (`cuda_shim.h`), cuBLAS's product.
 
 What the device's host code asks of CuPy runs unchanged. New memory is filled with NaN and has guards on both sides,
 which every launch looks at; arrays of the "GPU" do not mix with those of the process.
@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 from types import SimpleNamespace
 
 from xmlsgd.devices.cuda import CUDA
-from xmlsgd.devices.cuda_runtime import Runtime
+from xmlsgd.devices.cuda.runtime import Runtime
 
 from .blas import Cublas, CublasLibrary
 from .kernels import RawModule

@@ -1,0 +1,1 @@
+"""The verbs of the command line, a file each: `add_arguments`, and `run`."""

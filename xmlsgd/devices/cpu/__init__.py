@@ -1,0 +1,13 @@
+"""The CPU: Numba kernels over all threads, bfloat16 products where the processor has them.
+
+`device`, and `step` and `search`, which it calls, say which kernels run on which buffers; `kernels/` are loops over
+arrays that Numba compiles, those of samplers and the shortlist too; `intrinsics/` is what LLVM is told word by word.
+"""
+
+from __future__ import annotations
+
+from .device import CPU, cpu_of
+
+__all__ = ["CPU", "DEVICE", "cpu_of"]
+
+DEVICE = CPU

@@ -1,0 +1,219 @@
+"""The CPU: Numba kernels over all threads, bfloat16 products where the processor has them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any, overload
+
+import numba
+import numpy as np
+
+from ...csr import CSR
+from ...errors import DataError
+from ...kinds import check_choice
+from ...optimizers import SGD
+from ...params import zeros
+from ..base import EXACT, PRECISIONS, Dropout, HostMemory, Layer, Rounding
+from ..compact import CompactLayer
+from ..threads import ONE_THREAD_BLAS, launch
+from . import kernel_cache, search, step
+from .intrinsics import bf16
+from .kernel import for_kernels
+from .kernels import active_rows, input_layer, output_layer
+from .search import weights_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from ...optimizers import Update
+    from ..base import Device
+    from .kernel import Kernel
+
+
+class CPU(HostMemory):
+    """A device of `n_threads` threads of this machine.
+
+    `precision`: "float32", "bfloat16" (products only; sums, weights and state are float32) or "auto", which is
+    bfloat16 where the processor multiplies it natively. Buffers are made once for each batch shape and reused.
+
+    A device of one thread runs in the Python thread that calls it and touches no other, so that several of them train
+    side by side in one process: kernels release the GIL.
+    """
+
+    def __init__(self, n_threads: int = 1, precision: str = "auto") -> None:
+        check_choice("precision", precision, PRECISIONS)
+        if precision == "bfloat16" and not bf16.HAS_AVX512_BF16:
+            raise DataError("precision='bfloat16' needs a processor with AVX512-BF16 or AMX; pass 'auto' or 'float32'")
+        kernel_cache.refresh()
+        self.n_threads = n_threads
+        self.bfloat16 = bf16.HAS_AVX512_BF16 if precision == "auto" else precision == "bfloat16"
+        self._buffers: dict[Any, np.ndarray] = {}
+        self._lock = threading.RLock()
+
+    def place(self, flat: np.ndarray) -> np.ndarray:
+        """Return the vector itself, as `for_kernels` gives it."""
+        return for_kernels(flat)
+
+    def buffer(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> np.ndarray:
+        """Return an array, zeros when it is new, that keeps its memory between calls of one name and shape."""
+        known = self._buffers.get(name)
+        if known is None or known.shape != shape:
+            size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+            known = zeros(-(-size // 4)).view(dtype)[: int(np.prod(shape))].reshape(shape)
+            self._buffers[name] = known
+        return known
+
+    @contextlib.contextmanager
+    def start(self) -> Iterator[None]:
+        """Keep Numba at this device's threads and the BLAS, which kernels call, at one; one user at a time.
+
+        To be entered by the Python thread that calls the operations. The buffers belong to whoever is inside, so a
+        second one waits.
+        """
+        with self._lock, ONE_THREAD_BLAS:
+            if self.n_threads == 1:
+                yield
+                return
+            before = numba.get_num_threads()
+            numba.set_num_threads(min(self.n_threads, numba.config.NUMBA_NUM_THREADS))
+            try:
+                yield
+            finally:
+                numba.set_num_threads(before)
+
+    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True, rounding: bool = False) -> None:
+        """Compile or load every kernel of networks with these losses, by running each operation on one row."""
+        X = CSR(np.array([0, 1]), np.zeros(1, np.int32), np.ones(1, np.float32), 1)
+        row, scale, update = np.zeros(1, np.int64), np.ones(1, np.float32), SGD().update(0.0, 1)
+        none = np.zeros((1, 1), np.float32)
+        layer = Layer(none.copy(), none[0].copy(), none, none[0], none, none[0])
+        with self.start():
+            A = self.input_forward(X, row, layer, Dropout(0.0, 0))
+            if dropout:
+                self.drop(A, Dropout(0.0, 0))
+            for loss in losses:
+                self.output_step(A, X, row, scale, layer, loss, update, Rounding(0.5 * rounding, 0))
+            if deep:
+                self.dense_step(A, A, layer, update)
+            self.input_step(X, row, A, layer, update, Dropout(0.0, 0))
+            for n_rows in (1, search.FEW + 1):
+                self.top_k(np.repeat(A, n_rows, axis=0), layer, 1)
+            two, one = Layer(np.zeros((2, 1), np.float32), *np.zeros((5, 2), np.float32)), np.zeros(1, np.int32)
+            self.put(self.take(two, one), two, one)
+
+    def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer | CompactLayer, dropout: Dropout) -> np.ndarray:
+        """Return A (B, H) = relu(X[rows] W + b)."""
+        A = np.empty((len(rows), layer.W.shape[1]), np.float32)
+        self.run(
+            input_layer.input_forward, rows, X.indptr, X.indices, X.data, *weights_of(layer), *_mask(dropout), A,
+        )  # fmt: skip
+        return A
+
+    def dense_forward(self, A: np.ndarray, layer: Layer) -> np.ndarray:
+        """Return relu(A W^T + b)."""
+        out = A @ layer.W.T
+        out += layer.b
+        return np.maximum(out, 0, out=out)
+
+    def drop(self, A: np.ndarray, dropout: Dropout) -> None:
+        """Leave out a share of A in place and scale the rest up."""
+        self.run(input_layer.drop, A, *_mask(dropout))
+
+    def output_step(
+        self, A: np.ndarray, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update,
+        rounding: Rounding = EXACT,
+    ) -> tuple[float, np.ndarray]:  # fmt: skip
+        """Update the output layer on one batch; return the scaled loss and dA."""
+        return step.output_step(self, A, Y, rows, scale, layer, loss, update, rounding)
+
+    @overload
+    def take(self, layer: Layer, active: np.ndarray) -> Layer: ...
+    @overload
+    def take(self, layer: CompactLayer, active: np.ndarray) -> CompactLayer: ...
+    def take(self, layer: Layer | CompactLayer, active: np.ndarray) -> Layer | CompactLayer:
+        """Return a copy, in buffers, of the outputs `active` of a layer; slots of one element stay as they are."""
+        if isinstance(layer, CompactLayer):
+            return CompactLayer(*(part[active] for part in layer))
+        room, taken = 1 << max(len(active) - 1, 0).bit_length(), []
+        for name, part in zip(Layer._fields, layer, strict=True):
+            if part.shape[0] > 1:
+                out = self.buffer(f"active {name}", (room, part.size // part.shape[0]))[: len(active)]
+                self.run(active_rows.gather_rows, part.reshape(len(part), -1), active, self.n_threads, out)
+                part = out.reshape(len(active), *part.shape[1:])
+            taken.append(part)
+        return Layer(*taken)
+
+    def put(self, part: Layer, layer: Layer, active: np.ndarray) -> None:
+        """Write the outputs `active` of a layer back."""
+        for new, old in zip(part, layer, strict=True):
+            if new is not old:
+                rows = old.reshape(len(old), -1)
+                self.run(active_rows.scatter_rows, new.reshape(len(new), -1), active, self.n_threads, rows)
+
+    def dense_step(self, A: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update) -> np.ndarray:
+        """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""
+        dA = dZ @ layer.W
+        self.run(
+            output_layer.rows_update, layer.W, dZ.T @ A, layer.Ws, layer.Wt, update.kind, update.hyper, self.n_threads
+        )
+        output_layer.biases_update.alone(update.kind, layer.b, dZ.sum(axis=0), layer.bs, layer.bt, update.hyper)
+        return dA
+
+    def input_step(
+        self, X: CSR, rows: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update, dropout: Dropout
+    ) -> None:
+        """Update the rows of the input layer that the batch touches, given the gradient dZ of its pre-activations."""
+        nnz = int((X.indptr[rows + 1] - X.indptr[rows]).sum())
+        counts = self.buffer("counts", (X.n_cols,), np.int32)
+        features, starts = np.empty(nnz, np.int32), np.empty(nnz + 1, np.int64)
+        entry_row, entry_value = np.empty(nnz, np.int32), np.empty(nnz, np.float32)
+        n = input_layer.group_entries.alone(
+            rows, *map(for_kernels, (X.indptr, X.indices, X.data)), *_mask(dropout), counts, features, starts,
+            entry_row, entry_value,
+        )  # fmt: skip
+        self.run(
+            input_layer.input_update, dZ, features[:n], starts, entry_row, entry_value, layer.W, layer.Ws, layer.Wt,
+            update.kind, update.hyper, self.buffer("gradients", (self.n_threads, dZ.shape[1])),
+        )  # fmt: skip
+        output_layer.biases_update.alone(update.kind, layer.b, dZ.sum(axis=0), layer.bs, layer.bt, update.hyper)
+
+    def top_k(self, A: np.ndarray, layer: Layer | CompactLayer, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return labels int32 (n, k) and logits float32 (n, k), best first, ties to the smaller label.
+
+        In bfloat16 a few more than k labels are ranked and then scored anew in float32. Places beyond L hold label -1
+        and score -inf.
+        """
+        return search.top_k(self, A, layer, k)
+
+    def padded(self, name: str, A: np.ndarray, n_rows: int, n_columns: int) -> np.ndarray:
+        """Return A with zeros below and to the right, in the buffer `name`; A itself where it fits."""
+        if A.shape == (n_rows, n_columns) and A.flags.c_contiguous:
+            return A
+        padded = self.buffer(name, (n_rows, n_columns))
+        padded[: len(A), : A.shape[1]] = A
+        padded[len(A) :] = 0
+        padded[:, A.shape[1] :] = 0
+        return padded
+
+    def run(self, kernel: Kernel, *arguments: Any) -> None:
+        """Run a kernel on this device's threads; it must not write read-only arrays."""
+        self.call(kernel, *(for_kernels(each) if isinstance(each, np.ndarray) else each for each in arguments))
+
+    def call(self, kernel: Kernel, *arguments: Any) -> None:
+        """Run a kernel as `run` does, on arrays `for_kernels` already: with thirty of them, looking takes time."""
+        if self.n_threads == 1:
+            kernel.alone(*arguments)
+        else:
+            with launch():
+                kernel.threaded(*arguments)
+
+
+def cpu_of(device: Device, n_threads: int) -> CPU:
+    """Return the device for what only a CPU does: this one if it is a CPU, else one of `n_threads` threads."""
+    return device if isinstance(device, CPU) else CPU(n_threads)
+
+
+def _mask(dropout: Dropout) -> tuple[int, np.uint32, np.float32]:
+    """Return a dropout as kernels take it."""
+    return dropout.seed, dropout.threshold, dropout.factor

@@ -1,0 +1,1 @@
+"""Vector and matrix instructions that LLVM is told to use."""

@@ -1,0 +1,38 @@
+"""The files of Numba's cache that hold our kernels: away with those of other sources."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import pkgutil
+from pathlib import Path
+
+from . import kernels as kernel_modules
+from .kernel import STAMP, Kernel
+
+MODULES = sorted(found.name for found in pkgutil.iter_modules(kernel_modules.__path__))
+
+
+def kernels() -> list[Kernel]:
+    """Return all kernels of the CPU; imports their modules."""
+    modules = [importlib.import_module(f"{kernel_modules.__name__}.{name}") for name in MODULES]
+    return [value for module in modules for value in vars(module).values() if isinstance(value, Kernel)]
+
+
+def cache_folders() -> set[Path]:
+    """Return the folders where Numba keeps these kernels."""
+    paths = [form.stats.cache_path for kernel in kernels() for form in (kernel.alone, kernel.threaded)]
+    return {Path(path) for path in paths if path}
+
+
+def refresh() -> None:
+    """Remove kernels that were compiled from other sources. What cannot be removed stays; it is never used."""
+    for folder in cache_folders():
+        with contextlib.suppress(OSError):
+            for file in _kernel_files(folder):
+                if STAMP not in file.name:
+                    file.unlink(missing_ok=True)
+
+
+def _kernel_files(folder: Path) -> list[Path]:
+    return [file for file in folder.glob("*.nb[ic]") if file.name.partition(".")[0] in MODULES]

@@ -1,0 +1,1 @@
+"""Loops over arrays, compiled by Numba: a file for each part of a step or a search."""

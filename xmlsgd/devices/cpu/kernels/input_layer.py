@@ -1,0 +1,108 @@
+"""Kernels of the sparse input layer: gather-add forward, row-sparse backward fused with the update.
+
+No dense gradient of W0 exists: the entries of a batch are grouped by feature, and each feature's row of W0 is
+updated as soon as its gradient is summed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import prange
+
+from ....optimizers import CLIP
+from ..kernel import kernel
+from .random import kept
+from .rows import FAST, clip_row, update_row
+
+_ZERO = np.float32(0)
+
+
+@kernel(fastmath=FAST)
+def input_forward(rows, indptr, indices, data, W, scales, b, seed, threshold, scale, A):
+    """Write A (B, H) = relu(X[rows] W + b); entries of X whose hash is below the threshold are left out.
+
+    The others are multiplied by `scale`. W is float32, or int8 with a scale a row: `scales` float32 (F,), or (1,) for
+    all rows alike.
+    """
+    for i in prange(rows.size):
+        a = A[i]
+        a[:] = b
+        for q in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            if threshold > 0 and not kept(seed, q, threshold):
+                continue
+            feature = indices[q]
+            x, w = data[q] * scale * scales[min(feature, scales.size - 1)], W[feature]
+            for j in range(a.size):
+                a[j] += x * np.float32(w[j])
+        for j in range(a.size):
+            a[j] = max(a[j], _ZERO)
+
+
+@kernel()
+def group_entries(
+    rows, indptr, indices, data, seed, threshold, scale, counts, features, starts, entry_row, entry_value
+):
+    """Group the entries of a batch by feature, in one pass to count and one to place; return how many features.
+
+    `counts` int32 (F,) is zero before and after. Segment f of `entry_row` (place of the row in the batch) and
+    `entry_value` runs from `starts[f]` to `starts[f + 1]` and belongs to `features[f]`. Features come in the order in
+    which the batch names them, so the result does not depend on threads.
+    """
+    n_features = 0
+    for i in range(rows.size):
+        for q in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            if threshold > 0 and not kept(seed, q, threshold):
+                continue
+            f = indices[q]
+            if counts[f] == 0:
+                features[n_features] = f
+                n_features += 1
+            counts[f] += 1
+    starts[0] = 0
+    for s in range(n_features):
+        f = features[s]
+        starts[s + 1] = starts[s] + counts[f]
+        counts[f] = starts[s]
+    for i in range(rows.size):
+        for q in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            if threshold > 0 and not kept(seed, q, threshold):
+                continue
+            at = counts[indices[q]]
+            counts[indices[q]] = at + 1
+            entry_row[at] = i
+            entry_value[at] = data[q] * scale
+    for s in range(n_features):
+        counts[features[s]] = 0
+    return n_features
+
+
+@kernel(fastmath=FAST)
+def input_update(dA, features, starts, entry_row, entry_value, W, s, t, kind, hyper, gradients):
+    """Sum the gradient of each named row of W (F, H) and update it: W[f] -= rule(sum of value * dA[row]).
+
+    `gradients` (threads, H) is scratch. One thread owns a feature, so no two write one row.
+    """
+    n_threads = gradients.shape[0]
+    n_features = features.size
+    s_rows, t_rows = s.shape[0], t.shape[0]
+    for thread in prange(n_threads):
+        g = gradients[thread]
+        for f in range(thread, n_features, n_threads):
+            g[:] = _ZERO
+            for q in range(starts[f], starts[f + 1]):
+                x, d = entry_value[q], dA[entry_row[q]]
+                for j in range(g.size):
+                    g[j] += x * d[j]
+            if hyper[CLIP] > 0:
+                clip_row(g, hyper[CLIP])
+            row = features[f]
+            update_row(kind, W[row], g, s[min(row, s_rows - 1)], t[min(row, t_rows - 1)], hyper)
+
+
+@kernel()
+def drop(A, seed, threshold, scale):
+    """Set the entries of A (B, H) whose hash is below the threshold to zero in place, multiply the rest by `scale`."""
+    width = A.shape[1]
+    for i in prange(A.shape[0]):
+        for j in range(width):
+            A[i, j] = A[i, j] * scale if kept(seed, i * width + j, threshold) else _ZERO

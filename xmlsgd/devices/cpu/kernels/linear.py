@@ -1,0 +1,212 @@
+"""Kernels of the linear path: a support vector machine for each label, solved by dual coordinate descent.
+
+Hsieh, Chang, Lin, Keerthi, Sundararajan 2008 (ICML), Algorithm 1 for the squared hinge, with overrelaxed steps
+(Mangasarian, Musicant 1999) and without shrinking: of a label's rows it leaves hardly one out. A label sees only its
+own rows and those to which it was shortlisted in vain, and of these only features that its own rows have. Their entries
+are copied together first, with features numbered anew, so that rows and weights of a label lie in a near cache while
+they are visited.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from ..intrinsics.llvm import prefetch
+from ..kernel import kernel
+from .random import below, following
+
+_ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)
+# Of a step; ten passes get twice as near to the optimum as with 1 (docs/decisions/shortlist.md).
+RELAXATION = np.float32(1.3)
+AHEAD = 8  # rows asked for before they are copied
+DIGITS = 8  # bits of a feature's number that are sorted by in one pass
+
+
+@kernel()
+def count_pairs(label_ptr, label_index, shortlist, weight, indptr, n_threads, counts, entries):
+    """Count the pairs of each label and the entries of their rows, int64 (threads, L), zeros before.
+
+    Thread t counts its part of the rows; rows of weight 0 do not count. Labels that their row has become -1 in
+    `shortlist` (n, M).
+    """
+    n_rows = shortlist.shape[0]
+    for t in prange(n_threads):
+        for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
+            first, last, length = label_ptr[i], label_ptr[i + 1], indptr[i + 1] - indptr[i]
+            for p in range(first, last):
+                for j in range(shortlist.shape[1]):
+                    if shortlist[i, j] == label_index[p]:
+                        shortlist[i, j] = -1
+            if weight[i] > 0:
+                for p in range(first, last):
+                    counts[t, label_index[p]] += 1
+                    entries[t, label_index[p]] += length
+                for j in range(shortlist.shape[1]):
+                    label = shortlist[i, j]
+                    if label >= 0:
+                        counts[t, label] += 1
+                        entries[t, label] += length
+
+
+@kernel()
+def write_pairs(label_ptr, label_index, shortlist, weight, starts, pairs):
+    """Write the rows of each label into `pairs`: i where row i has the label, -1 - i where it is shortlisted in vain.
+
+    starts (threads, L) : where the pairs go that `count_pairs` has counted; they become the ends.
+    """
+    n_rows, n_threads = shortlist.shape[0], starts.shape[0]
+    for t in prange(n_threads):
+        for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
+            if weight[i] > 0:
+                for p in range(label_ptr[i], label_ptr[i + 1]):
+                    pairs[starts[t, label_index[p]]] = i
+                    starts[t, label_index[p]] += 1
+                for j in range(shortlist.shape[1]):
+                    label = shortlist[i, j]
+                    if label >= 0:
+                        pairs[starts[t, label]] = -1 - i
+                        starts[t, label] += 1
+
+
+@njit(nogil=True)
+def gather(pairs, indptr, indices, data, place, features, row_ptr, columns, values):
+    """Copy the entries of a label's rows together, negated where they lack the label; return how many features.
+
+    Column 0 is the bias, the last entry of each row; column c is features[c - 1]. Features that no row with the label
+    has are left out. `place` (F,) must be 0 everywhere and is so again at the end.
+    """
+    n_features, n = 0, 0
+    for j in range(pairs.size):
+        row = pairs[j]
+        if row >= 0:
+            for p in range(indptr[row], indptr[row + 1]):
+                feature = indices[p]
+                if place[feature] == 0:
+                    features[n_features] = feature
+                    n_features += 1
+                    place[feature] = n_features
+    for j in range(pairs.size):
+        if j + AHEAD < pairs.size:
+            ahead = pairs[j + AHEAD]
+            start = indptr[ahead if ahead >= 0 else -1 - ahead]
+            prefetch(indices.ctypes.data + 4 * start)
+            prefetch(data.ctypes.data + 4 * start)
+        row, sign = pairs[j], _ONE
+        if row < 0:
+            row, sign = -1 - row, -_ONE
+        row_ptr[j] = n
+        for p in range(indptr[row], indptr[row + 1]):
+            columns[n], values[n] = place[indices[p]], sign * data[p]
+            n += columns[n] > 0
+        columns[n], values[n] = 0, sign
+        n += 1
+    row_ptr[pairs.size] = n
+    for j in range(n_features):
+        place[features[j]] = 0
+    return n_features
+
+
+@njit(nogil=True)
+def descend(row_ptr, columns, values, diagonal, tolerance, max_passes, state, w, alpha, inverse, order):
+    """Solve one label: w (features + 1,) from zeros. Entries bear the sign of their row.
+
+    diagonal (rows,) : 1 / (2 C weight) of each row. state, uint64, chooses the orders of the passes. alpha, inverse,
+    order : scratch (rows,).
+    """
+    for j in range(diagonal.size):
+        square = diagonal[j]
+        for p in range(row_ptr[j], row_ptr[j + 1]):
+            square += values[p] * values[p]
+        alpha[j], inverse[j], order[j] = _ZERO, _ONE / square, j
+    for _ in range(max_passes):
+        largest = _ZERO
+        for s in range(diagonal.size):
+            state = following(state)
+            other = s + below(state, diagonal.size - s)
+            j = order[other]
+            order[s], order[other] = j, order[s]
+            gradient = diagonal[j] * alpha[j] - _ONE
+            for p in range(row_ptr[j], row_ptr[j + 1]):
+                gradient += w[columns[p]] * values[p]
+            step = max(-RELAXATION * gradient * inverse[j], -alpha[j])
+            if step != 0:
+                alpha[j] += step
+                largest = max(largest, abs(step))
+                for p in range(row_ptr[j], row_ptr[j + 1]):
+                    w[columns[p]] += step * values[p]
+        if largest <= tolerance:
+            break
+
+
+@njit(nogil=True)
+def sort_features(features, weights, spare_features, spare_weights, counts, n_features):
+    """Sort features and their weights by the features' numbers, below `n_features`; the spare arrays are as long."""
+    shift = 0
+    while n_features >> shift > 0:
+        counts[:] = 0
+        for j in range(features.size):
+            counts[(features[j] >> shift) & (counts.size - 1)] += 1
+        n = 0
+        for digit in range(counts.size):
+            n, counts[digit] = n + counts[digit], n
+        for j in range(features.size):
+            digit = (features[j] >> shift) & (counts.size - 1)
+            spare_features[counts[digit]], spare_weights[counts[digit]] = features[j], weights[j]
+            counts[digit] += 1
+        features[:], weights[:] = spare_features, spare_weights
+        shift += DIGITS
+
+
+@kernel()
+def solve(
+    labels, starts, pairs, indptr, indices, data, weight, C, tolerance, max_passes, smallest, n_features, most_rows,
+    most_entries, n_threads, out_ptr, out_features, out_weights, counts, bias,
+):  # fmt: skip
+    """Solve the machines of `labels`; thread t takes every n_threads-th of them.
+
+    Pairs of label l lie from starts[l] to starts[l + 1] (`write_pairs`); X (indptr, indices, data) has rows of norm 1,
+    `weight` (n,) float32 weighs them. Weights of label l above `smallest` in size go to out_ptr[l] and after, features
+    ascending, at most out_ptr[l + 1] - out_ptr[l] of them; how many, to counts[l].
+    """
+    for t in prange(n_threads):
+        place, digits = np.zeros(n_features, np.int32), np.empty(1 << DIGITS, np.int64)
+        features, w = np.empty(n_features, np.int32), np.empty(n_features + 1, np.float32)
+        spare_features, spare_w = np.empty(n_features, np.int32), np.empty(n_features, np.float32)
+        row_ptr, diagonal = np.empty(most_rows + 1, np.int64), np.empty(most_rows, np.float32)
+        alpha, inverse = np.empty(most_rows, np.float32), np.empty(most_rows, np.float32)
+        order = np.empty(most_rows, np.int32)
+        columns, values = np.empty(most_entries, np.int32), np.empty(most_entries, np.float32)
+        for i in range(t, labels.size, n_threads):
+            label = labels[i]
+            own = pairs[starts[label] : starts[label + 1]]
+            if own.size == 0:
+                continue
+            n = gather(own, indptr, indices, data, place, features, row_ptr, columns, values)
+            for j in range(own.size):
+                diagonal[j] = _HALF / (C * weight[own[j] if own[j] >= 0 else -1 - own[j]])
+            w[: n + 1] = 0
+            descend(
+                row_ptr, columns, values, diagonal[: own.size], tolerance, max_passes, np.uint64(label), w, alpha,
+                inverse, order,
+            )  # fmt: skip
+            bias[label] = w[0]
+            kept, first = 0, out_ptr[label]
+            for j in range(n):
+                if abs(w[j + 1]) > smallest:
+                    out_features[first + kept], out_weights[first + kept] = features[j], w[j + 1]
+                    kept += 1
+            sort_features(
+                out_features[first : first + kept], out_weights[first : first + kept], spare_features[:kept],
+                spare_w[:kept], digits, n_features,
+            )  # fmt: skip
+            counts[label] = kept
+
+
+@kernel()
+def pack(room, features, weights, indptr, packed_features, packed_weights):
+    """Copy the weights of label l from room[l] on to indptr[l], so that no gaps are left."""
+    for label in prange(indptr.size - 1):
+        first, last, source = indptr[label], indptr[label + 1], room[label]
+        packed_features[first:last] = features[source : source + last - first]
+        packed_weights[first:last] = weights[source : source + last - first]

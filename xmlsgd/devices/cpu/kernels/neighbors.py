@@ -1,0 +1,223 @@
+"""Kernels of the shortlist: the training rows most like a row, and the labels that these vote for.
+
+A thread has a few arrays over all training rows and all labels, which it leaves as zeros after each row, so that a row
+costs what it touches. Memory is asked for before it is needed, and what is only sometimes true is computed rather than
+branched on: a processor that waits or guesses wrong loses more time than these kernels have work.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from ..intrinsics.llvm import prefetch
+from ..kernel import kernel
+from .rows import FAST
+
+TINY = np.float32(1e-20)  # a similarity must exceed it
+BINS = 1024  # of a histogram of values
+_ZERO, _ONE, _TOP = np.float32(0), np.float32(1), np.float32(BINS - 1)
+
+
+@kernel()
+def write_postings(indptr, indices, data, starts, places, rows, values):
+    """Write the rows (indptr, indices, data) by feature: their numbers to `rows` int32, the data to `values` float32.
+
+    Feature f has room from starts[f] to starts[f + 1]; one that has none is left out, as are stored zeros. `places`
+    (F,) are the starts and become the ends.
+    """
+    for i in range(indptr.size - 1):
+        for p in range(indptr[i], indptr[i + 1]):
+            feature = indices[p]
+            at = places[feature]
+            if at < starts[feature + 1] and data[p] != 0:
+                rows[at], values[at] = i, data[p]
+                places[feature] = at + 1
+
+
+@njit(nogil=True, inline="always")
+def replace_worst(values, items, value, item):
+    """Put (value, item) in the place of the root of a heap, the smallest value, and let it sink to its place."""
+    i, n = 0, values.size
+    while True:
+        child = 2 * i + 1
+        if child >= n:
+            break
+        if child + 1 < n and values[child + 1] < values[child]:
+            child += 1
+        if value <= values[child]:
+            break
+        values[i], items[i] = values[child], items[child]
+        i = child
+    values[i], items[i] = value, item
+
+
+@njit(nogil=True, inline="always")
+def bin_of(value):
+    """Return the bin of a value in [0, 1]; that of the nearest end for any other, and for NaN."""
+    place = value * np.float32(BINS)
+    place = place if place < _TOP else _TOP
+    return np.int32(place if place > 0 else _ZERO)
+
+
+@njit(nogil=True)
+def keep_best(values, items, n, best, best_items, counts):
+    """Copy the largest of the first n values and their items into `best` and `best_items`, in no order.
+
+    Values are above 0 and at most 1, but for rounding; 0 and -1 fill up. counts (BINS,) int32 is scratch. A
+    histogram finds the bin of the last value to be kept; only those of this bin go through a heap.
+    """
+    best[:], best_items[:] = _ZERO, -1
+    if n <= best.size:
+        best[:n], best_items[:n] = values[:n], items[:n]
+        return
+    counts[:] = 0
+    for j in range(n):
+        counts[bin_of(values[j])] += 1
+    limit, above = BINS - 1, 0
+    while above + counts[limit] < best.size:
+        above += counts[limit]
+        limit -= 1
+    kept, heap, heap_items = 0, best[above:], best_items[above:]
+    for j in range(n):
+        place = bin_of(values[j])
+        if place >= limit:
+            if place > limit:
+                best[kept], best_items[kept] = values[j], items[j]
+                kept += 1
+            elif values[j] > heap[0]:
+                replace_worst(heap, heap_items, values[j], items[j])
+
+
+@njit(nogil=True)
+def read_order(features, starts, n_entries, budget, lengths, order):
+    """Write into `order` the places of a row's features, that with the shortest posting list first.
+
+    lengths : gets the lengths, in this order. Returns whether all lists are at most `budget` long and lie among the
+    `n_entries` that there are.
+    """
+    for i in range(features.size):
+        first, last = starts[features[i]], starts[features[i] + 1]
+        length = last - first
+        if not 0 <= first <= last <= n_entries or length > budget:
+            return False
+        j = i
+        while j > 0 and lengths[j - 1] > length:
+            lengths[j], order[j] = lengths[j - 1], order[j - 1]
+            j -= 1
+        lengths[j], order[j] = length, i
+    return True
+
+
+@njit(nogil=True, fastmath=FAST)
+def vote_of_row(
+    features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight, n_neighbors,
+    budget, own, near, n_near, clean, items, values, labels, votes,
+):  # fmt: skip
+    """Write the labels that the nearest training rows of one row vote for, and their shares; see `vote`.
+
+    features int32, entries float32: the row. own : its number among the training rows, -1 if it is none. The scratch
+    is a thread's of `scratch_shapes`. near, n_near : see `vote`. Returns whether pointers and indices led to where they
+    may (if not, nothing was read or written elsewhere), the cosine of the nearest training row, 0 without one, and how
+    many labels there was room for.
+    """
+    n_train = label_ptr.size - 1
+    cosine, share = clean[:n_train], clean[n_train:]
+    met, named = items[: values.size], items[values.size :]
+    sound = True
+    order, lengths = np.empty(features.size, np.int64), np.empty(features.size, np.int64)
+    nearest, neighbors = np.empty(n_neighbors, np.float32), np.empty(n_neighbors, np.int32)
+    counts = np.empty(BINS, np.int32)
+    if not read_order(features, postings_ptr, postings_row.size, budget, lengths, order):
+        labels[:], votes[:] = -1, _ZERO
+        return False, _ZERO, labels.size
+    n_lists, n_read = 0, 0
+    while n_lists < features.size and (n_read == 0 or n_read + lengths[n_lists] <= budget):
+        n_read += lengths[n_lists]
+        first = postings_ptr[features[order[n_lists]]]
+        prefetch(postings_row.ctypes.data + 4 * first)
+        prefetch(postings_value.ctypes.data + 4 * first)
+        n_lists += 1
+    n_met = 0
+    for j in range(n_lists):
+        feature, x = features[order[j]], entries[order[j]] * unit
+        for p in range(postings_ptr[feature], postings_ptr[feature + 1]):
+            row = np.int64(postings_row[p])
+            if not 0 <= row < n_train:
+                sound = False
+                continue
+            before = cosine[row]
+            met[n_met] = row
+            n_met += before == 0
+            cosine[row] = before + x * np.float32(postings_value[p])
+    if own >= 0:
+        cosine[own] = 0
+    n_found = 0
+    for j in range(n_met):
+        row = met[j]
+        met[n_found], values[n_found] = row, cosine[row]
+        n_found += cosine[row] > TINY
+        cosine[row] = 0
+    keep_best(values, met, n_found, nearest, neighbors, counts)
+    for j in range(min(n_found, n_neighbors)):
+        prefetch(label_ptr.ctypes.data + 8 * neighbors[j])
+    for j in range(min(n_found, n_neighbors)):
+        prefetch(label_index.ctypes.data + 4 * label_ptr[neighbors[j]])
+    total, n_named = _ZERO, 0
+    for j in range(min(n_found, n_neighbors)):
+        row = neighbors[j]
+        power = weight[row] * nearest[j] * nearest[j]
+        first, last = label_ptr[row], label_ptr[row + 1]
+        if not 0 <= first <= last <= label_index.size:
+            sound = False
+            continue
+        if not power > 0:
+            continue
+        total += power
+        for p in range(first, last):
+            label = np.int64(label_index[p])
+            if not 0 <= label < share.size:
+                sound = False
+                continue
+            named[n_named] = label
+            n_named += share[label] == 0
+            share[label] += power
+    for j in range(n_named):
+        values[j] = share[named[j]] / total
+        share[named[j]] = 0
+    closest = nearest.max()
+    size = n_near if closest > near else labels.size
+    keep_best(values, named, n_named, votes[:size], labels[:size], counts)
+    labels[size:], votes[size:] = -1, _ZERO
+    return sound, closest, size
+
+
+def scratch_shapes(n_train: int, n_labels: int, budget: int, n_threads: int) -> tuple[tuple[int, int], ...]:
+    """Return the shapes of `clean` float32, zeros before and after, `items` int32 and `values` float32 of `vote`."""
+    room = max(n_train, budget, n_labels) + 1  # one more: what is not kept is written as well
+    return (n_threads, n_train + n_labels), (n_threads, room + n_labels + 1), (n_threads, room)
+
+
+@kernel(fastmath=FAST)
+def vote(
+    indptr, indices, data, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
+    n_neighbors, budget, own, near, n_near, clean, items, values, n_threads, labels, votes, sound, nearest,
+):  # fmt: skip
+    """Write the labels that the `n_neighbors` nearest training rows of each row vote for, and their shares.
+
+    Rows (indptr, indices, data) and training rows (`postings_*`, by feature, `unit` times the values) are of norm 1;
+    `sound` bool and `nearest` float32 (rows,) are what `vote_of_row` returns. `label_ptr` and `label_index` are the
+    labels of the training rows, `weight` (n,) float32 theirs. A neighbor votes with its weight times the square of the
+    cosine. The posting lists of a row are read from the shortest on, until `budget` entries are. own : row i is
+    training row own + i, which has no vote; -1 where they are no training rows. labels int32, votes float32 (rows, M),
+    in no order, filled up with -1 and 0; shares of the sum of all votes. Of rows whose nearest training row has a
+    cosine above `near` only `n_near` labels are kept.
+    """
+    n_rows = indptr.size - 1
+    for t in prange(n_threads):
+        for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
+            sound[i], nearest[i], _ = vote_of_row(
+                indices[indptr[i] : indptr[i + 1]], data[indptr[i] : indptr[i + 1]], postings_ptr, postings_row,
+                postings_value, unit, label_ptr, label_index, weight, n_neighbors, budget,
+                own + i if own >= 0 else -1, near, n_near, clean[t], items[t], values[t], labels[i], votes[i],
+            )  # fmt: skip

@@ -1,0 +1,79 @@
+"""Kernels over shortlisted labels: the network's logits of some labels a row, and the best of scored labels.
+
+Weights are float32, or int8 with a scale a row: `scales` float32 (L,), or (1,) for all rows alike.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from ..kernel import kernel
+from .rows import FAST, exp_negative, log1p_unit
+
+ONE_SCALE = np.ones(1, np.float32)  # of weights in float32
+_ZERO, _LOWEST = np.float32(0), np.float32(-3.0e38)
+
+
+@njit(nogil=True, fastmath=FAST)
+def logit_of(a, W, scales, b, label):
+    """Return the logit of one label, float32, given the activations a (H,) of a row."""
+    product, w = _ZERO, W[label]
+    for h in range(a.size):
+        product += a[h] * np.float32(w[h])
+    return b[label] + scales[min(label, scales.size - 1)] * product
+
+
+@njit(nogil=True, fastmath=FAST)
+def logits_of_row(a, W, scales, b, labels, out):
+    """Write a W^T + b of the labels int32 (M,) into `out` float32 (M,); 0 where a label is -1. a (H,) is a row of A."""
+    for j in range(labels.size):
+        out[j] = logit_of(a, W, scales, b, labels[j]) if labels[j] >= 0 else _ZERO
+
+
+@kernel()
+def pair_logits(A, W, scales, b, labels, out):
+    """Write A W^T + b of the labels int32 (rows, M) into `out` float32; 0 where a label is -1.
+
+    A (rows, H) are activations, W (L, H), `scales` and b (L,) the output layer.
+    """
+    for i in prange(labels.shape[0]):
+        logits_of_row(A[i], W, scales, b, labels[i], out[i])
+
+
+@njit(nogil=True)
+def rank(scores, labels, score, label):
+    """Put (score, label) in its place of a list, best first, whose last entry drops out; ties: smaller label first."""
+    j = scores.size
+    while j > 0 and (scores[j - 1] < score or (scores[j - 1] == score and labels[j - 1] > label)):
+        if j < scores.size:
+            scores[j], labels[j] = scores[j - 1], labels[j - 1]
+        j -= 1
+    if j < scores.size:
+        scores[j], labels[j] = score, label
+
+
+@njit(nogil=True, fastmath=FAST)
+def best_of_list(a, W, scales, b, labels, bounds, share, best, scores):
+    """Write the labels (M,) with the best scores into `best` and `scores` (k,), best first.
+
+    A score is the label's bound, float32 (M,), and `share` >= 0 times its log probability by the network, which is
+    never above 0; a (H,) are the row's activations, W (L, H), `scales` and b (L,) the output layer. So labels are
+    scored by falling bounds, until a bound is below the k-th best score. Labels -1 do not count; where fewer than k are
+    left, -1 and -inf fill up. Ties go to the smaller label. `bounds` is used up.
+    """
+    k = best.size
+    best[:], scores[:] = -1, -np.inf
+    for j in range(labels.size):
+        if labels[j] < 0:
+            bounds[j] = -np.inf
+    while True:
+        highest, at = max(scores[k - 1], _LOWEST), -1
+        for j in range(labels.size):
+            if bounds[j] >= highest:
+                highest, at = bounds[j], j
+        if at < 0:
+            break
+        label, bounds[at] = labels[at], -np.inf
+        z = logit_of(a, W, scales, b, label)
+        rank(scores, best, highest + share * (min(z, _ZERO) - log1p_unit(exp_negative(-abs(z)))), label)

@@ -1,0 +1,56 @@
+"""Random numbers inside kernels: a linear congruential generator, hashes of numbers that count something, dropout.
+
+The generator's constants are those of Numerical Recipes (Press, Teukolsky, Vetterling, Flannery 2007, section 7.1.4).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ...base import GOLDEN
+
+_MULTIPLIER, _INCREMENT, _MASK = np.uint64(1664525), np.uint64(1013904223), np.uint64(0xFFFFFFFF)
+
+
+@njit(nogil=True, inline="always")
+def following(state):
+    """Return the 32-bit state, uint64, that comes after `state`."""
+    return (state * _MULTIPLIER + _INCREMENT) & _MASK
+
+
+@njit(nogil=True, inline="always")
+def below(state, n):
+    """Return the number in [0, n) that a state stands for, int64: its high bits, which are the random ones."""
+    return np.int64((state * np.uint64(n)) >> np.uint64(32))
+
+
+@njit(nogil=True, inline="always")
+def finalized(h):
+    """Return 32 bits that depend on all bits of h: the finaliser of MurmurHash3 (Appleby 2011, public domain)."""
+    # Numba multiplies uint32 in 64 bits: every product is cut back.
+    h = np.uint32(h)
+    h = np.uint32((h ^ (h >> np.uint32(16))) * np.uint32(0x85EBCA6B))
+    h = np.uint32((h ^ (h >> np.uint32(13))) * np.uint32(0xC2B2AE35))
+    return h ^ (h >> np.uint32(16))
+
+
+@njit(nogil=True, inline="always")
+def mixed(x):
+    """Return 31 bits of the hash of x, int64."""
+    return np.int64(finalized(x) >> np.uint32(1))
+
+
+@njit(nogil=True, inline="always")
+def hashed(seed, index):
+    """Return a hash of (seed, index), 32 bits."""
+    return finalized(np.uint32(index) * np.uint32(GOLDEN) + np.uint32(seed))
+
+
+@njit(nogil=True, inline="always")
+def kept(seed, index, threshold):
+    """Return whether entry `index` survives dropout: by its hash, the same on every thread and pass.
+
+    `threshold` is the share to drop times 2^32. No state, so the backward pass sees the mask of the forward pass.
+    """
+    return hashed(seed, index) >= np.uint32(threshold)

@@ -1,0 +1,174 @@
+"""Kernels of the full output layer with rounded gradients: the logits of all pairs, but updates by a few only.
+
+Most pairs of a row and a label have a gradient close to nothing, and two of the three matrix products of a step, the
+reading and writing of the optimizer's state and the update of every label go into them. So a negative pair whose
+gradient is below a threshold is rounded at random, up to it or down to nothing, with the chances that keep the
+expected gradient (J. Wangni, J. Wang, J. Liu, T. Zhang, Gradient sparsification for communication-efficient distributed
+optimization, NeurIPS 2018). What is left is a few dozen pairs a row, and a label without any is not touched.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from ....optimizers import CLIP
+from ...base import GOLDEN
+from ..intrinsics import bf16
+from ..intrinsics.avx512 import HAS_AVX512, above_draws_avx512
+from ..intrinsics.bf16 import BLOCK
+from ..intrinsics.llvm import LANES
+from ..kernel import kernel
+from .output_layer import first_key, pack_labels, positives_of
+from .random import hashed
+from .rows import FAST, clip_row, label_gradient, update_biases, update_row
+
+_DRAW_UNIT = np.float32(2.0**-23)
+_HALF = np.float32(0.5)
+_ZERO = np.float32(0)
+
+
+@njit(nogil=True)
+def round_loops(z, scale, threshold, start, out):
+    """Round the gradients z (B,) of a label in place; write the rows that keep one to `out`, return how many.
+
+    Row i draws u = (k + 1/2) / 2^23, k the upper 23 bits of (start + i GOLDEN) mod 2^32, and keeps max(z, limit), limit
+    = threshold scale[i], where z > u limit: with chance z / limit below the limit, always from there on.
+    """
+    n = 0
+    for i in range(z.size):
+        draw = (np.float32(np.uint32(start + i * GOLDEN) >> np.uint32(9)) + _HALF) * _DRAW_UNIT
+        limit = threshold * scale[i]
+        if z[i] > draw * limit:
+            z[i] = max(z[i], limit)
+            out[n] = i
+            n += 1
+    return n
+
+
+@njit(nogil=True)
+def round_vectors(z, scale, threshold, start, out):
+    """Do what `round_loops` does, 16 rows at a time; B is a multiple of 16, and rows of padding have scale 0."""
+    n = 0
+    for i in range(0, z.size, LANES):
+        above = above_draws_avx512(z.ctypes.data + 4 * i, scale.ctypes.data + 4 * i, threshold, start + i * GOLDEN)
+        if above:
+            for row in range(i, i + LANES):
+                if above >> (row - i) & 1:
+                    z[row] = max(z[row], threshold * scale[row])
+                    out[n] = row
+                    n += 1
+    return n
+
+
+# The choice is made once, at import: code for an instruction set that the processor lacks does not compile.
+round_gradient = round_vectors if HAS_AVX512 else round_loops
+
+
+@njit(nogil=True)
+def keep_pairs(z, scale, threshold, start, positives, out, values):
+    """Round the gradients z (B,) of a label, but for those of the rows `positives` that have it.
+
+    Writes the rows that keep one to `out` and returns how many; of `positives` all with a weight. `values` is scratch.
+    """
+    # Some true pairs have a gradient above zero too, as in softmax: zeros are never drawn.
+    for p in range(positives.size):
+        values[p] = z[positives[p]]
+        z[positives[p]] = _ZERO
+    n = round_gradient(z, scale, threshold, start, out)
+    for p in range(positives.size):
+        i = positives[p]
+        z[i] = values[p]
+        if scale[i] > 0:
+            out[n] = i
+            n += 1
+    return n
+
+
+@njit(nogil=True, fastmath=FAST, error_model="numpy")
+def add_pairs(z, rows, A, w, g, dA):
+    """Add the part of these rows to a label's gradient g (H,) and to that of the activations, dA (B, H)."""
+    g[:] = _ZERO
+    for i in rows:
+        a, d, weight = A[i], dA[i], z[i]
+        for j in range(w.size):
+            g[j] += weight * a[j]
+            d[j] += weight * w[j]
+
+
+@njit(nogil=True)
+def train_block(
+    Z, label, n_labels, W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper, threshold, seed,
+    A, g, dA, db, ints, kept, logits,
+):  # fmt: skip
+    """Train `n_labels` labels from `label` on, given their logits Z without biases; return their part of the loss."""
+    s_rows, t_rows = Ws.shape[0], Wt.shape[0]
+    at = first_key(keys, label)
+    value = 0.0
+    for r in range(n_labels):
+        row, z = label + r, Z[r]
+        at, n_positives = positives_of(keys, at, row, ints)
+        positives = ints[:n_positives]
+        part, db[r] = label_gradient(loss, z, b[row], scale, positives, target, log_sum, logits)
+        value += part
+        n = keep_pairs(z, scale, threshold, np.int64(hashed(seed, row)), positives, kept, logits)
+        if n:
+            add_pairs(z, kept[:n], A, W[row], g, dA)
+            if hyper[CLIP] > 0:
+                clip_row(g, hyper[CLIP])
+            update_row(kind, W[row], g, Ws[min(row, s_rows - 1)], Wt[min(row, t_rows - 1)], hyper)
+    stop = label + n_labels
+    update_biases(kind, b[label:stop], db[:n_labels], bs[label:stop], bt[label:stop], hyper)
+    return value
+
+
+@kernel()
+def rounded_step_bf16(
+    W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper, threshold, seed,
+    A, Z, g, dA, db, ints, kept, logits, losses, forward, packed, pads, configuration,
+):  # fmt: skip
+    """Run one step of the output layer in bfloat16 products; W, b and their state are updated in place.
+
+    The sum of dA (threads, B, H) over threads is the gradient of the activations A (B, H), `losses` (threads,) that of
+    the loss.
+    """
+    L = W.shape[0]
+    n_threads, _, B = Z.shape
+    n_tiles = pads.shape[2] // 32
+    for thread in prange(n_threads):
+        bf16.tiles_on(configuration)
+        dA[thread] = _ZERO
+        value = 0.0
+        as_a, z = packed[thread].ctypes.data, Z[thread]
+        # Blocks are dealt out in turn: where labels stand by frequency, those that keep many pairs stand together.
+        for label in range(BLOCK * thread, L, BLOCK * n_threads):
+            pack_labels(W, label, BLOCK, as_a, 0, 0, pads[thread])
+            bf16.multiply(as_a, forward.ctypes.data, z.ctypes.data, BLOCK, B, B * 4, n_tiles, 0)
+            value += train_block(
+                z, label, min(BLOCK, L - label), W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper,
+                threshold, seed, A, g[thread], dA[thread], db[thread], ints[thread], kept[thread], logits[thread],
+            )  # fmt: skip
+        losses[thread] = value
+        bf16.tiles_off()
+
+
+@kernel()
+def rounded_step_float32(
+    W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper, threshold, seed,
+    A, Z, g, dA, db, ints, kept, logits, losses,
+):  # fmt: skip
+    """Run one step of the output layer in float32 products; as `rounded_step_bf16`."""
+    L = W.shape[0]
+    n_threads, block, _ = Z.shape
+    for thread in prange(n_threads):
+        dA[thread] = _ZERO
+        value = 0.0
+        for label in range(block * thread, L, block * n_threads):
+            n_labels = min(block, L - label)
+            z = Z[thread][:n_labels]
+            np.dot(W[label : label + n_labels], A.T, z)
+            value += train_block(
+                z, label, n_labels, W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper,
+                threshold, seed, A, g[thread], dA[thread], db[thread], ints[thread], kept[thread], logits[thread],
+            )  # fmt: skip
+        losses[thread] = value

@@ -1,0 +1,55 @@
+"""The kernel of a boosted blend: the sums of its trees.
+
+Trees are complete, so that a walk needs no pointers and no branches: node j leads to 2 j + 1 or to 2 j + 2. All labels
+of a row go through a tree level by level, so that their steps, which wait for memory, overlap.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from ..kernel import kernel
+
+DEPTH = 5  # of every tree; deeper ones are no better (docs/decisions/shortlist.md)
+INNER = 2**DEPTH - 1  # nodes that compare; a tree has one leaf more
+# Numbers without a sign: for others Numba asks at each access whether they count from the end.
+_NONE, _ONE, _TWO, _INNER = np.uint32(0), np.uint32(1), np.uint32(2), np.uint32(INNER)
+
+
+@njit(nogil=True)
+def trees_of_row(labels, logits, votes, margins, frequency, feature, threshold, value, known, node, total, out):
+    """Write the sum of all trees for each of the labels int32 (M,) into `out` float32 (M,); 0 where it is -1.
+
+    What is known of a label: its `logits`, `votes` and `margins` (M,) and its `frequency` (L,), in this order. Node j
+    of tree t leads to the right where what `feature[t, j]` numbers is above `threshold[t, j]`, uint8 and float32
+    (T, INNER); `value` float32 (T, INNER + 1) are the leaves. known float32 (4, M), node uint32 (M,), total float64
+    (M,) are scratch.
+    """
+    known[0], known[1], known[2], total[:] = logits, votes, margins, 0
+    for m in range(labels.size):
+        known[3, m] = frequency[max(labels[m], 0)]
+    for t in range(feature.shape[0]):
+        asked, limit, leaf = feature[t], threshold[t], value[t]
+        node[:] = _NONE
+        for _ in range(DEPTH):
+            for m in range(node.size):
+                j = node[m]
+                node[m] = _TWO * j + _ONE + np.uint32(known[asked[j], m] > limit[j])
+        for m in range(node.size):
+            total[m] += leaf[node[m] - _INNER]
+    for m in range(labels.size):
+        out[m] = total[m] if labels[m] >= 0 else 0
+
+
+@kernel()
+def tree_scores(labels, logits, votes, margins, frequency, feature, threshold, value, n_threads, out):
+    """Write what `trees_of_row` says of the labels int32 (rows, M) into `out` float32."""
+    n_rows, M = labels.shape
+    for t in prange(n_threads):
+        known, node, total = np.empty((4, M), np.float32), np.empty(M, np.uint32), np.empty(M)
+        for i in range(t, n_rows, n_threads):
+            trees_of_row(
+                labels[i], logits[i], votes[i], margins[i], frequency, feature, threshold, value,
+                known, node, total, out[i],
+            )  # fmt: skip

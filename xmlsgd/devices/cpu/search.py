@@ -1,0 +1,82 @@
+"""Exact search on a CPU: the k best of all labels for a few rows or many, by weights in float32 or int8."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..base import SPARE_CANDIDATES, Layer
+from ..compact import CompactLayer
+from .intrinsics import bf16
+from .kernels import int8, topk
+from .kernels.pairs import ONE_SCALE
+from .step import CHUNK
+
+if TYPE_CHECKING:
+    from .device import CPU
+
+PREDICT_BATCH = 256  # rows whose lists of the best are kept together
+FEW = 8  # rows whose logits are computed row by row: packing for so few takes longer (docs/decisions/prediction.md)
+
+
+def weights_of(layer: Layer | CompactLayer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return W, scales and b of a layer, as kernels that take both forms want them (`pairs`)."""
+    return layer.W, layer.scales if isinstance(layer, CompactLayer) else ONE_SCALE, layer.b
+
+
+def top_k(cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return labels and logits as `CPU.top_k` promises them."""
+    n, L = len(A), len(layer.b)
+    few = n <= FEW
+    wide = min(k if few or not cpu.bfloat16 else k + SPARE_CANDIDATES, L)
+    scores, labels = np.full((n, wide), -np.inf, np.float32), np.full((n, wide), -1, np.int32)
+    if few:
+        cpu.run(topk.top_k_few, A, *weights_of(layer), scores, labels)
+    elif cpu.bfloat16:
+        _by_bfloat16(cpu, A, layer, scores, labels)
+        cpu.run(topk.rescore, A, *weights_of(layer), labels, scores)
+    else:
+        _by_float32(cpu, A, layer, scores, labels)
+    if wide < k:
+        gap = ((0, 0), (0, k - wide))
+        return np.pad(labels, gap, constant_values=-1), np.pad(scores, gap, constant_values=-np.inf)
+    return labels[:, :k], scores[:, :k]
+
+
+def _by_bfloat16(
+    cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, scores: np.ndarray, labels: np.ndarray
+) -> None:  # fmt: skip
+    """Write the labels with the best logits in bfloat16, and these."""
+    batch, Hp, threads = _batch(len(A)), bf16.pad(A.shape[1]), cpu.n_threads
+    padded = cpu.padded("top A", A, -(-len(A) // batch) * batch, Hp)
+    pads = cpu.buffer("pads", (threads, 2, Hp))
+    Z = cpu.buffer("top Z", (threads, bf16.BLOCK, batch))
+    operand = cpu.buffer("operand", (threads, batch * Hp // 2 + 256), np.uint32)
+    work = Z, cpu.buffer("limits", (threads, batch)), bf16.TILE_CONFIGURATION, scores, labels
+    if isinstance(layer, CompactLayer):
+        packed = cpu.buffer("labels", (threads, bf16.BLOCK * Hp // 2), np.uint32)
+        cpu.run(int8.top_k_bf16_int8, padded, *weights_of(layer), batch, operand, packed, pads, *work)
+    else:
+        packed = cpu.buffer("labels", (bf16.pad(len(layer.b)) * Hp // 2,), np.uint32)
+        cpu.run(topk.pack_weights, layer.W, packed, pads)
+        cpu.run(topk.top_k_bf16, padded, packed, layer.b, batch, operand, *work)
+
+
+def _by_float32(
+    cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, scores: np.ndarray, labels: np.ndarray
+) -> None:  # fmt: skip
+    """Write the labels with the best logits, and these."""
+    batch, H, threads = _batch(len(A)), A.shape[1], cpu.n_threads
+    padded = cpu.padded("top A", A, -(-len(A) // batch) * batch, H)
+    work = cpu.buffer("top Z", (threads, CHUNK, batch)), cpu.buffer("limits", (threads, batch)), scores, labels
+    if isinstance(layer, CompactLayer):
+        wide = cpu.buffer("wide", (threads, CHUNK, H))
+        cpu.run(int8.top_k_float32_int8, padded, *weights_of(layer), batch, wide, *work)
+    else:
+        cpu.run(topk.top_k_float32, padded, layer.W, layer.b, batch, CHUNK, *work)
+
+
+def _batch(n_rows: int) -> int:
+    """Return the rows that are looked at together, whole blocks of them."""
+    return min(PREDICT_BATCH, max(bf16.pad(n_rows), bf16.BLOCK))

@@ -1,0 +1,265 @@
+"""A GPU: parameters and data in its memory, kernels of `kernels.cu`, matrix products by cuBLAS.
+
+CuPy is imported when a device is made, never before. The kernels' order of summation is fixed, so that two runs on one
+kind of GPU give the same bits.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...csr import CSR
+from ...errors import DataError
+from ...kinds import check_choice
+from ...losses import SOFTMAX
+from ...optimizers import CLIP, ROW_ADAGRAD_KIND, SGD
+from ..base import EXACT, PRECISIONS, Dropout, Layer, softmax_weights
+from .chunks import CHUNK_BYTES
+from .data import Rows, fill_entries
+from .fused import FusedSoftmax
+from .gpus import check_gpu, runtime_of
+from .graph import Graphs
+from .once import SoftmaxOnce
+from .output import OutputStep, Weights
+from .runtime import SHARED_LIMIT, SOURCE, THREADS, WARP, Runtime, blocks_of, defined
+from .topk import TopK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+    from contextlib import AbstractContextManager
+
+    from ...optimizers import Update
+    from ..base import Rounding
+    from .data import Batch
+
+(TILE,) = defined(SOURCE, "TILE")  # columns of a warp
+ROWS_A_PART = 32  # rows of a partial sum of biases
+# How a softmax goes over its labels; the first until the others are measured (docs/decisions/gpu.md).
+SOFTMAX_FORMS: dict[str, type[SoftmaxOnce] | None] = {"chunked": None, "kept": SoftmaxOnce, "fused": FusedSoftmax}
+
+
+class CUDA:
+    """The GPU number `index`.
+
+    `precision`: "float32", "bfloat16" (operands of the output layer's products; sums, weights and state are float32)
+    or "auto", which is bfloat16 where the GPU multiplies it natively. `softmax`: "chunked" takes two exponentials a
+    logit, "kept" one, with those of all labels in memory, "fused" takes them inside products of our own on GPUs that
+    multiply bfloat16, and is "kept" on others. `stochastic` rounds the output layer's weights to bfloat16 at random, so
+    that the mean over steps is exact, not to nearest. `graphs` makes a CUDA graph of each kind of step, for steps so
+    short that launching them takes longer. `n_threads` is of no use here. `runtime` stands in for a GPU in tests.
+    Raises `DataError` where CuPy, a driver or the GPU is missing.
+    """
+
+    def __init__(
+        self, n_threads: int = 1, precision: str = "auto", index: int = 0, runtime: Runtime | None = None,
+        chunk_bytes: int = CHUNK_BYTES, softmax: str = "chunked", stochastic: bool = False, graphs: bool = False,
+    ) -> None:  # fmt: skip
+        check_choice("precision", precision, PRECISIONS)
+        check_choice("softmax", softmax, SOFTMAX_FORMS)
+        self.n_threads, self.runtime = n_threads, runtime or runtime_of(index, precision, stochastic)
+        self.memory = f"cuda:{self.runtime.index}"
+        self.bfloat16 = self.runtime.bfloat16
+        self._rows = Rows(self.runtime)
+        self._output, self._top_k = OutputStep(self.runtime, chunk_bytes), TopK(self.runtime, chunk_bytes)
+        graphs = graphs and not self.runtime.stochastic  # whose seeds change with every step
+        self._graphs = Graphs(self.runtime, self._rows, self.runtime.blas_library) if graphs else None
+        form = SOFTMAX_FORMS["kept" if softmax == "fused" and not self.runtime.has_products else softmax]
+        self._softmax = form(self.runtime, chunk_bytes) if form else None
+
+    @classmethod
+    def at(cls, index: int) -> Callable[..., CUDA]:
+        """Return what makes the device of GPU `index`; raise `DataError` where there is none."""
+        check_gpu(index)
+        return partial(cls, index=index)
+
+    def beside(self) -> CUDA:
+        """Return another device on this GPU, with a stream and buffers of its own."""
+        run = self.runtime
+        precision = "bfloat16" if self.bfloat16 else "float32"
+        return CUDA(runtime=Runtime(run.cupy, run.cublas, run.index, precision, run.stochastic))
+
+    def wait(self) -> None:
+        """Wait until the GPU has done all that it was told here."""
+        self.runtime.stream.synchronize()
+
+    def start(self) -> AbstractContextManager[None]:
+        """Return the context in which one Python thread at a time calls the operations."""
+        return self.runtime.start()
+
+    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True, rounding: bool = False) -> None:
+        """Run every operation once: cuBLAS and CuPy load their kernels at the first call, those that add losses too."""
+        _check_rounding(rounding)
+        X = CSR(np.array([0, 1, 2]), np.zeros(2, np.int32), np.ones(2, np.float32), 1)
+        rows, scale, update = np.zeros(1, np.int64), np.ones(1, np.float32), SGD().update(0.0, 1)
+        with self.start():
+            none = self.place(np.zeros(1, np.float32))
+            layer = Layer(*([none.reshape(1, 1), none] * 3))
+            A = self.input_forward(X, rows, layer, Dropout(0.0, 0))
+            if dropout:
+                self.drop(A, Dropout(0.0, 0))
+            for loss in losses:
+                value, _ = self.output_step(A, X, rows, scale, layer, loss, update)
+                float(0.0 + value * len(rows))
+            if deep:
+                self.dense_step(self.dense_forward(A, layer), A, layer, update)
+            self.input_step(X, rows, self.through_relu(A, A, 1.0), layer, update, Dropout(0.0, 0))
+            self.top_k(A, layer, 1)
+
+    def place(self, flat: np.ndarray) -> Any:
+        """Return a copy of an array in the GPU's memory."""
+        with self.runtime.current():
+            return self.runtime.place(flat)
+
+    def refresh(self, placed: Any, flat: np.ndarray) -> None:
+        """Copy `flat` over what `place` returned."""
+        with self.runtime.current():
+            self.runtime.refresh(placed, flat)
+
+    def fetch(self, placed: Any, flat: np.ndarray | None = None) -> np.ndarray:
+        """Copy an array of the GPU over `flat`, contiguous, or to a new one."""
+        with self.runtime.current():
+            return self.runtime.fetch(placed, flat)
+
+    def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> Any:
+        """Return A (B, H) = relu(X[rows] W + b)."""
+        batch, H = self._rows.batch(X, rows, "X"), layer.W.shape[1]
+        A = self.runtime.empty((batch.n, H))
+        self.runtime.launch(
+            "input_forward", (blocks_of(batch.n, THREADS // WARP), blocks_of(H, TILE)), *batch[:3], layer.W, layer.b,
+            batch.n, H, *_mask(dropout), A,
+        )  # fmt: skip
+        return A
+
+    def dense_forward(self, A: Any, layer: Layer) -> Any:
+        """Return relu(A W^T + b)."""
+        out = self.runtime.empty((len(A), len(layer.b)))
+        self.runtime.gemm(A, layer.W, out, tb=True)
+        self.runtime.launch("bias_relu", blocks_of(out.size), out, layer.b, out.size, len(layer.b))
+        return out
+
+    def through_relu(self, dA: Any, A: Any, factor: float) -> Any:
+        """Return `factor` dA where A > 0 and 0 elsewhere; dA is used up."""
+        self.runtime.launch("through_relu", blocks_of(A.size), dA, A, A.size, factor)
+        return dA
+
+    def drop(self, A: Any, dropout: Dropout) -> None:
+        """Leave out a share of A in place and scale the rest up."""
+        self.runtime.launch("drop", blocks_of(A.size), A, A.size, *_mask(dropout))
+
+    def output_step(
+        self, A: Any, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update,
+        rounding: Rounding = EXACT,
+    ) -> tuple[Any, Any]:  # fmt: skip
+        """Update the output layer on one batch; return the scaled loss, float64 () on the GPU, and dA."""
+        _check_rounding(rounding.threshold > 0)
+        target, scale = np.zeros(len(rows), np.float32), np.asarray(scale, np.float32)
+        if loss == SOFTMAX:
+            target, scale = softmax_weights(Y, rows, scale)
+        sent = self.runtime.send("weights", scale, target)
+        weights = Weights(sent[: len(rows)], sent[len(rows) :])
+        labels = self._rows.batch(Y, rows, "Y")
+        if loss == SOFTMAX and self._softmax:
+            value, dA = self._softmax.step(A, labels, weights, layer, update)
+        else:
+            value, dA = self._output.step(A, labels, weights, layer, loss, update)
+        return value[0], dA
+
+    def dense_step(self, A: Any, dZ: Any, layer: Layer, update: Update) -> Any:
+        """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""
+        run, (n, H) = self.runtime, layer.W.shape
+        hyper = run.send("hyper", update.hyper)
+        dA, dW = run.empty((len(A), H)), run.buffer("dW", (n, H))
+        run.gemm(dZ, layer.W, dA)
+        run.gemm(dZ, A, dW, ta=True)
+        blocks = blocks_of(n, THREADS // WARP)
+        run.launch("rows_update", blocks, layer.W, dW, layer.Ws, layer.Wt, n, H, update.kind, hyper)
+        self._update_biases(dZ, layer, update, hyper)
+        return dA
+
+    def input_step(self, X: CSR, rows: np.ndarray, dZ: Any, layer: Layer, update: Update, dropout: Dropout) -> None:
+        """Update the rows of the input layer that the batch touches, given the gradient dZ of its pre-activations."""
+        run, H = self.runtime, layer.W.shape[1]
+        batch, hyper = self._rows.batch(X, rows, "X"), run.send("hyper", update.hyper)
+        keys, entry_row, entry_value = self._entries(batch, dropout)
+        warps = min(max(SHARED_LIMIT // (4 * H), 1), THREADS // WARP)
+        norms = update.kind == ROW_ADAGRAD_KIND or update.hyper[CLIP] > 0
+        run.launch(
+            "input_update", (blocks_of(len(keys), warps), 1 if norms else blocks_of(H, TILE)), keys, len(keys),
+            entry_row, entry_value, dZ, layer.W, layer.Ws, layer.Wt, H, update.kind, hyper, threads=WARP * warps,
+            shared=4 * H * warps,
+        )  # fmt: skip
+        self._update_biases(dZ, layer, update, hyper)
+
+    def _entries(self, batch: Batch, dropout: Dropout) -> tuple[Any, ...]:
+        """Return key, row and value of the batch's entries, sorted by key (`fill_entries`)."""
+        run, nnz = self.runtime, batch.nnz
+        if run.fixed is not None:
+            return run.fixed.sorted["X"]
+        keys = run.buffer("entry keys", (nnz,), np.int64)
+        rows, values = run.buffer("entry rows", (nnz,), np.int32), run.buffer("entry values", (nnz,))
+        fill_entries(run, batch, _mask(dropout), keys, rows, values)
+        return keys, rows, values
+
+    def replay(
+        self, step: Callable[[], Any], network: Any, layers: Sequence[Layer], X: CSR, Y: CSR, rows: np.ndarray,
+        scale: np.ndarray, update: Update,
+    ) -> Any | None:  # fmt: skip
+        """Return the loss of a step, done as a graph, or None where it has to be launched as it is."""
+        if self._graphs is None:
+            return None
+        return self._graphs.replay(step, network, layers, X, Y, rows, scale, update)
+
+    def take(self, layer: Layer, active: np.ndarray) -> Layer:
+        """Return a copy of the outputs `active` of a layer; slots of one element stay as they are."""
+        run, rows = self.runtime, self.runtime.send("active", active)
+        taken = []
+        for name, part in zip(Layer._fields, layer, strict=True):
+            if part.shape[0] > 1:
+                width = int(part.size // part.shape[0])
+                out = run.buffer(f"active {name}", (len(active), *part.shape[1:]))
+                run.launch("gather_rows", blocks_of(len(active), THREADS // WARP), part, rows, len(active), width, out)
+                part = out
+            taken.append(part)
+        return Layer(*taken)
+
+    def put(self, part: Layer, layer: Layer, active: np.ndarray) -> None:
+        """Write the outputs `active` of a layer back."""
+        run, rows = self.runtime, self.runtime.send("active", active)
+        for new, old in zip(part, layer, strict=True):
+            if new is not old:
+                width = int(old.size // old.shape[0])
+                run.launch("scatter_rows", blocks_of(len(active), THREADS // WARP), new, rows, len(active), width, old)
+
+    def top_k(self, A: Any, layer: Layer, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return labels int32 (n, k) and logits float32 (n, k), best first, ties to the smaller label."""
+        return self._top_k.top_k(A, layer, k)
+
+    def weighted_sum(self, arrays: Sequence[Any], weights: Sequence[float]) -> Any:
+        """Return the sum of weights times arrays, float32 of one shape, added in their order."""
+        run, out = self.runtime, self.runtime.empty(arrays[0].shape)
+        addresses = run.send("addresses", np.array([array.data.ptr for array in arrays], np.uint64))
+        factors = run.send("factors", np.array(weights, np.float32))
+        run.launch("merge_replicas", blocks_of(out.size), addresses, factors, len(arrays), out.size, out)
+        return out
+
+    def _update_biases(self, dZ: Any, layer: Layer, update: Update, hyper: Any) -> None:
+        """Update the biases of a layer by the sums of dZ (B, H) over its rows."""
+        run, (B, H) = self.runtime, dZ.shape
+        parts = blocks_of(B, ROWS_A_PART)
+        partial = run.buffer("partial", (parts, H))
+        run.launch("column_sums", (blocks_of(H), parts), dZ, B, H, ROWS_A_PART, partial)
+        run.launch("biases_update", blocks_of(H), update.kind, layer.b, partial, parts, H, H, layer.bs, layer.bt, hyper)
+
+
+def _mask(dropout: Dropout) -> tuple[int, int, float]:
+    """Return seed, threshold of the hash and factor of what is kept, as kernels take them."""
+    return dropout.seed & 0xFFFFFFFF, int(dropout.threshold), float(dropout.factor)
+
+
+def _check_rounding(rounds: bool) -> None:
+    """Raise `DataError` for rounded gradients, which save a GPU nothing: it is fast at dense products."""
+    if rounds:
+        raise DataError("gradient_rounding: must be 0 on a GPU, got a threshold above; pass gradient_rounding=0")

@@ -1,0 +1,57 @@
+"""The GPUs of this machine: which there are, what is missing for one, how much memory is free."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from ...errors import DataError
+from .runtime import Runtime, free_bytes
+
+INSTALL = 'pip install "xmlsgd[cuda12]" or "xmlsgd[cuda13]", by the CUDA version that nvidia-smi names'
+
+
+def check_gpu(index: int) -> None:
+    """Raise `DataError` that says what is missing for GPU `index`."""
+    name = f"cuda:{index}"
+    if importlib.util.find_spec("cupy") is None:
+        raise DataError(f"device {name!r}: CuPy is not installed; use 'cpu', or {INSTALL}")
+    try:
+        import cupy
+
+        get_count = cupy.cuda.runtime.getDeviceCount
+    except Exception as error:
+        raise DataError(
+            f"device {name!r}: CuPy does not start ({_first_line(error)}); use 'cpu', or {INSTALL}"
+        ) from error
+    count, reason = 0, ""
+    try:
+        count = get_count()
+    except Exception as error:  # noqa: BLE001  of any kind: the driver's, or of a library that it lacks
+        reason = f" ({_first_line(error)})"
+    if count == 0:
+        raise DataError(f"device {name!r}: CuPy finds no GPU{reason}; use 'cpu', or install NVIDIA's driver")
+    if index >= count:
+        raise DataError(f"device {name!r}: there are {count} GPUs, counted from 0; use 'cuda:0' to 'cuda:{count - 1}'")
+
+
+def _first_line(error: Exception) -> str:
+    """Return the first line of what an error says."""
+    return str(error).strip().partition("\n")[0]
+
+
+def runtime_of(index: int, precision: str, stochastic: bool = False) -> Runtime:
+    """Return the runtime of a GPU; raise `DataError` where there is none."""
+    check_gpu(index)
+    import cupy
+    from cupy_backends.cuda.libs import cublas
+
+    return Runtime(cupy, cublas, index, precision, stochastic)
+
+
+def free_bytes_of(index: int) -> int:
+    """Return the free memory of GPU `index`; raise `DataError` where there is none."""
+    check_gpu(index)
+    import cupy
+
+    with cupy.cuda.Device(index):
+        return free_bytes(cupy)
