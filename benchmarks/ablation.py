@@ -18,8 +18,8 @@ from xmlsgd.cli.kernels import compile_kernels
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators.defaults import SHORTLIST_NEGATIVES, SHORTLIST_SIZE, auto_batch_size, auto_epochs
-from xmlsgd.estimators.list_scoring import pair_scores
-from xmlsgd.estimators.scoring import Scorer
+from xmlsgd.scoring import Scorer
+from xmlsgd.scoring.lists import pair_scores
 from xmlsgd.shortlist.blend import Blend, evidence_of
 from xmlsgd.shortlist.linear import Linear
 from xmlsgd.shortlist.model import (

@@ -15,7 +15,6 @@ from xmlsgd.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.engine import train
 from xmlsgd.estimators.defaults import auto_rounding
-from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.executors.serial import Serial
 from xmlsgd.learner import Job
 from xmlsgd.network import Network
@@ -24,6 +23,7 @@ from xmlsgd.samplers import ALL_LABELS, Batch, Drawn, ImportanceSampled, Sampler
 from xmlsgd.samplers.hard import HardNegatives
 from xmlsgd.samplers.lsh import LSH
 from xmlsgd.schedules import Schedule
+from xmlsgd.scoring import Scorer
 
 from .peers.runner import BATCH, HIDDEN
 from .plan import RATE, Plan

@@ -23,13 +23,13 @@ from xmlsgd.csr import CSR, Dataset
 from xmlsgd.datasets import open_store
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.engine import train
-from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.history import Monitor
 from xmlsgd.learner import Job
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.network import Network
 from xmlsgd.records import Report
 from xmlsgd.schedules import Schedule
+from xmlsgd.scoring import Scorer
 
 from .fidelity import fitted_fleet, predicted_seconds
 from .hops import Timed

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xmlsgd import make_xmc
+from xmlsgd import Measure, make_xmc
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.base import Comm
 from xmlsgd.algorithms.combining import Work
@@ -23,7 +23,6 @@ from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.rounds import Rounds
 from xmlsgd.datasets.synthetic import split_rows
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.estimators.fitting import Measure
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.executors.scenarios import scenario
 from xmlsgd.learner import Job

@@ -24,7 +24,7 @@ FLOORS = (
     ("devices", "merging"),
     ("samplers",),
     ("deltas", "network", "shortlist"),
-    ("learner",),
+    ("learner", "scoring"),
     ("algorithms", "executors"),
     ("history", "model_files", "router", "snapshot"),
     ("averaging", "plots", "progress", "worker_log"),

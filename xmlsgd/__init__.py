@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from .metrics import recall_at_k as recall_at_k
     from .runs import Run as Run
     from .schedules import Schedule as Schedule
+    from .scoring import Measure as Measure
+    from .scoring import Scorer as Scorer
 
 __version__ = "0.1.0"
 
@@ -73,6 +75,7 @@ _NAMES_OF_MODULE = {
     ),
     "runs": ("Run",),
     "schedules": ("Schedule",),
+    "scoring": ("Measure", "Scorer"),
 }
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
 

@@ -31,6 +31,9 @@ def train(
 ) -> Run:
     """Train the network of `job` on its rows as long as `schedule` says, and return the model.
 
+    `Scorer(job.network, run.params, device)` ranks labels by it, `Measure(test, job.network, device)(run.params)` gives
+    P@1, P@3 and P@5.
+
     The rate of `algorithm` follows the schedule over the rows of the whole run. When a loss or a parameter is not
     finite the run stops with the model of the last finished epoch and an optimizer state of zeros. An error that ends
     the run, a monitor's too, carries what was learned until then (`runs.run_of`).

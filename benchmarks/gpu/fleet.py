@@ -17,7 +17,6 @@ from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.csr import Dataset
 from xmlsgd.datasets.synthetic import AMAZON_670K, make_xmc
 from xmlsgd.engine import train
-from xmlsgd.estimators.fitting import Measure
 from xmlsgd.estimators.placement import make_device
 from xmlsgd.executors.base import Executor
 from xmlsgd.executors.processes import Processes
@@ -28,6 +27,7 @@ from xmlsgd.learner import Job
 from xmlsgd.network import Network
 from xmlsgd.optimizers import SGD
 from xmlsgd.schedules import Schedule
+from xmlsgd.scoring import Measure
 
 from .place import Place
 

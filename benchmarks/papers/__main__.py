@@ -16,13 +16,13 @@ from xmlsgd.csr import Dataset
 from xmlsgd.datasets import load_folder
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators.defaults import input_scale
-from xmlsgd.estimators.fitting import Measure
 from xmlsgd.executors.calibration import measure_device
 from xmlsgd.executors.scenarios import SCENARIOS
 from xmlsgd.learner import Job
 from xmlsgd.network import Network
 from xmlsgd.optimizers import get_optimizer
 from xmlsgd.schedules import Schedule
+from xmlsgd.scoring import Measure
 from xmlsgd.simulation import Setting
 
 from ..prepare import unit_rows

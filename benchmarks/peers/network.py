@@ -13,9 +13,9 @@ import xmlsgd
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators.defaults import SHORTLIST_NEGATIVES
-from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.samplers import ALL_LABELS, Sampler, SharedNegatives
 from xmlsgd.samplers.lsh import LSH
+from xmlsgd.scoring import Scorer
 
 from ..samplers import network_of, train_with
 from .ours import PACKAGES

@@ -21,8 +21,8 @@ from xmlsgd.averaging import WeightAverage
 from xmlsgd.csr import CSR
 from xmlsgd.datasets import TextVectorizer
 from xmlsgd.estimators import memory
-from xmlsgd.estimators.mean_scoring import best_of_means
 from xmlsgd.history import EarlyStopping, History, runs_of
+from xmlsgd.scoring.means import best_of_means
 from xmlsgd.snapshot import Snapshot
 
 

@@ -16,7 +16,6 @@ from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
 from xmlsgd.engine import train
 from xmlsgd.errors import DataError
-from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.executors.serial import Serial
 from xmlsgd.learner import Job
 from xmlsgd.metrics import precision_at_k
@@ -27,6 +26,7 @@ from xmlsgd.samplers.hard import HardNegatives, balanced_clusters
 from xmlsgd.samplers.lsh import LSH
 from xmlsgd.samplers.refresh import Refresh, Turns
 from xmlsgd.schedules import Schedule
+from xmlsgd.scoring import Scorer
 
 N_ROWS, N_FEATURES, N_LABELS = 40, 30, 400
 NETWORK = Network(N_FEATURES, N_LABELS, (8,))

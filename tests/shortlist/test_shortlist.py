@@ -16,11 +16,11 @@ from xmlsgd.datasets.store import open_store, write_store
 from xmlsgd.devices.cpu.kernels.pairs import ONE_SCALE, best_of_list
 from xmlsgd.errors import DataError, DivergenceError, ModelFileError
 from xmlsgd.estimators.defaults import auto_shortlist
-from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.learner import Learner
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.model_arrays import ModelArrays
 from xmlsgd.runs import Interrupted
+from xmlsgd.scoring import Scorer
 from xmlsgd.shortlist.arrays import from_arrays, to_arrays
 
 

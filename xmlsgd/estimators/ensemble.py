@@ -12,11 +12,11 @@ from ..errors import DataError, MemoryEstimateError, shorten
 from ..history import Monitor, Record
 from ..kinds import is_count
 from ..runs import run_of
+from ..scoring.means import MeanScorer
 from . import ensemble_saving, memory
 from .classifier import XMLClassifier
 from .fitting import check_monitors
 from .inputs import learn_words, read_features
-from .mean_scoring import MeanScorer
 from .names import as_names
 from .parameters import random_state_of
 from .predicting import Predictor

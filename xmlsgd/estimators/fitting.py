@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..algorithms.base import Algorithm
 from ..averaging import WeightAverage
-from ..csr import Dataset
 from ..engine import train
 from ..errors import DataError, shorten
 from ..history import EarlyStopping, Evaluation, Monitor
 from ..learner import Job
-from ..metrics import precision_at_k
-from ..network import Network
 from ..progress import Progress
 from ..runs import Run, tell
 from ..samplers import ALL_LABELS, Sampler, SharedNegatives
 from ..schedules import Schedule
+from ..scoring import Measure
 from ..snapshot import Snapshot
 from .defaults import auto_epochs, auto_rate
 from .parameters import optimizer_of
 from .placement import algorithm_of, employed, executor_of, make_device, names_of_parked
-from .scoring import Scorer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,21 +93,6 @@ def advice(model: XMLClassifier, weight: np.ndarray | None, epoch: int) -> str:
     if weight is not None and weight.max() > LARGE_WEIGHT:
         at, remedy = f"{at} and weights of rows up to {weight.max():g}", "weights around 1, a lower rate"
     return f"the loss was not finite in epoch {epoch} {at}; pass {remedy}, clip_norm=1.0, or scale X (rows of norm 1)"
-
-
-@dataclass(eq=False)
-class Measure:
-    """P@1, P@3 and P@5 in percent of a model on held-out rows."""
-
-    held_out: Dataset
-    network: Network
-    device: Any
-
-    def __call__(self, flat: np.ndarray) -> dict[str, float]:
-        """Measure the model `flat`, float32 (n_params,)."""
-        labels, _ = Scorer(self.network, flat, self.device).top_k(self.held_out.X, 5)
-        values = 100 * precision_at_k(self.held_out.Y, labels, 5)
-        return {f"P@{k}": float(values[k - 1]) for k in (1, 3, 5)}
 
 
 def _monitors(model: XMLClassifier, measure: Measure | None, snapshot: Snapshot) -> list[Monitor]:

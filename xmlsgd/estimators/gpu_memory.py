@@ -14,7 +14,7 @@ from ..executors.on_device import SLICE
 from ..network import state_layout
 from ..optimizers import SGD_KIND
 from ..records import Sharing
-from .blocks import row_blocks
+from ..scoring.blocks import row_blocks
 from .memory import largest_batch, largest_hidden
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from ..errors import DataError, DivergenceError
 from ..learner import Start
 from ..runs import Run, raise_with, run_of, tell
 from ..schedules import Schedule
+from ..scoring.compact import CompactParams
 from . import memory
-from .compact import CompactParams
 from .fitting import advice, check_monitors, launch, schedule_of
 from .gpu_memory import check_gpus
 from .growing import begin, begin_state, copy_rows, grow

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..scoring import Scorer
+from ..scoring.lists import pair_scores
 from ..shortlist import BOOSTED, LOGISTIC, Shortlist, fit_shortlist, held_out_rows
-from .list_scoring import pair_scores
-from .scoring import Scorer
 
 if TYPE_CHECKING:
     from .task import Task

@@ -13,7 +13,7 @@ from ..errors import MemoryEstimateError
 from ..executors.model import table_shape
 from ..network import state_layout
 from ..records import Sharing
-from .blocks import row_blocks
+from ..scoring.blocks import row_blocks
 from .placement import have_one_memory
 
 if TYPE_CHECKING:

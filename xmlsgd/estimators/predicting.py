@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 from ..csr import pointers
 from ..errors import DataError, shorten
 from ..kinds import is_number
-from .compact import CompactParams
+from ..scoring import Ranker, Scorer
+from ..scoring.checks import check_dense, check_finite, checked_columns
+from ..scoring.compact import CompactParams
 from .inputs import read_features, read_weight
 from .names import MappedNames
 from .placement import make_device, parse_devices
-from .scoring import Ranker, Scorer, check_dense, check_finite, checked_columns, picked_labels
 from .targets import Form, read_labels
 from .task import check_form, check_lengths
 from .threads import flops, thread_count
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from ..shortlist import Shortlist
 
 
+LOG_HALF = math.log(0.5)
 MOST_SCORERS = 2  # kept: that of single rows, on one thread, and that of many
 
 
@@ -85,11 +88,11 @@ class Predictor(ClassifierMixin):
             check_dense(X.n_rows, self.network_.n_labels, 8)
             picked = np.zeros((X.n_rows, self.network_.n_labels), dtype=np.int64)
             for rows, Z in self._logits(X):
-                picked[rows] = picked_labels(Z, self.network_.loss)
+                picked[rows] = _picked_labels(Z, self.network_.loss)
             return picked
         counts, found = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
         for _, Z in self._logits(X):
-            row, label = np.nonzero(picked_labels(Z, self.network_.loss))
+            row, label = np.nonzero(_picked_labels(Z, self.network_.loss))
             counts.append(np.bincount(row, minlength=len(Z)))
             found.append(label.astype(np.int32))
         indptr, indices = np.cumsum(np.concatenate(counts)), np.concatenate(found)
@@ -266,6 +269,13 @@ def _scorer_of(
     if shortlist is None:
         return Scorer(network, params, device)
     from ..devices.cpu import cpu_of  # here, so that an estimator can be made without loading Numba
-    from .list_scoring import ListScorer
+    from ..scoring.lists import ListScorer
 
     return ListScorer(network, params, device, shortlist, cpu_of(device, n_threads))
+
+
+def _picked_labels(Z: np.ndarray, loss: str) -> np.ndarray:
+    """Return which labels `predict` names, given logits."""
+    if loss == "softmax":
+        return Z - Z.max(axis=1, keepdims=True) >= LOG_HALF
+    return Z > 0

@@ -15,7 +15,7 @@ from ..model_arrays import ModelArrays
 from ..model_files import ModelFiles, read_model, write_model
 from ..network import state_layout
 from ..optimizers import OPTIMIZERS
-from .compact import CompactParams, compact_params
+from ..scoring.compact import CompactParams, compact_params
 from .description import describe, described_model
 from .names import MappedNames, names_from_arrays, names_to_arrays
 

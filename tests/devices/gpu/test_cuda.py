@@ -27,7 +27,6 @@ from xmlsgd.devices.cuda.topk import MOST_RANKED
 from xmlsgd.devices.reference import Reference
 from xmlsgd.engine import train
 from xmlsgd.errors import DataError
-from xmlsgd.estimators.scoring import Scorer
 from xmlsgd.executors.serial import Serial
 from xmlsgd.executors.threads import Threads
 from xmlsgd.learner import Job
@@ -35,6 +34,7 @@ from xmlsgd.losses import LOSSES
 from xmlsgd.network import Network
 from xmlsgd.optimizers import SGD, Adam, RowAdagrad
 from xmlsgd.schedules import Schedule
+from xmlsgd.scoring import Scorer
 
 
 def trained(device, dataset, network, algorithm=None, workers=1, optimizer=None, monitors=()):

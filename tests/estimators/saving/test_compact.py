@@ -17,8 +17,8 @@ from xmlsgd.csr import CSR
 from xmlsgd.datasets import write_libsvm
 from xmlsgd.devices.compact import compacted
 from xmlsgd.errors import DataError, ModelFileError
-from xmlsgd.estimators.compact import CompactParams
 from xmlsgd.metrics import precision_at_k
+from xmlsgd.scoring.compact import CompactParams
 
 
 def folder_bytes(folder):

@@ -146,8 +146,9 @@ def drawn_rows(dataset: Dataset, most: int) -> Dataset:
 
 def setting_of(args: Namespace, model: Any, task: Task) -> Setting:
     """Return what all runs have in common."""
-    from ...estimators.fitting import Measure, sampler_of, schedule_of
+    from ...estimators.fitting import sampler_of, schedule_of
     from ...learner import Job
+    from ...scoring import Measure
     from ...simulation import Setting
 
     assert task.held_out is not None

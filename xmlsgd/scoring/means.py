@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .blocks import row_blocks
-from .scoring import best_of_all
+from .scorer import best_of_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ..csr import CSR
-    from .scoring import Scorer
+    from .scorer import Scorer
 
 WIDTH = 2  # labels that each model names for one that is asked for, and `Scorer.least` of them at least
 ENTRY_BYTES = 128  # of a label that a model names, while means are taken

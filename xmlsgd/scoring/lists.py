@@ -15,7 +15,7 @@ from ..devices.cpu.search import weights_of
 from ..shortlist import check_sound
 from .blocks import row_blocks
 from .compact import CompactParams
-from .scoring import Scorer, best_of_all, some_rows
+from .scorer import Scorer, best_of_all, some_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

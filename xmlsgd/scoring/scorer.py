@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -10,8 +9,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from ..devices.compact import CompactLayer, widened
-from ..errors import DataError, MemoryEstimateError, ModelFileError, shorten
-from ..kinds import FLOAT32_MAX
 from .blocks import row_blocks
 from .compact import CompactParams
 
@@ -23,12 +20,9 @@ if TYPE_CHECKING:
     from ..network import Network
     from ..shortlist import Shortlist
 
-DENSE_LIMIT = 1 << 30  # bytes of a dense (n, L) answer: above, a user wanted `predict_topk`
 # Weights up to here are multiplied in float64, so that the answer to a row does not depend on the rows beside it: the
 # BLAS sums one row in another order than many.
 SMALL_LAYER = 1 << 20
-LARGE_VALUE = 1e6  # of a feature, which may be why a score is not finite
-LOG_HALF = math.log(0.5)
 
 
 class Ranker(Protocol):
@@ -150,13 +144,6 @@ def best_of_all(ranker: Ranker, X: CSR, k: int, columns: np.ndarray | None) -> t
     return labels, scores
 
 
-def picked_labels(Z: np.ndarray, loss: str) -> np.ndarray:
-    """Return which labels `predict` names, given logits."""
-    if loss == "softmax":
-        return Z - Z.max(axis=1, keepdims=True) >= LOG_HALF
-    return Z > 0
-
-
 def product_with(layer: Layer | CompactLayer, columns: np.ndarray | None) -> Callable[[np.ndarray], np.ndarray]:
     """Return what gives A W^T + b (rows, L), or some columns of it; compact weights are widened in parts."""
     W, b = (each if columns is None else each[columns] for each in (layer.W, layer.b))
@@ -184,41 +171,3 @@ def product_with(layer: Layer | CompactLayer, columns: np.ndarray | None) -> Cal
         return Z
 
     return product_of_all
-
-
-def check_finite(scores: np.ndarray, X: CSR, first: int = 0, counted: np.ndarray | None = None) -> None:
-    """Raise unless the scores (rows, m) of X from row `first` on are finite in float32; of `counted` ones, if given.
-
-    `DataError` for a row of values too large to multiply, else `ModelFileError`: no run leaves such a model.
-    """
-    if scores.max(initial=0) <= FLOAT32_MAX and scores.min(initial=0) >= -FLOAT32_MAX:
-        return
-    bad = ~(np.abs(scores) <= FLOAT32_MAX) & (True if counted is None else counted)
-    if not bad.any():
-        return
-    row = first + int(bad.any(axis=1).argmax())
-    largest = np.abs(X.row(row)[1]).max(initial=0)
-    if largest > LARGE_VALUE:
-        raise DataError(f"X: row {row}: scores must be finite, got values up to {largest:g}; scale X as for training")
-    raise ModelFileError("the model's folder is damaged: its scores are not finite; copy it again")
-
-
-def checked_columns(labels: Any, n_labels: int) -> np.ndarray:
-    """Return checked columns of labels."""
-    columns = np.asarray(labels)
-    if columns.ndim != 1 or columns.dtype.kind not in "iu" or len(columns) == 0:
-        raise DataError(f"labels: must be a list of column numbers, got {shorten(labels)}")
-    bad = columns[(columns < 0) | (columns >= n_labels)]
-    if len(bad):
-        raise DataError(f"labels: must be columns in [0, {n_labels}), got {bad[0]}")
-    return columns
-
-
-def check_dense(n_rows: int, n_labels: int, size: int) -> None:
-    """Raise `MemoryEstimateError` for a dense answer above the limit."""
-    needed = n_rows * n_labels * size
-    if needed > DENSE_LIMIT:
-        raise MemoryEstimateError(
-            f"a dense answer of {n_rows} rows and {n_labels} labels needs {needed / 1e9:.1f} GB, more than "
-            f"{DENSE_LIMIT / 1e9:.1f} GB; use predict_topk, or fewer rows at a time"
-        )
