@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from .algorithms.base import Algorithm
     from .executors.base import Executor
 
-# Notes of an algorithm that name something of each worker, and what a worker's entry calls it.
-NOTES = {"sizes": "batch", "weights": "weight"}
 COUNTERS = ("merges", "merge_seconds", "transfer_seconds")  # of the executor, told by epoch
 EARNS = 0.2  # of an equal share of the throughput: who brings less is hardly missed; chosen, for a line of advice alone
 
@@ -75,7 +73,7 @@ class WorkerLog(Monitor):
     "workers" holds for each worker rows, updates, seconds busy, utilisation, mean and largest staleness (where the
     model is shared), rows whose work was lost with it, if any, which are not among its rows, and what the algorithm
     notes of it: rows of its next batch, weight in the last merge. "merges",
-    "merge_seconds" and "transfer_seconds", of pulls and pushes, are of the epoch, "algorithm" holds the other notes.
+    "merge_seconds" and "transfer_seconds", of pulls and pushes, are of the epoch, "algorithm" holds its other notes.
     "left" tells who left in the epoch, and why.
     """
 
@@ -104,31 +102,23 @@ class WorkerLog(Monitor):
             self._epoch.setdefault(w, Tally())
         self._known |= self._epoch.keys()
         if len(self._known) > 1:
-            notes = self.algorithm.notes()
-            record["workers"] = self._entries(record["seconds"] - self._seconds, notes)
+            record["workers"] = self._entries(record["seconds"] - self._seconds)
             counted = {name: getattr(self.executor, name) for name in COUNTERS}
             record |= {name: round(counted[name] - self._counted[name], 6) for name in COUNTERS}
             self._counted = counted
-            record["algorithm"] = {name: value for name, value in notes.items() if not self._by_worker(value)}
+            record["algorithm"] = self.algorithm.notes()
         if left := self.executor.departures[self._departures :]:
             record["left"] = [asdict(event) for event in left]
         self._epoch, self._seconds, self._departures = {}, record["seconds"], len(self.executor.departures)
         return False
 
-    def _entries(self, elapsed: float, notes: Mapping[str, object]) -> list[Record]:
-        """Return an entry a worker of the epoch, with the notes about it."""
-        entries = []
-        for w in sorted(self._epoch):
-            entry = self._epoch[w].entry(w, elapsed, self.algorithm.sharing is not Sharing.REPLICAS)
-            for name, value in notes.items():
-                if isinstance(value, dict) and w in value and self._by_worker(value):
-                    entry.setdefault(NOTES.get(name, name), value[w])
-            entries.append(entry)
-        return entries
-
-    def _by_worker(self, note: object) -> bool:
-        """Return whether a note says something of each worker."""
-        return isinstance(note, dict) and note.keys() <= self._known
+    def _entries(self, elapsed: float) -> list[Record]:
+        """Return an entry a worker of the epoch, with what the algorithm notes of it."""
+        stale, notes = self.algorithm.sharing is not Sharing.REPLICAS, self.algorithm.worker_notes()
+        return [
+            self._epoch[w].entry(w, elapsed, stale) | {name: of[w] for name, of in notes.items() if w in of}
+            for w in sorted(self._epoch)
+        ]
 
 
 def summary(records: Sequence[Record]) -> list[Record]:

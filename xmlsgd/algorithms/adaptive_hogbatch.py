@@ -6,7 +6,7 @@ the bounds allow overlap; otherwise sizes rest at opposite bounds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import DataError
@@ -78,9 +78,9 @@ class AdaptiveHogbatch(Hogbatch):
         super().joined(w)
         self._set_bounds(w)
 
-    def notes(self) -> dict[str, object]:
-        """Return also the updates of each worker that are thought to have survived, by which sizes change."""
-        return {**super().notes(), "survived": {w: round(count, 1) for w, count in self.done.items()}}
+    def worker_notes(self) -> dict[str, Mapping[int, float]]:
+        """Return also the updates that are thought to have survived, by which sizes change."""
+        return {**super().worker_notes(), "survived": {w: round(count, 1) for w, count in self.done.items()}}
 
     def _set_bounds(self, w: int) -> None:
         """Set the bounds of worker `w`, and its size within them."""

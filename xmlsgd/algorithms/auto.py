@@ -7,7 +7,7 @@ which keeps what single workers learned of rare labels.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -158,6 +158,10 @@ class Auto(Algorithm):
         """Return the choice, why, and what it notes."""
         name = type(self.chosen).__name__
         return {"algorithm": name, "reason": self.reason, **self.chosen.notes()}
+
+    def worker_notes(self) -> dict[str, Mapping[int, float]]:
+        """Return what the choice notes of each worker."""
+        return self.chosen.worker_notes()
 
     def slots(self, n_workers: int) -> int:
         """Return those of the chosen algorithm."""

@@ -11,7 +11,7 @@ from ..kinds import check_kinds
 from ..records import Sharing
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import numpy as np
 
@@ -165,7 +165,11 @@ class Algorithm:
         """Merge the replicas of `members`; at the end of an epoch, of all that have trained since their last merge."""
 
     def notes(self) -> dict[str, object]:
-        """Return what the record of an epoch shall tell of the run state: sizes, weights, choices."""
+        """Return what the record of an epoch shall tell of the run state: choices, settings, means."""
+        return {}
+
+    def worker_notes(self) -> dict[str, Mapping[int, float]]:
+        """Return what it shall tell of each worker, by name: rows of its next batch, its weight in the last merge."""
         return {}
 
 

@@ -5,7 +5,7 @@ Ma, Rusu, Wu, Sim 2021 (arXiv 2004.08771), Algorithm 1: small batches where thre
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import DataError
@@ -74,6 +74,6 @@ class Hogbatch(Hogwild):
         super().joined(w)
         self.size[w] = self.first_size(w)
 
-    def notes(self) -> dict[str, object]:
-        """Return the sizes of tasks, and what Hogwild notes."""
-        return {"sizes": {w: int(size) for w, size in self.size.items()}, **super().notes()}
+    def worker_notes(self) -> dict[str, Mapping[int, float]]:
+        """Return the sizes of tasks."""
+        return {"batch": {w: int(size) for w, size in self.size.items()}}

@@ -43,9 +43,9 @@ class MegaBatches(Rounds, ABC):
         """Return the rows of the mega-batch that are left."""
         return self.left_of(self.mega_rows, w)
 
-    def notes(self) -> dict[str, object]:
-        """Return sizes and merge weights."""
-        return {**super().notes(), "weights": {w: round(a, 6) for w, a in self.shares.items()}}
+    def worker_notes(self) -> dict[str, Mapping[int, float]]:
+        """Return batch sizes and merge weights."""
+        return {**super().worker_notes(), "weight": {w: round(a, 6) for w, a in self.shares.items()}}
 
 
 def even_part(n_rows: int, wanted: int) -> int:

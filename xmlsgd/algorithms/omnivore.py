@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -255,11 +255,10 @@ class Omnivore(Algorithm):
         self.begin_phase(tuner.phase())
 
     def notes(self) -> dict[str, object]:
-        """Return the setting by name, members, their shares, mean staleness, and the trials that led to the setting."""
+        """Return the setting by name, members, mean staleness, and the trials that led to the setting."""
         notes: dict[str, object] = {
             **self.phase.setting._asdict(),
             "members": list(self.compute.members.values()),
-            "sizes": dict(self.compute.share),
             "staleness": self.staleness / max(self.version, 1),
         }
         if self.tuner:
@@ -268,6 +267,10 @@ class Omnivore(Algorithm):
                 for setting, result in self.tuner.last_trials()
             ]
         return notes
+
+    def worker_notes(self) -> dict[str, Mapping[int, float]]:
+        """Return the rows of each worker in a batch of its group."""
+        return {"batch": self.compute.share}
 
 
 def most_groups(n_workers: int, best_momentum: float) -> int:

@@ -153,6 +153,6 @@ class Rounds(Algorithm, ABC):
         idle, deadline = [w for w in self.size if w not in self.pace.due], self.pace.deadline()
         return deadline if deadline < inf and idle and not any(self.goes_on(w) for w in idle) else None
 
-    def notes(self) -> dict[str, object]:
-        """Return the sizes of the workers."""
-        return {"sizes": dict(self.size)}
+    def worker_notes(self) -> dict[str, Mapping[int, float]]:
+        """Return the batch sizes."""
+        return {"batch": self.size}
