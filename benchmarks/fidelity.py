@@ -29,9 +29,8 @@ class Still(Reference):
         return np.zeros((len(rows), layer.W.shape[1]), np.float32)
 
     def output_step(
-        self, A: np.ndarray, Y: Any, rows: np.ndarray, scale: Any, layer: Any, loss: Any, update: Any,
-        rounding: Any = EXACT,
-    ) -> tuple[float, np.ndarray]:  # fmt: skip
+        self, A: np.ndarray, targets: Any, layer: Any, loss: Any, update: Any, rounding: Any = EXACT
+    ) -> tuple[float, np.ndarray]:
         """Leave the layer as it is."""
         return 0.0, A
 

@@ -13,7 +13,7 @@ from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.averaging import WeightAverage
 from xmlsgd.csr import CSR, Dataset, epoch_order
-from xmlsgd.devices.base import EXACT
+from xmlsgd.devices.base import EXACT, Targets
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
 from xmlsgd.engine import train
@@ -88,8 +88,8 @@ class Faulty(Reference):
     def __init__(self, at, loss=np.nan, weight=None):
         self.at, self.loss, self.weight, self.n_steps = at, loss, weight, 0
 
-    def output_step(self, A, Y, rows, scale, layer, loss, update, rounding=EXACT):
-        value, dA = super().output_step(A, Y, rows, scale, layer, loss, update, rounding)
+    def output_step(self, A, targets, layer, loss, update, rounding=EXACT):
+        value, dA = super().output_step(A, targets, layer, loss, update, rounding)
         self.n_steps += 1
         if self.n_steps != self.at:
             return value, dA
@@ -147,7 +147,7 @@ def test_one_serial_worker_equals_a_loop_written_by_hand_to_the_bit(dataset, dev
                 factor = schedule.factor((done + len(rows) / 2) / (2 * N_ROWS))
                 done, steps = done + len(rows), steps + 1
                 loss += len(rows) * NETWORK.step(
-                    made, layers, dataset.X, dataset.Y, rows, weight[rows] * np.float32(1 / len(rows)),
+                    made, layers, dataset.X, Targets(dataset.Y, rows, weight[rows] * np.float32(1 / len(rows))),
                     optimizer.update(0.05 * factor, steps), _batch_seed(4, epoch, start),
                 )  # fmt: skip
             losses.append(loss / N_ROWS)
@@ -307,7 +307,7 @@ def test_replicas_are_merged_when_the_algorithm_says_so(dataset):
             rows, flat = order[start : start + BATCH], by_hand.copy()
             scale = np.full(len(rows), 1 / len(rows), np.float32)
             layers = network.layers(flat)
-            network.step(Reference(), layers, dataset.X, dataset.Y, rows, scale, SGD().update(0.01, 1), seed=0)
+            network.step(Reference(), layers, dataset.X, Targets(dataset.Y, rows, scale), SGD().update(0.01, 1), seed=0)
             models.append(flat)
         share = min(2 * BATCH, N_ROWS - first) - BATCH
         by_hand = (BATCH * models[0] + share * models[1]) / (BATCH + share)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from xmlsgd.csr import CSR
-from xmlsgd.devices.base import Dropout
+from xmlsgd.devices.base import Dropout, Targets
 from xmlsgd.devices.reference import Reference, kept
 from xmlsgd.errors import DataError
 from xmlsgd.losses import LOSSES, get_loss
@@ -140,7 +140,7 @@ def test_the_loss_of_a_step_is_the_weighted_sum_over_its_rows_before_the_update(
     Z = np.maximum(dense @ v["W0"] + v["b0"], 0) @ v["W1"].T + v["b1"]
     expected = 0.25 * loss_by_hand(loss, Z[0], [1, 0, 0, 0]) + 2 * loss_by_hand(loss, Z[1], [1, 0, 1, 0])
     scale = np.array([0.25, 2], np.float32)
-    value = network.step(Reference(), network.layers(flat), X, Y, ROWS, scale, SGD().update(0.1, 1), seed=0)
+    value = network.step(Reference(), network.layers(flat), X, Targets(Y, ROWS, scale), SGD().update(0.1, 1), seed=0)
     assert value == pytest.approx(expected, rel=1e-6)
 
 
@@ -151,7 +151,12 @@ def test_softmax_skips_a_row_without_labels():
     both, one = flat.copy(), flat.copy()
     values = [
         network.step(
-            Reference(), network.layers(f), X, none, rows, np.ones(len(rows), np.float32), SGD().update(1, 1), 0
+            Reference(),
+            network.layers(f),
+            X,
+            Targets(none, rows, np.ones(len(rows), np.float32)),
+            SGD().update(1, 1),
+            0,
         )
         for f, rows in ((both, ROWS), (one, ROWS[:1]))
     ]
@@ -172,7 +177,7 @@ def test_masks_differ_between_layers_steps_and_seeds():
     spy = Spy()
     for seed in (1, 1000):
         layers = network.layers(parameters(network))
-        network.step(spy, layers, X, Y, ROWS, np.ones(2, np.float32), SGD().update(0.1, 1), seed)
+        network.step(spy, layers, X, Targets(Y, ROWS, np.ones(2, np.float32)), SGD().update(0.1, 1), seed)
     assert len(set(spy.masks)) == 4
 
 
@@ -188,7 +193,7 @@ def test_dropout_of_zero_never_calls_for_a_mask():
     network = Network(3, 4, (5, 2))
     flat = parameters(network)
     value = network.step(
-        NoDrop(), network.layers(flat), X, Y, ROWS, np.ones(2, np.float32), SGD().update(0.1, 1), seed=0
+        NoDrop(), network.layers(flat), X, Targets(Y, ROWS, np.ones(2, np.float32)), SGD().update(0.1, 1), seed=0
     )
     assert np.isfinite(value)
 

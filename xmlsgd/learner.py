@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .csr import MASKS, epoch_order
+from .devices.base import Targets
 from .losses import get_loss
 from .network import state_layout
 from .optimizers import Adam
@@ -159,7 +160,8 @@ class Learner:
         X, Y = job.dataset.X, job.dataset.Y
         weight = np.float32(1 / len(rows))
         scale = np.full(len(rows), weight) if job.sample_weight is None else job.sample_weight[rows] * weight
-        loss = job.network.step(self.device, self.layers, X, Y, rows, scale, update, seed, self.sampler)
+        targets = Targets(Y, rows, scale)
+        loss = job.network.step(self.device, self.layers, X, targets, update, seed, self.sampler)
         if self.touched is not None:
             self.touched[X.row_entries(rows)] = 1
             self.touched[job.network.n_features + Y.row_entries(rows)] = 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .csr import CSR, WEIGHTS
-from .devices.base import Dropout, Layer, Rounding
+from .devices.base import Dropout, Layer, Rounding, Targets
 from .losses import SOFTMAX, get_loss
 from .params import Layout
 from .samplers import ALL_LABELS, Batch
@@ -107,35 +107,34 @@ class Network:
         ]
 
     def step(
-        self, device: Device, layers: list[Layer], X: CSR, Y: CSR, rows: np.ndarray, scale: np.ndarray,
-        update: Update, seed: int, sampler: Sampler = ALL_LABELS,
+        self, device: Device, layers: list[Layer], X: CSR, targets: Targets, update: Update, seed: int,
+        sampler: Sampler = ALL_LABELS,
     ) -> float:  # fmt: skip
-        """Train `layers` in place on one batch of `rows`; return its scaled loss.
+        """Train `layers` in place on the rows of X that `targets` names; return their loss, weighed by row.
 
-        `scale` float32 (B,) weighs the rows (sample weight over batch size); `seed` names the batch: it chooses the
-        dropout masks, what gradients are rounded to, and labels where these are drawn. Only the labels of `sampler`
-        take part.
+        `seed` names the batch: it chooses the dropout masks, what gradients are rounded to, and labels where these are
+        drawn. Only the labels of `sampler` take part.
         """
-        launch = partial(self._launch, device, layers, X, Y, rows, scale, update, seed, sampler)
+        launch = partial(self._launch, device, layers, X, targets, update, seed, sampler)
         drawn = self.input_dropout or self.hidden_dropout or self.gradient_rounding or sampler is not ALL_LABELS
-        value = None if drawn else device.replay(launch, self, layers, X, Y, rows, scale, update)
+        value = None if drawn else device.replay(launch, self, layers, X, targets, update)
         return launch() if value is None else value
 
     def _launch(
-        self, device: Device, layers: list[Layer], X: CSR, Y: CSR, rows: np.ndarray, scale: np.ndarray,
-        update: Update, seed: int, sampler: Sampler,
+        self, device: Device, layers: list[Layer], X: CSR, targets: Targets, update: Update, seed: int,
+        sampler: Sampler,
     ) -> float:  # fmt: skip
-        """Do a step, operation by operation; return its scaled loss."""
-        dropped = Dropout(self.input_dropout, seed)
+        """Do a step, operation by operation; return its loss."""
+        rows, dropped = targets.rows, Dropout(self.input_dropout, seed)
         activations = [device.input_forward(X, rows, layers[0], dropped)]
         for i, layer in enumerate(layers[1:-1], 1):
             self._drop(device, activations[-1], seed + i)
             activations.append(device.dense_forward(activations[-1], layer))
         self._drop(device, activations[-1], seed + len(layers))
-        drawn = sampler.draw(Batch(Y, rows, seed, activations[-1], layers[-1], device))
+        drawn = sampler.draw(Batch(targets.Y, rows, seed, activations[-1], layers[-1], device))
         rounding = Rounding(self.gradient_rounding, seed + len(layers) + 1)
         value, dA = self._output_step(
-            device, activations[-1], Y, rows, scale, layers[-1], update.for_output(), rounding, drawn
+            device, activations[-1], targets, layers[-1], update.for_output(), rounding, drawn
         )
         kept = 1 / (1 - self.hidden_dropout)  # what dropout lets through it has scaled up by this
         for i in range(len(layers) - 2, 0, -1):
@@ -152,18 +151,19 @@ class Network:
         return A
 
     def _output_step(
-        self, device: Device, A: np.ndarray, Y: CSR, rows: np.ndarray, scale: np.ndarray, output: Layer,
-        update: Update, rounding: Rounding, drawn: Drawn | None,
+        self, device: Device, A: np.ndarray, targets: Targets, output: Layer, update: Update, rounding: Rounding,
+        drawn: Drawn | None,
     ) -> tuple[float, np.ndarray]:  # fmt: skip
-        """Train the drawn labels of the output layer, None for all; return the scaled loss and dA.
+        """Train the drawn labels of the output layer, None for all; return the loss and dA.
 
         A group of labels of one weight is a step of its own, with rows that weigh as much: each label is in one only.
         Softmax needs all logits at once, so there they are raised by the logs of the weights.
         """
         loss = get_loss(self.loss)
         if drawn is None:
-            return device.output_step(A, Y, rows, scale, output, loss, update, rounding)
-        places, raised = np.arange(len(rows)), None
+            return device.output_step(A, targets, output, loss, update, rounding)
+        (Y, rows, scale), raised = targets, None
+        places = np.arange(len(rows))
         labels, groups = drawn
         if loss == SOFTMAX and groups:
             labels, logs = drawn.joined()
@@ -171,7 +171,8 @@ class Network:
         part = device.take(output, labels)
         if raised is not None:
             part.b[:] += raised
-        value, dA = device.output_step(A, Y.columns(rows, labels), places, scale, part, loss, update, rounding)
+        own = Targets(Y.columns(rows, labels), places, scale)
+        value, dA = device.output_step(A, own, part, loss, update, rounding)
         if raised is not None:
             part.b[:] -= raised
         device.put(part, output, labels)
@@ -180,8 +181,8 @@ class Network:
             none = CSR(np.zeros(len(rows) + 1, np.int64), labels[:0], Y.data[:0], len(negatives))
             # Labels are numbered anew in each group: one seed would draw the same for all.
             other = rounding._replace(seed=rounding.seed + group)
-            heavier = scale * np.float32(weight)
-            more, dA_more = device.output_step(A, none, places, heavier, part, loss, update, other)
+            heavier = Targets(none, places, scale * np.float32(weight))
+            more, dA_more = device.output_step(A, heavier, part, loss, update, other)
             device.put(part, output, negatives)
             value, dA = value + more, dA + dA_more
         return value, dA

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from xmlsgd.datasets.synthetic import make_xmc
-from xmlsgd.devices.base import Device
+from xmlsgd.devices.base import Device, Targets
 from xmlsgd.devices.cuda import SOFTMAX_FORMS
 from xmlsgd.devices.reference import Reference
 from xmlsgd.losses import LOSSES
@@ -79,7 +79,7 @@ def _step(device: Device, loss: str, optimizer: str, seed: int) -> dict[str, np.
         none = device.place(np.zeros((1, 1), np.float32))
         layers = network.layers(placed, states.views(device.place(state)), none)
         scale = np.full(ROWS, 1 / ROWS, np.float32)
-        network.step(device, layers, data.X, data.Y, np.arange(ROWS), scale, rule.update(0.1, 3), seed)
+        network.step(device, layers, data.X, Targets(data.Y, np.arange(ROWS), scale), rule.update(0.1, 3), seed)
         A = network.hidden_activations(device, layers, data.X, np.arange(ROWS))
         _, scores = device.top_k(A, layers[-1], K)
         flat = device.fetch(placed)

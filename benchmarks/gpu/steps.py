@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from xmlsgd.csr import CSR, Dataset, pointers
+from xmlsgd.devices.base import Targets
 from xmlsgd.devices.cuda import CUDA, SOFTMAX_FORMS
 from xmlsgd.devices.cuda.chunks import CHUNK_BYTES
 from xmlsgd.losses import get_loss
@@ -96,7 +97,8 @@ class Stepper:
         rows = np.arange(first, first + self.shape.batch)
         update = self.rule.update(0.01, self.steps)
         data = self.shape.dataset
-        self.network.step(self.device, self.layers, data.X, data.Y, rows, self._scale, update, 0)
+        targets = Targets(data.Y, rows, self._scale)
+        self.network.step(self.device, self.layers, data.X, targets, update, 0)
 
     def rate(self, seconds: float, warm_up: int) -> dict[str, float]:
         """Return steps a second over about `seconds`, and the seconds that the host takes to enqueue one.

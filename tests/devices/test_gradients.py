@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from xmlsgd.csr import CSR
+from xmlsgd.devices.base import Targets
 from xmlsgd.devices.reference import Reference
 from xmlsgd.losses import LOSSES
 from xmlsgd.network import Network
@@ -49,7 +50,7 @@ def loss_and_step(network, flat, rate, device=None):
     """Return the loss at `flat` and the parameters after one step of plain SGD."""
     after = flat.copy()
     layers = network.layers(after)
-    value = network.step(device or Reference(), layers, X, Y, ROWS, SCALE, SGD().update(rate, 1), seed=11)
+    value = network.step(device or Reference(), layers, X, Targets(Y, ROWS, SCALE), SGD().update(rate, 1), seed=11)
     return value, after
 
 

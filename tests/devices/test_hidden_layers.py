@@ -87,17 +87,18 @@ def test_dense_layers_are_those_of_the_reference(device, optimizer, numbers):
 def test_read_only_data_are_read_where_they_lie(device):
     """Memory maps are read-only, and Numba compiles for them anew."""
     X, rows, layer, dZ = input_batch()
-    A, Y, _, scale, output = output_batch((33, 40, 60))
+    A, targets, output = output_batch((33, 40, 60))
+    targets = targets._replace(rows=rows)
     expected = copy(layer), copy(output)
     A0 = device.input_forward(X, rows, layer, NO_DROPOUT)
     device.input_step(X, rows, dZ, expected[0], SGD().update(0.1, 1), NO_DROPOUT)
-    device.output_step(A, Y, rows, scale, expected[1], LOSSES["bce"], SGD().update(0.1, 1))
-    for part in (X, Y):
+    device.output_step(A, targets, expected[1], LOSSES["bce"], SGD().update(0.1, 1))
+    for part in (X, targets.Y):
         for array in (part.indptr, part.indices, part.data):
             array.flags.writeable = False
     got = copy(layer), copy(output)
     np.testing.assert_array_equal(device.input_forward(X, rows, layer, NO_DROPOUT), A0)
     device.input_step(X, rows, dZ, got[0], SGD().update(0.1, 1), NO_DROPOUT)
-    device.output_step(A, Y, rows, scale, got[1], LOSSES["bce"], SGD().update(0.1, 1))
+    device.output_step(A, targets, got[1], LOSSES["bce"], SGD().update(0.1, 1))
     np.testing.assert_array_equal(got[0].W, expected[0].W)
     np.testing.assert_array_equal(got[1].W, expected[1].W)

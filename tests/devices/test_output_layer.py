@@ -14,6 +14,7 @@ from shared.layers import (
     random_layer,
 )
 from xmlsgd.csr import CSR
+from xmlsgd.devices.base import Targets
 from xmlsgd.devices.cpu.intrinsics import avx512
 from xmlsgd.devices.cpu.kernels import rows
 from xmlsgd.devices.reference import Reference
@@ -28,17 +29,17 @@ SHAPES = [(1, 24, 1), (7, 32, 5), (33, 40, 100), (64, 64, 256), (37, 24, 700), (
 def test_output_step_is_exact_where_every_number_is_a_small_integer(device, shape):
     """Integers below 256 are exact in bfloat16 and their sums in float32: nothing may differ, not even in one bit."""
     B, H, L = shape
-    A, Y, rows, _, layer = output_batch(shape)
+    A, targets, layer = output_batch(shape)
     rng = np.random.default_rng(shape)
     A = rng.integers(0, 3, (B, H)).astype(np.float32) * (rng.random((B, H)) < 0.3)
     layer.W[:] = rng.integers(-1, 2, (L, H)) * (rng.random((L, H)) < 0.5)
     layer.b[:] = rng.integers(-2, 3, L)
-    scale = rng.integers(1, 3, B).astype(np.float32)  # sample weights
+    targets = targets._replace(scale=rng.integers(1, 3, B).astype(np.float32))  # sample weights
     update = SGD().update(0.25, 1)
     expected, got = copy(layer), copy(layer)
-    value, dA = Reference().output_step(A, Y, rows, scale, expected, LOSSES["squared_hinge"], update)
+    value, dA = Reference().output_step(A, targets, expected, LOSSES["squared_hinge"], update)
     assert np.abs(A @ layer.W.T + layer.b).max() * 2 * 2 < 256, "the gradient must be exact in bfloat16"
-    value2, dA2 = device.output_step(A, Y, rows, scale, got, LOSSES["squared_hinge"], update)
+    value2, dA2 = device.output_step(A, targets, got, LOSSES["squared_hinge"], update)
     assert value2 == value
     np.testing.assert_array_equal(dA2, dA)
     np.testing.assert_array_equal(got.W, expected.W)
@@ -77,13 +78,13 @@ def gradient_bounds(loss, A, W, b, has, scale, half_ulp):
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_loss_and_gradients_of_the_output_layer_are_within_the_rounding_of_products(device, shape, loss):
-    A, Y, rows, scale, layer = output_batch(shape)
+    A, targets, layer = output_batch(shape)
     update = SGD().update(1.0, 1)
     expected, got = copy(layer), copy(layer)
-    value, dA = Reference().output_step(A, Y, rows, scale, expected, LOSSES[loss], update)
-    value2, dA2 = device.output_step(A, Y, rows, scale, got, LOSSES[loss], update)
-    has = Y.take(rows).to_scipy().astype(bool).toarray()
-    bounds = gradient_bounds(loss, A, layer.W, layer.b, has, scale, HALF_ULP if device.bfloat16 else 0.0)
+    value, dA = Reference().output_step(A, targets, expected, LOSSES[loss], update)
+    value2, dA2 = device.output_step(A, targets, got, LOSSES[loss], update)
+    has = targets.Y.take(targets.rows).to_scipy().astype(bool).toarray()
+    bounds = gradient_bounds(loss, A, layer.W, layer.b, has, targets.scale, HALF_ULP if device.bfloat16 else 0.0)
     read_off = 2.0**-23 * 4  # a gradient is read off as the difference of two float32
     for got_one, expected_one, bound, name in zip(
         (value2, dA2, got.W, got.b), (value, dA, expected.W, expected.b), bounds, ("loss", "dA", "W", "b"), strict=True
@@ -96,13 +97,13 @@ def test_loss_and_gradients_of_the_output_layer_are_within_the_rounding_of_produ
 @pytest.mark.parametrize("shape", SHAPES[1:], ids=str)
 def test_loss_and_logit_gradient_are_accurate_where_bfloat16_holds_the_operands(device, shape, loss):
     """With exact operands bfloat16 rounds only the gradient of the logits, and not for the loss and the biases."""
-    A, Y, rows, scale, layer = output_batch(shape)
+    A, targets, layer = output_batch(shape)
     rng = np.random.default_rng(shape)
     A = rng.integers(0, 128, A.shape).astype(np.float32) / 64
     layer.W[:] = rng.integers(-127, 128, layer.W.shape) / np.float32(512)
     expected, got = copy(layer), copy(layer)
-    value, dA = Reference().output_step(A, Y, rows, scale, expected, LOSSES[loss], SGD().update(1.0, 1))
-    value2, dA2 = device.output_step(A, Y, rows, scale, got, LOSSES[loss], SGD().update(1.0, 1))
+    value, dA = Reference().output_step(A, targets, expected, LOSSES[loss], SGD().update(1.0, 1))
+    value2, dA2 = device.output_step(A, targets, got, LOSSES[loss], SGD().update(1.0, 1))
     assert value2 == pytest.approx(value, rel=FLOAT32)
     assert_same_change(layer, got, expected, 2 * FLOAT32, names="b")
     rounding = HALF_ULP if device.bfloat16 else FLOAT32
@@ -126,25 +127,26 @@ OPTIMIZER_CASES = [
 @pytest.mark.parametrize("shape", [(33, 40, 100), (37, 24, 700)], ids=str)
 def test_output_step_updates_parameters_and_state_like_the_reference(output_device, optimizer, loss, numbers, shape):
     rule = OPTIMIZERS[optimizer](**numbers)
-    A, Y, rows, scale, layer = output_batch(shape, optimizer=rule)
+    A, targets, layer = output_batch(shape, optimizer=rule)
     # Operands that bfloat16 holds, in the first step: only the rounding of the gradient is left to tolerate.
     A[:] = np.round(A * 32) / 32
     layer.W[:] = np.round(layer.W * 64) / 64
     expected, got = copy(layer), copy(layer)
     for steps in (3,) if output_device.bfloat16 else (3, 4):
         update = rule.update(0.1, steps)
-        Reference().output_step(A, Y, rows, scale, expected, LOSSES[loss], update)
-        output_device.output_step(A, Y, rows, scale, got, LOSSES[loss], update)
+        Reference().output_step(A, targets, expected, LOSSES[loss], update)
+        output_device.output_step(A, targets, got, LOSSES[loss], update)
     assert_same_change(layer, got, expected, 4 * HALF_ULP if output_device.bfloat16 else 10 * FLOAT32)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_batch_without_any_label_is_all_negative_or_skipped(output_device, loss):
-    A, _, rows, scale, layer = output_batch((33, 40, 100))
-    Y = CSR(np.zeros(40, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 100)
+    A, targets, layer = output_batch((33, 40, 100))
+    none = CSR(np.zeros(40, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 100)
+    targets = targets._replace(Y=none)
     expected, got = copy(layer), copy(layer)
-    value, dA = Reference().output_step(A, Y, rows, scale, expected, LOSSES[loss], SGD().update(0.1, 1))
-    value2, dA2 = output_device.output_step(A, Y, rows, scale, got, LOSSES[loss], SGD().update(0.1, 1))
+    value, dA = Reference().output_step(A, targets, expected, LOSSES[loss], SGD().update(0.1, 1))
+    value2, dA2 = output_device.output_step(A, targets, got, LOSSES[loss], SGD().update(0.1, 1))
     tolerance = 4 * HALF_ULP if output_device.bfloat16 else FLOAT32
     assert value2 == pytest.approx(value, rel=tolerance)
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=tolerance * np.abs(dA).max())
@@ -164,10 +166,10 @@ def test_softmax_stands_logits_of_ten_thousand(output_device):
     layer.W[:], layer.b[:] = 0, 0
     layer.W[:, 0] = np.where(np.arange(L) % 2, 9984, -9984)  # bfloat16 holds both
     layer.W[1, 0] = 10048
-    scale, rows = np.full(B, 1 / B, np.float32), np.arange(B)
+    targets = Targets(Y, np.arange(B), np.full(B, 1 / B, np.float32))
     expected, got = copy(layer), copy(layer)
-    value, dA = Reference().output_step(A, Y, rows, scale, expected, LOSSES["softmax"], SGD().update(1.0, 1))
-    value2, dA2 = output_device.output_step(A, Y, rows, scale, got, LOSSES["softmax"], SGD().update(1.0, 1))
+    value, dA = Reference().output_step(A, targets, expected, LOSSES["softmax"], SGD().update(1.0, 1))
+    value2, dA2 = output_device.output_step(A, targets, got, LOSSES["softmax"], SGD().update(1.0, 1))
     assert value == pytest.approx((20032 + 0 + 20032 + 64) / 4)
     assert value2 == pytest.approx(value, rel=1e-6)
     np.testing.assert_allclose(dA2, dA, rtol=1e-5, atol=1e-3)
@@ -176,11 +178,12 @@ def test_softmax_stands_logits_of_ten_thousand(output_device):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_row_of_weight_zero_changes_nothing(output_device, loss):
-    A, Y, rows, scale, layer = output_batch((8, 32, 50))
-    scale[3:] = 0
+    A, targets, layer = output_batch((8, 32, 50))
+    targets.scale[3:] = 0
+    first = Targets(targets.Y, targets.rows[:3], targets.scale[:3])
     all_rows, three = copy(layer), copy(layer)
-    value, dA = output_device.output_step(A, Y, rows, scale, all_rows, LOSSES[loss], SGD().update(0.1, 1))
-    value3, dA3 = output_device.output_step(A[:3], Y, rows[:3], scale[:3], three, LOSSES[loss], SGD().update(0.1, 1))
+    value, dA = output_device.output_step(A, targets, all_rows, LOSSES[loss], SGD().update(0.1, 1))
+    value3, dA3 = output_device.output_step(A[:3], first, three, LOSSES[loss], SGD().update(0.1, 1))
     assert value == pytest.approx(value3, rel=1e-6)
     np.testing.assert_array_equal(dA[3:], 0)
     np.testing.assert_allclose(dA[:3], dA3, rtol=0, atol=1e-6)
@@ -191,12 +194,12 @@ def test_a_smaller_batch_after_a_larger_one_sees_nothing_of_it(make_device):
     """Buffers are kept between calls; what an earlier batch left in them must not count."""
     device, fresh = make_device(), make_device()
     update = SGD().update(0.1, 1)
-    A, Y, rows, scale, layer = output_batch((64, 64, 700))
-    device.output_step(A, Y, rows, scale, layer, LOSSES["bce"], update)
-    A, Y, rows, scale, layer = output_batch((37, 64, 700))
+    A, targets, layer = output_batch((64, 64, 700))
+    device.output_step(A, targets, layer, LOSSES["bce"], update)
+    A, targets, layer = output_batch((37, 64, 700))
     used, unused = copy(layer), copy(layer)
-    value, dA = device.output_step(A, Y, rows, scale, used, LOSSES["bce"], update)
-    value2, dA2 = fresh.output_step(A, Y, rows, scale, unused, LOSSES["bce"], update)
+    value, dA = device.output_step(A, targets, used, LOSSES["bce"], update)
+    value2, dA2 = fresh.output_step(A, targets, unused, LOSSES["bce"], update)
     assert value == value2
     np.testing.assert_array_equal(dA, dA2)
     np.testing.assert_array_equal(used.W, unused.W)

@@ -11,7 +11,7 @@ from shared.layers import assert_same_change, copy, output_batch
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.csr import CSR
 from xmlsgd.devices import get_device
-from xmlsgd.devices.base import EXACT, Rounding
+from xmlsgd.devices.base import EXACT, Rounding, Targets
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu.intrinsics import bf16
 from xmlsgd.devices.cpu.intrinsics.avx512 import HAS_AVX512
@@ -33,11 +33,11 @@ DEVICES = pytest.mark.parametrize(
 
 def exact_batch(shape, optimizer=None):
     """Return a batch whose activations and weights bfloat16 holds, of labels that are mostly far from certain."""
-    A, Y, rows, scale, layer = output_batch(shape, optimizer=optimizer)
+    A, targets, layer = output_batch(shape, optimizer=optimizer)
     A[:] = np.round(A * 8) / 8
     layer.W[:] = np.round(layer.W * 64) / 64
     layer.b[:] -= 3
-    return A, Y, rows, scale, layer
+    return A, targets, layer
 
 
 @DEVICES
@@ -45,11 +45,11 @@ def exact_batch(shape, optimizer=None):
 @pytest.mark.parametrize("shape", [(1, 1, 1), (33, 40, 100), (37, 24, 700)], ids=str)
 def test_a_rounded_step_is_that_of_the_reference(device, loss, optimizer, shape):
     rule = OPTIMIZERS[optimizer](clip_norm=0.05, weight_decay=0.1)
-    A, Y, rows, scale, layer = exact_batch(shape, optimizer=rule)
+    A, targets, layer = exact_batch(shape, optimizer=rule)
     expected, got, update = copy(layer), copy(layer), rule.update(0.1, 3)
-    value, dA = Reference().output_step(A, Y, rows, scale, expected, LOSSES[loss], update, Rounding(0.2, 7))
+    value, dA = Reference().output_step(A, targets, expected, LOSSES[loss], update, Rounding(0.2, 7))
     with device.start():
-        value2, dA2 = device.output_step(A, Y, rows, scale, got, LOSSES[loss], update, Rounding(0.2, 7))
+        value2, dA2 = device.output_step(A, targets, got, LOSSES[loss], update, Rounding(0.2, 7))
     assert value2 == pytest.approx(value, rel=1e-5)
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=1e-5 * np.abs(dA).max() + 1e-6)
     assert_same_change(layer, got, expected, 1e-4)
@@ -59,16 +59,16 @@ def test_a_rounded_step_is_that_of_the_reference(device, loss, optimizer, shape)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_a_true_pair_is_never_rounded_whatever_its_gradient(device, loss):
     """With softmax, a label that all rows share and that is likelier than 1 / labels has a gradient above 0."""
-    A, Y, rows, scale, layer = exact_batch((64, 40, 100))
-    every = sp.lil_matrix(Y.to_scipy())
+    A, targets, layer = exact_batch((64, 40, 100))
+    every = sp.lil_matrix(targets.Y.to_scipy())
     every[:, 5] = 1
-    Y = CSR.from_scipy(sp.csr_matrix(every, dtype=np.float32))
+    targets = targets._replace(Y=CSR.from_scipy(sp.csr_matrix(every, dtype=np.float32)))
     layer.b[5] = 3
-    scale[::7] = 0
+    targets.scale[::7] = 0
     expected, got = copy(layer), copy(layer)
-    value, dA = Reference().output_step(A, Y, rows, scale, expected, LOSSES[loss], SGD().update(1, 1), Rounding(0.9, 3))
+    value, dA = Reference().output_step(A, targets, expected, LOSSES[loss], SGD().update(1, 1), Rounding(0.9, 3))
     with device.start():
-        value2, dA2 = device.output_step(A, Y, rows, scale, got, LOSSES[loss], SGD().update(1, 1), Rounding(0.9, 3))
+        value2, dA2 = device.output_step(A, targets, got, LOSSES[loss], SGD().update(1, 1), Rounding(0.9, 3))
     assert value2 == pytest.approx(value, rel=1e-5)
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=1e-5 * np.abs(dA).max())
     assert_same_change(layer, got, expected, 1e-5)
@@ -77,12 +77,12 @@ def test_a_true_pair_is_never_rounded_whatever_its_gradient(device, loss):
 @DEVICES
 @pytest.mark.parametrize("loss", LOSSES)
 def test_rounding_to_a_threshold_below_every_gradient_is_the_exact_step(device, loss):
-    A, Y, rows, scale, layer = exact_batch((33, 40, 100))
+    A, targets, layer = exact_batch((33, 40, 100))
     layer.b[:] += 4
     exact, got = copy(layer), copy(layer)
     with device.start():
-        value, dA = device.output_step(A, Y, rows, scale, exact, LOSSES[loss], SGD().update(0.1, 1))
-        value2, dA2 = device.output_step(A, Y, rows, scale, got, LOSSES[loss], SGD().update(0.1, 1), Rounding(1e-30, 1))
+        value, dA = device.output_step(A, targets, exact, LOSSES[loss], SGD().update(0.1, 1))
+        value2, dA2 = device.output_step(A, targets, got, LOSSES[loss], SGD().update(0.1, 1), Rounding(1e-30, 1))
     tolerance = 2.0**-7 if device.bfloat16 else 1e-5  # the exact step rounds the gradient to bfloat16
     assert value2 == pytest.approx(value, rel=1e-6)
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=tolerance * np.abs(dA).max())
@@ -108,27 +108,27 @@ def test_the_mean_of_rounded_gradients_is_the_exact_gradient():
 @DEVICES
 def test_a_label_that_keeps_no_pair_changes_only_in_its_bias(device):
     rule = OPTIMIZERS["adam"](weight_decay=0.1)
-    A, Y, rows, scale, layer = exact_batch((33, 40, 700), optimizer=rule)
+    A, targets, layer = exact_batch((33, 40, 700), optimizer=rule)
     layer.b[:] -= 4
     exact, got = copy(layer), copy(layer)
     with device.start():
-        device.output_step(A, Y, rows, scale, exact, LOSSES["bce"], rule.update(0.1, 3))
-        device.output_step(A, Y, rows, scale, got, LOSSES["bce"], rule.update(0.1, 3), Rounding(0.5, 1))
+        device.output_step(A, targets, exact, LOSSES["bce"], rule.update(0.1, 3))
+        device.output_step(A, targets, got, LOSSES["bce"], rule.update(0.1, 3), Rounding(0.5, 1))
     same = (got.W == layer.W).all(axis=1)
     assert 100 < same.sum() < 690
-    assert not same[Y.row_entries(rows)].any(), "true labels are always updated"
+    assert not same[targets.Y.row_entries(targets.rows)].any(), "true labels are always updated"
     np.testing.assert_array_equal(got.Ws[same], layer.Ws[same])
     np.testing.assert_array_equal(got.Wt[same], layer.Wt[same])
     np.testing.assert_allclose(got.b, exact.b, rtol=1e-6)
 
 
 def test_draws_follow_the_seed_and_nothing_else():
-    A, Y, rows, scale, layer = exact_batch((64, 40, 700))
+    A, targets, layer = exact_batch((64, 40, 700))
 
     def step(n_threads, seed):
         got, device = copy(layer), CPU(n_threads, "float32")
         with device.start():
-            device.output_step(A, Y, rows, scale, got, LOSSES["bce"], SGD().update(0.1, 1), Rounding(0.3, seed))
+            device.output_step(A, targets, got, LOSSES["bce"], SGD().update(0.1, 1), Rounding(0.3, seed))
         return got.W
 
     np.testing.assert_array_equal(step(1, 5), step(2, 5))
@@ -210,9 +210,9 @@ def test_groups_of_drawn_labels_draw_for_themselves():
     seeds = []
 
     class Listening(Reference):
-        def output_step(self, A, Y, rows, scale, layer, loss, update, rounding=EXACT):
+        def output_step(self, A, targets, layer, loss, update, rounding=EXACT):
             seeds.append(rounding.seed)
-            return super().output_step(A, Y, rows, scale, layer, loss, update, rounding)
+            return super().output_step(A, targets, layer, loss, update, rounding)
 
     data, network = many_labels(64), Network(2000, 1200, (4, 3), gradient_rounding=0.1)
     flat = zeros(network.layout.size)
@@ -220,6 +220,6 @@ def test_groups_of_drawn_labels_draw_for_themselves():
     rows, scale = np.arange(32), np.full(32, 1 / 32, np.float32)
     sampler = ImportanceSampled(200).begin(data.Y, 0)
     network.step(
-        Listening(), network.layers(flat), data.X, data.Y, rows, scale, SGD().update(0.1, 1), 7, sampler
-    )  # fmt: skip
+        Listening(), network.layers(flat), data.X, Targets(data.Y, rows, scale), SGD().update(0.1, 1), 7, sampler
+    )
     assert len(seeds) == len(set(seeds)) >= 2

@@ -20,7 +20,7 @@ from xmlsgd.devices.reference import Reference
     [(1, 24, 1, 1), (7, 32, 5, 5), (33, 40, 100, 3), (PREDICT_BATCH + 9, 24, 700, 5), (40, 64, 300, 40)],
 )
 def test_top_k_is_a_full_sort(device, n, H, L, k):
-    A, _, _, _, layer = output_batch((n, H, L))
+    A, _, layer = output_batch((n, H, L))
     labels, scores = device.top_k(A, layer, k)
     expected_labels, expected_scores = Reference().top_k(A, layer, k)
     assert labels.dtype == np.int32
@@ -49,7 +49,7 @@ def test_ties_go_to_the_smaller_label(device, k):
 
 
 def test_places_beyond_the_last_label_hold_minus_one_and_minus_infinity(device):
-    A, _, _, _, layer = output_batch((33, 40, 6))
+    A, _, layer = output_batch((33, 40, 6))
     labels, scores = device.top_k(A, layer, 9)
     np.testing.assert_array_equal(labels[:, 6:], -1)
     np.testing.assert_array_equal(scores[:, 6:], -np.inf)
@@ -58,7 +58,7 @@ def test_places_beyond_the_last_label_hold_minus_one_and_minus_infinity(device):
 
 
 def test_scores_do_not_depend_on_the_rows_around(device):
-    A, _, _, _, layer = output_batch((70, 40, 300))
+    A, _, layer = output_batch((70, 40, 300))
     labels, scores = device.top_k(A, layer, 5)
     alone = [device.top_k(A[i : i + 1], layer, 5) for i in (0, 31, 69)]
     for i, (label, score) in zip((0, 31, 69), alone, strict=True):

@@ -213,7 +213,7 @@ def test_a_run_that_has_learned_nothing_has_nothing_to_keep():
 
 def test_a_model_that_is_not_finite_when_nobody_is_left_is_that_of_the_last_whole_epoch():
     class Faulty(toy.Marking):
-        def output_step(self, A, Y, rows, scale, layer, loss, update, rounding=EXACT):
+        def output_step(self, A, targets, layer, loss, update, rounding=EXACT):
             if executor.now() > 0.25:
                 layer.W[0, 0] = np.nan
             return 0.0, A
@@ -294,9 +294,9 @@ def test_a_diverged_model_is_not_written_over_by_those_still_at_work():
     class Faulty(toy.Quadratic):
         n_steps = 0
 
-        def output_step(self, A, Y, rows, scale, layer, loss, update, rounding=EXACT):
+        def output_step(self, A, targets, layer, loss, update, rounding=EXACT):
             self.n_steps += 1
-            value, A = super().output_step(A, Y, rows, scale, layer, loss, update, rounding)
+            value, A = super().output_step(A, targets, layer, loss, update, rounding)
             return (np.nan if self.n_steps == 1 else value), A
 
     devices = [Faulty(), toy.Quadratic(), toy.Quadratic()]

@@ -7,7 +7,7 @@ import pytest
 
 from shared import toy
 from xmlsgd.csr import CSR
-from xmlsgd.devices.base import Layer
+from xmlsgd.devices.base import Layer, Targets
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu.kernels.lsh import ATTEMPTS, EMPTY, fill_tables, retrieve
 from xmlsgd.devices.cpu.kernels.random import mixed
@@ -237,7 +237,7 @@ def test_a_step_in_which_all_labels_are_active_is_that_of_the_dense_output_layer
     params[1] = params[0]
     for row, sampler in zip(params, (ALL_LABELS, LSH(**settings).begin(data.Y, 0)), strict=True):
         network.step(
-            Reference(), network.layers(row), data.X, data.Y, np.arange(12), np.full(12, 1 / 12, np.float32),
+            Reference(), network.layers(row), data.X, Targets(data.Y, np.arange(12), np.full(12, 1 / 12, np.float32)),
             SGD().update(0.1, 1), 0, sampler,
         )  # fmt: skip
     np.testing.assert_array_equal(*params)

@@ -12,6 +12,7 @@ from shared.on_host import OnHost
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.csr import CSR, Dataset
 from xmlsgd.datasets import make_xmc
+from xmlsgd.devices.base import Targets
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
 from xmlsgd.engine import train
@@ -106,8 +107,9 @@ def test_a_step_on_some_labels_is_the_step_of_a_network_that_has_only_these(data
     Y = dataset.Y.columns(np.arange(N_ROWS)[rows], active)
     with made.start():
         X = dataset.X.take(rows)
-        expected = few.step(made, small, X, Y, np.arange(4), scale, update, 0)
-        loss = NETWORK.step(made, layers, dataset.X, dataset.Y, rows, scale, update, 0, SharedNegatives(20))
+        expected = few.step(made, small, X, Targets(Y, np.arange(4), scale), update, 0)
+        targets = Targets(dataset.Y, rows, scale)
+        loss = NETWORK.step(made, layers, dataset.X, targets, update, 0, SharedNegatives(20))
     assert loss == pytest.approx(expected, rel=1e-6)
     others = np.setdiff1d(np.arange(N_LABELS), active)
     for new, old, part in zip(layers[-1], before, small[-1], strict=True):
@@ -144,7 +146,7 @@ def gradient(network, dataset, rows, sampler, seed, device):
     before, layers = flat.copy(), network.layers(flat)
     scale = np.full(len(rows), 0.25, np.float32)
     with device.start():
-        network.step(device, layers, dataset.X, dataset.Y, rows, scale, SGD().update(1.0, 1), seed, sampler)
+        network.step(device, layers, dataset.X, Targets(dataset.Y, rows, scale), SGD().update(1.0, 1), seed, sampler)
     return before - flat
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from xmlsgd.csr import CSR, pointers
-from xmlsgd.devices.base import Layer
+from xmlsgd.devices.base import Layer, Targets
 from xmlsgd.network import state_layout
 from xmlsgd.optimizers import SGD
 from xmlsgd.samplers import ALL_LABELS
@@ -42,14 +42,14 @@ def copy(layer):
 
 
 def output_batch(shape, seed=0, optimizer=None):
-    """Return (A, Y, rows, scale, layer): rows in any order, some without labels, weights that differ."""
+    """Return (A, targets, layer): rows in any order, some without labels, weights that differ."""
     B, H, L = shape
     rng = np.random.default_rng((seed, *shape))
     Y = random_csr(rng, B + 3, L, per_row=3)
     rows = rng.permutation(B + 3)[:B]
     A = np.maximum(rng.standard_normal((B, H)), 0).astype(np.float32)
     scale = (rng.uniform(0.5, 2, B) / B).astype(np.float32)
-    return A, Y, rows, scale, random_layer(rng, (L, H), L, optimizer)
+    return A, Targets(Y, rows, scale), random_layer(rng, (L, H), L, optimizer)
 
 
 def assert_same_change(before, got, expected, tolerance, names=Layer._fields):
@@ -87,7 +87,7 @@ def whole_step(device, network, optimizer, n_steps=1, poison=None, seed=0, sampl
         rows = rng.permutation(40)[:37]
         scale = np.full(37, 1 / 37, np.float32)
         update = optimizer.update(0.01, steps)
-        value = network.step(device, layers, X, Y, rows, scale, update, seed + steps, sampler)
+        value = network.step(device, layers, X, Targets(Y, rows, scale), update, seed + steps, sampler)
     return value, flat
 
 

@@ -76,9 +76,9 @@ class OnHost:
         return self.device.fetch(self.device.dense_forward(*self._there(A), self._layer(layer)))
 
     @_started
-    def output_step(self, A, Y, rows, scale, layer, loss, update, rounding=EXACT):
+    def output_step(self, A, targets, layer, loss, update, rounding=EXACT):
         there = self._layer(layer)
-        value, dA = self.device.output_step(*self._there(A), Y, rows, scale, there, loss, update, rounding)
+        value, dA = self.device.output_step(*self._there(A), targets, there, loss, update, rounding)
         self._back(there, layer)
         return float(value), self.device.fetch(dA)
 

@@ -62,7 +62,7 @@ class Marking(Reference):
     def input_forward(self, X, rows, layer, dropout):
         return np.zeros((len(rows), layer.W.shape[1]), np.float32)
 
-    def output_step(self, A, Y, rows, scale, layer, loss, update, rounding=EXACT):
+    def output_step(self, A, targets, layer, loss, update, rounding=EXACT):
         return 0.0, A
 
     def input_step(self, X, rows, dZ, layer, update, dropout):
@@ -96,9 +96,9 @@ class Fatal(Marking):
 class Quadratic(Marking):
     """A step moves the one weight of the output layer, w, towards the mean number m of its rows: w -= rate (w - m)."""
 
-    def output_step(self, A, Y, rows, scale, layer, loss, update, rounding=EXACT):
+    def output_step(self, A, targets, layer, loss, update, rounding=EXACT):
         W = layer.W
-        W -= update.hyper[RATE] * (W - np.float32(rows.mean() / 100))
+        W -= update.hyper[RATE] * (W - np.float32(targets.rows.mean() / 100))
         return 0.0, A
 
 

@@ -59,6 +59,27 @@ class Dropout(NamedTuple):
         return np.float32(1 / (1 - self.share))
 
 
+class Targets(NamedTuple):
+    """What a batch is to learn: labels Y (n, L) of its `rows`, int64 (B,), and what these weigh, `scale`, float32 (B,).
+
+    A row weighs what it weighs by itself, over the batch size.
+    """
+
+    Y: CSR
+    rows: np.ndarray
+    scale: np.ndarray
+
+    def of_softmax(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the target of each label of a row, float32 (B,), and what the row weighs in softmax.
+
+        The labels of a row share 1 evenly; of the weights those of rows without labels become 0.
+        """
+        counts = self.Y.indptr[self.rows + 1] - self.Y.indptr[self.rows]
+        target = np.zeros(len(self.rows), np.float32)
+        np.divide(1, counts, out=target, where=counts > 0)
+        return target, np.where(counts > 0, self.scale, np.float32(0))
+
+
 class Rounding(NamedTuple):
     """How gradients of the output layer are rounded: the threshold and the seed of this step's draws.
 
@@ -116,8 +137,8 @@ class Device(Protocol):
         ...
 
     def replay(
-        self, step: Callable[[], Any], network: Any, layers: Sequence[Layer], X: CSR, Y: CSR, rows: np.ndarray,
-        scale: np.ndarray, update: Update,
+        self, step: Callable[[], Any], network: Any, layers: Sequence[Layer], X: CSR, targets: Targets,
+        update: Update,
     ) -> Any | None:  # fmt: skip
         """Return the loss of a step that the device can do as a whole, else None.
 
@@ -150,12 +171,11 @@ class Device(Protocol):
         ...
 
     def output_step(
-        self, A: np.ndarray, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update,
-        rounding: Rounding = EXACT,
+        self, A: np.ndarray, targets: Targets, layer: Layer, loss: int, update: Update, rounding: Rounding = EXACT
     ) -> tuple[float, np.ndarray]:  # fmt: skip
-        """Update the output layer on one batch; return the scaled loss and dA.
+        """Update the output layer on one batch; return the loss, weighed by row, and dA.
 
-        `scale` (B,) weighs the rows: sample weight over batch size. dA is taken at the weights before the update.
+        dA is taken at the weights before the update.
         """
         ...
 
@@ -172,17 +192,6 @@ class Device(Protocol):
     def top_k(self, A: np.ndarray, layer: Layer, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return labels int32 (B, k) and logits float32 (B, k), best first, ties to the smaller label."""
         ...
-
-
-def softmax_weights(Y: CSR, rows: np.ndarray, scale: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the target of each label of a row, float32 (B,), and what the row weighs in softmax.
-
-    The labels of a row share 1 evenly; of the weights `scale` (B,) those of rows without labels become 0.
-    """
-    counts = Y.indptr[rows + 1] - Y.indptr[rows]
-    target = np.zeros(len(rows), np.float32)
-    np.divide(1, counts, out=target, where=counts > 0)
-    return target, np.where(counts > 0, scale, np.float32(0))
 
 
 class HostMemory:

@@ -27,7 +27,7 @@ from ..optimizers import (
     SECOND,
     SECOND_SCALE,
 )
-from .base import EXACT, GOLDEN, Dropout, HostMemory, Layer, Rounding
+from .base import EXACT, GOLDEN, Dropout, HostMemory, Layer, Rounding, Targets
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -61,11 +61,10 @@ class Reference(HostMemory):
         A[:] = np.where(mask, A * dropout.factor, 0)
 
     def output_step(
-        self, A: np.ndarray, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update,
-        rounding: Rounding = EXACT,
+        self, A: np.ndarray, targets: Targets, layer: Layer, loss: int, update: Update, rounding: Rounding = EXACT
     ) -> tuple[float, np.ndarray]:  # fmt: skip
         """Update the output layer on one batch; return the scaled loss and dA."""
-        has = indicator(Y, rows)
+        has, scale = indicator(targets.Y, targets.rows), targets.scale
         value, dZ = loss_and_gradient(loss, logits(A, layer), has)
         dZ *= scale[:, None]
         db, touched = dZ.sum(axis=0), np.arange(len(layer.W))

@@ -21,6 +21,7 @@ from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.averaging import WeightAverage
 from xmlsgd.csr import Dataset
 from xmlsgd.devices import get_device
+from xmlsgd.devices.base import Targets
 from xmlsgd.devices.cuda import CUDA, sender
 from xmlsgd.devices.cuda.runtime import kernel_parameters, kernel_source
 from xmlsgd.devices.cuda.topk import MOST_RANKED
@@ -118,7 +119,7 @@ def test_a_scorer_answers_as_the_reference_does(make, dataset, network):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_more_labels_than_a_list_in_shared_memory_holds_are_ranked_by_sorting_whole_rows(make, precision):
-    A, _, _, _, layer = output_batch((5, 24, MOST_RANKED + 100))
+    A, _, layer = output_batch((5, 24, MOST_RANKED + 100))
     for k in (MOST_RANKED + 1, MOST_RANKED + 200):
         labels, scores = OnHost(make(precision, chunk_bytes=100_000)).top_k(A, layer, k)
         expected, values = Reference().top_k(A, layer, k)
@@ -128,11 +129,11 @@ def test_more_labels_than_a_list_in_shared_memory_holds_are_ranked_by_sorting_wh
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_size_of_chunks_changes_no_result(make, loss):
-    A, Y, rows, scale, layer = output_batch((37, 24, 700), optimizer=Adam())
+    A, targets, layer = output_batch((37, 24, 700), optimizer=Adam())
     update = Adam().update(0.1, 3)
     whole, pieces = copy(layer), copy(layer)
-    value, dA = OnHost(make("float32", chunk_bytes=1 << 30)).output_step(A, Y, rows, scale, whole, LOSSES[loss], update)
-    value2, dA2 = OnHost(make("float32", chunk_bytes=1)).output_step(A, Y, rows, scale, pieces, LOSSES[loss], update)
+    value, dA = OnHost(make("float32", chunk_bytes=1 << 30)).output_step(A, targets, whole, LOSSES[loss], update)
+    value2, dA2 = OnHost(make("float32", chunk_bytes=1)).output_step(A, targets, pieces, LOSSES[loss], update)
     assert value2 == pytest.approx(value, rel=1e-6)
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=1e-5 * np.abs(dA).max())
     np.testing.assert_allclose(pieces.W, whole.W, rtol=0, atol=1e-5)
@@ -189,7 +190,7 @@ def test_a_step_allocates_what_it_returns_and_nothing_else(dataset, network):
         for step in range(8):
             before = memory.allocated
             rows = np.arange(40) + step
-            network.step(device, layers, dataset.X, dataset.Y, rows, scale, SGD().update(0.1, 1), 0)
+            network.step(device, layers, dataset.X, Targets(dataset.Y, rows, scale), SGD().update(0.1, 1), 0)
             counts.append(memory.allocated - before)
     assert counts[5:] == [3, 3, 3], "A, dA and the loss"
 
@@ -291,7 +292,7 @@ def test_copies_and_kernels_may_be_as_late_as_their_events_allow(dataset, networ
             for step in range(6):
                 rows = (np.arange(20 + 5 * step) * 7 + step) % 120
                 scale = np.full(len(rows), 1 / len(rows), np.float32)
-                network.step(device, layers, dataset.X, dataset.Y, rows, scale, SGD().update(0.1, 1), step)
+                network.step(device, layers, dataset.X, Targets(dataset.Y, rows, scale), SGD().update(0.1, 1), step)
         models.append(device.fetch(placed))
     assert not np.array_equal(models[0], flat)
     np.testing.assert_array_equal(models[0], models[1])

@@ -63,12 +63,12 @@ def fused(make, **options):
 
 def compare(make, shape, optimizer, peak=0.0):
     """Assert that a step is that of the reference on the same operands."""
-    A, Y, rows, scale, layer = output_batch(shape, optimizer=optimizer)
+    A, targets, layer = output_batch(shape, optimizer=optimizer)
     A[:], layer.W[:] = rounded(A), rounded(layer.W)
     layer.b[-1] += peak
     expected, got, update = copy(layer), copy(layer), optimizer.update(0.1, 3)
-    value, dA = Reference().output_step(A, Y, rows, scale, expected, SOFTMAX, update)
-    value2, dA2 = fused(make, chunk_bytes=100_000).output_step(A, Y, rows, scale, got, SOFTMAX, update)
+    value, dA = Reference().output_step(A, targets, expected, SOFTMAX, update)
+    value2, dA2 = fused(make, chunk_bytes=100_000).output_step(A, targets, got, SOFTMAX, update)
     assert value2 == pytest.approx(value, rel=1e-4, abs=1e-4)
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=4e-3 * max(np.abs(dA).max(), 1e-3))
     assert_same_change(layer, got, expected, 1e-2)

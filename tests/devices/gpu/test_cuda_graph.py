@@ -9,6 +9,7 @@ from shared.fake_gpu.shim import shim_device
 from shared.needs import NEEDS_COMPILER
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.csr import Dataset
+from xmlsgd.devices.base import Targets
 from xmlsgd.devices.cuda.graph import GraphBlas
 from xmlsgd.engine import train
 from xmlsgd.executors.serial import Serial
@@ -83,7 +84,7 @@ def test_a_replayed_step_allocates_nothing_and_launches_but_what_writes_the_keys
             before = device_memory.allocated
             launched.clear()
             scale = np.full(40, 1 / 40, np.float32)
-            network.step(device, layers, dataset.X, dataset.Y, np.arange(40), scale, SGD().update(0.1, 1), 0)
+            network.step(device, layers, dataset.X, Targets(dataset.Y, np.arange(40), scale), SGD().update(0.1, 1), 0)
             counts.append(device_memory.allocated - before)
     assert counts[5:] == [0, 0, 0]
     assert launched == ["entry_keys", "label_keys"]
@@ -100,7 +101,9 @@ def test_a_graph_keeps_its_buffers_when_a_larger_batch_takes_larger_ones(dataset
         with device.start():
             for size in (10, 10, 10, 10, 80, 80, 80, 10, 10, 80):
                 scale = np.full(size, 1 / size, np.float32)
-                network.step(device, layers, dataset.X, dataset.Y, np.arange(size), scale, SGD().update(0.1, 1), 0)
+                network.step(
+                    device, layers, dataset.X, Targets(dataset.Y, np.arange(size), scale), SGD().update(0.1, 1), 0
+                )
         runs.append(device.fetch(placed))
     np.testing.assert_array_equal(*runs)
 

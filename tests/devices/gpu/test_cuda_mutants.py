@@ -61,15 +61,15 @@ def compare(make):
         steps(device, layer, step)
     for i, loss in enumerate(LOSSES.values()):
         rule = (Adam(), RowAdagrad(clip_norm=0.01), RowAdagrad())[i]
-        A, Y, rows, scale, layer = output_batch((37, 24, 700), optimizer=rule)
-        step = partial(output_step, (A, Y, rows, scale), loss, rule.update(0.1, 2))
+        A, targets, layer = output_batch((37, 24, 700), optimizer=rule)
+        step = partial(output_step, (A, targets), loss, rule.update(0.1, 2))
         (value, dA), (expected, dA_expected) = steps(device, layer, step, 10 * FLOAT32)
         assert value == pytest.approx(expected, rel=FLOAT32)
         np.testing.assert_allclose(dA, dA_expected, rtol=0, atol=FLOAT32 * np.abs(dA_expected).max())
     once = OnHost(make("float32", chunk_bytes=40_000, softmax="kept"))
     for optimizer in (SGD(), Adam()):
-        A, Y, rows, scale, layer = output_batch((33, 24, 300), optimizer=optimizer)
-        step = partial(output_step, (A, Y, rows, scale), LOSSES["softmax"], optimizer.update(0.1, 2))
+        A, targets, layer = output_batch((33, 24, 300), optimizer=optimizer)
+        step = partial(output_step, (A, targets), LOSSES["softmax"], optimizer.update(0.1, 2))
         (value, dA), (expected, dA_expected) = steps(once, layer, step, 10 * FLOAT32)
         assert value == pytest.approx(expected, rel=FLOAT32)
         np.testing.assert_allclose(dA, dA_expected, rtol=0, atol=FLOAT32 * np.abs(dA_expected).max())

@@ -33,10 +33,10 @@ def make(make):
 @pytest.mark.parametrize("optimizer", [SGD(weight_decay=0.3), Adam(clip_norm=0.05)], ids=["sgd", "adam"])
 @pytest.mark.parametrize("shape", [(7, 24, 1), (37, 24, 700), (66, 30, 5000)], ids=str)
 def test_one_exponential_a_logit_makes_the_step_of_two(make, shape, optimizer):
-    A, Y, rows, scale, layer = output_batch(shape, optimizer=optimizer)
+    A, targets, layer = output_batch(shape, optimizer=optimizer)
     update, expected, got = optimizer.update(0.1, 3), copy(layer), copy(layer)
-    value, dA = Reference().output_step(A, Y, rows, scale, expected, SOFTMAX, update)
-    value2, dA2 = make("float32", chunk_bytes=100_000).output_step(A, Y, rows, scale, got, SOFTMAX, update)
+    value, dA = Reference().output_step(A, targets, expected, SOFTMAX, update)
+    value2, dA2 = make("float32", chunk_bytes=100_000).output_step(A, targets, got, SOFTMAX, update)
     assert value2 == pytest.approx(value, rel=1e-5, abs=1e-6)
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=3e-5 * max(np.abs(dA).max(), 1e-3))
     assert_same_change(layer, got, expected, 1e-3)
@@ -45,12 +45,12 @@ def test_one_exponential_a_logit_makes_the_step_of_two(make, shape, optimizer):
 @pytest.mark.parametrize(("precision", "options"), FORMS)
 def test_logits_far_above_the_reference_beyond_the_pilot_are_scaled_anew(make, precision, options):
     """The row's largest logit lies where no reference is taken from, or so does every one of a rising flight."""
-    A, Y, rows, scale, layer = output_batch((9, 24, PILOT + 2500))
+    A, targets, layer = output_batch((9, 24, PILOT + 2500))
     layer.b[PILOT + 700] += 200
     layer.b[PILOT + 1000 :: 90] += 45 * np.arange(len(layer.b[PILOT + 1000 :: 90]), dtype=np.float32)
     expected, got, update = copy(layer), copy(layer), SGD().update(0.1, 1)
-    value, dA = Reference().output_step(A, Y, rows, scale, expected, SOFTMAX, update)
-    value2, dA2 = make(precision, **options).output_step(A, Y, rows, scale, got, SOFTMAX, update)
+    value, dA = Reference().output_step(A, targets, expected, SOFTMAX, update)
+    value2, dA2 = make(precision, **options).output_step(A, targets, got, SOFTMAX, update)
     tolerance = 1e-4 if precision == "float32" else 2e-2
     assert value2 == pytest.approx(value, rel=tolerance)
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=tolerance * np.abs(dA).max())
@@ -59,19 +59,19 @@ def test_logits_far_above_the_reference_beyond_the_pilot_are_scaled_anew(make, p
 
 def peaked_batch():
     """Return a batch whose logits have a standard deviation of about 4, as those of a trained model."""
-    A, Y, rows, scale, layer = output_batch((48, 64, 1500))
+    A, targets, layer = output_batch((48, 64, 1500))
     layer.W[:] *= 2.5
     layer.b[:] *= 0.5
-    return A, Y, rows, scale, layer
+    return A, targets, layer
 
 
-def hidden_gradient(Z, Y, rows, scale, W):
+def hidden_gradient(Z, targets, W):
     """Return dA (B, H) of a softmax over the logits Z."""
     P = np.exp(Z.astype(np.float64) - Z.max(axis=1, keepdims=True))
     P /= P.sum(axis=1, keepdims=True)
-    T = Y.to_scipy()[rows].toarray() != 0
+    T = targets.Y.to_scipy()[targets.rows].toarray() != 0
     counts = T.sum(axis=1, keepdims=True)
-    return (np.where(counts > 0, P - T / np.maximum(counts, 1), 0) * scale[:, None]) @ W
+    return (np.where(counts > 0, P - T / np.maximum(counts, 1), 0) * targets.scale[:, None]) @ W
 
 
 def error(got, expected):
@@ -80,13 +80,13 @@ def error(got, expected):
 
 @pytest.mark.parametrize("options", [{}, {"softmax": "fused"}], ids=["swept", "fused"])
 def test_bfloat16_logits_less_a_reference_are_twice_as_precise_as_those_as_they_come(make, options):
-    A, Y, rows, scale, layer = peaked_batch()
+    A, targets, layer = peaked_batch()
     A[:], layer.W[:] = rounded(A), rounded(layer.W)  # the rounding of operands is common to both
     expected, got = copy(layer), copy(layer)
     update = SGD().update(0.1, 1)
-    value, dA = Reference().output_step(A, Y, rows, scale, expected, SOFTMAX, update)
-    value2, dA2 = make("bfloat16", **options).output_step(A, Y, rows, scale, got, SOFTMAX, update)
-    usual = hidden_gradient(rounded(A @ layer.W.T + layer.b), Y, rows, scale, layer.W)
+    value, dA = Reference().output_step(A, targets, expected, SOFTMAX, update)
+    value2, dA2 = make("bfloat16", **options).output_step(A, targets, got, SOFTMAX, update)
+    usual = hidden_gradient(rounded(A @ layer.W.T + layer.b), targets, layer.W)
     assert error(dA2, dA) < error(usual, dA) / 2
     assert error(dA2, dA) < 5e-3
     assert error(got.W - layer.W, expected.W - layer.W) < 5e-3
@@ -97,12 +97,12 @@ def test_bfloat16_logits_less_a_reference_are_twice_as_precise_as_those_as_they_
 @NEEDS_COMPILER
 @pytest.mark.parametrize(("precision", "options"), FORMS)
 def test_neither_the_order_of_threads_nor_that_of_blocks_changes_a_bit(precision, options):
-    A, Y, rows, scale, layer = output_batch((133, 40, 300))
+    A, targets, layer = output_batch((133, 40, 300))
     results = []
     for seed in (0, 1):
         changed = copy(layer)
         value, dA = shim(precision, seed=seed, **options).output_step(
-            A, Y, rows, scale, changed, SOFTMAX, SGD().update(0.1, 1)
+            A, targets, changed, SOFTMAX, SGD().update(0.1, 1)
         )
         results.append([np.array(value), dA, changed.W, changed.b])
     for first, second in zip(*results, strict=True):

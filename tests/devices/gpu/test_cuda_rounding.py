@@ -47,11 +47,11 @@ def test_what_bfloat16_holds_or_cannot_hold_is_not_drawn(make):
 
 @pytest.mark.parametrize("softmax", SOFTMAX_FORMS)
 def test_steps_draw_anew_and_two_devices_draw_alike(make, softmax):
-    A, Y, rows, scale, layer = output_batch((33, 40, 100))
+    A, targets, layer = output_batch((33, 40, 100))
     update, results = SGD().update(0.1, 1), []
     for stochastic in (True, True, False):
         device = OnHost(make(precision="bfloat16", stochastic=stochastic, softmax=softmax))
-        steps = [device.output_step(A, Y, rows, scale, copy(layer), LOSSES["softmax"], update)[1] for _ in range(2)]
+        steps = [device.output_step(A, targets, copy(layer), LOSSES["softmax"], update)[1] for _ in range(2)]
         assert np.array_equal(*steps) is not stochastic
         results.append(steps)
     np.testing.assert_array_equal(results[0], results[1])

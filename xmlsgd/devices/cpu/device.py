@@ -14,7 +14,7 @@ from ...errors import DataError
 from ...kinds import check_choice
 from ...optimizers import SGD
 from ...params import zeros
-from ..base import EXACT, PRECISIONS, Dropout, HostMemory, Layer, Rounding
+from ..base import EXACT, PRECISIONS, Dropout, HostMemory, Layer, Rounding, Targets
 from ..compact import CompactLayer
 from ..threads import ONE_THREAD_BLAS, launch
 from . import kernel_cache, search, step
@@ -85,15 +85,16 @@ class CPU(HostMemory):
     def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True, rounding: bool = False) -> None:
         """Compile or load every kernel of networks with these losses, by running each operation on one row."""
         X = CSR(np.array([0, 1]), np.zeros(1, np.int32), np.ones(1, np.float32), 1)
-        row, scale, update = np.zeros(1, np.int64), np.ones(1, np.float32), SGD().update(0.0, 1)
+        row, update = np.zeros(1, np.int64), SGD().update(0.0, 1)
         none = np.zeros((1, 1), np.float32)
         layer = Layer(none.copy(), none[0].copy(), none, none[0], none, none[0])
         with self.start():
             A = self.input_forward(X, row, layer, Dropout(0.0, 0))
             if dropout:
                 self.drop(A, Dropout(0.0, 0))
+            targets = Targets(X, row, np.ones(1, np.float32))
             for loss in losses:
-                self.output_step(A, X, row, scale, layer, loss, update, Rounding(0.5 * rounding, 0))
+                self.output_step(A, targets, layer, loss, update, Rounding(0.5 * rounding, 0))
             if deep:
                 self.dense_step(A, A, layer, update)
             self.input_step(X, row, A, layer, update, Dropout(0.0, 0))
@@ -121,11 +122,10 @@ class CPU(HostMemory):
         self.run(input_layer.drop, A, *_mask(dropout))
 
     def output_step(
-        self, A: np.ndarray, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update,
-        rounding: Rounding = EXACT,
+        self, A: np.ndarray, targets: Targets, layer: Layer, loss: int, update: Update, rounding: Rounding = EXACT
     ) -> tuple[float, np.ndarray]:  # fmt: skip
         """Update the output layer on one batch; return the scaled loss and dA."""
-        return step.output_step(self, A, Y, rows, scale, layer, loss, update, rounding)
+        return step.output_step(self, A, targets, layer, loss, update, rounding)
 
     @overload
     def take(self, layer: Layer, active: np.ndarray) -> Layer: ...

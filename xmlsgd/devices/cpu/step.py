@@ -7,23 +7,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...losses import SOFTMAX
-from ..base import softmax_weights
 from .intrinsics import bf16
 from .kernel import for_kernels
 from .kernels import output_layer, rounded_layer
 
 if TYPE_CHECKING:
-    from ...csr import CSR
     from ...optimizers import Update
-    from ..base import Layer, Rounding
+    from ..base import Layer, Rounding, Targets
     from .device import CPU
 
 CHUNK = 256  # labels: at B = H = 256 a chunk's operands and weights take 1.2 MB, inside a level-2 cache of 2 MB
 
 
 def output_step(
-    device: CPU, A: np.ndarray, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update,
-    rounding: Rounding,
+    device: CPU, A: np.ndarray, targets: Targets, layer: Layer, loss: int, update: Update, rounding: Rounding
 ) -> tuple[float, np.ndarray]:  # fmt: skip
     """Update the output layer on one batch; return the scaled loss and dA. As `Device.output_step`."""
     B, H = A.shape
@@ -32,9 +29,9 @@ def output_step(
     # Less where there would be too few chunks for the threads.
     chunk = min(CHUNK, bf16.pad(-(-len(layer.b) // n)))
     scales, target, log_sum = np.zeros((3, Bp), np.float32)
-    scales[:B] = scale
+    scales[:B] = targets.scale
     if loss == SOFTMAX:
-        target[:B], scales[:B] = softmax_weights(Y, rows, scale)
+        target[:B], scales[:B] = targets.of_softmax()
     padded = device.padded("A", A, Bp, Hp)
     Z = device.buffer("Z", (n, bf16.BLOCK if device.bfloat16 else chunk, Bp))
     dA, db = device.buffer("dA", (n, Bp, Hp)), device.buffer("db", (n, chunk))
@@ -43,8 +40,8 @@ def output_step(
     operands = _operands(device, padded, chunk) if device.bfloat16 else ()
     if loss == SOFTMAX:
         log_sum[:] = _log_sum(device, layer, chunk, Z, logits, padded, operands)
-    layer_arrays = (layer.W, layer.b, layer.Ws, layer.Wt, layer.bs, layer.bt)
-    head = (*layer_arrays, _positives(Y, rows), scales, target, log_sum, loss, update.kind, update.hyper)
+    layer_arrays, pairs = (layer.W, layer.b, layer.Ws, layer.Wt, layer.bs, layer.bt), _positives(targets)
+    head = (*layer_arrays, pairs, scales, target, log_sum, loss, update.kind, update.hyper)
     if rounding.threshold > 0:
         kept, g = device.buffer("kept", (n, Bp), np.int64), device.buffer("g", (n, H))
         device.run(
@@ -89,8 +86,9 @@ def _log_sum(
         return top + np.log((total * np.exp(largest - top)).sum(axis=0))
 
 
-def _positives(Y: CSR, rows: np.ndarray) -> np.ndarray:
+def _positives(targets: Targets) -> np.ndarray:
     """Return the batch's (label, row) pairs as sorted keys, int64."""
+    Y, rows, _ = targets
     keys = np.empty(int((Y.indptr[rows + 1] - Y.indptr[rows]).sum()), np.int64)
     output_layer.gather_positives.alone(rows, *map(for_kernels, (Y.indptr, Y.indices)), keys)
     return keys

@@ -16,14 +16,14 @@ from ...errors import DataError
 from ...kinds import check_choice
 from ...losses import SOFTMAX
 from ...optimizers import CLIP, ROW_ADAGRAD_KIND, SGD
-from ..base import EXACT, PRECISIONS, Dropout, Layer, softmax_weights
+from ..base import EXACT, PRECISIONS, Dropout, Layer, Targets
 from .chunks import CHUNK_BYTES
 from .data import Rows, fill_entries
 from .fused import FusedSoftmax
 from .gpus import check_gpu, runtime_of
 from .graph import Graphs
 from .once import SoftmaxOnce
-from .output import OutputStep, Weights
+from .output import OutputStep, Weights, send_weights
 from .runtime import SHARED_LIMIT, SOURCE, THREADS, WARP, Runtime, blocks_of, defined
 from .topk import TopK
 
@@ -93,7 +93,7 @@ class CUDA:
         """Run every operation once: cuBLAS and CuPy load their kernels at the first call, those that add losses too."""
         _check_rounding(rounding)
         X = CSR(np.array([0, 1, 2]), np.zeros(2, np.int32), np.ones(2, np.float32), 1)
-        rows, scale, update = np.zeros(1, np.int64), np.ones(1, np.float32), SGD().update(0.0, 1)
+        rows, update = np.zeros(1, np.int64), SGD().update(0.0, 1)
         with self.start():
             none = self.place(np.zeros(1, np.float32))
             layer = Layer(*([none.reshape(1, 1), none] * 3))
@@ -101,7 +101,7 @@ class CUDA:
             if dropout:
                 self.drop(A, Dropout(0.0, 0))
             for loss in losses:
-                value, _ = self.output_step(A, X, rows, scale, layer, loss, update)
+                value, _ = self.output_step(A, Targets(X, rows, np.ones(1, np.float32)), layer, loss, update)
                 float(0.0 + value * len(rows))
             if deep:
                 self.dense_step(self.dense_forward(A, layer), A, layer, update)
@@ -150,17 +150,13 @@ class CUDA:
         self.runtime.launch("drop", blocks_of(A.size), A, A.size, *_mask(dropout))
 
     def output_step(
-        self, A: Any, Y: CSR, rows: np.ndarray, scale: np.ndarray, layer: Layer, loss: int, update: Update,
-        rounding: Rounding = EXACT,
+        self, A: Any, targets: Targets, layer: Layer, loss: int, update: Update, rounding: Rounding = EXACT
     ) -> tuple[Any, Any]:  # fmt: skip
         """Update the output layer on one batch; return the scaled loss, float64 () on the GPU, and dA."""
         _check_rounding(rounding.threshold > 0)
-        target, scale = np.zeros(len(rows), np.float32), np.asarray(scale, np.float32)
-        if loss == SOFTMAX:
-            target, scale = softmax_weights(Y, rows, scale)
-        sent = self.runtime.send("weights", scale, target)
-        weights = Weights(sent[: len(rows)], sent[len(rows) :])
-        labels = self._rows.batch(Y, rows, "Y")
+        sent, B = send_weights(self.runtime, targets, loss), len(targets.rows)
+        weights = Weights(sent[:B], sent[B:])
+        labels = self._rows.batch(targets.Y, targets.rows, "Y")
         if loss == SOFTMAX and self._softmax:
             value, dA = self._softmax.step(A, labels, weights, layer, update)
         else:
@@ -204,13 +200,13 @@ class CUDA:
         return keys, rows, values
 
     def replay(
-        self, step: Callable[[], Any], network: Any, layers: Sequence[Layer], X: CSR, Y: CSR, rows: np.ndarray,
-        scale: np.ndarray, update: Update,
+        self, step: Callable[[], Any], network: Any, layers: Sequence[Layer], X: CSR, targets: Targets,
+        update: Update,
     ) -> Any | None:  # fmt: skip
         """Return the loss of a step, done as a graph, or None where it has to be launched as it is."""
         if self._graphs is None:
             return None
-        return self._graphs.replay(step, network, layers, X, Y, rows, scale, update)
+        return self._graphs.replay(step, network, layers, X, targets, update)
 
     def take(self, layer: Layer, active: np.ndarray) -> Layer:
         """Return a copy of the outputs `active` of a layer; slots of one element stay as they are."""

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...losses import SOFTMAX, get_loss
+from ...losses import get_loss
 from ...optimizers import CLIP
-from ..base import softmax_weights
 from .data import fill_entries, fill_labels
 from .descent import with_factors
+from .output import send_weights
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ...csr import CSR
     from ...optimizers import Update
-    from ..base import Layer
+    from ..base import Layer, Targets
     from .data import Rows
     from .runtime import Runtime
 
@@ -124,13 +124,14 @@ class Graphs:
         self._blas: GraphBlas | None = None
 
     def replay(
-        self, step: Callable[[], Any], network: Any, layers: Sequence[Layer], X: CSR, Y: CSR, rows: np.ndarray,
-        scale: np.ndarray, update: Update,
+        self, step: Callable[[], Any], network: Any, layers: Sequence[Layer], X: CSR, targets: Targets,
+        update: Update,
     ) -> Any | None:  # fmt: skip
         """Return the loss of a step, done as a graph, or None where it is to be launched as it is: the first of a kind.
 
         step : launches the step's kernels, which it chooses by these arguments.
         """
+        Y, rows, _ = targets
         room = [_room(int((matrix.indptr[rows + 1] - matrix.indptr[rows]).sum())) for matrix in (X, Y)]
         x, y = (self._rows.resident(matrix, len(rows)) for matrix in (X, Y))
         if x is None or y is None:
@@ -143,7 +144,7 @@ class Graphs:
         if self._blas is None:
             self._blas = GraphBlas(self._library(), self._runtime.new_handle(), self._runtime)
         fixed = self._kinds.setdefault(key, Fixed(self._runtime, self._blas))
-        self._prepare(fixed, room, X, Y, rows, scale, update, get_loss(network.loss) == SOFTMAX)
+        self._prepare(fixed, room, X, targets, update, get_loss(network.loss))
         if not fixed.warm:  # libraries load what they need, and buffers find their places
             fixed.warm = True
             with fixed.in_use():
@@ -159,20 +160,14 @@ class Graphs:
         fixed.graph.launch(self._runtime.stream)
         return fixed.value
 
-    def _prepare(
-        self, fixed: Fixed, room: list[int], X: CSR, Y: CSR, rows: np.ndarray, scale: np.ndarray, update: Update,
-        softmax: bool,
-    ) -> None:  # fmt: skip
+    def _prepare(self, fixed: Fixed, room: list[int], X: CSR, targets: Targets, update: Update, loss: int) -> None:
         """Write what changes from batch to batch to its places."""
         run, output = self._runtime, update.for_output()
-        target, scale = np.zeros(len(rows), np.float32), np.asarray(scale, np.float32)
-        if softmax:
-            target, scale = softmax_weights(Y, rows, scale)
-        fixed.feed("weights", run.send("weights", scale, target))
+        fixed.feed("weights", send_weights(run, targets, loss))
         fixed.feed("hyper", run.send("hyper", with_factors(update)))
         fixed.feed("output hyper", run.send("output hyper", with_factors(output)))
-        for name, matrix, size in zip("XY", (X, Y), room, strict=True):
-            batch = self._rows.batch(matrix, rows, name)
+        for name, matrix, size in zip("XY", (X, targets.Y), room, strict=True):
+            batch = self._rows.batch(matrix, targets.rows, name)
             spans = fixed.feed(f"{name} spans", batch.spans)
             fixed.batches[name] = batch._replace(spans=spans, nnz=size)
             if name not in fixed.sorted:

@@ -19,7 +19,7 @@ from .runtime import THREADS, WARP, blocks_of
 
 if TYPE_CHECKING:
     from ...optimizers import Update
-    from ..base import Layer
+    from ..base import Layer, Targets
     from .data import Batch
     from .runtime import Runtime
 
@@ -32,6 +32,14 @@ class Weights(NamedTuple):
 
     scale: Any
     target: Any
+
+
+def send_weights(runtime: Runtime, targets: Targets, loss: int) -> Any:
+    """Send what the rows of a batch weigh, and behind that the target of each label of a row, float32 (2 B,)."""
+    target, scale = np.zeros(len(targets.rows), np.float32), targets.scale
+    if loss == SOFTMAX:
+        target, scale = targets.of_softmax()
+    return runtime.send("weights", np.asarray(scale, np.float32), target)
 
 
 class OutputStep(Chunks):
