@@ -15,7 +15,7 @@ from threadpoolctl import ThreadpoolController
 from shared.paths import ROOT, TESTS
 from shared.small_job import small_job, train
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.devices.threads import OneThreadBlas
+from xmlsgd.devices.threads import OneThreadBlas, Pool
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,10 @@ def test_two_threads_take_turns_on_one_device(job):
         np.testing.assert_array_equal(one[0], other[0])
 
 
+def blas_threads():
+    return [library["num_threads"] for library in ThreadpoolController().select(user_api="blas").info()]
+
+
 def test_the_blas_libraries_are_looked_for_once(monkeypatch):
     looked = []
 
@@ -59,18 +63,72 @@ def test_the_blas_libraries_are_looked_for_once(monkeypatch):
 
 
 def test_the_blas_has_its_threads_back_when_the_last_one_leaves():
-    def threads():
-        return [library["num_threads"] for library in ThreadpoolController().select(user_api="blas").info()]
-
-    before, limit = threads(), OneThreadBlas()
+    before, limit = blas_threads(), OneThreadBlas()
     first, second = limit, limit
     first.__enter__()
     second.__enter__()
-    assert set(threads()) == {1}
+    assert set(blas_threads()) == {1}
     first.__exit__()
-    assert set(threads()) == {1}, "the first one to leave must not lift the limit of the other"
+    assert set(blas_threads()) == {1}, "the first one to leave must not lift the limit of the other"
     second.__exit__()
-    assert threads() == before
+    assert blas_threads() == before
+
+
+def test_the_blas_has_its_threads_back_when_another_python_thread_leaves_last():
+    """Who came first is still alive then, and threadpoolctl would let nobody else change the number."""
+    before, limit = blas_threads(), OneThreadBlas()
+    first_is_in, second_is_in, first_has_left, over = (threading.Event() for _ in range(4))
+
+    def first():
+        with limit:
+            first_is_in.set()
+            second_is_in.wait(60)
+        first_has_left.set()
+        over.wait(60)
+
+    def second():
+        first_is_in.wait(60)
+        with limit:
+            second_is_in.set()
+            first_has_left.wait(60)
+
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(first)
+        pool.submit(second).result()
+        found = blas_threads()
+        over.set()
+    assert found == before
+
+
+def test_the_blas_is_at_one_thread_beside_a_python_thread_that_has_set_another_number():
+    limit = OneThreadBlas()
+
+    def inside():
+        with limit:
+            return set(blas_threads())
+
+    for library in ThreadpoolController().select(user_api="blas").lib_controllers:
+        library.set_num_threads(library.get_num_threads())
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(inside).result() == {1}
+
+
+def test_a_blas_whose_number_is_the_python_threads_is_limited_in_each():
+    class Own(threading.local):
+        n = 4
+
+    own, limit = Own(), OneThreadBlas()
+    limit._of_process, limit._of_thread = [], [Pool(lambda: own.n, lambda n: setattr(own, "n", n), of_process=False)]
+
+    def inside():
+        with limit, limit:
+            found = own.n
+        return found, own.n
+
+    with limit, ThreadPoolExecutor(1) as pool:
+        assert pool.submit(inside).result() == (1, 4)
+        assert own.n == 1
+    assert own.n == 4
 
 
 def program(n_threads):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numba
 import scipy.linalg.cython_blas  # noqa: F401  the BLAS of Numba's np.dot: loaded now, so that it can be limited
 from threadpoolctl import ThreadpoolController
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractContextManager
 
     from threadpoolctl import LibController
@@ -28,36 +29,82 @@ def launch() -> AbstractContextManager[object]:
     return _WORKQUEUE if numba.threading_layer() == "workqueue" else contextlib.nullcontext()
 
 
+class Pool(NamedTuple):
+    """The threads of a BLAS, of the process or of the Python thread that asks: how many, and how to have others."""
+
+    get: Callable[[], int | None]
+    put: Callable[[int], object]
+    of_process: bool
+
+
+def pool_of(library: LibController) -> Pool:
+    """Return the threads of a BLAS that threadpoolctl has found.
+
+    An OpenBLAS with threads of its own is asked itself: threadpoolctl, from 3.8 on, lets a single Python thread change
+    their number, so that one that leaves last could not restore it. It also takes a fifth of the time.
+    """
+    about = library.info()
+    layer = about.get("threading_layer")
+    if about["internal_api"] == "openblas" and layer == "pthreads":
+        name = next(name for name in library.check_symbols if hasattr(library.dynlib, name))
+        return Pool(library.dynlib[name], library.dynlib[name.replace("_get_", "_set_")], True)
+    return Pool(library.get_num_threads, library.set_num_threads, layer != "openmp" and about["internal_api"] != "mkl")
+
+
+class Limit:
+    """One thread for some pools, while anybody is inside: the first one in sets it, the last one out restores it."""
+
+    def __init__(self) -> None:
+        self.inside = 0
+        self.before: list[tuple[Pool, int]] = []
+
+    def enter(self, pools: list[Pool]) -> None:
+        """Count one more; set the number."""
+        if not self.inside:
+            self.before = [(pool, n) for pool in pools if (n := pool.get() or 1) > 1]
+            for pool, _ in self.before:
+                pool.put(1)
+        self.inside += 1
+
+    def leave(self) -> None:
+        """Count one less; restore the number."""
+        self.inside -= 1
+        if not self.inside:
+            for pool, n in self.before:
+                pool.put(n)
+
+
+class LimitOfThread(threading.local, Limit):
+    """A `Limit` for each Python thread."""
+
+
 class OneThreadBlas:
     """Keeps the BLAS at one thread while anybody is inside.
 
-    The number is the process's, not the Python thread's: the first one in sets it, the last one out restores it. The
-    libraries are looked for once: finding them takes 3 ms, more than a row of prediction. Nor is threadpoolctl's own
-    limit used, which takes 14 microseconds.
+    The libraries are looked for once: finding them takes 3 ms, more than a row of prediction.
     """
 
     def __init__(self) -> None:
-        self._lock, self._inside = threading.Lock(), 0
-        self._libraries: list[LibController] | None = None
-        self._before: list[tuple[LibController, int]] = []
+        self._lock, self._limit, self._limit_of_thread = threading.Lock(), Limit(), LimitOfThread()
+        self._of_process: list[Pool] | None = None
+        self._of_thread: list[Pool] = []
 
     def __enter__(self) -> None:
         with self._lock:
-            if self._inside == 0:
-                if self._libraries is None:
-                    self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
-                numbers = [(library, library.get_num_threads()) for library in self._libraries]
-                self._before = [(library, n) for library, n in numbers if n is not None and n > 1]
-                for library, _ in self._before:
-                    library.set_num_threads(1)
-            self._inside += 1
+            if self._of_process is None:
+                found = ThreadpoolController().select(user_api="blas").lib_controllers
+                pools = [pool_of(library) for library in found]
+                self._of_process = [pool for pool in pools if pool.of_process]
+                self._of_thread = [pool for pool in pools if not pool.of_process]
+            self._limit.enter(self._of_process)
+        if self._of_thread:
+            self._limit_of_thread.enter(self._of_thread)
 
     def __exit__(self, *exception: object) -> None:
+        if self._of_thread:
+            self._limit_of_thread.leave()
         with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                for library, n in self._before:
-                    library.set_num_threads(n)
+            self._limit.leave()
 
 
 ONE_THREAD_BLAS = OneThreadBlas()
