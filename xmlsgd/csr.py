@@ -93,12 +93,15 @@ class CSR:
         if not csr.has_canonical_format:
             csr = csr.copy() if csr is matrix else csr
             csr.sum_duplicates()
-        with np.errstate(over="ignore"):
-            data = np.asarray(csr.data, dtype=np.float32)
-        bad = np.flatnonzero(~np.isfinite(data))
-        if len(bad):
-            row = int(np.searchsorted(csr.indptr, bad[0], side="right")) - 1
-            raise DataError(f"{name}: row {row}: values must be finite float32, got {csr.data[bad[0]]}")
+        data = csr.data
+        if data.dtype != np.float32:
+            with np.errstate(over="ignore"):
+                data = np.asarray(data, dtype=np.float32)
+        finite = np.isfinite(data)
+        if not finite.all():
+            entry = int(finite.argmin())
+            row = int(np.searchsorted(csr.indptr, entry, side="right")) - 1
+            raise DataError(f"{name}: row {row}: values must be finite float32, got {csr.data[entry]}")
         return cls(np.asarray(csr.indptr, dtype=np.int64), np.asarray(csr.indices, dtype=np.int32), data, csr.shape[1])
 
     def to_scipy(self) -> sp.csr_array:
@@ -162,7 +165,7 @@ def check_structure(matrix: Any, name: str) -> None:
     n_lines, n_places = matrix.shape if matrix.format != "csc" else matrix.shape[::-1]
     if matrix.format == "bsr":
         n_lines, n_places = n_lines // matrix.blocksize[0], n_places // matrix.blocksize[1]
-    if not np.issubdtype(indices.dtype, np.integer) or not np.issubdtype(indptr.dtype, np.integer):
+    if indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu":
         raise DataError(f"{name}: indptr and indices must be integers, got {indptr.dtype} and {indices.dtype}")
     falls = indptr[1:] < indptr[:-1]  # differences would wrap around
     if len(indptr) != n_lines + 1 or indptr[0] != 0 or indptr[-1] > len(indices) or falls.any():

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import re
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-# An `OSError` with one of these is the disk's or the machine's fault, not that of a name or of what a file holds.
-MACHINE_ERRORS = frozenset(
-    (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN)
-)
 
 
 class DataError(ValueError):

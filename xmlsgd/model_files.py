@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from .errors import MACHINE_ERRORS, ModelFileError, shorten
+from .errors import ModelFileError, shorten
 from .files import (
     DESCRIPTION,
+    MACHINE_ERRORS,
     MANIFEST,
     MODEL_FORMAT,
     checked_states,

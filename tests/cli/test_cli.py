@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import subprocess
@@ -63,6 +64,14 @@ def loaded_by(*words):
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     returned, *modules = result.stderr.splitlines()[-1].split()
     return set(modules), int(returned)
+
+
+def test_openblas_starts_no_threads_that_no_run_would_use(monkeypatch):
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    code = "from xmlsgd.cli import main; main(['info']); import threadpoolctl; print(threadpoolctl.threadpool_info())"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    libraries = ast.literal_eval(result.stdout.splitlines()[-1])
+    assert {each["num_threads"] for each in libraries if each["internal_api"] == "openblas"} <= {1}
 
 
 def test_help_loads_nothing_heavy():

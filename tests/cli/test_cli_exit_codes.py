@@ -18,6 +18,7 @@ from shared.paths import ROOT
 from xmlsgd.cli.failures import describe, guarded
 from xmlsgd.errors import DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
 
+NO_THREAD, NO_SEGMENT = "can't start new thread", "x.so: failed to map segment from shared object"
 FAILURE = "Traceback (most recent call last):\n  File ...\nMemoryError: no room\n"
 
 
@@ -33,6 +34,10 @@ FAILURE = "Traceback (most recent call last):\n  File ...\nMemoryError: no room\
         (OSError(errno.EFBIG, "File too large", "a"), 1, "a: File too large; see ulimit -f"),
         (OSError(errno.EMFILE, "Too many", "a"), 1, "a: Too many; let a process open more, by ulimit -n"),
         (OSError(errno.EIO, "Input/output error"), 1, "Input/output error"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), 1, "Cannot allocate memory; see ulimit -v"),
+        (RuntimeError(NO_THREAD), 1, f"{NO_THREAD}; let the user have more, by ulimit -u, or pass fewer --threads"),
+        (ImportError(NO_SEGMENT), 1, f"out of memory: a library cannot be loaded, got {NO_SEGMENT}; see ulimit -v"),
+        (ImportError("no such name"), 1, "internal error: ImportError: no such name; --traceback shows where"),
         (OSError("no source could be reached"), 1, "no source could be reached"),
         (DivergenceError("loss"), 1, "loss"),
         (WorkerDied("worker 3"), 1, "worker 3"),

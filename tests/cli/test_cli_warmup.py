@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -12,11 +13,13 @@ import pytest
 
 from shared.command_line import run
 from shared.paths import ROOT
+from xmlsgd import XMLClassifier
+from xmlsgd.cli.kernels import prepare_kernels
 from xmlsgd.cli.meanwhile import meanwhile
 
 LEARN_AND_ANSWER = """
 from xmlsgd import XMLClassifier, make_xmc
-from xmlsgd.devices.kernel_cache import kernels
+from xmlsgd.devices.cpu.kernel_cache import kernels
 data = make_xmc(3000, 300, 600, nnz_per_row=6, labels_per_row=2, random_state=0)
 for n_jobs in (1, 2):
     model = XMLClassifier(n_jobs=n_jobs, max_epochs=1, random_state=0).fit(data.X, data.Y)
@@ -26,6 +29,18 @@ for n_jobs in (1, 2):
 forms = [form for kernel in kernels() for form in (kernel.alone, kernel.threaded)]
 print(sum(sum(form.stats.cache_misses.values()) for form in forms), sum(bool(form.stats.cache_hits) for form in forms))
 """
+
+
+def test_kernels_are_prepared_where_there_is_no_room_for_temporary_files(monkeypatch):
+    tried = []
+
+    def full(*given, **options):
+        tried.append(given)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(XMLClassifier, "save", full)
+    prepare_kernels({"n_jobs": 1, "max_epochs": 1})
+    assert tried
 
 
 def test_after_warmup_neither_one_thread_nor_two_compile_anything(capsys):

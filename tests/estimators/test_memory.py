@@ -27,7 +27,7 @@ import sys
 import numpy as np, scipy.sparse as sp
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.cli.machine import peak_memory_bytes
-from xmlsgd.devices.kernel_cache import kernels
+from xmlsgd.devices.cpu.kernel_cache import kernels
 
 def rows(n, F, L):
     rng = np.random.default_rng(0)

@@ -112,6 +112,19 @@ def test_a_worker_for_which_there_is_no_process_is_told_of_in_one_line(monkeypat
     assert not executor.team.folder.path.exists()
 
 
+def test_a_worker_that_can_start_no_thread_says_so_to_its_coordinator_alone(tmp_path, monkeypatch, capfd):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import threading\n"
+        "def refused(self):\n"
+        '    raise RuntimeError("can\'t start new thread")\n'
+        "threading.Thread.start = refused\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(WorkerDied, match="RuntimeError: can't start new thread"):
+        marks_of(Processes([toy.Marking], restarts=0))
+    assert "Traceback" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["", "/nowhere/python"])
 def test_an_interpreter_that_cannot_be_started_is_named(monkeypatch, name):
     monkeypatch.setattr(sys, "executable", name)

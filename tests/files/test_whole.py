@@ -17,8 +17,8 @@ import pytest
 
 from shared.paths import ROOT
 from xmlsgd.files import (
+    NO_ROOM,
     read_unreplaced,
-    scratch,
     scratch_beside,
     scratch_folder,
     whole,
@@ -260,7 +260,7 @@ def test_the_folder_where_the_process_stands_is_not_replaced(tmp_path, monkeypat
         write(Path(place), "first")
 
 
-@pytest.mark.parametrize("code", scratch.NO_ROOM)
+@pytest.mark.parametrize("code", NO_ROOM)
 def test_a_full_disk_is_told_with_the_path(tmp_path, code):
     for make in (whole_file, whole_folder, scratch_beside):
         with pytest.raises(OSError, match=r"No space|quota|too large") as caught, make(tmp_path / "set"):
@@ -333,6 +333,30 @@ def test_a_full_disk_is_told_by_the_name_that_was_asked_for(tmp_path):
     with pytest.raises(OSError, match="No space left") as full, scratch_beside(target):
         raise OSError(errno.ENOSPC, "No space left on device", "elsewhere")
     assert full.value.filename == "elsewhere"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no list of open files on this system")
+def test_where_no_file_can_be_opened_any_more_the_scratch_folder_goes_all_the_same_and_is_not_told_of(tmp_path):
+    resource, held = pytest.importorskip("resource"), []
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(number.name) for number in Path("/proc/self/fd").iterdir())
+
+    def write_and_hold_files():
+        with scratch_beside(tmp_path / "m") as scratch:
+            (scratch / "deeper").mkdir()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 3, limits[1]))
+            while True:
+                held.append(os.open(scratch / "deeper" / "file", os.O_CREAT))
+
+    try:
+        with pytest.raises(OSError, match="Too many open files") as caught:
+            write_and_hold_files()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for number in held:
+            os.close(number)
+    assert caught.value.filename == str(tmp_path / "m")
+    assert list(tmp_path.iterdir()) == []
 
 
 # Writes more than files may have, by a relative name as a command line does; prints what each error names.

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import MACHINE_ERRORS, DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
-from ..files import naming
+from ..errors import DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
+from ..files import MACHINE_ERRORS, naming
 from .signals import signal_of, signals_raise
 
 if TYPE_CHECKING:
@@ -23,7 +23,13 @@ READER_LEFT = SIGNALLED + 13  # SIGPIPE
 STANDARD_OUTPUT = Path("standard output")  # as errors name it
 STANDARD_ERROR = 2  # the last number of the standard streams
 
-REMEDIES = {errno.EMFILE: "; let a process open more, by ulimit -n", errno.EFBIG: "; see ulimit -f"}
+REMEDIES = {
+    errno.EMFILE: "; let a process open more, by ulimit -n",
+    errno.EFBIG: "; see ulimit -f",
+    errno.ENOMEM: "; see ulimit -v",
+}
+NO_THREAD = "can't start new thread"  # as Python says it
+NOT_MAPPED = ("failed to map segment", "Cannot allocate memory")  # as the loader of libraries does
 
 
 class UsageError(ValueError):
@@ -91,6 +97,10 @@ def describe(error: Exception) -> tuple[int, str]:
         return FAILED, f"{error.what}: {last[0]}; --traceback shows where" if last else error.what
     if isinstance(error, DivergenceError | MemoryEstimateError | Halted):
         return FAILED, str(error)
+    if isinstance(error, RuntimeError) and NO_THREAD in str(error):
+        return FAILED, f"{NO_THREAD}; let the user have more, by ulimit -u, or pass fewer --threads"
+    if isinstance(error, ImportError) and any(words in str(error) for words in NOT_MAPPED):
+        return FAILED, f"out of memory: a library cannot be loaded, got {str(error).splitlines()[-1]}; see ulimit -v"
     if isinstance(error, MemoryError):
         return FAILED, f"out of memory: {str(error) or 'an allocation failed'}; use fewer --hidden-layer-sizes or rows"
     if isinstance(error, OSError) and error.errno is not None:

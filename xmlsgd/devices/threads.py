@@ -108,3 +108,18 @@ class OneThreadBlas:
 
 
 ONE_THREAD_BLAS = OneThreadBlas()
+
+
+class Alone:
+    """One user at a time of what `lock` guards, the BLAS at one thread: a context that may be entered again inside."""
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self._lock = lock
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        ONE_THREAD_BLAS.__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        ONE_THREAD_BLAS.__exit__()
+        self._lock.release()

@@ -202,6 +202,8 @@ def shape_of(data: Any) -> tuple[int, ...]:
 
 def _columns_of(X: Any) -> int:
     """Return the number of columns of a matrix; `DataError` for what is none."""
+    if sp.issparse(X) and X.ndim == 2:
+        return int(X.shape[1])
     with refusals("X"):
         shape = shape_of(X)
     if len(shape) == 0:

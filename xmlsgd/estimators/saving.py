@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ..errors import MACHINE_ERRORS, ModelFileError
-from ..files import note_checked_again, read_unreplaced
+from ..errors import ModelFileError
+from ..files import MACHINE_ERRORS, note_checked_again, read_unreplaced
 from ..model_arrays import ModelArrays
 from ..model_files import ModelFiles, read_model, write_model
 from ..network import state_layout
@@ -76,7 +76,7 @@ def read_checked(path: str | Path, verify: bool, read: Callable[[ModelFiles, Pat
             note_checked_again(Path(path), files.states)
         return model
     except OSError as error:
-        if error.errno in MACHINE_ERRORS:
+        if error.errno in MACHINE_ERRORS or (error.errno is None and error.filename is None):  # a library's
             raise
         raise ModelFileError(f"{error.filename or path}: cannot be read, got {error.strerror or error}") from error
 

@@ -225,9 +225,9 @@ def _clean_up_after(parent: int, folders: list[Path]) -> None:
 def main(fd: int) -> None:
     """Serve the coordinator at the other end of the pipe; signals that end a run are for that, and held back here."""
     parent, folders = os.getppid(), list[Path]()
-    threading.Thread(target=_leave_with, args=(parent, folders), daemon=True).start()
     with Connection(fd) as pipe:
         try:
+            threading.Thread(target=_leave_with, args=(parent, folders), daemon=True).start()
             _serve(pipe, folders)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             _clean_up_after(parent, folders)

@@ -1,6 +1,7 @@
 """Files: read through what packed them, written so that they appear whole or not at all."""
 
 from .checked import CHECKED, checked_states, note_checked, note_checked_again, state_of
+from .faults import MACHINE_ERRORS, NO_ROOM
 from .locks import lock_folder, make_locked
 from .model_folder import CURVE, DESCRIPTION, HISTORY, MANIFEST, MODEL_FORMAT, REPORT, in_the_way, is_model
 from .reading import BLOCK_BYTES, BROKEN_STREAM, MAGIC, PACKED_ENDS, open_packed, open_regular, sha256_of
@@ -14,9 +15,11 @@ __all__ = [
     "CURVE",
     "DESCRIPTION",
     "HISTORY",
+    "MACHINE_ERRORS",
     "MAGIC",
     "MANIFEST",
     "MODEL_FORMAT",
+    "NO_ROOM",
     "PACKED_ENDS",
     "REPORT",
     "checked_states",

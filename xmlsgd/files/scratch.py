@@ -6,7 +6,6 @@ that can be locked was left by a process that died.
 
 from __future__ import annotations
 
-import errno
 import glob
 import os
 import shutil
@@ -16,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .faults import MACHINE_ERRORS, NO_ROOM
 from .locks import lock_folder, make_locked
 
 if TYPE_CHECKING:
@@ -23,14 +23,13 @@ if TYPE_CHECKING:
 
 OLD = "old"  # in a scratch folder: what gave way to the new folder, where the two cannot change places at once
 END = ".partial"
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
 def scratch_beside(path: Path) -> Iterator[Path]:
     """Give an empty folder beside `path` that goes away at the end, as do those that dead processes left there.
 
-    An error about a full disk that names no file names `path`.
+    An error about a full disk that names no file names `path`, as does any of the machine's that names one in there.
     """
     sweep(path)
     scratch, lock = _new_scratch(path)
@@ -41,6 +40,21 @@ def scratch_beside(path: Path) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
         if lock is not None:
             os.close(lock)
+        if scratch.exists():
+            _remove_with_one_file(scratch)
+
+
+def _remove_with_one_file(folder: Path) -> None:
+    """Remove a folder where hardly a file can be opened any more: `rmtree` opens one a level."""
+    for above, folders, files in os.walk(folder, topdown=False):
+        for name in files:
+            with suppress(OSError):
+                os.unlink(os.path.join(above, name))
+        for name in folders:
+            with suppress(OSError):
+                os.rmdir(os.path.join(above, name))
+    with suppress(OSError):
+        os.rmdir(folder)
 
 
 @contextmanager
@@ -56,15 +70,15 @@ def scratch_folder() -> Iterator[Path]:
 
 @contextmanager
 def naming(path: Path, scratch: Path | None = None) -> Iterator[None]:
-    """Let an error about a full disk name `path` where it names no file, or one in `scratch`, which goes away.
+    """Let an error about a full disk name `path` where it names no file: those of writing into an open file do not.
 
-    Those of writing into an open file name none.
+    So shall any error of the machine that names a file in `scratch`, which goes away.
     """
     try:
         yield
     except OSError as error:
         in_scratch = scratch is not None and error.filename is not None and _is_within(error.filename, scratch)
-        if error.errno in NO_ROOM and (error.filename is None or in_scratch):
+        if (error.errno in NO_ROOM and error.filename is None) or (error.errno in MACHINE_ERRORS and in_scratch):
             error.filename = str(path)
         raise
 

@@ -16,7 +16,7 @@ from ...optimizers import SGD
 from ...params import zeros
 from ..base import EXACT, PRECISIONS, Dropout, HostMemory, Layer, Rounding, Targets
 from ..compact import CompactLayer
-from ..threads import ONE_THREAD_BLAS, launch
+from ..threads import Alone, launch
 from . import kernel_cache, search, step
 from .intrinsics import bf16
 from .kernel import for_kernels
@@ -25,6 +25,7 @@ from .search import weights_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+    from contextlib import AbstractContextManager
 
     from ...optimizers import Update
     from ..base import Device
@@ -49,7 +50,7 @@ class CPU(HostMemory):
         self.n_threads = n_threads
         self.bfloat16 = bf16.HAS_AVX512_BF16 if precision == "auto" else precision == "bfloat16"
         self._buffers: dict[Any, np.ndarray] = {}
-        self._lock = threading.RLock()
+        self._alone = Alone(threading.RLock())
 
     def place(self, flat: np.ndarray) -> np.ndarray:
         """Return the vector itself, as `for_kernels` gives it."""
@@ -64,17 +65,17 @@ class CPU(HostMemory):
             self._buffers[name] = known
         return known
 
-    @contextlib.contextmanager
-    def start(self) -> Iterator[None]:
+    def start(self) -> AbstractContextManager[None]:
         """Keep Numba at this device's threads and the BLAS, which kernels call, at one; one user at a time.
 
         To be entered by the Python thread that calls the operations. The buffers belong to whoever is inside, so a
         second one waits.
         """
-        with self._lock, ONE_THREAD_BLAS:
-            if self.n_threads == 1:
-                yield
-                return
+        return self._alone if self.n_threads == 1 else self._on_threads()
+
+    @contextlib.contextmanager
+    def _on_threads(self) -> Iterator[None]:
+        with self._alone:
             before = numba.get_num_threads()
             numba.set_num_threads(min(self.n_threads, numba.config.NUMBA_NUM_THREADS))
             try:

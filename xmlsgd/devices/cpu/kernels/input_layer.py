@@ -7,7 +7,7 @@ updated as soon as its gradient is summed.
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
+from numba import njit, prange
 
 from ....optimizers import CLIP
 from ..kernel import kernel
@@ -15,6 +15,30 @@ from .random import kept
 from .rows import FAST, clip_row, update_row
 
 _ZERO = np.float32(0)
+
+
+@njit(nogil=True, fastmath=FAST)
+def add_entry(feature, value, W, scales, a):
+    """Add what an entry of a row brings to its pre-activations a (H,)."""
+    x, w = value * scales[min(feature, scales.size - 1)], W[feature]
+    for j in range(a.size):
+        a[j] += x * np.float32(w[j])
+
+
+@njit(nogil=True, fastmath=FAST)
+def rectify(a):
+    """Set what is below 0 in a (H,) to 0."""
+    for j in range(a.size):
+        a[j] = max(a[j], _ZERO)
+
+
+@njit(nogil=True, fastmath=FAST)
+def activate_row(features, values, W, scales, b, a):
+    """Write the activations a (H,) of a row given its entries, as `input_forward` does without dropout."""
+    a[:] = b
+    for p in range(features.size):
+        add_entry(features[p], values[p], W, scales, a)
+    rectify(a)
 
 
 @kernel(fastmath=FAST)
@@ -30,12 +54,8 @@ def input_forward(rows, indptr, indices, data, W, scales, b, seed, threshold, sc
         for q in range(indptr[rows[i]], indptr[rows[i] + 1]):
             if threshold > 0 and not kept(seed, q, threshold):
                 continue
-            feature = indices[q]
-            x, w = data[q] * scale * scales[min(feature, scales.size - 1)], W[feature]
-            for j in range(a.size):
-                a[j] += x * np.float32(w[j])
-        for j in range(a.size):
-            a[j] = max(a[j], _ZERO)
+            add_entry(indices[q], data[q] * scale, W, scales, a)
+        rectify(a)
 
 
 @kernel()

@@ -10,6 +10,7 @@ import numpy as np
 from numba import njit, prange
 
 from ..kernel import kernel
+from .input_layer import activate_row
 from .margins import margins_of_row
 from .neighbors import vote_of_row
 from .pairs import best_of_list, logits_of_row
@@ -41,15 +42,16 @@ def unit_rows(indptr, indices, data, scale, out):
 
 @kernel(fastmath=FAST)
 def best_listed(
-    indptr, indices, data, A, W, scales, b, scale, postings_ptr, postings_row, postings_value, unit, label_ptr,
-    label_index, weight, starts, keys, weights, factors, bias, blend, frequency, feature, threshold, value, least_vote,
-    n_scored, n_neighbors, budget, near, n_near, clean, items, values, n_threads, labels, scores,
+    indptr, indices, data, A, W0, scales0, b0, W, scales, b, scale, postings_ptr, postings_row, postings_value, unit,
+    label_ptr, label_index, weight, starts, keys, weights, factors, bias, blend, frequency, feature, threshold, value,
+    least_vote, n_scored, n_neighbors, budget, near, n_near, clean, items, values, n_threads, labels, scores,
 ):  # fmt: skip
     """Write the best labels of each row among the `n_scored` with the most votes into `labels` and `scores` (rows, k).
 
     Among `n_near` of these for a row whose nearest training row has a cosine above `near`.
-    Rows (indptr, indices, data) as they come and their activations A (rows, H); `scale` (F,) weighs the features.
-    W, `scales` and b are the output layer (`pairs`). `vote` says what `postings_*`, `unit`, `label_*`, `weight` and
+    Rows (indptr, indices, data) as they come and their activations A (rows, H), or where W0 (F, H), `scales0` and b0
+    are the input layer of a network of one hidden layer, none; `scale` (F,) weighs the features. W, `scales` and b are
+    the output layer (`pairs`). `vote` says what `postings_*`, `unit`, `label_*`, `weight` and
     the scratch are, `margins` what the tables (`starts`, `keys`, `weights`), their scales `factors` and `bias` are,
     `best_of_list` how the best are found. blend float32 (4,): weights of the network's log probability, of the log of
     the share of votes, at least `least_vote`, and of the margin, and the intercept. Where there are trees, they score
@@ -61,14 +63,19 @@ def best_listed(
     for i in range(n_rows):
         most = max(most, indptr[i + 1] - indptr[i])
     for t in prange(n_threads):
-        row = np.empty(most, np.float32)
+        row, hidden = np.empty(most, np.float32), np.empty(b0.size, np.float32)
         all_listed, all_bounds = np.empty(n_scored, np.int32), np.empty(n_scored, np.float32)
         all_margins, all_logits = np.empty(n_scored, np.float32), np.empty(n_scored, np.float32)
         all_known, node, total = np.empty(4 * n_scored, np.float32), np.empty(n_scored, np.uint32), np.empty(n_scored)
         for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
             features = indices[indptr[i] : indptr[i + 1]]
-            entries = row[: features.size]
-            unit_row(features, data[indptr[i] : indptr[i + 1]], scale, entries)
+            values_of_row, entries = data[indptr[i] : indptr[i + 1]], row[: features.size]
+            unit_row(features, values_of_row, scale, entries)
+            a = hidden
+            if b0.size > 0:
+                activate_row(features, values_of_row, W0, scales0, b0, hidden)
+            else:
+                a = A[i]
             sound, _, m = vote_of_row(
                 features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
                 n_neighbors, budget, -1, near, n_near, clean[t], items[t], values[t], all_listed, all_bounds,
@@ -77,7 +84,7 @@ def best_listed(
             sound &= margins_of_row(features, entries, listed, starts, keys, weights, factors, bias, margins)
             share = blend[0]
             if feature.shape[0] > 0:
-                logits_of_row(A[i], W, scales, b, listed, logits)
+                logits_of_row(a, W, scales, b, listed, logits)
                 trees_of_row(
                     listed, logits, bounds, margins, frequency, feature, threshold, value,
                     all_known[: 4 * m].reshape(4, m), node[:m], total[:m], bounds,
@@ -86,6 +93,6 @@ def best_listed(
             else:
                 for j in range(m):
                     bounds[j] = blend[1] * np.log(max(bounds[j], least_vote)) + blend[2] * margins[j] + blend[3]
-            best_of_list(A[i], W, scales, b, listed, bounds, share, labels[i], scores[i])
+            best_of_list(a, W, scales, b, listed, bounds, share, labels[i], scores[i])
             if not sound:
                 labels[i, :] = DAMAGED
