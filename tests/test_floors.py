@@ -19,7 +19,7 @@ PACKAGE = ROOT / "xmlsgd"
 # Lowest first. What stands on one floor does not import its neighbours, so algorithms never see executors.
 FLOORS = (
     ("errors", "files"),
-    ("csr", "json_files", "kinds", "model_arrays", "params", "records"),
+    ("cores", "csr", "json_files", "kinds", "model_arrays", "params", "records"),
     ("datasets", "losses", "metrics", "optimizers", "schedules", "table"),
     ("devices", "merging"),
     ("samplers",),
@@ -141,7 +141,7 @@ def test_an_import_that_points_up_is_named(tmp_path, file, source, complaint):
             "engine.py",
             "import numpy\nimport xmlsgd.csr\nfrom . import __version__, csr\nfrom .algorithms.base import A",
         ),
-        ("devices/cpu.py", "from . import base\nfrom .base import Device\nfrom ..csr import CSR"),
+        ("devices/cpu/device.py", "from .. import base\nfrom ..base import Device\nfrom ...csr import CSR"),
     ],
 )
 def test_imports_of_lower_floors_and_of_the_own_folder_are_fine(tmp_path, file, source):

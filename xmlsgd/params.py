@@ -28,13 +28,13 @@ class Layout:
         offsets, at = {}, 0
         for name, shape in self.shapes.items():
             offsets[name] = at
-            at += -(-math.prod(shape) // ALIGNMENT) * ALIGNMENT
+            at += padded(math.prod(shape))
         return offsets
 
     @property
     def size(self) -> int:
         """Return the number of floats of the vector, padding included."""
-        return sum(-(-math.prod(shape) // ALIGNMENT) * ALIGNMENT for shape in self.shapes.values())
+        return sum(padded(math.prod(shape)) for shape in self.shapes.values())
 
     def views(self, flat: np.ndarray) -> dict[str, np.ndarray]:
         """Return the tensors as views of `flat`, float32 (size,)."""
@@ -43,6 +43,11 @@ class Layout:
             name: flat[offsets[name] : offsets[name] + math.prod(shape)].reshape(shape)
             for name, shape in self.shapes.items()
         }
+
+
+def padded(floats: int) -> int:
+    """Return the next multiple of a cache line, in floats."""
+    return -(-floats // ALIGNMENT) * ALIGNMENT
 
 
 def zeros(size: int) -> np.ndarray:

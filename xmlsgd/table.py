@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .params import ALIGNMENT, zeros
+from .params import padded, zeros
 
 
 class Shape(NamedTuple):
@@ -27,7 +27,7 @@ class Shape(NamedTuple):
     @property
     def floats(self) -> int:
         """Return all floats of the table; marks take a byte each."""
-        return (1 + self.replicas) * _padded(self.model) + self.states * _padded(self.state) + -(-self.marks_bytes // 4)
+        return (1 + self.replicas) * padded(self.model) + self.states * padded(self.state) + -(-self.marks_bytes // 4)
 
     @property
     def marks_bytes(self) -> int:
@@ -50,7 +50,7 @@ class Table:
     @classmethod
     def over(cls, flat: np.ndarray, shape: Shape) -> Table:
         """Return the table that lies in `flat`, float32 (shape.floats,)."""
-        model, state = _padded(shape.model), _padded(shape.state)
+        model, state = padded(shape.model), padded(shape.state)
         middle = (1 + shape.replicas) * model
         end = middle + shape.states * state
         params = flat[:middle].reshape(1 + shape.replicas, model)[:, : shape.model]
@@ -79,8 +79,3 @@ class Table:
     def open(cls, path: Path, shape: Shape) -> Table:
         """Map a table that another process made."""
         return cls.over(np.memmap(path, np.float32, "r+", shape=(shape.floats,)), shape)
-
-
-def _padded(floats: int) -> int:
-    """Return the next multiple of a cache line."""
-    return -(-floats // ALIGNMENT) * ALIGNMENT

@@ -114,9 +114,10 @@ class WorkerLog(Monitor):
 
     def _entries(self, elapsed: float) -> list[Record]:
         """Return an entry a worker of the epoch, with what the algorithm notes of it."""
-        stale, notes = self.algorithm.sharing is not Sharing.REPLICAS, self.algorithm.worker_notes()
+        tells_staleness, notes = self.algorithm.sharing is not Sharing.REPLICAS, self.algorithm.worker_notes()
         return [
-            self._epoch[w].entry(w, elapsed, stale) | {name: of[w] for name, of in notes.items() if w in of}
+            self._epoch[w].entry(w, elapsed, tells_staleness)
+            | {name: by_worker[w] for name, by_worker in notes.items() if w in by_worker}
             for w in sorted(self._epoch)
         ]
 

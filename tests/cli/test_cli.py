@@ -66,9 +66,12 @@ def loaded_by(*words):
     return set(modules), int(returned)
 
 
-def test_openblas_starts_no_threads_that_no_run_would_use(monkeypatch):
+def test_openblas_starts_no_more_threads_than_are_asked_for(monkeypatch):
     monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
-    code = "from xmlsgd.cli import main; main(['info']); import threadpoolctl; print(threadpoolctl.threadpool_info())"
+    code = (
+        "from xmlsgd.cli import main; main(['predict', 'nowhere', 'nothing', '--threads', '1'])\n"
+        "import scipy.linalg, threadpoolctl; print(threadpoolctl.threadpool_info())"
+    )
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     libraries = ast.literal_eval(result.stdout.splitlines()[-1])
     assert {each["num_threads"] for each in libraries if each["internal_api"] == "openblas"} <= {1}

@@ -18,7 +18,7 @@ from numba.core import caching
 from xmlsgd import devices
 from xmlsgd.datasets import libsvm_kernels
 from xmlsgd.devices.cpu import kernel_cache
-from xmlsgd.devices.cpu.kernel import STAMP, Kernel
+from xmlsgd.devices.cpu.compiling import STAMP, Kernel
 
 
 @pytest.fixture

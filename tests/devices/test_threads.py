@@ -7,15 +7,16 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 from shared.paths import ROOT, TESTS
 from shared.small_job import small_job, train
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.devices.threads import OneThreadBlas, Pool
+from xmlsgd.devices.cpu.threads import OneThreadBlas, Pool
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def test_the_blas_libraries_are_looked_for_once(monkeypatch):
         looked.append(1)
         return ThreadpoolController()
 
-    monkeypatch.setattr("xmlsgd.devices.threads.ThreadpoolController", look)
+    monkeypatch.setattr("xmlsgd.devices.cpu.threads.ThreadpoolController", look)
     limit = OneThreadBlas()
     for _ in range(3):
         with limit:
@@ -62,18 +63,29 @@ def test_the_blas_libraries_are_looked_for_once(monkeypatch):
     assert looked == [1]
 
 
+class Four:
+    """A BLAS of four threads, by itself or, for each Python thread, by `local`."""
+
+    def __init__(self, of_process, local=None):
+        self.number = local or SimpleNamespace(n=4)
+        self.limit = OneThreadBlas()
+        pool = Pool(lambda: self.number.n, lambda n: setattr(self.number, "n", n), of_process)
+        self.limit._of_process, self.limit._of_thread = ([pool], []) if of_process else ([], [pool])
+
+
 def test_the_blas_has_its_threads_back_when_the_last_one_leaves():
-    before, limit = blas_threads(), OneThreadBlas()
-    first, second = limit, limit
+    blas = Four(of_process=True)
+    first, second = blas.limit, blas.limit
     first.__enter__()
     second.__enter__()
-    assert set(blas_threads()) == {1}
+    assert blas.number.n == 1
     first.__exit__()
-    assert set(blas_threads()) == {1}, "the first one to leave must not lift the limit of the other"
+    assert blas.number.n == 1, "the first one to leave must not lift the limit of the other"
     second.__exit__()
-    assert blas_threads() == before
+    assert blas.number.n == 4
 
 
+@pytest.mark.skipif(max(blas_threads()) == 1, reason="the BLAS has one thread as it is")
 def test_the_blas_has_its_threads_back_when_another_python_thread_leaves_last():
     """Who came first is still alive then, and threadpoolctl would let nobody else change the number."""
     before, limit = blas_threads(), OneThreadBlas()
@@ -82,53 +94,80 @@ def test_the_blas_has_its_threads_back_when_another_python_thread_leaves_last():
     def first():
         with limit:
             first_is_in.set()
-            second_is_in.wait(60)
+            assert second_is_in.wait(60)
         first_has_left.set()
-        over.wait(60)
+        assert over.wait(60)
 
     def second():
-        first_is_in.wait(60)
+        assert first_is_in.wait(60)
         with limit:
             second_is_in.set()
-            first_has_left.wait(60)
+            assert first_has_left.wait(60)
 
     with ThreadPoolExecutor(2) as pool:
-        pool.submit(first)
-        pool.submit(second).result()
+        one, other = pool.submit(first), pool.submit(second)
+        other.result()
         found = blas_threads()
         over.set()
+        one.result()
     assert found == before
 
 
 def test_the_blas_is_at_one_thread_beside_a_python_thread_that_has_set_another_number():
-    limit = OneThreadBlas()
-
     def inside():
-        with limit:
+        with OneThreadBlas():
             return set(blas_threads())
 
     for library in ThreadpoolController().select(user_api="blas").lib_controllers:
         library.set_num_threads(library.get_num_threads())
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(inside).result() == {1}
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(inside).result() == {1}
+    finally:
+        with threadpool_limits(user_api="blas"):  # whoever leaves it sets the number no longer alone
+            pass
 
 
 def test_a_blas_whose_number_is_the_python_threads_is_limited_in_each():
     class Own(threading.local):
         n = 4
 
-    own, limit = Own(), OneThreadBlas()
-    limit._of_process, limit._of_thread = [], [Pool(lambda: own.n, lambda n: setattr(own, "n", n), of_process=False)]
+    blas = Four(of_process=False, local=Own())
 
     def inside():
-        with limit, limit:
-            found = own.n
-        return found, own.n
+        with blas.limit, blas.limit:
+            found = blas.number.n
+        return found, blas.number.n
 
-    with limit, ThreadPoolExecutor(1) as pool:
+    with blas.limit, ThreadPoolExecutor(1) as pool:
         assert pool.submit(inside).result() == (1, 4)
-        assert own.n == 1
-    assert own.n == 4
+        assert blas.number.n == 1
+    assert blas.number.n == 4
+
+
+def test_an_error_on_the_way_in_leaves_the_blas_and_the_lock_as_they_were(monkeypatch):
+    blas = Four(of_process=True)
+    first = blas.limit._of_process[0]
+
+    def interrupted(n):
+        if n == 1:
+            raise KeyboardInterrupt
+
+    blas.limit._of_process.append(Pool(lambda: 4, interrupted, True))
+    monkeypatch.setattr("xmlsgd.devices.cpu.threads.ONE_THREAD_BLAS", blas.limit)
+    device = CPU(1)
+    with pytest.raises(KeyboardInterrupt), device.start():
+        raise AssertionError("it was not interrupted")
+    assert first.get() == 4
+    blas.limit._of_process.pop()
+
+    def start():
+        with device.start():
+            return first.get()
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(start).result(timeout=60) == 1
+    assert first.get() == 4
 
 
 def program(n_threads):

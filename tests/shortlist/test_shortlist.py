@@ -13,6 +13,7 @@ from shared.shortlists import DEVICE, SETTINGS
 from xmlsgd import XMLClassifier
 from xmlsgd.csr import CSR
 from xmlsgd.datasets.store import open_store, write_store
+from xmlsgd.devices.cpu.kernel_cache import kernels
 from xmlsgd.devices.cpu.kernels.pairs import ONE_SCALE, best_of_list
 from xmlsgd.errors import DataError, DivergenceError, ModelFileError
 from xmlsgd.estimators.defaults import auto_shortlist
@@ -21,6 +22,7 @@ from xmlsgd.metrics import precision_at_k
 from xmlsgd.model_arrays import ModelArrays
 from xmlsgd.runs import Interrupted
 from xmlsgd.scoring import Scorer
+from xmlsgd.scoring.lists import ListScorer
 from xmlsgd.shortlist.arrays import from_arrays, to_arrays
 
 
@@ -235,6 +237,50 @@ def test_a_store_in_memory_maps_is_learned_as_arrays_are(many, model, tmp_path):
     mapped = open_store(tmp_path / "store")
     again = XMLClassifier(**SETTINGS).fit(mapped.X, mapped.Y)
     np.testing.assert_array_equal(model.predict_topk(many[1].X)[0], again.predict_topk(many[1].X)[0])
+
+
+def test_rows_in_memory_maps_compile_no_kernel_of_their_own(many, model, tmp_path):
+    write_store(many[1], tmp_path / "store")
+    mapped = open_store(tmp_path / "store").X
+    assert not mapped.indptr.flags.writeable
+    expected = model.predict_topk(many[1].X)
+    forms = [form for kernel in kernels() for form in (kernel.alone, kernel.threaded)]
+    before = [len(form.signatures) for form in forms]
+    for got, wanted in zip(model.predict_topk(mapped), expected, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    assert [len(form.signatures) for form in forms] == before
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_activations_within_the_call_that_ranks_are_those_of_the_kernel_before_it(
+    many, model, tmp_path, monkeypatch, compact
+):
+    if compact:
+        model.save(tmp_path / "model", compact=True)
+        model = XMLClassifier.load(tmp_path / "model")
+    model = copy.copy(model)
+    X, answers = many[1].X, [model.predict_topk(many[1].X)]
+    monkeypatch.setattr("xmlsgd.scoring.lists.ROWS_A_CALL", 7)
+    answers.append(model.predict_topk(X))
+    model._scorers.clear()
+    monkeypatch.setattr(ListScorer, "_in_one_call", False)
+    answers.append(model.predict_topk(X))
+    for labels, scores in answers[1:]:
+        np.testing.assert_array_equal(labels, answers[0][0])
+        np.testing.assert_array_equal(scores, answers[0][1])
+
+
+def test_a_deep_network_ranks_a_shortlist_by_its_last_activations(many, tmp_path):
+    model = XMLClassifier((16, 8), shortlist=16, max_epochs=1, n_jobs=1, random_state=0).fit(many[0].X, many[0].Y)
+    X = many[1].X.span(0, 30)
+    labels, scores = model.predict_topk(X, 3)
+    np.testing.assert_allclose(
+        np.take_along_axis(model.decision_function(X), labels, axis=1), scores, rtol=1e-3, atol=1e-3
+    )
+    model.save(tmp_path / "model", compact=True)
+    same = XMLClassifier.load(tmp_path / "model").predict_topk(X, 3)[0] == labels
+    assert same.mean() > 0.9
+    assert model.predict_topk(X.span(0, 0))[0].shape == (0, 5)
 
 
 @pytest.mark.parametrize(("error", "kind"), [(KeyboardInterrupt(), Interrupted), (MemoryError(), MemoryError)])

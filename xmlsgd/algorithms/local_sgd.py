@@ -91,5 +91,5 @@ class LocalSGD(Rounds):
         self.merged_at = ended
 
     def notes(self) -> dict[str, object]:
-        """Return the sizes, and the steps of a round."""
-        return {**super().notes(), "steps": self.steps_now}
+        """Return the steps of a round."""
+        return {"steps": self.steps_now}

@@ -83,12 +83,12 @@ def limit_threads(args: Namespace) -> None:
     """Hold parsers and kernels to `--n-jobs` threads: before Numba is loaded, which asks but once.
 
     More than the machine has processors are as many as it has. Where Numba is loaded already, the estimator's own limit
-    holds alone. OpenBLAS, of which runs use one thread, would start one a processor, with memory for each, as it is
-    loaded; where it gets neither it waits for ever, or says that the user has pressed Ctrl-C.
+    holds alone. OpenBLAS would start a thread a processor, with memory for each, as it is loaded; where it gets neither
+    it waits for ever, or says that the user has pressed Ctrl-C.
     """
-    if "numpy" not in sys.modules:
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     n_jobs = getattr(args, "n_jobs", None)
     if n_jobs and n_jobs > 0 and "numba" not in sys.modules:
         args.n_jobs = min(n_jobs, os.cpu_count() or 1)
         os.environ["NUMBA_NUM_THREADS"] = str(args.n_jobs)
+        if "numpy" not in sys.modules:
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", str(args.n_jobs))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 import numpy as np
 
+from ..cores import usable_cores
 from ..csr import INT32_MAX
 from ..errors import DataError, shorten
 from ..files import BROKEN_STREAM
@@ -57,7 +58,7 @@ class LibsvmBlocks:
         self._options = options
         if n_threads is not None and n_threads < 1:
             raise ValueError(f"n_threads must be at least 1, got {n_threads}")
-        self._threads = n_threads or min(_usable_cores(), MAX_THREADS)
+        self._threads = n_threads or min(usable_cores(), MAX_THREADS)
         # Blocks parsed or waiting beyond the next one; who writes to a stream may wait for the answer to that.
         self._ahead = self._threads + 1 if stream is None else 0
         self._line = 1  # the first line of the block that is next
@@ -199,11 +200,6 @@ def _check_size(name: str, value: int | None) -> int | None:
     if value is not None and not 1 <= value <= INT32_MAX:
         raise ValueError(f"{name} must be in [1, {INT32_MAX}], got {value}")
     return value
-
-
-def _usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _cut(stream: BinaryIO, path: Path) -> Iterator[bytes]:

@@ -137,9 +137,8 @@ class Device(Protocol):
         ...
 
     def replay(
-        self, step: Callable[[], Any], network: Any, layers: Sequence[Layer], X: CSR, targets: Targets,
-        update: Update,
-    ) -> Any | None:  # fmt: skip
+        self, step: Callable[[], Any], network: Any, layers: Sequence[Layer], X: CSR, targets: Targets, update: Update
+    ) -> Any | None:
         """Return the loss of a step that the device can do as a whole, else None.
 
         `step` launches it; it draws nothing, and depends on the batch by these arguments alone.

@@ -1,7 +1,7 @@
 """The definition of every operation of a device: plain NumPy and loops, close to the equations, slow.
 
-The names and their order are those of `cpu.py`. Sums run in float64 and are rounded once, to float32, where a result or
-a parameter is written; so this is also the most accurate of the devices.
+The names and their order are those of `cpu/device.py`. Sums run in float64 and are rounded once, to float32, where a
+result or a parameter is written; so this is also the most accurate of the devices.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Reference(HostMemory):
     def output_step(
         self, A: np.ndarray, targets: Targets, layer: Layer, loss: int, update: Update, rounding: Rounding = EXACT
     ) -> tuple[float, np.ndarray]:  # fmt: skip
-        """Update the output layer on one batch; return the scaled loss and dA."""
+        """Update the output layer on one batch; return the loss, weighed by row and dA."""
         has, scale = indicator(targets.Y, targets.rows), targets.scale
         value, dZ = loss_and_gradient(loss, logits(A, layer), has)
         dZ *= scale[:, None]

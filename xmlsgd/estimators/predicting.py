@@ -15,8 +15,8 @@ from ..csr import pointers
 from ..errors import DataError, shorten
 from ..kinds import is_number
 from ..scoring import Ranker, Scorer
-from ..scoring.checks import check_dense, check_finite, checked_columns
 from ..scoring.compact import CompactParams
+from .answers import check_dense, check_finite, checked_columns
 from .inputs import read_features, read_weight
 from .names import MappedNames
 from .placement import make_device, parse_devices

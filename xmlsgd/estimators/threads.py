@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..cores import usable_cores
 from ..errors import DataError, shorten
 
 if TYPE_CHECKING:
@@ -27,18 +27,10 @@ def thread_count(n_jobs: int | None, flops: float = math.inf) -> int:
     more threads than cores only cost memory.
     """
     if n_jobs is None:
-        return int(min(_cores(), max(flops / FLOPS_PER_THREAD, 1)))
+        return int(min(usable_cores(), max(flops / FLOPS_PER_THREAD, 1)))
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
         raise DataError(f"n_jobs: must be None or an integer other than 0, got {shorten(n_jobs)}")
-    return min(int(n_jobs), _cores()) if n_jobs > 0 else max(_cores() + 1 + int(n_jobs), 1)
-
-
-@functools.cache
-def _cores() -> int:
-    """Return the cores that this process may use; finding out takes as long as predicting a row."""
-    from joblib import cpu_count
-
-    return int(cpu_count())
+    return min(int(n_jobs), usable_cores()) if n_jobs > 0 else max(usable_cores() + 1 + int(n_jobs), 1)
 
 
 def flops(network: Network, X: CSR, n_rows: int, listed: bool = False) -> float:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from ..devices.compact import CompactLayer, widened
+from ..errors import DataError
 from .blocks import row_blocks
 from .compact import CompactParams
 
@@ -40,7 +41,10 @@ class Ranker(Protocol):
 
 @dataclass(eq=False)
 class Scorer:
-    """A network, its parameters float32 (n_params,), or compact, and the device that multiplies."""
+    """A network, its parameters float32 (n_params,), or compact, and the device that multiplies.
+
+    Raises `DataError` for parameters of another network, and when it is asked, for rows of other features.
+    """
 
     network: Network
     params: np.ndarray | CompactParams
@@ -49,6 +53,11 @@ class Scorer:
     # Labels that it names at least where a mean of several is taken. Of one class each, without a shortlist, the best
     # one was another in 8 of 100 rows with 2 names, in one with 8, in none with 32.
     least: ClassVar[int] = 32
+
+    def __post_init__(self) -> None:
+        shape = self.params.shape if isinstance(self.params, np.ndarray) else (self.params.layout.size,)
+        if shape != (self.network.layout.size,):
+            raise DataError(f"params: must be the network's, of shape ({self.network.layout.size},), got {shape}")
 
     @property
     def most(self) -> int:
@@ -70,7 +79,7 @@ class Scorer:
     @cached_property
     def _layers(self) -> list[Any]:
         """The layers in the memory of the process, as kernels want them."""
-        from ..devices.cpu.kernel import for_kernels  # here, so that an estimator can be made without loading Numba
+        from ..devices.cpu.compiling import for_kernels  # here, so that an estimator can be made without loading Numba
 
         if isinstance(self.params, CompactParams):
             return [type(layer)(*map(for_kernels, layer)) for layer in self.params.layers()]
@@ -88,7 +97,13 @@ class Scorer:
             self.top_k(part, k)
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best k labels and their scores, among `columns` where given."""
+        """Return the k >= 1 best labels, int32 (n, k), and their scores, float32 (n, k), best first; -1, -inf fill up.
+
+        Only `columns`, int (m,), count where they are given.
+        """
+        self._check_rows(X)
+        if k < 1:
+            raise DataError(f"k: must be at least 1, got {k}")
         network, device, layers = self.network, self.device, self.layers()
         output = layers[-1]
         labels, scores = np.full((X.n_rows, k), -1, np.int32), np.full((X.n_rows, k), -np.inf, np.float32)
@@ -105,6 +120,7 @@ class Scorer:
 
     def logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield row numbers and their logits (rows, L), or (rows, m) of m columns, a block at a time."""
+        self._check_rows(X)
         network, device, layers = self.network, self.device, self.layers()
         product = product_with(self.output, columns)
         n_columns = network.n_labels if columns is None else len(columns)
@@ -114,6 +130,11 @@ class Scorer:
             with np.errstate(invalid="ignore", over="ignore"):  # `check_finite` says more
                 Z = product(A)
             yield rows, Z
+
+    def _check_rows(self, X: CSR) -> None:
+        """Raise `DataError` for rows of other features: kernels would read what lies behind the weights."""
+        if X.n_cols != self.network.n_features:
+            raise DataError(f"X: must have the {self.network.n_features} features of the network, got {X.n_cols}")
 
     def activations(self, X: CSR) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield row numbers and their last hidden activations (rows, H), a block at a time."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..csr import CSR, pointers
 from ..devices.cpu import CPU
-from ..devices.cpu.kernel import for_kernels
+from ..devices.cpu.compiling import for_kernels
 from ..devices.cpu.kernels.linear import count_pairs, pack, solve, write_pairs
 from ..devices.cpu.kernels.margins import hash_weights, margins
 from ..devices.cpu.kernels.pairs import ONE_SCALE

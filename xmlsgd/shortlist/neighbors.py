@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from ..csr import CSR, pointers
 from ..devices.cpu import CPU
-from ..devices.cpu.kernel import for_kernels
+from ..devices.cpu.compiling import for_kernels
 from ..devices.cpu.kernels.neighbors import scratch_shapes, vote, write_postings
 from ..errors import ModelFileError
 from .rows import rows_with

@@ -16,12 +16,12 @@ from ...optimizers import SGD
 from ...params import zeros
 from ..base import EXACT, PRECISIONS, Dropout, HostMemory, Layer, Rounding, Targets
 from ..compact import CompactLayer
-from ..threads import Alone, launch
 from . import kernel_cache, search, step
+from .compiling import for_kernels
 from .intrinsics import bf16
-from .kernel import for_kernels
 from .kernels import active_rows, input_layer, output_layer
 from .search import weights_of
+from .threads import Alone, launch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ...optimizers import Update
     from ..base import Device
-    from .kernel import Kernel
+    from .compiling import Kernel
 
 
 class CPU(HostMemory):
@@ -125,7 +125,7 @@ class CPU(HostMemory):
     def output_step(
         self, A: np.ndarray, targets: Targets, layer: Layer, loss: int, update: Update, rounding: Rounding = EXACT
     ) -> tuple[float, np.ndarray]:  # fmt: skip
-        """Update the output layer on one batch; return the scaled loss and dA."""
+        """Update the output layer on one batch; return the loss, weighed by row and dA."""
         return step.output_step(self, A, targets, layer, loss, update, rounding)
 
     @overload

@@ -8,7 +8,7 @@ import pkgutil
 from pathlib import Path
 
 from . import kernels as kernel_modules
-from .kernel import STAMP, Kernel
+from .compiling import STAMP, Kernel
 
 MODULES = sorted(found.name for found in pkgutil.iter_modules(kernel_modules.__path__))
 

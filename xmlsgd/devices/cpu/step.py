@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...losses import SOFTMAX
+from .compiling import for_kernels
 from .intrinsics import bf16
-from .kernel import for_kernels
 from .kernels import output_layer, rounded_layer
 
 if TYPE_CHECKING:
@@ -20,66 +20,66 @@ CHUNK = 256  # labels: at B = H = 256 a chunk's operands and weights take 1.2 MB
 
 
 def output_step(
-    device: CPU, A: np.ndarray, targets: Targets, layer: Layer, loss: int, update: Update, rounding: Rounding
+    cpu: CPU, A: np.ndarray, targets: Targets, layer: Layer, loss: int, update: Update, rounding: Rounding
 ) -> tuple[float, np.ndarray]:  # fmt: skip
-    """Update the output layer on one batch; return the scaled loss and dA. As `Device.output_step`."""
+    """Update the output layer on one batch; return the loss, weighed by row and dA. As `Device.output_step`."""
     B, H = A.shape
-    Bp, Hp = bf16.pad(B), bf16.pad(H) if device.bfloat16 else H
-    n = device.n_threads
+    Bp, Hp = bf16.pad(B), bf16.pad(H) if cpu.bfloat16 else H
+    n = cpu.n_threads
     # Less where there would be too few chunks for the threads.
     chunk = min(CHUNK, bf16.pad(-(-len(layer.b) // n)))
     scales, target, log_sum = np.zeros((3, Bp), np.float32)
     scales[:B] = targets.scale
     if loss == SOFTMAX:
         target[:B], scales[:B] = targets.of_softmax()
-    padded = device.padded("A", A, Bp, Hp)
-    Z = device.buffer("Z", (n, bf16.BLOCK if device.bfloat16 else chunk, Bp))
-    dA, db = device.buffer("dA", (n, Bp, Hp)), device.buffer("db", (n, chunk))
-    ints, logits = device.buffer("ints", (n, Bp), np.int64), device.buffer("logits", (n, Bp))
+    padded = cpu.padded("A", A, Bp, Hp)
+    Z = cpu.buffer("Z", (n, bf16.BLOCK if cpu.bfloat16 else chunk, Bp))
+    dA, db = cpu.buffer("dA", (n, Bp, Hp)), cpu.buffer("db", (n, chunk))
+    ints, logits = cpu.buffer("ints", (n, Bp), np.int64), cpu.buffer("logits", (n, Bp))
     losses = np.zeros(n)
-    operands = _operands(device, padded, chunk) if device.bfloat16 else ()
+    operands = _operands(cpu, padded, chunk) if cpu.bfloat16 else ()
     if loss == SOFTMAX:
-        log_sum[:] = _log_sum(device, layer, chunk, Z, logits, padded, operands)
+        log_sum[:] = _log_sum(cpu, layer, chunk, Z, logits, padded, operands)
     layer_arrays, pairs = (layer.W, layer.b, layer.Ws, layer.Wt, layer.bs, layer.bt), _positives(targets)
     head = (*layer_arrays, pairs, scales, target, log_sum, loss, update.kind, update.hyper)
     if rounding.threshold > 0:
-        kept, g = device.buffer("kept", (n, Bp), np.int64), device.buffer("g", (n, H))
-        device.run(
-            rounded_layer.rounded_step_bf16 if device.bfloat16 else rounded_layer.rounded_step_float32,
+        kept, g = cpu.buffer("kept", (n, Bp), np.int64), cpu.buffer("g", (n, H))
+        cpu.run(
+            rounded_layer.rounded_step_bf16 if cpu.bfloat16 else rounded_layer.rounded_step_float32,
             *head, np.float32(rounding.threshold), rounding.seed, padded, Z, g, dA, db, ints, kept, logits, losses,
             *operands,
         )  # fmt: skip
     else:
-        scratch = (chunk, Z, device.buffer("dW", (n, Z.shape[1], Hp)), dA, db, ints, logits, losses)
-        if device.bfloat16:
-            backward = device.buffer("backward", (Bp * Hp // 2,), np.uint32)
-            device.run(output_layer.pack_backward, padded, backward, n)
-            device.run(output_layer.output_step_bf16, *head, *scratch, backward, *operands)
+        scratch = (chunk, Z, cpu.buffer("dW", (n, Z.shape[1], Hp)), dA, db, ints, logits, losses)
+        if cpu.bfloat16:
+            backward = cpu.buffer("backward", (Bp * Hp // 2,), np.uint32)
+            cpu.run(output_layer.pack_backward, padded, backward, n)
+            cpu.run(output_layer.output_step_bf16, *head, *scratch, backward, *operands)
         else:
-            part = device.buffer("dA_part", (n, Bp, Hp))
-            device.run(output_layer.output_step_float32, *head, *scratch, padded, part)
+            part = cpu.buffer("dA_part", (n, Bp, Hp))
+            cpu.run(output_layer.output_step_float32, *head, *scratch, padded, part)
     return float(losses.sum()), dA.sum(axis=0)[:B, :H]
 
 
-def _operands(device: CPU, padded: np.ndarray, chunk: int) -> tuple[np.ndarray, ...]:
+def _operands(cpu: CPU, padded: np.ndarray, chunk: int) -> tuple[np.ndarray, ...]:
     """Return what every bfloat16 kernel takes: packed activations, room for packed labels, padding, tile settings."""
-    n, (Bp, Hp) = device.n_threads, padded.shape
+    n, (Bp, Hp) = cpu.n_threads, padded.shape
     words = (bf16.BLOCK * Hp + chunk * Hp + bf16.BLOCK * Bp + chunk * Bp) // 2 + 16 * Bp
-    packed, pads = device.buffer("packed", (n, words), np.uint32), device.buffer("pads", (n, 2, Hp))
-    forward = device.buffer("forward", (Bp * Hp // 2,), np.uint32)
-    device.run(output_layer.pack_forward, padded, forward, packed)
+    packed, pads = cpu.buffer("packed", (n, words), np.uint32), cpu.buffer("pads", (n, 2, Hp))
+    forward = cpu.buffer("forward", (Bp * Hp // 2,), np.uint32)
+    cpu.run(output_layer.pack_forward, padded, forward, packed)
     return forward, packed, pads, bf16.TILE_CONFIGURATION
 
 
 def _log_sum(
-    device: CPU, layer: Layer, chunk: int, Z: np.ndarray, logits: np.ndarray, padded: np.ndarray, operands: Any
+    cpu: CPU, layer: Layer, chunk: int, Z: np.ndarray, logits: np.ndarray, padded: np.ndarray, operands: Any
 ) -> np.ndarray:
     """Return log sum exp of each row's logits (B,), by way of each thread's part of its maximum and sum."""
-    parts = device.buffer("largest", logits.shape), device.buffer("total", logits.shape)
-    if device.bfloat16:
-        device.run(output_layer.log_sums_bf16, layer.W, layer.b, chunk, Z, *parts, logits, *operands)
+    parts = cpu.buffer("largest", logits.shape), cpu.buffer("total", logits.shape)
+    if cpu.bfloat16:
+        cpu.run(output_layer.log_sums_bf16, layer.W, layer.b, chunk, Z, *parts, logits, *operands)
     else:
-        device.run(output_layer.log_sums_float32, layer.W, layer.b, chunk, Z, *parts, logits, padded)
+        cpu.run(output_layer.log_sums_float32, layer.W, layer.b, chunk, Z, *parts, logits, padded)
     largest, total = parts
     top: np.ndarray = largest.max(axis=0)
     with np.errstate(invalid="ignore"):  # the loss tells of a diverged run

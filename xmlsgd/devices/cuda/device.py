@@ -152,7 +152,7 @@ class CUDA:
     def output_step(
         self, A: Any, targets: Targets, layer: Layer, loss: int, update: Update, rounding: Rounding = EXACT
     ) -> tuple[Any, Any]:  # fmt: skip
-        """Update the output layer on one batch; return the scaled loss, float64 () on the GPU, and dA."""
+        """Update the output layer on one batch; return the loss, weighed by row, float64 () on the GPU, and dA."""
         _check_rounding(rounding.threshold > 0)
         sent, B = send_weights(self.runtime, targets, loss), len(targets.rows)
         weights = Weights(sent[:B], sent[B:])
@@ -200,9 +200,8 @@ class CUDA:
         return keys, rows, values
 
     def replay(
-        self, step: Callable[[], Any], network: Any, layers: Sequence[Layer], X: CSR, targets: Targets,
-        update: Update,
-    ) -> Any | None:  # fmt: skip
+        self, step: Callable[[], Any], network: Any, layers: Sequence[Layer], X: CSR, targets: Targets, update: Update
+    ) -> Any | None:
         """Return the loss of a step, done as a graph, or None where it has to be launched as it is."""
         if self._graphs is None:
             return None

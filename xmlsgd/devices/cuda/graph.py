@@ -124,9 +124,8 @@ class Graphs:
         self._blas: GraphBlas | None = None
 
     def replay(
-        self, step: Callable[[], Any], network: Any, layers: Sequence[Layer], X: CSR, targets: Targets,
-        update: Update,
-    ) -> Any | None:  # fmt: skip
+        self, step: Callable[[], Any], network: Any, layers: Sequence[Layer], X: CSR, targets: Targets, update: Update
+    ) -> Any | None:
         """Return the loss of a step, done as a graph, or None where it is to be launched as it is: the first of a kind.
 
         step : launches the step's kernels, which it chooses by these arguments.

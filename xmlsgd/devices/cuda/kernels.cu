@@ -1,4 +1,4 @@
-// Kernels of the CUDA device; names and order follow reference.py and cpu*.py, `cuda.py` launches them.
+// Kernels of the CUDA device; names and order follow reference.py and cpu/kernels, `device.py` launches them.
 //
 // Compiled at run time by NVRTC for the card at hand, and in tests by a C++ compiler
 // (tests/shared/fake_gpu/cuda_shim.h). So that the latter stays small: warp operations take all 32 lanes, no thread

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     AddPositives = Callable[[int, Any, Any, Any], None]  # of `SoftmaxOnce.step`
 
-ACTIVATIONS, WEIGHTS, NO_REFERENCE = range(3)  # kinds of operands, as in cuda.cu
+ACTIVATIONS, WEIGHTS, NO_REFERENCE = range(3)  # kinds of operands, as in kernels.cu
 EXTRA = 3  # columns of an operand: bias in two parts, reference
 VECTOR = 16  # bytes that a thread reads at once
 LINE, SECTOR = 64, 16  # operands of 128 and 32 bytes: rows of E begin on lines of a cache, of `scaled` on sectors

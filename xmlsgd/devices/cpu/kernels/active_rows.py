@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from numba import prange
 
+from ..compiling import kernel
 from ..intrinsics.llvm import prefetch_row
-from ..kernel import kernel
 
 AHEAD = 4  # rows asked for before they are copied
 

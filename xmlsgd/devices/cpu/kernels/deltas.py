@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from numba import prange
 
-from ..kernel import kernel
+from ..compiling import kernel
 
 
 @kernel()

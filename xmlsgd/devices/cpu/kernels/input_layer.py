@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit, prange
 
 from ....optimizers import CLIP
-from ..kernel import kernel
+from ..compiling import kernel
 from .random import kept
 from .rows import FAST, clip_row, update_row
 

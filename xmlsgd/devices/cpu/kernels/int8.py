@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
+from ..compiling import kernel
 from ..intrinsics import bf16
 from ..intrinsics.bf16 import BLOCK, TILE_BYTES
-from ..kernel import kernel
 from .rows import FAST
 from .topk import offer_block
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
+from ..compiling import kernel
 from ..intrinsics.llvm import prefetch
-from ..kernel import kernel
 from .random import below, following
 
 _ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)

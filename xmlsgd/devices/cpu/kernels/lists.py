@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from ..kernel import kernel
+from ..compiling import kernel
 from .input_layer import activate_row
 from .margins import margins_of_row
 from .neighbors import vote_of_row
@@ -69,11 +69,11 @@ def best_listed(
         all_known, node, total = np.empty(4 * n_scored, np.float32), np.empty(n_scored, np.uint32), np.empty(n_scored)
         for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
             features = indices[indptr[i] : indptr[i + 1]]
-            values_of_row, entries = data[indptr[i] : indptr[i + 1]], row[: features.size]
-            unit_row(features, values_of_row, scale, entries)
+            given, entries = data[indptr[i] : indptr[i + 1]], row[: features.size]
+            unit_row(features, given, scale, entries)
             a = hidden
             if b0.size > 0:
-                activate_row(features, values_of_row, W0, scales0, b0, hidden)
+                activate_row(features, given, W0, scales0, b0, a)
             else:
                 a = A[i]
             sound, _, m = vote_of_row(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from ..kernel import kernel
+from ..compiling import kernel
 from .random import below, following, mixed
 
 EMPTY = 255  # the code of a bin without an entry

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
+from ..compiling import kernel
 from ..intrinsics.llvm import prefetch
-from ..kernel import kernel
 from .rows import FAST
 
 _ZERO = np.float32(0)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
+from ..compiling import kernel
 from ..intrinsics.llvm import prefetch
-from ..kernel import kernel
 from .rows import FAST
 
 TINY = np.float32(1e-20)  # a similarity must exceed it

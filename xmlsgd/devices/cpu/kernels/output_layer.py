@@ -15,10 +15,10 @@ import numpy as np
 from numba import njit, prange
 
 from ....optimizers import CLIP
+from ..compiling import kernel
 from ..intrinsics import bf16
 from ..intrinsics.bf16 import BLOCK, TILE_BYTES
 from ..intrinsics.llvm import prefetch_row
-from ..kernel import kernel
 from .rows import FAST, clip_row, exp_negative, label_gradient, update_biases, update_row
 
 _ZERO = np.float32(0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from ..kernel import kernel
+from ..compiling import kernel
 from .rows import FAST, exp_negative, log1p_unit
 
 ONE_SCALE = np.ones(1, np.float32)  # of weights in float32

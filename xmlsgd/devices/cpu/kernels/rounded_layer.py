@@ -14,11 +14,11 @@ from numba import njit, prange
 
 from ....optimizers import CLIP
 from ...base import GOLDEN
+from ..compiling import kernel
 from ..intrinsics import bf16
 from ..intrinsics.avx512 import HAS_AVX512, above_draws_avx512
 from ..intrinsics.bf16 import BLOCK
 from ..intrinsics.llvm import LANES
-from ..kernel import kernel
 from .output_layer import first_key, pack_labels, positives_of
 from .random import hashed
 from .rows import FAST, clip_row, label_gradient, update_biases, update_row

@@ -11,10 +11,10 @@ from llvmlite import ir
 from numba import njit, prange, types
 from numba.extending import intrinsic
 
+from ..compiling import kernel
 from ..intrinsics import bf16
 from ..intrinsics.bf16 import BLOCK, TILE_BYTES
 from ..intrinsics.llvm import LANES, broadcast, f16x, i32, load
-from ..kernel import kernel
 from .output_layer import pack_labels
 from .pairs import logit_of
 from .rows import FAST

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from ..kernel import kernel
+from ..compiling import kernel
 
 DEPTH = 5  # of every tree; deeper ones are no better (docs/decisions/shortlist.md)
 INNER = 2**DEPTH - 1  # nodes that compare; a tree has one leaf more

@@ -1,4 +1,4 @@
-"""Threads of this process that devices share: Numba's, which run `Kernel.threaded`, and those of the BLAS."""
+"""Threads of this process that CPUs share: Numba's, which run `Kernel.threaded`, and those of the BLAS."""
 
 from __future__ import annotations
 
@@ -41,14 +41,19 @@ def pool_of(library: LibController) -> Pool:
     """Return the threads of a BLAS that threadpoolctl has found.
 
     An OpenBLAS with threads of its own is asked itself: threadpoolctl, from 3.8 on, lets a single Python thread change
-    their number, so that one that leaves last could not restore it. It also takes a fifth of the time.
+    their number, so that one that leaves last could not restore it. It also takes a fifth of the time. So is MKL, whose
+    number threadpoolctl sets for the process before 3.8 and for the Python thread from then on. With OpenMP's threads
+    the number is OpenMP's, and the Python thread's.
     """
-    about = library.info()
-    layer = about.get("threading_layer")
-    if about["internal_api"] == "openblas" and layer == "pthreads":
-        name = next(name for name in library.check_symbols if hasattr(library.dynlib, name))
-        return Pool(library.dynlib[name], library.dynlib[name.replace("_get_", "_set_")], True)
-    return Pool(library.get_num_threads, library.set_num_threads, layer != "openmp" and about["internal_api"] != "mkl")
+    about, symbols = library.info(), library.dynlib
+    if about["internal_api"] == "mkl":
+        return Pool(symbols["MKL_Get_Max_Threads"], symbols["MKL_Set_Num_Threads_Local"], of_process=False)
+    if about["internal_api"] == "openblas" and about.get("threading_layer") == "pthreads":
+        for name in library.check_symbols:
+            if hasattr(symbols, name):
+                return Pool(symbols[name], symbols[name.replace("_get_", "_set_")], of_process=True)
+    of_process = about.get("threading_layer") != "openmp"
+    return Pool(library.get_num_threads, library.set_num_threads, of_process)
 
 
 class Limit:
@@ -59,12 +64,16 @@ class Limit:
         self.before: list[tuple[Pool, int]] = []
 
     def enter(self, pools: list[Pool]) -> None:
-        """Count one more; set the number."""
+        """Count one more; set the number. What is set is restored where that is interrupted."""
         if not self.inside:
             self.before = [(pool, n) for pool in pools if (n := pool.get() or 1) > 1]
-            for pool, _ in self.before:
-                pool.put(1)
         self.inside += 1
+        try:
+            for pool, _ in self.before if self.inside == 1 else ():
+                pool.put(1)
+        except BaseException:
+            self.leave()
+            raise
 
     def leave(self) -> None:
         """Count one less; restore the number."""
@@ -96,15 +105,15 @@ class OneThreadBlas:
                 pools = [pool_of(library) for library in found]
                 self._of_process = [pool for pool in pools if pool.of_process]
                 self._of_thread = [pool for pool in pools if not pool.of_process]
+            if self._of_thread:
+                self._limit_of_thread.enter(self._of_thread)
             self._limit.enter(self._of_process)
-        if self._of_thread:
-            self._limit_of_thread.enter(self._of_thread)
 
     def __exit__(self, *exception: object) -> None:
-        if self._of_thread:
-            self._limit_of_thread.leave()
         with self._lock:
             self._limit.leave()
+            if self._of_thread:
+                self._limit_of_thread.leave()
 
 
 ONE_THREAD_BLAS = OneThreadBlas()
@@ -118,8 +127,14 @@ class Alone:
 
     def __enter__(self) -> None:
         self._lock.acquire()
-        ONE_THREAD_BLAS.__enter__()
+        try:
+            ONE_THREAD_BLAS.__enter__()
+        except BaseException:
+            self._lock.release()
+            raise
 
     def __exit__(self, *exception: object) -> None:
-        ONE_THREAD_BLAS.__exit__()
-        self._lock.release()
+        try:
+            ONE_THREAD_BLAS.__exit__()
+        finally:
+            self._lock.release()
