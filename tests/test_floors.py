@@ -18,7 +18,7 @@ PACKAGE = ROOT / "xmlsgd"
 
 # Lowest first. What stands on one floor does not import its neighbours, so algorithms never see executors.
 FLOORS = (
-    ("errors", "files"),
+    ("errors", "files", "lazy"),
     ("cores", "csr", "json_files", "kinds", "model_arrays", "params", "records"),
     ("datasets", "losses", "metrics", "optimizers", "schedules", "table"),
     ("devices", "merging"),

@@ -5,9 +5,10 @@ Names are imported from their modules when first used (PEP 562).
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     import os
@@ -92,15 +93,4 @@ def load_dataset(
     return load_public(name, data_home, **options)
 
 
-def __getattr__(name: str) -> Any:
-    """Import a public name from its module; later accesses do not come here."""
-    if name not in _MODULE_OF_NAME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f".{_MODULE_OF_NAME[name]}", __name__), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """Return the public names, imported or not, beside what the module holds."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(globals(), _MODULE_OF_NAME)

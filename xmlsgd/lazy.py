@@ -1,0 +1,29 @@
+"""Public names of a package that are imported from their modules when they are first used (PEP 562)."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+def lazy_names(
+    package: dict[str, Any], module_of_name: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__getattr__` and `__dir__` of a package, given its `globals()` and the module below it of each name."""
+
+    def import_name(name: str) -> Any:
+        """Import a public name from its module; later accesses do not come here."""
+        if name not in module_of_name:
+            raise AttributeError(f"module {package['__name__']!r} has no attribute {name!r}")
+        value = getattr(import_module(f".{module_of_name[name]}", package["__name__"]), name)
+        package[name] = value
+        return value
+
+    def all_names() -> list[str]:
+        """Return the public names, imported or not, beside what the package holds."""
+        return sorted({*package, *module_of_name})
+
+    return import_name, all_names
