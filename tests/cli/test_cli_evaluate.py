@@ -42,6 +42,13 @@ def test_labels_that_training_never_saw_are_counted_not_refused(models, tmp_path
     assert result["P@1"] == pytest.approx(known["P@1"] * N_TEST / (N_TEST + 1))
 
 
+def test_what_was_asked_for_is_printed_quiet_or_not_and_nothing_else(models, capsys):
+    run("evaluate", models / "rows", TEST_ROWS, "--quiet")
+    said = capsys.readouterr()
+    assert [line.split()[0] for line in said.out.splitlines()] == ["@1", "P", "nDCG", "R"]
+    assert said.err == ""
+
+
 def test_rows_per_second_are_those_of_training_also_for_a_model_that_the_estimator_saved(models, tmp_path):
     model = XMLClassifier.load(models / "rows")
     model.save(tmp_path / "m", predict_only=True)

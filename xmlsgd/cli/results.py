@@ -24,8 +24,14 @@ def note(args: Namespace, text: str) -> None:
 
 
 def show(args: Namespace, text: str) -> None:
-    """Print a result, unless stdout belongs to the JSON or the user wants quiet."""
-    if not args.quiet and STDOUT not in (getattr(args, "json", None), getattr(args, "out", None)):
+    """Print what came of a run that leaves something, unless stdout belongs to that or the user wants quiet."""
+    if not args.quiet:
+        answer(args, text)
+
+
+def answer(args: Namespace, text: str) -> None:
+    """Print what was asked for, quiet or not, unless stdout belongs to the JSON."""
+    if STDOUT not in (getattr(args, "json", None), getattr(args, "out", None)):
         print(text)
 
 

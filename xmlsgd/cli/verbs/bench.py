@@ -14,7 +14,7 @@ from ..kernels import prepare_kernels
 from ..machine import peak_memory_bytes, processor, versions
 from ..outputs import check_file
 from ..parameters import add_parameters, given_parameters, number, place, whole
-from ..results import note, show, write_json
+from ..results import answer, note, write_json
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -72,7 +72,7 @@ def run(args: Namespace) -> None:
         "versions": versions(),
     }
     for line in describe_result(result):
-        show(args, line)
+        answer(args, line)
     write_json(args.json, result)
 
 

@@ -11,7 +11,7 @@ from ..machine import peak_memory_bytes, versions
 from ..model import classifiers_of, load_model_of, parameters_of
 from ..outputs import check_file, check_there
 from ..parameters import add_parameters, number, place, whole
-from ..results import show, table, write_json
+from ..results import answer, show, table, write_json
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -58,7 +58,7 @@ def run(args: Namespace) -> None:
     result = measure(model, test, ks, args.quiet, Y_train=Y_train, A=args.propensity_a, B=args.propensity_b)
     kinds = ("P", "nDCG", "R", "PSP") if args.propensity else ("P", "nDCG", "R")
     rows = [(kind, {f"@{k}": result[f"{kind}@{k}"] for k in ks}) for kind in kinds]
-    show(args, table(rows, [f"@{k}" for k in ks]))
+    answer(args, table(rows, [f"@{k}" for k in ks]))
     show(args, f"{test.n_rows:,} rows ranked in {result['predict_seconds']:.2f} s")
     result |= {
         **folder.training_of(args.model, [end for each in classifiers_of(model) for end in each.history_[-1:]]),

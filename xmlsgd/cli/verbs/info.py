@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ..machine import gpu, processor, versions
 from ..outputs import check_file
 from ..parameters import place
-from ..results import show, write_json
+from ..results import answer, write_json
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -22,5 +22,5 @@ def run(args: Namespace) -> None:
     """Print a line for each fact."""
     check_file(args.json, "--json")
     facts = {**versions(), **processor(), "gpu": gpu()}
-    show(args, "\n".join(f"{name:<14} {value}" for name, value in facts.items()))
+    answer(args, "\n".join(f"{name:<14} {value}" for name, value in facts.items()))
     write_json(args.json, facts)

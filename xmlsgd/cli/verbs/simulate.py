@@ -22,7 +22,7 @@ from ..machine import versions
 from ..outcomes import COLUMNS, DIVERGED, describe_outcome, describe_prices, describe_timing, format_table, summarize
 from ..outputs import check_file, check_there
 from ..parameters import add_parameters, given_parameters, number, place, whole
-from ..results import note, show, write_json
+from ..results import answer, note, show, write_json
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
@@ -87,14 +87,14 @@ def run(args: Namespace) -> None:
     if task.shortlist_size:
         show(args, "P@1 is of the network alone: its shortlist is learned afterwards, by one process")
     if args.compare:
-        show(args, format_table(COLUMNS, {name: summarize(outcome, outcomes) for name, outcome in outcomes.items()}))
+        answer(args, format_table(COLUMNS, {name: summarize(outcome, outcomes) for name, outcome in outcomes.items()}))
         if diverged := [name for name, outcome in outcomes.items() if outcome.diverged]:
             show(args, f"{', '.join(diverged)}: {DIVERGED}")
         lines = [f"{name}: {line}" for name, outcome in outcomes.items() for line in choice(outcome.records)]
     else:
         lines = describe_outcome(outcomes[args.algorithm])
     for line in [*lines, *describe_prices(fleet)]:
-        show(args, line)
+        answer(args, line)
     write_json(args.json, result(args, base, fleet, outcomes))
     draw(args, outcomes)
 
