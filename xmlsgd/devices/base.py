@@ -171,7 +171,7 @@ class Device(Protocol):
 
     def output_step(
         self, A: np.ndarray, targets: Targets, layer: Layer, loss: int, update: Update, rounding: Rounding = EXACT
-    ) -> tuple[float, np.ndarray]:  # fmt: skip
+    ) -> tuple[float, np.ndarray]:
         """Update the output layer on one batch; return the loss, weighed by row, and dA.
 
         dA is taken at the weights before the update.

@@ -62,8 +62,8 @@ class Reference(HostMemory):
 
     def output_step(
         self, A: np.ndarray, targets: Targets, layer: Layer, loss: int, update: Update, rounding: Rounding = EXACT
-    ) -> tuple[float, np.ndarray]:  # fmt: skip
-        """Update the output layer on one batch; return the loss, weighed by row and dA."""
+    ) -> tuple[float, np.ndarray]:
+        """Update the output layer on one batch; return the loss, weighed by row, and dA."""
         has, scale = indicator(targets.Y, targets.rows), targets.scale
         value, dZ = loss_and_gradient(loss, logits(A, layer), has)
         dZ *= scale[:, None]

@@ -124,8 +124,8 @@ class CPU(HostMemory):
 
     def output_step(
         self, A: np.ndarray, targets: Targets, layer: Layer, loss: int, update: Update, rounding: Rounding = EXACT
-    ) -> tuple[float, np.ndarray]:  # fmt: skip
-        """Update the output layer on one batch; return the loss, weighed by row and dA."""
+    ) -> tuple[float, np.ndarray]:
+        """Update the output layer on one batch; return the loss, weighed by row, and dA."""
         return step.output_step(self, A, targets, layer, loss, update, rounding)
 
     @overload

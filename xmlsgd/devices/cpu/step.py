@@ -21,8 +21,8 @@ CHUNK = 256  # labels: at B = H = 256 a chunk's operands and weights take 1.2 MB
 
 def output_step(
     cpu: CPU, A: np.ndarray, targets: Targets, layer: Layer, loss: int, update: Update, rounding: Rounding
-) -> tuple[float, np.ndarray]:  # fmt: skip
-    """Update the output layer on one batch; return the loss, weighed by row and dA. As `Device.output_step`."""
+) -> tuple[float, np.ndarray]:
+    """Update the output layer on one batch; return the loss, weighed by row, and dA. As `Device.output_step`."""
     B, H = A.shape
     Bp, Hp = bf16.pad(B), bf16.pad(H) if cpu.bfloat16 else H
     n = cpu.n_threads

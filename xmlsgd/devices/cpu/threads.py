@@ -105,15 +105,19 @@ class OneThreadBlas:
                 pools = [pool_of(library) for library in found]
                 self._of_process = [pool for pool in pools if pool.of_process]
                 self._of_thread = [pool for pool in pools if not pool.of_process]
-            if self._of_thread:
-                self._limit_of_thread.enter(self._of_thread)
             self._limit.enter(self._of_process)
+            if self._of_thread:
+                try:
+                    self._limit_of_thread.enter(self._of_thread)
+                except BaseException:
+                    self._limit.leave()
+                    raise
 
     def __exit__(self, *exception: object) -> None:
         with self._lock:
-            self._limit.leave()
             if self._of_thread:
                 self._limit_of_thread.leave()
+            self._limit.leave()
 
 
 ONE_THREAD_BLAS = OneThreadBlas()

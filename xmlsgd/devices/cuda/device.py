@@ -151,7 +151,7 @@ class CUDA:
 
     def output_step(
         self, A: Any, targets: Targets, layer: Layer, loss: int, update: Update, rounding: Rounding = EXACT
-    ) -> tuple[Any, Any]:  # fmt: skip
+    ) -> tuple[Any, Any]:
         """Update the output layer on one batch; return the loss, weighed by row, float64 () on the GPU, and dA."""
         _check_rounding(rounding.threshold > 0)
         sent, B = send_weights(self.runtime, targets, loss), len(targets.rows)

@@ -51,12 +51,12 @@ def best_listed(
     Among `n_near` of these for a row whose nearest training row has a cosine above `near`.
     Rows (indptr, indices, data) as they come and their activations A (rows, H), or where W0 (F, H), `scales0` and b0
     are the input layer of a network of one hidden layer, none; `scale` (F,) weighs the features. W, `scales` and b are
-    the output layer (`pairs`). `vote` says what `postings_*`, `unit`, `label_*`, `weight` and
-    the scratch are, `margins` what the tables (`starts`, `keys`, `weights`), their scales `factors` and `bias` are,
-    `best_of_list` how the best are found. blend float32 (4,): weights of the network's log probability, of the log of
-    the share of votes, at least `least_vote`, and of the margin, and the intercept. Where there are trees, they score
-    in its place: `trees_of_row` says what `frequency`, `feature`, `threshold` and `value` are. A row that met a pointer
-    or an index to nothing gets labels `DAMAGED`.
+    the output layer (`pairs`). `vote` says what `postings_*`, `unit`, `label_*`, `weight` and the scratch are,
+    `margins` what the tables (`starts`, `keys`, `weights`), their scales `factors` and `bias` are, `best_of_list` how
+    the best are found. blend float32 (4,): weights of the network's log probability, of the log of the share of votes,
+    at least `least_vote`, and of the margin, and the intercept. Where there are trees, they score in its place:
+    `trees_of_row` says what `frequency`, `feature`, `threshold` and `value` are. A row that met a pointer or an index
+    to nothing gets labels `DAMAGED`.
     """
     n_rows = indptr.size - 1
     most = 0
