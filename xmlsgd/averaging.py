@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .history import Monitor, Record
+from .history import Monitor, Record, SoFar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +34,17 @@ class WeightAverage(Monitor):
         self.next = total * (1 - self.share)
         self.every = total * self.share / SAMPLES
         self.rows = 0
+
+    def kept(self) -> dict[str, Any]:
+        """Return the mean, where there is one, and of how many models it is."""
+        return {"samples": self.samples, "next": self.next} | ({} if self.mean is None else {"mean": self.mean})
+
+    def resume(self, so_far: SoFar) -> None:
+        """Go on with the mean."""
+        self.rows = so_far.rows
+        if kept := so_far.kept:
+            self.samples, self.next = kept["samples"], kept["next"]
+            self.mean = np.array(kept["mean"]) if "mean" in kept else None
 
     def reads(self, report: Report) -> bool:
         """Return whether a sample is due with this report."""

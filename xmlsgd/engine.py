@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .checkpoint import Keeper, Place
 from .csr import epoch_order
-from .errors import WorkerDied
+from .epoch import Course, Loop
 from .history import History, Monitor, Record
-from .records import Event, Left, Report, Sharing, Step
 from .router import Router
 from .runs import Run, raise_with
 from .snapshot import Snapshot
@@ -21,13 +21,19 @@ from .worker_log import WorkerLog
 
 if TYPE_CHECKING:
     from .algorithms.base import Algorithm
+    from .checkpoint import Checkpoint
     from .executors.base import Executor
     from .learner import Job
     from .schedules import Schedule
 
 
 def train(
-    job: Job, algorithm: Algorithm, executor: Executor, schedule: Schedule, monitors: Sequence[Monitor] = ()
+    job: Job,
+    algorithm: Algorithm,
+    executor: Executor,
+    schedule: Schedule,
+    monitors: Sequence[Monitor] = (),
+    checkpoint: Checkpoint | None = None,
 ) -> Run:
     """Train the network of `job` on its rows as long as `schedule` says, and return the model.
 
@@ -36,71 +42,157 @@ def train(
 
     The rate of `algorithm` follows the schedule over the rows of the whole run. When a loss or a parameter is not
     finite the run stops with the model of the last finished epoch and an optimizer state of zeros. An error that ends
-    the run, a monitor's too, carries what was learned until then (`runs.run_of`).
+    the run, a monitor's too, carries what was learned until then (`runs.run_of`). With a `checkpoint` the run goes on
+    from what the same run has left there; `DataError` where it is what another run has left.
     """
     with closing(Snapshot()) as snapshot, closing(executor):
+        keeper = None if checkpoint is None else Keeper(checkpoint, job, algorithm, schedule)
+        if keeper and keeper.saved:
+            job = replace(job, start=keeper.saved.start(job))
         executor.start(job, algorithm.sharing)
-        log, history = WorkerLog(executor, algorithm), History()
-        watching = [log, history, *monitors]  # a finished epoch counts, whatever becomes of a monitor
-        dataset, course = job.dataset, Course(schedule, job.dataset.n_rows)
-        before = job.start.epochs if job.start else 0
-        for monitor in watching:
-            monitor.start(dataset.n_rows, schedule.epochs, executor.center)
-        work = algorithm.weigh_rows(dataset)
-        algorithm.situation.concurrent = executor.concurrent
-        algorithm.start(executor.workers, dataset.n_rows)
-        router = Router(0)
+        running = Running(job, algorithm, executor, schedule, monitors, keeper, snapshot)
+        running.start()
         try:
-            if algorithm.trial is not None:
-                executor.checkpoint()
-            snapshot.keep(executor.center)
-            for epoch in range(before, before + schedule.epochs):
-                router = Router(dataset.n_rows, None if work is None else work_before(work, job.seed, epoch))
-                loss = Loop(epoch, router, algorithm, executor, course, watching).run()
-                if not _is_finite(loss, executor.center):
-                    return _run_before(executor, history, snapshot)
-                record: Record = {
-                    "epoch": epoch,
-                    "first_epoch": before,
-                    "rows": course.rows,
-                    "seconds": round(executor.now() - course.paused, 6),
-                    "loss": loss / dataset.n_rows,
-                }
-                paused_at = executor.now()
-                if epoch + 1 < before + schedule.epochs:
-                    snapshot.keep(executor.center)
-                # Everyone sees the epoch, also after one wants to stop.
-                votes = [monitor.epoch(record, executor.center) for monitor in watching]
-                if any(votes):
-                    break
-                course.paused += executor.now() - paused_at
-            for monitor in watching:
-                monitor.finish(executor.center)
-            return _run_of(executor, history)
+            running.keep_aside()
+            while not running.place.ended:
+                if not running.epoch():
+                    return running.before()
+            return running.finish()
         except BaseException as error:
-            if not (history.records or router.committed or isinstance(error, KeyboardInterrupt)):
+            if not (running.has_learned or isinstance(error, KeyboardInterrupt)):
                 raise
-            raise_with(error, _run_so_far(algorithm, executor, history, snapshot))
+            raise_with(error, running.so_far())
 
 
-def _run_of(executor: Executor, history: History) -> Run:
-    """Return what there is when a run ends."""
-    params, state, steps = executor.result()
-    return Run(params, history.records, state, steps)
+@dataclass
+class Running:
+    """A run under way; `snapshot` has the model of the last finished epoch.
 
+    place : where it is. first_epoch : the number of its first, over all runs of a model.
+    """
 
-def _run_so_far(algorithm: Algorithm, executor: Executor, history: History, snapshot: Snapshot) -> Run:
-    """Return what there is when a run ends in the middle of an epoch: nothing of a trial, nothing that diverges."""
-    try:
-        if algorithm.trial is not None:
-            executor.restore()
-        if not _is_finite(0.0, executor.center):
-            return _run_before(executor, history, snapshot)
-        return _run_of(executor, history)
-    except Exception:  # noqa: BLE001  a device was lost with the model in its memory
-        params, state = np.array(executor.table.params[0]), np.zeros_like(executor.table.states[0])
-        snapshot.restore(params)
-        return Run(params, history.records, state, 0)
+    job: Job
+    algorithm: Algorithm
+    executor: Executor
+    schedule: Schedule
+    monitors: Sequence[Monitor]
+    keeper: Keeper | None
+    snapshot: Snapshot
+
+    def __post_init__(self) -> None:
+        """Begin where the checkpoint says, if there is one."""
+        saved = self.keeper.saved if self.keeper else None
+        n_rows = self.job.dataset.n_rows
+        self.place = saved.place if saved else Place()
+        self.course = Course(self.schedule, n_rows, self.place.rows, -self.place.seconds)
+        self.router, self.history = Router(0), History()
+        # A finished epoch counts, whatever becomes of a monitor.
+        self.watching = [WorkerLog(self.executor, self.algorithm), self.history, *self.monitors]
+        self.first_epoch = self.job.start.epochs if self.job.start else 0
+
+    @property
+    def has_learned(self) -> bool:
+        """Return whether something is in the model."""
+        return bool(self.history.records or self.router.committed)
+
+    def start(self) -> None:
+        """Tell everyone what begins."""
+        n_rows, executor = self.job.dataset.n_rows, self.executor
+        for monitor in self.watching:
+            monitor.start(n_rows, self.schedule.epochs, executor.center)
+        if self.keeper and self.keeper.saved:
+            self.keeper.saved.tell(self.watching)
+        self.work = self.algorithm.weigh_rows(self.job.dataset)
+        self.algorithm.situation.concurrent = executor.concurrent
+        self.algorithm.start(executor.workers, n_rows)
+
+    def keep_aside(self) -> None:
+        """Keep the model to step back to, of a trial with all that goes with it."""
+        if self.algorithm.trial is not None:
+            self.executor.checkpoint()
+        self.snapshot.keep(self.executor.center)
+
+    def epoch(self) -> bool:
+        """Train on all rows once, or on what is left of them; return False where the run diverges."""
+        number, executor, course = self.first_epoch + self.place.epoch, self.executor, self.course
+        n_rows = self.job.dataset.n_rows
+        work = None if self.work is None else work_before(self.work, self.job.seed, number)
+        self.router = Router(n_rows, work)
+        self.router.go_on(self.place.at, self.place.returned)
+        keeping = self if self.keeper else None
+        loss = Loop(
+            number, self.router, self.algorithm, executor, course, self.watching, keeping, self.place.loss
+        ).run()
+        if not _is_finite(loss, executor.center):
+            return False
+        record: Record = {
+            "epoch": number,
+            "first_epoch": self.first_epoch,
+            "rows": course.rows,
+            "seconds": round(executor.now() - course.paused, 6),
+            "loss": loss / n_rows,
+        }
+        with course.standing_still(executor):
+            ended = self._close(record)
+        self.place = Place(self.place.epoch + 1, rows=course.rows, seconds=record["seconds"], ended=ended)
+        if self.keeper and (ended or self.keeper.due()):
+            self._write(self.place)
+        return True
+
+    def _close(self, record: Record) -> bool:
+        """Show everyone a finished epoch; return whether it was the last."""
+        last = self.place.epoch + 1 == self.schedule.epochs
+        if not last:
+            self.snapshot.keep(self.executor.center)
+        # Everyone sees the epoch, also after one wants to stop.
+        votes = [monitor.epoch(record, self.executor.center) for monitor in self.watching]
+        return last or any(votes)
+
+    def due(self) -> bool:
+        """Return whether it is time for a checkpoint."""
+        return self.keeper is not None and self.keeper.due()
+
+    def keep(self, loss: float) -> None:
+        """Write a checkpoint in the middle of an epoch, unless the run diverges."""
+        router, seconds = self.router, self.executor.now() - self.course.paused
+        if _is_finite(loss, self.executor.center):
+            returned = tuple(router.returned)
+            self._write(Place(self.place.epoch, router.at, returned, loss, self.course.rows, seconds))
+
+    def _write(self, place: Place) -> None:
+        assert self.keeper is not None
+        with self.course.standing_still(self.executor):
+            self.keeper.write(place, self.executor, self.history.records, self.watching)
+
+    def finish(self) -> Run:
+        """Let monitors see the end; return what there is."""
+        for monitor in self.watching:
+            monitor.finish(self.executor.center)
+        return self._run()
+
+    def so_far(self) -> Run:
+        """Return what there is when a run ends in the middle of an epoch: nothing of a trial, nothing that diverges."""
+        executor = self.executor
+        try:
+            if self.algorithm.trial is not None:
+                executor.restore()
+            return self._run() if _is_finite(0.0, executor.center) else self.before()
+        except Exception:  # noqa: BLE001  a device was lost with the model in its memory
+            params, state = np.array(executor.table.params[0]), np.zeros_like(executor.table.states[0])
+            self.snapshot.restore(params)
+            return Run(params, self.history.records, state, 0)
+
+    def before(self) -> Run:
+        """Return what there was before the epoch in which a run has diverged."""
+        self.snapshot.restore(self.executor.center)
+        params, state, _ = self.executor.result()
+        state[:] = 0
+        return Run(params, self.history.records, state, 0, diverged=True)
+
+    def _run(self) -> Run:
+        """Return what there is when a run ends."""
+        params, state, steps = self.executor.result()
+        return Run(params, self.history.records, state, steps)
 
 
 def _is_finite(loss: float, center: np.ndarray) -> bool:
@@ -109,145 +201,6 @@ def _is_finite(loss: float, center: np.ndarray) -> bool:
         return math.isfinite(loss) and bool(np.isfinite(center.sum()))
 
 
-def _run_before(executor: Executor, history: History, snapshot: Snapshot) -> Run:
-    """Return what there was before the epoch in which a run has diverged."""
-    snapshot.restore(executor.center)
-    params, state, _ = executor.result()
-    state[:] = 0
-    return Run(params, history.records, state, 0, diverged=True)
-
-
 def work_before(work: np.ndarray, seed: int, epoch: int) -> np.ndarray:
     """Return the work before each place of an epoch's order, float64 (n_rows + 1,), given that of each row."""
     return np.concatenate([[0.0], np.cumsum(work[epoch_order(len(work), seed, epoch)])])
-
-
-@dataclass
-class Course:
-    """How far a run of `n_rows` an epoch is: the rows it has done, and the seconds in which it stood still."""
-
-    schedule: Schedule
-    n_rows: int
-    rows: int = 0
-    paused: float = 0.0
-
-    def factor(self, rows: int) -> float:
-        """Return the factor of the rate for the next batch of `rows`, taken at its middle."""
-        return self.schedule.factor(min((self.rows + rows / 2) / (self.n_rows * self.schedule.epochs), 1.0))
-
-
-@dataclass
-class Loop:
-    """One epoch: every idle worker gets a span, every event is told to the algorithm, merges happen when they are due.
-
-    loss : the sum over the rows whose work is in the shared model, NaN or infinite when one was. open : by worker, the
-    reports of work that is not.
-    """
-
-    epoch: int
-    router: Router
-    algorithm: Algorithm
-    executor: Executor
-    course: Course
-    watching: Sequence[Monitor]
-    loss: float = 0.0
-    open: dict[int, list[Report]] = field(default_factory=dict)
-
-    def run(self) -> float:
-        """Train on all rows once; return the sum of their losses."""
-        algorithm, executor, router = self.algorithm, self.executor, self.router
-        while math.isfinite(self.loss):
-            self._hand_out()
-            members: Collection[int] = ()
-            if executor.busy:
-                event = executor.wait(algorithm.deadline())
-                algorithm.situation.now = executor.now()
-                if event is not None:
-                    self._note(event)
-                members = algorithm.merge_due(executor.busy)
-            elif router.leases:
-                members = executor.workers  # the end of the epoch
-            elif router.empty:
-                return self.loss
-            elif (executor.expecting or not executor.workers) and (event := executor.wait()):
-                self._note(event)
-            else:
-                name = type(algorithm).__name__
-                raise WorkerDied(f"{name} gives none of the workers {executor.workers} any rows, and no other is left")
-            if members and math.isfinite(self.loss):
-                self._merge(members)
-        # Who is still at work would write over a model that is put back.
-        while executor.busy:
-            executor.wait()
-        return self.loss
-
-    def _hand_out(self) -> None:
-        """Give every idle worker its next span."""
-        for w in self.executor.workers:
-            if w in self.executor.busy or not (size := self.algorithm.batch_size(w)):
-                continue
-            self.algorithm.situation.left_rows = self.router.left
-            count = self.algorithm.updates(w)
-            span = self.router.take(w, size, count)
-            if span is None:
-                return
-            rows = span[1] - span[0]
-            batch = min(size, rows) if count > 1 else rows  # cut by work, a single batch may have more rows than asked
-            rate = self.algorithm.learning_rate(w, batch) * self.course.factor(rows)
-            self.executor.submit(Step(w, self.epoch, *span, rate, batch if rows > batch else 0))
-            self.algorithm.situation.now = self.executor.now()
-            self.algorithm.submitted(w, rows)
-
-    def _note(self, event: Event) -> None:
-        """Tell the algorithm what happened."""
-        w = event.worker
-        if isinstance(event, Report):
-            self._finished(event)
-        elif isinstance(event, Left):
-            lost = self._give_back(w)
-            if self.algorithm.trial is None:
-                for monitor in self.watching:
-                    monitor.lost(lost)
-            self.algorithm.left(w)
-        else:
-            self.algorithm.joined(w)
-
-    def _finished(self, report: Report) -> None:
-        """Take a span's work into account; a shared model has it at once, that of a trial nobody sees."""
-        w, trial = report.worker, self.algorithm.trial is not None
-        self.course.rows += report.rows
-        self.open.setdefault(w, []).append(report)
-        if math.isfinite(report.loss) or trial:
-            self.executor.push(w, self.algorithm.weight(report))
-            self.algorithm.finished(report)
-        else:
-            self.loss = report.loss
-        if self.algorithm.sharing is not Sharing.REPLICAS:
-            self._commit([w])
-        if not trial:
-            if any(monitor.reads(report) for monitor in self.watching):
-                self.executor.bring_center()
-            for monitor in self.watching:
-                monitor.step(report)
-
-    def _merge(self, members: Collection[int]) -> None:
-        """Merge replicas; what they trained is in the shared model then, unless it was a trial."""
-        trial = self.algorithm.trial
-        self.algorithm.merge(self.executor, members)
-        if trial is None:
-            self._commit(members)
-        elif self.algorithm.trial != trial:
-            for w in list(self.router.leases):
-                self._give_back(w)
-
-    def _give_back(self, w: int) -> list[Report]:
-        """Take back the rows of a worker whose work is lost; return the reports of what it had done."""
-        self.router.give_back(w)
-        lost = self.open.pop(w, [])
-        self.course.rows -= sum(report.rows for report in lost)
-        return lost
-
-    def _commit(self, members: Collection[int]) -> None:
-        """Note whose work is in the shared model."""
-        self.router.commit(members)
-        self.loss += sum(report.loss for w in members for report in self.open.pop(w, []))

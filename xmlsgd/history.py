@@ -8,17 +8,32 @@ what monitors add, such as "P@1".
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy as np
 
     from .records import Report
 
 Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SoFar:
+    """How far a run was when its checkpoint was written.
+
+    records : of its finished epochs. rows, seconds : trained on and taken. kept : what the monitor that is told has
+    kept, {} where it was not there.
+    """
+
+    records: Sequence[Record]
+    rows: int
+    seconds: float
+    kept: Mapping[str, Any]
 
 
 class Monitor:
@@ -32,6 +47,13 @@ class Monitor:
 
         What was noted of an earlier run is over: one monitor may watch several, one after the other.
         """
+
+    def kept(self) -> dict[str, Any]:
+        """Return what a checkpoint is to keep: numbers, texts and arrays by name."""
+        return {}
+
+    def resume(self, so_far: SoFar) -> None:
+        """Note, after `start`, that the run goes on from a checkpoint."""
 
     def reads(self, report: Report) -> bool:
         """Return whether `step` will read the model that `start` was given; a GPU's is brought up to date for it."""
@@ -63,13 +85,21 @@ class History(Monitor):
         if self.path and not self.records:
             self.path.write_text("")
 
+    def resume(self, so_far: SoFar) -> None:
+        """Take the records over."""
+        for record in so_far.records:
+            self._add(record)
+
     def epoch(self, record: Record, center: np.ndarray) -> bool:
         """Keep the record."""
+        self._add(record)
+        return False
+
+    def _add(self, record: Record) -> None:
         self.records.append(record)
         if self.path:
             with self.path.open("a") as lines:
                 lines.write(json.dumps(record) + "\n")
-        return False
 
 
 def runs_of(records: Sequence[Record]) -> list[list[Record]]:
@@ -113,7 +143,7 @@ class Evaluation(Monitor):
 class EarlyStopping(Monitor):
     """Stop when `metric` has not risen by more than `tol` for `patience` epochs; put the best model back.
 
-    `keep` and `restore` save a model and write it back (`snapshot.Snapshot`).
+    `snapshot` keeps a model (`snapshot.Snapshot`).
     """
 
     def __init__(self, metric: str, patience: int, tol: float, snapshot: Any) -> None:
@@ -122,6 +152,19 @@ class EarlyStopping(Monitor):
     def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
         """Begin with no best model."""
         self.best, self.best_epoch, self.waited = float("-inf"), -1, 0
+
+    def kept(self) -> dict[str, Any]:
+        """Return the best model, float32 (n_params,), how good it was, and for how long."""
+        if self.best_epoch < 0:
+            return {}
+        best = {"best": self.best, "best_epoch": self.best_epoch, "waited": self.waited}
+        return best | {"model": self.snapshot.copy()}
+
+    def resume(self, so_far: SoFar) -> None:
+        """Take what was best over."""
+        if kept := so_far.kept:
+            self.best, self.best_epoch, self.waited = kept["best"], kept["best_epoch"], kept["waited"]
+            self.snapshot.keep(kept["model"])
 
     def epoch(self, record: Record, center: np.ndarray) -> bool:
         """Keep the model if it is the best so far; return True when patience is at an end."""

@@ -1,7 +1,7 @@
-"""Saved models, with their manifest.
+"""Saved models and checkpoints, with their manifest.
 
-A saved model is a directory of a small JSON file and plain arrays; nothing in it is code and nothing is unpickled.
-It is written beside its final name and renamed, so that a crash or a full disk never leaves half a model under it.
+Each is a directory of a small JSON file and plain arrays; nothing in it is code and nothing is unpickled.
+It is written beside its final name and renamed, so that a crash or a full disk never leaves half of one under it.
 `checked.json` notes the sizes and times of change of files whose checksums were compared, which need not be again.
 """
 
@@ -17,10 +17,10 @@ import numpy as np
 
 from .errors import ModelFileError, shorten
 from .files import (
-    DESCRIPTION,
     MACHINE_ERRORS,
     MANIFEST,
-    MODEL_FORMAT,
+    MODEL,
+    FolderKind,
     checked_states,
     in_the_way,
     note_checked,
@@ -42,10 +42,11 @@ def write_model(
     description: dict[str, Any],
     arrays: dict[str, np.ndarray],
     write_more: Callable[[Path], None] | None = None,
+    kind: FolderKind = MODEL,
 ) -> None:
     """Write a model directory: `model.json` with `description`, one `.npy` an array, `MANIFEST.json` with checksums.
 
-    `write_more` adds JSON files of its own to the folder that it is given. An earlier model of this format at `path` is
+    `write_more` adds JSON files of its own to the folder that it is given. An earlier folder of this kind at `path` is
     replaced; anything else there, or beside it in its folder, is a `ModelFileError`. A full disk is an `OSError` that
     names `path`.
     """
@@ -54,26 +55,26 @@ def write_model(
         described = json.dumps(description, indent=1, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
         raise ModelFileError(f"{path}: parameters and history must be finite numbers or texts, got: {error}") from error
-    _check_replaceable(path)
+    check_replaceable(path, kind)
     try:
         with whole_folder(path) as folder:
             for name, array in arrays.items():
                 _write_array(folder / f"{name}.npy", array)
-            (folder / DESCRIPTION).write_text(described, encoding="utf-8")
+            (folder / kind.description).write_text(described, encoding="utf-8")
             if write_more:
                 write_more(folder)
             files = {f.name: {"bytes": f.stat().st_size, "sha256": sha256_of(f)} for f in sorted(folder.iterdir())}
-            manifest = {"format": MODEL_FORMAT, "version": VERSION, "files": files}
+            manifest = {"format": kind.format, "version": VERSION, "files": files}
             (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
             note_checked(folder, {name: state_of(folder / name) for name in (*files, MANIFEST)})
-            _check_replaceable(path)  # writing may have taken minutes
+            check_replaceable(path, kind)  # writing may have taken minutes
     except (FileExistsError, NotADirectoryError) as error:
         raise ModelFileError(str(error)) from error
 
 
-def _check_replaceable(path: Path) -> None:
-    """Raise `ModelFileError` where a model in the place of `path` would cost more than an earlier one."""
-    if reason := in_the_way(path):
+def check_replaceable(path: Path, kind: FolderKind) -> None:
+    """Raise `ModelFileError` where a folder of this kind in the place of `path` would cost more than an earlier one."""
+    if reason := in_the_way(path, kind):
         raise ModelFileError(f"{path}: {reason}")
 
 
@@ -89,7 +90,7 @@ class ModelFiles(NamedTuple):
     noted: bool
 
 
-def read_model(path: str | Path, verify: bool = True) -> ModelFiles:
+def read_model(path: str | Path, verify: bool = True, kind: FolderKind = MODEL) -> ModelFiles:
     """Return what lies in a model directory.
 
     Raises `ModelFileError` where a file is missing, has another size or checksum, or is no plain array. Checksums are
@@ -98,13 +99,13 @@ def read_model(path: str | Path, verify: bool = True) -> ModelFiles:
     path = Path(path)
     if not path.exists():
         raise ModelFileError(f"{path}: no such folder")
-    manifest = _read_json(path / MANIFEST)
-    if manifest.get("format") != MODEL_FORMAT or manifest.get("version") != VERSION:
+    manifest = _read_json(path / MANIFEST, kind)
+    if manifest.get("format") != kind.format or manifest.get("version") != VERSION:
         got = shorten((manifest.get("format"), manifest.get("version")))
-        raise ModelFileError(f"{path}: format must be {MODEL_FORMAT} version {VERSION}, got {got}")
+        raise ModelFileError(f"{path}: format must be {kind.format} version {VERSION}, got {got}")
     files = manifest.get("files")
-    if not isinstance(files, dict) or DESCRIPTION not in files:
-        raise ModelFileError(f"{path / MANIFEST}: must list the files of the model, got {shorten(files)}")
+    if not isinstance(files, dict) or kind.description not in files:
+        raise ModelFileError(f"{path / MANIFEST}: must list the files of the {kind.noun}, got {shorten(files)}")
     known, arrays, states = checked_states(path), {}, {MANIFEST: state_of(path / MANIFEST)}
     if known.get(MANIFEST) != states[MANIFEST]:
         known = {}
@@ -116,7 +117,7 @@ def read_model(path: str | Path, verify: bool = True) -> ModelFiles:
             raise ModelFileError(f"{file}: its checksum differs from the manifest; the file was altered or damaged")
         if file.suffix == ".npy":
             arrays[file.stem] = _map_array(file)
-    return ModelFiles(_read_json(path / DESCRIPTION), arrays, states, known == states)
+    return ModelFiles(_read_json(path / kind.description, kind), arrays, states, known == states)
 
 
 def _write_array(file: Path, array: np.ndarray) -> None:
@@ -150,9 +151,9 @@ def _check_file(file: Path, name: str, entry: Any) -> None:
         raise ModelFileError(f"{file}: must have {shorten(entry.get('bytes'))} bytes, got {file.stat().st_size}")
 
 
-def _read_json(file: Path) -> dict[str, Any]:
-    """Return the JSON object of a file of the model."""
+def _read_json(file: Path, kind: FolderKind) -> dict[str, Any]:
+    """Return the JSON object of a file of the folder."""
     if not os.path.lexists(file):
-        reason = "it is a file, a model is a folder" if file.parent.is_file() else f"{file.name} is missing"
-        raise ModelFileError(f"{file.parent}: is not a saved model: {reason}")
+        reason = f"it is a file, a {kind.noun} is a folder" if file.parent.is_file() else f"{file.name} is missing"
+        raise ModelFileError(f"{file.parent}: is not a {kind.noun}: {reason}")
     return read_object(file, MAX_JSON_BYTES)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .history import Monitor, Record
+from .history import Monitor, Record, SoFar
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -43,9 +43,14 @@ class Progress(Monitor):
         self.epochs, self.done = epochs, 0
         self.shown: dict[str, str] = {}
         self.loss: float | None = None
-        total, first = n_rows * epochs, f"epoch 1/{epochs}"
-        on_terminal = self.stream is None or self.stream.isatty()
-        self.bar = new_bar(total, first, self.stream) if on_terminal else Lines(total, first, self.stream)
+        self.total = n_rows * epochs
+        self._draw(0)
+
+    def resume(self, so_far: SoFar) -> None:
+        """Draw the bar anew, as far as the run had come."""
+        self.close()
+        self.done = len(so_far.records)
+        self._draw(so_far.rows)
 
     def step(self, report: Report) -> None:
         """Move on by the rows of a batch."""
@@ -68,6 +73,13 @@ class Progress(Monitor):
         self.bar.set_description(f"epoch {min(self.done + 1, self.epochs)}/{self.epochs}")
         return False
 
+    def _draw(self, rows: int) -> None:
+        """Begin a bar at `rows` that are done."""
+        what = f"epoch {min(self.done + 1, self.epochs)}/{self.epochs}"
+        on_terminal = self.stream is None or self.stream.isatty()
+        make = new_bar if on_terminal else Lines
+        self.bar = make(self.total, what, self.stream, done=rows)
+
     def finish(self, center: np.ndarray) -> None:
         """Leave the bar as it is and go to the next line."""
         self.close()
@@ -85,9 +97,9 @@ class Lines:
     long has one each `WITHIN_EPOCH` seconds.
     """
 
-    def __init__(self, total: int, what: str, stream: TextIO) -> None:
+    def __init__(self, total: int, what: str, stream: TextIO, done: int = 0) -> None:
         self.total, self.what, self.stream = total, what, stream
-        self.rows, self.shown = 0, dict[str, str]()
+        self.rows, self.done, self.shown = done, done, dict[str, str]()
         self.started = self.said = time.monotonic()
 
     def update(self, rows: int) -> None:
@@ -113,21 +125,22 @@ class Lines:
         if now - self.said < least:
             return
         self.said, seconds = now, now - self.started
-        left = seconds * (self.total - self.rows) / max(self.rows, 1)
+        trained = self.rows - self.done
+        left = seconds * (self.total - self.rows) / max(trained, 1)
         values = [f"{name}={value}" for name, value in self.shown.items()]
-        rate = f"{self.rows / seconds:,.0f} rows/s"
+        rate = f"{trained / seconds:,.0f} rows/s"
         line = f"{self.what}: {', '.join([f'{self.rows / self.total:.0%}', rate, *values, f'{left:.0f} s left'])}"
         with suppress(OSError):  # who read the stream may have left; the run goes on
             print(line, file=self.stream, flush=True)
 
 
-def new_bar(total: int, what: str, stream: TextIO | None = None, quiet: bool = False) -> Any:
-    """Return a bar over `total` rows that writes to `stream` (default stderr); silent where that is no terminal."""
+def new_bar(total: int, what: str, stream: TextIO | None = None, quiet: bool = False, done: int = 0) -> Any:
+    """Return a bar over `total` rows, `done` of them before, on `stream` (stderr); silent where that is no terminal."""
     from tqdm import tqdm
 
     stream = stream or sys.stderr
     return tqdm(
-        total=total, desc=what, unit=" rows", unit_scale=True, dynamic_ncols=True, file=stream,
+        total=total, initial=done, desc=what, unit=" rows", unit_scale=True, dynamic_ncols=True, file=stream,
         disable=quiet or stream is None or not stream.isatty(),
     )  # fmt: skip
 

@@ -42,6 +42,11 @@ class Router:
         """Return the rows that are left to hand out."""
         return self.n_rows - self.at + sum(stop - start for start, stop in self.returned)
 
+    def go_on(self, at: int, returned: Iterable[Span]) -> None:
+        """Hand out what was left when these were `at` and `returned`, and nobody had a lease."""
+        self.at, self.returned = at, list(returned)
+        self.committed = self.n_rows - self.left
+
     def take(self, worker: int, size: int, count: int = 1) -> Span | None:
         """Lease the next `count` batches of `size` rows to a worker, fewer at the end; None when nothing is left.
 

@@ -38,6 +38,11 @@ class Snapshot:
         n_bytes = self._file.readinto(flat.data.cast("B"))
         assert n_bytes == flat.nbytes
 
+    def copy(self) -> np.ndarray:
+        """Return the saved copy, float32."""
+        self._file.seek(0)
+        return np.frombuffer(self._file.read(), np.float32)
+
     def close(self) -> None:
         """Remove the file."""
         with suppress(OSError):  # of a full disk, again: what it had no room for is not missed

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from .history import Monitor, Record, runs_of
+from .history import Monitor, Record, SoFar, runs_of
 from .records import Report, Sharing
 
 if TYPE_CHECKING:
@@ -83,6 +83,10 @@ class WorkerLog(Monitor):
         self._epoch: dict[int, Tally] = {}
         self._seconds, self._departures = 0.0, 0
         self._counted: dict[str, float] = dict.fromkeys(COUNTERS, 0)  # until the last record
+
+    def resume(self, so_far: SoFar) -> None:
+        """Count from here: what was done before in the epoch is not known any more."""
+        self._seconds = so_far.seconds
 
     def step(self, report: Report) -> None:
         """Count a finished span."""

@@ -149,7 +149,7 @@ BAD_CALLS = {
     "evaluate without a model": (("evaluate", "{place}/none", "{place}/good.txt"), "none: no such folder"),
     "evaluate a file as a model": (
         ("evaluate", "{place}/good.txt", "{place}/good.txt"),
-        "good.txt: is not a saved model: it is a file, a model is a folder",
+        "good.txt: is not a saved model: it is a file, a saved model is a folder",
     ),
     "evaluate with model and data swapped": (
         ("evaluate", "{place}/good.txt", "{place}/rows"),

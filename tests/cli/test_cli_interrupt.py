@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import signal
-import subprocess
-import sys
 import threading
-import time
 import types
 
 import pytest
 
-from shared.listening import listen
-from shared.paths import DATA, ROOT
+from shared.paths import DATA
+from shared.processes import end, start, wait_for
 from xmlsgd.cli import main, signals
 from xmlsgd.cli.folder import growing_history, name_of_interrupted
 from xmlsgd.cli.signals import Stopped, signal_of, signals_raise, signals_raise_once
@@ -25,35 +21,6 @@ from xmlsgd.estimators import XMLClassifier
 ROWS, TEST_ROWS = (str(DATA / f"{part}.txt") for part in ("train", "test"))
 QUICK = ["--hidden", "16", "--threads", "1", "--seed", "0", "--quiet"]
 MANY_EPOCHS = ["--epochs", "100000"]
-
-
-def start(place, *words):
-    """Start a command line in a process of its own, with temporary files in a folder of their own."""
-    (place / "temporary").mkdir(exist_ok=True)
-    return subprocess.Popen(
-        [sys.executable, "-m", "xmlsgd", *map(str, words)],
-        cwd=place,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(place / "temporary")},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        preexec_fn=listen,
-    )
-
-
-def end(process, number):
-    """Send a signal; return the exit code and the lines on stderr."""
-    process.send_signal(number)
-    _, err = process.communicate(timeout=60)
-    return process.returncode, err.decode().splitlines()
-
-
-def wait_for(condition):
-    """Wait until something has happened, at most a minute."""
-    until = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < until, "it did not happen within a minute"
-        time.sleep(0.02)
 
 
 def n_lines(file):
@@ -182,10 +149,10 @@ def test_ctrl_c_while_the_model_is_saved_waits_until_it_is(tmp_path, monkeypatch
 
 def interrupted_twice(monkeypatch):
     """Let Ctrl-C come in the second step of a run, and again while its end is brought about."""
-    from xmlsgd import engine
+    from xmlsgd.engine import Running
     from xmlsgd.learner import Learner
 
-    step, so_far = Learner.step, engine._run_so_far
+    step, so_far = Learner.step, Running.so_far
 
     def interrupted_step(self, task):
         if task.start:
@@ -197,7 +164,7 @@ def interrupted_twice(monkeypatch):
         return so_far(*given)
 
     monkeypatch.setattr(Learner, "step", interrupted_step)
-    monkeypatch.setattr(engine, "_run_so_far", interrupted_again)
+    monkeypatch.setattr(Running, "so_far", interrupted_again)
     monkeypatch.setattr("xmlsgd.cli.verbs.train.prepare_kernels", lambda *_: None)
 
 

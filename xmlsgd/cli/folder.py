@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..files import CURVE, HISTORY, MANIFEST, REPORT, parents_made
 from ..history import History
+from .failures import UsageError
 from .results import plain
 
 if TYPE_CHECKING:
+    from ..checkpoint import Checkpoint
     from ..history import Record
 
 
@@ -37,12 +41,28 @@ def growing_history(out: str) -> Iterator[History]:
     path.unlink(missing_ok=True)
 
 
-def name_of_interrupted(out: str) -> str:
+def checkpoint_of(out: str, minutes: float | None) -> Checkpoint | None:
+    """Return the checkpoint of a run, `OUT.checkpoint`, which is in order; None where none is asked for."""
+    from ..checkpoint import Checkpoint
+
+    path = f"{Path(out)}.checkpoint"
+    if minutes is None:
+        if Checkpoint(path).exists:
+            text = f"{path} has what a run had learned that was cut short"
+            warnings.warn(f"{text}; with --checkpoint the same call goes on from there", stacklevel=2)
+        return None
+    if not 0 <= minutes < math.inf:
+        raise UsageError(f"--checkpoint: must be minutes, 0 or more, got {minutes:g}")
+    return Checkpoint(path, 60 * minutes, keep=True)
+
+
+def name_of_interrupted(out: str, goes_on: bool = False) -> str:
     """Return where the model of an interrupted run goes: `out`, unless that has a model, which might be the better.
 
-    Then `OUT.interrupted`, or with a number the first such name that is free.
+    Then, and where the run is to go on and needs the name, `OUT.interrupted`, or with a number the first such name that
+    is free.
     """
-    if not Path(out, MANIFEST).is_file():
+    if not (goes_on or Path(out, MANIFEST).is_file()):
         return out
     beside = f"{Path(out)}.interrupted"
     numbered = (f"{beside}-{number}" for number in itertools.count(2))

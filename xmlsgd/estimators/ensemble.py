@@ -10,12 +10,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..errors import DataError, MemoryEstimateError, shorten
 from ..history import Monitor, Record
-from ..kinds import is_count
+from ..kinds import is_count, is_whole
 from ..runs import run_of
 from ..scoring.means import MeanScorer
 from . import ensemble_saving, memory
 from .classifier import XMLClassifier
-from .fitting import check_monitors
+from .fitting import as_checkpoint, check_monitors
 from .inputs import learn_words, read_features
 from .names import as_names
 from .parameters import random_state_of
@@ -23,8 +23,10 @@ from .predicting import Predictor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from os import PathLike
     from pathlib import Path
 
+    from ..checkpoint import Checkpoint
     from ..csr import CSR
     from .names import MappedNames
 
@@ -100,19 +102,23 @@ class XMLEnsemble(Predictor, BaseEstimator):
         *,
         label_names: Sequence[Any] | None = None,
         monitors: Sequence[Monitor] = (),
+        checkpoint: Checkpoint | str | PathLike[str] | None = None,
     ) -> XMLEnsemble:
         """Learn from X (n, F) and the labels y of its rows; return self.
 
-        Arguments and errors are those of `XMLClassifier.fit`; `monitors` see the runs one after the other. Where an
+        Arguments and errors are those of `XMLClassifier.fit`; `monitors` see the runs one after the other, and each
+        classifier has a `checkpoint` of its own, from which one that was done only learns its shortlist anew. Where an
         error ends learning, the classifiers that were trained until then are kept, or the first as far as it came;
         where there is none, the ensemble stays what it was.
         """
         self._check_number()
         check_monitors(monitors)
+        checkpoint = as_checkpoint(checkpoint)
         if label_names is not None:
             label_names = as_names(label_names, "label_names")  # once, where they come as an iterator
         template, before = self._template(), dict(self.__dict__)
-        random = random_state_of(template if self.random_state is None else self)
+        seeding = template if self.random_state is None else self
+        random, seeded = random_state_of(seeding), is_whole(seeding.random_state)
         members: list[XMLClassifier] = []
         try:
             learn_words(self, template.vectorizer, X)
@@ -124,10 +130,13 @@ class XMLEnsemble(Predictor, BaseEstimator):
             bare = clone(template).set_params(vectorizer=None)  # words are the ensemble's, and not copied for each
             seeds = random.randint(np.iinfo(np.int32).max, size=self.n_estimators)
             for number, seed in enumerate(seeds.tolist()):
-                member = clone(bare).set_params(random_state=seed)
-                watching = [Numbering(number), *monitors]
+                # Where none is given, a run that goes on has the seed that it began with.
+                member = clone(bare).set_params(random_state=seed if seeded or not checkpoint else None)
+                watching, part = [Numbering(number), *monitors], checkpoint and checkpoint.part(number)
                 try:
-                    member.fit(rows, y, sample_weight, eval_set, label_names=label_names, monitors=watching)
+                    member.fit(
+                        rows, y, sample_weight, eval_set, label_names=label_names, monitors=watching, checkpoint=part
+                    )
                 except BaseException as error:
                     if run_of(error) and not members:  # half a classifier is better than none, but not than a whole one
                         members.append(member)
@@ -141,6 +150,8 @@ class XMLEnsemble(Predictor, BaseEstimator):
                 self.take(members, members[0]._classes)
             raise
         self.take(members, members[0]._classes)
+        if checkpoint and not checkpoint.keep:
+            checkpoint.remove()
         return self
 
     def estimate_memory(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> dict[str, int]:

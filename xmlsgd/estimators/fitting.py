@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..algorithms.base import Algorithm
 from ..averaging import WeightAverage
+from ..checkpoint import Checkpoint
 from ..engine import train
 from ..errors import DataError, shorten
 from ..history import EarlyStopping, Evaluation, Monitor
@@ -42,7 +45,25 @@ def check_monitors(monitors: Any) -> None:
         raise DataError(f"monitors: must be a list of Monitor objects, got {shorten((strange or listed)[0])}")
 
 
-def launch(model: XMLClassifier, task: Task, start: Start, schedule: Schedule, monitors: Sequence[Monitor]) -> Run:
+def as_checkpoint(given: Any) -> Checkpoint | None:
+    """Return the checkpoint that an argument means, which may be a path."""
+    if given is None or isinstance(given, Checkpoint):
+        return given
+    if not isinstance(given, str | os.PathLike) or not os.fspath(given):
+        raise DataError(f"checkpoint: must be a path or a Checkpoint, got {shorten(given)}")
+    return Checkpoint(os.fsdecode(given))
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How a run goes: how long and at which rate, who watches it besides, where it keeps what it has learned."""
+
+    schedule: Schedule
+    monitors: Sequence[Monitor] = ()
+    checkpoint: Checkpoint | None = None
+
+
+def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan) -> Run:
     """Train from `start`, whose arrays change in place, and return the run."""
     device, rate = task.device, rate_of(model, task.optimizer)
     job = Job(task.dataset, task.network, task.optimizer, model._seed, task.weight, start, sampler_of(task))
@@ -54,9 +75,9 @@ def launch(model: XMLClassifier, task: Task, start: Start, schedule: Schedule, m
     measure = Measure(task.held_out, task.network, device) if task.held_out else None
     snapshot, progress = Snapshot(), Progress() if model.verbose else None
     try:
-        watching = [*_monitors(model, measure, snapshot), *([progress] if progress else []), *monitors]
+        watching = [*_monitors(model, measure, snapshot), *([progress] if progress else []), *plan.monitors]
         with device.start():
-            return train(job, algorithm, executor, schedule, watching)
+            return train(job, algorithm, executor, plan.schedule, watching, plan.checkpoint)
     except BaseException as error:
         if parked := names_of_parked(task.workers, workers):
             tell(error, f"{parked} was parked, with no process to stand in; go on with it alone in devices")

@@ -12,12 +12,13 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..errors import DataError, DivergenceError
+from ..kinds import is_whole
 from ..learner import Start
 from ..runs import Run, raise_with, run_of, tell
 from ..schedules import Schedule
 from ..scoring.compact import CompactParams
 from . import memory
-from .fitting import advice, check_monitors, launch, schedule_of
+from .fitting import Plan, advice, as_checkpoint, check_monitors, launch, schedule_of
 from .gpu_memory import check_gpus
 from .growing import begin, begin_state, copy_rows, grow
 from .names import as_names
@@ -28,7 +29,9 @@ from .task import Task, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from os import PathLike
 
+    from ..checkpoint import Checkpoint
     from ..history import Monitor
     from .classifier import XMLClassifier
     from .list_learning import Listing
@@ -62,11 +65,14 @@ class Trainer(NetworkPredictor):
         *,
         label_names: Sequence[Any] | None = None,
         monitors: Sequence[Monitor] = (),
+        checkpoint: Checkpoint | str | PathLike[str] | None = None,
     ) -> XMLClassifier:
         """Learn from X (n, F) and the labels y of its rows; return self.
 
         `sample_weight` (n,) weighs the rows; `eval_set` (X, Y) is measured after every epoch, P@1, P@3 and P@5 in
-        percent in `history_`; `label_names` name the columns of an indicator; `monitors` watch the run. Raises
+        percent in `history_`; `label_names` name the columns of an indicator; `monitors` watch the run. `checkpoint`, a
+        path or a `Checkpoint`, is a folder that takes what was learned so far every ten minutes: where the process was
+        killed, the same call in another one goes on from there. It is removed when all is learned. Raises
         `DataError` for input that breaks a rule, `MemoryEstimateError` before a run that would not fit, and
         `DivergenceError` when the loss is not finite in the first epoch; later it warns and keeps the last good model.
         Where an error of whatever kind ends learning (a monitor's, a full disk, the last worker that dies, Ctrl-C),
@@ -74,20 +80,24 @@ class Trainer(NetworkPredictor):
         """
         check_parameters(self)
         check_monitors(monitors)
+        checkpoint = as_checkpoint(checkpoint)
         old = self.network_ if self.warm_start and self.__sklearn_is_fitted__() else None
         with self._unless_refused():
             known = self.classes_ if old else None if label_names is None else as_names(label_names, "label_names")
             task = prepare(self, X, y, known, old, sample_weight, eval_set, listing=True)
             self._check_memory(task, self._learned_bytes())
             if old is None:
-                self._begin_anew()
+                self._begin_anew(checkpoint)
             start = replace(
                 begin(task.network, task.optimizer, task.dataset.Y, self._seed, task.weight), epochs=self.n_epochs_
             )
             if old is not None:
                 copy_rows(old.layout, self.params_, task.network.layout, start.params)
             listing, self.shortlist_, self.shortlist_seconds_ = _listing(task, self._seed), None, 0.0
-            run = self._launch(listing.task if listing else task, start, schedule_of(self, task), monitors)
+            plan = Plan(schedule_of(self, task), monitors, checkpoint)
+            run = self._launch(listing.task if listing else task, start, plan)
+            if run.diverged and checkpoint:
+                checkpoint.remove()  # who goes on from there diverges again
             if run.diverged and not run.records:
                 raise DivergenceError(advice(self, task.weight, start.epochs + 1))
             self._keep(task, run, start.epochs)
@@ -98,6 +108,8 @@ class Trainer(NetworkPredictor):
                     self.shortlist_seconds_ = time.perf_counter() - started
                 except BaseException as error:  # noqa: BLE001  the network alone is a model, too
                     raise_with(error, run)
+        if checkpoint and not checkpoint.keep:
+            checkpoint.remove()
         if run.diverged:
             text = f"{advice(self, task.weight, self.n_epochs_ + 1)}; the last good model is kept"
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
@@ -126,7 +138,7 @@ class Trainer(NetworkPredictor):
                 start = grow(
                     old, task.network, task.optimizer, self._learned(task), task.dataset.Y, self._seed, task.weight
                 )
-            run = self._launch(task, start, Schedule(1, "constant", 0.0), ())
+            run = self._launch(task, start, Plan(Schedule(1, "constant", 0.0)))
             if run.diverged and (old is None or old.layout != task.network.layout):
                 raise DivergenceError(advice(self, task.weight, start.epochs + 1))
             self._keep(task, run, start.epochs)
@@ -146,9 +158,11 @@ class Trainer(NetworkPredictor):
                 self.__dict__.update(before)
             raise
 
-    def _begin_anew(self) -> None:
-        """Draw a seed and begin the history."""
+    def _begin_anew(self, checkpoint: Checkpoint | None = None) -> None:
+        """Begin the history, and draw a seed; where `random_state` is none, a run that goes on has one already."""
         self._seed = int(random_state_of(self).randint(np.iinfo(np.int32).max))
+        if checkpoint and not is_whole(self.random_state) and (saved := checkpoint.read(verify=False)):
+            self._seed = saved.seed
         self.n_epochs_, self.history_, self.shortlist_ = 0, [], None
 
     def _learned(self, task: Task) -> Start:
@@ -163,10 +177,10 @@ class Trainer(NetworkPredictor):
             return Start(params, begin_state(self.network_, task.optimizer), 0, self.n_epochs_)
         return Start(params, _writeable(self.optimizer_state_), self.n_steps_, self.n_epochs_)
 
-    def _launch(self, task: Task, start: Start, schedule: Schedule, monitors: Sequence[Monitor]) -> Run:
+    def _launch(self, task: Task, start: Start, plan: Plan) -> Run:
         """Train; keep what was learned until an error ends it."""
         try:
-            return launch(self, task, start, schedule, monitors)
+            return launch(self, task, start, plan)
         except BaseException as error:
             if run := run_of(error):
                 self._keep(task, run, start.epochs)

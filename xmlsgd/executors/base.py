@@ -190,16 +190,22 @@ class Executor(ABC):
         replica = self.table.params[1 + worker]
         return float(np.sqrt(np.dot(replica, replica)))
 
-    def result(self) -> tuple[np.ndarray, np.ndarray, int]:
-        """Return what a later run goes on with: model and optimizer state, float32, and the steps it has seen.
+    def learned(self) -> tuple[np.ndarray, np.ndarray, int]:
+        """Return model and optimizer state as they lie in the table, float32, and the steps it has seen.
 
-        Both are this process's own memory. Of several states it is the one of most steps: that of a worker which came
-        late has hardly begun.
+        Of several states it is the one of most steps: that of a worker which came late has hardly begun.
         """
         self.model.bring()
         steps = max(self.count.seen)
         state: np.ndarray = self.table.states[self.count.seen.index(steps)]
         return self.center, state, steps
+
+    def result(self) -> tuple[np.ndarray, np.ndarray, int]:
+        """Return what a later run goes on with: model and optimizer state, float32, and the steps it has seen.
+
+        Both are this process's own memory.
+        """
+        return self.learned()
 
     def _prepare(self, job: Job, sharing: Sharing, make: Callable[[Shape], Table]) -> Shape:
         """Make the table with `make` and write the first model and states into it; return its shape."""

@@ -157,7 +157,7 @@ class Processes(OnWallClock):
 
     def result(self) -> tuple[np.ndarray, np.ndarray, int]:
         """Return model, optimizer state and steps, in the arrays of `Job.start` where there are any."""
-        params, state, steps = super().result()
+        params, state, steps = self.learned()
         return *self.team.bring_home(params, state), steps
 
     def close(self) -> None:

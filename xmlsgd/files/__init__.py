@@ -3,7 +3,18 @@
 from .checked import CHECKED, checked_states, note_checked, note_checked_again, state_of
 from .faults import MACHINE_ERRORS, NO_ROOM
 from .locks import lock_folder, make_locked
-from .model_folder import CURVE, DESCRIPTION, HISTORY, MANIFEST, MODEL_FORMAT, REPORT, in_the_way, is_model
+from .model_folder import (
+    CHECKPOINT,
+    CURVE,
+    HISTORY,
+    MANIFEST,
+    MODEL,
+    REPORT,
+    FolderKind,
+    in_the_way,
+    is_model,
+    looks_like,
+)
 from .reading import BLOCK_BYTES, BROKEN_STREAM, MAGIC, PACKED_ENDS, open_packed, open_regular, sha256_of
 from .scratch import naming, scratch_beside, scratch_folder
 from .whole import parents_made, read_unreplaced, whole_file, whole_folder
@@ -12,20 +23,22 @@ __all__ = [
     "BLOCK_BYTES",
     "BROKEN_STREAM",
     "CHECKED",
+    "CHECKPOINT",
     "CURVE",
-    "DESCRIPTION",
     "HISTORY",
     "MACHINE_ERRORS",
     "MAGIC",
     "MANIFEST",
-    "MODEL_FORMAT",
+    "MODEL",
     "NO_ROOM",
     "PACKED_ENDS",
     "REPORT",
+    "FolderKind",
     "checked_states",
     "in_the_way",
     "is_model",
     "lock_folder",
+    "looks_like",
     "make_locked",
     "naming",
     "note_checked",

@@ -1,8 +1,9 @@
-"""What tells the folder of a saved model from others, and what is lost where a new one takes its name."""
+"""What tells the folders of saved models and of checkpoints from others, and what a new one would overwrite."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .checked import CHECKED
@@ -13,39 +14,57 @@ from .whole import read_unreplaced
 if TYPE_CHECKING:
     from pathlib import Path
 
-MANIFEST, DESCRIPTION = "MANIFEST.json", "model.json"  # by which a saved model is known
-MODEL_FORMAT = "xmlsgd-model"
+MANIFEST = "MANIFEST.json"
 HISTORY, CURVE, REPORT = "history.jsonl", "learning_curve.png", "train.json"  # which `xmlsgd train` adds
 MAX_MANIFEST_BYTES = 1 << 20  # of thousands of files
 
 
+@dataclass(frozen=True)
+class FolderKind:
+    """A kind of folder with a manifest: its `format` as that says it, the file of its `description`, its `noun`."""
+
+    format: str
+    description: str
+    noun: str
+
+
+MODEL = FolderKind("xmlsgd-model", "model.json", "saved model")
+CHECKPOINT = FolderKind("xmlsgd-checkpoint", "run.json", "checkpoint")
+
+
 def is_model(folder: Path) -> bool:
     """Say whether `folder` looks like a saved model; it may be damaged."""
-    return (folder / MANIFEST).is_file() and (folder / DESCRIPTION).is_file()
+    return looks_like(MODEL, folder)
 
 
-def in_the_way(path: Path) -> str:
-    """Return why no new model may take the name `path`, as the end of an error's line; "" where one may.
+def looks_like(kind: FolderKind, folder: Path) -> bool:
+    """Say whether `folder` has the files by which a kind is known; they may be damaged."""
+    return (folder / MANIFEST).is_file() and (folder / kind.description).is_file()
 
-    It may where there is nothing, an empty folder, or a saved model alone: what a user has put beside it would be gone.
+
+def in_the_way(path: Path, kind: FolderKind = MODEL) -> str:
+    """Return why nothing new of this kind may take the name `path`, as the end of an error's line; "" where it may.
+
+    It may where there is nothing, an empty folder, or one of the kind alone: what a user has put beside it would be
+    gone.
     """
     if not path.exists() or (path.is_dir() and not any(path.iterdir())):
         return ""
-    others = read_unreplaced(path, _others)
+    others = read_unreplaced(path, lambda folder: _others(folder, kind))
     if others is None:
-        return "exists and is not a saved model; choose another name or remove it"
+        return f"exists and is not a {kind.noun}; choose another name or remove it"
     if others:
-        return f"holds {others[0]}, which is no part of the saved model; move it or choose another name"
+        return f"holds {others[0]}, which is no part of the {kind.noun}; move it or choose another name"
     return ""
 
 
-def _others(folder: Path) -> list[str] | None:
-    """Return the names in a saved model's folder of which we know nothing; None where it is no saved model."""
+def _others(folder: Path, kind: FolderKind) -> list[str] | None:
+    """Return the names in a folder of a kind of which we know nothing; None where it is not of this kind."""
     try:
         with open_regular(folder / MANIFEST) as stream:
             manifest = json.loads(stream.read(MAX_MANIFEST_BYTES))
         known = {MANIFEST, CHECKED, HISTORY, CURVE, REPORT, *manifest["files"]}
-        ours = manifest["format"] == MODEL_FORMAT
+        ours = manifest["format"] == kind.format
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
     names = sorted(entry.name for entry in folder.iterdir())

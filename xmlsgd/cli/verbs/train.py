@@ -7,6 +7,9 @@ An earlier model in DIR is replaced with --overwrite and trained further with --
 refused. While a run goes on, DIR.history.jsonl gets a line after every epoch. Ctrl-C saves the model as it is then: in
 DIR, or in DIR.interrupted where DIR holds an earlier model. So does an error that ends the run. Where DIR cannot be
 written when the model is there, it goes to a folder among the temporary files, which the error names.
+
+With --checkpoint what was learned is kept in DIR.checkpoint every so many minutes, until DIR is there: after kill -9, a
+power cut or Ctrl-C, whose model is in DIR.interrupted then, the same call goes on from there.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from ..kernels import prepare_kernels
 from ..machine import peak_memory_bytes, versions
 from ..model import classifiers_of, parameters_of, template_of
 from ..outputs import add_overwrite, check_file, check_model, check_there
-from ..parameters import add_parameters, given_parameters, place, whole
+from ..parameters import add_parameters, given_parameters, number, place, whole
 from ..results import note, show, table, write_json
 from ..saving import check_room, save_somewhere
 from ..signals import Stopped, in_words, signal_of, signals_raise_once, signals_wait
@@ -32,6 +35,7 @@ from ..signals import Stopped, in_words, signal_of, signals_raise_once, signals_
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+    from ...checkpoint import Checkpoint
     from ...estimators import XMLClassifier, XMLEnsemble
     from ...history import History, Record
     from ..sources import Training
@@ -54,6 +58,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", type=place, metavar="FILE", help="write the results as JSON, - for stdout")
     parser.add_argument(
         "--n-estimators", type=whole, default=1, metavar="N", help="train N, and predict by the mean of their scores"
+    )
+    parser.add_argument(
+        "--checkpoint", type=number, metavar="MINUTES", help="keep what was learned this often; the same call goes on"
     )
     add_source_arguments(parser)
     add_parameters(parser)
@@ -132,9 +139,10 @@ def train_and_save(args: Namespace, model: XMLClassifier | XMLEnsemble, data: Tr
     ending = "" if args.quiet or not sys.stderr.isatty() else "ending the run, to save what it has learned ..."
     result: dict[str, Any] = dict.fromkeys(("P@1", "P@3", "P@5"))
     stop: KeyboardInterrupt | Exception | None = None
+    checkpoint = folder.checkpoint_of(args.out, getattr(args, "checkpoint", None))
     with folder.growing_history(args.out) as history, signals_raise_once(ending):
         try:
-            fit(args, model, data, history)
+            fit(args, model, data, history, checkpoint)
             result |= measures(args, model, data)
         except (KeyboardInterrupt, Exception) as end:
             if getattr(model, "history_", None) is before:
@@ -143,15 +151,17 @@ def train_and_save(args: Namespace, model: XMLClassifier | XMLEnsemble, data: Tr
         with signals_wait() as came:
             result |= about_run(model, data, history.records)
             result |= {"seconds": time.perf_counter() - started, "interrupted": stop is not None}
-            out = args.out if stop is None else folder.name_of_interrupted(args.out)
+            out = args.out if stop is None else folder.name_of_interrupted(args.out, checkpoint is not None)
             save_somewhere(model, out, result, Path(args.train).name, compact)
+            if checkpoint and stop is None:
+                checkpoint.remove()
     if stop is None and came:
         raise Stopped(f"{came[0]} while the model was saved; it is whole, in {out}", came[0].signal) from came[0]
     if stop is not None:
         several = f"with {len(classifiers_of(model))} of {wanted} classifiers, " if wanted > 1 else ""
-        raise ended(
-            stop, f"{several}after {whole_epochs(len(history.records))}; the model as it was then is in {out}"
-        ) from stop
+        after = f"{several}after {whole_epochs(len(history.records))}; the model as it was then is in {out}"
+        again = f"; the same call goes on from {checkpoint.path}" if checkpoint and checkpoint.exists else ""
+        raise ended(stop, after + again) from stop
     return result
 
 
@@ -175,7 +185,9 @@ def measures(args: Namespace, model: XMLClassifier | XMLEnsemble, data: Training
     return measure(model, data.test, quiet=args.quiet, **propensity)
 
 
-def fit(args: Namespace, model: XMLClassifier | XMLEnsemble, data: Training, history: History) -> None:
+def fit(
+    args: Namespace, model: XMLClassifier | XMLEnsemble, data: Training, history: History, checkpoint: Checkpoint | None
+) -> None:
     """Train with a bar, measuring P@k on the test rows after every epoch."""
     from ...progress import Progress
     from ..sources import known_labels, names_of_rows
@@ -189,7 +201,10 @@ def fit(args: Namespace, model: XMLClassifier | XMLEnsemble, data: Training, his
     Y = names_of_rows(train) if template_of(model).warm_start and train.label_names is not None else train.Y
     shown = [] if args.quiet or getattr(args, "verbose", 1) == 0 else [Progress()]
     try:
-        model.fit(train.X, Y, eval_set=eval_set, label_names=train.label_names, monitors=[*shown, history])
+        monitors = [*shown, history]
+        model.fit(
+            train.X, Y, eval_set=eval_set, label_names=train.label_names, monitors=monitors, checkpoint=checkpoint
+        )
     finally:
         for bar in shown:
             bar.close()

@@ -1,0 +1,81 @@
+"""`train --checkpoint`: the same call goes on after a kill, a signal or an error, and cleans up when it is done."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from shared.paths import DATA
+from shared.processes import end, start, wait_for
+from xmlsgd.cli import main
+from xmlsgd.estimators import XMLClassifier
+
+ROWS, TEST_ROWS = (str(DATA / f"{part}.txt") for part in ("train", "test"))
+QUICK = ["--hidden", "16", "--threads", "1", "--seed", "0", "--quiet"]
+
+
+def names(folder):
+    return sorted(file.name for file in folder.iterdir() if file.name != "temporary")
+
+
+def wait_for_another(folder):
+    """Wait until another checkpoint has taken the place of the one that is there, if any is."""
+
+    def written():
+        return folder.stat().st_mtime_ns if folder.exists() else 0
+
+    before = written()
+    wait_for(lambda: written() > before)
+
+
+def test_a_run_that_is_killed_again_and_again_leaves_the_model_of_one_that_was_not(tmp_path):
+    words = ["train", ROWS, "--test", TEST_ROWS, *QUICK, "--epochs", "40"]
+    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
+    for _ in range(2):
+        process = start(tmp_path, *words, "--out", "m", "--checkpoint", "0")
+        for _ in range(3):
+            wait_for_another(tmp_path / "m.checkpoint")
+        end(process, signal.SIGKILL)
+        assert not (tmp_path / "m").exists()
+    assert main([*words, "--out", str(tmp_path / "m"), "--checkpoint", "60"]) == 0
+    assert names(tmp_path) == ["m", "whole"]
+    for name in ("params.npy", "optimizer_state.npy"):
+        assert (tmp_path / "m" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert (tmp_path / "m" / "history.jsonl").read_text().count("\n") == 40
+
+
+def test_after_a_signal_the_model_lies_beside_and_the_same_call_goes_on(tmp_path):
+    words = ["train", ROWS, *QUICK, "--epochs", "60", "--out"]
+    process = start(tmp_path, *words, "m", "--checkpoint", "0")
+    wait_for(lambda: (tmp_path / "m.checkpoint").is_dir())
+    returned, lines = end(process, signal.SIGTERM)
+    assert returned == 143
+    done = XMLClassifier.load(tmp_path / "m.interrupted").n_epochs_
+    text = f"xmlsgd: ended by SIGTERM after {done} whole epoch{'s' * (done != 1)}; the model as it was then is in"
+    assert lines == [f"{text} m.interrupted; the same call goes on from m.checkpoint"]
+    assert names(tmp_path) == ["m.checkpoint", "m.interrupted"]
+    assert main([*words, str(tmp_path / "m"), "--checkpoint", "0.5"]) == 0
+    assert names(tmp_path) == ["m", "m.interrupted"]
+    assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 60
+
+
+def test_a_checkpoint_that_nobody_asks_for_is_not_forgotten(tmp_path, capsys):
+    out = str(tmp_path / "m")
+    words = ["train", ROWS, *QUICK, "--epochs", "3", "--out", out]
+    process = start(tmp_path, *words, "--checkpoint", "0")
+    wait_for(lambda: (tmp_path / "m.checkpoint").is_dir())
+    end(process, signal.SIGKILL)
+    assert main([*words, "--epochs", "1"]) == 0
+    told = f"warning: {out}.checkpoint has what a run had learned that was cut short; with --checkpoint the same call"
+    assert told in capsys.readouterr().err
+    assert main([*words, "--epochs", "1", "--overwrite", "--checkpoint", "5"]) == 2
+    told = f"xmlsgd: {out}.checkpoint: is the checkpoint of another run: schedule.epochs was 3, is 1; go on as it was"
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("minutes", ["-1", "nan", "inf", "soon"])
+def test_the_minutes_must_be_some(tmp_path, capsys, minutes):
+    assert main(["train", ROWS, *QUICK, "--out", str(tmp_path / "m"), "--checkpoint", minutes]) == 2
+    assert "--checkpoint: must be " in capsys.readouterr().err
+    assert names(tmp_path) == []

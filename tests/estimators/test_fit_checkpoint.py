@@ -1,0 +1,139 @@
+"""`fit` with a checkpoint: what a killed call has left, the same call goes on with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shared.failing import Failing
+from shared.planted import small
+from xmlsgd import Checkpoint, XMLClassifier, XMLEnsemble
+from xmlsgd.errors import DataError, DivergenceError, ModelFileError
+from xmlsgd.history import Monitor
+
+
+class Killed(Exception):
+    """Stands for the end of a process."""
+
+
+def killed(model, rows, steps, at, **more):
+    """Let a call be killed after some steps."""
+    with pytest.raises(Killed):
+        model.fit(*rows, monitors=[Failing(Killed(), steps)], checkpoint=Checkpoint(at, every=0), **more)
+
+
+class Steps(Monitor):
+    """Counts them."""
+
+    def __init__(self):
+        self.count = 0
+
+    def step(self, report):
+        self.count += 1
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"early_stopping": True, "n_epochs_no_change": 2},
+        {"average_weights": 0.8, "negatives": 16},
+        {"shortlist": 16, "hidden_dropout": 0.3},
+    ],
+    ids=["plain", "stopping", "averaged", "listed"],
+)
+def test_a_killed_fit_goes_on_and_ends_as_one_that_was_not(rows, held_out, tmp_path, parameters):
+    def made():
+        return small(max_epochs=4, batch_size=100, n_jobs=1, **parameters)
+
+    whole, at = made().fit(*rows, eval_set=held_out), tmp_path / "kept"
+    for steps in (9, 5):
+        killed(made(), rows, steps, at, eval_set=held_out)
+    model = made().fit(*rows, eval_set=held_out, checkpoint=at)
+    np.testing.assert_array_equal(model.params_, whole.params_)
+    np.testing.assert_array_equal(model.optimizer_state_, whole.optimizer_state_)
+    for name in ("loss", "rows", "P@1"):
+        assert [record[name] for record in model.history_] == [record[name] for record in whole.history_]
+    for one, other in zip(model.predict_topk(held_out[0], 5), whole.predict_topk(held_out[0], 5), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_no_seed_is_given_the_run_keeps_the_one_it_began_with(rows, tmp_path):
+    model = small(max_epochs=3, random_state=None)
+    killed(model, rows, 4, tmp_path / "kept")
+    seed, model = model._seed, small(max_epochs=3, random_state=None)
+    model.fit(*rows, checkpoint=Checkpoint(tmp_path / "kept", keep=True))
+    assert model._seed == seed
+    assert (tmp_path / "kept").is_dir()
+    with pytest.raises(DataError, match=r"kept: is the checkpoint of another run: seed was \d+, is \d+; go on"):
+        small(max_epochs=3, random_state=7).fit(*rows, checkpoint=tmp_path / "kept")
+
+
+def test_what_ended_waits_for_its_owner_and_is_not_trained_again(rows, tmp_path):
+    kept, steps = Checkpoint(tmp_path / "kept", keep=True), Steps()
+    first = small(max_epochs=2).fit(*rows, checkpoint=kept)
+    second = small(max_epochs=2).fit(*rows, checkpoint=kept, monitors=[steps])
+    np.testing.assert_array_equal(first.params_, second.params_)
+    assert (steps.count, second.n_epochs_) == (0, 2)
+    kept.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_learns_on_goes_on_too(rows, tmp_path):
+    def made():
+        return small(max_epochs=2, n_jobs=1, warm_start=True).fit(*rows)
+
+    whole = made().fit(*rows)
+    killed(made(), rows, 4, tmp_path / "kept")
+    model = made().fit(*rows, checkpoint=tmp_path / "kept")
+    np.testing.assert_array_equal(model.params_, whole.params_)
+    assert [record["epoch"] for record in model.history_] == [0, 1, 2, 3]
+
+
+def test_a_run_that_diverges_leaves_no_checkpoint(rows, tmp_path):
+    model = small(loss="squared_hinge", optimizer="sgd", learning_rate_init=1e30)
+    with pytest.raises(DivergenceError):
+        model.fit(*rows, checkpoint=Checkpoint(tmp_path / "kept", every=0))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("seed", [0, None])
+def test_an_ensemble_goes_on_with_the_classifier_that_was_under_way(rows, held_out, tmp_path, seed):
+    def made():
+        return XMLEnsemble(small(max_epochs=3, batch_size=100, n_jobs=1, shortlist=16), 3, random_state=seed)
+
+    killed(made(), rows, 24, tmp_path / "kept")
+    assert sorted(part.name for part in (tmp_path / "kept").iterdir()) == ["0", "1"]
+    steps = Steps()
+    model = made().fit(*rows, checkpoint=tmp_path / "kept", monitors=[steps])
+    assert steps.count == 3 * 18 - 23
+    assert list(tmp_path.iterdir()) == []
+    assert len({member._seed for member in model.estimators_}) == 3
+    if seed is not None:
+        expected = made().fit(*rows).predict_topk(held_out[0], 5)
+        np.testing.assert_array_equal(model.predict_topk(held_out[0], 5)[1], expected[1])
+
+
+def test_what_stands_beside_an_ensembles_checkpoints_stays(rows, tmp_path):
+    at = tmp_path / "kept"
+    killed(XMLEnsemble(small(max_epochs=2), 2, random_state=0), rows, 2, at)
+    (at / "letter.txt").write_text("dear")
+    XMLEnsemble(small(max_epochs=2), 2, random_state=0).fit(*rows, checkpoint=at)
+    assert [file.name for file in at.iterdir()] == ["letter.txt"]
+
+
+@pytest.mark.parametrize("given", [3, "", b"", ["kept"], True])
+def test_a_checkpoint_is_a_path_or_says_more(rows, given):
+    for model in (XMLClassifier(), XMLEnsemble()):
+        with pytest.raises(DataError, match="checkpoint: must be a path or a Checkpoint, got"):
+            model.fit(*rows, checkpoint=given)
+
+
+def test_a_folder_of_something_else_is_refused_before_anything_is_trained(rows, fitted, tmp_path):
+    fitted.save(tmp_path / "model")
+    steps = Steps()
+    with pytest.raises(ModelFileError, match="model: exists and is not a checkpoint"):
+        small().fit(*rows, checkpoint=tmp_path / "model", monitors=[steps])
+    assert steps.count == 0
+    assert XMLClassifier.load(tmp_path / "model").n_epochs_ == fitted.n_epochs_

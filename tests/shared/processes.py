@@ -1,0 +1,40 @@
+"""The command line in a process of its own, which a test may signal or kill."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+from .listening import listen
+from .paths import ROOT
+
+
+def start(place, *words):
+    """Start a command line in a process of its own, with temporary files in a folder of their own."""
+    (place / "temporary").mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", "xmlsgd", *map(str, words)],
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(place / "temporary")},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=listen,
+    )
+
+
+def end(process, number):
+    """Send a signal; return the exit code and the lines on stderr."""
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    return process.returncode, err.decode().splitlines()
+
+
+def wait_for(condition):
+    """Wait until something has happened, at most a minute."""
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until, "it did not happen within a minute"
+        time.sleep(0.02)
