@@ -35,16 +35,20 @@ class WeightAverage(Monitor):
         self.every = total * self.share / SAMPLES
         self.rows = 0
 
-    def kept(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
+        """Return which models are averaged."""
+        return {"share": self.share}
+
+    def state(self) -> dict[str, Any]:
         """Return the mean, where there is one, and of how many models it is."""
         return {"samples": self.samples, "next": self.next} | ({} if self.mean is None else {"mean": self.mean})
 
     def resume(self, so_far: SoFar) -> None:
         """Go on with the mean."""
         self.rows = so_far.rows
-        if kept := so_far.kept:
+        if kept := so_far.state:
             self.samples, self.next = kept["samples"], kept["next"]
-            self.mean = np.array(kept["mean"]) if "mean" in kept else None
+            self.mean = np.array(kept["mean"], np.float32).reshape(self.center.shape) if "mean" in kept else None
 
     def reads(self, report: Report) -> bool:
         """Return whether a sample is due with this report."""

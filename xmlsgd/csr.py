@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import scipy.sparse as sp
 
 # What a random stream is for: second in its seed, so that no two streams are one.
-WEIGHTS, ORDER, MASKS, NOISE, NEGATIVES, HELD_OUT = 1, 2, 3, 4, 5, 6
+WEIGHTS, ORDER, MASKS, NOISE, NEGATIVES, HELD_OUT, VALIDATION = 1, 2, 3, 4, 5, 6, 7
 
 INT32_MAX = np.iinfo(np.int32).max
 CHECKED_ENTRIES = 1 << 16  # looked at together: fit a core's cache with what is computed of them

@@ -1,19 +1,21 @@
-"""The loop: the router hands out rows, the executor runs them, the algorithm decides."""
+"""A run: its epochs, who sees them, and what there is when it ends."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from contextlib import closing, nullcontext
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .checkpoint import Keeper, Place
+from .checkpoint import Place, Writer
+from .course import Course
 from .csr import epoch_order
-from .epoch import Course, Loop
+from .epoch import Epoch
 from .history import History, Monitor, Record
+from .params import is_finite
 from .router import Router
 from .runs import Run, raise_with
 from .snapshot import Snapshot
@@ -41,54 +43,46 @@ def train(
     P@1, P@3 and P@5.
 
     The rate of `algorithm` follows the schedule over the rows of the whole run. When a loss or a parameter is not
-    finite the run stops with the model of the last finished epoch and an optimizer state of zeros. An error that ends
-    the run, a monitor's too, carries what was learned until then (`runs.run_of`). With a `checkpoint` the run goes on
-    from what the same run has left there; `DataError` where it is what another run has left.
+    finite the run stops with the model of the last finished epoch, or of the checkpoint that it went on from if that
+    is later, and an optimizer state of zeros. An error that ends the run, a monitor's too, carries what was learned
+    until then (`runs.run_of`). With a `checkpoint` the run goes on from what the same run has left there; `DataError`
+    where it is what another run has left, `OSError` where none can be written. It stays when the run is done.
     """
     with closing(Snapshot()) as snapshot, closing(executor):
-        keeper = None if checkpoint is None else Keeper(checkpoint, job, algorithm, schedule)
-        if keeper and keeper.saved:
-            job = replace(job, start=keeper.saved.start(job))
+        writer = None if checkpoint is None else Writer(checkpoint, job, algorithm, schedule, monitors)
+        if writer and writer.saved:
+            job = replace(job, start=writer.saved.start(job))
         executor.start(job, algorithm.sharing)
-        running = Running(job, algorithm, executor, schedule, monitors, keeper, snapshot)
-        running.start()
+        loop = Loop(job, algorithm, executor, schedule, monitors, writer, snapshot)
+        loop.start()
         try:
-            running.keep_aside()
-            while not running.place.ended:
-                if not running.epoch():
-                    return running.before()
-            return running.finish()
+            loop.set_aside()
+            with nullcontext() if writer is None else writer.heeding():
+                while not loop.place.ended:
+                    if not loop.epoch():
+                        return loop.before()
+            return loop.finish()
         except BaseException as error:
-            if not (running.has_learned or isinstance(error, KeyboardInterrupt)):
+            if not (loop.has_learned or isinstance(error, KeyboardInterrupt)):
                 raise
-            raise_with(error, running.so_far())
+            raise_with(error, loop.so_far())
 
 
-@dataclass
-class Running:
-    """A run under way; `snapshot` has the model of the last finished epoch.
+class Loop:
+    """A run under way; `place` is where it is, `snapshot` has the model of the last finished epoch."""
 
-    place : where it is. first_epoch : the number of its first, over all runs of a model.
-    """
-
-    job: Job
-    algorithm: Algorithm
-    executor: Executor
-    schedule: Schedule
-    monitors: Sequence[Monitor]
-    keeper: Keeper | None
-    snapshot: Snapshot
-
-    def __post_init__(self) -> None:
-        """Begin where the checkpoint says, if there is one."""
-        saved = self.keeper.saved if self.keeper else None
-        n_rows = self.job.dataset.n_rows
-        self.place = saved.place if saved else Place()
-        self.course = Course(self.schedule, n_rows, self.place.rows, -self.place.seconds)
+    def __init__(
+        self, job: Job, algorithm: Algorithm, executor: Executor, schedule: Schedule, monitors: Sequence[Monitor],
+        writer: Writer | None, snapshot: Snapshot,
+    ) -> None:  # fmt: skip
+        self.job, self.algorithm, self.executor, self.schedule = job, algorithm, executor, schedule
+        self.writer, self.snapshot = writer, snapshot
+        self.place = writer.saved.place if writer and writer.saved else Place()
+        self.course = Course(schedule, job.dataset.n_rows, self.place.rows, self.place.seconds)
         self.router, self.history = Router(0), History()
         # A finished epoch counts, whatever becomes of a monitor.
-        self.watching = [WorkerLog(self.executor, self.algorithm), self.history, *self.monitors]
-        self.first_epoch = self.job.start.epochs if self.job.start else 0
+        self.watching = [WorkerLog(executor, algorithm), self.history, *monitors]
+        self.first_epoch = job.start.epochs if job.start else 0
 
     @property
     def has_learned(self) -> bool:
@@ -96,73 +90,53 @@ class Running:
         return bool(self.history.records or self.router.committed)
 
     def start(self) -> None:
-        """Tell everyone what begins."""
+        """Tell everyone what begins, or goes on."""
         n_rows, executor = self.job.dataset.n_rows, self.executor
         for monitor in self.watching:
             monitor.start(n_rows, self.schedule.epochs, executor.center)
-        if self.keeper and self.keeper.saved:
-            self.keeper.saved.tell(self.watching)
+        if self.writer:
+            self.writer.follow(executor, self.course, self.history, self.watching)
         self.work = self.algorithm.weigh_rows(self.job.dataset)
         self.algorithm.situation.concurrent = executor.concurrent
         self.algorithm.start(executor.workers, n_rows)
 
-    def keep_aside(self) -> None:
+    def set_aside(self) -> None:
         """Keep the model to step back to, of a trial with all that goes with it."""
         if self.algorithm.trial is not None:
-            self.executor.checkpoint()
+            self.executor.set_aside()
         self.snapshot.keep(self.executor.center)
 
     def epoch(self) -> bool:
         """Train on all rows once, or on what is left of them; return False where the run diverges."""
-        number, executor, course = self.first_epoch + self.place.epoch, self.executor, self.course
-        n_rows = self.job.dataset.n_rows
+        number, n_rows, executor = self.first_epoch + self.place.epoch, self.job.dataset.n_rows, self.executor
         work = None if self.work is None else work_before(self.work, self.job.seed, number)
         self.router = Router(n_rows, work)
-        self.router.go_on(self.place.at, self.place.returned)
-        keeping = self if self.keeper else None
-        loss = Loop(
-            number, self.router, self.algorithm, executor, course, self.watching, keeping, self.place.loss
+        loss = Epoch(
+            number, self.place, self.router, self.algorithm, executor, self.course, self.watching, self.writer
         ).run()
-        if not _is_finite(loss, executor.center):
+        if not (math.isfinite(loss) and is_finite(executor.center)):  # its last update shows in no loss
             return False
         record: Record = {
             "epoch": number,
             "first_epoch": self.first_epoch,
-            "rows": course.rows,
-            "seconds": round(executor.now() - course.paused, 6),
+            "rows": self.course.rows,
+            "seconds": round(self.course.seconds(executor), 6),
             "loss": loss / n_rows,
         }
-        with course.standing_still(executor):
+        with self.course.standing_still(executor):
             ended = self._close(record)
-        self.place = Place(self.place.epoch + 1, rows=course.rows, seconds=record["seconds"], ended=ended)
-        if self.keeper and (ended or self.keeper.due()):
-            self._write(self.place)
+        self.place = Place(self.place.epoch + 1, rows=self.course.rows, seconds=record["seconds"], ended=ended)
+        if self.writer and (ended or self.writer.due()):
+            self.writer.write(self.place)
         return True
 
     def _close(self, record: Record) -> bool:
-        """Show everyone a finished epoch; return whether it was the last."""
+        """Show a finished epoch to everyone, also after one wants to stop; return whether it was the last."""
         last = self.place.epoch + 1 == self.schedule.epochs
         if not last:
             self.snapshot.keep(self.executor.center)
-        # Everyone sees the epoch, also after one wants to stop.
         votes = [monitor.epoch(record, self.executor.center) for monitor in self.watching]
         return last or any(votes)
-
-    def due(self) -> bool:
-        """Return whether it is time for a checkpoint."""
-        return self.keeper is not None and self.keeper.due()
-
-    def keep(self, loss: float) -> None:
-        """Write a checkpoint in the middle of an epoch, unless the run diverges."""
-        router, seconds = self.router, self.executor.now() - self.course.paused
-        if _is_finite(loss, self.executor.center):
-            returned = tuple(router.returned)
-            self._write(Place(self.place.epoch, router.at, returned, loss, self.course.rows, seconds))
-
-    def _write(self, place: Place) -> None:
-        assert self.keeper is not None
-        with self.course.standing_still(self.executor):
-            self.keeper.write(place, self.executor, self.history.records, self.watching)
 
     def finish(self) -> Run:
         """Let monitors see the end; return what there is."""
@@ -175,8 +149,8 @@ class Running:
         executor = self.executor
         try:
             if self.algorithm.trial is not None:
-                executor.restore()
-            return self._run() if _is_finite(0.0, executor.center) else self.before()
+                executor.put_back()
+            return self._run() if is_finite(executor.center) else self.before()
         except Exception:  # noqa: BLE001  a device was lost with the model in its memory
             params, state = np.array(executor.table.params[0]), np.zeros_like(executor.table.states[0])
             self.snapshot.restore(params)
@@ -193,12 +167,6 @@ class Running:
         """Return what there is when a run ends."""
         params, state, steps = self.executor.result()
         return Run(params, self.history.records, state, steps)
-
-
-def _is_finite(loss: float, center: np.ndarray) -> bool:
-    """Return whether an epoch's loss and model are; its last update shows in no loss, but in the sum of the model."""
-    with np.errstate(all="ignore"):
-        return math.isfinite(loss) and bool(np.isfinite(center.sum()))
 
 
 def work_before(work: np.ndarray, seed: int, epoch: int) -> np.ndarray:

@@ -3,78 +3,52 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from .checkpoint import Place
 from .errors import WorkerDied
 from .records import Event, Left, Report, Sharing, Step
 
 if TYPE_CHECKING:
     from .algorithms.base import Algorithm
+    from .checkpoint import Writer
+    from .course import Course
     from .executors.base import Executor
     from .history import Monitor
     from .router import Router
-    from .schedules import Schedule
 
 
 @dataclass
-class Course:
-    """How far a run of `n_rows` an epoch is: the rows it has done, and the seconds in which it stood still."""
+class Epoch:
+    """One pass over the rows: idle workers get spans, the algorithm is told of every event, merges happen when due.
 
-    schedule: Schedule
-    n_rows: int
-    rows: int = 0
-    paused: float = 0.0
-
-    @contextmanager
-    def standing_still(self, executor: Executor) -> Iterator[None]:
-        """Let what happens meanwhile not count."""
-        begun = executor.now()
-        yield
-        self.paused += executor.now() - begun
-
-    def factor(self, rows: int) -> float:
-        """Return the factor of the rate for the next batch of `rows`, taken at its middle."""
-        return self.schedule.factor(min((self.rows + rows / 2) / (self.n_rows * self.schedule.epochs), 1.0))
-
-
-class Keeping(Protocol):
-    """Writes checkpoints, for which nobody may be in the middle of a step."""
-
-    def due(self) -> bool:
-        """Return whether it is time for one."""
-        ...
-
-    def keep(self, loss: float) -> None:
-        """Write one of an epoch whose rows so far have this loss in sum."""
-        ...
-
-
-@dataclass
-class Loop:
-    """One epoch: every idle worker gets a span, every event is told to the algorithm, merges happen when they are due.
-
-    loss : the sum over the rows whose work is in the shared model, NaN or infinite when one was. open : by worker, the
-    reports of work that is not. keeping : writes checkpoints while nobody is busy.
+    number : of it, over all runs of a model. place : where it begins. loss : the sum over the rows whose work is in the
+    shared model, NaN or infinite when one was. open : by worker, the reports of work that is not.
     """
 
-    epoch: int
+    number: int
+    place: Place
     router: Router
     algorithm: Algorithm
     executor: Executor
     course: Course
     watching: Sequence[Monitor]
-    keeping: Keeping | None = None
-    loss: float = 0.0
-    open: dict[int, list[Report]] = field(default_factory=dict)
+    writer: Writer | None = None
+    loss: float = field(init=False)
+    open: dict[int, list[Report]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        """Go on where it begins."""
+        self.loss = self.place.loss
+        self.router.go_on(self.place.at, self.place.returned)
 
     def run(self) -> float:
         """Train on all rows once; return the sum of their losses."""
         algorithm, executor, router = self.algorithm, self.executor, self.router
         while math.isfinite(self.loss):
-            if not self._stops_to_keep():
+            if not self._waits_for_checkpoint():
                 self._hand_out()
             members: Collection[int] = ()
             if executor.busy:
@@ -99,17 +73,22 @@ class Loop:
             executor.wait()
         return self.loss
 
-    def _stops_to_keep(self) -> bool:
-        """Write a checkpoint if one is due and all work is in the model; return whether workers shall wait for that.
+    def _waits_for_checkpoint(self) -> bool:
+        """Write a checkpoint if one is due and all work is in the model; return whether nobody shall get rows before.
 
-        Replicas are waited for by nobody: when all are merged is for the algorithm to say.
+        Replicas are kept when the algorithm has merged all, unless the run is to end by it.
         """
-        if self.keeping is None or self.algorithm.trial is not None or not self.keeping.due():
+        if self.writer is None or self.algorithm.trial is not None or self.router.empty or not self.writer.due():
             return False
         if self.executor.busy or self.router.leases:
-            return bool(self.executor.busy) and self.algorithm.sharing is not Sharing.REPLICAS
-        self.keeping.keep(self.loss)
+            return self.algorithm.sharing is not Sharing.REPLICAS or self.writer.ends
+        self.writer.write(self._place())
         return False
+
+    def _place(self) -> Place:
+        """Return where the run is, when nobody is busy."""
+        seconds, returned = self.course.seconds(self.executor), tuple(self.router.returned)
+        return Place(self.place.epoch, self.router.at, returned, self.loss, self.course.rows, seconds)
 
     def _hand_out(self) -> None:
         """Give every idle worker its next span."""
@@ -124,7 +103,7 @@ class Loop:
             rows = span[1] - span[0]
             batch = min(size, rows) if count > 1 else rows  # cut by work, a single batch may have more rows than asked
             rate = self.algorithm.learning_rate(w, batch) * self.course.factor(rows)
-            self.executor.submit(Step(w, self.epoch, *span, rate, batch if rows > batch else 0))
+            self.executor.submit(Step(w, self.number, *span, rate, batch if rows > batch else 0))
             self.algorithm.situation.now = self.executor.now()
             self.algorithm.submitted(w, rows)
 

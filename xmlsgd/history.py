@@ -26,14 +26,14 @@ Record = dict[str, Any]
 class SoFar:
     """How far a run was when its checkpoint was written.
 
-    records : of its finished epochs. rows, seconds : trained on and taken. kept : what the monitor that is told has
-    kept, {} where it was not there.
+    records : of its finished epochs. rows, seconds : trained on and taken. state : of the monitor that is told, as it
+    returned it; {} where it was not there.
     """
 
     records: Sequence[Record]
     rows: int
     seconds: float
-    kept: Mapping[str, Any]
+    state: Mapping[str, Any]
 
 
 class Monitor:
@@ -48,8 +48,12 @@ class Monitor:
         What was noted of an earlier run is over: one monitor may watch several, one after the other.
         """
 
-    def kept(self) -> dict[str, Any]:
-        """Return what a checkpoint is to keep: numbers, texts and arrays by name."""
+    def settings(self) -> dict[str, Any]:
+        """Return by name what makes a run another one where it differs."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint is to hold: numbers, texts and arrays by name."""
         return {}
 
     def resume(self, so_far: SoFar) -> None:
@@ -151,9 +155,14 @@ class EarlyStopping(Monitor):
 
     def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
         """Begin with no best model."""
+        self.shape = center.shape
         self.best, self.best_epoch, self.waited = float("-inf"), -1, 0
 
-    def kept(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
+        """Return what decides when a run stops."""
+        return {"metric": self.metric, "patience": self.patience, "tol": self.tol}
+
+    def state(self) -> dict[str, Any]:
         """Return the best model, float32 (n_params,), how good it was, and for how long."""
         if self.best_epoch < 0:
             return {}
@@ -162,9 +171,9 @@ class EarlyStopping(Monitor):
 
     def resume(self, so_far: SoFar) -> None:
         """Take what was best over."""
-        if kept := so_far.kept:
+        if kept := so_far.state:
             self.best, self.best_epoch, self.waited = kept["best"], kept["best_epoch"], kept["waited"]
-            self.snapshot.keep(kept["model"])
+            self.snapshot.keep(kept["model"].reshape(self.shape))
 
     def epoch(self, record: Record, center: np.ndarray) -> bool:
         """Keep the model if it is the best so far; return True when patience is at an end."""

@@ -126,14 +126,14 @@ class Merger:
     def bring_center(self) -> None:
         """Do nothing: the center is where merges write it."""
 
-    def checkpoint(self) -> None:
-        """Keep the center and the optimizer states, in memory, in place of an earlier checkpoint."""
+    def set_aside(self) -> None:
+        """Keep the center and the optimizer states, in memory, in place of what was set aside before."""
         self._saved = self.table.params[0].copy(), self.table.states.copy()
 
-    def restore(self) -> None:
-        """Put the center and all replicas back to the checkpoint, the states too; slots begin anew.
+    def put_back(self) -> None:
+        """Put the center and all replicas back to what was set aside, the states too; slots begin anew.
 
-        Without a checkpoint nothing is done.
+        Where nothing was set aside nothing is done.
         """
         if self._saved is None:
             return

@@ -17,6 +17,7 @@ import numpy as np
 
 from .errors import ModelFileError, shorten
 from .files import (
+    CHECKPOINT,
     MACHINE_ERRORS,
     MANIFEST,
     MODEL,
@@ -101,6 +102,8 @@ def read_model(path: str | Path, verify: bool = True, kind: FolderKind = MODEL) 
         raise ModelFileError(f"{path}: no such folder")
     manifest = _read_json(path / MANIFEST, kind)
     if manifest.get("format") != kind.format or manifest.get("version") != VERSION:
+        if manifest.get("format") == CHECKPOINT.format and kind is MODEL:
+            raise ModelFileError(f"{path}: is a checkpoint, no saved model; the call that wrote it goes on from it")
         got = shorten((manifest.get("format"), manifest.get("version")))
         raise ModelFileError(f"{path}: format must be {kind.format} version {VERSION}, got {got}")
     files = manifest.get("files")

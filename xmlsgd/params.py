@@ -55,3 +55,9 @@ def zeros(size: int) -> np.ndarray:
     buffer = np.zeros(size + ALIGNMENT, np.float32)
     skip = -buffer.ctypes.data % (4 * ALIGNMENT) // 4
     return buffer[skip : skip + size]
+
+
+def is_finite(flat: np.ndarray) -> bool:
+    """Return whether no parameter is NaN or infinite, by their sum."""
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(flat.sum()))

@@ -140,7 +140,7 @@ def test_a_tuned_run_repeats_to_the_bit_and_its_algorithm_can_be_copied(dataset)
         np.testing.assert_array_equal(go(dataset, copied, simulated(noise=0.1), epochs=3).params, runs[0].params)
 
 
-def test_an_interrupt_in_a_trial_leaves_the_model_of_the_checkpoint(dataset):
+def test_an_interrupt_in_a_trial_leaves_the_model_that_was_set_aside(dataset):
     class Stopped(Tuned):
         def update(self, comm, j):
             super().update(comm, j)

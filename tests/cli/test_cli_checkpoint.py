@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import signal
 
 import pytest
 
 from shared.paths import DATA
-from shared.processes import end, start, wait_for
+from shared.processes import end, n_lines, start, wait_for
 from xmlsgd.cli import main
 from xmlsgd.estimators import XMLClassifier
 
@@ -45,32 +46,36 @@ def test_a_run_that_is_killed_again_and_again_leaves_the_model_of_one_that_was_n
     assert (tmp_path / "m" / "history.jsonl").read_text().count("\n") == 40
 
 
-def test_after_a_signal_the_model_lies_beside_and_the_same_call_goes_on(tmp_path):
-    words = ["train", ROWS, *QUICK, "--epochs", "60", "--out"]
-    process = start(tmp_path, *words, "m", "--checkpoint", "0")
-    wait_for(lambda: (tmp_path / "m.checkpoint").is_dir())
-    returned, lines = end(process, signal.SIGTERM)
-    assert returned == 143
-    done = XMLClassifier.load(tmp_path / "m.interrupted").n_epochs_
-    text = f"xmlsgd: ended by SIGTERM after {done} whole epoch{'s' * (done != 1)}; the model as it was then is in"
-    assert lines == [f"{text} m.interrupted; the same call goes on from m.checkpoint"]
-    assert names(tmp_path) == ["m.checkpoint", "m.interrupted"]
+def test_a_signal_lets_a_run_write_its_checkpoint_and_the_same_call_goes_on(tmp_path):
+    words = ["train", ROWS, *QUICK, "--epochs", "200", "--out"]
+    for done in (2, 4):
+        process = start(tmp_path, *words, "m", "--checkpoint", "60")
+        wait_for(lambda done=done: n_lines(tmp_path / "m.history.jsonl") >= done)
+        returned, lines = end(process, signal.SIGTERM)
+        assert returned == 143
+        told = XMLClassifier.load(tmp_path / "m.interrupted").n_epochs_
+        text = f"xmlsgd: ended by SIGTERM after {told} whole epochs; the model as it was then is in m.interrupted"
+        assert lines == [f"{text}; the same call goes on from m.checkpoint"]
+        assert names(tmp_path) == ["m.checkpoint", "m.interrupted"]
+        assert json.loads((tmp_path / "m.checkpoint" / "run.json").read_text())["place"]["epoch"] == told
     assert main([*words, str(tmp_path / "m"), "--checkpoint", "0.5"]) == 0
     assert names(tmp_path) == ["m", "m.interrupted"]
-    assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 60
+    assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 200
+    assert main([*words, str(tmp_path / "whole")]) == 0
+    assert (tmp_path / "m" / "params.npy").read_bytes() == (tmp_path / "whole" / "params.npy").read_bytes()
 
 
 def test_a_checkpoint_that_nobody_asks_for_is_not_forgotten(tmp_path, capsys):
     out = str(tmp_path / "m")
-    words = ["train", ROWS, *QUICK, "--epochs", "3", "--out", out]
-    process = start(tmp_path, *words, "--checkpoint", "0")
+    words = ["train", ROWS, *QUICK, "--out", out]
+    process = start(tmp_path, *words, "--epochs", "100000", "--checkpoint", "0")
     wait_for(lambda: (tmp_path / "m.checkpoint").is_dir())
     end(process, signal.SIGKILL)
     assert main([*words, "--epochs", "1"]) == 0
     told = f"warning: {out}.checkpoint has what a run had learned that was cut short; with --checkpoint the same call"
     assert told in capsys.readouterr().err
     assert main([*words, "--epochs", "1", "--overwrite", "--checkpoint", "5"]) == 2
-    told = f"xmlsgd: {out}.checkpoint: is the checkpoint of another run: schedule.epochs was 3, is 1; go on as it was"
+    told = f"xmlsgd: {out}.checkpoint: is the checkpoint of another run: max_epochs was 100000, is 1; go on as it was"
     assert told in capsys.readouterr().err
 
 

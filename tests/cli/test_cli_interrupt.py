@@ -11,7 +11,7 @@ import types
 import pytest
 
 from shared.paths import DATA
-from shared.processes import end, start, wait_for
+from shared.processes import end, n_lines, start, wait_for
 from xmlsgd.cli import main, signals
 from xmlsgd.cli.folder import growing_history, name_of_interrupted
 from xmlsgd.cli.signals import Stopped, signal_of, signals_raise, signals_raise_once
@@ -21,11 +21,6 @@ from xmlsgd.estimators import XMLClassifier
 ROWS, TEST_ROWS = (str(DATA / f"{part}.txt") for part in ("train", "test"))
 QUICK = ["--hidden", "16", "--threads", "1", "--seed", "0", "--quiet"]
 MANY_EPOCHS = ["--epochs", "100000"]
-
-
-def n_lines(file):
-    """Return the number of whole lines of a file, 0 without one."""
-    return file.read_bytes().count(b"\n") if file.is_file() else 0
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -149,10 +144,10 @@ def test_ctrl_c_while_the_model_is_saved_waits_until_it_is(tmp_path, monkeypatch
 
 def interrupted_twice(monkeypatch):
     """Let Ctrl-C come in the second step of a run, and again while its end is brought about."""
-    from xmlsgd.engine import Running
+    from xmlsgd.engine import Loop
     from xmlsgd.learner import Learner
 
-    step, so_far = Learner.step, Running.so_far
+    step, so_far = Learner.step, Loop.so_far
 
     def interrupted_step(self, task):
         if task.start:
@@ -164,7 +159,7 @@ def interrupted_twice(monkeypatch):
         return so_far(*given)
 
     monkeypatch.setattr(Learner, "step", interrupted_step)
-    monkeypatch.setattr(Running, "so_far", interrupted_again)
+    monkeypatch.setattr(Loop, "so_far", interrupted_again)
     monkeypatch.setattr("xmlsgd.cli.verbs.train.prepare_kernels", lambda *_: None)
 
 

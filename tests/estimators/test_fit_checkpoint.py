@@ -19,7 +19,7 @@ class Killed(Exception):
 def killed(model, rows, steps, at, **more):
     """Let a call be killed after some steps."""
     with pytest.raises(Killed):
-        model.fit(*rows, monitors=[Failing(Killed(), steps)], checkpoint=Checkpoint(at, every=0), **more)
+        model.fit(*rows, monitors=[Failing(Killed(), steps)], checkpoint=Checkpoint(at, minutes=0), **more)
 
 
 class Steps(Monitor):
@@ -59,15 +59,16 @@ def test_a_killed_fit_goes_on_and_ends_as_one_that_was_not(rows, held_out, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_no_seed_is_given_the_run_keeps_the_one_it_began_with(rows, tmp_path):
-    model = small(max_epochs=3, random_state=None)
+@pytest.mark.parametrize("stopping", [False, True])
+def test_where_no_seed_is_given_the_run_keeps_the_one_it_began_with(rows, tmp_path, stopping):
+    model = small(max_epochs=3, random_state=None, early_stopping=stopping)
     killed(model, rows, 4, tmp_path / "kept")
-    seed, model = model._seed, small(max_epochs=3, random_state=None)
+    seed, model = model._seed, small(max_epochs=3, random_state=None, early_stopping=stopping)
     model.fit(*rows, checkpoint=Checkpoint(tmp_path / "kept", keep=True))
     assert model._seed == seed
     assert (tmp_path / "kept").is_dir()
-    with pytest.raises(DataError, match=r"kept: is the checkpoint of another run: seed was \d+, is \d+; go on"):
-        small(max_epochs=3, random_state=7).fit(*rows, checkpoint=tmp_path / "kept")
+    with pytest.raises(DataError, match=r"kept: is the checkpoint of another run: .*seed was \d+, is \d+; go on"):
+        small(max_epochs=3, random_state=7, early_stopping=stopping).fit(*rows, checkpoint=tmp_path / "kept")
 
 
 def test_what_ended_waits_for_its_owner_and_is_not_trained_again(rows, tmp_path):
@@ -94,7 +95,7 @@ def test_a_model_that_learns_on_goes_on_too(rows, tmp_path):
 def test_a_run_that_diverges_leaves_no_checkpoint(rows, tmp_path):
     model = small(loss="squared_hinge", optimizer="sgd", learning_rate_init=1e30)
     with pytest.raises(DivergenceError):
-        model.fit(*rows, checkpoint=Checkpoint(tmp_path / "kept", every=0))
+        model.fit(*rows, checkpoint=Checkpoint(tmp_path / "kept", minutes=0))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -115,12 +116,31 @@ def test_an_ensemble_goes_on_with_the_classifier_that_was_under_way(rows, held_o
         np.testing.assert_array_equal(model.predict_topk(held_out[0], 5)[1], expected[1])
 
 
-def test_what_stands_beside_an_ensembles_checkpoints_stays(rows, tmp_path):
-    at = tmp_path / "kept"
-    killed(XMLEnsemble(small(max_epochs=2), 2, random_state=0), rows, 2, at)
-    (at / "letter.txt").write_text("dear")
-    XMLEnsemble(small(max_epochs=2), 2, random_state=0).fit(*rows, checkpoint=at)
-    assert [file.name for file in at.iterdir()] == ["letter.txt"]
+def test_what_an_ensemble_finds_where_its_checkpoints_go_stays(rows, tmp_path):
+    def ensemble():
+        return XMLEnsemble(small(max_epochs=2), 2, random_state=0)
+
+    killed(ensemble(), rows, 4, tmp_path / "ours")
+    (tmp_path / "ours" / "letter.txt").write_text("dear")
+    with pytest.raises(ModelFileError, match=r"ours: holds letter.txt, which is no part of it; the checkpoint of an"):
+        ensemble().fit(*rows, checkpoint=tmp_path / "ours")
+    killed(small(max_epochs=2), rows, 4, tmp_path / "other")
+    with pytest.raises(ModelFileError, match=r"other: holds .*, which is no part of it; the checkpoint of an ensemble"):
+        ensemble().fit(*rows, checkpoint=tmp_path / "other")
+    with pytest.raises(ModelFileError, match="ours: is the checkpoint of an ensemble; go on with that, or remove"):
+        small(max_epochs=2).fit(*rows, checkpoint=tmp_path / "ours")
+    assert (tmp_path / "ours" / "letter.txt").read_text() == "dear"
+    small(max_epochs=2).fit(*rows, checkpoint=tmp_path / "other")
+
+
+def test_a_checkpoint_that_cannot_be_removed_costs_no_model(rows, tmp_path, monkeypatch, caplog):
+    def refuse(self):
+        raise PermissionError(13, "Permission denied", str(self.path))
+
+    monkeypatch.setattr(Checkpoint, "remove", refuse)
+    model = small(max_epochs=1).fit(*rows, checkpoint=tmp_path / "kept")
+    assert model.n_epochs_ == 1
+    assert "the checkpoint cannot be removed: [Errno 13] Permission denied" in caplog.text
 
 
 @pytest.mark.parametrize("given", [3, "", b"", ["kept"], True])

@@ -35,12 +35,12 @@ class Comm(Protocol):
         """Make a slot of the rules, one of a worker if that is given, a copy of the center."""
         ...
 
-    def checkpoint(self) -> None:
+    def set_aside(self) -> None:
         """Keep the center and the optimizer states."""
         ...
 
-    def restore(self) -> None:
-        """Put center, replicas and states back to the checkpoint, and empty the slots; nobody may be busy."""
+    def put_back(self) -> None:
+        """Put center, replicas and states back to what was set aside, and empty the slots; nobody may be busy."""
         ...
 
     @property
@@ -102,7 +102,7 @@ class Algorithm:
         """Return the number of the trial under way, None while the model is trained for good.
 
         What a trial trains may diverge, and is given out again when another trial or training follows: the algorithm
-        has put the model back by then. Of a run that begins with a trial there is a checkpoint.
+        has put the model back by then. Of a run that begins with a trial the model is set aside.
         """
         return None
 

@@ -37,7 +37,7 @@ class Result(NamedTuple):
 
 
 class Phase(NamedTuple):
-    """A setting to run: as a trial, from the checkpoint, or for good."""
+    """A setting to run: as a trial, from the model set aside, or for good."""
 
     setting: Setting
     trial: bool

@@ -230,17 +230,17 @@ class Omnivore(Algorithm):
         self.coming.clear()
 
     def end_trial(self, comm: Comm) -> None:
-        """Go back to the checkpoint for the next phase."""
+        """Go back to what was set aside for the next phase."""
         assert self.tuner is not None
-        comm.restore()
+        comm.put_back()
         self.next_phase(comm, self.tuner)
 
     def end_epoch(self, comm: Comm) -> None:
-        """Let all groups read the model; if it is time to tune, from a checkpoint of it."""
+        """Let all groups read the model; if it is time to tune, set it aside before."""
         self.kept_rows = 0
         comm.merge(Part.broadcast, self.workers)
         if self.tuner and comm.now() - self.since >= self.long_seconds:
-            comm.checkpoint()
+            comm.set_aside()
             self.next_phase(comm, self.tuner)
         else:
             self.form_groups()

@@ -18,6 +18,8 @@ from .failures import UsageError
 from .results import plain
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     from ..checkpoint import Checkpoint
     from ..history import Record
 
@@ -41,11 +43,11 @@ def growing_history(out: str) -> Iterator[History]:
     path.unlink(missing_ok=True)
 
 
-def checkpoint_of(out: str, minutes: float | None) -> Checkpoint | None:
+def checkpoint_of(args: Namespace) -> Checkpoint | None:
     """Return the checkpoint of a run, `OUT.checkpoint`, which is in order; None where none is asked for."""
-    from ..checkpoint import Checkpoint
+    from ..checkpoint import Checkpoint, read_saved
 
-    path = f"{Path(out)}.checkpoint"
+    path, minutes = f"{Path(args.out)}.checkpoint", getattr(args, "checkpoint", None)
     if minutes is None:
         if Checkpoint(path).exists:
             text = f"{path} has what a run had learned that was cut short"
@@ -53,18 +55,25 @@ def checkpoint_of(out: str, minutes: float | None) -> Checkpoint | None:
         return None
     if not 0 <= minutes < math.inf:
         raise UsageError(f"--checkpoint: must be minutes, 0 or more, got {minutes:g}")
-    return Checkpoint(path, 60 * minutes, keep=True)
+    checkpoint = Checkpoint(path, minutes, keep=True)
+    if args.n_estimators > 1:
+        checkpoint.check_parts()
+    else:
+        read_saved(checkpoint, verify=False)
+    return checkpoint
 
 
 def name_of_interrupted(out: str, goes_on: bool = False) -> str:
     """Return where the model of an interrupted run goes: `out`, unless that has a model, which might be the better.
 
-    Then, and where the run is to go on and needs the name, `OUT.interrupted`, or with a number the first such name that
-    is free.
+    Then `OUT.interrupted`, or with a number the first such name that is free. A run that is to go on needs `out`: its
+    model takes the place of what an earlier interruption has left in `OUT.interrupted`.
     """
-    if not (goes_on or Path(out, MANIFEST).is_file()):
-        return out
     beside = f"{Path(out)}.interrupted"
+    if goes_on:
+        return beside
+    if not Path(out, MANIFEST).is_file():
+        return out
     numbered = (f"{beside}-{number}" for number in itertools.count(2))
     return next(name for name in itertools.chain([beside], numbered) if not os.path.lexists(name))
 

@@ -43,6 +43,14 @@ def number(text: str) -> float:
         raise ArgumentTypeError(f"must be a number, got {text!r}") from None
 
 
+def minutes(text: str) -> float:
+    """Return a number of minutes."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ArgumentTypeError(f"must be minutes between checkpoints, which lie beside DIR, got {text!r}") from None
+
+
 def or_auto(read: Callable[[str], Any], *words: str) -> Callable[[str], Any]:
     """Return a reader that lets the estimator choose where the text is `auto`; it may also be one of `words`."""
 

@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
+    from ..checkpoint import Checkpoint
+
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 PLANS = (signal.SIG_DFL, signal.default_int_handler)  # what Python does with a signal of which nobody has said anything
 AGAIN = 0.02  # seconds until a signal that came at a bad moment is looked at again
+GRACE = 10.0  # seconds in which a run may come to a place where it writes a checkpoint; clusters kill after 30
 PATIENCE = 30.0  # seconds that a signal waits for the end that an earlier one has begun; the next one cuts it short
 
 
@@ -31,16 +34,24 @@ class Stopped(KeyboardInterrupt):
 
 @dataclass(eq=False)
 class _Watch:
-    """Signals that came while a part of the program had them wait: all, or those behind the first (`first_raises`)."""
+    """Signals that came while a part of the program had them wait: all, or those behind the first (`first_raises`).
+
+    That one may be left to a run, which ends by it when its `checkpoint` is written.
+    """
 
     first_raises: bool
     text: str = ""
+    checkpoint: Checkpoint | None = None
     came: list[Stopped] = field(default_factory=list)
     raised_at: float = 0.0
 
     def raises(self) -> bool:
         """Return whether one that comes now does not wait."""
         return self.first_raises and (not self.came or time.monotonic() > self.raised_at + PATIENCE)
+
+    def leaves(self, stop: Stopped) -> bool:
+        """Return whether a run under way was told to end by one that does not wait."""
+        return self.checkpoint is not None and self.checkpoint.end_by(stop)
 
     def note(self, stop: Stopped) -> None:
         """Note one that is raised, and tell those who wait for the end."""
@@ -87,9 +98,12 @@ def signals_wait() -> Iterator[list[Stopped]]:
 
 
 @contextmanager
-def signals_raise_once(text: str) -> Iterator[None]:
-    """Let the first signal raise, and others wait while what it has ended is brought to an end; `text` says that."""
-    with _watched(_Watch(first_raises=True, text=text)):
+def signals_raise_once(text: str, checkpoint: Checkpoint | None = None) -> Iterator[None]:
+    """Let the first signal raise, and others wait while what it has ended is brought to an end; `text` says that.
+
+    A run with a `checkpoint` is left a moment to write it first.
+    """
+    with _watched(_Watch(first_raises=True, text=text, checkpoint=checkpoint)):
         yield
 
 
@@ -122,6 +136,9 @@ def _stop(number: int, frame: FrameType | None) -> None:
         watch.came.append(stop)
     elif _must_wait(frame):
         _later(number)
+    elif watch.leaves(stop):
+        watch.note(stop)
+        _insist_later(watch, stop, GRACE)
     else:
         watch.note(stop)
         raise stop
@@ -141,6 +158,21 @@ def _later(number: int) -> None:
     """Look at a signal again in a moment."""
     signal.signal(signal.SIGALRM, lambda _, frame: _stop(number, frame))
     signal.setitimer(signal.ITIMER_REAL, AGAIN)
+
+
+def _insist_later(watch: _Watch, stop: Stopped, seconds: float) -> None:
+    """Raise a stop that was left to a run, unless that has ended by it until then."""
+
+    def insist(_: int, frame: FrameType | None) -> None:
+        if watch.checkpoint is None or watch.checkpoint.request.error is not stop:
+            return
+        if _must_wait(frame):
+            _insist_later(watch, stop, AGAIN)
+        else:
+            raise stop
+
+    signal.signal(signal.SIGALRM, insist)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def _must_wait(frame: FrameType | None) -> bool:

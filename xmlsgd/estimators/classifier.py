@@ -189,6 +189,7 @@ class XMLClassifier(Trainer, BaseEstimator):
         """
         check_parameters(self)
         probe = XMLClassifier(**self.get_params(deep=False))
+        probe._seed = 0  # which rows would be held out does not matter
         task = prepare(probe, X, y, None, None, None, eval_set, listing=True)
         return {**probe._estimate(task, self._learned_bytes()), **on_gpus(task)}
 

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..errors import DataError, MemoryEstimateError, shorten
 from ..history import Monitor, Record
-from ..kinds import is_count, is_whole
+from ..kinds import is_count
 from ..runs import run_of
 from ..scoring.means import MeanScorer
 from . import ensemble_saving, memory
@@ -113,12 +113,14 @@ class XMLEnsemble(Predictor, BaseEstimator):
         """
         self._check_number()
         check_monitors(monitors)
-        checkpoint = as_checkpoint(checkpoint)
+        checkpoints = as_checkpoint(checkpoint)
+        if checkpoints:
+            checkpoints.check_parts()
         if label_names is not None:
             label_names = as_names(label_names, "label_names")  # once, where they come as an iterator
         template, before = self._template(), dict(self.__dict__)
         seeding = template if self.random_state is None else self
-        random, seeded = random_state_of(seeding), is_whole(seeding.random_state)
+        random, seeded = random_state_of(seeding), seeding.random_state is not None
         members: list[XMLClassifier] = []
         try:
             learn_words(self, template.vectorizer, X)
@@ -131,8 +133,8 @@ class XMLEnsemble(Predictor, BaseEstimator):
             seeds = random.randint(np.iinfo(np.int32).max, size=self.n_estimators)
             for number, seed in enumerate(seeds.tolist()):
                 # Where none is given, a run that goes on has the seed that it began with.
-                member = clone(bare).set_params(random_state=seed if seeded or not checkpoint else None)
-                watching, part = [Numbering(number), *monitors], checkpoint and checkpoint.part(number)
+                member = clone(bare).set_params(random_state=seed if seeded or not checkpoints else None)
+                watching, part = [Numbering(number), *monitors], checkpoints and checkpoints.part(number)
                 try:
                     member.fit(
                         rows, y, sample_weight, eval_set, label_names=label_names, monitors=watching, checkpoint=part
@@ -150,8 +152,8 @@ class XMLEnsemble(Predictor, BaseEstimator):
                 self.take(members, members[0]._classes)
             raise
         self.take(members, members[0]._classes)
-        if checkpoint and not checkpoint.keep:
-            checkpoint.remove()
+        if checkpoints:
+            checkpoints.done()
         return self
 
     def estimate_memory(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> dict[str, int]:

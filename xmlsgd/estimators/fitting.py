@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,11 +46,7 @@ def check_monitors(monitors: Any) -> None:
 
 def as_checkpoint(given: Any) -> Checkpoint | None:
     """Return the checkpoint that an argument means, which may be a path."""
-    if given is None or isinstance(given, Checkpoint):
-        return given
-    if not isinstance(given, str | os.PathLike) or not os.fspath(given):
-        raise DataError(f"checkpoint: must be a path or a Checkpoint, got {shorten(given)}")
-    return Checkpoint(os.fsdecode(given))
+    return given if given is None or isinstance(given, Checkpoint) else Checkpoint(given)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from ..checkpoint import read_saved
 from ..errors import DataError, DivergenceError
-from ..kinds import is_whole
 from ..learner import Start
 from ..runs import Run, raise_with, run_of, tell
 from ..schedules import Schedule
@@ -84,10 +84,10 @@ class Trainer(NetworkPredictor):
         old = self.network_ if self.warm_start and self.__sklearn_is_fitted__() else None
         with self._unless_refused():
             known = self.classes_ if old else None if label_names is None else as_names(label_names, "label_names")
-            task = prepare(self, X, y, known, old, sample_weight, eval_set, listing=True)
-            self._check_memory(task, self._learned_bytes())
             if old is None:
                 self._begin_anew(checkpoint)
+            task = prepare(self, X, y, known, old, sample_weight, eval_set, listing=True)
+            self._check_memory(task, self._learned_bytes())
             start = replace(
                 begin(task.network, task.optimizer, task.dataset.Y, self._seed, task.weight), epochs=self.n_epochs_
             )
@@ -108,8 +108,8 @@ class Trainer(NetworkPredictor):
                     self.shortlist_seconds_ = time.perf_counter() - started
                 except BaseException as error:  # noqa: BLE001  the network alone is a model, too
                     raise_with(error, run)
-        if checkpoint and not checkpoint.keep:
-            checkpoint.remove()
+        if checkpoint:
+            checkpoint.done()
         if run.diverged:
             text = f"{advice(self, task.weight, self.n_epochs_ + 1)}; the last good model is kept"
             warnings.warn(text, ConvergenceWarning, stacklevel=2)
@@ -159,9 +159,9 @@ class Trainer(NetworkPredictor):
             raise
 
     def _begin_anew(self, checkpoint: Checkpoint | None = None) -> None:
-        """Begin the history, and draw a seed; where `random_state` is none, a run that goes on has one already."""
+        """Begin the history, and draw a seed; where `random_state` is None, a run that goes on has one already."""
         self._seed = int(random_state_of(self).randint(np.iinfo(np.int32).max))
-        if checkpoint and not is_whole(self.random_state) and (saved := checkpoint.read(verify=False)):
+        if checkpoint and self.random_state is None and (saved := read_saved(checkpoint, verify=False)):
             self._seed = saved.seed
         self.n_epochs_, self.history_, self.shortlist_ = 0, [], None
 

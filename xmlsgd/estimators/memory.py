@@ -153,7 +153,7 @@ def _buffers(task: Task) -> int:
 
 
 def _replicas(task: Task) -> int:
-    """Return the bytes of the table, of what merges keep and of the checkpoint of trials.
+    """Return the bytes of the table, of what merges keep and of the model that trials set aside.
 
     Nothing where one worker goes on in the arrays of the model itself.
     """
@@ -162,8 +162,8 @@ def _replicas(task: Task) -> int:
     if n == 1 and sharing is not Sharing.REPLICAS:
         return 0
     shape = table_shape(task.network, task.optimizer, n, sharing)
-    checkpoint = shape.model + shape.states * shape.state if algorithm.tries else 0
-    return 4 * (shape.floats + algorithm.slots(n) * shape.model + checkpoint)
+    aside = shape.model + shape.states * shape.state if algorithm.tries else 0
+    return 4 * (shape.floats + algorithm.slots(n) * shape.model + aside)
 
 
 def _workers(task: Task) -> int:

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.utils import check_random_state
 
 from ..algorithms.base import Algorithm
-from ..csr import Dataset
+from ..csr import VALIDATION, Dataset
 from ..errors import DataError, shorten
 from ..network import Network
 from .defaults import SHORTLIST_NEGATIVES, auto_batch_size, auto_rounding, auto_shortlist, input_scale
@@ -230,7 +229,7 @@ def _hold_out(
     n_held = max(round(model.validation_fraction * n), 1)
     if n_held >= n:
         raise DataError(f"early_stopping: needs rows for training and for validation, got {n} in all")
-    order = check_random_state(model.random_state).permutation(n)
+    order = np.random.default_rng((model._seed, VALIDATION)).permutation(n)
     held, kept = np.sort(order[:n_held]), np.sort(order[n_held:])
     return (
         Dataset(dataset.X.take(kept), dataset.Y.take(kept)),

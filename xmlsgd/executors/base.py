@@ -174,15 +174,15 @@ class Executor(ABC):
         """Make a slot of the merge rules a copy of the center (`Merger.keep`)."""
         self.model.keep(slot, worker)
 
-    def checkpoint(self) -> None:
+    def set_aside(self) -> None:
         """Keep the center and the optimizer states."""
-        self.model.checkpoint()
-        self.count.checkpoint()
+        self.model.set_aside()
+        self.count.set_aside()
 
-    def restore(self) -> None:
-        """Put center, replicas and states back to the checkpoint; nobody may be busy."""
-        self.model.restore()
-        self.count.restore()
+    def put_back(self) -> None:
+        """Put center, replicas and states back to what was set aside; nobody may be busy."""
+        self.model.put_back()
+        self.count.put_back()
 
     def norm(self, worker: int) -> float:
         """Return the Euclidean norm of a replica."""

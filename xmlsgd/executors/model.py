@@ -124,15 +124,15 @@ class SharedModel:
         self.bring_center()
         self.merger.keep(slot, worker)
 
-    def checkpoint(self) -> None:
+    def set_aside(self) -> None:
         """Keep the center and the optimizer states."""
         self.bring()
-        self.merger.checkpoint()
+        self.merger.set_aside()
 
-    def restore(self) -> None:
-        """Put center, replicas and states back to the checkpoint; nobody may be busy."""
+    def put_back(self) -> None:
+        """Put center, replicas and states back to what was set aside; nobody may be busy."""
         self.bring()
-        self.merger.restore()
+        self.merger.put_back()
         self.outdate()
 
     def begin_anew(self, w: int) -> None:

@@ -68,14 +68,14 @@ class DeviceMerger(Merger):
         with self._device.start():
             super().keep(slot, worker)
 
-    def checkpoint(self) -> None:
+    def set_aside(self) -> None:
         """Keep the center and the optimizer states of the table."""
         self.bring_center()
-        super().checkpoint()
+        super().set_aside()
 
-    def restore(self) -> None:
-        """Put the center and all replicas of the table back to the checkpoint, the states too."""
-        super().restore()
+    def put_back(self) -> None:
+        """Put the center and all replicas of the table back to what was set aside, the states too."""
+        super().put_back()
         self._device.refresh(self._center, self.table.params[0])
         self._ahead = False
 

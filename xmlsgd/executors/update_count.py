@@ -47,10 +47,10 @@ class UpdateCount:
         """Note that the state of worker `w` is another one, which has seen `first` updates."""
         self.seen[self.state_of(w)] = first
 
-    def checkpoint(self) -> None:
+    def set_aside(self) -> None:
         """Keep the counts of the states."""
         self._saved = list(self.seen)
 
-    def restore(self) -> None:
+    def put_back(self) -> None:
         """Go back to what was kept."""
         self.seen = list(self._saved)

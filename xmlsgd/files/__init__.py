@@ -17,7 +17,7 @@ from .model_folder import (
 )
 from .reading import BLOCK_BYTES, BROKEN_STREAM, MAGIC, PACKED_ENDS, open_packed, open_regular, sha256_of
 from .scratch import naming, scratch_beside, scratch_folder
-from .whole import parents_made, read_unreplaced, whole_file, whole_folder
+from .whole import check_not_within, parents_made, read_unreplaced, whole_file, whole_folder
 
 __all__ = [
     "BLOCK_BYTES",
@@ -34,6 +34,7 @@ __all__ = [
     "PACKED_ENDS",
     "REPORT",
     "FolderKind",
+    "check_not_within",
     "checked_states",
     "in_the_way",
     "is_model",

@@ -53,7 +53,7 @@ def whole_folder(path: str | os.PathLike[str], replace: bool = True) -> Iterator
     give way is for the caller to check; without `replace` it raises `FileExistsError` or `OSError`, unless it is empty.
     """
     path = Path(os.path.realpath(path))
-    _check_not_within(path)
+    check_not_within(path)
     with parents_made(path), scratch_beside(path) as scratch:
         whole = scratch / path.name
         whole.mkdir()
@@ -112,7 +112,7 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _check_not_within(path: Path) -> None:
+def check_not_within(path: Path) -> None:
     """Raise `FileExistsError` where the process stands in `path`: what took its name would not be where it stands."""
     with suppress(FileNotFoundError):  # it stands in a folder that was removed
         here = Path.cwd()

@@ -56,7 +56,7 @@ def test_a_sum_on_the_gpu_is_that_of_its_parts(make):
 
 
 @NEEDS_COMPILER
-def test_a_checkpoint_and_a_slot_are_those_of_the_center_on_the_gpu(dataset, network):
+def test_what_is_set_aside_and_a_slot_are_those_of_the_center_on_the_gpu(dataset, network):
     executor = Serial([shim_device("float32") for _ in range(2)])
     executor.start(Job(dataset, network, SGD()), Sharing.REPLICAS)
 
@@ -73,7 +73,7 @@ def test_a_checkpoint_and_a_slot_are_those_of_the_center_on_the_gpu(dataset, net
         part.center[:] = part.slot("kept")
 
     executor.merge(move, [0, 1])
-    executor.checkpoint()
+    executor.set_aside()
     executor.keep("kept")
     for w in (0, 1):
         executor.submit(Step(w, 0, 0, 16, 0.1))
@@ -83,7 +83,7 @@ def test_a_checkpoint_and_a_slot_are_those_of_the_center_on_the_gpu(dataset, net
     executor.merge(from_slot, [0, 1])
     assert moved() == 1
     executor.merge(move, [0, 1])
-    executor.restore()
+    executor.put_back()
     assert moved() == 1
     assert executor.norm(0) == pytest.approx(np.linalg.norm(executor.center), rel=1e-6)
     executor.merge(move, [1])

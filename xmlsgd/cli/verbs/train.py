@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from ..kernels import prepare_kernels
 from ..machine import peak_memory_bytes, versions
 from ..model import classifiers_of, parameters_of, template_of
 from ..outputs import add_overwrite, check_file, check_model, check_there
-from ..parameters import add_parameters, given_parameters, number, place, whole
+from ..parameters import add_parameters, given_parameters, minutes, place, whole
 from ..results import note, show, table, write_json
 from ..saving import check_room, save_somewhere
 from ..signals import Stopped, in_words, signal_of, signals_raise_once, signals_wait
@@ -60,7 +61,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--n-estimators", type=whole, default=1, metavar="N", help="train N, and predict by the mean of their scores"
     )
     parser.add_argument(
-        "--checkpoint", type=number, metavar="MINUTES", help="keep what was learned this often; the same call goes on"
+        "--checkpoint", type=minutes, metavar="MINUTES", help="keep what was learned this often; the same call goes on"
     )
     add_source_arguments(parser)
     add_parameters(parser)
@@ -71,6 +72,7 @@ def run(args: Namespace) -> None:
     check_model(args, args.train, args.test)
     check_file(args.json, "--json", args.train, args.test, beside=args.out)
     check_there(args.train, args.test)
+    checkpoint = folder.checkpoint_of(args)
     from ...worker_log import advice, choice
     from ..doubts import warn_of_base, warn_of_labels, warn_of_names, warn_of_unknown
     from ..sizes import size_text
@@ -87,7 +89,7 @@ def run(args: Namespace) -> None:
         warn_of_names(data.train.label_names or (), args.train)
     if data.test is not None:
         warn_of_unknown(data.test, data.train.n_labels, args.test or args.train)
-    result = train_and_save(args, model, data) | {"load_seconds": seconds}
+    result = train_and_save(args, model, data, checkpoint) | {"load_seconds": seconds}
     if data.test is not None:
         show(args, table([("", result)], COLUMNS))
     else:
@@ -126,7 +128,9 @@ def new_model(args: Namespace) -> XMLClassifier | XMLEnsemble:
     return model if several == 1 else XMLEnsemble(model, several, random_state=model.random_state)
 
 
-def train_and_save(args: Namespace, model: XMLClassifier | XMLEnsemble, data: Training) -> dict[str, Any]:
+def train_and_save(
+    args: Namespace, model: XMLClassifier | XMLEnsemble, data: Training, checkpoint: Checkpoint | None = None
+) -> dict[str, Any]:
     """Train on `data`, measure on its test rows, save all into `args.out`; return the results.
 
     After Ctrl-C, and an error that leaves a model, it is saved as it is; then raises what says where.
@@ -139,8 +143,7 @@ def train_and_save(args: Namespace, model: XMLClassifier | XMLEnsemble, data: Tr
     ending = "" if args.quiet or not sys.stderr.isatty() else "ending the run, to save what it has learned ..."
     result: dict[str, Any] = dict.fromkeys(("P@1", "P@3", "P@5"))
     stop: KeyboardInterrupt | Exception | None = None
-    checkpoint = folder.checkpoint_of(args.out, getattr(args, "checkpoint", None))
-    with folder.growing_history(args.out) as history, signals_raise_once(ending):
+    with folder.growing_history(args.out) as history, signals_raise_once(ending, checkpoint):
         try:
             fit(args, model, data, history, checkpoint)
             result |= measures(args, model, data)
@@ -154,14 +157,16 @@ def train_and_save(args: Namespace, model: XMLClassifier | XMLEnsemble, data: Tr
             out = args.out if stop is None else folder.name_of_interrupted(args.out, checkpoint is not None)
             save_somewhere(model, out, result, Path(args.train).name, compact)
             if checkpoint and stop is None:
-                checkpoint.remove()
+                replace(checkpoint, keep=False).done()
     if stop is None and came:
         raise Stopped(f"{came[0]} while the model was saved; it is whole, in {out}", came[0].signal) from came[0]
     if stop is not None:
         several = f"with {len(classifiers_of(model))} of {wanted} classifiers, " if wanted > 1 else ""
         after = f"{several}after {whole_epochs(len(history.records))}; the model as it was then is in {out}"
-        again = f"; the same call goes on from {checkpoint.path}" if checkpoint and checkpoint.exists else ""
-        raise ended(stop, after + again) from stop
+        if checkpoint:
+            goes_on = f"goes on from {checkpoint.path}" if checkpoint.exists else "begins anew"
+            after = f"{after}; the same call {goes_on}"
+        raise ended(stop, after) from stop
     return result
 
 

@@ -1,0 +1,81 @@
+"""What tells one run from another: a checkpoint is gone on from by the run that wrote it and by no other."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from .algorithms.base import Algorithm
+    from .history import Monitor
+    from .learner import Job
+    from .schedules import Schedule
+
+DATA, MODEL = "data", "model to begin with"
+NONE = "none"
+SUMS = {DATA: "other rows, labels or weights", MODEL: "another model to begin with"}  # what another checksum means
+# As users of the estimator know them.
+PARAMETERS = {
+    "network.hidden": "hidden_layer_sizes",
+    "network.loss": "loss",
+    "network.input_dropout": "input_dropout",
+    "network.hidden_dropout": "hidden_dropout",
+    "network.gradient_rounding": "gradient_rounding",
+    "optimizer.weight_decay": "weight_decay",
+    "optimizer.clip_norm": "clip_norm",
+    "schedule.epochs": "max_epochs",
+    "schedule.kind": "learning_rate",
+    "schedule.warm_up": "warm_up",
+    "batch": "batch_size",
+    "rate": "learning_rate_init",
+    "WeightAverage.share": "average_weights",
+    "EarlyStopping.patience": "n_epochs_no_change",
+    "EarlyStopping.tol": "tol",
+}
+
+
+def identity(job: Job, algorithm: Algorithm, schedule: Schedule, monitors: Sequence[Monitor]) -> dict[str, str]:
+    """Return what tells a run from another one, by name; not who works, which may change."""
+    parts = {"network": job.network, "optimizer": job.optimizer, "sampler": job.sampler, "schedule": schedule}
+    found: dict[str, str] = {}
+    for name, part in parts.items():
+        found |= {name: type(part).__name__} | _shown(name, vars(part))
+    for monitor in monitors:
+        found |= _shown(type(monitor).__name__, monitor.settings())
+    found |= _shown("", {"batch": algorithm.batch, "rate": algorithm.rate, "seed": job.seed})
+    X, Y = job.dataset.X, job.dataset.Y
+    found[DATA] = checksum(X.indptr, X.indices, X.data, Y.indptr, Y.indices, Y.data, job.sample_weight)
+    if job.start and job.start.epochs:
+        found[MODEL] = checksum(job.start.params, job.start.state)
+    return found
+
+
+def checksum(*arrays: np.ndarray | None) -> str:
+    """Return the SHA-256 of arrays: one pass over them."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return digest.hexdigest()
+
+
+def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Return in words in what two runs differ, "" where they are one."""
+    told = []
+    for name in sorted(before.keys() | now.keys()):
+        part = name.partition(".")[0]
+        of_others = part != name and before.get(part) != now.get(part)  # the fields of another kind of part
+        if before.get(name) != now.get(name) and not of_others:
+            change = f"{PARAMETERS.get(name, name)} was {before.get(name, NONE)}, is {now.get(name, NONE)}"
+            told.append(SUMS.get(name, change))
+    return "; ".join(told)
+
+
+def _shown(part: str, values: Mapping[str, Any]) -> dict[str, str]:
+    """Return values as texts, by the name of what they are of and their own; what is private is none of them."""
+    begins = f"{part}." if part else ""
+    return {f"{begins}{name}": repr(value) for name, value in values.items() if not name.startswith("_")}
