@@ -11,6 +11,7 @@ import pytest
 
 from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, run
 from shared.paths import DATA
+from xmlsgd import evaluate_ranking, load_file
 from xmlsgd.cli import main
 from xmlsgd.estimators import XMLClassifier
 
@@ -30,6 +31,24 @@ def test_evaluation_at_other_k_and_with_propensities(models, capsys):
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.split() == ["@1", "@2", "@3", "@5", "@10"]
     assert [row.split()[0] for row in rows[:4]] == ["P", "nDCG", "R", "PSP"]
+
+
+def test_rare_labels_come_earlier_the_higher_the_power(models, capsys, tmp_path):
+    found = []
+    for power in ("0", "0.5", "1"):
+        words = ("--propensity", ROWS, "--propensity-power", power, "--json", tmp_path / "e.json", "--quiet")
+        run("evaluate", models / "rows", TEST_ROWS, *words)
+        found.append(json.loads((tmp_path / "e.json").read_text())["PSP@1"])
+    assert found[0] < found[1] < found[2]
+    model, test = XMLClassifier.load(models / "rows"), load_file(TEST_ROWS)
+    labels, scores = model.predict_topk(test.X, label_weight=model.inverse_propensity())
+    assert found[2] == evaluate_ranking(test.Y, labels, load_file(ROWS).Y)["PSP@1"]
+    run("predict", models / "rows", TEST_ROWS, "--propensity-power", "1", "--out", tmp_path / "p.txt")
+    lines = (tmp_path / "p.txt").read_text().splitlines()
+    assert lines[0] == " ".join(f"{j}:{z:.6g}" for j, z in zip(labels[0], scores[0].tolist(), strict=True))
+    for power in ("-1", "nan", "inf"):
+        assert main(["evaluate", str(models / "rows"), TEST_ROWS, "--propensity-power", power]) == 2
+        assert "--propensity-power: must be 0 or more, got " in capsys.readouterr().err
 
 
 def test_labels_that_training_never_saw_are_counted_not_refused(models, tmp_path):

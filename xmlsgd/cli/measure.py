@@ -20,7 +20,7 @@ BATCH = 8192  # rows ranked between two movements of the bar
 
 
 def rank(
-    model: XMLClassifier | XMLEnsemble, X: CSR, k: int, quiet: bool = False
+    model: XMLClassifier | XMLEnsemble, X: CSR, k: int, quiet: bool = False, label_weight: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return label columns int32 (n, k) and scores float32 (n, k), best first, and the seconds it took.
 
@@ -28,10 +28,10 @@ def rank(
     """
     k = min(k, len(model.classes_))
     labels, scores, seconds = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k), np.float32), 0.0
-    model.load_kernels(X.span(0, min(BATCH, X.n_rows)), k)  # not to be timed
+    model.load_kernels(X.span(0, min(BATCH, X.n_rows)), k, label_weight=label_weight)  # not to be timed
     for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=quiet):
         started = time.perf_counter()
-        labels[rows], scores[rows] = model.predict_topk(X.take(rows), k=k)
+        labels[rows], scores[rows] = model.predict_topk(X.take(rows), k=k, label_weight=label_weight)
         seconds += time.perf_counter() - started
     return labels, scores, seconds
 
@@ -41,12 +41,13 @@ def measure(
     test: Dataset,
     ks: Sequence[int] = (1, 3, 5),
     quiet: bool = False,
+    label_weight: np.ndarray | None = None,
     **propensity: Any,
 ) -> dict[str, Any]:
     """Return the measures in percent (`evaluate_ranking`), and "predict_seconds" and "predict_rows_per_second".
 
     These count ranking alone: neither reading nor compiling nor measuring.
     """
-    labels, _, seconds = rank(model, test.X, max(ks), quiet)
+    labels, _, seconds = rank(model, test.X, max(ks), quiet, label_weight)
     speed = {"predict_seconds": seconds, "predict_rows_per_second": test.n_rows / max(seconds, 1e-9)}
     return {**evaluate_ranking(test.Y, labels, ks=ks, **propensity), **speed}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,6 +12,8 @@ from .parameters import given_parameters
 
 if TYPE_CHECKING:
     from argparse import Namespace
+
+    import numpy as np
 
     from ..estimators import XMLClassifier, XMLEnsemble
 
@@ -29,6 +32,14 @@ def load_model_of(args: Namespace, data: str) -> XMLClassifier | XMLEnsemble:
     model = load_model(args.model)
     template_of(model).set_params(**{"n_jobs": None, **given_parameters(args)})
     return model
+
+
+def label_weight_of(model: XMLClassifier | XMLEnsemble, power: float, **form: float) -> np.ndarray | None:
+    """Return what a label counts in rankings, a `power` of its inverse propensity; None where all count the same."""
+    if not (math.isfinite(power) and power >= 0):
+        raise UsageError(f"--propensity-power: must be 0 or more, got {power:g}")
+    weight: np.ndarray | None = model.inverse_propensity(**form) ** power if power else None
+    return weight
 
 
 def classifiers_of(model: XMLClassifier | XMLEnsemble) -> list[XMLClassifier]:

@@ -159,6 +159,12 @@ def add_parameters(parser: ArgumentParser, names: tuple[str, ...] | None = None,
             group.add_argument(parameter.flag, type=parameter.read, default=default, metavar="X", help=text)
 
 
+def add_propensity_power(parser: ArgumentParser) -> None:
+    """Add the flag that lets rare labels come earlier."""
+    text = "rank by chance x inverse propensity ^ P: 0 (default) for P@k, 1 for PSP@k, between them for some of both"
+    parser.add_argument("--propensity-power", type=number, default=0.0, metavar="P", help=text)
+
+
 def given_parameters(args: Namespace) -> dict[str, Any]:
     """Return the parameters that the command line named."""
     return {p.name: getattr(args, p.name) for p in PARAMETERS if hasattr(args, p.name)}

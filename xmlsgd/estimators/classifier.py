@@ -86,8 +86,9 @@ class XMLClassifier(Trainer, BaseEstimator):
     classes_ (L,) names of the label columns; n_features_in_; feature_names_in_ where X had them; params_, float32,
     the flat parameters (`Network.layout`); history_, one record an epoch, whose `rows` and `seconds` of training (no
     reading, compiling or measuring) count from the start of its call; loss_curve_; n_epochs_, of all fits since the
-    last fresh one; shortlist_seconds_, what learning the shortlist took behind the last epoch; vectorizer_, where X
-    was texts, which is saved along.
+    last fresh one; label_counts_, int64 (L,), the rows of the last `fit`, and of each `partial_fit` behind it, that had
+    each label, of n_samples_seen_ in all; shortlist_seconds_, what learning the shortlist took behind the last epoch;
+    vectorizer_, where X was texts, which is saved along.
 
     `score` is the accuracy for one class a row, and P@1 for multi-label data: subset accuracy, scikit-learn's usual
     choice there, is near zero for any model with many labels.

@@ -18,6 +18,7 @@ from .saving import (
     read_checked,
     read_classifier,
     read_feature_names,
+    read_label_counts,
     read_label_names,
     read_learned,
     read_vectorizer,
@@ -66,6 +67,7 @@ def read_ensemble(kind: type[XMLEnsemble], files: ModelFiles, path: Path) -> XML
     template = XMLClassifier(**{**members[0].get_params(deep=False), "random_state": None})
     ensemble = kind(template, given["n_estimators"], random_state=given["random_state"])
     ensemble.take(members, read_label_names(saved, members[0].network_.n_labels, compact))
+    read_label_counts(ensemble, saved, description)
     read_feature_names(ensemble, saved)
     for number, (member, described) in enumerate(zip(members, description["members"], strict=True)):
         read_learned(member, saved.part(prefix_of(number)), described.get("shortlist"), compact)

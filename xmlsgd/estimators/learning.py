@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from ..checkpoint import Checkpoint
+    from ..csr import CSR
     from ..history import Monitor
     from .classifier import XMLClassifier
     from .list_learning import Listing
@@ -94,6 +95,7 @@ class Trainer(NetworkPredictor):
             if old is not None:
                 copy_rows(old.layout, self.params_, task.network.layout, start.params)
             listing, self.shortlist_, self.shortlist_seconds_ = _listing(task, self._seed), None, 0.0
+            self._count_labels(task.dataset.Y)
             plan = Plan(schedule_of(self, task), monitors, checkpoint)
             run = self._launch(listing.task if listing else task, start, plan)
             if run.diverged and checkpoint:
@@ -138,6 +140,7 @@ class Trainer(NetworkPredictor):
                 start = grow(
                     old, task.network, task.optimizer, self._learned(task), task.dataset.Y, self._seed, task.weight
                 )
+            self._count_labels(task.dataset.Y, more=old is not None)
             run = self._launch(task, start, Plan(Schedule(1, "constant", 0.0)))
             if run.diverged and (old is None or old.layout != task.network.layout):
                 raise DivergenceError(advice(self, task.weight, start.epochs + 1))
@@ -145,6 +148,16 @@ class Trainer(NetworkPredictor):
         if run.diverged:  # the arrays were changed in place: the parameters are back, the optimizer begins anew
             raise DivergenceError(advice(self, task.weight, start.epochs + 1))
         return self
+
+    def _count_labels(self, Y: CSR, more: bool = False) -> None:
+        """Count the rows of each label, in addition to those before if there are `more`."""
+        counts, n_rows, before = np.bincount(Y.indices, minlength=Y.n_cols), Y.n_rows, self.label_counts_
+        if more and before is None:
+            return  # of a model that was saved without
+        if more and before is not None:
+            counts[: len(before)] += before
+            n_rows += self.n_samples_seen_
+        self.label_counts_, self.n_samples_seen_ = counts, n_rows
 
     @contextmanager
     def _unless_refused(self) -> Iterator[None]:

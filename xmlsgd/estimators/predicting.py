@@ -14,9 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 from ..csr import pointers
 from ..errors import DataError, shorten
 from ..kinds import is_number
+from ..metrics.measures import inverse_propensity_of
 from ..scoring import Ranker, Scorer
 from ..scoring.compact import CompactParams
-from .answers import check_dense, check_finite, checked_columns
+from ..scoring.weighed import WeighedRanker
+from .answers import check_dense, check_finite, checked_columns, checked_weight
 from .inputs import read_features, read_weight
 from .names import MappedNames
 from .placement import make_device, parse_devices
@@ -50,6 +52,8 @@ class Predictor(ClassifierMixin):
     # Learned.
     label_form_: Form
     network_: Network
+    label_counts_: np.ndarray | None = None
+    n_samples_seen_: int = 0
     _classes: np.ndarray | MappedNames
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -58,6 +62,15 @@ class Predictor(ClassifierMixin):
     def _scorer(self, X: CSR) -> Ranker:
         """Return what scores rows such as X."""
         raise NotImplementedError
+
+    def _ranker(self, X: CSR, label_weight: Any) -> Ranker | WeighedRanker:
+        """Return what ranks the labels of rows such as X, each of which counts as much as its weight, if given."""
+        if label_weight is None:
+            return self._scorer(X)
+        if self.network_.loss == "squared_hinge":
+            raise DataError("label_weight: needs loss='bce' or 'softmax'; a hinge score is a margin, not a log odds")
+        weight = checked_weight(label_weight, self.network_.n_labels)
+        return WeighedRanker(self._scorer(X), weight, self.network_.loss == "softmax")
 
     @property
     def classes_(self) -> np.ndarray:
@@ -99,14 +112,14 @@ class Predictor(ClassifierMixin):
         shape = X.n_rows, self.network_.n_labels
         return sp.csr_array((np.ones(len(indices), np.int8), indices, indptr), shape=shape)
 
-    def load_kernels(self, X: Any, k: int = 5) -> None:
+    def load_kernels(self, X: Any, k: int = 5, *, label_weight: Any = None) -> None:
         """Load, or compile, what `predict_topk(X, k)` will run, by ranking a few of the rows.
 
         It takes a second, or a minute where nothing was compiled yet: more than the first who ask a server should wait.
         """
         self._check_fitted()
         X = read_features(self, X)
-        self._scorer(X).load_kernels(X, min(int(k), self.network_.n_labels))
+        self._ranker(X, label_weight).load_kernels(X, min(int(k), self.network_.n_labels))
 
     def predict_topk(
         self,
@@ -115,6 +128,7 @@ class Predictor(ClassifierMixin):
         *,
         labels: Any = None,
         threshold: float | None = None,
+        label_weight: Any = None,
         as_csr: bool = False,
     ) -> Any:
         """Return the k best labels of each row: (labels, scores), int32 and float32 (n, k), best first.
@@ -123,6 +137,10 @@ class Predictor(ClassifierMixin):
         1 / (1 + exp(-score)) is the probability. Ties go to the smaller column. A k above the number of labels is that
         number. Only columns in `labels`, if given, and scores of at least `threshold` count; where fewer than k remain,
         label -1 and score -inf fill up. With `as_csr` the answer is a scipy CSR array (n, L) of the scores.
+
+        `label_weight`, float (L,), above 0, says what a true label counts: labels are ranked by weight x probability,
+        of which the scores are the logs (with softmax up to a constant of the row), among the likeliest 32, or k.
+        `inverse_propensity()` makes PSP@k as large as it can be, a power of it between 0 and 1 trades P@k for PSP@k.
 
         With a shortlist its labels with the most votes are scored, by default 64, or 32 where the row is near to a
         training row, and a row with fewer than k is filled up by the network; where `labels` are given, all of these
@@ -136,7 +154,7 @@ class Predictor(ClassifierMixin):
             raise DataError(f"threshold: must be a number or None, got {shorten(threshold)}")
         X = read_features(self, X)
         columns = None if labels is None else checked_columns(labels, self.network_.n_labels)
-        best, scores = self._scorer(X).top_k(X, min(int(k), self.network_.n_labels), columns)
+        best, scores = self._ranker(X, label_weight).top_k(X, min(int(k), self.network_.n_labels), columns)
         check_finite(scores, X, counted=None if columns is None else best >= 0)
         if threshold is not None:
             low = scores < threshold
@@ -148,6 +166,18 @@ class Predictor(ClassifierMixin):
         answer = sp.csr_array((scores[kept], best[kept], indptr), shape=(X.n_rows, self.network_.n_labels))
         answer.sort_indices()
         return answer
+
+    def inverse_propensity(self, A: float = 0.55, B: float = 1.5) -> np.ndarray:
+        """Return q_l of each label, float64 (L,), by the rows that were learned from; see `metrics.inverse_propensity`.
+
+        The rarer a label, the larger. `DataError` where a model was saved before it noted that, or of fewer than 3
+        rows.
+        """
+        self._check_fitted()
+        if self.label_counts_ is None:
+            text = "the model was saved without its label counts"
+            raise DataError(f"inverse_propensity: {text}; take xmlsgd.inverse_propensity(Y_train)")
+        return inverse_propensity_of(self.label_counts_, self.n_samples_seen_, A, B)
 
     def decision_function(self, X: Any, *, labels: Any = None) -> np.ndarray:
         """Return the scores, float32 (n, L), or (n, m) of the m columns `labels`: logits, or margins of the hinge.

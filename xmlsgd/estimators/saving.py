@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ..errors import ModelFileError
+from ..errors import ModelFileError, shorten
 from ..files import MACHINE_ERRORS, note_checked_again, read_unreplaced
+from ..kinds import is_whole
 from ..model_arrays import ModelArrays
 from ..model_files import ModelFiles, read_model, write_model
 from ..network import state_layout
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .ensemble import XMLEnsemble
 
 Kind = TypeVar("Kind")
+COUNTS = "classes_counts"
 
 
 def save(model: XMLClassifier, path: str | Path, predict_only: bool, compact: bool) -> None:
@@ -43,8 +45,10 @@ def load(kind: type[XMLClassifier], path: str | Path, predict_only: bool, verify
 
 
 def names_of(model: XMLClassifier | XMLEnsemble) -> dict[str, np.ndarray]:
-    """Return the arrays of the names of labels, and of features where there are any."""
+    """Return the arrays of the names of labels, and of features where there are any, and of how many rows had each."""
     arrays = names_to_arrays("classes", model.classes_)
+    if model.label_counts_ is not None:
+        arrays[COUNTS] = model.label_counts_
     if hasattr(model, "feature_names_in_"):
         arrays |= names_to_arrays("features", model.feature_names_in_)
     return arrays
@@ -59,7 +63,7 @@ def write(
 ) -> None:
     """Write a folder, with the vectorizer if there is one."""
     vectorizer = getattr(model, "vectorizer_", None)
-    description |= {"vectorizer": vectorizer is not None, "compact": compact}
+    description |= {"vectorizer": vectorizer is not None, "compact": compact, "samples_seen": model.n_samples_seen_}
     write_model(path, description, arrays, vectorizer.to_files if vectorizer is not None else None)
 
 
@@ -107,6 +111,7 @@ def read_classifier(kind: type[XMLClassifier], predict_only: bool, files: ModelF
     description, compact, saved = opened(files, path)
     model = described_model(kind, description, path)
     model._classes = read_label_names(saved, model.network_.n_labels, compact)
+    read_label_counts(model, saved, description)
     read_feature_names(model, saved)
     read_learned(model, saved, description.get("shortlist"), compact)
     if not predict_only:
@@ -129,6 +134,16 @@ def read_label_names(saved: ModelArrays, n_labels: int, compact: bool) -> np.nda
     if len(names) != n_labels:
         raise ModelFileError(f"{path}: must name {n_labels} labels, got {len(names)}")
     return names
+
+
+def read_label_counts(model: XMLClassifier | XMLEnsemble, saved: ModelArrays, description: dict[str, Any]) -> None:
+    """Read how many rows had each label, and of how many rows; None where the model was saved without."""
+    n_rows = description.get("samples_seen", 0)
+    if not is_whole(n_rows) or n_rows < 0:
+        raise ModelFileError(f"{saved.path}: samples_seen must be a number of rows, got {shorten(n_rows)}")
+    known = COUNTS in saved.arrays
+    model.label_counts_ = saved.array(COUNTS, np.int64, model.network_.n_labels) if known else None
+    model.n_samples_seen_ = n_rows
 
 
 def read_feature_names(model: XMLClassifier | XMLEnsemble, saved: ModelArrays) -> None:

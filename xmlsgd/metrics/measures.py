@@ -41,12 +41,16 @@ def inverse_propensity(Y_train: Matrix, A: float = 0.55, B: float = 1.5, n_label
     defaults elsewhere. `n_labels` > L adds labels that no training row has. Raises `DataError` for N < 3 (C < 0).
     """
     Y = labels_of(Y_train, "Y_train")
-    if Y.n_rows < 3:
-        raise DataError(f"Y_train: propensities need at least 3 rows, got {Y.n_rows}")
     if n_labels is not None and n_labels < Y.n_cols:
         raise DataError(f"n_labels: must be at least the {Y.n_cols} columns of Y_train, got {n_labels}")
-    counts = np.bincount(Y.indices, minlength=n_labels or Y.n_cols)
-    C = (np.log(Y.n_rows) - 1) * (B + 1) ** A
+    return inverse_propensity_of(np.bincount(Y.indices, minlength=n_labels or Y.n_cols), Y.n_rows, A, B)
+
+
+def inverse_propensity_of(counts: np.ndarray, n_rows: int, A: float = 0.55, B: float = 1.5) -> np.ndarray:
+    """Return `inverse_propensity` given N_l, int (L,), and N, the number of training rows."""
+    if n_rows < 3:
+        raise DataError(f"Y_train: propensities need at least 3 rows, got {n_rows}")
+    C = (np.log(n_rows) - 1) * (B + 1) ** A
     return np.asarray(1 + C * (counts + B) ** -A, dtype=np.float64)
 
 

@@ -106,7 +106,7 @@ def replaced(value, path, new):
 
 
 NAMES = ["model.json", "MANIFEST.json", "vectorizer.json", "params.npy", "optimizer_state.npy"]
-NAMES += ["classes_text.npy", "classes_ends.npy", "classes_fixed.npy"]
+NAMES += [f"classes_{part}.npy" for part in ("text", "ends", "fixed", "counts")]
 
 
 def test_the_files_are_all_that_there_are(good):

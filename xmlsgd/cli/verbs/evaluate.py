@@ -8,9 +8,9 @@ from .. import folder
 from ..failures import UsageError
 from ..forms import add_source_arguments
 from ..machine import peak_memory_bytes, versions
-from ..model import classifiers_of, load_model_of, parameters_of
+from ..model import classifiers_of, label_weight_of, load_model_of, parameters_of
 from ..outputs import check_file, check_there
-from ..parameters import add_parameters, number, place, whole
+from ..parameters import add_parameters, add_propensity_power, number, place, whole
 from ..results import answer, show, table, write_json
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--propensity-a", type=number, default=0.55, metavar="A", help="see docs/metrics.md")
     parser.add_argument("--propensity-b", type=number, default=1.5, metavar="B", help="see docs/metrics.md")
+    add_propensity_power(parser)
     add_source_arguments(parser)
     add_parameters(parser, ("precision", "n_jobs"))
 
@@ -55,7 +56,9 @@ def run(args: Namespace) -> None:
         Y_train, known = read_labels(args.propensity, args, known)
     test = read_test(args.test, args, known)
     warn_of_unknown(test, len(model.classes_), args.test)
-    result = measure(model, test, ks, args.quiet, Y_train=Y_train, A=args.propensity_a, B=args.propensity_b)
+    form = {"A": args.propensity_a, "B": args.propensity_b}
+    weight = label_weight_of(model, args.propensity_power, **form)
+    result = measure(model, test, ks, args.quiet, weight, Y_train=Y_train, **form)
     kinds = ("P", "nDCG", "R", "PSP") if args.propensity else ("P", "nDCG", "R")
     rows = [(kind, {f"@{k}": result[f"{kind}@{k}"] for k in ks}) for kind in kinds]
     answer(args, table(rows, [f"@{k}" for k in ks]))

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from ..failures import UsageError
 from ..forms import add_source_arguments
-from ..model import load_model_of
+from ..model import label_weight_of, load_model_of
 from ..outputs import STDIN, STDOUT, check_file, check_there
-from ..parameters import add_parameters, number, place, whole
+from ..parameters import add_parameters, add_propensity_power, number, place, whole
 from ..results import note, text_file
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("data", type=place, metavar="DATA", help="rows or texts")
     parser.add_argument("--k", type=whole, default=5, help="labels a row, at most (default 5) [-k, --top-k]")
     parser.add_argument("--threshold", type=number, metavar="SCORE", help="only labels with at least this score")
+    add_propensity_power(parser)
     parser.add_argument("--out", type=place, metavar="FILE", default=STDOUT, help="default: stdout [-o]")
     add_source_arguments(parser)
     add_parameters(parser, ("precision", "n_jobs"))
@@ -74,11 +75,11 @@ def format_predictions(args: Namespace, model: XMLClassifier | XMLEnsemble, X: C
     from ...progress import in_batches
 
     quiet = args.quiet or args.data == STDIN  # nobody knows how much is to come
-    k = min(args.k, len(model.classes_))
+    k, weight = min(args.k, len(model.classes_)), label_weight_of(model, args.propensity_power)
     named = model.classes_.dtype.kind in "OU"
     names = [str(name) for name in model.classes_.tolist()]
     for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=quiet):
-        labels, scores = model.predict_topk(X.take(rows), k=k, threshold=args.threshold)
+        labels, scores = model.predict_topk(X.take(rows), k=k, threshold=args.threshold, label_weight=weight)
         for best, of_best in zip(labels.tolist(), scores.tolist(), strict=True):
             entries = (f"{names[j]}:{z:.6g}" for j, z in zip(best, of_best, strict=True) if j >= 0)
             yield ("\t" if named else " ").join(entries) + "\n"

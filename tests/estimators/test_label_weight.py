@@ -1,0 +1,138 @@
+"""Labels that count more than others, and the propensities that a model knows of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shared.planted import N_LABELS, planted, small
+from shared.saved_models import rewrite
+from xmlsgd import XMLClassifier, XMLEnsemble, evaluate_ranking, inverse_propensity, load_model
+from xmlsgd.errors import DataError, ModelFileError
+
+
+@pytest.fixture(scope="module")
+def skewed():
+    """Rows in which half of the labels are rare."""
+    X, Y = planted(900, seed=3)
+    kept = np.flatnonzero((Y[:, : N_LABELS // 2].sum(axis=1) > 0) | (np.arange(900) % 6 == 0))
+    return X[kept], Y[kept]
+
+
+@pytest.fixture(scope="module", params=["network", "listed", "ensemble"])
+def model(request, skewed):
+    made = small(max_epochs=2, shortlist=16 if request.param == "listed" else 0)
+    made = XMLEnsemble(made, 2, random_state=0) if request.param == "ensemble" else made
+    return made.fit(*skewed)
+
+
+def test_a_model_knows_the_propensities_of_its_labels(model, skewed):
+    np.testing.assert_array_equal(model.inverse_propensity(), inverse_propensity(skewed[1]))
+    np.testing.assert_array_equal(model.inverse_propensity(0.6, 2.6), inverse_propensity(skewed[1], 0.6, 2.6))
+    assert model.n_samples_seen_ == skewed[0].shape[0]
+
+
+def test_weights_trade_precision_for_what_rare_labels_count(model, skewed):
+    X, Y = planted(300, seed=9)
+    q = model.inverse_propensity()
+
+    def measured(weight):
+        return evaluate_ranking(Y, model.predict_topk(X, 5, label_weight=weight)[0], skewed[1])
+
+    plain, some, most = (measured(weight) for weight in (None, q**0.5, q))
+    assert plain["PSP@1"] < some["PSP@1"] < most["PSP@1"]
+    assert measured(np.ones(N_LABELS)) == plain
+
+
+def test_the_answer_has_all_forms(model):
+    X, _ = planted(50, seed=9)
+    q = model.inverse_propensity()
+    labels, scores = model.predict_topk(X, 5, label_weight=q)
+    assert (labels.dtype, scores.dtype) == (np.int32, np.float32)
+    assert (np.diff(scores, axis=1) <= 0).all()
+    log_odds = np.take_along_axis(model.decision_function(X), labels.astype(int), axis=1)
+    if not isinstance(model, XMLEnsemble):  # whose scores of what not all members name are bounds
+        np.testing.assert_allclose(scores, -np.logaddexp(0, -log_odds) + np.log(q[labels]), atol=1e-3)
+    sparse = model.predict_topk(X, 5, label_weight=q, as_csr=True)
+    np.testing.assert_allclose(np.sort(sparse.toarray()[0, np.sort(labels[0])]), np.sort(scores[0]))
+    best, _ = model.predict_topk(X, 5, label_weight=q, labels=[3, 30])
+    assert set(np.unique(best)) == {-1, 3, 30}
+    high, of_high = model.predict_topk(X, 5, label_weight=q, threshold=float(np.median(scores)))
+    assert (high < 0).any()
+    assert of_high[high >= 0].min() >= np.median(scores)
+    model.load_kernels(X, label_weight=q)
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_what_was_counted_is_saved(model, tmp_path, compact):
+    model.save(tmp_path / "m", compact=compact)
+    again = load_model(tmp_path / "m")
+    np.testing.assert_array_equal(again.inverse_propensity(), model.inverse_propensity())
+    again.save(tmp_path / "again", compact=compact)
+    np.testing.assert_array_equal(load_model(tmp_path / "again").label_counts_, model.label_counts_)
+
+
+def test_rows_that_come_later_are_counted_too_and_a_new_fit_counts_anew():
+    X, Y = planted(300)
+    model = small(max_epochs=1).fit(X[:200], Y[:200]).partial_fit(X[200:], Y[200:])
+    np.testing.assert_array_equal(model.inverse_propensity(), inverse_propensity(Y))
+    model.set_params(warm_start=True).fit(X[:100], Y[:100])
+    np.testing.assert_array_equal(model.inverse_propensity(), inverse_propensity(Y[:100]))
+    names = small(max_epochs=1).partial_fit(X[:3], [["a"], ["b"], ["b"]]).partial_fit(X[:1], [["c"]])
+    assert (names.label_counts_.tolist(), names.n_samples_seen_) == ([1, 2, 1], 4)
+
+
+def test_a_model_that_was_saved_before_labels_were_counted_says_so(skewed, tmp_path):
+    fitted = small(max_epochs=1).fit(*skewed)
+    fitted.label_counts_, fitted.n_samples_seen_ = None, 0
+    fitted.save(tmp_path / "m")
+    old = XMLClassifier.load(tmp_path / "m", predict_only=False)
+    with pytest.raises(DataError, match=r"saved without its label counts; take xmlsgd.inverse_propensity\(Y_train\)"):
+        old.inverse_propensity()
+    assert old.partial_fit(skewed[0][:9], skewed[1][:9]).label_counts_ is None
+    assert old.fit(*skewed).n_samples_seen_ == skewed[0].shape[0]
+
+
+@pytest.mark.parametrize("change", [{"samples_seen": -1}, {"samples_seen": "many"}, {"samples_seen": None}])
+def test_a_count_that_is_none_is_refused(skewed, tmp_path, change):
+    small(max_epochs=1).fit(*skewed).save(tmp_path / "m")
+    rewrite(tmp_path / "m", change)
+    with pytest.raises(ModelFileError, match="samples_seen must be a number of rows, got"):
+        load_model(tmp_path / "m")
+
+
+@pytest.mark.parametrize("counts", [np.ones(3, np.int64), np.ones(N_LABELS, np.float32)])
+def test_counts_of_other_labels_are_refused(skewed, tmp_path, counts):
+    small(max_epochs=1).fit(*skewed).save(tmp_path / "m")
+    rewrite(tmp_path / "m", arrays={"classes_counts": counts})
+    with pytest.raises(ModelFileError, match=r"classes_counts must be int64 \(40,\), got"):
+        load_model(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("weight", "said"),
+    [
+        (np.ones(3), "must have a number for each of 40 labels"),
+        (2.0, "must have a number for each of 40 labels"),
+        ("propensity", "must have a number for each of 40 labels"),
+        (np.zeros(N_LABELS), "must be finite and above 0, got 0.0 for label 0"),
+        (np.r_[np.ones(39), np.nan], "must be finite and above 0, got nan for label 39"),
+        (-np.ones(N_LABELS), "must be finite and above 0, got -1.0 for label 0"),
+    ],
+)
+def test_weights_are_one_for_each_label_and_above_0(model, weight, said):
+    with pytest.raises(DataError, match=f"label_weight: {said}"):
+        model.predict_topk(planted(2)[0], label_weight=weight)
+
+
+def test_margins_have_no_chance_to_be_weighed(skewed):
+    model = small(max_epochs=1, loss="squared_hinge").fit(*skewed)
+    with pytest.raises(DataError, match="label_weight: needs loss='bce' or 'softmax'"):
+        model.predict_topk(skewed[0], label_weight=model.inverse_propensity())
+
+
+def test_classes_are_weighed_by_softmax(skewed):
+    X, y = skewed[0], skewed[1].toarray().argmax(axis=1)
+    model = small(max_epochs=2).fit(X, y)
+    rare = np.where(np.arange(len(model.classes_)) == 7, 1e6, 1.0)
+    assert (model.predict_topk(X, 1, label_weight=rare)[0] == 7).all()
