@@ -16,8 +16,8 @@ from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.csr import Dataset
 from xmlsgd.datasets.synthetic import AMAZON_670K, make_xmc
+from xmlsgd.devices import get_device
 from xmlsgd.engine import train
-from xmlsgd.estimators.placement import make_device
 from xmlsgd.executors.base import Executor
 from xmlsgd.executors.processes import Processes
 from xmlsgd.executors.serial import Serial
@@ -67,9 +67,9 @@ def mixed(place: Place) -> Iterator[list[dict[str, Any]]]:
     for name, (algorithm, names) in algorithms.items():
         executor: Executor
         if place.shim or len(names) == 1:
-            executor = Serial([place.device() if kind != "cpu" else make_device("cpu", 1, "auto") for kind in names])
+            executor = Serial([place.device() if kind != "cpu" else get_device("cpu")(1, "auto") for kind in names])
         else:
-            makers = [partial(make_device, kind, CPU_THREADS, "auto") for kind in names]
+            makers = [partial(get_device(kind), CPU_THREADS, "auto") for kind in names]
             executor = Processes(makers, [1, CPU_THREADS], one_memory=False)
         results.append({"algorithm": name, **_run(Job(data, network, SGD()), algorithm, executor, epochs=2)})
         yield results
