@@ -20,10 +20,9 @@ from .memory import DeviceArray
 HEADER = Path(__file__).with_name("cuda_shim.h")
 
 FLAGS = (
-    *(("-fsanitize=address",) if SANITIZED else ()),
+    *(("-fsanitize=address", "-g") if SANITIZED else ()),
     "-std=c++17",
-    "-O1",
-    "-g",
+    "-Og",  # a planted bug is compiled in two thirds of the time of -O1 with -g
     "-fPIC",
     "-shared",
     "-fno-strict-aliasing",
