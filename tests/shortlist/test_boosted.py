@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.ensemble import HistGradientBoostingClassifier
+from threadpoolctl import threadpool_limits
 
 from shared.shortlists import DEVICE
 from xmlsgd import XMLClassifier, make_xmc
@@ -57,7 +58,8 @@ def scores(boosted: Boosted, known: np.ndarray, device: CPU) -> np.ndarray:
 @pytest.mark.parametrize("options", [{"max_leaf_nodes": None}, {"max_leaf_nodes": 5}, {"max_iter": 1}])
 def test_the_sums_of_trees_are_the_decision_function_of_scikit_learn(options, n_threads):
     known, truth = evidence(3000)
-    grown = HistGradientBoostingClassifier(max_depth=DEPTH, early_stopping=False, **options).fit(known, truth)
+    with threadpool_limits(1, "openmp"):  # whose threads spin where another process has the core
+        grown = HistGradientBoostingClassifier(max_depth=DEPTH, early_stopping=False, **options).fit(known, truth)
     boosted = Boosted(*complete_trees(grown), np.arange(20, dtype=np.float32))
     fresh = np.concatenate([evidence(3000, seed=1)[0], known])
     thresholds = grown._predictors[0][0].nodes["num_threshold"]
