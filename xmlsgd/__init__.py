@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .checkpoint import Checkpoint as Checkpoint
+    from .checkpoints import Checkpoint as Checkpoint
     from .csr import CSR as CSR
     from .csr import Dataset as Dataset
     from .datasets import load_dataset as load_dataset
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES_OF_MODULE = {
-    "checkpoint": ("Checkpoint",),
+    "checkpoints": ("Checkpoint",),
     "csr": ("CSR", "Dataset"),
     "datasets": ("load_dataset",),
     "datasets.xmc": ("load_file",),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .checkpoint import Place, Writer
+from .checkpoints import Place, Writer
 from .course import Course
 from .csr import epoch_order
 from .epoch import Epoch
@@ -23,7 +23,7 @@ from .worker_log import WorkerLog
 
 if TYPE_CHECKING:
     from .algorithms.base import Algorithm
-    from .checkpoint import Checkpoint
+    from .checkpoints import Checkpoint
     from .executors.base import Executor
     from .learner import Job
     from .schedules import Schedule

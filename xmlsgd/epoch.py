@@ -7,13 +7,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .checkpoint import Place
+from .checkpoints import Place
 from .errors import WorkerDied
 from .records import Event, Left, Report, Sharing, Step
 
 if TYPE_CHECKING:
     from .algorithms.base import Algorithm
-    from .checkpoint import Writer
+    from .checkpoints import Writer
     from .course import Course
     from .executors.base import Executor
     from .history import Monitor

@@ -20,7 +20,7 @@ from .results import plain
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ..checkpoint import Checkpoint
+    from ..checkpoints import Checkpoint
     from ..history import Record
 
 
@@ -45,7 +45,7 @@ def growing_history(out: str) -> Iterator[History]:
 
 def checkpoint_of(args: Namespace) -> Checkpoint | None:
     """Return the checkpoint of a run, `OUT.checkpoint`, which is in order; None where none is asked for."""
-    from ..checkpoint import Checkpoint, read_saved
+    from ..checkpoints import Checkpoint, read_saved
 
     path, minutes = f"{Path(args.out)}.checkpoint", getattr(args, "checkpoint", None)
     if minutes is None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from os import PathLike
     from pathlib import Path
 
-    from ..checkpoint import Checkpoint
+    from ..checkpoints import Checkpoint
     from ..csr import CSR
     from .names import MappedNames
 

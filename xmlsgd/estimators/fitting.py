@@ -9,7 +9,7 @@ import numpy as np
 
 from ..algorithms.base import Algorithm
 from ..averaging import WeightAverage
-from ..checkpoint import Checkpoint
+from ..checkpoints import Checkpoint
 from ..engine import train
 from ..errors import DataError, shorten
 from ..history import EarlyStopping, Evaluation, Monitor

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from ..checkpoint import read_saved
+from ..checkpoints import read_saved
 from ..errors import DataError, DivergenceError
 from ..learner import Start
 from ..runs import Run, raise_with, run_of, tell
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from os import PathLike
 
-    from ..checkpoint import Checkpoint
+    from ..checkpoints import Checkpoint
     from ..csr import CSR
     from ..history import Monitor
     from .classifier import XMLClassifier

@@ -36,7 +36,7 @@ from ..signals import Stopped, in_words, signal_of, signals_raise_once, signals_
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from ...checkpoint import Checkpoint
+    from ...checkpoints import Checkpoint
     from ...estimators import XMLClassifier, XMLEnsemble
     from ...history import History, Record
     from ..sources import Training

@@ -10,10 +10,10 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from .algorithms.base import Algorithm
-    from .history import Monitor
-    from .learner import Job
-    from .schedules import Schedule
+    from ..algorithms.base import Algorithm
+    from ..history import Monitor
+    from ..learner import Job
+    from ..schedules import Schedule
 
 DATA, MODEL = "data", "model to begin with"
 NONE = "none"

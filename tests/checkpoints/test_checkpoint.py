@@ -13,13 +13,12 @@ import pytest
 
 from shared import toy
 from shared.failing import Failing
-from xmlsgd import checkpoint as checkpoints
 from xmlsgd.algorithms import algorithm_names, get_algorithm
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.averaging import WeightAverage
-from xmlsgd.checkpoint import Checkpoint, Place, read_saved
+from xmlsgd.checkpoints import Checkpoint, Place, read_saved, writer
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
 from xmlsgd.engine import train
@@ -160,9 +159,9 @@ def test_the_clock_goes_on_and_stands_still_while_checkpoints_are_written(datase
         for _ in range(1000):
             next(seconds)
 
-    write_one = checkpoints.Writer.write
-    monkeypatch.setattr(checkpoints.Writer, "write", write)
-    monkeypatch.setattr(checkpoints, "write_model", write_slowly)
+    write_one = writer.Writer.write
+    monkeypatch.setattr(writer.Writer, "write", write)
+    monkeypatch.setattr(writer, "write_model", write_slowly)
     with pytest.raises(Killed):
         train(job_of(dataset), Sequential(BATCH, 0.05), executor, SCHEDULE, [Failing(Killed(), STEPS + 3)], at)
     assert written == sorted(written)
@@ -172,7 +171,7 @@ def test_the_clock_goes_on_and_stands_still_while_checkpoints_are_written(datase
 
 def test_checkpoints_are_written_no_more_often_than_asked(dataset, at, monkeypatch):
     written = []
-    monkeypatch.setattr(checkpoints.Writer, "write", lambda self, place: written.append(place))
+    monkeypatch.setattr(writer.Writer, "write", lambda self, place: written.append(place))
     go(job_of(dataset), replace(at, minutes=60.0))
     assert [place.ended for place in written] == [True]
 
@@ -346,7 +345,7 @@ def test_a_checkpoint_that_cannot_be_written_costs_nothing_but_itself(dataset, a
             raise OSError(28, "No space left on device", str(at.folder))
         return write_model(*given, **more)
 
-    monkeypatch.setattr(checkpoints, "write_model", full)
+    monkeypatch.setattr(writer, "write_model", full)
     with caplog.at_level(logging.WARNING, "xmlsgd"):
         run = go(job_of(dataset), at)
     assert_same(run, whole)
