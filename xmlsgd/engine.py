@@ -98,6 +98,7 @@ class Loop:
             self.writer.follow(executor, self.course, self.history, self.watching)
         self.work = self.algorithm.weigh_rows(self.job.dataset)
         self.algorithm.situation.concurrent = executor.concurrent
+        self.algorithm.situation.done_rows = self.place.done
         self.algorithm.start(executor.workers, n_rows)
 
     def set_aside(self) -> None:

@@ -133,10 +133,17 @@ def seconds_of_all_runs(records: Sequence[Record]) -> list[float]:
 
 
 class Evaluation(Monitor):
-    """Measure the model after every epoch by `measure(center) -> {"P@1": percent, ...}`."""
+    """Measure the model after every epoch by `measure(center) -> {"P@1": percent, ...}`.
 
-    def __init__(self, measure: Callable[[np.ndarray], dict[str, float]]) -> None:
-        self.measure = measure
+    rows : what tells the rows that it measures on from others, where that decides about the run; "" where it does not.
+    """
+
+    def __init__(self, measure: Callable[[np.ndarray], dict[str, float]], rows: str = "") -> None:
+        self.measure, self.rows = measure, rows
+
+    def settings(self) -> dict[str, Any]:
+        """Return on what is measured, where that decides about the run."""
+        return {"rows": self.rows} if self.rows else {}
 
     def epoch(self, record: Record, center: np.ndarray) -> bool:
         """Add the measures to the record."""

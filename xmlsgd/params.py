@@ -60,4 +60,4 @@ def zeros(size: int) -> np.ndarray:
 def is_finite(flat: np.ndarray) -> bool:
     """Return whether no parameter is NaN or infinite, by their sum."""
     with np.errstate(all="ignore"):
-        return bool(np.isfinite(flat.sum()))
+        return bool(np.isfinite(flat.sum(dtype=np.float64)))

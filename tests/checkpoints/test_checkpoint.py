@@ -16,6 +16,7 @@ from shared.failing import Failing
 from xmlsgd.algorithms import algorithm_names, get_algorithm
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
+from xmlsgd.algorithms.omnivore import Omnivore
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.averaging import WeightAverage
 from xmlsgd.checkpoints import Checkpoint, Place, read_saved, writer
@@ -351,7 +352,7 @@ def test_a_checkpoint_that_cannot_be_written_costs_nothing_but_itself(dataset, a
     assert_same(run, whole)
     assert len(tries) == EPOCHS * STEPS, "one a step, that of the last behind its epoch"
     full_disk = f"[Errno 28] No space left on device: '{at.folder}'"
-    told = f"no checkpoint was written: {full_disk}; the run goes on, and tries again in 0 minutes"
+    told = f"no checkpoint was written: {full_disk}"
     assert [record.getMessage() for record in caplog.records] == [told]
 
 
@@ -424,6 +425,38 @@ def test_every_algorithm_goes_on(name, at):
         assert left <= trained < 600
     else:
         assert trained == left
+
+
+class Careful(Omnivore):
+    """Looks whether anybody is in the middle of a step when an epoch ends."""
+
+    def end_epoch(self, comm):
+        assert not comm.busy
+        super().end_epoch(comm)
+
+
+@pytest.mark.parametrize("name", sorted({*algorithm_names()} - {"omnivore"}))
+def test_every_algorithm_goes_on_in_the_middle_of_an_epoch(name, at):
+    goes_on_in_the_middle(at, lambda: get_algorithm(name, batch=5, rate=0.1), (1.0, 0.7))
+
+
+@pytest.mark.parametrize("options", [{}, {"tune": False, "groups": 2}, {"tune": False, "groups": 1}], ids=str)
+def test_omnivore_ends_the_first_epoch_where_it_ends(options, at):
+    goes_on_in_the_middle(at, lambda: Careful(5, 0.1, **options), (1.0, 0.9, 0.8, 0.7))
+
+
+def goes_on_in_the_middle(at, algorithm, speeds):
+    """Let one worker do a part of an epoch, and several by an algorithm the rest of the run."""
+    job = Job(toy.learnable_data(200), toy.FITTING, SGD())
+    device, fleet = CPU(1), [VirtualDevice(speed=speed) for speed in speeds]
+    with device.start():
+        with pytest.raises(Killed):
+            train(job, Sequential(5, 0.1), Serial([device]), Schedule(3), [Late(100)], at)
+        assert read_saved(at).place.done == 95
+        executor = Simulated(device, fleet)
+        run = train(job, algorithm(), executor, Schedule(3), checkpoint=at)
+    assert [record["rows"] for record in run.records] == [200, 400, 600]
+    assert np.isfinite(run.params).all()
 
 
 def test_replicas_that_are_never_merged_together_are_kept_at_the_end_of_an_epoch(at):
@@ -506,7 +539,7 @@ def test_another_run_that_writes_there_meanwhile_is_not_overwritten(dataset, at,
 
     with caplog.at_level(logging.WARNING, "xmlsgd"):
         go(job_of(dataset), at, monitors=[Meddling()], schedule=Schedule(1))
-    assert "kept: another run has written there meanwhile; the run goes on" in caplog.text
+    assert "kept: another run has written there meanwhile" in caplog.text
     assert read_saved(at).seed == 99
 
 
@@ -574,8 +607,65 @@ def test_a_state_that_is_none_of_a_monitor_is_refused(dataset, at, mean):
         go(job_of(dataset), at, monitors=[WeightAverage(0.9)])
 
 
+def test_an_error_that_comes_behind_the_last_checkpoint_is_raised_all_the_same(dataset, at):
+    """Of a run that diverges, and of one that has written what it had."""
+    seldom, device, steps = replace(at, minutes=60.0), toy.Marking(), []
+
+    def output_step(*given):
+        steps.append(1)
+        if len(steps) == STEPS + 2:
+            assert seldom.end_by(KeyboardInterrupt())
+        return (np.nan if len(steps) == STEPS + 2 else 0.5), given[0]
+
+    device.output_step = output_step
+    with pytest.raises(Interrupted) as ended:
+        go(job_of(dataset), seldom, device=device)
+    assert [record["epoch"] for record in ended.value.run.records] == [0]
+    assert not seldom.exists
+
+
+def test_what_is_not_ours_is_never_removed(dataset, at, tmp_path, caplog):
+    go(job_of(dataset), at, STEPS)
+    (at.folder / "letter.txt").write_text("dear")
+    with pytest.raises(ModelFileError, match=r"kept: holds letter.txt, which is no part of the checkpoint"):
+        at.remove()
+    at.done()
+    assert "the checkpoint cannot be removed" in caplog.text
+    (tmp_path / "other").mkdir()
+    for name in ("MANIFEST.json", "run.json"):
+        (tmp_path / "other" / name).write_text("{}")
+    with pytest.raises(ModelFileError, match="other: exists and is not a checkpoint"):
+        Checkpoint(tmp_path / "other").remove()
+    assert (at.folder / "letter.txt").is_file()
+
+
+def test_a_state_that_is_not_finite_is_in_no_checkpoint(dataset, at, caplog):
+    go(job_of(dataset), at, STEPS)
+    rows = read_saved(at).place.rows
+
+    class Spoiling(Monitor):
+        """Spoils the optimizer's state in the last epoch."""
+
+        def epoch(self, record, center):
+            if record["epoch"] == 0:
+                executor.table.states[0, 0] = np.inf
+            return False
+
+    executor = Serial([toy.Marking()])
+    train(job_of(dataset), Sequential(BATCH, 0.05), executor, SCHEDULE, [Spoiling()], at)
+    assert "kept: the state of the optimizer is not finite" in caplog.text
+    assert read_saved(at).place.rows <= rows + BATCH
+
+
+def test_gradients_may_be_rounded_otherwise_on_another_device(dataset, at):
+    go(job_of(dataset), at, STEPS)
+    job = replace(job_of(dataset), network=replace(NETWORK, gradient_rounding=0.0))
+    assert [record["rows"] for record in go(job, at).records] == [N_ROWS, 2 * N_ROWS, 3 * N_ROWS]
+
+
 def test_what_was_learned_from_is_used_up(dataset, at):
     first = go(job_of(dataset), at)
     start = Start(first.params.copy(), first.state.copy(), first.steps, epochs=EPOCHS)
     run = go(job_of(dataset, start=start), at)
     assert [record["epoch"] for record in run.records] == [3, 4, 5]
+    assert [record["epoch"] for record in read_saved(at).records] == [3, 4, 5]

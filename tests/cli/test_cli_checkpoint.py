@@ -53,16 +53,27 @@ def test_a_signal_lets_a_run_write_its_checkpoint_and_the_same_call_goes_on(tmp_
         wait_for(lambda done=done: n_lines(tmp_path / "m.history.jsonl") >= done)
         returned, lines = end(process, signal.SIGTERM)
         assert returned == 143
-        told = XMLClassifier.load(tmp_path / "m.interrupted").n_epochs_
-        text = f"xmlsgd: ended by SIGTERM after {told} whole epochs; the model as it was then is in m.interrupted"
-        assert lines == [f"{text}; the same call goes on from m.checkpoint"]
-        assert names(tmp_path) == ["m.checkpoint", "m.interrupted"]
-        assert json.loads((tmp_path / "m.checkpoint" / "run.json").read_text())["place"]["epoch"] == told
+        told = json.loads((tmp_path / "m.checkpoint" / "run.json").read_text())["place"]["epoch"]
+        assert lines == [f"xmlsgd: ended by SIGTERM after {told} whole epochs; the same call goes on from m.checkpoint"]
+        assert names(tmp_path) == ["m.checkpoint"]
+        assert told >= done
     assert main([*words, str(tmp_path / "m"), "--checkpoint", "0.5"]) == 0
-    assert names(tmp_path) == ["m", "m.interrupted"]
+    assert names(tmp_path) == ["m"]
     assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 200
     assert main([*words, str(tmp_path / "whole")]) == 0
     assert (tmp_path / "m" / "params.npy").read_bytes() == (tmp_path / "whole" / "params.npy").read_bytes()
+
+
+def test_after_ctrl_c_the_model_lies_beside_as_well(tmp_path):
+    process = start(tmp_path, "train", ROWS, *QUICK, "--epochs", "100000", "--out", "m", "--checkpoint", "60")
+    wait_for(lambda: n_lines(tmp_path / "m.history.jsonl") >= 1)
+    returned, lines = end(process, signal.SIGINT)
+    told = XMLClassifier.load(tmp_path / "m.interrupted").n_epochs_
+    text = (
+        f"xmlsgd: interrupted after {told} whole epoch{'s' * (told != 1)}; the model as it was then is in m.interrupted"
+    )
+    assert (returned, lines) == (130, [f"{text}; the same call goes on from m.checkpoint"])
+    assert names(tmp_path) == ["m.checkpoint", "m.interrupted"]
 
 
 def test_a_checkpoint_that_nobody_asks_for_is_not_forgotten(tmp_path, capsys):

@@ -92,6 +92,15 @@ def test_a_model_that_learns_on_goes_on_too(rows, tmp_path):
     assert [record["epoch"] for record in model.history_] == [0, 1, 2, 3]
 
 
+def test_other_rows_to_measure_on_make_it_another_run_where_they_decide(rows, held_out, tmp_path):
+    def stopping():
+        return small(max_epochs=3, early_stopping=True)
+
+    killed(stopping(), rows, 4, tmp_path / "kept", eval_set=held_out)
+    with pytest.raises(DataError, match="kept: is the checkpoint of another run: other rows to measure on; go on"):
+        stopping().fit(*rows, eval_set=(held_out[0][:9], held_out[1][:9]), checkpoint=tmp_path / "kept")
+
+
 def test_a_run_that_diverges_leaves_no_checkpoint(rows, tmp_path):
     model = small(loss="squared_hinge", optimizer="sgd", learning_rate_init=1e30)
     with pytest.raises(DivergenceError):

@@ -8,7 +8,7 @@ import pytest
 from shared.planted import N_LABELS, planted, small
 from shared.saved_models import rewrite
 from xmlsgd import XMLClassifier, XMLEnsemble, evaluate_ranking, inverse_propensity, load_model
-from xmlsgd.errors import DataError, ModelFileError
+from xmlsgd.errors import DataError, DivergenceError, ModelFileError
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,6 @@ def test_the_answer_has_all_forms(model):
     high, of_high = model.predict_topk(X, 5, label_weight=q, threshold=float(np.median(scores)))
     assert (high < 0).any()
     assert of_high[high >= 0].min() >= np.median(scores)
-    model.load_kernels(X, label_weight=q)
 
 
 @pytest.mark.parametrize("compact", [False, True])
@@ -123,6 +122,32 @@ def test_counts_of_other_labels_are_refused(skewed, tmp_path, counts):
 def test_weights_are_one_for_each_label_and_above_0(model, weight, said):
     with pytest.raises(DataError, match=f"label_weight: {said}"):
         model.predict_topk(planted(2)[0], label_weight=weight)
+
+
+def test_the_counts_of_rows_that_diverged_do_not_count(skewed):
+    X, Y = skewed
+    model = small(loss="squared_hinge", optimizer="sgd").fit(X, Y)
+    before = model.label_counts_.copy()
+    model.set_params(learning_rate_init=1e30)
+    with pytest.raises(DivergenceError):
+        model.partial_fit(X, Y)
+    np.testing.assert_array_equal(model.label_counts_, before)
+    assert model.n_samples_seen_ == X.shape[0]
+
+
+def test_members_of_an_ensemble_know_as_much_as_it_does(skewed, tmp_path):
+    XMLEnsemble(small(max_epochs=1), 2, random_state=0).fit(*skewed).save(tmp_path / "m")
+    loaded = XMLEnsemble.load(tmp_path / "m")
+    for member in loaded.estimators_:
+        np.testing.assert_array_equal(member.inverse_propensity(), loaded.inverse_propensity())
+
+
+def test_a_pickle_of_before_says_so_too(skewed):
+    model = small(max_epochs=1).fit(*skewed)
+    del model.label_counts_, model.n_samples_seen_
+    with pytest.raises(DataError, match="saved without its label counts"):
+        model.inverse_propensity()
+    assert not hasattr(small(), "label_counts_")
 
 
 def test_margins_have_no_chance_to_be_weighed(skewed):

@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 
 from xmlsgd.csr import CSR
-from xmlsgd.scoring import weighed
-from xmlsgd.scoring.weighed import CANDIDATES, WeighedRanker
+from xmlsgd.scoring.weighed import WeighedRanker
+
+CANDIDATES = 32
 
 
 class Given:
     """A ranker whose logits are given; rows are told apart by their one feature."""
+
+    candidates = CANDIDATES
 
     def __init__(self, Z):
         self.Z, self.asked = np.asarray(Z, np.float32), []
@@ -77,4 +80,3 @@ def test_more_labels_than_candidates_may_be_asked_for_and_kernels_are_those_of_t
     assert ranker.top_k(rows(1), 50)[0].tolist() == [list(range(50))]
     ranker.load_kernels(rows(1), 5)
     assert given.asked == [50, CANDIDATES]
-    assert weighed.CANDIDATES == 32

@@ -92,7 +92,7 @@ class Omnivore(Algorithm):
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Form the groups of the first phase."""
-        self.n_rows, self.kept_rows, self.since = n_rows, 0, 0.0
+        self.n_rows, self.kept_rows, self.since = n_rows, self.situation.done_rows, 0.0
         self.workers, self.running, self.coming = list(workers), set[int](), list[int]()
         self.compute = ComputeGroups(self.batch)
         n_workers = max(len(workers), 1)  # where all are yet to come, the first is on its own for a while

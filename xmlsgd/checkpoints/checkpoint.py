@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..errors import DataError, ModelFileError, shorten
-from ..files import CHECKPOINT, looks_like, read_unreplaced, scratch_beside
+from ..files import CHECKPOINT, in_the_way, looks_like, read_unreplaced, scratch_beside
 from ..files.compiled import LOGGER
 from ..kinds import is_number
 
@@ -32,6 +32,8 @@ class Checkpoint:
 
     The same call: the same rows, labels, weights, sizes, loss, optimizer, rate, batch, epochs, and seed where one is
     given. Devices, threads and the algorithm may be others.
+
+    Whoever has a copy of it (`replace`) ends the same run (`end_by`).
 
     path : of a folder that is nothing but the checkpoint, or, of several classifiers, one for each. It is as large as
     the model and the state of its optimizer, with Adam three times the model, and twice that while it is written.
@@ -58,7 +60,7 @@ class Checkpoint:
     @property
     def exists(self) -> bool:
         """Return whether something is kept; it may be damaged."""
-        return read_unreplaced(self.folder, lambda folder: looks_like(CHECKPOINT, folder)) or bool(self._parts())
+        return read_unreplaced(self.folder, lambda folder: looks_like(CHECKPOINT, folder)) or bool(self.parts)
 
     def end_by(self, error: BaseException) -> bool:
         """Let the run write one as soon as it can be, and end by `error`; return whether one is under way that will."""
@@ -72,7 +74,8 @@ class Checkpoint:
 
     def check_parts(self) -> None:
         """Raise `ModelFileError` where something else than the checkpoints of several runs is."""
-        others = [entry.name for entry in self.folder.glob("[!.]*") if entry not in self._parts()]
+        parts = self.parts
+        others = [entry.name for entry in self.folder.glob("[!.]*") if entry not in parts]
         if self.folder.is_file() or others:
             got = f"holds {others[0]}, which is no part of it" if others else "is a file"
             raise ModelFileError(f"{self.path}: {got}; the checkpoint of an ensemble needs a folder of its own")
@@ -82,21 +85,22 @@ class Checkpoint:
         if not self.keep:
             try:
                 self.remove()
-            except OSError as error:
+            except (OSError, ModelFileError) as error:
                 logging.getLogger(LOGGER).warning("the checkpoint cannot be removed: %s", error)
 
     def remove(self) -> None:
-        """Remove what is kept, if anything is; of several runs all."""
-        parts = self._parts()
-        for part in (self.folder, *parts):
+        """Remove what is kept, if anything is; of several runs all. `ModelFileError` where more lies with it."""
+        for part in (self.folder, *self.parts):
             if looks_like(CHECKPOINT, part):
+                if reason := in_the_way(part, CHECKPOINT):
+                    raise ModelFileError(f"{part}: {reason}")
                 with scratch_beside(part) as scratch:  # in one step: half of one would be in the way
                     part.rename(scratch / part.name)
-        if parts:
-            with suppress(OSError):  # something else is in there
-                self.folder.rmdir()
+        with suppress(OSError):  # nothing, or something else is in there
+            self.folder.rmdir()
 
-    def _parts(self) -> list[Path]:
+    @property
+    def parts(self) -> list[Path]:
         """Return the checkpoints of several runs."""
         numbered = (part for part in self.folder.glob("[0-9]*") if part.name.isdecimal())
         return [part for part in numbered if looks_like(CHECKPOINT, part)]

@@ -11,20 +11,25 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..algorithms.base import Algorithm
+    from ..csr import Dataset
     from ..history import Monitor
     from ..learner import Job
     from ..schedules import Schedule
 
 DATA, MODEL = "data", "model to begin with"
 NONE = "none"
-SUMS = {DATA: "other rows, labels or weights", MODEL: "another model to begin with"}  # what another checksum means
+# What another checksum means.
+SUMS = {
+    DATA: "other rows, labels or weights",
+    MODEL: "another model to begin with",
+    "Evaluation.rows": "other rows to measure on",
+}
 # As users of the estimator know them.
 PARAMETERS = {
     "network.hidden": "hidden_layer_sizes",
     "network.loss": "loss",
     "network.input_dropout": "input_dropout",
     "network.hidden_dropout": "hidden_dropout",
-    "network.gradient_rounding": "gradient_rounding",
     "optimizer.weight_decay": "weight_decay",
     "optimizer.clip_norm": "clip_norm",
     "schedule.epochs": "max_epochs",
@@ -33,6 +38,7 @@ PARAMETERS = {
     "batch": "batch_size",
     "rate": "learning_rate_init",
     "WeightAverage.share": "average_weights",
+    "EarlyStopping.metric": "early_stopping",
     "EarlyStopping.patience": "n_epochs_no_change",
     "EarlyStopping.tol": "tol",
 }
@@ -44,18 +50,24 @@ def identity(job: Job, algorithm: Algorithm, schedule: Schedule, monitors: Seque
     found: dict[str, str] = {}
     for name, part in parts.items():
         found |= {name: type(part).__name__} | _shown(name, vars(part))
+    found.pop("network.gradient_rounding", None)  # it follows the device, and keeps the mean of gradients
     for monitor in monitors:
         found |= _shown(type(monitor).__name__, monitor.settings())
     found |= _shown("", {"batch": algorithm.batch, "rate": algorithm.rate, "seed": job.seed})
-    X, Y = job.dataset.X, job.dataset.Y
-    found[DATA] = checksum(X.indptr, X.indices, X.data, Y.indptr, Y.indices, Y.data, job.sample_weight)
+    found[DATA] = checksum_of_rows(job.dataset, job.sample_weight)
     if job.start and job.start.epochs:
-        found[MODEL] = checksum(job.start.params, job.start.state)
+        found[MODEL] = _checksum(job.start.params, job.start.state)
     return found
 
 
-def checksum(*arrays: np.ndarray | None) -> str:
-    """Return the SHA-256 of arrays: one pass over them."""
+def checksum_of_rows(dataset: Dataset, weight: np.ndarray | None = None) -> str:
+    """Return the SHA-256 of rows, labels and weights: one pass over them."""
+    X, Y = dataset.X, dataset.Y
+    return _checksum(X.indptr, X.indices, X.data, Y.indptr, Y.indices, Y.data, weight)
+
+
+def _checksum(*arrays: np.ndarray | None) -> str:
+    """Return the SHA-256 of arrays."""
     digest = hashlib.sha256()
     for array in arrays:
         if array is not None:

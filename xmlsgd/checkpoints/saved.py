@@ -50,6 +50,11 @@ class Place:
         """Raise `DataError` for fields of the wrong kind."""
         check_kinds(self)
 
+    @property
+    def done(self) -> int:
+        """Return the rows of the epoch that are done."""
+        return self.at - sum(stop - start for start, stop in self.returned)
+
     def is_of(self, epochs: int, n_rows: int) -> bool:
         """Return whether there is such a place in a run of `epochs` times `n_rows` rows."""
         ends = [0, *(end for span in sorted(self.returned) for end in span), self.at, n_rows]
@@ -122,7 +127,7 @@ class Saved:
 def read_saved(checkpoint: Checkpoint, verify: bool = True) -> Saved | None:
     """Return what is kept, None where nothing is; `ModelFileError` where it is damaged or no checkpoint of one run."""
     path = checkpoint.folder
-    if checkpoint._parts() and not looks_like(CHECKPOINT, path):
+    if checkpoint.parts and not looks_like(CHECKPOINT, path):
         raise ModelFileError(f"{path}: is the checkpoint of an ensemble; go on with that, or remove {path}")
 
     def read(folder: Path) -> Saved | None:

@@ -42,7 +42,8 @@ class Writer:
         self._run = identity(job, algorithm, schedule, monitors)
         self.saved = read_saved(checkpoint)
         if self.saved and self.saved.place.ended and _begins_behind(job, self.saved):
-            self.saved = None  # it is used up
+            self.saved = None
+            checkpoint.remove()  # it is used up
         if self.saved:
             if told := differences(self.saved.run, self._run):
                 text = f"{checkpoint.path}: is the checkpoint of another run: {told}"
@@ -82,15 +83,15 @@ class Writer:
 
         Where that fails, say so and go on: the earlier one is as it was, and there will be another.
         """
+        ending = self._taken()  # writing may take longer than whoever asked would wait for its beginning
         with self._course.standing_still(self._executor):
             if (place.rows != self._rows or place.ended) and is_finite(self._executor.center):
                 try:
                     self._write(place)
                 except (OSError, ModelFileError) as error:
-                    again = f"the run goes on, and tries again in {self.checkpoint.minutes:g} minutes"
-                    logging.getLogger(LOGGER).warning("no checkpoint was written: %s; %s", error, again)
+                    logging.getLogger(LOGGER).warning("no checkpoint was written: %s", error)
             self._last, self._rows = time.monotonic(), place.rows
-        if (ending := self.checkpoint.request.error) is not None:
+        if ending is not None:
             raise ending
 
     @contextmanager
@@ -100,10 +101,19 @@ class Writer:
         try:
             yield
         finally:
-            self.checkpoint.request.heard, self.checkpoint.request.error = False, None
+            self.checkpoint.request.heard, ending = False, self._taken()
+        if ending is not None:  # it came behind the last one
+            raise ending
+
+    def _taken(self) -> BaseException | None:
+        """Return what the run is to end by, which is asked for no longer."""
+        ending, self.checkpoint.request.error = self.checkpoint.request.error, None
+        return ending
 
     def _write(self, place: Place) -> None:
         params, state, steps = self._executor.learned()
+        if not is_finite(state):
+            raise ModelFileError(f"{self.checkpoint.path}: the state of the optimizer is not finite")
         arrays, monitors = {"params": params, "state": state}, {}
         for name, monitor in zip(names_of(self._watching), self._watching, strict=True):
             kept = monitor.state()

@@ -66,14 +66,12 @@ def checkpoint_of(args: Namespace) -> Checkpoint | None:
 def name_of_interrupted(out: str, goes_on: bool = False) -> str:
     """Return where the model of an interrupted run goes: `out`, unless that has a model, which might be the better.
 
-    Then `OUT.interrupted`, or with a number the first such name that is free. A run that is to go on needs `out`: its
-    model takes the place of what an earlier interruption has left in `OUT.interrupted`.
+    Then, and where the run is to go on, which needs `out`, `OUT.interrupted`, or with a number the first such name that
+    is free.
     """
-    beside = f"{Path(out)}.interrupted"
-    if goes_on:
-        return beside
-    if not Path(out, MANIFEST).is_file():
+    if not (goes_on or Path(out, MANIFEST).is_file()):
         return out
+    beside = f"{Path(out)}.interrupted"
     numbered = (f"{beside}-{number}" for number in itertools.count(2))
     return next(name for name in itertools.chain([beside], numbered) if not os.path.lexists(name))
 

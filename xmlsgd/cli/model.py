@@ -38,7 +38,11 @@ def label_weight_of(model: XMLClassifier | XMLEnsemble, power: float, **form: fl
     """Return what a label counts in rankings, a `power` of its inverse propensity; None where all count the same."""
     if not (math.isfinite(power) and power >= 0):
         raise UsageError(f"--propensity-power: must be 0 or more, got {power:g}")
-    weight: np.ndarray | None = model.inverse_propensity(**form) ** power if power else None
+    if not power:
+        return None
+    weight: np.ndarray = model.inverse_propensity(**form) ** power
+    if not math.isfinite(weight.max()):
+        raise UsageError(f"--propensity-power: makes weights that are not finite, got {power:g}; pass 1 or less")
     return weight
 
 

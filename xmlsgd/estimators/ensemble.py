@@ -195,7 +195,8 @@ class XMLEnsemble(Predictor, BaseEstimator):
         first = members[0]
         self.estimators_, self.n_features_in_, self.network_ = members, first.n_features_in_, first.network_
         self.label_form_, self._classes = first.label_form_, names
-        self.label_counts_, self.n_samples_seen_ = first.label_counts_, first.n_samples_seen_
+        self.label_counts_ = getattr(first, "label_counts_", None)
+        self.n_samples_seen_ = getattr(first, "n_samples_seen_", 0)
         for member in members:
             member._classes = names
 

@@ -12,8 +12,8 @@ from ..kinds import is_count, is_whole
 from .classifier import XMLClassifier
 from .description import ENSEMBLE, check_estimator, describe, described_model, seed_to_json
 from .saving import (
+    label_arrays_of,
     learned_of,
-    names_of,
     opened,
     read_checked,
     read_classifier,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def save(ensemble: XMLEnsemble, path: str | Path, compact: bool) -> None:
     """Write `ensemble`, its arrays small if `compact`."""
-    arrays, members = names_of(ensemble), []
+    arrays, members = label_arrays_of(ensemble), []
     for number, member in enumerate(ensemble.estimators_):
         described, more = learned_of(member, compact)
         members.append(describe(member) | {"shortlist": described})
@@ -67,7 +67,8 @@ def read_ensemble(kind: type[XMLEnsemble], files: ModelFiles, path: Path) -> XML
     template = XMLClassifier(**{**members[0].get_params(deep=False), "random_state": None})
     ensemble = kind(template, given["n_estimators"], random_state=given["random_state"])
     ensemble.take(members, read_label_names(saved, members[0].network_.n_labels, compact))
-    read_label_counts(ensemble, saved, description)
+    for model in (ensemble, *members):
+        read_label_counts(model, saved, description)
     read_feature_names(ensemble, saved)
     for number, (member, described) in enumerate(zip(members, description["members"], strict=True)):
         read_learned(member, saved.part(prefix_of(number)), described.get("shortlist"), compact)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..algorithms.base import Algorithm
 from ..averaging import WeightAverage
-from ..checkpoints import Checkpoint
+from ..checkpoints import Checkpoint, checksum_of_rows
 from ..engine import train
 from ..errors import DataError, shorten
 from ..history import EarlyStopping, Evaluation, Monitor
@@ -70,7 +70,8 @@ def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan) -> Run:
     measure = Measure(task.held_out, task.network, device) if task.held_out else None
     snapshot, progress = Snapshot(), Progress() if model.verbose else None
     try:
-        watching = [*_monitors(model, measure, snapshot), *([progress] if progress else []), *plan.monitors]
+        watching = _monitors(model, measure, snapshot, _deciding_rows(model, task, plan))
+        watching += [*([progress] if progress else []), *plan.monitors]
         with device.start():
             return train(job, algorithm, executor, plan.schedule, watching, plan.checkpoint)
     except BaseException as error:
@@ -111,7 +112,13 @@ def advice(model: XMLClassifier, weight: np.ndarray | None, epoch: int) -> str:
     return f"the loss was not finite in epoch {epoch} {at}; pass {remedy}, clip_norm=1.0, or scale X (rows of norm 1)"
 
 
-def _monitors(model: XMLClassifier, measure: Measure | None, snapshot: Snapshot) -> list[Monitor]:
+def _deciding_rows(model: XMLClassifier, task: Task, plan: Plan) -> str:
+    """Return what tells the rows that decide when a run with a checkpoint stops from others, "" where none do."""
+    decide = plan.checkpoint and model.early_stopping and task.held_out
+    return checksum_of_rows(task.held_out) if decide and task.held_out else ""
+
+
+def _monitors(model: XMLClassifier, measure: Measure | None, snapshot: Snapshot, rows: str) -> list[Monitor]:
     """Return those who watch a run, in the order in which they change its records and its model."""
     watching: list[Monitor] = []
     average = WeightAverage(model.average_weights) if model.average_weights else None
@@ -120,7 +127,7 @@ def _monitors(model: XMLClassifier, measure: Measure | None, snapshot: Snapshot)
     if measure:
         # Averaged weights are what the run will end with, so they are what is measured.
         watching.append(
-            Evaluation(lambda center: measure(center if average is None or average.mean is None else average.mean))
+            Evaluation(lambda c: measure(c if average is None or average.mean is None else average.mean), rows)
         )
     if measure and model.early_stopping:
         watching.append(EarlyStopping("P@1", int(model.n_epochs_no_change), 100 * model.tol, snapshot))

@@ -99,7 +99,7 @@ class Trainer(NetworkPredictor):
             plan = Plan(schedule_of(self, task), monitors, checkpoint)
             run = self._launch(listing.task if listing else task, start, plan)
             if run.diverged and checkpoint:
-                checkpoint.remove()  # who goes on from there diverges again
+                checkpoint.done()  # who goes on from there diverges again
             if run.diverged and not run.records:
                 raise DivergenceError(advice(self, task.weight, start.epochs + 1))
             self._keep(task, run, start.epochs)
@@ -130,28 +130,32 @@ class Trainer(NetworkPredictor):
         old = self.network_ if self.__sklearn_is_fitted__() else None
         with self._unless_refused():
             known = declared(self.classes_ if old else None, classes, y)
+            if old is None:
+                self._begin_anew()
             task = prepare(self, X, y, known, old, sample_weight)
             check_declared(task.labels.classes, None if classes is None else known)
             self._check_memory(task, self._learned_bytes(task))
             if old is None:
-                self._begin_anew()
                 start = begin(task.network, task.optimizer, task.dataset.Y, self._seed, task.weight)
             else:
                 start = grow(
                     old, task.network, task.optimizer, self._learned(task), task.dataset.Y, self._seed, task.weight
                 )
+            counted = getattr(self, "label_counts_", None), getattr(self, "n_samples_seen_", 0)
             self._count_labels(task.dataset.Y, more=old is not None)
             run = self._launch(task, start, Plan(Schedule(1, "constant", 0.0)))
             if run.diverged and (old is None or old.layout != task.network.layout):
                 raise DivergenceError(advice(self, task.weight, start.epochs + 1))
             self._keep(task, run, start.epochs)
         if run.diverged:  # the arrays were changed in place: the parameters are back, the optimizer begins anew
+            self.label_counts_, self.n_samples_seen_ = counted
             raise DivergenceError(advice(self, task.weight, start.epochs + 1))
         return self
 
     def _count_labels(self, Y: CSR, more: bool = False) -> None:
         """Count the rows of each label, in addition to those before if there are `more`."""
-        counts, n_rows, before = np.bincount(Y.indices, minlength=Y.n_cols), Y.n_rows, self.label_counts_
+        counts, n_rows = np.bincount(Y.indices, minlength=Y.n_cols), Y.n_rows
+        before = getattr(self, "label_counts_", None)
         if more and before is None:
             return  # of a model that was saved without
         if more and before is not None:

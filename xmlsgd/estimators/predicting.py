@@ -52,8 +52,8 @@ class Predictor(ClassifierMixin):
     # Learned.
     label_form_: Form
     network_: Network
-    label_counts_: np.ndarray | None = None
-    n_samples_seen_: int = 0
+    label_counts_: np.ndarray | None
+    n_samples_seen_: int
     _classes: np.ndarray | MappedNames
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -139,7 +139,8 @@ class Predictor(ClassifierMixin):
         label -1 and score -inf fill up. With `as_csr` the answer is a scipy CSR array (n, L) of the scores.
 
         `label_weight`, float (L,), above 0, says what a true label counts: labels are ranked by weight x probability,
-        of which the scores are the logs (with softmax up to a constant of the row), among the likeliest 32, or k.
+        of which the scores are the logs (with softmax up to a constant of the row), among the likeliest 32, of an
+        ensemble 16, or k.
         `inverse_propensity()` makes PSP@k as large as it can be, a power of it between 0 and 1 trades P@k for PSP@k.
 
         With a shortlist its labels with the most votes are scored, by default 64, or 32 where the row is near to a
@@ -174,7 +175,7 @@ class Predictor(ClassifierMixin):
         rows.
         """
         self._check_fitted()
-        if self.label_counts_ is None:
+        if getattr(self, "label_counts_", None) is None:
             text = "the model was saved without its label counts"
             raise DataError(f"inverse_propensity: {text}; take xmlsgd.inverse_propensity(Y_train)")
         return inverse_propensity_of(self.label_counts_, self.n_samples_seen_, A, B)

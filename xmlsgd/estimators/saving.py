@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     from .ensemble import XMLEnsemble
 
 Kind = TypeVar("Kind")
-COUNTS = "classes_counts"
+COUNTS = "classes_counts"  # beside the names of labels, which are no parameters either
 
 
 def save(model: XMLClassifier, path: str | Path, predict_only: bool, compact: bool) -> None:
     """Write `model`; without the optimizer's state if `predict_only` or `compact`, which also makes arrays small."""
-    arrays = names_of(model)
+    arrays = label_arrays_of(model)
     if not (predict_only or compact) and model.optimizer_state_ is not None:
         arrays["optimizer_state"] = model.optimizer_state_
     described, more = learned_of(model, compact)
@@ -44,11 +44,11 @@ def load(kind: type[XMLClassifier], path: str | Path, predict_only: bool, verify
     return read_checked(path, verify, partial(read_classifier, kind, predict_only))
 
 
-def names_of(model: XMLClassifier | XMLEnsemble) -> dict[str, np.ndarray]:
+def label_arrays_of(model: XMLClassifier | XMLEnsemble) -> dict[str, np.ndarray]:
     """Return the arrays of the names of labels, and of features where there are any, and of how many rows had each."""
     arrays = names_to_arrays("classes", model.classes_)
-    if model.label_counts_ is not None:
-        arrays[COUNTS] = model.label_counts_
+    if (counts := getattr(model, "label_counts_", None)) is not None:
+        arrays[COUNTS] = counts
     if hasattr(model, "feature_names_in_"):
         arrays |= names_to_arrays("features", model.feature_names_in_)
     return arrays
@@ -63,7 +63,8 @@ def write(
 ) -> None:
     """Write a folder, with the vectorizer if there is one."""
     vectorizer = getattr(model, "vectorizer_", None)
-    description |= {"vectorizer": vectorizer is not None, "compact": compact, "samples_seen": model.n_samples_seen_}
+    description |= {"vectorizer": vectorizer is not None, "compact": compact}
+    description["samples_seen"] = getattr(model, "n_samples_seen_", 0)
     write_model(path, description, arrays, vectorizer.to_files if vectorizer is not None else None)
 
 

@@ -49,7 +49,7 @@ def inverse_propensity(Y_train: Matrix, A: float = 0.55, B: float = 1.5, n_label
 def inverse_propensity_of(counts: np.ndarray, n_rows: int, A: float = 0.55, B: float = 1.5) -> np.ndarray:
     """Return `inverse_propensity` given N_l, int (L,), and N, the number of training rows."""
     if n_rows < 3:
-        raise DataError(f"Y_train: propensities need at least 3 rows, got {n_rows}")
+        raise DataError(f"propensities: need at least 3 training rows, got {n_rows}")
     C = (np.log(n_rows) - 1) * (B + 1) ** A
     return np.asarray(1 + C * (counts + B) ** -A, dtype=np.float64)
 

@@ -9,7 +9,7 @@ DIR, or in DIR.interrupted where DIR holds an earlier model. So does an error th
 written when the model is there, it goes to a folder among the temporary files, which the error names.
 
 With --checkpoint what was learned is kept in DIR.checkpoint every so many minutes, until DIR is there: after kill -9, a
-power cut or Ctrl-C, whose model is in DIR.interrupted then, the same call goes on from there.
+power cut, SIGTERM or Ctrl-C the same call goes on from there. The model as it was at Ctrl-C is in DIR.interrupted then.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from signal import SIGINT
 from typing import TYPE_CHECKING, Any
 
 from ...runs import WorkersLost, whole_epochs
@@ -155,19 +156,26 @@ def train_and_save(
             result |= about_run(model, data, history.records)
             result |= {"seconds": time.perf_counter() - started, "interrupted": stop is not None}
             out = args.out if stop is None else folder.name_of_interrupted(args.out, checkpoint is not None)
-            save_somewhere(model, out, result, Path(args.train).name, compact)
+            if not (checkpoint and goes_on(stop, checkpoint)):
+                save_somewhere(model, out, result, Path(args.train).name, compact)
             if checkpoint and stop is None:
                 replace(checkpoint, keep=False).done()
     if stop is None and came:
         raise Stopped(f"{came[0]} while the model was saved; it is whole, in {out}", came[0].signal) from came[0]
     if stop is not None:
         several = f"with {len(classifiers_of(model))} of {wanted} classifiers, " if wanted > 1 else ""
-        after = f"{several}after {whole_epochs(len(history.records))}; the model as it was then is in {out}"
+        told = [f"{several}after {whole_epochs(len(history.records))}"]
+        if not (checkpoint and goes_on(stop, checkpoint)):
+            told.append(f"the model as it was then is in {out}")
         if checkpoint:
-            goes_on = f"goes on from {checkpoint.path}" if checkpoint.exists else "begins anew"
-            after = f"{after}; the same call {goes_on}"
-        raise ended(stop, after) from stop
+            told.append(f"the same call {f'goes on from {checkpoint.path}' if checkpoint.exists else 'begins anew'}")
+        raise ended(stop, "; ".join(told)) from stop
     return result
+
+
+def goes_on(stop: BaseException | None, checkpoint: Checkpoint) -> bool:
+    """Return whether a machine has stopped the run, not a person, and the same call goes on: nobody needs the model."""
+    return isinstance(stop, KeyboardInterrupt) and signal_of(stop) != SIGINT and checkpoint.exists
 
 
 def ended(stop: KeyboardInterrupt | Exception, where: str) -> Stopped | Halted:
