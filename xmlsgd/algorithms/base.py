@@ -61,15 +61,15 @@ class Comm(Protocol):
 class Situation:
     """What the engine tells an algorithm before it asks; the engine writes it.
 
-    now : seconds of the run so far. left_rows : rows of the epoch that nobody has yet. done_rows : of the first epoch,
-    those that the run had trained on before it was cut short. concurrent : whether all workers write the shared model
-    itself, between reports too.
+    now : seconds of the run so far. left_rows : rows of the epoch that nobody has yet. concurrent : whether all workers
+    write the shared model itself, between reports too. done_rows : of the first epoch, those that the run had trained
+    on before it was cut short.
     """
 
     now: float = 0.0
     left_rows: float = math.inf
-    done_rows: int = 0
     concurrent: bool = False
+    done_rows: int = 0
 
 
 @dataclass
