@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .saved import names_of
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -51,8 +53,8 @@ def identity(job: Job, algorithm: Algorithm, schedule: Schedule, monitors: Seque
     for name, part in parts.items():
         found |= {name: type(part).__name__} | _shown(name, vars(part))
     found.pop("network.gradient_rounding", None)  # it follows the device, and keeps the mean of gradients
-    for monitor in monitors:
-        found |= _shown(type(monitor).__name__, monitor.settings())
+    for name, monitor in zip(names_of(monitors), monitors, strict=True):
+        found |= _shown(name, monitor.settings())
     found |= _shown("", {"batch": algorithm.batch, "rate": algorithm.rate, "seed": job.seed})
     found[DATA] = checksum_of_rows(job.dataset, job.sample_weight)
     if job.start and job.start.epochs:

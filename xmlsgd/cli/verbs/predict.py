@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
     from collections.abc import Iterable, Iterator
 
+    import numpy as np
+
     from ...csr import CSR
     from ...estimators import XMLClassifier, XMLEnsemble
     from ..sources import Known
@@ -46,13 +48,14 @@ def run(args: Namespace) -> None:
     check_file(args.out, "--out", args.model, args.data)
     check_there(args.data)
     model = load_model_of(args, args.data)
+    weight = label_weight_of(model, args.propensity_power)
     from ..sources import Known
 
     blocks = feature_blocks(args, Known.of_model(model))
     n_rows = 0
     with text_file(args.out) as stream:
         for X in blocks:
-            stream.writelines(format_predictions(args, model, X))
+            stream.writelines(format_predictions(args, model, X, weight))
             stream.flush()
             n_rows += X.n_rows
     if args.out != STDOUT:
@@ -70,16 +73,18 @@ def feature_blocks(args: Namespace, known: Known) -> Iterable[CSR]:
     return [read_features(args.data, args, known)]
 
 
-def format_predictions(args: Namespace, model: XMLClassifier | XMLEnsemble, X: CSR) -> Iterator[str]:
+def format_predictions(
+    args: Namespace, model: XMLClassifier | XMLEnsemble, X: CSR, label_weight: np.ndarray | None
+) -> Iterator[str]:
     """Yield the line of each row."""
     from ...progress import in_batches
 
     quiet = args.quiet or args.data == STDIN  # nobody knows how much is to come
-    k, weight = min(args.k, len(model.classes_)), label_weight_of(model, args.propensity_power)
+    k = min(args.k, len(model.classes_))
     named = model.classes_.dtype.kind in "OU"
     names = [str(name) for name in model.classes_.tolist()]
     for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=quiet):
-        labels, scores = model.predict_topk(X.take(rows), k=k, threshold=args.threshold, label_weight=weight)
+        labels, scores = model.predict_topk(X.take(rows), k=k, threshold=args.threshold, label_weight=label_weight)
         for best, of_best in zip(labels.tolist(), scores.tolist(), strict=True):
             entries = (f"{names[j]}:{z:.6g}" for j, z in zip(best, of_best, strict=True) if j >= 0)
             yield ("\t" if named else " ").join(entries) + "\n"

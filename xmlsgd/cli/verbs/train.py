@@ -156,7 +156,8 @@ def train_and_save(
             result |= about_run(model, data, history.records)
             result |= {"seconds": time.perf_counter() - started, "interrupted": stop is not None}
             out = args.out if stop is None else folder.name_of_interrupted(args.out, checkpoint is not None)
-            if not (checkpoint and goes_on(stop, checkpoint)):
+            resumed = checkpoint is not None and goes_on(stop, checkpoint)
+            if not resumed:
                 save_somewhere(model, out, result, Path(args.train).name, compact)
             if checkpoint and stop is None:
                 replace(checkpoint, keep=False).done()
@@ -165,7 +166,7 @@ def train_and_save(
     if stop is not None:
         several = f"with {len(classifiers_of(model))} of {wanted} classifiers, " if wanted > 1 else ""
         told = [f"{several}after {whole_epochs(len(history.records))}"]
-        if not (checkpoint and goes_on(stop, checkpoint)):
+        if not resumed:
             told.append(f"the model as it was then is in {out}")
         if checkpoint:
             told.append(f"the same call {f'goes on from {checkpoint.path}' if checkpoint.exists else 'begins anew'}")
