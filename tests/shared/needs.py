@@ -13,6 +13,7 @@ from xmlsgd.errors import DataError
 
 COMPILER = shutil.which("g++")
 SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")  # tests/sanitize.py
+FAKE_CUDA = "FAKE_FOLDER" in os.environ  # tests/real_cupy.py
 
 
 def missing_gpu() -> str:

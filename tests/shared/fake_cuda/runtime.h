@@ -1,0 +1,260 @@
+// The runtime's functions: devices, memory, copies, streams, events, graphs.
+#pragma once
+#include "state.h"
+
+API int cudaGetLastError() {
+    int was = last_error;
+    last_error = OK;
+    return was;
+}
+API const char *cudaGetErrorName(int status) {
+    static thread_local char text[40];
+    snprintf(text, sizeof text, status == OUT_OF_MEMORY ? "cudaErrorMemoryAllocation" : "cudaError%d", status);
+    return text;
+}
+API const char *cudaGetErrorString(int status) { return status == OUT_OF_MEMORY ? "out of memory" : "see stderr"; }
+API int cudaDriverGetVersion(int *version) {
+    *version = VERSION;
+    return OK;
+}
+API int cudaRuntimeGetVersion(int *version) { return cudaDriverGetVersion(version); }
+API int cudaGetDeviceCount(int *count) {
+    *count = GPUS;
+    return OK;
+}
+API int cudaGetDevice(int *device) {
+    *device = current;
+    return OK;
+}
+API int cudaSetDevice(int device) {
+    if (device < 0 || device >= GPUS) return refuse(INVALID_DEVICE, "%s(%d)", __func__, device);
+    has_context = true;
+    current = device;
+    return OK;
+}
+API int cudaDeviceSynchronize() {
+    LOCKED;
+    TRY(not_while_capturing(__func__));
+    flush_all();
+    return sticky;
+}
+API int cudaDeviceGetAttribute(int *value, int attribute, int) {
+    static const std::map<int, int> known = {{16, MULTIPROCESSORS}, {75, CAPABILITY[0]}, {76, CAPABILITY[1]}, {115, 1}};
+    auto found = known.find(attribute);
+    *value = found == known.end() ? 0 : found->second;
+    return OK;
+}
+struct Properties {  // the first members of cudaDeviceProp
+    char name[256], uuid[16], luid[8];
+    unsigned node;
+    size_t total, shared;
+    int registers, warp;
+    size_t pitch;
+    int threads, block[3], grid[3];
+    size_t constant;
+    int major, minor;
+    size_t alignment, pitch_alignment;
+    int multiprocessors;
+};
+API int cudaGetDeviceProperties(Properties *given, int device) {
+    if (device < 0 || device >= GPUS) return refuse(INVALID_DEVICE, "%s(%d)", __func__, device);
+    *given = {"fake H200", {}, {}, 0, DEVICE_BYTES, SHARED, REGISTERS, 32, 1 << 30, 1024, {1024, 1024, 64},
+              {2147483647, 65535, 65535}, 65536, CAPABILITY[0], CAPABILITY[1], 512, 32, MULTIPROCESSORS};
+    return OK;
+}
+
+int take(void **at, size_t size, bool pinned) {
+    LOCKED;
+    if (sticky) return sticky;
+    has_context = true;
+    *at = nullptr;
+    if (!size) return OK;
+    if (!pinned && allocated[current] + size > DEVICE_BYTES) return last_error = OUT_OF_MEMORY;
+    size_t taken = (size + 511) / 512 * 512;
+    if (!(*at = aligned_alloc(512, taken))) return last_error = OUT_OF_MEMORY;
+    if (!dry) memset(*at, POISON, taken);
+    blocks[(uintptr_t)*at] = {size, pinned, current};
+    if (!pinned) allocated[current] += size;
+    return OK;
+}
+int give_back(void *at, bool pinned, const char *who) {
+    LOCKED;
+    if (!at) return OK;
+    TRY(not_while_capturing(who));
+    auto found = blocks.find((uintptr_t)at);
+    if (found == blocks.end() || found->second.pinned != pinned)
+        return refuse(INVALID_VALUE, "%s of %p, which is no such memory", who, at);
+    flush_all();
+    if (!pinned) allocated[found->second.device] -= found->second.size;
+    blocks.erase(found);
+    free(at);
+    return OK;
+}
+API int cudaMalloc(void **at, size_t size) { return take(at, size, false); }
+API int cudaHostAlloc(void **at, size_t size, unsigned) { return take(at, size, true); }
+API int cudaFree(void *at) { return give_back(at, false, __func__); }
+API int cudaFreeHost(void *at) { return give_back(at, true, __func__); }
+API int cudaMemGetInfo(size_t *free, size_t *total) {
+    LOCKED;
+    has_context = true;
+    *total = DEVICE_BYTES, *free = DEVICE_BYTES - allocated[current];
+    return sticky;
+}
+struct Attributes { int type, device; void *of_gpu, *of_host; long reserved[8]; };
+API int cudaPointerGetAttributes(Attributes *given, void *at) {
+    LOCKED;
+    const Block *found = block_of(at);
+    *given = {found ? 2 - found->pinned : 0, found ? found->device : -2, at, nullptr, {}};
+    return OK;
+}
+API int cudaMemcpyAsync(void *to, const void *from, size_t size, int kind, void *handle) {
+    LOCKED;
+    FIND(handle);
+    if (kind < 0 || kind > 4) return refuse(INVALID_DIRECTION, "%s: kind %d", __func__, kind);
+    if (kind != 4 && (on_gpu(to, size) != bool(kind & 1) || on_gpu(from, size) != bool(kind & 2)))
+        return refuse(INVALID_VALUE, "%s from %p to %p is not of kind %d", __func__, from, to, kind);
+    if (!block_of(from) || !block_of(to)) TRY(not_captured(stream, "a copy of memory that is not pinned"));
+    if (dry) return OK;
+    if (!block_of(from)) {  // the driver keeps a copy before it returns
+        auto kept = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + size);
+        stream->give([=] { memcpy(to, kept->data(), size); });
+    } else {
+        stream->give([=] { memmove(to, from, size); });
+        if (!block_of(to)) stream->flush();
+    }
+    return sticky;
+}
+API int cudaMemsetAsync(void *to, int value, size_t size, void *handle) {
+    LOCKED;
+    FIND(handle);
+    if (!on_gpu(to, size)) return refuse(INVALID_VALUE, "%s of memory that is not the GPU's", __func__);
+    stream->give([=] { memset(to, value, size); });
+    return OK;
+}
+
+API int cudaStreamCreateWithPriority(void **handle, unsigned flags, int) {
+    LOCKED;
+    streams.insert((Stream *)(*handle = new Stream{current, flags == 1}));
+    return OK;
+}
+API int cudaStreamDestroy(void *handle) {
+    LOCKED;
+    FIND(handle);
+    TRY(not_captured(stream, __func__));
+    stream->flush();
+    streams.erase(stream);  // and is not freed: nothing else gets its number
+    return OK;
+}
+API int cudaStreamSynchronize(void *handle) {
+    LOCKED;
+    FIND(handle);
+    TRY(not_captured(stream, __func__));
+    stream->flush();
+    return sticky;
+}
+API int cudaEventCreateWithFlags(void **handle, unsigned) {
+    LOCKED;
+    events.insert((Event *)(*handle = new Event{current}));
+    return OK;
+}
+API int cudaEventDestroy(void *handle) {
+    LOCKED;
+    FIND_EVENT(handle);
+    events.erase(event);
+    return OK;
+}
+API int cudaEventRecord(void *handle, void *on) {
+    LOCKED;
+    FIND_EVENT(handle);
+    FIND(on);
+    if (event->device != stream->device) return refuse(INVALID_HANDLE, "%s on a stream of another GPU", __func__);
+    event->stream = stream, event->until = stream->given(), event->capture = stream->capture;
+    if (stream->capture) event->seen = stream->capture->seen[stream];
+    return OK;
+}
+API int cudaEventSynchronize(void *handle) {
+    LOCKED;
+    FIND_EVENT(handle);
+    if (event->capture) return refuse(CAPTURED_EVENT, __func__);
+    if (streams.count(event->stream)) event->stream->flush(event->until);
+    return sticky;
+}
+API int cudaStreamWaitEvent(void *handle, void *of, unsigned) {
+    LOCKED;
+    FIND_EVENT(of);
+    FIND(handle);
+    if (event->capture) {  // the stream joins the capture
+        if (stream->capture && stream->capture != event->capture) return refuse(CAPTURE_MERGE, __func__);
+        stream->capture = event->capture;
+        for (auto &[other, n] : event->seen) {
+            size_t &mine = stream->capture->seen[stream][other];
+            mine = std::max(mine, n);
+        }
+        return OK;
+    }
+    Stream *other = event->stream;
+    if (!other) return OK;
+    if (stream->capture) {
+        stream->capture->invalid = true;
+        return refuse(CAPTURE_ISOLATION, "%s for an event of before the capture", __func__);
+    }
+    size_t until = event->until;
+    stream->give([=] { if (streams.count(other)) other->flush(until); });
+    return OK;
+}
+
+API int cudaStreamBeginCapture(void *handle, int) {
+    LOCKED;
+    FIND(handle);
+    TRY(not_captured(stream, __func__));
+    stream->capture = std::make_shared<Capture>(Capture{stream});
+    return OK;
+}
+API int cudaStreamIsCapturing(void *handle, int *state) {
+    LOCKED;
+    *state = 0;
+    if ((uintptr_t)handle <= 2) return OK;
+    if (!streams.count((Stream *)handle)) return refuse(INVALID_HANDLE, "%s: unknown stream", __func__);
+    auto &capture = ((Stream *)handle)->capture;
+    *state = !capture ? 0 : capture->invalid ? 2 : 1;
+    return OK;
+}
+API int cudaStreamEndCapture(void *handle, void **graph) {
+    LOCKED;
+    Stream *stream = (Stream *)handle;
+    *graph = nullptr;
+    if (!streams.count(stream) || !stream->capture || stream->capture->origin != stream)
+        return refuse(CAPTURE_UNMATCHED, __func__);
+    auto capture = stream->capture;
+    bool unjoined = false;
+    for (Stream *other : streams)
+        if (other->capture == capture) {
+            unjoined |= capture->seen[stream][other] < capture->seen[other][other];
+            other->capture = nullptr;
+        }
+    if (capture->invalid) return refuse(CAPTURE_INVALIDATED, __func__);
+    if (unjoined) return refuse(CAPTURE_UNJOINED, __func__);
+    graphs.insert((Graph *)(*graph = new Graph{capture->work}));
+    return OK;
+}
+API int cudaGraphInstantiate(void **made, Graph *graph, unsigned long long) {
+    LOCKED;
+    if (!graphs.count(graph)) return refuse(INVALID_VALUE, __func__);
+    graphs.insert((Graph *)(*made = new Graph(*graph)));
+    return OK;
+}
+API int cudaGraphLaunch(Graph *graph, void *handle) {
+    LOCKED;
+    FIND(handle);
+    TRY(not_captured(stream, __func__));
+    if (!graphs.count(graph)) return refuse(INVALID_VALUE, __func__);
+    for (const Work &work : graph->work) stream->give(work);
+    return sticky;
+}
+API int cudaGraphDestroy(Graph *graph) {
+    LOCKED;
+    if (!graphs.erase(graph)) return refuse(INVALID_VALUE, __func__);
+    delete graph;
+    return OK;
+}
+API int cudaGraphExecDestroy(Graph *graph) { return cudaGraphDestroy(graph); }
