@@ -272,6 +272,16 @@ def test_what_is_missing_for_a_gpu_is_said_in_one_line(monkeypatch):
         get_device("cuda:0")
 
 
+def test_cupy_without_cublas_is_told_in_one_line(monkeypatch):
+    """CuPy's wheels count GPUs by themselves; cuBLAS they lack unless they were installed with it."""
+    present(monkeypatch, runtime=SimpleNamespace(getDeviceCount=lambda: 1))
+    monkeypatch.setitem(sys.modules, "cupy_backends", None)
+    with pytest.raises(
+        DataError, match=r"^device 'cuda:0': CuPy finds no cuBLAS \(.*cupy_backends.*\); use 'cpu', or pip install"
+    ):
+        get_device("cuda:0")(1)
+
+
 def test_precision_of_a_gpu_is_checked():
     with pytest.raises(DataError, match="precision must be one of auto, float32, bfloat16, got 'half'"):
         CUDA(1, "half")

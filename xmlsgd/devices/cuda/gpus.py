@@ -40,11 +40,16 @@ def _first_line(error: Exception) -> str:
 
 
 def runtime_of(index: int, precision: str, stochastic: bool = False) -> Runtime:
-    """Return the runtime of a GPU; raise `DataError` where there is none."""
+    """Return the runtime of a GPU; raise `DataError` where there is none, or no cuBLAS, which CuPy loads last."""
     check_gpu(index)
     import cupy
-    from cupy_backends.cuda.libs import cublas
 
+    try:
+        from cupy_backends.cuda.libs import cublas
+    except ImportError as error:
+        raise DataError(
+            f"device 'cuda:{index}': CuPy finds no cuBLAS ({_first_line(error)}); use 'cpu', or {INSTALL}"
+        ) from error
     return Runtime(cupy, cublas, index, precision, stochastic)
 
 
