@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import re
 import threading
 import weakref
@@ -196,7 +197,7 @@ class Runtime:
 
     def buffer(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
         """Return an array that keeps its memory between calls of one name."""
-        size, dtype = int(np.prod(shape)), np.dtype(dtype)
+        size, dtype = math.prod(shape), np.dtype(dtype)
         known = self._buffers.get(name)
         if known is None or known.size < size or known.dtype != dtype:
             growing = known is not None and 2 * known.size > size
