@@ -13,7 +13,7 @@ import pytest
 
 from shared.fake_gpu.shim import shim_device
 from shared.layers import copy, output_batch, random_csr, whole_step
-from shared.needs import NEEDS_COMPILER
+from shared.needs import NEEDS_COMPILER, NEEDS_GPU
 from shared.on_host import OnHost
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
@@ -287,25 +287,36 @@ def test_precision_of_a_gpu_is_checked():
         CUDA(1, "half")
 
 
+def after_steps(device, dataset, network, wait=False):
+    """Return the parameters after six steps of batches that grow; nothing is looked at before the last."""
+    flat = np.random.default_rng(0).standard_normal(network.layout.size, dtype=np.float32)
+    placed = device.place(flat)
+    layers = network.layers(placed, none=device.place(np.zeros((1, 1), np.float32)))
+    with device.start():
+        for step in range(6):
+            rows = (np.arange(20 + 5 * step) * 7 + step) % 120
+            scale = np.full(len(rows), 1 / len(rows), np.float32)
+            network.step(device, layers, dataset.X, Targets(dataset.Y, rows, scale), SGD().update(0.1, 1), step)
+            if wait:
+                device.wait()
+    after = device.fetch(placed)
+    assert not np.array_equal(after, flat)
+    return after
+
+
+@pytest.mark.parametrize("index", [pytest.param(0, id="cuda", marks=NEEDS_GPU)])
+def test_steps_that_nobody_waits_for_end_as_those_that_are_waited_for(index, dataset, network):
+    """On CUDA that is not there, too, whose streams are late by FAKE_LATE=1."""
+    models = [after_steps(CUDA(precision="float32", index=index), dataset, network, wait) for wait in (True, False)]
+    np.testing.assert_array_equal(*models)
+
+
 @NEEDS_COMPILER
 @pytest.mark.parametrize("free", [0, 1 << 30], ids=["data travel", "data stay"])
 @pytest.mark.parametrize("late", [{1}, {0}, {0, 1}], ids=["copies", "kernels", "both"])
 def test_copies_and_kernels_may_be_as_late_as_their_events_allow(dataset, network, late, free):
-    """Steps are launched one after the other and nothing is looked at before the last."""
-    models = []
-    for lateness in ((), late):
-        device = shim_device("float32", free=free, late=lateness)
-        flat = np.random.default_rng(0).standard_normal(network.layout.size, dtype=np.float32)
-        placed = device.place(flat)
-        layers = network.layers(placed, none=device.place(np.zeros((1, 1), np.float32)))
-        with device.start():
-            for step in range(6):
-                rows = (np.arange(20 + 5 * step) * 7 + step) % 120
-                scale = np.full(len(rows), 1 / len(rows), np.float32)
-                network.step(device, layers, dataset.X, Targets(dataset.Y, rows, scale), SGD().update(0.1, 1), step)
-        models.append(device.fetch(placed))
-    assert not np.array_equal(models[0], flat)
-    np.testing.assert_array_equal(models[0], models[1])
+    models = [after_steps(shim_device("float32", free=free, late=each), dataset, network) for each in ((), late)]
+    np.testing.assert_array_equal(*models)
 
 
 def sent_and_seen(late):
