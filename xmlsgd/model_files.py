@@ -23,7 +23,6 @@ from .files import (
     MODEL,
     FolderKind,
     checked_states,
-    in_the_way,
     note_checked,
     sha256_of,
     state_of,
@@ -75,7 +74,7 @@ def write_model(
 
 def check_replaceable(path: Path, kind: FolderKind) -> None:
     """Raise `ModelFileError` where a folder of this kind in the place of `path` would cost more than an earlier one."""
-    if reason := in_the_way(path, kind):
+    if reason := kind.in_the_way(path):
         raise ModelFileError(f"{path}: {reason}")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..errors import DataError, ModelFileError, shorten
-from ..files import CHECKPOINT, in_the_way, looks_like, read_unreplaced, scratch_beside
+from ..files import CHECKPOINT, read_unreplaced, scratch_beside
 from ..files.compiled import LOGGER
 from ..kinds import is_number
 
@@ -60,7 +60,7 @@ class Checkpoint:
     @property
     def exists(self) -> bool:
         """Return whether something is kept; it may be damaged."""
-        return read_unreplaced(self.folder, lambda folder: looks_like(CHECKPOINT, folder)) or bool(self.parts)
+        return read_unreplaced(self.folder, CHECKPOINT.is_at) or bool(self.parts)
 
     def end_by(self, error: BaseException) -> bool:
         """Let the run write one as soon as it can be, and end by `error`; return whether one is under way that will."""
@@ -91,8 +91,8 @@ class Checkpoint:
     def remove(self) -> None:
         """Remove what is kept, if anything is; of several runs all. `ModelFileError` where more lies with it."""
         for part in (self.folder, *self.parts):
-            if looks_like(CHECKPOINT, part):
-                if reason := in_the_way(part, CHECKPOINT):
+            if CHECKPOINT.is_at(part):
+                if reason := CHECKPOINT.in_the_way(part):
                     raise ModelFileError(f"{part}: {reason}")
                 with scratch_beside(part) as scratch:  # in one step: half of one would be in the way
                     part.rename(scratch / part.name)
@@ -103,4 +103,4 @@ class Checkpoint:
     def parts(self) -> list[Path]:
         """Return the checkpoints of several runs."""
         numbered = (part for part in self.folder.glob("[0-9]*") if part.name.isdecimal())
-        return [part for part in numbered if looks_like(CHECKPOINT, part)]
+        return [part for part in numbered if CHECKPOINT.is_at(part)]

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ModelFileError, shorten
-from ..files import CHECKPOINT, looks_like, read_unreplaced
+from ..files import CHECKPOINT, read_unreplaced
 from ..history import Record, SoFar
+from ..json_files import read_object
 from ..kinds import check_kinds, is_number
 from ..learner import Start
 from ..model_arrays import ModelArrays
-from ..model_files import check_replaceable, read_model
+from ..model_files import MAX_JSON_BYTES, check_replaceable, read_model
 from ..network import state_layout
 
 if TYPE_CHECKING:
@@ -127,12 +128,12 @@ class Saved:
 def read_saved(checkpoint: Checkpoint, verify: bool = True) -> Saved | None:
     """Return what is kept, None where nothing is; `ModelFileError` where it is damaged or no checkpoint of one run."""
     path = checkpoint.folder
-    if checkpoint.parts and not looks_like(CHECKPOINT, path):
+    if checkpoint.parts and not CHECKPOINT.is_at(path):
         raise ModelFileError(f"{path}: is the checkpoint of an ensemble; go on with that, or remove {path}")
 
     def read(folder: Path) -> Saved | None:
         check_replaceable(folder, CHECKPOINT)
-        if not looks_like(CHECKPOINT, folder):
+        if not CHECKPOINT.is_at(folder):
             return None
         files = read_model(folder, verify, CHECKPOINT)
         return Saved.of(files.description, ModelArrays(files.arrays, folder))
@@ -140,7 +141,19 @@ def read_saved(checkpoint: Checkpoint, verify: bool = True) -> Saved | None:
     try:
         return read_unreplaced(path, read)
     except ModelFileError as error:
-        raise ModelFileError(f"{error}{ANEW if looks_like(CHECKPOINT, path) else ''}") from error
+        raise ModelFileError(f"{error}{ANEW if CHECKPOINT.is_at(path) else ''}") from error
+
+
+def identity_kept(checkpoint: Checkpoint) -> Any:
+    """Return what tells the run of what is kept from another, None where nothing is, or nothing that says so."""
+
+    def read(folder: Path) -> Any:
+        return read_object(folder / CHECKPOINT.description, MAX_JSON_BYTES).get("run")
+
+    try:
+        return read_unreplaced(checkpoint.folder, read)
+    except (OSError, ModelFileError):
+        return None
 
 
 def names_of(watching: Sequence[Monitor]) -> list[str]:

@@ -17,7 +17,7 @@ from ..files.compiled import LOGGER
 from ..model_files import write_model
 from ..params import is_finite
 from .identity import differences, identity
-from .saved import REAL, Place, Saved, names_of, read_saved
+from .saved import REAL, Place, Saved, identity_kept, names_of, read_saved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -121,8 +121,7 @@ class Writer:
             arrays |= {f"{name}-{key}": value for key, value in kept.items() if isinstance(value, np.ndarray)}
         told = {"run": self._run, "seed": self._seed, "place": asdict(place), "steps": steps}
         told |= {"records": self._history.records, "monitors": monitors}
-        before = read_saved(self.checkpoint, verify=False)
-        if before and before.run != self._run:
+        if identity_kept(self.checkpoint) not in (None, self._run):
             raise ModelFileError(f"{self.checkpoint.path}: another run has written there meanwhile")
         write_model(self._path, told, arrays, kind=CHECKPOINT)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 import os
 import warnings
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..files import CURVE, HISTORY, MANIFEST, REPORT, parents_made
 from ..history import History
-from .failures import UsageError
 from .results import plain
 
 if TYPE_CHECKING:
@@ -53,8 +51,6 @@ def checkpoint_of(args: Namespace) -> Checkpoint | None:
             text = f"{path} has what a run had learned that was cut short"
             warnings.warn(f"{text}; with --checkpoint the same call goes on from there", stacklevel=2)
         return None
-    if not 0 <= minutes < math.inf:
-        raise UsageError(f"--checkpoint: must be minutes, 0 or more, got {minutes:g}")
     checkpoint = Checkpoint(path, minutes, keep=True)
     if args.n_estimators > 1:
         checkpoint.check_parts()

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ..files import is_model
+from ..files import MODEL
 from .failures import UsageError
 from .parameters import given_parameters
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 def load_model_of(args: Namespace, data: str) -> XMLClassifier | XMLEnsemble:
     """Return the model in the folder `args.model`, with the parameters of the flags; `data` is named behind it."""
-    if not is_model(Path(args.model)):
-        if is_model(Path(data)):
+    if not MODEL.is_at(Path(args.model)):
+        if MODEL.is_at(Path(data)):
             right = f"xmlsgd {args.verb} {data} {args.model}"
             raise UsageError(f"{args.model}: is not a saved model, but {data} is; the model comes first: {right}")
         from ..model_files import read_model

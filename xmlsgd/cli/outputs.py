@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..files import in_the_way, is_model
+from ..files import MODEL
 from .failures import UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def check_model(args: Namespace, *inputs: str | None) -> None:
 def check_folder(out: str, *inputs: str | None) -> None:
     """Raise `UsageError` where no model folder can be made under `--out`, or where an input is or lies there."""
     path = Path(out).absolute()
-    if reason := in_the_way(path):
+    if reason := MODEL.in_the_way(path):
         raise UsageError(f"--out {out}: {reason}")
     check_above(out, "--out")
     check_apart(out, "--out", inputs)
@@ -138,7 +138,7 @@ def _is_data_file(path: str) -> bool:
 
 def _kind_of(folder: Path) -> str:
     """Return what a folder is that only its own writer may change, or nothing."""
-    if is_model(folder):
+    if MODEL.is_at(folder):
         return "saved model"
     if (folder / "store.json").is_file() and (folder / "X_indptr.npy").is_file():
         return "store"

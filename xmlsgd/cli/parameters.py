@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,11 +46,11 @@ def number(text: str) -> float:
 
 
 def minutes(text: str) -> float:
-    """Return a number of minutes."""
-    try:
-        return float(text)
-    except ValueError:
-        raise ArgumentTypeError(f"must be minutes between checkpoints, which lie beside DIR, got {text!r}") from None
+    """Return a number of minutes from one checkpoint to the next."""
+    with suppress(ValueError):
+        if 0 <= float(text) < math.inf:
+            return float(text)
+    raise ArgumentTypeError(f"must be minutes, 0 or more, between checkpoints, which lie beside DIR, got {text!r}")
 
 
 def or_auto(read: Callable[[str], Any], *words: str) -> Callable[[str], Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..csr import Dataset
 from ..errors import DataError
-from ..files import PACKED_ENDS, is_model, open_packed
+from ..files import MODEL, PACKED_ENDS, open_packed
 from . import cache as store_cache
 from .libsvm import read_libsvm
 from .libsvm_blocks import COMMENTS, HEADER, MARK
@@ -63,7 +63,7 @@ def load_folder(
     if not path.is_dir() or is_store(path):
         return load_file(path, cache=cache, **options), None
     found = _parts(path)
-    if "train" not in found and is_model(path):
+    if "train" not in found and MODEL.is_at(path):
         raise DataError(f"{path}: must hold data, got a saved model")
     if "train" not in found:
         got = ", ".join(sorted(entry.name for entry in path.iterdir())[:8]) or "an empty folder"

@@ -11,9 +11,6 @@ from .model_folder import (
     MODEL,
     REPORT,
     FolderKind,
-    in_the_way,
-    is_model,
-    looks_like,
 )
 from .reading import BLOCK_BYTES, BROKEN_STREAM, MAGIC, PACKED_ENDS, open_packed, open_regular, sha256_of
 from .scratch import naming, scratch_beside, scratch_folder
@@ -36,10 +33,7 @@ __all__ = [
     "FolderKind",
     "check_not_within",
     "checked_states",
-    "in_the_way",
-    "is_model",
     "lock_folder",
-    "looks_like",
     "make_locked",
     "naming",
     "note_checked",

@@ -27,45 +27,37 @@ class FolderKind:
     description: str
     noun: str
 
+    def is_at(self, path: Path) -> bool:
+        """Say whether a folder has the files by which this kind is known; they may be damaged."""
+        return (path / MANIFEST).is_file() and (path / self.description).is_file()
+
+    def in_the_way(self, path: Path) -> str:
+        """Return why nothing new of this kind may take the name `path`, as the end of an error's line; "" where it may.
+
+        It may where there is nothing, an empty folder, or one of the kind alone: what a user has put beside it would be
+        gone.
+        """
+        if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+            return ""
+        others = read_unreplaced(path, self._others)
+        if others is None:
+            return f"exists and is not a {self.noun}; choose another name or remove it"
+        if others:
+            return f"holds {others[0]}, which is no part of the {self.noun}; move it or choose another name"
+        return ""
+
+    def _others(self, folder: Path) -> list[str] | None:
+        """Return the names in a folder of the kind of which we know nothing; None where it is not of this kind."""
+        try:
+            with open_regular(folder / MANIFEST) as stream:
+                manifest = json.loads(stream.read(MAX_MANIFEST_BYTES))
+            known = {MANIFEST, CHECKED, HISTORY, CURVE, REPORT, *manifest["files"]}
+            ours = manifest["format"] == self.format
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return None
+        names = sorted(entry.name for entry in folder.iterdir())
+        return [name for name in names if name not in known and not name.endswith(END)] if ours else None
+
 
 MODEL = FolderKind("xmlsgd-model", "model.json", "saved model")
 CHECKPOINT = FolderKind("xmlsgd-checkpoint", "run.json", "checkpoint")
-
-
-def is_model(folder: Path) -> bool:
-    """Say whether `folder` looks like a saved model; it may be damaged."""
-    return looks_like(MODEL, folder)
-
-
-def looks_like(kind: FolderKind, folder: Path) -> bool:
-    """Say whether `folder` has the files by which a kind is known; they may be damaged."""
-    return (folder / MANIFEST).is_file() and (folder / kind.description).is_file()
-
-
-def in_the_way(path: Path, kind: FolderKind = MODEL) -> str:
-    """Return why nothing new of this kind may take the name `path`, as the end of an error's line; "" where it may.
-
-    It may where there is nothing, an empty folder, or one of the kind alone: what a user has put beside it would be
-    gone.
-    """
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
-        return ""
-    others = read_unreplaced(path, lambda folder: _others(folder, kind))
-    if others is None:
-        return f"exists and is not a {kind.noun}; choose another name or remove it"
-    if others:
-        return f"holds {others[0]}, which is no part of the {kind.noun}; move it or choose another name"
-    return ""
-
-
-def _others(folder: Path, kind: FolderKind) -> list[str] | None:
-    """Return the names in a folder of a kind of which we know nothing; None where it is not of this kind."""
-    try:
-        with open_regular(folder / MANIFEST) as stream:
-            manifest = json.loads(stream.read(MAX_MANIFEST_BYTES))
-        known = {MANIFEST, CHECKED, HISTORY, CURVE, REPORT, *manifest["files"]}
-        ours = manifest["format"] == kind.format
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return None
-    names = sorted(entry.name for entry in folder.iterdir())
-    return [name for name in names if name not in known and not name.endswith(END)] if ours else None
