@@ -33,6 +33,25 @@ def test_evaluation_at_other_k_and_with_propensities(models, capsys):
     assert [row.split()[0] for row in rows[:4]] == ["P", "nDCG", "R", "PSP"]
 
 
+def test_propensities_are_those_of_training_unless_others_are_given(models, tmp_path):
+    """Labels that training never saw are the rarest."""
+    test = tmp_path / "test.txt"
+    test.write_text("brand_new_label\tread a json file\n" + Path(TEST_TEXT).read_text())
+    results = []
+    for more in ((), ("--propensity", TEXT), ("--propensity", TEST_TEXT)):
+        run("evaluate", models / "text", test, "--json", tmp_path / "e.json", "--quiet", *more)
+        results.append(json.loads((tmp_path / "e.json").read_text())["PSP@3"])
+    assert results[0] == results[1] != results[2]
+
+
+def test_a_model_that_does_not_know_its_counts_has_no_propensities(models, tmp_path, capsys):
+    model = XMLClassifier.load(models / "rows")
+    model.label_counts_ = None
+    model.save(tmp_path / "m", predict_only=True)
+    run("evaluate", tmp_path / "m", TEST_ROWS, "--quiet")
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["@1", "P", "nDCG", "R"]
+
+
 def test_rare_labels_come_earlier_the_higher_the_power(models, capsys, tmp_path):
     found = []
     for power in ("0", "0.5", "1"):
@@ -64,7 +83,7 @@ def test_labels_that_training_never_saw_are_counted_not_refused(models, tmp_path
 def test_what_was_asked_for_is_printed_quiet_or_not_and_nothing_else(models, capsys):
     run("evaluate", models / "rows", TEST_ROWS, "--quiet")
     said = capsys.readouterr()
-    assert [line.split()[0] for line in said.out.splitlines()] == ["@1", "P", "nDCG", "R"]
+    assert [line.split()[0] for line in said.out.splitlines()] == ["@1", "P", "nDCG", "R", "PSP"]
     assert said.err == ""
 
 

@@ -24,6 +24,7 @@ from shared.metric_definitions import (
     naive_recall,
 )
 from xmlsgd import metrics
+from xmlsgd.errors import DataError
 
 TOLERANCE: Any = {"rtol": 0, "atol": 1e-12}
 
@@ -163,6 +164,10 @@ def test_evaluate_ranking_gives_the_table_in_percent(case):
     assert table["nDCG@1"] == table["P@1"]
     expected = metrics.psprecision_at_k(case.Y, case.padded, np.array(case.q))[4]
     assert table["PSP@5"] == pytest.approx(100 * expected, abs=1e-10)
+    q = metrics.inverse_propensity(case.Y)
+    assert metrics.evaluate_ranking(case.Y, case.padded, ks=(1, 5), inv_propensity=q) == table
+    with pytest.raises(DataError, match="inv_propensity: must be given or Y_train, got both"):
+        metrics.evaluate_ranking(case.Y, case.padded, case.Y, inv_propensity=q)
     assert not any(key.startswith("PS") for key in metrics.evaluate_ranking(case.Y, case.scores))
 
 

@@ -34,7 +34,7 @@ def load_model_of(args: Namespace, data: str) -> XMLClassifier | XMLEnsemble:
     return model
 
 
-def label_weight_of(model: XMLClassifier | XMLEnsemble, power: float, **form: float) -> np.ndarray | None:
+def label_weight_of(model: XMLClassifier | XMLEnsemble, power: float, **form: Any) -> np.ndarray | None:
     """Return what a label counts in rankings, a `power` of its inverse propensity; None where all count the same."""
     if not (math.isfinite(power) and power >= 0):
         raise UsageError(f"--propensity-power: must be 0 or more, got {power:g}")

@@ -168,17 +168,21 @@ class Predictor(ClassifierMixin):
         answer.sort_indices()
         return answer
 
-    def inverse_propensity(self, A: float = 0.55, B: float = 1.5) -> np.ndarray:
+    def inverse_propensity(self, A: float = 0.55, B: float = 1.5, n_labels: int | None = None) -> np.ndarray:
         """Return q_l of each label, float64 (L,), by the rows that were learned from; see `metrics.inverse_propensity`.
 
-        The rarer a label, the larger. `DataError` where a model was saved before it noted that, or of fewer than 3
-        rows.
+        The rarer a label, the larger. `n_labels` > L adds labels that were in none. `DataError` where a model was saved
+        before it noted that, or of fewer than 3 rows.
         """
         self._check_fitted()
-        if getattr(self, "label_counts_", None) is None:
+        counts = getattr(self, "label_counts_", None)
+        if counts is None:
             text = "the model was saved without its label counts"
             raise DataError(f"inverse_propensity: {text}; take xmlsgd.inverse_propensity(Y_train)")
-        return inverse_propensity_of(self.label_counts_, self.n_samples_seen_, A, B)
+        n_more = 0 if n_labels is None else n_labels - len(counts)
+        if n_more < 0:
+            raise DataError(f"n_labels: must be at least the {len(counts)} of the model, got {n_labels}")
+        return inverse_propensity_of(np.pad(counts, (0, n_more)), self.n_samples_seen_, A, B)
 
     def decision_function(self, X: Any, *, labels: Any = None) -> np.ndarray:
         """Return the scores, float32 (n, L), or (n, m) of the m columns `labels`: logits, or margins of the hinge.

@@ -138,11 +138,15 @@ def evaluate_ranking(
     ks: Sequence[int] = (1, 3, 5),
     A: float = 0.55,
     B: float = 1.5,
+    inv_propensity: np.ndarray | None = None,
 ) -> dict[str, float]:
     """Return the usual table in percent: "P@1", "P@3", ..., "nDCG@5", "R@5" and, given `Y_train`, "PSP@1", ....
 
-    `A` and `B` as in `inverse_propensity`. Labels of `Y_true` beyond those of `Y_train` count as never trained.
+    `A` and `B` as in `inverse_propensity`. Labels of `Y_true` beyond those of `Y_train` count as never trained. In the
+    place of `Y_train` may be `inv_propensity`, q_l of each label (L,): of a model, its `inverse_propensity()`.
     """
+    if Y_train is not None and inv_propensity is not None:
+        raise DataError("inv_propensity: must be given or Y_train, got both")
     k = max(ks, default=0)
     if min(ks, default=0) < 1:
         raise DataError(f"ks: must be integers of at least 1, got {shorten(ks)}")
@@ -153,8 +157,9 @@ def evaluate_ranking(
         "R": recall_at_k(ranking.Y, ranking.labels, k),
     }
     if Y_train is not None:
-        q = inverse_propensity(Y_train, A, B, n_labels=ranking.Y.n_cols)
-        values["PSP"] = psprecision_at_k(ranking.Y, ranking.labels, q, k)
+        inv_propensity = inverse_propensity(Y_train, A, B, n_labels=ranking.Y.n_cols)
+    if inv_propensity is not None:
+        values["PSP"] = psprecision_at_k(ranking.Y, ranking.labels, inv_propensity, k)
     return {f"{name}@{at}": 100 * float(vector[at - 1]) for name, vector in values.items() for at in ks}
 
 

@@ -1,9 +1,11 @@
-"""Measure a saved model on labelled rows: P, nDCG and R at k, and with --propensity their propensity-scored form."""
+"""Measure a saved model on labelled rows: P, nDCG, R and propensity-scored P at k."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
+from ...errors import DataError
 from .. import folder
 from ..failures import UsageError
 from ..forms import add_source_arguments
@@ -26,7 +28,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", type=place, metavar="FILE", help="write the results as JSON, - for stdout")
     parser.add_argument("--k", type=whole, action="append", help="measure at this k too; may be repeated [-k]")
     parser.add_argument(
-        "--propensity", type=place, metavar="TRAIN", help="training rows, whose labels give the propensities"
+        "--propensity", type=place, metavar="TRAIN", help="rows whose labels give the propensities [those of training]"
     )
     parser.add_argument("--propensity-a", type=number, default=0.55, metavar="A", help="see docs/metrics.md")
     parser.add_argument("--propensity-b", type=number, default=1.5, metavar="B", help="see docs/metrics.md")
@@ -51,15 +53,18 @@ def run(args: Namespace) -> None:
     known = Known.of_model(model)
     if ks[-1] > max(KS[-1], known.n_labels):
         raise UsageError(f"--k: must be at most the {known.n_labels} labels of the model, got {ks[-1]}")
-    Y_train = None
+    form: dict[str, Any] = {"A": args.propensity_a, "B": args.propensity_b}
+    propensity: dict[str, Any] = {}
     if args.propensity:
-        Y_train, known = read_labels(args.propensity, args, known)
+        propensity["Y_train"], known = read_labels(args.propensity, args, known)
     test = read_test(args.test, args, known)
     warn_of_unknown(test, len(model.classes_), args.test)
-    form = {"A": args.propensity_a, "B": args.propensity_b}
+    if not args.propensity:
+        with suppress(DataError):  # the model does not know how rare its labels are
+            propensity["inv_propensity"] = model.inverse_propensity(**form, n_labels=test.Y.n_cols)
     weight = label_weight_of(model, args.propensity_power, **form)
-    result = measure(model, test, ks, args.quiet, weight, Y_train=Y_train, **form)
-    kinds = ("P", "nDCG", "R", "PSP") if args.propensity else ("P", "nDCG", "R")
+    result = measure(model, test, ks, args.quiet, weight, **propensity, **form)
+    kinds = [kind for kind in ("P", "nDCG", "R", "PSP") if f"{kind}@1" in result]
     rows = [(kind, {f"@{k}": result[f"{kind}@{k}"] for k in ks}) for kind in kinds]
     answer(args, table(rows, [f"@{k}" for k in ks]))
     show(args, f"{test.n_rows:,} rows ranked in {result['predict_seconds']:.2f} s")
