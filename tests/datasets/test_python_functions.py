@@ -117,16 +117,21 @@ def test_no_frequent_label_is_refused():
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
+def first(tmp_path_factory):
+    """A folder, and what the first call with it gives."""
     folder = tmp_path_factory.mktemp("home")
-    python_functions_texts((), data_home=folder)
-    return folder
+    return folder, python_functions_texts((), data_home=folder)
 
 
-def test_second_call_reads_the_cache_and_gives_the_same(home, monkeypatch):
-    fresh = select_labels(*split(parse(list(source_files(())))), 5)
+@pytest.fixture
+def home(first):
+    return first[0]
+
+
+def test_second_call_reads_the_cache_and_gives_the_same(first, monkeypatch):
+    folder, fresh = first
     monkeypatch.setattr(python_functions, "parse", None)
-    assert python_functions_texts((), data_home=home) == fresh
+    assert python_functions_texts((), data_home=folder) == fresh
 
 
 def test_damaged_cache_is_built_again(tmp_path, monkeypatch):

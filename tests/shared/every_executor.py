@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from xmlsgd.devices.cpu import CPU
+from xmlsgd.devices.reference import Reference
 from xmlsgd.executors.costs import VirtualDevice
 from xmlsgd.executors.processes import Processes
 from xmlsgd.executors.serial import Serial
@@ -25,10 +26,10 @@ def cpu():
 
 
 KINDS = {
-    "serial": lambda: Serial([cpu(), cpu(), cpu()]),
-    "threads": lambda: Threads([cpu(), cpu(), cpu()]),
-    "simulated": lambda: Simulated(cpu(), [VirtualDevice(speed=speed) for speed in (1.0, 0.9, 0.8)]),
-    "processes": lambda: Processes([cpu] * 3),
+    "serial": lambda: Serial([Reference() for _ in range(3)]),
+    "threads": lambda: Threads([Reference() for _ in range(3)]),
+    "simulated": lambda: Simulated(Reference(), [VirtualDevice(speed=speed) for speed in (1.0, 0.9, 0.8)]),
+    "processes": lambda: Processes([Reference] * 3),
 }
 
 

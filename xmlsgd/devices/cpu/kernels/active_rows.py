@@ -6,6 +6,7 @@ from numba import prange
 
 from ..compiling import kernel
 from ..intrinsics.llvm import prefetch_row
+from .rows import copy
 
 AHEAD = 4  # rows asked for before they are copied
 
@@ -18,7 +19,7 @@ def gather_rows(matrix, rows, n_threads, taken):
         for i in range(rows.size * t // n_threads, last):
             if i + AHEAD < last:
                 prefetch_row(matrix, rows[i + AHEAD])
-            taken[i] = matrix[rows[i]]
+            copy(matrix[rows[i]], taken[i])
 
 
 @kernel()
@@ -29,4 +30,4 @@ def scatter_rows(taken, rows, n_threads, matrix):
         for i in range(rows.size * t // n_threads, last):
             if i + AHEAD < last:
                 prefetch_row(matrix, rows[i + AHEAD])
-            matrix[rows[i]] = taken[i]
+            copy(taken[i], matrix[rows[i]])

@@ -15,6 +15,7 @@ from numba import njit, prange
 from ..compiling import kernel
 from ..intrinsics.llvm import prefetch
 from .random import below, following
+from .rows import copy
 
 _ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)
 # Of a step; ten passes get twice as near to the optimum as with 1 (docs/decisions/shortlist.md).
@@ -154,7 +155,8 @@ def sort_features(features, weights, spare_features, spare_weights, counts, n_fe
             digit = (features[j] >> shift) & (counts.size - 1)
             spare_features[counts[digit]], spare_weights[counts[digit]] = features[j], weights[j]
             counts[digit] += 1
-        features[:], weights[:] = spare_features, spare_weights
+        copy(spare_features, features)
+        copy(spare_weights, weights)
         shift += DIGITS
 
 
@@ -208,5 +210,5 @@ def pack(room, features, weights, indptr, packed_features, packed_weights):
     """Copy the weights of label l from room[l] on to indptr[l], so that no gaps are left."""
     for label in prange(indptr.size - 1):
         first, last, source = indptr[label], indptr[label + 1], room[label]
-        packed_features[first:last] = features[source : source + last - first]
-        packed_weights[first:last] = weights[source : source + last - first]
+        copy(features[source:], packed_features[first:last])
+        copy(weights[source:], packed_weights[first:last])

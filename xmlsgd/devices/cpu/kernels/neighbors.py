@@ -12,7 +12,7 @@ from numba import njit, prange
 
 from ..compiling import kernel
 from ..intrinsics.llvm import prefetch
-from .rows import FAST
+from .rows import FAST, copy
 
 TINY = np.float32(1e-20)  # a similarity must exceed it
 BINS = 1024  # of a histogram of values
@@ -69,7 +69,8 @@ def keep_best(values, items, n, best, best_items, counts):
     """
     best[:], best_items[:] = _ZERO, -1
     if n <= best.size:
-        best[:n], best_items[:n] = values[:n], items[:n]
+        copy(values, best[:n])
+        copy(items, best_items[:n])
         return
     counts[:] = 0
     for j in range(n):

@@ -26,8 +26,9 @@ def trees_of_row(labels, logits, votes, margins, frequency, feature, threshold, 
     (T, INNER); `value` float32 (T, INNER + 1) are the leaves. known float32 (4, M), node uint32 (M,), total float64
     (M,) are scratch.
     """
-    known[0], known[1], known[2], total[:] = logits, votes, margins, 0
+    total[:] = 0
     for m in range(labels.size):
+        known[0, m], known[1, m], known[2, m] = logits[m], votes[m], margins[m]
         known[3, m] = frequency[max(labels[m], 0)]
     for t in range(feature.shape[0]):
         asked, limit, leaf = feature[t], threshold[t], value[t]
