@@ -216,9 +216,9 @@ def test_what_is_no_argument_of_a_kernel_is_refused():
     runtime = shim_device("float32").runtime
     with runtime.start():
         x = runtime.empty((4, 8))
-        with pytest.raises(TypeError, match="A must be contiguous float32"):
+        with pytest.raises(AssertionError, match="drop: argument 0 has gaps"):
             runtime.launch("drop", 1, x[:, :4], 16, 0, 0, 1.0)
-        with pytest.raises(TypeError, match="A must be contiguous float32, got int32"):
+        with pytest.raises(TypeError, match="A must be float32, got int32"):
             runtime.launch("drop", 1, runtime.empty((4,), np.int32), 4, 0, 0, 1.0)
         with pytest.raises(ValueError, match="zip"):
             runtime.launch("drop", 1, x)

@@ -47,6 +47,7 @@ class _Kernel:
         kept: list = []
         for i, argument in enumerate(arguments):
             if isinstance(argument, DeviceArray):
+                assert argument.flags.c_contiguous, f"{self.name}: argument {i} has gaps"
                 assert argument.block.device == self.memory.streams.here().device, "memory of another GPU"
                 kept.append(ctypes.c_void_p(argument.data.ptr))
             else:

@@ -21,7 +21,7 @@ from ..base import GOLDEN
 from .sender import GROWTH, HOST_TO_DEVICE, Sender
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from .graph import Fixed
 
@@ -41,19 +41,21 @@ _TYPES = {
 
 
 class Parameter:
-    """A kernel's parameter: a number, or a pointer to elements, of a dtype."""
+    """A kernel's parameter: a number, or a pointer to elements, of a dtype.
+
+    passed : returns an argument as the kernel reads it; `TypeError` for an array of another dtype. Whether an array has
+    gaps is not asked, which takes CuPy as long as all the rest; tests on the CPU do.
+    """
 
     def __init__(self, declaration: str, operand: np.dtype) -> None:
         kind = declaration.replace("const ", "").split()[0]
         self.dtype = operand if kind == "operand" else _TYPES[kind]
         self.is_pointer, self.name = "*" in declaration, re.split(r"[ *]", declaration)[-1]
+        self.passed: Callable[[Any], Any] = self._array if self.is_pointer else self.dtype.type
 
-    def passed(self, argument: Any) -> Any:
-        """Return the argument as the kernel reads it; `TypeError` for an array of another dtype or with gaps."""
-        if not self.is_pointer:
-            return self.dtype.type(argument)
-        if argument.dtype != self.dtype or not argument.flags.c_contiguous:
-            raise TypeError(f"{self.name} must be contiguous {self.dtype}, got {argument.dtype} {argument.strides}")
+    def _array(self, argument: Any) -> Any:
+        if argument.dtype != self.dtype:
+            raise TypeError(f"{self.name} must be {self.dtype}, got {argument.dtype}")
         return argument
 
 
@@ -96,6 +98,8 @@ class Runtime:
         self.parameters = kernel_parameters(source, self.operand)
         self.fixed: Fixed | None = None  # the places of a step that is, or becomes, a graph
         self._factors: dict[tuple[float, float], Any] = {}
+        self._numbers = np.empty(2, np.float32)  # alpha and beta, which cuBLAS reads when it is called
+        self._alpha, self._beta = (self._numbers[i:].ctypes.data for i in range(2))
         self._buffers: dict[str, Any] = {}
         self._senders: dict[str, Sender] = {}
         with self._device:
@@ -164,9 +168,9 @@ class Runtime:
             factors = self.factors(alpha, beta) if factors is None else factors
             self.fixed.blas.gemm(sizes, factors, (first, second, out))
             return
-        numbers = np.array([alpha, beta], np.float32)
+        self._numbers[:] = alpha, beta
         blas.gemmEx(
-            self._handle, *sizes, numbers.ctypes.data, *first, *second, numbers.ctypes.data + 4, *out,
+            self._handle, *sizes, self._alpha, *first, *second, self._beta, *out,
             blas.CUBLAS_COMPUTE_32F, blas.CUBLAS_GEMM_DEFAULT,
         )  # fmt: skip
 
