@@ -49,7 +49,9 @@ def test_a_model_that_does_not_know_its_counts_has_no_propensities(models, tmp_p
     model.label_counts_ = None
     model.save(tmp_path / "m", predict_only=True)
     run("evaluate", tmp_path / "m", TEST_ROWS, "--quiet")
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["@1", "P", "nDCG", "R"]
+    said = capsys.readouterr()
+    assert [line.split()[0] for line in said.out.splitlines()] == ["@1", "P", "nDCG", "R"]
+    assert "PSP is left out: inverse_propensity: the model was saved without its label counts" in said.err
 
 
 def test_rare_labels_come_earlier_the_higher_the_power(models, capsys, tmp_path):

@@ -31,7 +31,7 @@ def test_a_model_knows_the_propensities_of_its_labels(model, skewed):
     np.testing.assert_array_equal(model.inverse_propensity(0.6, 2.6), inverse_propensity(skewed[1], 0.6, 2.6))
     more = inverse_propensity(skewed[1], n_labels=N_LABELS + 3)
     np.testing.assert_array_equal(model.inverse_propensity(n_labels=N_LABELS + 3), more)
-    with pytest.raises(DataError, match=f"n_labels: must be at least the {N_LABELS} of the model, got 1"):
+    with pytest.raises(DataError, match=f"n_labels: must be at least the {N_LABELS} labels of training, got 1"):
         model.inverse_propensity(n_labels=1)
     assert model.n_samples_seen_ == skewed[0].shape[0]
 

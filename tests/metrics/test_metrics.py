@@ -166,7 +166,7 @@ def test_evaluate_ranking_gives_the_table_in_percent(case):
     assert table["PSP@5"] == pytest.approx(100 * expected, abs=1e-10)
     q = metrics.inverse_propensity(case.Y)
     assert metrics.evaluate_ranking(case.Y, case.padded, ks=(1, 5), inv_propensity=q) == table
-    with pytest.raises(DataError, match="inv_propensity: must be given or Y_train, got both"):
+    with pytest.raises(DataError, match="inv_propensity: must be given without Y_train, got both"):
         metrics.evaluate_ranking(case.Y, case.padded, case.Y, inv_propensity=q)
     assert not any(key.startswith("PS") for key in metrics.evaluate_ranking(case.Y, case.scores))
 

@@ -144,7 +144,7 @@ def test_inverse_propensities_that_do_not_fit_are_refused(q):
 def test_propensities_of_too_few_rows_or_labels_are_refused():
     with pytest.raises(DataError, match="at least 3 training rows, got 2"):
         metrics.inverse_propensity(Y23)
-    with pytest.raises(DataError, match="at least the 3 columns of Y_train, got 2"):
+    with pytest.raises(DataError, match="at least the 3 labels of training, got 2"):
         metrics.inverse_propensity(np.eye(3), n_labels=2)
 
 

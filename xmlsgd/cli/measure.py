@@ -42,7 +42,7 @@ def measure(
     ks: Sequence[int] = (1, 3, 5),
     quiet: bool = False,
     label_weight: np.ndarray | None = None,
-    **propensity: Any,
+    inv_propensity: np.ndarray | None = None,
 ) -> dict[str, Any]:
     """Return the measures in percent (`evaluate_ranking`), and "predict_seconds" and "predict_rows_per_second".
 
@@ -50,4 +50,4 @@ def measure(
     """
     labels, _, seconds = rank(model, test.X, max(ks), quiet, label_weight)
     speed = {"predict_seconds": seconds, "predict_rows_per_second": test.n_rows / max(seconds, 1e-9)}
-    return {**evaluate_ranking(test.Y, labels, ks=ks, **propensity), **speed}
+    return {**evaluate_ranking(test.Y, labels, ks=ks, inv_propensity=inv_propensity), **speed}

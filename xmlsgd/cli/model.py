@@ -34,13 +34,15 @@ def load_model_of(args: Namespace, data: str) -> XMLClassifier | XMLEnsemble:
     return model
 
 
-def label_weight_of(model: XMLClassifier | XMLEnsemble, power: float, **form: Any) -> np.ndarray | None:
+def label_weight_of(
+    model: XMLClassifier | XMLEnsemble, power: float, A: float = 0.55, B: float = 1.5
+) -> np.ndarray | None:
     """Return what a label counts in rankings, a `power` of its inverse propensity; None where all count the same."""
     if not (math.isfinite(power) and power >= 0):
         raise UsageError(f"--propensity-power: must be 0 or more, got {power:g}")
     if not power:
         return None
-    weight: np.ndarray = model.inverse_propensity(**form) ** power
+    weight: np.ndarray = model.inverse_propensity(A, B) ** power
     if not math.isfinite(weight.max()):
         raise UsageError(f"--propensity-power: makes weights that are not finite, got {power:g}; pass 1 or less")
     return weight

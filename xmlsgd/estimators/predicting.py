@@ -140,8 +140,8 @@ class Predictor(ClassifierMixin):
 
         `label_weight`, float (L,), above 0, says what a true label counts: labels are ranked by weight x probability,
         of which the scores are the logs (with softmax up to a constant of the row), among the likeliest 32, of an
-        ensemble 16, or k.
-        `inverse_propensity()` makes PSP@k as large as it can be, a power of it between 0 and 1 trades P@k for PSP@k.
+        ensemble 16, or k. `inverse_propensity()` makes PSP@k as large as it can be, a power of it between 0 and 1
+        trades P@k for PSP@k.
 
         With a shortlist its labels with the most votes are scored, by default 64, or 32 where the row is near to a
         training row, and a row with fewer than k is filled up by the network; where `labels` are given, all of these
@@ -179,10 +179,7 @@ class Predictor(ClassifierMixin):
         if counts is None:
             text = "the model was saved without its label counts"
             raise DataError(f"inverse_propensity: {text}; take xmlsgd.inverse_propensity(Y_train)")
-        n_more = 0 if n_labels is None else n_labels - len(counts)
-        if n_more < 0:
-            raise DataError(f"n_labels: must be at least the {len(counts)} of the model, got {n_labels}")
-        return inverse_propensity_of(np.pad(counts, (0, n_more)), self.n_samples_seen_, A, B)
+        return inverse_propensity_of(counts, self.n_samples_seen_, A, B, n_labels)
 
     def decision_function(self, X: Any, *, labels: Any = None) -> np.ndarray:
         """Return the scores, float32 (n, L), or (n, m) of the m columns `labels`: logits, or margins of the hinge.

@@ -21,11 +21,15 @@ MAX_MANIFEST_BYTES = 1 << 20  # of thousands of files
 
 @dataclass(frozen=True)
 class FolderKind:
-    """A kind of folder with a manifest: its `format` as that says it, the file of its `description`, its `noun`."""
+    """A kind of folder with a manifest: its `format` as that says it, the file of its `description`, its `noun`.
+
+    beside : files that may lie there though the manifest does not name them.
+    """
 
     format: str
     description: str
     noun: str
+    beside: tuple[str, ...] = ()
 
     def is_at(self, path: Path) -> bool:
         """Say whether a folder has the files by which this kind is known; they may be damaged."""
@@ -51,7 +55,7 @@ class FolderKind:
         try:
             with open_regular(folder / MANIFEST) as stream:
                 manifest = json.loads(stream.read(MAX_MANIFEST_BYTES))
-            known = {MANIFEST, CHECKED, HISTORY, CURVE, REPORT, *manifest["files"]}
+            known = {MANIFEST, CHECKED, *self.beside, *manifest["files"]}
             ours = manifest["format"] == self.format
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return None
@@ -59,5 +63,5 @@ class FolderKind:
         return [name for name in names if name not in known and not name.endswith(END)] if ours else None
 
 
-MODEL = FolderKind("xmlsgd-model", "model.json", "saved model")
+MODEL = FolderKind("xmlsgd-model", "model.json", "saved model", (HISTORY, CURVE, REPORT))
 CHECKPOINT = FolderKind("xmlsgd-checkpoint", "run.json", "checkpoint")

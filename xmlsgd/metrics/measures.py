@@ -41,17 +41,20 @@ def inverse_propensity(Y_train: Matrix, A: float = 0.55, B: float = 1.5, n_label
     defaults elsewhere. `n_labels` > L adds labels that no training row has. Raises `DataError` for N < 3 (C < 0).
     """
     Y = labels_of(Y_train, "Y_train")
-    if n_labels is not None and n_labels < Y.n_cols:
-        raise DataError(f"n_labels: must be at least the {Y.n_cols} columns of Y_train, got {n_labels}")
-    return inverse_propensity_of(np.bincount(Y.indices, minlength=n_labels or Y.n_cols), Y.n_rows, A, B)
+    return inverse_propensity_of(np.bincount(Y.indices, minlength=Y.n_cols), Y.n_rows, A, B, n_labels)
 
 
-def inverse_propensity_of(counts: np.ndarray, n_rows: int, A: float = 0.55, B: float = 1.5) -> np.ndarray:
+def inverse_propensity_of(
+    counts: np.ndarray, n_rows: int, A: float = 0.55, B: float = 1.5, n_labels: int | None = None
+) -> np.ndarray:
     """Return `inverse_propensity` given N_l, int (L,), and N, the number of training rows."""
+    n_more = 0 if n_labels is None else n_labels - len(counts)
+    if n_more < 0:
+        raise DataError(f"n_labels: must be at least the {len(counts)} labels of training, got {n_labels}")
     if n_rows < 3:
         raise DataError(f"propensities: need at least 3 training rows, got {n_rows}")
     C = (np.log(n_rows) - 1) * (B + 1) ** A
-    return np.asarray(1 + C * (counts + B) ** -A, dtype=np.float64)
+    return np.asarray(1 + C * (np.pad(counts, (0, n_more)) + B) ** -A, dtype=np.float64)
 
 
 def propensities(Y_train: Matrix, A: float = 0.55, B: float = 1.5, n_labels: int | None = None) -> np.ndarray:
@@ -140,13 +143,14 @@ def evaluate_ranking(
     B: float = 1.5,
     inv_propensity: np.ndarray | None = None,
 ) -> dict[str, float]:
-    """Return the usual table in percent: "P@1", "P@3", ..., "nDCG@5", "R@5" and, given `Y_train`, "PSP@1", ....
+    """Return the usual table in percent: "P@1", "P@3", ..., "nDCG@5", "R@5".
 
-    `A` and `B` as in `inverse_propensity`. Labels of `Y_true` beyond those of `Y_train` count as never trained. In the
-    place of `Y_train` may be `inv_propensity`, q_l of each label (L,): of a model, its `inverse_propensity()`.
+    Given `Y_train` or `inv_propensity` also "PSP@1", ...: by `inverse_propensity(Y_train, A, B)`, where labels of
+    `Y_true` beyond those of `Y_train` count as never trained, or by q_l of each label, float (L,), of a model
+    `model.inverse_propensity(n_labels=Y_true.shape[1])`.
     """
     if Y_train is not None and inv_propensity is not None:
-        raise DataError("inv_propensity: must be given or Y_train, got both")
+        raise DataError("inv_propensity: must be given without Y_train, got both")
     k = max(ks, default=0)
     if min(ks, default=0) < 1:
         raise DataError(f"ks: must be integers of at least 1, got {shorten(ks)}")

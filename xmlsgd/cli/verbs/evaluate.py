@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+import warnings
+from typing import TYPE_CHECKING
 
 from ...errors import DataError
 from .. import folder
@@ -18,6 +18,11 @@ from ..results import answer, show, table, write_json
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
+    import numpy as np
+
+    from ...csr import CSR
+    from ...estimators import XMLClassifier, XMLEnsemble
+
 KS = (1, 3, 5)
 
 
@@ -28,7 +33,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", type=place, metavar="FILE", help="write the results as JSON, - for stdout")
     parser.add_argument("--k", type=whole, action="append", help="measure at this k too; may be repeated [-k]")
     parser.add_argument(
-        "--propensity", type=place, metavar="TRAIN", help="rows whose labels give the propensities [those of training]"
+        "--propensity",
+        type=place,
+        metavar="ROWS",
+        help="whose labels give the propensities (default: the rows of training)",
     )
     parser.add_argument("--propensity-a", type=number, default=0.55, metavar="A", help="see docs/metrics.md")
     parser.add_argument("--propensity-b", type=number, default=1.5, metavar="B", help="see docs/metrics.md")
@@ -53,17 +61,14 @@ def run(args: Namespace) -> None:
     known = Known.of_model(model)
     if ks[-1] > max(KS[-1], known.n_labels):
         raise UsageError(f"--k: must be at most the {known.n_labels} labels of the model, got {ks[-1]}")
-    form: dict[str, Any] = {"A": args.propensity_a, "B": args.propensity_b}
-    propensity: dict[str, Any] = {}
+    Y_train = None
     if args.propensity:
-        propensity["Y_train"], known = read_labels(args.propensity, args, known)
+        Y_train, known = read_labels(args.propensity, args, known)
     test = read_test(args.test, args, known)
     warn_of_unknown(test, len(model.classes_), args.test)
-    if not args.propensity:
-        with suppress(DataError):  # the model does not know how rare its labels are
-            propensity["inv_propensity"] = model.inverse_propensity(**form, n_labels=test.Y.n_cols)
-    weight = label_weight_of(model, args.propensity_power, **form)
-    result = measure(model, test, ks, args.quiet, weight, **propensity, **form)
+    weight = label_weight_of(model, args.propensity_power, args.propensity_a, args.propensity_b)
+    q = inverse_propensity_for(args, model, Y_train, test.Y.n_cols)
+    result = measure(model, test, ks, args.quiet, weight, q)
     kinds = [kind for kind in ("P", "nDCG", "R", "PSP") if f"{kind}@1" in result]
     rows = [(kind, {f"@{k}": result[f"{kind}@{k}"] for k in ks}) for kind in kinds]
     answer(args, table(rows, [f"@{k}" for k in ks]))
@@ -76,3 +81,22 @@ def run(args: Namespace) -> None:
         "versions": versions(),
     }
     write_json(args.json, result)
+
+
+def inverse_propensity_for(
+    args: Namespace, model: XMLClassifier | XMLEnsemble, Y_train: CSR | None, n_labels: int
+) -> np.ndarray | None:
+    """Return q_l of each label by the rows of `--propensity`, else by those of training; None where these were too few.
+
+    Or where the model does not know of them, of which a warning tells.
+    """
+    from ...metrics import inverse_propensity
+
+    form = args.propensity_a, args.propensity_b
+    if Y_train is not None:
+        return inverse_propensity(Y_train, *form, n_labels)
+    try:
+        return model.inverse_propensity(*form, n_labels)
+    except DataError as error:
+        warnings.warn(f"PSP is left out: {error}; or pass --propensity", stacklevel=2)
+        return None

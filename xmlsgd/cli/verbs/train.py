@@ -193,10 +193,12 @@ def measures(args: Namespace, model: XMLClassifier | XMLEnsemble, data: Training
     """Return what is measured on the test rows, if there are any."""
     if data.test is None:
         return {}
+    from ...metrics import inverse_propensity
     from ..measure import measure
 
-    propensity: dict[str, Any] = {"Y_train": data.train.Y} if data.train.n_rows >= PROPENSITY_ROWS else {}
-    return measure(model, data.test, quiet=args.quiet, **propensity)
+    Y, n_labels = data.train.Y, data.test.Y.n_cols
+    q = inverse_propensity(Y, n_labels=n_labels) if Y.n_rows >= PROPENSITY_ROWS else None
+    return measure(model, data.test, quiet=args.quiet, inv_propensity=q)
 
 
 def fit(

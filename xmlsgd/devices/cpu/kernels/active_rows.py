@@ -6,7 +6,7 @@ from numba import prange
 
 from ..compiling import kernel
 from ..intrinsics.llvm import prefetch_row
-from .rows import copy
+from .copying import copy_into
 
 AHEAD = 4  # rows asked for before they are copied
 
@@ -19,7 +19,7 @@ def gather_rows(matrix, rows, n_threads, taken):
         for i in range(rows.size * t // n_threads, last):
             if i + AHEAD < last:
                 prefetch_row(matrix, rows[i + AHEAD])
-            copy(matrix[rows[i]], taken[i])
+            copy_into(taken[i], matrix[rows[i]])
 
 
 @kernel()
@@ -30,4 +30,4 @@ def scatter_rows(taken, rows, n_threads, matrix):
         for i in range(rows.size * t // n_threads, last):
             if i + AHEAD < last:
                 prefetch_row(matrix, rows[i + AHEAD])
-            copy(taken[i], matrix[rows[i]])
+            copy_into(matrix[rows[i]], taken[i])

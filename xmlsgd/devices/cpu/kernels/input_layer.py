@@ -11,8 +11,9 @@ from numba import njit, prange
 
 from ....optimizers import CLIP
 from ..compiling import kernel
+from .copying import copy_into
 from .random import kept
-from .rows import FAST, clip_row, copy, update_row
+from .rows import FAST, clip_row, update_row
 
 _ZERO = np.float32(0)
 
@@ -35,7 +36,7 @@ def rectify(a):
 @njit(nogil=True, fastmath=FAST)
 def activate_row(features, values, W, scales, b, a):
     """Write the activations a (H,) of a row given its entries, as `input_forward` does without dropout."""
-    copy(b, a)
+    copy_into(a, b)
     for p in range(features.size):
         add_entry(features[p], values[p], W, scales, a)
     rectify(a)
@@ -50,7 +51,7 @@ def input_forward(rows, indptr, indices, data, W, scales, b, seed, threshold, sc
     """
     for i in prange(rows.size):
         a = A[i]
-        copy(b, a)
+        copy_into(a, b)
         for q in range(indptr[rows[i]], indptr[rows[i] + 1]):
             if threshold > 0 and not kept(seed, q, threshold):
                 continue

@@ -14,8 +14,8 @@ from numba import njit, prange
 
 from ..compiling import kernel
 from ..intrinsics.llvm import prefetch
+from .copying import copy_into
 from .random import below, following
-from .rows import copy
 
 _ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)
 # Of a step; ten passes get twice as near to the optimum as with 1 (docs/decisions/shortlist.md).
@@ -155,8 +155,8 @@ def sort_features(features, weights, spare_features, spare_weights, counts, n_fe
             digit = (features[j] >> shift) & (counts.size - 1)
             spare_features[counts[digit]], spare_weights[counts[digit]] = features[j], weights[j]
             counts[digit] += 1
-        copy(spare_features, features)
-        copy(spare_weights, weights)
+        copy_into(features, spare_features)
+        copy_into(weights, spare_weights)
         shift += DIGITS
 
 
@@ -210,5 +210,5 @@ def pack(room, features, weights, indptr, packed_features, packed_weights):
     """Copy the weights of label l from room[l] on to indptr[l], so that no gaps are left."""
     for label in prange(indptr.size - 1):
         first, last, source = indptr[label], indptr[label + 1], room[label]
-        copy(features[source:], packed_features[first:last])
-        copy(weights[source:], packed_weights[first:last])
+        copy_into(packed_features[first:last], features[source:])
+        copy_into(packed_weights[first:last], weights[source:])

@@ -12,7 +12,8 @@ from numba import njit, prange
 
 from ..compiling import kernel
 from ..intrinsics.llvm import prefetch
-from .rows import FAST, copy
+from .copying import copy_into
+from .rows import FAST
 
 TINY = np.float32(1e-20)  # a similarity must exceed it
 BINS = 1024  # of a histogram of values
@@ -69,8 +70,8 @@ def keep_best(values, items, n, best, best_items, counts):
     """
     best[:], best_items[:] = _ZERO, -1
     if n <= best.size:
-        copy(values, best[:n])
-        copy(items, best_items[:n])
+        copy_into(best[:n], values)
+        copy_into(best_items[:n], items)
         return
     counts[:] = 0
     for j in range(n):

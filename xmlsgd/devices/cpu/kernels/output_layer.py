@@ -19,7 +19,8 @@ from ..compiling import kernel
 from ..intrinsics import bf16
 from ..intrinsics.bf16 import BLOCK, TILE_BYTES
 from ..intrinsics.llvm import prefetch_row
-from .rows import FAST, clip_row, copy, exp_negative, label_gradient, update_biases, update_row
+from .copying import copy_into
+from .rows import FAST, clip_row, exp_negative, label_gradient, update_biases, update_row
 
 _ZERO = np.float32(0)
 _LOWEST = np.float32(-3.0e38)
@@ -78,7 +79,7 @@ def padded_row(W, label, pad):
         return W.ctypes.data + label * H * 4
     pad[:] = _ZERO
     if label < L:
-        copy(W[label], pad[:H])
+        copy_into(pad[:H], W[label])
     return pad.ctypes.data
 
 
@@ -120,7 +121,7 @@ def softmax_block(Z, b, label, n_labels, largest, total, top):
     `top` (B,) is scratch. Rows of Z are labels, so the inner loops run along them.
     """
     B = Z.shape[1]
-    copy(largest, top)
+    copy_into(top, largest)
     for r in range(n_labels):
         z, bias = Z[r], b[label + r]
         for i in range(B):

@@ -41,13 +41,6 @@ _L0, _L1, _L2, _L3, _L4, _L5, _L6 = (
 )
 
 
-@njit(nogil=True, inline="always")
-def copy(source, target):
-    """Copy as many elements as `target` has; `target[:] = source` would add seconds of compiling its error's text."""
-    for j in range(target.size):
-        target[j] = source[j]
-
-
 @njit(nogil=True, fastmath=FAST, inline="always")
 def exp_negative(x):
     """Return e^x for x <= 0 within 1e-7 (relative), 1e-38 where it is smaller."""
