@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def check_regular(file: Path) -> None:
     """Raise `ModelFileError` for a link, which may lead out of the folder, and for what is no file."""
     if file.is_symlink() or not file.is_file():
-        raise ModelFileError(f"{file}: is missing or no regular file; copy the whole model folder again")
+        raise ModelFileError(f"{file}: is missing or no regular file; copy the whole folder again")
 
 
 def read_object(file: Path, most: int) -> dict[str, Any]:

@@ -96,6 +96,9 @@ def test_a_damaged_checkpoint_is_refused_and_says_what_to_do(dataset, at, name):
         {"steps": None},
         {"steps": -1},
         {"steps": 10**400},
+        {"steps": True},
+        {"place": {**PLACE, "rows": 10**30}},
+        {"records": [{"loss": 10**400}]},
         {"monitors": 1},
         {"records": [{}]},
         {"records": [1]},
@@ -260,11 +263,40 @@ def test_a_state_that_is_none_of_a_monitor_is_refused(dataset, at, mean):
         go(job_of(dataset), at, monitors=[WeightAverage(0.9)])
 
 
+@pytest.mark.parametrize("how", ["missing", "a folder"])
+def test_one_without_its_description_is_one_all_the_same(dataset, at, how):
+    go(job_of(dataset), at, STEPS)
+    (at.folder / "run.json").unlink()
+    told = r"run.json.*; remove the checkpoint to begin anew|is not a checkpoint: run.json is missing; remove"
+    if how == "a folder":
+        (at.folder / "run.json").mkdir()
+        told = "holds run.json, which is no part of the checkpoint; move it or choose another name$"
+    assert at.exists
+    with pytest.raises(ModelFileError, match=told):
+        go(job_of(dataset), at)
+    assert (at.folder / "params.npy").exists()
+
+
+def test_one_of_another_run_is_left_when_a_run_is_done(dataset, at, caplog):
+    ours = Checkpoint(at.path, minutes=0)
+    go(job_of(dataset), ours)
+    at.remove()
+    go(replace(job_of(dataset), seed=99), at, steps=3)
+    ours.done()
+    assert "kept: another run has written there meanwhile" in caplog.text
+    assert read_saved(at).seed == 99
+    at.done()
+    assert not at.exists
+
+
 def test_what_is_not_ours_is_never_removed(dataset, at, tmp_path, caplog):
     go(job_of(dataset), at, STEPS)
+    for name in ("train.json", "thesis.partial", "letter.txt"):
+        (at.folder / name).write_text("dear")
+        with pytest.raises(ModelFileError, match=rf"kept: holds {name}, which is no part of the checkpoint"):
+            at.remove()
+        (at.folder / name).unlink()
     (at.folder / "letter.txt").write_text("dear")
-    with pytest.raises(ModelFileError, match=r"kept: holds letter.txt, which is no part of the checkpoint"):
-        at.remove()
     at.done()
     assert "the checkpoint cannot be removed" in caplog.text
     (tmp_path / "other").mkdir()

@@ -141,6 +141,18 @@ def test_inverse_propensities_that_do_not_fit_are_refused(q):
         metrics.psprecision_at_k(Y23, np.zeros((2, 1), dtype=int), q)
 
 
+@pytest.mark.parametrize(("A", "B"), [(0.5, -2), (0.5, 0), (-1, 1), (np.nan, 1), (0.5, np.inf), ("x", 1), (None, 1)])
+def test_a_form_of_propensities_that_is_none_is_refused(A, B):
+    with pytest.raises(DataError, match="A and B: must be numbers, A at least 0 and B above 0, got"):
+        metrics.inverse_propensity(np.eye(4), A, B)
+
+
+@pytest.mark.parametrize("n_labels", ["x", 7.5, 10**30, True])
+def test_a_number_of_labels_that_is_none_is_refused(n_labels):
+    with pytest.raises(DataError, match="n_labels: must be at least the 4 labels of training, got"):
+        metrics.inverse_propensity(np.eye(4), n_labels=n_labels)
+
+
 def test_propensities_of_too_few_rows_or_labels_are_refused():
     with pytest.raises(DataError, match="at least 3 training rows, got 2"):
         metrics.inverse_propensity(Y23)

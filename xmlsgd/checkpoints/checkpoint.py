@@ -12,14 +12,19 @@ from ..errors import DataError, ModelFileError, shorten
 from ..files import CHECKPOINT, read_unreplaced, scratch_beside
 from ..files.compiled import LOGGER
 from ..kinds import is_number
+from .saved import identity_kept
 
 
 @dataclass
 class Request:
-    """What a run is to end by when its next checkpoint is written, and whether one is under way that heeds it."""
+    """What a run is to end by when its next checkpoint is written, and whether one is under way that heeds it.
+
+    runs : what tells the runs that have had the checkpoint here from others (`identity`).
+    """
 
     error: BaseException | None = None
     heard: bool = False
+    runs: list[dict[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -81,9 +86,11 @@ class Checkpoint:
             raise ModelFileError(f"{self.path}: {got}; the checkpoint of an ensemble needs a folder of its own")
 
     def done(self) -> None:
-        """Remove what is kept, unless it is to stay; where that fails, say so: all is learned."""
+        """Remove what is kept, unless it is to stay or is another run's; where that fails, say so: all is learned."""
         if not self.keep:
             try:
+                if any(identity_kept(part) not in (None, *self.request.runs) for part in (self.folder, *self.parts)):
+                    raise ModelFileError(f"{self.path}: another run has written there meanwhile")
                 self.remove()
             except (OSError, ModelFileError) as error:
                 logging.getLogger(LOGGER).warning("the checkpoint cannot be removed: %s", error)

@@ -92,4 +92,9 @@ def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 def _shown(part: str, values: Mapping[str, Any]) -> dict[str, str]:
     """Return values as texts, by the name of what they are of and their own; what is private is none of them."""
     begins = f"{part}." if part else ""
-    return {f"{begins}{name}": repr(value) for name, value in values.items() if not name.startswith("_")}
+    return {f"{begins}{name}": _text(value) for name, value in values.items() if not name.startswith("_")}
+
+
+def _text(value: Any) -> str:
+    """Return a value as a text, 2 and 2.0 alike."""
+    return repr(int(value)) if isinstance(value, float) and value.is_integer() else repr(value)

@@ -60,7 +60,8 @@ class Place:
         """Return whether there is such a place in a run of `epochs` times `n_rows` rows."""
         ends = [0, *(end for span in sorted(self.returned) for end in span), self.at, n_rows]
         whole = sorted(ends) == ends and all(start < stop for start, stop in self.returned)
-        return whole and 0 <= self.epoch <= epochs and (self.ended or self.epoch < epochs) and self.rows >= 0
+        in_time = 0 <= self.epoch <= epochs and (self.ended or self.epoch < epochs) and 0 <= self.seconds < np.inf
+        return whole and in_time and 0 <= self.rows <= epochs * n_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +86,7 @@ class Saved:
         """Return what the files of a checkpoint say."""
         kinds = {"run": dict, "seed": int, "steps": int, "records": list, "monitors": dict}
         for name, kind in kinds.items():
-            if not isinstance(description.get(name), kind):
+            if type(description.get(name)) is not kind:
                 got = shorten(description.get(name))
                 raise ModelFileError(f"{arrays.path}: {name} must be {kind.__name__}, got {got}")
         try:
@@ -118,7 +119,8 @@ class Saved:
 
     def check(self, job: Job, schedule: Schedule) -> None:
         """Raise `ModelFileError` where this cannot be of such a run."""
-        told = all(isinstance(record, dict) and is_number(record.get("loss")) for record in self.records)
+        losses = [record.get("loss") if isinstance(record, dict) else None for record in self.records]
+        told = all(is_number(loss) and np.isfinite(loss) for loss in losses)
         fits = self.place.is_of(schedule.epochs, job.dataset.n_rows) and len(self.records) == self.place.epoch
         if not (told and fits and 0 <= self.steps < 1 << 62):
             got = shorten(self.place, 100)
@@ -135,23 +137,23 @@ def read_saved(checkpoint: Checkpoint, verify: bool = True) -> Saved | None:
         check_replaceable(folder, CHECKPOINT)
         if not CHECKPOINT.is_at(folder):
             return None
-        files = read_model(folder, verify, CHECKPOINT)
-        return Saved.of(files.description, ModelArrays(files.arrays, folder))
+        try:
+            files = read_model(folder, verify, CHECKPOINT)
+            return Saved.of(files.description, ModelArrays(files.arrays, folder))
+        except ModelFileError as error:
+            raise ModelFileError(f"{error}{ANEW}") from error
 
-    try:
-        return read_unreplaced(path, read)
-    except ModelFileError as error:
-        raise ModelFileError(f"{error}{ANEW if CHECKPOINT.is_at(path) else ''}") from error
+    return read_unreplaced(path, read)
 
 
-def identity_kept(checkpoint: Checkpoint) -> Any:
+def identity_kept(folder: Path) -> Any:
     """Return what tells the run of what is kept from another, None where nothing is, or nothing that says so."""
 
     def read(folder: Path) -> Any:
         return read_object(folder / CHECKPOINT.description, MAX_JSON_BYTES).get("run")
 
     try:
-        return read_unreplaced(checkpoint.folder, read)
+        return read_unreplaced(folder, read)
     except (OSError, ModelFileError):
         return None
 

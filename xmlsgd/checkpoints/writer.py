@@ -39,7 +39,8 @@ class Writer:
     ) -> None:
         """Raise `DataError` where another run's is kept, and `OSError` where none can be written."""
         self.checkpoint, self._seed, self._path = checkpoint, job.seed, checkpoint.folder
-        self._run = identity(job, algorithm, schedule, monitors)
+        self._run, self._failed = identity(job, algorithm, schedule, monitors), ""
+        checkpoint.request.runs.append(self._run)
         self.saved = read_saved(checkpoint)
         if self.saved and self.saved.place.ended and _begins_behind(job, self.saved):
             self.saved = None
@@ -88,8 +89,11 @@ class Writer:
             if (place.rows != self._rows or place.ended) and is_finite(self._executor.center):
                 try:
                     self._write(place)
+                    self._failed = ""
                 except (OSError, ModelFileError) as error:
-                    logging.getLogger(LOGGER).warning("no checkpoint was written: %s", error)
+                    if str(error) != self._failed:
+                        logging.getLogger(LOGGER).warning("no checkpoint was written: %s", error)
+                    self._failed = str(error)
             self._last, self._rows = time.monotonic(), place.rows
         if ending is not None:
             raise ending
@@ -121,7 +125,7 @@ class Writer:
             arrays |= {f"{name}-{key}": value for key, value in kept.items() if isinstance(value, np.ndarray)}
         told = {"run": self._run, "seed": self._seed, "place": asdict(place), "steps": steps}
         told |= {"records": self._history.records, "monitors": monitors}
-        if identity_kept(self.checkpoint) not in (None, self._run):
+        if identity_kept(self._path) not in (None, self._run):
             raise ModelFileError(f"{self.checkpoint.path}: another run has written there meanwhile")
         write_model(self._path, told, arrays, kind=CHECKPOINT)
 

@@ -140,10 +140,14 @@ def read_label_names(saved: ModelArrays, n_labels: int, compact: bool) -> np.nda
 def read_label_counts(model: XMLClassifier | XMLEnsemble, saved: ModelArrays, description: dict[str, Any]) -> None:
     """Read how many rows had each label, and of how many rows; None where the model was saved without."""
     n_rows = description.get("samples_seen", 0)
-    if not is_whole(n_rows) or n_rows < 0:
+    if not is_whole(n_rows) or not 0 <= n_rows < 1 << 62:
         raise ModelFileError(f"{saved.path}: samples_seen must be a number of rows, got {shorten(n_rows)}")
     known = COUNTS in saved.arrays
-    model.label_counts_ = saved.array(COUNTS, np.int64, model.network_.n_labels) if known else None
+    counts = saved.array(COUNTS, np.int64, model.network_.n_labels) if known else None
+    if counts is not None and not (counts.min(initial=0) >= 0 and counts.max(initial=0) <= n_rows):
+        got = f"{counts.min()} to {counts.max()}"
+        raise ModelFileError(f"{saved.path}: {COUNTS} must be between 0 and the {n_rows} rows, got {got}")
+    model.label_counts_ = counts
     model.n_samples_seen_ = n_rows
 
 

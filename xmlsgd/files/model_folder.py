@@ -32,8 +32,8 @@ class FolderKind:
     beside: tuple[str, ...] = ()
 
     def is_at(self, path: Path) -> bool:
-        """Say whether a folder has the files by which this kind is known; they may be damaged."""
-        return (path / MANIFEST).is_file() and (path / self.description).is_file()
+        """Say whether a folder has the files by which this kind is known, or a manifest of it; they may be damaged."""
+        return (path / MANIFEST).is_file() and ((path / self.description).is_file() or self._others(path) is not None)
 
     def in_the_way(self, path: Path) -> str:
         """Return why nothing new of this kind may take the name `path`, as the end of an error's line; "" where it may.
@@ -59,9 +59,18 @@ class FolderKind:
             ours = manifest["format"] == self.format
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return None
-        names = sorted(entry.name for entry in folder.iterdir())
-        return [name for name in names if name not in known and not name.endswith(END)] if ours else None
+        if not ours:
+            return None
+        entries = sorted(folder.iterdir())
+        return [
+            entry.name for entry in entries if not (_is_scratch(entry) or (entry.name in known and entry.is_file()))
+        ]
 
 
 MODEL = FolderKind("xmlsgd-model", "model.json", "saved model", (HISTORY, CURVE, REPORT))
 CHECKPOINT = FolderKind("xmlsgd-checkpoint", "run.json", "checkpoint")
+
+
+def _is_scratch(entry: Path) -> bool:
+    """Return whether a killed writer of ours may have left it."""
+    return entry.name.startswith(".") and entry.name.endswith(END)

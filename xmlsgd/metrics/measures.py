@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ..errors import DataError, shorten
+from ..kinds import is_number, is_whole
 from .ranking import Ranked, compare, labels_of, top_of_rows
 
 if TYPE_CHECKING:
@@ -48,9 +49,11 @@ def inverse_propensity_of(
     counts: np.ndarray, n_rows: int, A: float = 0.55, B: float = 1.5, n_labels: int | None = None
 ) -> np.ndarray:
     """Return `inverse_propensity` given N_l, int (L,), and N, the number of training rows."""
+    if not (is_number(A) and 0 <= A < np.inf and is_number(B) and 0 < B < np.inf):
+        raise DataError(f"A and B: must be numbers, A at least 0 and B above 0, got {shorten(A)} and {shorten(B)}")
+    if n_labels is not None and not (is_whole(n_labels) and len(counts) <= n_labels < 1 << 31):
+        raise DataError(f"n_labels: must be at least the {len(counts)} labels of training, got {shorten(n_labels)}")
     n_more = 0 if n_labels is None else n_labels - len(counts)
-    if n_more < 0:
-        raise DataError(f"n_labels: must be at least the {len(counts)} labels of training, got {n_labels}")
     if n_rows < 3:
         raise DataError(f"propensities: need at least 3 training rows, got {n_rows}")
     C = (np.log(n_rows) - 1) * (B + 1) ** A
