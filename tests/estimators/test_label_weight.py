@@ -96,11 +96,19 @@ def test_a_model_that_was_saved_before_labels_were_counted_says_so(skewed, tmp_p
     assert old.fit(*skewed).n_samples_seen_ == skewed[0].shape[0]
 
 
-@pytest.mark.parametrize("change", [{"samples_seen": -1}, {"samples_seen": "many"}, {"samples_seen": None}])
+@pytest.mark.parametrize("change", [{"samples_seen": n} for n in (-1, "many", None, 10**30)])
 def test_a_count_that_is_none_is_refused(skewed, tmp_path, change):
     small(max_epochs=1).fit(*skewed).save(tmp_path / "m")
     rewrite(tmp_path / "m", change)
     with pytest.raises(ModelFileError, match="samples_seen must be a number of rows, got"):
+        load_model(tmp_path / "m")
+
+
+@pytest.mark.parametrize("count", [-1, 10**6])
+def test_counts_that_its_rows_cannot_have_are_refused(skewed, tmp_path, count):
+    small(max_epochs=1).fit(*skewed).save(tmp_path / "m")
+    rewrite(tmp_path / "m", arrays={"classes_counts": np.full(N_LABELS, count)})
+    with pytest.raises(ModelFileError, match=r"classes_counts must be between 0 and the \d+ rows, got"):
         load_model(tmp_path / "m")
 
 
