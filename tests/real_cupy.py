@@ -1,8 +1,9 @@
-"""Run the tests of GPUs by the real CuPy over CUDA that is not there: `python tests/real_cupy.py`; takes two minutes.
+"""Run the tests of GPUs by the real CuPy over CUDA that is not there: `python tests/real_cupy.py`; takes four minutes.
 
-Another command runs likewise: `python tests/real_cupy.py python -m benchmarks.gpu --out FOLDER`. FAKE_LATE=1 has
-streams work as late as waiting for them allows; FAKE_DRY=1 checks every call and computes nothing, for real sizes.
-The environment needs `cupy-cuda13x nvidia-cuda-nvrtc nvidia-cuda-runtime`; NVIDIA's cuBLAS and NCCL it must not have.
+They run twice: streams work at once, then, by FAKE_LATE=1, as late as waiting for them allows. Another command runs
+likewise, once: `python tests/real_cupy.py python -m benchmarks.gpu --out FOLDER`. FAKE_DRY=1 checks every call and
+computes nothing, for real sizes. This is for Linux on x86-64, with g++ and a CuPy for CUDA 13: the environment needs
+`cupy-cuda13x nvidia-cuda-nvrtc nvidia-cuda-runtime`; NVIDIA's cuBLAS and NCCL it must not have.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ import hashlib
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from shared.needs import COMPILER
+import pytest
+
 from shared.paths import ROOT, TESTS
 
 SOURCES = TESTS / "shared" / "fake_cuda"
 SHIM = TESTS / "shared" / "fake_gpu" / "cuda_shim.h"
 NAMES = ("libcuda.so.1", "libcudart.so.13", "libcublas.so.13", "libcublasLt.so.13", "libnccl.so.2")
+COMPILER = shutil.which("g++")  # without `shared.needs`, which asks CuPy for a GPU
 EMPTY = ("atomics.cuh", "math_constants.h")  # of what CuPy's kernels include
 
 
@@ -65,18 +69,24 @@ def built(libraries):
 
 
 def main(command):
-    """Return the exit status of the tests, or of another command."""
+    """Return the exit status of the tests or of another command, that of no test where they cannot run."""
     libraries = cupy_libraries()
     if COMPILER is None or not libraries:
-        print("skipped: this takes g++, and pip install cupy-cuda13x nvidia-cuda-nvrtc nvidia-cuda-runtime")
-        return 0
+        packages = "cupy-cuda13x nvidia-cuda-nvrtc nvidia-cuda-runtime"
+        print(f"skipped: this takes Linux on x86-64, g++, and pip install {packages}", file=sys.stderr)
+        return pytest.ExitCode.NO_TESTS_COLLECTED
     folder = str(built(libraries))
     environment = {
         **os.environ, "LD_PRELOAD": f"{folder}/libfake.so", "LD_LIBRARY_PATH": folder, "FAKE_FOLDER": folder,
         "CUPY_CACHE_DIR": f"{folder}/cupy",
     }  # fmt: skip
+    if command:
+        return subprocess.run(command, env=environment, cwd=ROOT, check=False).returncode
     tests = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", str(TESTS / "devices")]
-    return subprocess.run(command or tests, env=environment, cwd=ROOT, check=False).returncode
+    statuses = [
+        subprocess.run(tests, env={**environment, "FAKE_LATE": late}, cwd=ROOT, check=False).returncode for late in "01"
+    ]
+    return next(filter(None, statuses), 0)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 
@@ -16,6 +17,7 @@ SANITIZED = "libasan" in os.environ.get("LD_PRELOAD", "")  # tests/sanitize.py
 FAKE_CUDA = "FAKE_FOLDER" in os.environ  # tests/real_cupy.py
 
 
+@functools.cache
 def missing_gpu() -> str:
     """Return why there is no GPU to test, nothing where there is one."""
     try:

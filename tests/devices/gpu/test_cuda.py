@@ -304,10 +304,11 @@ def after_steps(device, dataset, network, wait=False):
     return after
 
 
-@pytest.mark.parametrize("index", [pytest.param(0, id="cuda", marks=NEEDS_GPU)])
-def test_steps_that_nobody_waits_for_end_as_those_that_are_waited_for(index, dataset, network):
+@NEEDS_GPU[0]
+@NEEDS_GPU[1]
+def test_steps_that_nobody_waits_for_end_as_those_that_are_waited_for(dataset, network):
     """On CUDA that is not there, too, whose streams are late by FAKE_LATE=1."""
-    models = [after_steps(CUDA(precision="float32", index=index), dataset, network, wait) for wait in (True, False)]
+    models = [after_steps(CUDA(precision="float32"), dataset, network, wait) for wait in (True, False)]
     np.testing.assert_array_equal(*models)
 
 

@@ -3,6 +3,11 @@
 // Preloaded by `tests/real_cupy.py`. CuPy's wheels contain the runtime and Thrust, so that their functions are turned
 // to those here as soon as CuPy's libraries are loaded; other libraries find them by name. What the real ones refuse is
 // refused, with a line on stderr that says why; what nobody has called so far ends the process.
+//
+// For Linux on x86-64, CUDA 13 and g++: by the machine code that is written, the numbers and structures, the kernels.
+#if !defined(__x86_64__) || !defined(__linux__)
+#error "CUDA that is not there is for Linux on x86-64 alone"
+#endif
 #include "runtime.h"
 
 #include "kernels.h"
@@ -14,14 +19,11 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-[[noreturn]] void missing(const char *name) {
-    fprintf(stderr, "[fake CUDA] %s is not there\n", name);
-    abort();
-}
 #define STUB(name) API void name() { missing(#name); }
 #include "stubs.h"
 
 // Write over the beginning of a function: a jump to another one.
+constexpr size_t JUMP = 14;  // bytes
 void turn(char *at, const void *to) {
     char *page = (char *)((uintptr_t)at & ~4095ull);
     mprotect(page, 8192, PROT_READ | PROT_WRITE | PROT_EXEC);
@@ -29,13 +31,14 @@ void turn(char *at, const void *to) {
     memcpy(at + 6, &to, 8);
     mprotect(page, 8192, PROT_READ | PROT_EXEC);
 }
-// Return code that calls `missing(name)`.
+[[noreturn]] void missing_function(const char *name) { missing(name); }
+// Return code that calls `missing_function(name)`.
 const void *complaint(const char *name) {
     static char *room = nullptr, *end = nullptr;
     constexpr int all = PROT_READ | PROT_WRITE | PROT_EXEC, size = 32, page = 1 << 16;
     if (room == end) room = (char *)mmap(nullptr, page, all, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), end = room + page;
     const char *kept = strdup(name);
-    const void *to = (const void *)missing;
+    const void *to = (const void *)missing_function;
     memcpy(room, "\x48\xBF", 2), memcpy(room + 2, &kept, 8);  // the first argument
     memcpy(room + 10, "\x48\xB8", 2), memcpy(room + 12, &to, 8), memcpy(room + 20, "\xFF\xE0", 2);
     room += size;
@@ -43,17 +46,19 @@ const void *complaint(const char *name) {
 }
 void *self() {
     Dl_info info;
-    dladdr((void *)missing, &info);
+    dladdr((void *)self, &info);
     return dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
 }
 
-// Turn functions that a library of CuPy contains to those here.
+// Turn functions that a library of CuPy contains to those here; one without any would ask for a GPU.
 void adopt(const std::string &path, char *base) {
     int file = open(path.c_str(), O_RDONLY);
     struct stat found;
-    if (file < 0 || fstat(file, &found)) return;
+    if (file < 0 || fstat(file, &found)) missing(path);
     char *raw = (char *)mmap(nullptr, found.st_size, PROT_READ, MAP_PRIVATE, file, 0);
+    if (raw == MAP_FAILED) missing(path);
     close(file);
+    size_t turned = 0;
     void *here = self();
     auto *header = (Elf64_Ehdr *)raw;
     auto *sections = (Elf64_Shdr *)(raw + header->e_shoff);
@@ -66,11 +71,14 @@ void adopt(const std::string &path, char *base) {
             bool runtime = !strncmp(name, "cuda", 4) && isupper(name[4]);
             bool thrust = !strncmp(name, "_Z11thrust_sort", 15);
             if (ELF64_ST_TYPE(symbols[i].st_info) != STT_FUNC || !symbols[i].st_value || !(runtime || thrust)) continue;
+            if (symbols[i].st_size < JUMP) missing("room for a jump in " + std::string(name));
             void *ours = real_dlsym(here, name);
+            ++turned;
             turn(base + symbols[i].st_value, ours ? ours : complaint(name));
         }
     }
     munmap(raw, found.st_size);
+    if (!turned) missing("a function to turn in " + path);
 }
 
 API void *dlsym(void *handle, const char *name) {

@@ -70,12 +70,13 @@ API int fake_nvrtcGetCUBIN(Program *program, char *image) {
 }
 
 typedef const char *(*Launcher)(const unsigned *, unsigned, unsigned, void **, unsigned);
-struct Usage { int registers = 0; size_t shared = 0; };
+enum FunctionAttribute { STATIC_SHARED = 1, REGISTERS_OF_A_THREAD = 4 };
+struct Usage { int registers; size_t shared; };
 struct Function { std::string name; Launcher run; std::vector<int> sizes; Usage usage; int device; };
 struct Module {
     void *library;
     int device;
-    std::map<std::string, Usage> usage = {};
+    std::map<std::string, Usage> usage;
     std::map<std::string, Function> made = {};
 };
 std::set<Module *> modules;
@@ -91,12 +92,10 @@ template <class... A> int describe(void (*)(A...), int *sizes) {
 #define EXPORT(kernel) SHIM_EXPORT(kernel) extern "C" int sizes_##kernel(int *at) { return describe(kernel, at); }
 )";
 
-// Return the library that g++ has made of a source, found again by its hash, or nothing.
-std::string compiled(const std::string &source, const std::string &options) {
-    static const std::regex kernel(R"re(extern "C" __global__ void (?:SEVERAL_BLOCKS )?(\w+)\()re");
+// Return the library that g++ has made of a source with these kernels, found again by its hash, or nothing.
+std::string compiled(const std::string &source, const std::string &options, const std::map<std::string, Usage> &usage) {
     std::string text = std::string("#include \"cuda_shim.h\"\n") + EXPORT + "#line 1 \"kernels.cu\"\n" + source + "\n";
-    for (std::sregex_iterator at(source.begin(), source.end(), kernel), end; at != end; ++at)
-        text += "EXPORT(" + (*at)[1].str() + ")\n";
+    for (auto &[name, unused] : usage) text += "EXPORT(" + name + ")\n";
     std::string folder = getenv("FAKE_FOLDER");
     std::string library = folder + "/" + std::to_string(std::hash<std::string>()(text + options)) + ".so";
     if (access(library.c_str(), R_OK) == 0) return library;
@@ -127,16 +126,17 @@ API int cuModuleLoadData(Module **made, const char *image) {
     if (sscanf(image, "fake %d %d %d\n%n", &n_options, &n_source, &n_usage, &at) != 3)
         return refuse(INVALID_IMAGE, __func__);
     image += at;
-    std::string usage(image + n_options + n_source, n_usage);
-    std::string library = compiled(std::string(image + n_options, n_source), std::string(image, n_options));
-    *made = new Module{library.empty() ? nullptr : dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL), current};
-    if (!(*made)->library) return refuse(INVALID_IMAGE, "a kernel does not compile for the CPU");
+    std::string told(image + n_options + n_source, n_usage);
+    std::map<std::string, Usage> usage;
     char name[512];
     int registers, shared;
-    const char *rest = usage.c_str();
+    const char *rest = told.c_str();
     for (; sscanf(rest, "%511s %d %d\n%n", name, &registers, &shared, &n) == 3; rest += n)
-        (*made)->usage[name] = {registers, (size_t)shared};
-    modules.insert(*made);
+        usage[name] = {registers, (size_t)shared};
+    std::string library = compiled(std::string(image + n_options, n_source), std::string(image, n_options), usage);
+    void *loaded = library.empty() ? nullptr : dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!loaded) return refuse(INVALID_IMAGE, "a kernel does not compile for the CPU");
+    modules.insert(*made = new Module{loaded, current, usage});
     return OK;
 }
 API int cuModuleUnload(Module *module) {
@@ -150,20 +150,24 @@ API int cuModuleUnload(Module *module) {
 API int cuModuleGetFunction(Function **made, Module *module, const char *name) {
     LOCKED;
     if (!modules.count(module)) return refuse(INVALID_HANDLE, __func__);
+    auto used = module->usage.find(name);
+    if (used == module->usage.end()) return refuse(NOT_FOUND, "NVRTC tells nothing of a kernel %s", name);
     auto run = (Launcher)real_dlsym(module->library, ("shim_" + std::string(name)).c_str());
     auto sizes = (int (*)(int *))real_dlsym(module->library, ("sizes_" + std::string(name)).c_str());
-    if (!run || !sizes) return refuse(NOT_FOUND, "no kernel %s", name);
     int found[64], n = sizes(found);
     Function &function = module->made[name];
-    function = {name, run, {found, found + n}, module->usage[name], module->device};
+    function = {name, run, {found, found + n}, used->second, module->device};
     functions.insert(*made = &function);
     return OK;
 }
 API int cuFuncGetAttribute(int *value, int attribute, Function *function) {
     LOCKED;
     if (!functions.count(function)) return refuse(INVALID_HANDLE, __func__);
-    *value = attribute == 1 ? (int)function->usage.shared : attribute == 4 ? function->usage.registers : 0;
-    return OK;
+    switch (attribute) {
+        case STATIC_SHARED: *value = (int)function->usage.shared; return OK;
+        case REGISTERS_OF_A_THREAD: *value = function->usage.registers; return OK;
+    }
+    missing(std::string(__func__) + " of " + std::to_string(attribute));
 }
 API int cuLaunchKernel(Function *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                        unsigned shared, void *on, void **given, void **extra) {
@@ -191,6 +195,7 @@ API int cuLaunchKernel(Function *function, unsigned gx, unsigned gy, unsigned gz
         std::vector<void *> pointers;
         for (auto &value : values) pointers.push_back((void *)value.data());
         unsigned grid[] = {gx, gy};
+        // The launcher runs whole warps. So are our kernels launched; CuPy's own do nothing beyond their n.
         const char *failure = run(grid, 32 * warps, shared, pointers.data(), 0);
         if (failure) sticky = refuse(LAUNCH_FAILED, "%s: %s", name.c_str(), failure);
     });

@@ -4,6 +4,7 @@
 
 enum { NOT_INITIALIZED = 1, BAD_VALUE = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
 constexpr int FLOAT = 0, BFLOAT16 = 14, COMPUTE_FLOAT = 68, DEFAULT_ALGORITHM = -1;
+enum PointerMode { FACTORS_ON_HOST, FACTORS_ON_GPU };
 struct Handle { int device; void *stream = nullptr; bool on_gpu = false, workspace = false; };
 std::set<Handle *> handles;
 
@@ -94,8 +95,8 @@ API int cublasSetWorkspace_v2(Handle *handle, void *at, size_t size) {
 API int cublasSetPointerMode_v2(Handle *handle, int mode) {
     LOCKED;
     KNOWN(handle);
-    handle->on_gpu = mode == 1;
-    return mode == 0 || mode == 1 ? OK : refuse(BAD_VALUE, __func__);
+    handle->on_gpu = mode == FACTORS_ON_GPU;
+    return mode == FACTORS_ON_HOST || mode == FACTORS_ON_GPU ? OK : refuse(BAD_VALUE, __func__);
 }
 API int cublasGetMathMode(Handle *, int *mode) {
     *mode = 0;
@@ -113,6 +114,7 @@ API int cublasGemmEx(Handle *handle, int ta, int tb, int m, int n, int k, const 
     if (m < 0 || n < 0 || k < 0 || ta < 0 || ta > 1 || tb < 0 || tb > 1 || lda < std::max(1, ta ? k : m) ||
         ldb < std::max(1, tb ? n : k) || ldc < std::max(1, m))
         return refuse(BAD_VALUE, "%s: %d %d, %d %d %d, leading %d %d %d", __func__, ta, tb, m, n, k, lda, ldb, ldc);
+    // Half is a product that cuBLAS has, too; nobody asks for it here.
     bool types = a_type == b_type && (a_type == FLOAT || a_type == BFLOAT16) && (c_type == FLOAT || c_type == a_type);
     if (!types || compute != COMPUTE_FLOAT || algorithm != DEFAULT_ALGORITHM)
         return refuse(NOT_SUPPORTED, "product of %d, %d, %d by %d, %d", a_type, b_type, c_type, compute, algorithm);

@@ -2,6 +2,13 @@
 #pragma once
 #include "state.h"
 
+// Of cudart's numbers those that it is asked for.
+enum DeviceAttribute { MULTIPROCESSOR_COUNT = 16, CAPABILITY_MAJOR = 75, CAPABILITY_MINOR, MEMORY_POOLS = 115 };
+enum MemoryType { UNREGISTERED, HOST, DEVICE };
+enum CopyKind { HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, BY_ADDRESS };
+enum StreamFlag { BLOCKING, NON_BLOCKING };
+enum CaptureState { NOT_CAPTURED, CAPTURED, INVALIDATED };
+
 API int cudaGetLastError() {
     int was = last_error;
     last_error = OK;
@@ -39,10 +46,13 @@ API int cudaDeviceSynchronize() {
     return sticky;
 }
 API int cudaDeviceGetAttribute(int *value, int attribute, int) {
-    static const std::map<int, int> known = {{16, MULTIPROCESSORS}, {75, CAPABILITY[0]}, {76, CAPABILITY[1]}, {115, 1}};
-    auto found = known.find(attribute);
-    *value = found == known.end() ? 0 : found->second;
-    return OK;
+    switch (attribute) {
+        case MULTIPROCESSOR_COUNT: *value = MULTIPROCESSORS; return OK;
+        case CAPABILITY_MAJOR: *value = CAPABILITY[0]; return OK;
+        case CAPABILITY_MINOR: *value = CAPABILITY[1]; return OK;
+        case MEMORY_POOLS: *value = 1; return OK;
+    }
+    missing(std::string(__func__) + " of " + std::to_string(attribute));
 }
 struct Properties {  // the first members of cudaDeviceProp
     char name[256], uuid[16], luid[8];
@@ -104,14 +114,16 @@ struct Attributes { int type, device; void *of_gpu, *of_host; long reserved[8]; 
 API int cudaPointerGetAttributes(Attributes *given, void *at) {
     LOCKED;
     const Block *found = block_of(at);
-    *given = {found ? 2 - found->pinned : 0, found ? found->device : -2, at, nullptr, {}};
+    *given = {!found ? UNREGISTERED : found->pinned ? HOST : DEVICE, found ? found->device : -2, at, nullptr, {}};
     return OK;
 }
 API int cudaMemcpyAsync(void *to, const void *from, size_t size, int kind, void *handle) {
     LOCKED;
     FIND(handle);
-    if (kind < 0 || kind > 4) return refuse(INVALID_DIRECTION, "%s: kind %d", __func__, kind);
-    if (kind != 4 && (on_gpu(to, size) != bool(kind & 1) || on_gpu(from, size) != bool(kind & 2)))
+    if (kind < HOST_TO_HOST || kind > BY_ADDRESS) return refuse(INVALID_DIRECTION, "%s: kind %d", __func__, kind);
+    bool to_gpu = kind == HOST_TO_DEVICE || kind == DEVICE_TO_DEVICE;
+    bool from_gpu = kind == DEVICE_TO_HOST || kind == DEVICE_TO_DEVICE;
+    if (kind != BY_ADDRESS && (on_gpu(to, size) != to_gpu || on_gpu(from, size) != from_gpu))
         return refuse(INVALID_VALUE, "%s from %p to %p is not of kind %d", __func__, from, to, kind);
     if (!block_of(from) || !block_of(to)) TRY(not_captured(stream, "a copy of memory that is not pinned"));
     if (dry) return OK;
@@ -134,7 +146,7 @@ API int cudaMemsetAsync(void *to, int value, size_t size, void *handle) {
 
 API int cudaStreamCreateWithPriority(void **handle, unsigned flags, int) {
     LOCKED;
-    streams.insert((Stream *)(*handle = new Stream{current, flags == 1}));
+    streams.insert((Stream *)(*handle = new Stream{current, flags == NON_BLOCKING}));
     return OK;
 }
 API int cudaStreamDestroy(void *handle) {
@@ -142,7 +154,7 @@ API int cudaStreamDestroy(void *handle) {
     FIND(handle);
     TRY(not_captured(stream, __func__));
     stream->flush();
-    streams.erase(stream);  // and is not freed: nothing else gets its number
+    streams.erase(stream);
     return OK;
 }
 API int cudaStreamSynchronize(void *handle) {
@@ -212,11 +224,11 @@ API int cudaStreamBeginCapture(void *handle, int) {
 }
 API int cudaStreamIsCapturing(void *handle, int *state) {
     LOCKED;
-    *state = 0;
-    if ((uintptr_t)handle <= 2) return OK;
+    *state = NOT_CAPTURED;
+    if (is_default(handle)) return OK;
     if (!streams.count((Stream *)handle)) return refuse(INVALID_HANDLE, "%s: unknown stream", __func__);
     auto &capture = ((Stream *)handle)->capture;
-    *state = !capture ? 0 : capture->invalid ? 2 : 1;
+    *state = !capture ? NOT_CAPTURED : capture->invalid ? INVALIDATED : CAPTURED;
     return OK;
 }
 API int cudaStreamEndCapture(void *handle, void **graph) {

@@ -28,9 +28,9 @@ enum Status {
     LAUNCH_FAILED = 719, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED, CAPTURE_MERGE, CAPTURE_UNMATCHED,
     CAPTURE_UNJOINED, CAPTURE_ISOLATION, CAPTURE_IMPLICIT, CAPTURED_EVENT
 };
-// A Hopper; what a test changes is in the environment.
+// A Hopper of two, as NVIDIA's tables have it.
 constexpr int CAPABILITY[] = {9, 0}, MULTIPROCESSORS = 132, REGISTERS = 65536, VERSION = 13000, GPUS = 2;
-constexpr size_t SHARED = 48 << 10, MOST_SHARED = 227 << 10, DEVICE_BYTES = 141ull << 30;
+constexpr size_t SHARED = 48 << 10, DEVICE_BYTES = 141ull << 30;
 constexpr unsigned char POISON = 0xFF;  // NaN as float32, -1 as an integer
 
 std::recursive_mutex big;
@@ -56,6 +56,12 @@ int refuse(int status, const char *format, ...) {
     return last_error = status;
 }
 
+// End the process: what nobody has called so far has no answer that could be right.
+[[noreturn]] void missing(const std::string &what) {
+    fprintf(stderr, "[fake CUDA] %s is not there\n", what.c_str());
+    abort();
+}
+
 struct Block { size_t size; bool pinned; int device; };
 std::map<uintptr_t, Block> blocks;
 size_t allocated[GPUS];
@@ -73,6 +79,7 @@ bool on_gpu(const void *at, size_t size = 1, int device = -1) {
 }
 
 typedef std::function<void()> Work;
+enum StreamNumber { LEGACY = 1, PER_THREAD };
 struct Stream;
 typedef std::map<Stream *, size_t> Seen;  // how much of the work of each stream comes before
 struct Capture {
@@ -116,6 +123,8 @@ struct Event {
     Seen seen = {};
 };
 struct Graph { std::vector<Work> work; };
+// Streams, events, cuBLAS's handles and NCCL's communicators that are destroyed leave their sets and are not freed, so
+// that nothing else gets their numbers.
 std::set<Stream *> streams;
 std::set<Event *> events;
 std::set<Graph *> graphs;
@@ -140,11 +149,13 @@ int not_captured(Stream *stream, const char *who) {
     return refuse(CAPTURE_UNSUPPORTED, "%s of a stream that is captured", who);
 }
 
+// 0 and the numbers that the runtime gives its default streams.
+bool is_default(void *handle) { return (uintptr_t)handle <= PER_THREAD; }
 // Find a stream. On the default one CuPy may work, this package never: it would not wait for that of its streams.
 int find(void *handle, Stream *&found, const char *who) {
     if (sticky) return last_error = sticky;
     found = (Stream *)handle;
-    if ((uintptr_t)handle <= 2) return refuse(INVALID_HANDLE, "%s: work on the default stream", who);
+    if (is_default(handle)) return refuse(INVALID_HANDLE, "%s: work on the default stream", who);
     if (!streams.count(found)) return refuse(INVALID_HANDLE, "%s: unknown stream %p", who, handle);
     if (found->capture && found->capture->invalid) return refuse(CAPTURE_INVALIDATED, "%s", who);
     return OK;
