@@ -40,7 +40,7 @@ def test_the_python_of_a_page_runs(page, least, place):
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     runner.run(test, out=report.append)
     assert not report, "".join(report)
-    assert page != "README.md" or (place / "model" / "model.json").is_file()
+    assert page != "README.md" or (place / "functions" / "model.json").is_file()
 
 
 def run_lines(lines, place):

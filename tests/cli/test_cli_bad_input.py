@@ -144,7 +144,11 @@ BAD_CALLS = {
     "missing test file": ((*GOOD_ROWS, "--test", "{place}/none.txt", *TRAIN), "none.txt"),
     "warm start of nothing": (
         (*GOOD_ROWS, *TRAIN, "--warm-start"),
-        "new: no such folder",
+        "new: no such folder; leave --warm-start out the first time",
+    ),
+    "conversion to standard output": (
+        ("convert", "{place}/good.txt", "-"),
+        "TARGET -: nothing is converted to ",
     ),
     "evaluate without a model": (("evaluate", "{place}/none", "{place}/good.txt"), "none: no such folder"),
     "evaluate a file as a model": (

@@ -74,6 +74,7 @@ def test_labels_file_of_another_length_is_refused_with_both_numbers(write):
 @pytest.mark.parametrize(
     ("content", "name", "message"),
     [
+        ("one".encode("utf-16"), "docs.txt", r"docs\.txt:1: must be UTF-8, got byte 0xff at 0; "),
         (b"one\ntw\0o\n", "docs.txt", r"docs\.txt:2: must be text, got a NUL byte"),
         (b"one\n\xff\xfe\n", "docs.txt", r"docs\.txt:2: must be UTF-8, got byte 0xff"),
         (gzip.compress(b"one\ntwo\n" * 999, mtime=0)[:-20], "docs.txt.gz", r"docs\.txt\.gz:\d+: cannot be read"),

@@ -131,13 +131,13 @@ def _decode(line: bytes, where: str) -> str:
     """Return a line as text; `where` is `file:line` for the errors."""
     if len(line) > MAX_LINE_BYTES:
         raise DataError(f"{where}: a line must be at most {MAX_LINE_BYTES} bytes, got more")
-    if b"\0" in line:
-        raise DataError(f"{where}: must be text, got a NUL byte")
     try:
         text = line.decode("utf-8-sig" if where.endswith(":1") else "utf-8")
     except UnicodeDecodeError as error:
         got = f"byte 0x{line[error.start]:02x} at {error.start}"
         raise DataError(f"{where}: must be UTF-8, got {got}; {TO_UTF8}") from error
+    if "\0" in text:
+        raise DataError(f"{where}: must be text, got a NUL byte")
     return text.rstrip("\r\n")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...files import open_packed, parents_made, scratch_beside, scratch_folder
-from ..failures import say
+from ..failures import UsageError, say
 from ..forms import add_source_arguments, is_raw_text, row_options, texts_told
 from ..outputs import add_overwrite, check_above, check_apart, check_new, check_there
 from ..parameters import place, whole
@@ -44,6 +44,8 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(args: Namespace) -> None:
     """Read the source, write the target."""
     source, target = Path(args.source), Path(args.target)
+    if args.target == "-":
+        raise UsageError("TARGET -: nothing is converted to standard output; name a file or a folder")
     check_apart(args.target, "TARGET", (args.source, args.vectorizer))
     check_above(args.target, "TARGET")
     check_there(args.source)

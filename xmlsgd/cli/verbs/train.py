@@ -62,7 +62,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--n-estimators", type=whole, default=1, metavar="N", help="train N, and predict by the mean of their scores"
     )
     parser.add_argument(
-        "--checkpoint", type=minutes, metavar="MINUTES", help="keep what was learned this often; the same call goes on"
+        "--checkpoint",
+        type=minutes,
+        metavar="MINUTES",
+        help="keep what was learned this often (0: after each step); the same call goes on",
     )
     add_source_arguments(parser)
     add_parameters(parser)
@@ -121,6 +124,8 @@ def new_model(args: Namespace) -> XMLClassifier | XMLEnsemble:
         model = XMLClassifier(**given)
     elif several > 1:
         raise UsageError(f"--warm-start: goes on from one model, got --n-estimators {several}; use --overwrite instead")
+    elif not Path(args.out).exists():
+        raise UsageError(f"--out {args.out}: no such folder; leave --warm-start out the first time")
     else:
         model = XMLClassifier.load(args.out, predict_only=False).set_params(**given)
     check_parameters(model)  # before the data are read, which may take minutes
