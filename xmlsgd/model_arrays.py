@@ -16,7 +16,7 @@ BLOCK = 1 << 22  # numbers looked at together, so that what this takes stays sma
 class ModelArrays:
     """The arrays of the folder `path`, asked for by name, which `prefix` goes before; `shown` too, in messages.
 
-    check : whether `finite` looks at the numbers, which reads all of them.
+    check : whether numbers are looked at, as `finite` does, which reads all of them.
     """
 
     arrays: dict[str, np.ndarray]

@@ -144,7 +144,7 @@ def read_label_counts(model: XMLClassifier | XMLEnsemble, saved: ModelArrays, de
         raise ModelFileError(f"{saved.path}: samples_seen must be a number of rows, got {shorten(n_rows)}")
     known = COUNTS in saved.arrays
     counts = saved.array(COUNTS, np.int64, model.network_.n_labels) if known else None
-    if counts is not None and not (counts.min(initial=0) >= 0 and counts.max(initial=0) <= n_rows):
+    if counts is not None and saved.check and ((counts < 0) | (counts > n_rows)).any():
         got = f"{counts.min()} to {counts.max()}"
         raise ModelFileError(f"{saved.path}: {COUNTS} must be between 0 and the {n_rows} rows, got {got}")
     model.label_counts_ = counts
