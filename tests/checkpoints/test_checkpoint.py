@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from shared import toy
-from shared.cut_runs import BATCH, EPOCHS, N_ROWS, SCHEDULE, STEPS, Killed, assert_same, go, job_of
+from shared.cut_runs import BATCH, EPOCHS, N_ROWS, SCHEDULE, STEPS, Killed, assert_same, diverging, go, job_of
 from shared.failing import Failing
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.averaging import WeightAverage
@@ -198,17 +198,13 @@ def test_nothing_of_a_checkpoint_stays_open_in_a_run_that_goes_on(dataset, at):
 
 def test_an_error_that_comes_behind_the_last_checkpoint_is_raised_all_the_same(dataset, at):
     """Of a run that diverges, and of one that has written what it had."""
-    seldom, device, steps = replace(at, minutes=60.0), toy.Marking(), []
+    seldom = replace(at, minutes=60.0)
 
-    def output_step(*given):
-        steps.append(1)
-        if len(steps) == STEPS + 2:
-            assert seldom.end_by(KeyboardInterrupt())
-        return (np.nan if len(steps) == STEPS + 2 else 0.5), given[0]
+    def ask():
+        assert seldom.end_by(KeyboardInterrupt())
 
-    device.output_step = output_step
     with pytest.raises(Interrupted) as ended:
-        go(job_of(dataset), seldom, device=device)
+        go(job_of(dataset), seldom, device=diverging(STEPS + 2, ask))
     assert [record["epoch"] for record in ended.value.run.records] == [0]
     assert not seldom.exists
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shared import toy
-from shared.cut_runs import BATCH, EPOCHS, N_ROWS, NETWORK, SCHEDULE, STEPS, assert_same, go, job_of
+from shared.cut_runs import BATCH, EPOCHS, N_ROWS, NETWORK, SCHEDULE, STEPS, assert_same, diverging, go, job_of
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.averaging import WeightAverage
 from xmlsgd.checkpoints import Checkpoint, read_saved, writer
@@ -147,15 +147,7 @@ def test_a_checkpoint_that_cannot_be_written_costs_nothing_but_itself(dataset, a
 
 
 def test_a_model_that_diverges_is_in_no_checkpoint(dataset, at):
-    device = toy.Marking()
-    steps = []
-
-    def output_step(*given):
-        steps.append(1)
-        return (np.nan if len(steps) == STEPS + 3 else 0.5), given[0]
-
-    device.output_step = output_step
-    run = go(job_of(dataset), at, device=device)
+    run = go(job_of(dataset), at, device=diverging(STEPS + 3))
     assert run.diverged
     saved = read_saved(at)
     assert (saved.place.epoch, saved.place.at) == (1, 2 * BATCH)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
+from shared import toy
 from shared.failing import Failing
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.devices.reference import Reference
@@ -51,6 +54,20 @@ def go(job, checkpoint=None, steps=0, monitors=(), schedule=SCHEDULE, algorithm=
         return train(job, algorithm or Sequential(BATCH, 0.05), executor, schedule, [*monitors, *killing], checkpoint)
     except Killed:
         return None
+
+
+def diverging(at, then=lambda: None):
+    """Return a device whose loss is no number at a step, counted from 1, which calls `then` first."""
+    device, steps = toy.Marking(), itertools.count(1)
+
+    def output_step(*given):
+        if next(steps) != at:
+            return 0.5, given[0]
+        then()
+        return np.nan, given[0]
+
+    device.output_step = output_step
+    return device
 
 
 def assert_same(run, whole):
