@@ -14,25 +14,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmlsgd import XMLClassifier
+from xmlsgd.candidates.knn import Neighbors
+from xmlsgd.candidates.linear import Linear
+from xmlsgd.candidates.model import Asked, has, held_out_rows, label_frequencies, n_near, n_scored, own_lists
+from xmlsgd.candidates.stacking import Blend, evidence_of
+from xmlsgd.candidates.weighting import rarity, unit_rows
 from xmlsgd.cli.kernels import compile_kernels
-from xmlsgd.csr import CSR, Dataset
+from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators.defaults import SHORTLIST_NEGATIVES, SHORTLIST_SIZE, auto_batch_size, auto_epochs
-from xmlsgd.scoring import Scorer
-from xmlsgd.scoring.lists import pair_scores
-from xmlsgd.shortlist.blend import Blend, evidence_of
-from xmlsgd.shortlist.linear import Linear
-from xmlsgd.shortlist.model import (
-    Asked,
-    has,
-    held_out_rows,
-    label_frequencies,
-    n_near,
-    n_scored,
-    own_lists,
-)
-from xmlsgd.shortlist.neighbors import Neighbors
-from xmlsgd.shortlist.rows import rarity, unit_rows
+from xmlsgd.estimators.inference import Scorer
+from xmlsgd.estimators.inference.candidates import pair_scores
 
 from .plan import Plan
 from .prepare import prepared_shape

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from xmlsgd import make_xmc
-from xmlsgd.csr import Dataset
-from xmlsgd.datasets.synthetic import AMAZON_670K
+from xmlsgd.data.csr import Dataset
+from xmlsgd.data.synthetic import AMAZON_670K
 
 from .launch import RunnerFailed
 from .plan import Plan

@@ -13,12 +13,12 @@ import numpy as np
 from xmlsgd.algorithms.base import Algorithm
 from xmlsgd.devices.base import EXACT
 from xmlsgd.devices.reference import Reference
-from xmlsgd.engine import train
-from xmlsgd.executors.costs import VirtualDevice, fit_device
-from xmlsgd.executors.simulated import Simulated
-from xmlsgd.learner import Job
-from xmlsgd.records import Report
-from xmlsgd.schedules import Schedule
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.costs import VirtualDevice, fit_device
+from xmlsgd.training.executors.simulated import Simulated
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
+from xmlsgd.training.messages import Report
 
 
 class Still(Reference):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from xmlsgd.plots import save_figure
+from xmlsgd.training.plots import save_figure
 
 from .accuracy import MEASURES, row
 from .plan import Plan

@@ -7,9 +7,9 @@ import time
 from collections.abc import Collection
 from typing import Any
 
-from xmlsgd.executors.processes import Processes
-from xmlsgd.merging import Rule
-from xmlsgd.records import Event, Report, Step
+from xmlsgd.training.executors.processes import Processes
+from xmlsgd.training.merging import Rule
+from xmlsgd.training.messages import Event, Report, Step
 
 
 class Timed(Processes):

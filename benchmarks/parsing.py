@@ -14,8 +14,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from xmlsgd.datasets import read_libsvm, write_store
-from xmlsgd.datasets.libsvm_blocks import HEADER
+from xmlsgd.data import read_libsvm, write_store
+from xmlsgd.data.libsvm_blocks import HEADER
 
 from .launch import RunnerFailed
 from .plan import Plan

@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import scipy.sparse as sp
 
-from xmlsgd.csr import CSR, Dataset
-from xmlsgd.datasets import load_folder, write_libsvm, write_store
+from xmlsgd.candidates import weighting as rows
+from xmlsgd.data import load_folder, write_libsvm, write_store
+from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.shortlist import rows
 
 MARK = "prepared.json"  # written last: a folder without it is not finished
 

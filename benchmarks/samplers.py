@@ -11,19 +11,19 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.csr import CSR, Dataset
+from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.engine import train
 from xmlsgd.estimators.defaults import auto_rounding
-from xmlsgd.executors.serial import Serial
-from xmlsgd.learner import Job
-from xmlsgd.network import Network
-from xmlsgd.optimizers import Adam
-from xmlsgd.samplers import ALL_LABELS, Batch, Drawn, ImportanceSampled, Sampler, SharedNegatives
-from xmlsgd.samplers.hard import HardNegatives
-from xmlsgd.samplers.lsh import LSH
-from xmlsgd.schedules import Schedule
-from xmlsgd.scoring import Scorer
+from xmlsgd.estimators.inference import Scorer
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import Adam
+from xmlsgd.nn.samplers import ALL_LABELS, Batch, Drawn, ImportanceSampled, Sampler, SharedNegatives
+from xmlsgd.nn.samplers.hard import HardNegatives
+from xmlsgd.nn.samplers.lsh import LSH
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
 
 from .peers.runner import BATCH, HIDDEN
 from .plan import RATE, Plan

@@ -12,18 +12,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xmlsgd.algorithms import algorithm_names, get_algorithm
-from xmlsgd.csr import Dataset
-from xmlsgd.datasets import open_store
+from xmlsgd.data import open_store
+from xmlsgd.data.csr import Dataset
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.engine import train
-from xmlsgd.executors.base import Executor
-from xmlsgd.executors.costs import VirtualDevice
-from xmlsgd.executors.scenarios import scenario
-from xmlsgd.executors.serial import Serial
-from xmlsgd.executors.simulated import Simulated
-from xmlsgd.learner import Job
-from xmlsgd.network import Network
-from xmlsgd.schedules import Schedule
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.base import Executor
+from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.executors.scenarios import scenario
+from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.executors.simulated import Simulated
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
 
 from .peers.runner import BATCH, HIDDEN
 from .plan import RATE, Plan

@@ -19,17 +19,17 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmlsgd.algorithms import algorithm_names, get_algorithm
-from xmlsgd.csr import CSR, Dataset
-from xmlsgd.datasets import open_store
+from xmlsgd.data import open_store
+from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.engine import train
-from xmlsgd.history import Monitor
-from xmlsgd.learner import Job
+from xmlsgd.estimators.inference import Scorer
 from xmlsgd.metrics import precision_at_k
-from xmlsgd.network import Network
-from xmlsgd.records import Report
-from xmlsgd.schedules import Schedule
-from xmlsgd.scoring import Scorer
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.history import Monitor
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
+from xmlsgd.training.messages import Report
 
 from .fidelity import fitted_fleet, predicted_seconds
 from .hops import Timed

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from xmlsgd import Job, Measure, Schedule, Scorer, make_xmc, train
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.datasets.synthetic import split_rows
+from xmlsgd.data.synthetic import split_rows
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.executors.serial import Serial
-from xmlsgd.network import Network
-from xmlsgd.optimizers import SGD, Adagrad, Adam, Momentum, RowAdagrad
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import SGD, Adagrad, Adam, Momentum, RowAdagrad
+from xmlsgd.training.executors.serial import Serial
 
 OPTIMIZERS = ((Adam(), 4e-3), (Adagrad(), 0.05), (RowAdagrad(), 0.05), (Momentum(), 0.05), (SGD(), 0.5))
 

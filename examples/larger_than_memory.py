@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from xmlsgd import Dataset, XMLClassifier, make_xmc
-from xmlsgd.datasets import open_store, write_store
-from xmlsgd.datasets.synthetic import split_rows
+from xmlsgd.data import open_store, write_store
+from xmlsgd.data.synthetic import split_rows
 from xmlsgd.metrics import precision_at_k
 
 BATCHES = 4

@@ -21,16 +21,16 @@ from xmlsgd.algorithms.base import Comm
 from xmlsgd.algorithms.combining import Work
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.rounds import Rounds
-from xmlsgd.datasets.synthetic import split_rows
+from xmlsgd.data.synthetic import split_rows
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.executors.costs import VirtualDevice
-from xmlsgd.executors.scenarios import scenario
-from xmlsgd.learner import Job
-from xmlsgd.merging import Part
-from xmlsgd.network import Network
-from xmlsgd.optimizers import Adam
-from xmlsgd.schedules import Schedule
-from xmlsgd.simulation import Setting, simulate
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import Adam
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.executors.scenarios import scenario
+from xmlsgd.training.learner import Job
+from xmlsgd.training.merging import Part
+from xmlsgd.training.simulation import Setting, simulate
 
 
 @dataclass

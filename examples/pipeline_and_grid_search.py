@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from xmlsgd import XMLClassifier
-from xmlsgd.datasets.text import read_raw_text
+from xmlsgd.data.text import read_raw_text
 
 DATA = Path(__file__).parents[1] / "data"
 

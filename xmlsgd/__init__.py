@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .lazy import lazy_names
+from .data.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .checkpoints import Checkpoint as Checkpoint
-    from .csr import CSR as CSR
-    from .csr import Dataset as Dataset
-    from .datasets import load_dataset as load_dataset
-    from .datasets.public import load_public as load_public
-    from .datasets.synthetic import make_xmc as make_xmc
-    from .datasets.xmc import load_file as load_file
-    from .engine import train as train
+    from .data import load_dataset as load_dataset
+    from .data.csr import CSR as CSR
+    from .data.csr import Dataset as Dataset
+    from .data.public import load_public as load_public
+    from .data.synthetic import make_xmc as make_xmc
+    from .data.xmc import load_file as load_file
     from .errors import DataError as DataError
     from .errors import DivergenceError as DivergenceError
     from .errors import MemoryEstimateError as MemoryEstimateError
@@ -27,7 +25,8 @@ if TYPE_CHECKING:
     from .estimators import XMLClassifier as XMLClassifier
     from .estimators import XMLEnsemble as XMLEnsemble
     from .estimators import load_model as load_model
-    from .learner import Job as Job
+    from .estimators.inference import Measure as Measure
+    from .estimators.inference import Scorer as Scorer
     from .metrics import coverage_at_k as coverage_at_k
     from .metrics import evaluate_ranking as evaluate_ranking
     from .metrics import inverse_propensity as inverse_propensity
@@ -42,24 +41,25 @@ if TYPE_CHECKING:
     from .metrics import psprecision_at_k as psprecision_at_k
     from .metrics import psrecall_at_k as psrecall_at_k
     from .metrics import recall_at_k as recall_at_k
-    from .runs import Run as Run
-    from .schedules import Schedule as Schedule
-    from .scoring import Measure as Measure
-    from .scoring import Scorer as Scorer
+    from .nn.schedules import Schedule as Schedule
+    from .training.checkpoints import Checkpoint as Checkpoint
+    from .training.learner import Job as Job
+    from .training.loop import train as train
+    from .training.runs import Run as Run
 
 __version__ = "0.1.0"
 
 _NAMES_OF_MODULE = {
-    "checkpoints": ("Checkpoint",),
-    "csr": ("CSR", "Dataset"),
-    "datasets": ("load_dataset",),
-    "datasets.xmc": ("load_file",),
-    "datasets.public": ("load_public",),
-    "datasets.synthetic": ("make_xmc",),
-    "engine": ("train",),
+    "training.checkpoints": ("Checkpoint",),
+    "data.csr": ("CSR", "Dataset"),
+    "data": ("load_dataset",),
+    "data.xmc": ("load_file",),
+    "data.public": ("load_public",),
+    "data.synthetic": ("make_xmc",),
+    "training.loop": ("train",),
     "errors": ("DataError", "DivergenceError", "MemoryEstimateError", "ModelFileError", "WorkerDied"),
     "estimators": ("XMLClassifier", "XMLEnsemble", "load_model"),
-    "learner": ("Job",),
+    "training.learner": ("Job",),
     "metrics": (
         "coverage_at_k",
         "evaluate_ranking",
@@ -76,9 +76,9 @@ _NAMES_OF_MODULE = {
         "psrecall_at_k",
         "recall_at_k",
     ),
-    "runs": ("Run",),
-    "schedules": ("Schedule",),
-    "scoring": ("Measure", "Scorer"),
+    "training.runs": ("Run",),
+    "nn.schedules": ("Schedule",),
+    "estimators.inference": ("Measure", "Scorer"),
 }
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from xmlsgd.datasets.synthetic import make_xmc
+from xmlsgd.data.synthetic import make_xmc
 from xmlsgd.devices.base import Device, Targets
 from xmlsgd.devices.cuda import SOFTMAX_FORMS
 from xmlsgd.devices.reference import Reference
-from xmlsgd.losses import LOSSES
-from xmlsgd.network import Network, state_layout
-from xmlsgd.optimizers import OPTIMIZERS
+from xmlsgd.nn.losses import LOSSES
+from xmlsgd.nn.network import Network, state_layout
+from xmlsgd.nn.optimizers import OPTIMIZERS
 
 from .place import Place
 

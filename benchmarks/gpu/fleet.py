@@ -14,20 +14,20 @@ from xmlsgd.algorithms.base import Algorithm
 from xmlsgd.algorithms.hogbatch import Hogbatch
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.csr import Dataset
-from xmlsgd.datasets.synthetic import AMAZON_670K, make_xmc
+from xmlsgd.data.csr import Dataset
+from xmlsgd.data.synthetic import AMAZON_670K, make_xmc
 from xmlsgd.devices import get_device
-from xmlsgd.engine import train
-from xmlsgd.executors.base import Executor
-from xmlsgd.executors.processes import Processes
-from xmlsgd.executors.serial import Serial
-from xmlsgd.executors.threads import Threads
-from xmlsgd.history import Evaluation
-from xmlsgd.learner import Job
-from xmlsgd.network import Network
-from xmlsgd.optimizers import SGD
-from xmlsgd.schedules import Schedule
-from xmlsgd.scoring import Measure
+from xmlsgd.estimators.inference import Measure
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import SGD
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.base import Executor
+from xmlsgd.training.executors.processes import Processes
+from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.executors.threads import Threads
+from xmlsgd.training.history import Evaluation
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
 
 from .place import Place
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from xmlsgd.csr import CSR, Dataset, pointers
+from xmlsgd.data.csr import CSR, Dataset, pointers
 from xmlsgd.devices.base import Targets
 from xmlsgd.devices.cuda import CUDA, SOFTMAX_FORMS
 from xmlsgd.devices.cuda.chunks import CHUNK_BYTES
-from xmlsgd.losses import get_loss
-from xmlsgd.network import Network, state_layout
-from xmlsgd.optimizers import get_optimizer
+from xmlsgd.nn.losses import get_loss
+from xmlsgd.nn.network import Network, state_layout
+from xmlsgd.nn.optimizers import get_optimizer
 
 from .place import Place
 from .traffic import traffic

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from xmlsgd.csr import CSR
+from xmlsgd.data.csr import CSR
 
 from .place import Place
 from .steps import POOL, Shape, shapes

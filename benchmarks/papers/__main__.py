@@ -12,18 +12,18 @@ from pathlib import Path
 
 import numpy as np
 
-from xmlsgd.csr import Dataset
-from xmlsgd.datasets import load_folder
+from xmlsgd.data import load_folder
+from xmlsgd.data.csr import Dataset
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators.defaults import input_scale
-from xmlsgd.executors.calibration import measure_device
-from xmlsgd.executors.scenarios import SCENARIOS
-from xmlsgd.learner import Job
-from xmlsgd.network import Network
-from xmlsgd.optimizers import get_optimizer
-from xmlsgd.schedules import Schedule
-from xmlsgd.scoring import Measure
-from xmlsgd.simulation import Setting
+from xmlsgd.estimators.inference import Measure
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import get_optimizer
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.calibration import measure_device
+from xmlsgd.training.executors.scenarios import SCENARIOS
+from xmlsgd.training.learner import Job
+from xmlsgd.training.simulation import Setting
 
 from ..prepare import unit_rows
 from ..report import RESULTS

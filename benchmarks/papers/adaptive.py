@@ -15,8 +15,8 @@ from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.algorithms.synchronous import Synchronous
-from xmlsgd.executors.costs import VirtualDevice, fastest
-from xmlsgd.plots import plot_workers
+from xmlsgd.training.executors.costs import VirtualDevice, fastest
+from xmlsgd.training.plots import plot_workers
 
 from .study import Method, Study, as_json, compared
 

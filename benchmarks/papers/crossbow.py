@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from xmlsgd.algorithms.crossbow import Crossbow
-from xmlsgd.executors.costs import VirtualDevice
-from xmlsgd.plots import save_figure
+from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.plots import save_figure
 
 from ..report import Table, are_most
 from .study import Method, Runs, Study, as_json, finals, median, points_at, ranged, target

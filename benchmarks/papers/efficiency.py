@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from xmlsgd.algorithms.asynchrony import divisors
-from xmlsgd.csr import NOISE
+from xmlsgd.data.csr import NOISE
+from xmlsgd.data.validation import check_kinds
 from xmlsgd.errors import DataError
-from xmlsgd.kinds import check_kinds
 
 
 @dataclass(frozen=True)

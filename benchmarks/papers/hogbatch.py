@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
 from xmlsgd.algorithms.hogbatch import Hogbatch
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.executors.costs import VirtualDevice
-from xmlsgd.simulation import Outcome
+from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.simulation import Outcome
 
 from ..report import Table, are_most
 from .study import Method, Runs, Study, as_json, median, ranged

@@ -13,8 +13,8 @@ from typing import Any
 from xmlsgd.algorithms.asynchrony import divisors, implicit_momentum
 from xmlsgd.algorithms.group_tuning import MOMENTA
 from xmlsgd.algorithms.omnivore import Omnivore
-from xmlsgd.executors.costs import VirtualDevice
-from xmlsgd.simulation import Outcome
+from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.simulation import Outcome
 
 from ..report import Table
 from .efficiency import HardwareEfficiency, fit_momentum, quadratic_path

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from xmlsgd.algorithms.base import Algorithm
-from xmlsgd.executors.costs import VirtualDevice
-from xmlsgd.executors.scenarios import SCENARIOS, scenario
-from xmlsgd.plots import plot_over_time
-from xmlsgd.simulation import Outcome, Setting, simulate
+from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.executors.scenarios import SCENARIOS, scenario
+from xmlsgd.training.plots import plot_over_time
+from xmlsgd.training.simulation import Outcome, Setting, simulate
 
 from ..report import Table, are_most, publish
 

@@ -10,12 +10,12 @@ import numpy as np
 import scipy.sparse as sp
 
 import xmlsgd
-from xmlsgd.csr import CSR, Dataset
+from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators.defaults import SHORTLIST_NEGATIVES
-from xmlsgd.samplers import ALL_LABELS, Sampler, SharedNegatives
-from xmlsgd.samplers.lsh import LSH
-from xmlsgd.scoring import Scorer
+from xmlsgd.estimators.inference import Scorer
+from xmlsgd.nn.samplers import ALL_LABELS, Sampler, SharedNegatives
+from xmlsgd.nn.samplers.lsh import LSH
 
 from ..samplers import network_of, train_with
 from .ours import PACKAGES

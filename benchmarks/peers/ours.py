@@ -18,15 +18,15 @@ import scipy.sparse as sp
 import xmlsgd
 from xmlsgd.cli.kernels import compile_kernels
 from xmlsgd.cli.model import template_of
-from xmlsgd.csr import CSR, Dataset
-from xmlsgd.datasets import open_store
+from xmlsgd.data import open_store
+from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.estimators.defaults import auto_rounding
 from xmlsgd.estimators.placement import make_device
-from xmlsgd.learner import Job, Learner
-from xmlsgd.network import Network
-from xmlsgd.optimizers import Adam
-from xmlsgd.params import zeros
-from xmlsgd.records import Step
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import Adam
+from xmlsgd.nn.parameters import zeros
+from xmlsgd.training.learner import Job, Learner
+from xmlsgd.training.messages import Step
 
 from .runner import BATCH, HIDDEN, K, Problem, Runner, arguments, main, peak_memory_bytes, step_rates, timed, versions
 

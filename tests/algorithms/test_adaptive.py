@@ -12,9 +12,9 @@ from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.outer import HeavyBall
 from xmlsgd.errors import DataError
-from xmlsgd.learner import Job
-from xmlsgd.network import Network
-from xmlsgd.schedules import Schedule
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.learner import Job
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.6])

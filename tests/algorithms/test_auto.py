@@ -9,14 +9,14 @@ from shared import toy
 from xmlsgd.algorithms.auto import Auto
 from xmlsgd.algorithms.base import Algorithm, Situation
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.engine import train
 from xmlsgd.errors import DataError
-from xmlsgd.executors.costs import VirtualDevice
-from xmlsgd.executors.processes import Processes
-from xmlsgd.learner import Job
-from xmlsgd.optimizers import SGD
-from xmlsgd.records import Sharing
-from xmlsgd.schedules import Schedule
+from xmlsgd.nn.optimizers import SGD
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.executors.processes import Processes
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
+from xmlsgd.training.messages import Sharing
 
 PARKED = 1.0, 1.0, 1e-3  # speeds of workers of which the last one is parked
 

@@ -10,10 +10,10 @@ from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.easgd import EASGD
 from xmlsgd.algorithms.learner_tuning import LearnerTuner
 from xmlsgd.errors import DataError
-from xmlsgd.executors.costs import VirtualDevice
-from xmlsgd.learner import Job
-from xmlsgd.network import Network
-from xmlsgd.schedules import Schedule
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.learner import Job
 
 
 def started(k, kind=Crossbow, **settings):

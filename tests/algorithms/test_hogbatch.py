@@ -10,14 +10,14 @@ from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
 from xmlsgd.algorithms.hogbatch import Hogbatch
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.engine import train
 from xmlsgd.errors import DataError
-from xmlsgd.executors.costs import VirtualDevice
-from xmlsgd.executors.threads import Threads
-from xmlsgd.learner import Job
-from xmlsgd.network import Network
-from xmlsgd.optimizers import SGD
-from xmlsgd.schedules import Schedule
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import SGD
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.executors.threads import Threads
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
 
 GPU = VirtualDevice(overhead=2e-3, per_row=1e-4)
 

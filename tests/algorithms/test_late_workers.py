@@ -7,7 +7,7 @@ import pytest
 from shared import toy
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.outer import HeavyBall, Outer
-from xmlsgd.records import Report
+from xmlsgd.training.messages import Report
 
 LONG = 20.0  # seconds, of workers that take one for a batch: the patience of the others is at an end by then
 

@@ -16,13 +16,13 @@ from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.rounds import LEASE
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.engine import train
-from xmlsgd.executors.threads import Threads
-from xmlsgd.history import Monitor
-from xmlsgd.learner import Job
-from xmlsgd.network import Network
-from xmlsgd.router import Router
-from xmlsgd.schedules import Schedule
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.threads import Threads
+from xmlsgd.training.history import Monitor
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
+from xmlsgd.training.router import Router
 
 BATCH = 10
 

@@ -13,8 +13,8 @@ from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer, OuterAdam, fading
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.errors import DataError
-from xmlsgd.merging import Part
-from xmlsgd.network import Network
+from xmlsgd.nn.network import Network
+from xmlsgd.training.merging import Part
 
 DATA, NETWORK = toy.random_data(240, 7, 5), Network(7, 5, (4,))
 

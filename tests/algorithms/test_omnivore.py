@@ -14,16 +14,16 @@ from xmlsgd.algorithms.asynchrony import explicit_momentum
 from xmlsgd.algorithms.compute_groups import ComputeGroups
 from xmlsgd.algorithms.omnivore import Omnivore, most_groups
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.csr import CSR, Dataset
-from xmlsgd.engine import train
+from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.errors import DataError
-from xmlsgd.executors.costs import VirtualDevice
-from xmlsgd.executors.serial import Serial
-from xmlsgd.executors.simulated import Simulated
-from xmlsgd.learner import Job, Learner
-from xmlsgd.optimizers import SGD
-from xmlsgd.records import Sharing, Step
-from xmlsgd.schedules import Schedule
+from xmlsgd.nn.optimizers import SGD
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.executors.simulated import Simulated
+from xmlsgd.training.learner import Job, Learner
+from xmlsgd.training.loop import train
+from xmlsgd.training.messages import Sharing, Step
 
 
 @pytest.mark.parametrize("split", ["rows", "work"])

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from shared.omnivore_runs import BATCH, N_ROWS, Recorded, Updates, cpu, go, simulated
 from xmlsgd.algorithms.compute_groups import ComputeGroups, largest_remainder
 from xmlsgd.algorithms.omnivore import PER_LABEL, PER_NNZ, Omnivore
-from xmlsgd.csr import CSR, Dataset, epoch_order
-from xmlsgd.engine import train
-from xmlsgd.executors.costs import VirtualDevice
-from xmlsgd.executors.simulated import Simulated
-from xmlsgd.learner import Job
-from xmlsgd.network import Network
-from xmlsgd.optimizers import SGD
-from xmlsgd.router import Router
-from xmlsgd.schedules import Schedule
+from xmlsgd.data.csr import CSR, Dataset, epoch_order
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import SGD
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.executors.simulated import Simulated
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
+from xmlsgd.training.router import Router
 
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=9), st.integers(1, 500))

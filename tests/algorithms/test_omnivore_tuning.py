@@ -11,13 +11,13 @@ import pytest
 
 from shared.omnivore_runs import N_ROWS, NETWORK, SPEEDS, Updates, cpu, go, simulated
 from xmlsgd.algorithms.group_tuning import FRACTIONS, Setting
-from xmlsgd.executors.costs import VirtualDevice
-from xmlsgd.executors.processes import Processes
-from xmlsgd.executors.simulated import Simulated
-from xmlsgd.executors.threads import Threads
-from xmlsgd.history import Monitor
-from xmlsgd.optimizers import Adam
-from xmlsgd.runs import Interrupted
+from xmlsgd.nn.optimizers import Adam
+from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.executors.processes import Processes
+from xmlsgd.training.executors.simulated import Simulated
+from xmlsgd.training.executors.threads import Threads
+from xmlsgd.training.history import Monitor
+from xmlsgd.training.runs import Interrupted
 
 
 class Stay(Monitor):

@@ -7,10 +7,10 @@ import pytest
 
 from benchmarks.ablation import ALIKE, CALIBRATED, PATHS, ROUNDED, SHARED, Evidence, table, variants
 from xmlsgd import make_xmc
-from xmlsgd.csr import CSR, Dataset
+from xmlsgd.candidates.model import has
+from xmlsgd.candidates.stacking import Blend
+from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.metrics import precision_at_k
-from xmlsgd.shortlist.blend import Blend
-from xmlsgd.shortlist.model import has
 
 STANDARD_ERROR = 100 * (0.3 * 0.7 / 400) ** 0.5  # of a P@1 near 70 on the 400 test rows, in percent
 

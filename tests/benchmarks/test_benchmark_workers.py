@@ -13,10 +13,10 @@ from benchmarks.plan import Plan
 from benchmarks.workers import earlier, misses, table
 from shared import toy
 from xmlsgd.algorithms.hogwild import Hogwild
-from xmlsgd.engine import train
-from xmlsgd.learner import Job
-from xmlsgd.optimizers import SGD
-from xmlsgd.schedules import Schedule
+from xmlsgd.nn.optimizers import SGD
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
 
 
 def run(name, slow=1.0, speed=1.9, **measured):

@@ -9,13 +9,13 @@ import scipy.sparse as sp
 from benchmarks.papers.efficiency import HardwareEfficiency, fit_momentum, quadratic_path
 from shared.omnivore_runs import Updates, simulated
 from xmlsgd.algorithms.asynchrony import implicit_momentum
-from xmlsgd.csr import CSR, Dataset
-from xmlsgd.engine import train
+from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.errors import DataError
-from xmlsgd.learner import Job
-from xmlsgd.network import Network
-from xmlsgd.optimizers import SGD
-from xmlsgd.schedules import Schedule
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import SGD
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
 
 
 @pytest.mark.parametrize("g", [2, 4, 8, 16])

@@ -13,16 +13,16 @@ from benchmarks.fidelity import Still, fitted_fleet, predicted_seconds
 from shared import toy
 from xmlsgd.algorithms import algorithm_class, rounds
 from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
-from xmlsgd.csr import CSR, Dataset
-from xmlsgd.engine import train
-from xmlsgd.executors.costs import VirtualDevice
-from xmlsgd.executors.processes import Processes
-from xmlsgd.executors.simulated import Simulated
-from xmlsgd.history import Monitor
-from xmlsgd.learner import Job
-from xmlsgd.network import Network
-from xmlsgd.optimizers import SGD
-from xmlsgd.schedules import Schedule
+from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import SGD
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.executors.processes import Processes
+from xmlsgd.training.executors.simulated import Simulated
+from xmlsgd.training.history import Monitor
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
 
 N_ROWS = 400
 NETWORK = Network(60, 4, (2,))

@@ -12,7 +12,7 @@ from benchmarks.papers.beyond import FIRST, LATER, LEVEL, verdict
 from benchmarks.papers.study import NOISY_POINTS, Runs, point_at, ranged, target
 from shared.paths import DATA
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.simulation import Outcome
+from xmlsgd.training.simulation import Outcome
 
 TINY = ["--rows", "240", "--test-rows", "60", "--hidden", "8", "--epochs", "1", "--batch", "16", "--threads", "1"]
 TINY += ["--seeds", "2", "--rates", "1", "3"]

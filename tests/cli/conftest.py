@@ -18,7 +18,7 @@ GOOD_TEXT = "open,read\tread a file\nclose\tclose a file\nopen\tread the file\nc
 @pytest.fixture(autouse=True)
 def compiling_untold(monkeypatch):
     """What a test sees must not depend on what is in the cache of kernels."""
-    monkeypatch.setattr("xmlsgd.files.compiled.tell_of_compiling", lambda: None)
+    monkeypatch.setattr("xmlsgd.data.files.compiled.tell_of_compiling", lambda: None)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from shared.paths import ROOT
 from xmlsgd.cli import VERBS, new_parser
 from xmlsgd.cli.parameters import PARAMETERS, given_parameters
 from xmlsgd.cli.parser import canonical
-from xmlsgd.datasets.text import read_raw_text
+from xmlsgd.data.text import read_raw_text
 from xmlsgd.estimators import XMLClassifier
 
 
@@ -30,7 +30,7 @@ def test_bench_measures_training_and_prediction(capsys):
 
 
 def test_demo_trains_on_real_functions_and_shows_them(capsys, tmp_path, monkeypatch):
-    from xmlsgd.datasets import python_functions
+    from xmlsgd.data import python_functions
 
     texts = (
         read_raw_text(TEXT, labelled=True),

@@ -7,7 +7,7 @@ from numba import njit
 from numba.core import caching
 
 from xmlsgd.cli import main
-from xmlsgd.files import compiled
+from xmlsgd.data.files import compiled
 
 tell_of_compiling = compiled.tell_of_compiling  # before the fixture that keeps it out of other tests
 
@@ -21,7 +21,7 @@ def compile_two(monkeypatch):
             assert compiled.cached(njit(lambda x: x + step))(3) == 3 + step  # noqa: B023 (called at once)
 
     monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])  # nothing is found, nothing stays
-    monkeypatch.setattr("xmlsgd.cli.verbs.info.run", run)
+    monkeypatch.setattr("xmlsgd.cli.commands.info.run", run)
     monkeypatch.setattr(compiled, "tell_of_compiling", tell_of_compiling)
     tell_of_compiling.cache_clear()
 

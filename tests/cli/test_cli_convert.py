@@ -9,7 +9,7 @@ import numpy as np
 
 from shared.command_line import QUICK, ROWS, TEST_TEXT, TEXT, run
 from shared.paths import DATA
-from xmlsgd.datasets.xmc import load_folder
+from xmlsgd.data.xmc import load_folder
 
 
 def same_rows(one, other):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from shared.command_line import GOOD_ROWS, TINY, complaint
-from xmlsgd.cli.forms import are_labelled, is_raw_text
+from xmlsgd.cli.format_options import are_labelled, is_raw_text
 from xmlsgd.cli.outputs import check_file, check_folder
 from xmlsgd.cli.results import plain, table, text_file
 
@@ -225,7 +225,7 @@ def test_a_name_that_is_taken_is_refused_with_what_would_do(case, place, capsys)
 
 def test_a_prediction_that_fails_midway_leaves_the_old_file(place, capsys, monkeypatch):
     (place / "p.txt").write_text("old")
-    monkeypatch.setattr("xmlsgd.progress.in_batches", lambda *_, **__: iter([None]))
+    monkeypatch.setattr("xmlsgd.training.progress_bar.in_batches", lambda *_, **__: iter([None]))
     code, line = complaint(
         capsys, place, "predict", "{place}/rows", "{place}/good.txt", "--out", "{place}/p.txt", "--quiet"
     )

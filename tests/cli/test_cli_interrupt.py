@@ -67,7 +67,7 @@ def test_no_interrupted_model_takes_the_place_of_another(tmp_path):
 
 
 def test_ctrl_c_before_the_first_epoch_is_over_saves_too(tmp_path, monkeypatch, capsys):
-    from xmlsgd.learner import Learner
+    from xmlsgd.training.learner import Learner
 
     step = Learner.step
 
@@ -77,7 +77,7 @@ def test_ctrl_c_before_the_first_epoch_is_over_saves_too(tmp_path, monkeypatch, 
         return step(self, task)
 
     monkeypatch.setattr(Learner, "step", interrupted_step)
-    monkeypatch.setattr("xmlsgd.cli.verbs.train.prepare_kernels", lambda *_: None)
+    monkeypatch.setattr("xmlsgd.cli.commands.train.prepare_kernels", lambda *_: None)
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK]) == 130
     assert "interrupted after 0 whole epochs" in capsys.readouterr().err
     assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 0
@@ -92,7 +92,7 @@ def test_ctrl_c_before_the_first_epoch_is_over_saves_too(tmp_path, monkeypatch, 
     ],
 )
 def test_a_run_that_an_error_ends_saves_the_model_as_it_is(tmp_path, monkeypatch, capsys, error, told):
-    from xmlsgd.learner import Learner
+    from xmlsgd.training.learner import Learner
 
     step = Learner.step
 
@@ -102,7 +102,7 @@ def test_a_run_that_an_error_ends_saves_the_model_as_it_is(tmp_path, monkeypatch
         return step(self, task)
 
     monkeypatch.setattr(Learner, "step", deadly_step)
-    monkeypatch.setattr("xmlsgd.cli.verbs.train.prepare_kernels", lambda *_: None)
+    monkeypatch.setattr("xmlsgd.cli.commands.train.prepare_kernels", lambda *_: None)
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK, "--epochs", "5"]) == 1
     where = f"the model as it was then is in {tmp_path}/m"
     assert f"xmlsgd: stopped after 2 whole epochs; {where}: {told}" in capsys.readouterr().err
@@ -131,7 +131,7 @@ def test_ctrl_c_while_the_model_is_saved_waits_until_it_is(tmp_path, monkeypatch
     def interrupted_again(*_):
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("xmlsgd.cli.verbs.train.measures", interrupted)
+    monkeypatch.setattr("xmlsgd.cli.commands.train.measures", interrupted)
     monkeypatch.setattr("xmlsgd.cli.folder.draw_curve", interrupted_again)
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK, "--epochs", "1"]) == 130
     how = "interrupted after 1 whole epoch; the model as it was then is in"
@@ -144,8 +144,8 @@ def test_ctrl_c_while_the_model_is_saved_waits_until_it_is(tmp_path, monkeypatch
 
 def interrupted_twice(monkeypatch):
     """Let Ctrl-C come in the second step of a run, and again while its end is brought about."""
-    from xmlsgd.engine import Loop
-    from xmlsgd.learner import Learner
+    from xmlsgd.training.learner import Learner
+    from xmlsgd.training.loop import Loop
 
     step, so_far = Learner.step, Loop.so_far
 
@@ -160,7 +160,7 @@ def interrupted_twice(monkeypatch):
 
     monkeypatch.setattr(Learner, "step", interrupted_step)
     monkeypatch.setattr(Loop, "so_far", interrupted_again)
-    monkeypatch.setattr("xmlsgd.cli.verbs.train.prepare_kernels", lambda *_: None)
+    monkeypatch.setattr("xmlsgd.cli.commands.train.prepare_kernels", lambda *_: None)
 
 
 @pytest.mark.usefixtures("listening")
@@ -232,7 +232,7 @@ def test_ctrl_c_before_anything_is_learned_leaves_nothing(tmp_path, monkeypatch,
         raise KeyboardInterrupt
 
     monkeypatch.setattr("xmlsgd.estimators.task.make_device", interrupted)
-    monkeypatch.setattr("xmlsgd.cli.verbs.train.prepare_kernels", lambda *_: None)
+    monkeypatch.setattr("xmlsgd.cli.commands.train.prepare_kernels", lambda *_: None)
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK]) == 130
     assert capsys.readouterr().err == "xmlsgd: interrupted\n"
     assert list(tmp_path.iterdir()) == []

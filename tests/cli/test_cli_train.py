@@ -13,11 +13,12 @@ import pytest
 from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, run
 from shared.failing import Failing
 from shared.spoiling import Spoiling
-from xmlsgd import load_model, progress
+from xmlsgd import load_model
 from xmlsgd.cli import main
 from xmlsgd.estimators import XMLClassifier, learning
+from xmlsgd.estimators.candidate_training import Listing
 from xmlsgd.estimators.defaults import auto_batch_size
-from xmlsgd.estimators.list_learning import Listing
+from xmlsgd.training import progress_bar as progress
 
 
 @pytest.mark.parametrize("form", ["rows", "text"])
@@ -142,7 +143,7 @@ def test_a_curve_that_cannot_be_drawn_costs_no_model(tmp_path, capsys, monkeypat
         path.write_bytes(b"half a picture")
         raise ValueError("no such backend")
 
-    monkeypatch.setattr("xmlsgd.plots.plot_learning_curve", draw_half)
+    monkeypatch.setattr("xmlsgd.training.plots.plot_learning_curve", draw_half)
     run("train", ROWS, "--out", tmp_path / "m", *QUICK, "--epochs", "1")
     assert capsys.readouterr().out.endswith("learning curve: not drawn, ValueError: no such backend\n")
     assert not (tmp_path / "m" / "learning_curve.png").exists()

@@ -14,8 +14,8 @@ import pytest
 from shared.command_line import run
 from shared.paths import ROOT
 from xmlsgd import XMLClassifier
+from xmlsgd.cli.background import meanwhile
 from xmlsgd.cli.kernels import prepare_kernels
-from xmlsgd.cli.meanwhile import meanwhile
 
 LEARN_AND_ANSWER = """
 from xmlsgd import XMLClassifier, make_xmc

@@ -15,9 +15,9 @@ from xmlsgd.devices.base import Device
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
-from xmlsgd.losses import LOSSES
-from xmlsgd.network import Network
-from xmlsgd.optimizers import SGD, Adam, Optimizer
+from xmlsgd.nn.losses import LOSSES
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import SGD, Adam, Optimizer
 
 
 @pytest.mark.parametrize("hidden", [(24,), (40, 32)], ids=str)

@@ -7,12 +7,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from xmlsgd.csr import CSR
+from xmlsgd.data.csr import CSR
 from xmlsgd.devices.base import Targets
 from xmlsgd.devices.reference import Reference
-from xmlsgd.losses import LOSSES
-from xmlsgd.network import Network
-from xmlsgd.optimizers import SGD
+from xmlsgd.nn.losses import LOSSES
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import SGD
 
 STEP = 2.0**-8  # large against the rounding of activations to float32, small against the curvature of the losses
 X = CSR(

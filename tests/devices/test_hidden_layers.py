@@ -14,8 +14,8 @@ from shared.layers import (
 )
 from xmlsgd.devices.base import Dropout
 from xmlsgd.devices.reference import Reference
-from xmlsgd.losses import LOSSES
-from xmlsgd.optimizers import OPTIMIZERS, SGD
+from xmlsgd.nn.losses import LOSSES
+from xmlsgd.nn.optimizers import OPTIMIZERS, SGD
 
 NO_DROPOUT = Dropout(0.0, 0)
 

@@ -16,7 +16,7 @@ import pytest
 from numba.core import caching
 
 from xmlsgd import devices
-from xmlsgd.datasets import libsvm_kernels
+from xmlsgd.data import libsvm_kernels
 from xmlsgd.devices.cpu import kernel_cache
 from xmlsgd.devices.cpu.compiling import STAMP, Kernel
 

@@ -13,13 +13,13 @@ from shared.layers import (
     output_batch,
     random_layer,
 )
-from xmlsgd.csr import CSR
+from xmlsgd.data.csr import CSR
 from xmlsgd.devices.base import Targets
 from xmlsgd.devices.cpu.intrinsics import avx512
 from xmlsgd.devices.cpu.kernels import rows
 from xmlsgd.devices.reference import Reference
-from xmlsgd.losses import LOSSES
-from xmlsgd.optimizers import OPTIMIZERS, SGD
+from xmlsgd.nn.losses import LOSSES
+from xmlsgd.nn.optimizers import OPTIMIZERS, SGD
 
 # (B, H, L): one row, one label, no multiple of 32, whole blocks, fewer labels than a chunk, several chunks.
 SHAPES = [(1, 24, 1), (7, 32, 5), (33, 40, 100), (64, 64, 256), (37, 24, 700), (260, 40, 515)]

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from shared.fake_gpu.shim import pretend_gpus
 from shared.layers import assert_same_change, copy, output_batch
 from xmlsgd import XMLClassifier, make_xmc
-from xmlsgd.csr import CSR
+from xmlsgd.data.csr import CSR
 from xmlsgd.devices import get_device
 from xmlsgd.devices.base import EXACT, Rounding, Targets
 from xmlsgd.devices.cpu import CPU
@@ -18,11 +18,11 @@ from xmlsgd.devices.cpu.intrinsics.avx512 import HAS_AVX512
 from xmlsgd.devices.cpu.kernels import rounded_layer
 from xmlsgd.devices.reference import Reference, rounded
 from xmlsgd.errors import DataError
-from xmlsgd.losses import LOSSES
-from xmlsgd.network import Network
-from xmlsgd.optimizers import OPTIMIZERS, SGD
-from xmlsgd.params import zeros
-from xmlsgd.samplers import ImportanceSampled
+from xmlsgd.nn.losses import LOSSES
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import OPTIMIZERS, SGD
+from xmlsgd.nn.parameters import zeros
+from xmlsgd.nn.samplers import ImportanceSampled
 
 PRECISIONS = ["float32", *(["bfloat16"] if bf16.HAS_AVX512_BF16 else [])]
 DEVICES = pytest.mark.parametrize(

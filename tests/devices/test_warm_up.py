@@ -15,10 +15,10 @@ from shared.layers import (
 )
 from xmlsgd.devices.base import Dropout
 from xmlsgd.devices.cpu import kernel_cache
-from xmlsgd.losses import LOSSES
-from xmlsgd.network import Network
-from xmlsgd.optimizers import OPTIMIZERS
-from xmlsgd.samplers import SharedNegatives
+from xmlsgd.nn.losses import LOSSES
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import OPTIMIZERS
+from xmlsgd.nn.samplers import SharedNegatives
 
 
 def compiled_signatures():

@@ -17,13 +17,13 @@ from shared.planted import N_LABELS, planted, small
 from shared.saved_models import rewrite, same_answers
 from shared.sklearn_rules import EXPECTED_TO_FAIL
 from xmlsgd import DataError, MemoryEstimateError, ModelFileError, XMLClassifier, XMLEnsemble, load_model
-from xmlsgd.averaging import WeightAverage
-from xmlsgd.csr import CSR
-from xmlsgd.datasets import TextVectorizer
+from xmlsgd.data import TextVectorizer
+from xmlsgd.data.csr import CSR
 from xmlsgd.estimators import memory
-from xmlsgd.history import EarlyStopping, History, runs_of
-from xmlsgd.scoring.means import best_of_means
-from xmlsgd.snapshot import Snapshot
+from xmlsgd.estimators.inference.averaging import best_of_means
+from xmlsgd.training.averaging import WeightAverage
+from xmlsgd.training.history import EarlyStopping, History, runs_of
+from xmlsgd.training.rollback import Snapshot
 
 
 def ensemble(n=3, **parameters):

@@ -16,12 +16,12 @@ from shared.failing import Failing
 from shared.planted import N_LABELS, small
 from shared.spoiling import Spoiling
 from xmlsgd import DataError, DivergenceError
-from xmlsgd.csr import CSR
+from xmlsgd.data.csr import CSR
 from xmlsgd.devices.cpu.intrinsics import bf16
 from xmlsgd.estimators.defaults import input_scale
-from xmlsgd.history import History
 from xmlsgd.metrics import precision_at_k
-from xmlsgd.optimizers import Adam
+from xmlsgd.nn.optimizers import Adam
+from xmlsgd.training.history import History
 
 
 @pytest.mark.parametrize("loss", ["bce", "softmax", "squared_hinge"])

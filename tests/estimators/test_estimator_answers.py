@@ -65,7 +65,7 @@ def test_probabilities_are_the_sigmoid_of_the_scores(fitted, held_out):
 
 
 def test_dense_answers_above_the_limit_name_predict_topk(fitted, held_out, monkeypatch):
-    monkeypatch.setattr("xmlsgd.estimators.answers.DENSE_LIMIT", 1000)
+    monkeypatch.setattr("xmlsgd.estimators.output_checks.DENSE_LIMIT", 1000)
     for method in (fitted.predict_proba, fitted.decision_function):
         with pytest.raises(MemoryEstimateError, match=r"200 rows and 40 labels needs .* GB.*predict_topk"):
             method(held_out[0])
@@ -75,7 +75,7 @@ def test_dense_answers_above_the_limit_name_predict_topk(fitted, held_out, monke
 def test_blocks_do_not_change_answers(fitted, held_out, monkeypatch):
     X, _ = held_out
     whole = fitted.predict(X).toarray(), fitted.predict_topk(X)[0]
-    monkeypatch.setattr("xmlsgd.scoring.blocks.ROW_BLOCK_BYTES", 4 * 32 * 7)
+    monkeypatch.setattr("xmlsgd.estimators.inference.blocks.ROW_BLOCK_BYTES", 4 * 32 * 7)
     assert np.array_equal(fitted.predict(X).toarray(), whole[0])
     assert np.array_equal(fitted.predict_topk(X)[0], whole[1])
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from shared.planted import N_LABELS, small
 from xmlsgd import CSR, DataError
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.optimizers import Adam, Optimizer
+from xmlsgd.nn.optimizers import Adam, Optimizer
 
 X2, Y2 = sp.csr_array(np.eye(2)), sp.csr_array(np.eye(2))
 

@@ -9,7 +9,7 @@ from shared.failing import Failing
 from shared.planted import small
 from xmlsgd import Checkpoint, XMLClassifier, XMLEnsemble
 from xmlsgd.errors import DataError, DivergenceError, ModelFileError
-from xmlsgd.history import Monitor
+from xmlsgd.training.history import Monitor
 
 
 class Killed(Exception):

@@ -192,7 +192,7 @@ def test_what_is_no_matrix_of_numbers_is_refused_by_fit_and_predict(bad, message
 
 
 def test_a_flaw_of_our_rows_is_found_in_every_block(monkeypatch):
-    monkeypatch.setattr("xmlsgd.csr.CHECKED_ENTRIES", 3)
+    monkeypatch.setattr("xmlsgd.data.csr.CHECKED_ENTRIES", 3)
     sound = CSR.from_scipy(X)
     quick().fit(sound, Y)
     for at in range(1, sound.nnz):

@@ -14,12 +14,12 @@ from xmlsgd import XMLClassifier
 from xmlsgd.algorithms import algorithm_class, algorithm_names
 from xmlsgd.algorithms.outer import Nesterov, Outer, OuterAdam
 from xmlsgd.algorithms.staleness import Damped
-from xmlsgd.engine import train
-from xmlsgd.executors.simulated import Simulated
-from xmlsgd.history import Monitor
-from xmlsgd.learner import Job
-from xmlsgd.optimizers import SGD
-from xmlsgd.schedules import Schedule
+from xmlsgd.nn.optimizers import SGD
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.simulated import Simulated
+from xmlsgd.training.history import Monitor
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
 
 # A process of its own: the peak of a process never falls.
 RUN = """

@@ -15,8 +15,8 @@ from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.errors import DataError, WorkerDied
 from xmlsgd.estimators.placement import executor_of, parse_devices, workers_of
-from xmlsgd.executors.processes import Processes
-from xmlsgd.history import Monitor
+from xmlsgd.training.executors.processes import Processes
+from xmlsgd.training.history import Monitor
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from xmlsgd import metrics
-from xmlsgd.csr import CSR
+from xmlsgd.data.csr import CSR
 from xmlsgd.errors import DataError
 
 

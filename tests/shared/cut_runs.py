@@ -10,13 +10,13 @@ from shared import toy
 from shared.failing import Failing
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.devices.reference import Reference
-from xmlsgd.engine import train
-from xmlsgd.executors.serial import Serial
-from xmlsgd.history import Monitor
-from xmlsgd.learner import Job
-from xmlsgd.network import Network
-from xmlsgd.optimizers import Adam
-from xmlsgd.schedules import Schedule
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import Adam
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.history import Monitor
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
 
 N_ROWS, BATCH, EPOCHS = 53, 10, 3
 STEPS = 6  # an epoch

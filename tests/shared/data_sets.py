@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from xmlsgd.csr import CSR, Dataset
+from xmlsgd.data.csr import CSR, Dataset
 
 FORMS = ("store", "text", "npz", "split")
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
-from xmlsgd.executors.costs import VirtualDevice
-from xmlsgd.executors.processes import Processes
-from xmlsgd.executors.serial import Serial
-from xmlsgd.executors.simulated import Simulated
-from xmlsgd.executors.threads import Threads
-from xmlsgd.network import Network
-from xmlsgd.records import Step
+from xmlsgd.nn.network import Network
+from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.executors.processes import Processes
+from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.executors.simulated import Simulated
+from xmlsgd.training.executors.threads import Threads
+from xmlsgd.training.messages import Step
 
 N_ROWS = 12
 NETWORK = Network(6, 5, (4,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xmlsgd.history import Monitor
+from xmlsgd.training.history import Monitor
 
 
 class Failing(Monitor):

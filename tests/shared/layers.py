@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from xmlsgd.csr import CSR, pointers
+from xmlsgd.data.csr import CSR, pointers
 from xmlsgd.devices.base import Layer, Targets
-from xmlsgd.network import state_layout
-from xmlsgd.optimizers import SGD
-from xmlsgd.samplers import ALL_LABELS
+from xmlsgd.nn.network import state_layout
+from xmlsgd.nn.optimizers import SGD
+from xmlsgd.nn.samplers import ALL_LABELS
 
 HALF_ULP = 2.0**-8  # largest relative error of rounding to bfloat16, which has 8 significant bits
 FLOAT32 = 3e-5  # relative error of a float32 sum of some hundred terms, and of the polynomials for exp and log

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from xmlsgd.csr import INT32_MAX, Dataset
+from xmlsgd.data.csr import INT32_MAX, Dataset
 
 FLOAT32_MIN = np.finfo(np.float32).tiny
 Row = tuple[list[int], dict[int, np.float32]]  # labels, features

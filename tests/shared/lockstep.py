@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from xmlsgd.executors.simulated import Simulated
-from xmlsgd.executors.team import Team
+from xmlsgd.training.executors.simulated import Simulated
+from xmlsgd.training.executors.worker_pool import Team
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from xmlsgd.devices.base import Device
-    from xmlsgd.executors.costs import VirtualDevice
-    from xmlsgd.learner import Job
-    from xmlsgd.records import Sharing
+    from xmlsgd.training.executors.costs import VirtualDevice
+    from xmlsgd.training.learner import Job
+    from xmlsgd.training.messages import Sharing
 
 
 class Lockstep(Simulated):

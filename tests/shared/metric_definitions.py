@@ -5,7 +5,7 @@ import math
 import numpy as np
 import scipy.sparse as sp
 
-from xmlsgd.csr import CSR
+from xmlsgd.data.csr import CSR
 
 
 def naive_precision(true, ranking, k):

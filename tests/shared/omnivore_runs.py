@@ -6,13 +6,13 @@ from contextlib import nullcontext
 
 from xmlsgd.algorithms.omnivore import Omnivore
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.engine import train
-from xmlsgd.executors.costs import VirtualDevice
-from xmlsgd.executors.simulated import Simulated
-from xmlsgd.learner import Job
-from xmlsgd.network import Network
-from xmlsgd.optimizers import SGD
-from xmlsgd.schedules import Schedule
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import SGD
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.executors.simulated import Simulated
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
 
 N_ROWS, BATCH, RATE = 61, 12, 0.5
 NETWORK = Network(14, 9, (6,), loss="softmax")

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmlsgd import XMLClassifier
-from xmlsgd.model_files import read_model, write_model
+from xmlsgd.data.files.model_files import read_model, write_model
 
 
 def some_rows(seed=0):

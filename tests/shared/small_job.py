@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from xmlsgd.learner import Job, Learner
-from xmlsgd.network import Network
-from xmlsgd.optimizers import Adam
-from xmlsgd.records import Step
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import Adam
+from xmlsgd.training.learner import Job, Learner
+from xmlsgd.training.messages import Step
 
 from . import toy
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from xmlsgd.history import Monitor
+from xmlsgd.training.history import Monitor
 
 
 class Spoiling(Monitor):

@@ -9,19 +9,19 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.csr import CSR, Dataset, epoch_order
+from xmlsgd.data.csr import CSR, Dataset, epoch_order
 from xmlsgd.devices.base import EXACT
 from xmlsgd.devices.reference import Reference
-from xmlsgd.engine import train
-from xmlsgd.executors.costs import VirtualDevice
-from xmlsgd.executors.simulated import Simulated
-from xmlsgd.learner import Job
-from xmlsgd.merging import Merger
-from xmlsgd.network import Network
-from xmlsgd.optimizers import RATE, SGD
-from xmlsgd.records import Report
-from xmlsgd.schedules import Schedule
-from xmlsgd.table import Shape, Table
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import RATE, SGD
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.executors.simulated import Simulated
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
+from xmlsgd.training.merging import Merger
+from xmlsgd.training.messages import Report
+from xmlsgd.training.shared_parameters import Shape, Table
 
 
 def dataset(n_rows):

@@ -9,8 +9,8 @@ import importlib
 import inspect
 import pkgutil
 
+from ..data.validation import check_choice
 from ..errors import DataError, shorten
-from ..kinds import check_choice
 from .base import Algorithm
 from .options import read_options
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..data.validation import check_choice
 from ..errors import DataError
-from ..kinds import check_choice
 from .base import Comm
 from .combining import COMBINE, WEIGHTS, Work
 from .mega_batches import MegaBatches

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import DataError
-from ..records import Report
+from ..training.messages import Report
 from .hogbatch import Hogbatch
 
 

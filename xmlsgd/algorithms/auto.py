@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import DataError, shorten
-from ..merging import Part
-from ..records import Report, Sharing
+from ..training.merging import Part
+from ..training.messages import Report, Sharing
 from .base import Algorithm, Comm
 from .hogwild import Hogwild
 from .local_sgd import LocalSGD
@@ -22,7 +22,7 @@ from .sequential import Sequential
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..csr import Dataset
+    from ..data.csr import Dataset
 
 ALONE = "one worker: nothing to share or merge"
 # Of an equal share: many equal workers bring little each, and are not to be parked for it. Chosen, not measured: with

@@ -6,18 +6,18 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from ..data.validation import check_kinds
 from ..errors import DataError
-from ..kinds import check_kinds
-from ..records import Sharing
+from ..training.messages import Sharing
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     import numpy as np
 
-    from ..csr import Dataset
-    from ..merging import Rule
-    from ..records import Report
+    from ..data.csr import Dataset
+    from ..training.merging import Rule
+    from ..training.messages import Report
 
 # A span is at most of this part of an equal share of the rows that are left of an epoch. On the simulated clock 1 to 8
 # keep devices equally busy (Hogwild on S2, S4 and S7 within 0.6 %, local SGD within 2); 16 takes twice the messages.

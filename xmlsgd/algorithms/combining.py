@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..merging import Part
+from ..training.merging import Part
 
 
 class Work(NamedTuple):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import DataError
-from ..merging import Part
+from ..training.merging import Part
 from .base import Comm
 from .combining import Work
 from .easgd import EASGD

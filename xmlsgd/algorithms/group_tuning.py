@@ -11,8 +11,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ..data.validation import check_kinds
 from ..errors import DataError
-from ..kinds import check_kinds
 from .asynchrony import divisors
 
 # All of these are the released code's.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..kinds import check_instance
-from ..records import Report, Sharing
+from ..data.validation import check_instance
+from ..training.messages import Report, Sharing
 from .base import Algorithm, tapered
 from .staleness import Fairness, Staleness
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from statistics import median
 
+from ..data.validation import check_kinds
 from ..errors import DataError
-from ..kinds import check_kinds
 
 
 @dataclass

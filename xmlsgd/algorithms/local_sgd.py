@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..data.validation import check_choice, check_instance
 from ..errors import DataError
-from ..kinds import check_choice, check_instance
 from .base import Comm
 from .combining import COMBINE, WEIGHTS, Work
 from .outer import MOST, Outer, block_momentum

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..csr import Dataset
+from ..data.csr import Dataset
+from ..data.validation import check_choice
 from ..errors import DataError, shorten
-from ..kinds import check_choice
-from ..merging import Part
-from ..records import Report
+from ..training.merging import Part
+from ..training.messages import Report
 from .asynchrony import divisors, explicit_momentum
 from .base import Algorithm, Comm
 from .compute_groups import ComputeGroups

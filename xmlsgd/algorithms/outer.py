@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..data.validation import check_kinds
 from ..errors import DataError
-from ..kinds import check_kinds
-from ..merging import Part
+from ..training.merging import Part
 
 MOST = 0.8  # of block momentum: with 0.9, four workers lost a tenth of P@1
 NEGLIGIBLE = 1e-3  # of a row's last motion; what momentum would still do to an untouched row after that is left out

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from math import inf
 
 from ..errors import DataError
-from ..merging import Part
-from ..records import Report
+from ..training.merging import Part
+from ..training.messages import Report
 from .base import Algorithm, Comm, tapered
 from .combining import Combine, Work, mean
 from .outer import Outer

@@ -9,9 +9,9 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..data.validation import check_kinds
 from ..errors import DataError
-from ..kinds import check_kinds
-from ..records import Report
+from ..training.messages import Report
 
 UNFAIR = 0.02  # of the features a row; beyond it, rows of some lengths count less than others: warned of, by choice
 

@@ -1,4 +1,4 @@
-"""The command line: a file of `verbs/` a verb, named by it. Nothing heavy is imported before a verb runs."""
+"""The command line: a file of `commands/` a verb, named by it. Nothing heavy is imported before a verb runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from .. import __version__
-from . import verbs
+from . import commands
 from .failures import UsageError, guarded, open_closed_streams
 from .logs import logs_said
 from .machine import limit_threads
@@ -41,16 +41,16 @@ def dispatch(words: Sequence[str]) -> None:
         raise UsageError(f"unrecognized arguments: {' '.join(strange)}{hint}")
     limit_threads(args)
     with logs_said(args):
-        import_module(f"{verbs.__name__}.{args.verb}").run(args)
+        import_module(f"{commands.__name__}.{args.verb}").run(args)
 
 
 def new_parser() -> Parser:
-    """Return the parser of all verbs."""
+    """Return the parser of all commands."""
     parser = Parser(prog="xmlsgd", description="Sparse neural networks for extreme multi-label classification.")
     parser.add_argument("--version", action="version", version=f"xmlsgd {__version__}")
-    subparsers = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
+    subparsers = parser.add_subparsers(title="commands", metavar="VERB", required=True)
     for verb in VERBS:
-        module = import_module(f"{verbs.__name__}.{verb}")
+        module = import_module(f"{commands.__name__}.{verb}")
         text = str(module.__doc__).strip()
         one = subparsers.add_parser(
             verb, aliases=ALIASES.get(verb, []), help=text.split("\n")[0], description=text, formatter_class=formatted

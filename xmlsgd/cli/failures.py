@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..data.files import MACHINE_ERRORS, naming
 from ..errors import DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
-from ..files import MACHINE_ERRORS, naming
 from .signals import signal_of, signals_raise
 
 if TYPE_CHECKING:

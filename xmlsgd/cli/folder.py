@@ -11,15 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..files import CURVE, HISTORY, MANIFEST, REPORT, parents_made
-from ..history import History
+from ..data.files import CURVE, HISTORY, MANIFEST, REPORT, parents_made
+from ..training.history import History
 from .results import plain
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ..checkpoints import Checkpoint
-    from ..history import Record
+    from ..training.checkpoints import Checkpoint
+    from ..training.history import Record
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def growing_history(out: str) -> Iterator[History]:
 
 def checkpoint_of(args: Namespace) -> Checkpoint | None:
     """Return the checkpoint of a run, `OUT.checkpoint`, which is in order; None where none is asked for."""
-    from ..checkpoints import Checkpoint, read_saved
+    from ..training.checkpoints import Checkpoint, read_saved
 
     path, minutes = f"{Path(args.out)}.checkpoint", getattr(args, "checkpoint", None)
     if minutes is None:
@@ -79,7 +79,7 @@ def write_history(folder: Path, records: list[Record]) -> None:
 
 def draw_curve(folder: Path, records: list[Record], title: str) -> str | None:
     """Draw the learning curve; return why there is none, None where there is one."""
-    from ..plots import plot_learning_curve
+    from ..training.plots import plot_learning_curve
 
     if not records:
         return "not drawn, no epoch was finished"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..files import NO_ROOM, scratch_folder
+from ..data.files import NO_ROOM, scratch_folder
 
 # Parameters that choose the kernels of a run.
 CHOOSING = ("loss", "optimizer", "devices", "precision", "n_jobs", "gradient_rounding", "hidden_dropout")
@@ -27,7 +27,7 @@ def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS) -> 
     as a shortlist is learned after them. The rows are enough for
     a blend to be learned, the labels for gradients to be rounded where they are of `n_labels`.
     """
-    from ..datasets.synthetic import make_xmc
+    from ..data.synthetic import make_xmc
     from ..estimators import XMLClassifier
     from ..estimators.defaults import ROUNDED_LABELS
     from ..estimators.placement import parse_devices, workers_of

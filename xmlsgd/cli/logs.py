@@ -6,7 +6,7 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ..files.compiled import LOGGER
+from ..data.files.compiled import LOGGER
 from .failures import say
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..metrics import evaluate_ranking
-from ..progress import in_batches
+from ..training.progress_bar import in_batches
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..csr import CSR, Dataset
+    from ..data.csr import CSR, Dataset
     from ..estimators import XMLClassifier, XMLEnsemble
 
 BATCH = 8192  # rows ranked between two movements of the bar

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ..files import MODEL
+from ..data.files import MODEL
 from .failures import UsageError
 from .parameters import given_parameters
 
@@ -24,7 +24,7 @@ def load_model_of(args: Namespace, data: str) -> XMLClassifier | XMLEnsemble:
         if MODEL.is_at(Path(data)):
             right = f"xmlsgd {args.verb} {data} {args.model}"
             raise UsageError(f"{args.model}: is not a saved model, but {data} is; the model comes first: {right}")
-        from ..model_files import read_model
+        from ..data.files.model_files import read_model
 
         read_model(args.model)  # which says what is wrong, before a second is spent on imports
     from ..estimators import load_model

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..files import MODEL
+from ..data.files import MODEL
 from .failures import UsageError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def folder_above(path: str) -> Path:
 
 def check_there(*inputs: str | None) -> None:
     """Raise `DataError` for the first input that is neither there nor standard input nor a data set by name."""
-    from ..datasets import check_known
+    from ..data import check_known
 
     for given in inputs:
         if given not in (None, STDIN):
@@ -128,7 +128,7 @@ def _is_in(path: str, folder: str) -> bool:
 
 def _is_data_file(path: str) -> bool:
     """Return whether a file is there that would be read with its folder."""
-    from ..datasets.xmc import LABEL_FILES, PAIRS, PARTS, SUFFIXES
+    from ..data.xmc import LABEL_FILES, PAIRS, PARTS, SUFFIXES
 
     name = Path(path).name
     ends = tuple(f"{part}.txt{suffix}" for part in PARTS for suffix in SUFFIXES)

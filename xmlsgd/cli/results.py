@@ -8,7 +8,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ..files import naming, whole_file
+from ..data.files import naming, whole_file
 from .failures import STANDARD_OUTPUT
 from .outputs import STDOUT
 

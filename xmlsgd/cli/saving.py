@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..files import CURVE, REPORT, whole_folder
+from ..data.files import CURVE, REPORT, whole_folder
 from . import folder
 from .failures import Halted, describe
 from .model import template_of
@@ -16,7 +16,7 @@ from .outputs import check_folder, folder_above
 from .results import write_json
 
 if TYPE_CHECKING:
-    from ..csr import Dataset
+    from ..data.csr import Dataset
     from ..estimators import XMLClassifier, XMLEnsemble
 
 COMPACT = 4  # parameters take a byte in place of four
@@ -24,7 +24,7 @@ COMPACT = 4  # parameters take a byte in place of four
 
 def check_room(model: XMLClassifier | XMLEnsemble, n_models: int, dataset: Dataset, out: str, compact: bool) -> None:
     """Raise `OSError` where the parameters of the models that will be learned do not fit beside what is in `out`."""
-    from ..network import Network
+    from ..nn.network import Network
 
     hidden = tuple(template_of(model).hidden_layer_sizes)
     floats = Network(dataset.n_features, dataset.n_labels, hidden).layout.size

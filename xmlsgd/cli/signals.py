@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-    from ..checkpoints import Checkpoint
+    from ..training.checkpoints import Checkpoint
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
 PLANS = (signal.SIG_DFL, signal.default_int_handler)  # what Python does with a signal of which nobody has said anything

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from ..csr import Dataset
+    from ..data.csr import Dataset
 
 
 def size_text(dataset: Dataset) -> str:

@@ -9,22 +9,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from ..csr import CSR, Dataset
-from ..datasets import BUILT_IN, load_dataset
-from ..datasets.opening import MAX_LINE_BYTES
-from ..datasets.store import is_store
-from ..datasets.text import index_labels, read_raw_text
-from ..datasets.vectorizer import VECTORIZER_FILE, TextVectorizer
+from ..data import BUILT_IN, load_dataset
+from ..data.csr import CSR, Dataset
+from ..data.files import BLOCK_BYTES, scratch_folder
+from ..data.store import is_store
+from ..data.text import index_labels, read_raw_text
+from ..data.text_files import MAX_LINE_BYTES
+from ..data.vectorizer import VECTORIZER_FILE, TextVectorizer
 from ..errors import DataError
-from ..files import BLOCK_BYTES, scratch_folder
-from .forms import are_labelled, first_lines, is_raw_text, row_options, texts_told
+from .format_options import are_labelled, first_lines, is_raw_text, row_options, texts_told
 from .outputs import STDIN
 
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Iterator, Sequence
 
-    from ..datasets.text import RawText
+    from ..data.text import RawText
     from ..estimators import XMLClassifier, XMLEnsemble
 
 NO_VECTORIZER = "the model was trained on rows of numbers and has no words, got text; pass rows, or train on text"
@@ -150,7 +150,7 @@ def _training_texts(path: str, args: Namespace) -> RawText | None:
         return read_raw_text(path, labelled=True)
     if not _is_built_in(path):
         return None
-    from ..datasets.python_functions import python_functions_texts
+    from ..data.python_functions import python_functions_texts
 
     return python_functions_texts()[0]
 
@@ -163,7 +163,7 @@ def _test_rows(path: str, args: Namespace, known: Known, labels_required: bool =
     if _is_built_in(path):
         if known.vectorizer is None:
             raise DataError(f"{path}: {NO_VECTORIZER}")
-        from ..datasets.python_functions import python_functions_texts
+        from ..data.python_functions import python_functions_texts
 
         return _rows_of_text(path, python_functions_texts()[1], known.vectorizer, known.names)
     first, second = load(path, args, labels_required)
@@ -250,7 +250,7 @@ def _training_rows(path: str, args: Namespace, known: Known | None) -> Training:
         vectorizer = vectorizer or TextVectorizer().fit(raw.texts)
         return Training(_rows_of_text(path, raw, vectorizer, names), None, vectorizer)
     if _is_built_in(path):
-        from ..datasets.python_functions import load_python_functions
+        from ..data.python_functions import load_python_functions
 
         return Training(*load_python_functions(return_vectorizer=True))
     data = Training(*load(path, args), _words_beside(path))

@@ -7,12 +7,12 @@ import itertools
 import sys
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from ..csr import CSR
-from ..datasets.libsvm import read_blocks
-from ..datasets.text import lines_of, split_labels
+from ..data.csr import CSR
+from ..data.files import BROKEN_STREAM, MAGIC
+from ..data.libsvm import read_blocks
+from ..data.text import lines_of, split_labels
 from ..errors import DataError
-from ..files import BROKEN_STREAM, MAGIC
-from .forms import are_labelled, is_document, row_options
+from .format_options import are_labelled, is_document, row_options
 from .sources import NO_VECTORIZER, check_features, check_words
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from contextlib import AbstractContextManager
 
-    from ..csr import CSR
-    from ..optimizers import Update
+    from ..data.csr import CSR
+    from ..nn.optimizers import Update
 
 
 PRECISIONS = ("auto", "float32", "bfloat16")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import expit
 
-from ..losses import BCE, SOFTMAX
-from ..optimizers import (
+from ..nn.losses import BCE, SOFTMAX
+from ..nn.optimizers import (
     ADAGRAD_KIND,
     ADAM_KIND,
     CLIP,
@@ -32,8 +32,8 @@ from .base import EXACT, GOLDEN, Dropout, HostMemory, Layer, Rounding, Targets
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from ..csr import CSR
-    from ..optimizers import Update
+    from ..data.csr import CSR
+    from ..nn.optimizers import Update
 
 
 class Reference(HostMemory):

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ..datasets.vectorizer import TextVectorizer
-    from ..optimizers import Optimizer
+    from ..data.vectorizer import TextVectorizer
+    from ..nn.optimizers import Optimizer
 
 
 class XMLClassifier(Trainer, BaseEstimator):

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DataError, shorten
-from ..optimizers import OPTIMIZERS, Adam
+from ..nn.optimizers import OPTIMIZERS, Adam
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from ..csr import CSR
+    from ..data.csr import CSR
 
 BATCH = 256  # rows; the rates below were found with it
 SMALL_BATCH = 32  # one register block of the bfloat16 products; a smaller batch costs as much

@@ -13,12 +13,12 @@ import numpy as np
 from .. import __version__, algorithms
 from ..algorithms.base import Algorithm
 from ..algorithms.options import read_field, write_field
-from ..datasets.vectorizer import TextVectorizer
+from ..data.validation import is_count, is_number
+from ..data.vectorizer import TextVectorizer
 from ..errors import ModelFileError, shorten
-from ..kinds import is_count, is_number
-from ..losses import LOSSES
-from ..network import Network
-from ..optimizers import OPTIMIZERS, Optimizer
+from ..nn.losses import LOSSES
+from ..nn.network import Network
+from ..nn.optimizers import OPTIMIZERS, Optimizer
 from .parameters import check_parameters
 
 if TYPE_CHECKING:

@@ -8,14 +8,14 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
+from ..data.validation import is_count
 from ..errors import DataError, MemoryEstimateError, shorten
-from ..history import Monitor, Record
-from ..kinds import is_count
-from ..runs import run_of
-from ..scoring.means import MeanScorer
+from ..training.history import Monitor, Record
+from ..training.runs import run_of
 from . import ensemble_saving, memory
 from .classifier import XMLClassifier
 from .fitting import as_checkpoint, check_monitors
+from .inference.averaging import MeanScorer
 from .inputs import learn_words, read_features
 from .names import as_names
 from .parameters import random_state_of
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from os import PathLike
     from pathlib import Path
 
-    from ..checkpoints import Checkpoint
-    from ..csr import CSR
+    from ..data.csr import CSR
+    from ..training.checkpoints import Checkpoint
     from .names import MappedNames
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
+from ..data.validation import is_count, is_whole
 from ..errors import ModelFileError, shorten
-from ..kinds import is_count, is_whole
 from .classifier import XMLClassifier
 from .description import ENSEMBLE, check_estimator, describe, described_model, seed_to_json
 from .saving import (
@@ -26,7 +26,7 @@ from .saving import (
 )
 
 if TYPE_CHECKING:
-    from ..model_files import ModelFiles
+    from ..data.files.model_files import ModelFiles
     from .ensemble import XMLEnsemble
 
 

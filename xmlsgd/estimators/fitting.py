@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..algorithms.base import Algorithm
-from ..averaging import WeightAverage
-from ..checkpoints import Checkpoint, checksum_of_rows
-from ..engine import train
 from ..errors import DataError, shorten
-from ..history import EarlyStopping, Evaluation, Monitor
-from ..learner import Job
-from ..progress import Progress
-from ..runs import Run, tell
-from ..samplers import ALL_LABELS, Sampler, SharedNegatives
-from ..schedules import Schedule
-from ..scoring import Measure
-from ..snapshot import Snapshot
+from ..nn.samplers import ALL_LABELS, Sampler, SharedNegatives
+from ..nn.schedules import Schedule
+from ..training.averaging import WeightAverage
+from ..training.checkpoints import Checkpoint, checksum_of_rows
+from ..training.history import EarlyStopping, Evaluation, Monitor
+from ..training.learner import Job
+from ..training.loop import train
+from ..training.progress_bar import Progress
+from ..training.rollback import Snapshot
+from ..training.runs import Run, tell
 from .defaults import auto_epochs, auto_rate
+from .inference import Measure
 from .parameters import optimizer_of
 from .placement import algorithm_of, employed, executor_of, make_device, names_of_parked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..learner import Start
-    from ..optimizers import Optimizer
+    from ..nn.optimizers import Optimizer
+    from ..training.learner import Start
     from .classifier import XMLClassifier
     from .task import Task
 

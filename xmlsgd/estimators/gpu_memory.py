@@ -10,15 +10,15 @@ from ..devices.cuda.data import RESIDENT_SHARE
 from ..devices.cuda.gpus import free_bytes_of
 from ..devices.cuda.memory import LIBRARY_BYTES, Sizes, step_bytes, top_k_bytes
 from ..errors import MemoryEstimateError
-from ..executors.on_device import SLICE
-from ..network import state_layout
-from ..optimizers import SGD_KIND
-from ..records import Sharing
-from ..scoring.blocks import row_blocks
+from ..nn.network import state_layout
+from ..nn.optimizers import SGD_KIND
+from ..training.executors.on_device import SLICE
+from ..training.messages import Sharing
+from .inference.blocks import row_blocks
 from .memory import largest_batch, largest_hidden
 
 if TYPE_CHECKING:
-    from ..csr import CSR
+    from ..data.csr import CSR
     from .task import Task
 
 RULE = 4  # slices that a merge rule computes beside one for each replica

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..learner import Start
-from ..network import state_layout
-from ..params import zeros
+from ..nn.network import state_layout
+from ..nn.parameters import zeros
+from ..training.learner import Start
 
 if TYPE_CHECKING:
-    from ..csr import CSR
-    from ..network import Network
-    from ..optimizers import Optimizer
-    from ..params import Layout
+    from ..data.csr import CSR
+    from ..nn.network import Network
+    from ..nn.optimizers import Optimizer
+    from ..nn.parameters import Layout
 
 
 def begin(network: Network, optimizer: Optimizer, Y: CSR, seed: int, weight: np.ndarray | None) -> Start:

@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import validate_data
 
-from ..csr import CSR, check_entries, check_pointers
-from ..datasets.vectorizer import TextVectorizer
+from ..data.csr import CSR, check_entries, check_pointers
+from ..data.vectorizer import TextVectorizer
 from ..errors import DataError, shorten
 
 if TYPE_CHECKING:

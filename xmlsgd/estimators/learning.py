@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from ..checkpoints import read_saved
 from ..errors import DataError, DivergenceError
-from ..learner import Start
-from ..runs import Run, raise_with, run_of, tell
-from ..schedules import Schedule
-from ..scoring.compact import CompactParams
+from ..nn.schedules import Schedule
+from ..training.checkpoints import read_saved
+from ..training.learner import Start
+from ..training.runs import Run, raise_with, run_of, tell
 from . import memory
 from .fitting import Plan, advice, as_checkpoint, check_monitors, launch, schedule_of
 from .gpu_memory import check_gpus
 from .growing import begin, begin_state, copy_rows, grow
+from .inference.compact import CompactParams
 from .names import as_names
 from .parameters import check_parameters, random_state_of
 from .predicting import NetworkPredictor
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from os import PathLike
 
-    from ..checkpoints import Checkpoint
-    from ..csr import CSR
-    from ..history import Monitor
+    from ..data.csr import CSR
+    from ..training.checkpoints import Checkpoint
+    from ..training.history import Monitor
+    from .candidate_training import Listing
     from .classifier import XMLClassifier
-    from .list_learning import Listing
 
 
 class Trainer(NetworkPredictor):
@@ -242,7 +242,7 @@ def _listing(task: Task, seed: int) -> Listing | None:
     """Return the shortlist to be of a task, if it is to have one."""
     if not task.shortlist_size:
         return None
-    from .list_learning import Listing  # here, so that an estimator can be made without loading Numba
+    from .candidate_training import Listing  # here, so that an estimator can be made without loading Numba
 
     return Listing.begin(task, seed)
 

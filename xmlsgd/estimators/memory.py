@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..errors import MemoryEstimateError
-from ..executors.model import table_shape
-from ..network import state_layout
-from ..records import Sharing
-from ..scoring.blocks import row_blocks
+from ..nn.network import state_layout
+from ..training.executors.model import table_shape
+from ..training.messages import Sharing
+from .inference.blocks import row_blocks
 from .placement import have_one_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..csr import CSR, Dataset
+    from ..data.csr import CSR, Dataset
     from .task import Task
 
 WORKER_BYTES = 150_000_000  # a process with Numba and its kernels
@@ -181,8 +181,8 @@ def _shortlist(task: Task) -> int:
     """
     if not task.shortlist_size:
         return 0
-    from ..shortlist.linear import CHUNK, most_weights  # here, as above
-    from ..shortlist.model import BOOSTED, LOGISTIC, n_scored
+    from ..candidates.linear import CHUNK, most_weights  # here, as above
+    from ..candidates.model import BOOSTED, LOGISTIC, n_scored
 
     X, Y = task.dataset.X, task.dataset.Y
     every = X.n_cols * Y.n_cols

@@ -10,13 +10,13 @@ from sklearn.utils import check_random_state
 
 from ..algorithms import check_algorithm
 from ..algorithms.base import Algorithm
-from ..datasets.vectorizer import TextVectorizer
+from ..data.validation import FLOAT32_MAX, check_choice, is_count, is_number, is_whole
+from ..data.vectorizer import TextVectorizer
 from ..devices.base import PRECISIONS
 from ..errors import DataError, shorten, suggest
-from ..kinds import FLOAT32_MAX, check_choice, is_count, is_number, is_whole
-from ..losses import get_loss
-from ..optimizers import Optimizer, get_optimizer
-from ..schedules import SCHEDULES
+from ..nn.losses import get_loss
+from ..nn.optimizers import Optimizer, get_optimizer
+from ..nn.schedules import SCHEDULES
 from .placement import parse_devices
 from .threads import thread_count
 

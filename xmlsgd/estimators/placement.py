@@ -16,18 +16,18 @@ from ..algorithms.auto import Auto
 from ..algorithms.local_sgd import LocalSGD
 from ..devices import get_device
 from ..errors import DataError, shorten, suggest
-from ..executors.calibration import measure_device
-from ..executors.processes import Processes
-from ..executors.serial import Serial
-from ..executors.threads import Threads
+from ..training.executors.calibration import measure_device
+from ..training.executors.processes import Processes
+from ..training.executors.serial import Serial
+from ..training.executors.threads import Threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..algorithms.base import Algorithm
     from ..devices.base import Device
-    from ..executors.base import Executor
-    from ..learner import Job
+    from ..training.executors.base import Executor
+    from ..training.learner import Job
 
 _DEVICE = re.compile(r"\s*(?P<kind>[a-z_]+)(:(?P<index>\d{1,4}))?(\*(?P<learners>0*[1-9]\d{0,3}))?\s*", re.ASCII)
 KINDS = ("cpu", "cuda")  # of devices that train; the reference defines what they compute

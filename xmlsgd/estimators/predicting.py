@@ -11,16 +11,16 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from ..csr import pointers
+from ..data.csr import pointers
+from ..data.validation import is_number
 from ..errors import DataError, shorten
-from ..kinds import is_number
 from ..metrics.measures import inverse_propensity_of
-from ..scoring import Ranker, Scorer
-from ..scoring.compact import CompactParams
-from ..scoring.weighed import WeighedRanker
-from .answers import check_dense, check_finite, checked_columns, checked_weight
+from .inference import Ranker, Scorer
+from .inference.compact import CompactParams
+from .inference.label_weights import WeighedRanker
 from .inputs import read_features, read_weight
 from .names import MappedNames
+from .output_checks import check_dense, check_finite, checked_columns, checked_weight
 from .placement import make_device, parse_devices
 from .targets import Form, read_labels
 from .task import check_form, check_lengths
@@ -29,9 +29,9 @@ from .threads import flops, thread_count
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..csr import CSR
-    from ..network import Network
-    from ..shortlist import Shortlist
+    from ..candidates import Shortlist
+    from ..data.csr import CSR
+    from ..nn.network import Network
 
 
 LOG_HALF = math.log(0.5)
@@ -301,7 +301,7 @@ def _scorer_of(
     if shortlist is None:
         return Scorer(network, params, device)
     from ..devices.cpu import cpu_of  # here, so that an estimator can be made without loading Numba
-    from ..scoring.lists import ListScorer
+    from .inference.candidates import ListScorer
 
     return ListScorer(network, params, device, shortlist, cpu_of(device, n_threads))
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from ..data.files import MACHINE_ERRORS, note_checked_again, read_unreplaced
+from ..data.files.model_arrays import ModelArrays
+from ..data.files.model_files import ModelFiles, read_model, write_model
+from ..data.validation import is_whole
 from ..errors import ModelFileError, shorten
-from ..files import MACHINE_ERRORS, note_checked_again, read_unreplaced
-from ..kinds import is_whole
-from ..model_arrays import ModelArrays
-from ..model_files import ModelFiles, read_model, write_model
-from ..network import state_layout
-from ..optimizers import OPTIMIZERS
-from ..scoring.compact import CompactParams, compact_params
+from ..nn.network import state_layout
+from ..nn.optimizers import OPTIMIZERS
 from .description import describe, described_model
+from .inference.compact import CompactParams, compact_params
 from .names import MappedNames, names_from_arrays, names_to_arrays
 
 if TYPE_CHECKING:
@@ -97,8 +97,8 @@ def learned_of(model: XMLClassifier, compact: bool) -> tuple[dict[str, Any] | No
     arrays = compact_params(model.params_, layout) if compact else {"params": model.params_}
     if model.shortlist_ is None:
         return None, arrays
-    from ..shortlist.arrays import to_arrays  # here, so that a model without one loads no Numba
-    from ..shortlist.compact import PREFIX, compact_arrays, full_arrays
+    from ..candidates.compact import PREFIX, compact_arrays, full_arrays
+    from ..candidates.serialization import to_arrays  # here, so that a model without one loads no Numba
 
     if isinstance(held, CompactParams):
         lists = {name: array for name, array in held.arrays.items() if name.startswith(PREFIX)}
@@ -163,7 +163,7 @@ def read_feature_names(model: XMLClassifier | XMLEnsemble, saved: ModelArrays) -
 def read_vectorizer(model: XMLClassifier | XMLEnsemble, description: dict[str, Any], path: Path) -> None:
     """Read what turns texts into rows, if there is one."""
     if description.get("vectorizer"):
-        from ..datasets.vectorizer import TextVectorizer
+        from ..data.vectorizer import TextVectorizer
 
         model.vectorizer_ = TextVectorizer.from_files(path)
 
@@ -178,7 +178,10 @@ def read_learned(model: XMLClassifier, saved: ModelArrays, described: Any, compa
     else:
         model.params_ = saved.finite("params", network.layout.size)
     if described is not None:
-        from ..shortlist.arrays import from_arrays, from_compact  # here, so that a model without one loads no Numba
+        from ..candidates.serialization import (  # here, so that a model without one loads no Numba
+            from_arrays,
+            from_compact,
+        )
 
         read = from_compact if compact else from_arrays
         model.shortlist_ = read(described, saved, (network.n_features, network.n_labels))

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
-from ..csr import CSR
+from ..data.csr import CSR
 from ..errors import DataError, shorten
 from .inputs import check_csr, check_no_iterator, check_plain, refusals, shape_of
 from .names import Names, as_names, check_text, extended, plain, values

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..algorithms.base import Algorithm
-from ..csr import VALIDATION, Dataset
+from ..data.csr import VALIDATION, Dataset
 from ..errors import DataError, shorten
-from ..network import Network
+from ..nn.network import Network
 from .defaults import SHORTLIST_NEGATIVES, auto_batch_size, auto_rounding, auto_shortlist, input_scale
 from .inputs import check_weight, learn_words, read_features, read_weight
 from .parameters import optimizer_of
@@ -21,7 +21,7 @@ from .threads import flops, thread_count
 
 if TYPE_CHECKING:
     from ..devices.cpu import CPU
-    from ..optimizers import Optimizer
+    from ..nn.optimizers import Optimizer
     from .classifier import XMLClassifier
 
 
@@ -154,7 +154,7 @@ def _shortlist_size(model: XMLClassifier, dataset: Dataset, network: Network, la
 
 def _check_boosted(shortlist_size: int, n_rows: int) -> None:
     """Raise `DataError` where there is nothing for trees to blend, or too few rows of a weight above 0 to learn it."""
-    from ..shortlist import BOOSTED  # here, so that an estimator can be made without loading Numba
+    from ..candidates import BOOSTED  # here, so that an estimator can be made without loading Numba
 
     if not shortlist_size:
         raise DataError("blend: 'boosted' needs a shortlist, got none for these rows; pass shortlist=64 or 'logistic'")

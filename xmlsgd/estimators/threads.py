@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..cores import usable_cores
+from ..data.cores import usable_cores
 from ..errors import DataError, shorten
 
 if TYPE_CHECKING:
-    from ..csr import CSR
-    from ..network import Network
+    from ..data.csr import CSR
+    from ..nn.network import Network
 
 # 0.2 ms of a core: on a busy machine, threads that wait for each other five times a step cost more than they bring.
 FLOPS_PER_THREAD = 2e7

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from ..data.validation import is_number, is_whole
 from ..errors import DataError, shorten
-from ..kinds import is_number, is_whole
 from .ranking import Ranked, compare, labels_of, top_of_rows
 
 if TYPE_CHECKING:

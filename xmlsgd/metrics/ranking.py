@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ..csr import CSR, check_structure, pointers
+from ..data.csr import CSR, check_structure, pointers
 from ..errors import DataError, shorten
 
 Matrix: TypeAlias = Any  # CSR, scipy sparse matrix or array, numpy array

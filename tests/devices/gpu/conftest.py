@@ -16,9 +16,9 @@ from xmlsgd.algorithms.easgd import EASGD
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.outer import Nesterov, OuterAdam
 from xmlsgd.algorithms.synchronous import Synchronous
-from xmlsgd.csr import Dataset
+from xmlsgd.data.csr import Dataset
 from xmlsgd.devices.cuda import CUDA
-from xmlsgd.network import Network
+from xmlsgd.nn.network import Network
 
 
 def gpu(precision="auto", **options):

@@ -18,24 +18,24 @@ from shared.on_host import OnHost
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.averaging import WeightAverage
-from xmlsgd.csr import Dataset
+from xmlsgd.data.csr import Dataset
 from xmlsgd.devices import get_device
 from xmlsgd.devices.base import Targets
 from xmlsgd.devices.cuda import CUDA, sender
 from xmlsgd.devices.cuda.runtime import kernel_parameters, kernel_source
 from xmlsgd.devices.cuda.topk import MOST_RANKED
 from xmlsgd.devices.reference import Reference
-from xmlsgd.engine import train
 from xmlsgd.errors import DataError
-from xmlsgd.executors.serial import Serial
-from xmlsgd.executors.threads import Threads
-from xmlsgd.learner import Job
-from xmlsgd.losses import LOSSES
-from xmlsgd.network import Network
-from xmlsgd.optimizers import SGD, Adam, RowAdagrad
-from xmlsgd.schedules import Schedule
-from xmlsgd.scoring import Scorer
+from xmlsgd.estimators.inference import Scorer
+from xmlsgd.nn.losses import LOSSES
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import SGD, Adam, RowAdagrad
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.averaging import WeightAverage
+from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.executors.threads import Threads
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
 
 
 def trained(device, dataset, network, algorithm=None, workers=1, optimizer=None, monitors=()):

@@ -18,8 +18,8 @@ from xmlsgd.devices.cuda.once import PILOT, Exponentials, SoftmaxOnce
 from xmlsgd.devices.cuda.runtime import kernel_source
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
-from xmlsgd.losses import SOFTMAX
-from xmlsgd.optimizers import SGD, Adam
+from xmlsgd.nn.losses import SOFTMAX
+from xmlsgd.nn.optimizers import SGD, Adam
 
 BUGS = {
     "copies are not waited for": ("wait_for_copies<STAGES - 2>", "wait_for_copies<STAGES - 1>"),

@@ -8,15 +8,15 @@ import pytest
 from shared.fake_gpu.shim import shim_device
 from shared.needs import NEEDS_COMPILER
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.csr import Dataset
+from xmlsgd.data.csr import Dataset
 from xmlsgd.devices.base import Targets
 from xmlsgd.devices.cuda.graph import GraphBlas
-from xmlsgd.engine import train
-from xmlsgd.executors.serial import Serial
-from xmlsgd.learner import Job
-from xmlsgd.network import Network
-from xmlsgd.optimizers import SGD, Adam
-from xmlsgd.schedules import Schedule
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import SGD, Adam
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
 
 
 def trained(device, dataset, network, optimizer=None, epochs=3, batch=16):

@@ -9,13 +9,13 @@ from shared.fake_gpu.shim import shim_device
 from shared.needs import NEEDS_COMPILER
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.reference import Reference
-from xmlsgd.engine import train
-from xmlsgd.executors.serial import Serial
-from xmlsgd.executors.threads import Threads
-from xmlsgd.learner import Job
-from xmlsgd.optimizers import SGD
-from xmlsgd.records import Sharing, Step
-from xmlsgd.schedules import Schedule
+from xmlsgd.nn.optimizers import SGD
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.executors.threads import Threads
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
+from xmlsgd.training.messages import Sharing, Step
 
 
 def test_replicas_on_the_gpu_are_merged_as_those_of_the_reference(make, dataset, network, algorithm):

@@ -15,8 +15,8 @@ from shared.on_host import OnHost
 from xmlsgd.devices.base import Dropout
 from xmlsgd.devices.cuda.runtime import SOURCE
 from xmlsgd.devices.reference import Reference
-from xmlsgd.losses import LOSSES
-from xmlsgd.optimizers import SGD, Adam, RowAdagrad
+from xmlsgd.nn.losses import LOSSES
+from xmlsgd.nn.optimizers import SGD, Adam, RowAdagrad
 
 pytestmark = NEEDS_COMPILER
 

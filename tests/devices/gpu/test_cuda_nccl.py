@@ -10,14 +10,14 @@ from shared.needs import NEEDS_COMPILER
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.cuda.nccl import Links
 from xmlsgd.devices.reference import Reference
-from xmlsgd.engine import train
 from xmlsgd.errors import DataError
-from xmlsgd.executors.on_device import DeviceMerger
-from xmlsgd.executors.serial import Serial
-from xmlsgd.executors.threads import Threads
-from xmlsgd.learner import Job
-from xmlsgd.optimizers import SGD
-from xmlsgd.schedules import Schedule
+from xmlsgd.nn.optimizers import SGD
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.on_device import DeviceMerger
+from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.executors.threads import Threads
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
 
 pytestmark = NEEDS_COMPILER
 

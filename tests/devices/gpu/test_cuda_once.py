@@ -11,8 +11,8 @@ from shared.needs import NEEDS_COMPILER
 from shared.on_host import OnHost
 from xmlsgd.devices.cuda.once import PILOT
 from xmlsgd.devices.reference import Reference
-from xmlsgd.losses import SOFTMAX
-from xmlsgd.optimizers import SGD, Adam
+from xmlsgd.nn.losses import SOFTMAX
+from xmlsgd.nn.optimizers import SGD, Adam
 
 FORMS = [
     pytest.param("float32", {}, id="float32"),

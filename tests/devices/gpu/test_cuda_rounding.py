@@ -8,8 +8,8 @@ import pytest
 from shared.layers import copy, output_batch
 from shared.on_host import OnHost
 from xmlsgd.devices.cuda import SOFTMAX_FORMS
-from xmlsgd.losses import LOSSES
-from xmlsgd.optimizers import SGD
+from xmlsgd.nn.losses import LOSSES
+from xmlsgd.nn.optimizers import SGD
 
 DRAWS = 400
 

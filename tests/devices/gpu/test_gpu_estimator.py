@@ -13,17 +13,17 @@ from shared.layers import random_csr
 from shared.needs import NEEDS_COMPILER, NEEDS_GPU
 from xmlsgd import MemoryEstimateError, XMLClassifier, make_xmc
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.csr import Dataset
+from xmlsgd.data.csr import Dataset
 from xmlsgd.devices.cuda.memory import LIBRARY_BYTES, Sizes, step_bytes
-from xmlsgd.engine import train
 from xmlsgd.estimators import gpu_memory, placement
 from xmlsgd.estimators.placement import Worker, paying
-from xmlsgd.executors.calibration import measure_device
-from xmlsgd.executors.serial import Serial
-from xmlsgd.learner import Job, Learner
-from xmlsgd.network import Network, state_layout
-from xmlsgd.optimizers import SGD, Adam
-from xmlsgd.schedules import Schedule
+from xmlsgd.nn.network import Network, state_layout
+from xmlsgd.nn.optimizers import SGD, Adam
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.calibration import measure_device
+from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.learner import Job, Learner
+from xmlsgd.training.loop import train
 
 pytestmark = NEEDS_COMPILER
 

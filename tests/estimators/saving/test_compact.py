@@ -13,12 +13,12 @@ import pytest
 
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.cli import main
-from xmlsgd.csr import CSR
-from xmlsgd.datasets import write_libsvm
+from xmlsgd.data import write_libsvm
+from xmlsgd.data.csr import CSR
 from xmlsgd.devices.compact import compacted
 from xmlsgd.errors import DataError, ModelFileError
+from xmlsgd.estimators.inference.compact import CompactParams
 from xmlsgd.metrics import precision_at_k
-from xmlsgd.scoring.compact import CompactParams
 
 
 def folder_bytes(folder):
@@ -142,7 +142,7 @@ def test_above_65535_rows_features_or_labels_numbers_have_four_bytes(data, model
     if model.shortlist_ is None:
         return
     for module in ("compact", "arrays"):
-        monkeypatch.setattr(f"xmlsgd.shortlist.{module}.NARROW", 2499)
+        monkeypatch.setattr(f"xmlsgd.candidates.{module}.NARROW", 2499)
     model.save(tmp_path / "wide", compact=True)
     X, wide = data.X.span(2500, 3000), XMLClassifier.load(tmp_path / "wide")
     assert np.load(tmp_path / "wide" / "shortlist_linear_keys.npy").dtype == np.int32
@@ -167,7 +167,7 @@ def test_a_compact_model_is_opened_and_asked_as_it_lies_in_its_files(data, small
     for file in small.iterdir():
         os.utime(file, (1, 1))
     XMLClassifier.load(small)  # checked now, and not again
-    monkeypatch.setattr("xmlsgd.model_files.sha256_of", lambda file: pytest.fail(f"{file} was read"))
+    monkeypatch.setattr("xmlsgd.data.files.model_files.sha256_of", lambda file: pytest.fail(f"{file} was read"))
     model = XMLClassifier.load(small)
     X = data.X.span(2500, 2520)
     assert model.predict_topk(X, 3)[0].shape == (20, 3)

@@ -12,9 +12,9 @@ import pytest
 
 from xmlsgd import DataError, ModelFileError, XMLClassifier
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.datasets.vectorizer import TextVectorizer
-from xmlsgd.files import CHECKED, sha256_of
-from xmlsgd.optimizers import Adam
+from xmlsgd.data.files import CHECKED, sha256_of
+from xmlsgd.data.vectorizer import TextVectorizer
+from xmlsgd.nn.optimizers import Adam
 
 TEXTS = ["red apple", "green apple", "red car", "green car"] * 4
 WRONG = [
@@ -182,7 +182,7 @@ def test_what_was_checked_is_checked_again_when_it_has_changed(saved, monkeypatc
         read.append(file.name)
         return sha256_of(file)
 
-    monkeypatch.setattr("xmlsgd.model_files.sha256_of", noting)
+    monkeypatch.setattr("xmlsgd.data.files.model_files.sha256_of", noting)
     noted(saved)
     assert sorted(read) == sorted(name for name in NAMES if name != "MANIFEST.json")
     read.clear()

@@ -13,8 +13,8 @@ from shared.needs import missing_gpu
 from shared.saved_models import same_answers, small, some_rows
 from xmlsgd import DataError, ModelFileError, XMLClassifier
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.datasets.vectorizer import TextVectorizer
-from xmlsgd.optimizers import Adagrad, Adam, Optimizer
+from xmlsgd.data.vectorizer import TextVectorizer
+from xmlsgd.nn.optimizers import Adagrad, Adam, Optimizer
 
 
 @pytest.mark.parametrize("predict_only", [True, False])

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from shared.saved_models import same_answers, small
-from xmlsgd import ModelFileError, XMLClassifier, model_files
-from xmlsgd.files import whole
+from xmlsgd import ModelFileError, XMLClassifier
+from xmlsgd.data.files import atomic as whole
+from xmlsgd.data.files import model_files
 
 
 def test_saving_replaces_an_earlier_model(rows, saved):

@@ -17,7 +17,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ...files.compiled import cached
+from ...data.files.compiled import cached
 from .intrinsics import avx512, bf16
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent
 PACKAGE = FOLDER.parents[1]
-BESIDE = (PACKAGE / "devices" / "base.py", PACKAGE / "losses.py", PACKAGE / "optimizers.py")
+BESIDE = (PACKAGE / "devices" / "base.py", PACKAGE / "nn" / "losses.py", PACKAGE / "nn" / "optimizers.py")
 SOURCES = (*sorted(FOLDER.rglob("*.py")), *BESIDE)
 STAMP = hashlib.sha256(b"".join(source.read_bytes() for source in SOURCES)).hexdigest()[:12]
 PROCESSOR = "".join(str(int(has)) for has in (bf16.HAS_AMX, bf16.HAS_AVX512_BF16, avx512.HAS_AVX512))

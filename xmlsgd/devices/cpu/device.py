@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, overload
 import numba
 import numpy as np
 
-from ...csr import CSR
+from ...data.csr import CSR
+from ...data.validation import check_choice
 from ...errors import DataError
-from ...kinds import check_choice
-from ...optimizers import SGD
-from ...params import zeros
+from ...nn.optimizers import SGD
+from ...nn.parameters import zeros
 from ..base import EXACT, PRECISIONS, Dropout, HostMemory, Layer, Rounding, Targets
 from ..compact import CompactLayer
 from . import kernel_cache, search, step
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from contextlib import AbstractContextManager
 
-    from ...optimizers import Update
+    from ...nn.optimizers import Update
     from ..base import Device
     from .compiling import Kernel
 

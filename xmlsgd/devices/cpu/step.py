@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...losses import SOFTMAX
+from ...nn.losses import SOFTMAX
 from .compiling import for_kernels
 from .intrinsics import bf16
 from .kernels import output_layer, rounded_layer
 
 if TYPE_CHECKING:
-    from ...optimizers import Update
+    from ...nn.optimizers import Update
     from ..base import Layer, Rounding, Targets
     from .device import CPU
 

@@ -10,7 +10,7 @@ import numpy as np
 from .runtime import THREADS, WARP, blocks_of
 
 if TYPE_CHECKING:
-    from ...csr import CSR
+    from ...data.csr import CSR
     from .runtime import Runtime
 
 DROPPED = 0x7FFFFFFFFFFFFFFF  # key of an entry that dropout leaves out, and of no entry: behind all others

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...optimizers import CLIP, DECAY, RATE, SGD_KIND
+from ...nn.optimizers import CLIP, DECAY, RATE, SGD_KIND
 
 if TYPE_CHECKING:
-    from ...optimizers import Update
+    from ...nn.optimizers import Update
 
 
 class Factors(NamedTuple):

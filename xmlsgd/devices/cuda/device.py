@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...csr import CSR
+from ...data.csr import CSR
+from ...data.validation import check_choice
 from ...errors import DataError
-from ...kinds import check_choice
-from ...losses import SOFTMAX
-from ...optimizers import CLIP, ROW_ADAGRAD_KIND, SGD
+from ...nn.losses import SOFTMAX
+from ...nn.optimizers import CLIP, ROW_ADAGRAD_KIND, SGD
 from ..base import EXACT, PRECISIONS, Dropout, Layer, Targets
 from .chunks import CHUNK_BYTES
 from .data import Rows, fill_entries
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from contextlib import AbstractContextManager
 
-    from ...optimizers import Update
+    from ...nn.optimizers import Update
     from ..base import Rounding
     from .data import Batch
 

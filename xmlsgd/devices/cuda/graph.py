@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...losses import get_loss
-from ...optimizers import CLIP
+from ...nn.losses import get_loss
+from ...nn.optimizers import CLIP
 from .data import fill_entries, fill_labels
 from .descent import with_factors
 from .output import send_weights
@@ -26,8 +26,8 @@ from .output import send_weights
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ...csr import CSR
-    from ...optimizers import Update
+    from ...data.csr import CSR
+    from ...nn.optimizers import Update
     from ..base import Layer, Targets
     from .data import Rows
     from .runtime import Runtime

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...optimizers import RATE
+from ...nn.optimizers import RATE
 from .chunks import ALIGNMENT, Chunks, padded, part_of
 from .descent import Factors, factors_of, is_descent, with_factors
 from .output import ROWS_A_PART, Weights, label_keys
@@ -20,7 +20,7 @@ from .runtime import THREADS, WARP, blocks_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...optimizers import Update
+    from ...nn.optimizers import Update
     from ..base import Layer
     from .data import Batch
 

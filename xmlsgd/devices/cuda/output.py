@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...losses import SOFTMAX
+from ...nn.losses import SOFTMAX
 from .chunks import Chunks, padded, part_of
 from .data import fill_labels
 from .descent import factors_of, is_descent, with_factors
 from .runtime import THREADS, WARP, blocks_of
 
 if TYPE_CHECKING:
-    from ...optimizers import Update
+    from ...nn.optimizers import Update
     from ..base import Layer, Targets
     from .data import Batch
     from .runtime import Runtime

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from ....optimizers import CLIP
+from ....nn.optimizers import CLIP
 from ..compiling import kernel
 from .copying import copy_into
 from .random import kept

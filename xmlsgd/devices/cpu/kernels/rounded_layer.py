@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from ....optimizers import CLIP
+from ....nn.optimizers import CLIP
 from ...base import GOLDEN
 from ..compiling import kernel
 from ..intrinsics import bf16

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from ....losses import BCE, SOFTMAX
-from ....optimizers import (
+from ....nn.losses import BCE, SOFTMAX
+from ....nn.optimizers import (
     ADAGRAD_KIND,
     ADAM_KIND,
     DECAY,

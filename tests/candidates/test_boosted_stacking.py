@@ -1,0 +1,237 @@
+"""Trees that blend what the paths of a shortlist say: as scikit-learn grew them, kept, and where they are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.ensemble import HistGradientBoostingClassifier
+from threadpoolctl import threadpool_limits
+
+from shared.shortlists import DEVICE
+from xmlsgd import XMLClassifier, make_xmc
+from xmlsgd.candidates import BOOSTED, LOGISTIC, fit_shortlist
+from xmlsgd.candidates.boosted_stacking import EVIDENCE, Boosted, complete_trees
+from xmlsgd.candidates.serialization import from_arrays, to_arrays
+from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.data.files.model_arrays import ModelArrays
+from xmlsgd.devices.cpu import CPU
+from xmlsgd.devices.cpu.kernels.trees import DEPTH
+from xmlsgd.errors import DataError, ModelFileError
+from xmlsgd.metrics import precision_at_k
+
+SETTINGS = {
+    "hidden_layer_sizes": (16,), "shortlist": 16, "blend": "boosted", "max_epochs": 2, "random_state": 0, "n_jobs": 1,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def many() -> tuple[Dataset, Dataset]:
+    whole = make_xmc(11_000, 600, 300, nnz_per_row=8, labels_per_row=3, random_state=0)
+    train, test = (Dataset(whole.X.take(part), whole.Y.take(part)) for part in np.split(np.arange(11_000), [10_000]))
+    return train, test
+
+
+@pytest.fixture(scope="module")
+def model(many) -> XMLClassifier:
+    return XMLClassifier(**SETTINGS).fit(many[0].X, many[0].Y)
+
+
+def evidence(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return evidence and truths that have to do with it."""
+    rng = np.random.default_rng(seed)
+    found = rng.normal(size=(n, EVIDENCE)).astype(np.float32)
+    found[:, 3] = rng.integers(0, 20, n)
+    return found, rng.random(n) < 1 / (1 + np.exp(1 - 2 * found[:, 0] * found[:, 1] - found[:, 2]))
+
+
+def scores(boosted: Boosted, known: np.ndarray, device: CPU) -> np.ndarray:
+    """Return the scores of evidence (n, 4) as those of n / 6 rows with 6 labels, whose numbers are their frequency."""
+    logits, votes, margins, labels = (np.ascontiguousarray(column).reshape(-1, 6) for column in known.T)
+    with device.start():
+        return boosted.scores(labels.astype(np.int32), logits, votes, margins, device)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("options", [{"max_leaf_nodes": None}, {"max_leaf_nodes": 5}, {"max_iter": 1}])
+def test_the_sums_of_trees_are_the_decision_function_of_scikit_learn(options, n_threads):
+    known, truth = evidence(3000)
+    with threadpool_limits(1, "openmp"):  # whose threads spin where another process has the core
+        grown = HistGradientBoostingClassifier(max_depth=DEPTH, early_stopping=False, **options).fit(known, truth)
+    boosted = Boosted(*complete_trees(grown), np.arange(20, dtype=np.float32))
+    fresh = np.concatenate([evidence(3000, seed=1)[0], known])
+    thresholds = grown._predictors[0][0].nodes["num_threshold"]
+    fresh[:50, 0] = np.resize(thresholds, 50).astype(np.float32)  # where rounding decides
+    found = scores(boosted, fresh, CPU(n_threads)).reshape(-1)
+    np.testing.assert_allclose(found, grown.decision_function(fresh), rtol=1e-6, atol=1e-6)
+
+
+def test_a_threshold_between_two_float32_numbers_parts_them():
+    low = np.float32(1 / 3)
+    high = np.nextafter(low, np.float32(1))
+    known = np.zeros((400, EVIDENCE), np.float32)
+    known[::2, 1], known[1::2, 1] = low, high
+    boosted = Boosted.fit(known, np.arange(400) % 2 == 0, np.zeros(1, np.float32), 1)
+    votes, nothing = np.array([[low, high]]), np.zeros((1, 2), np.float32)
+    with DEVICE.start():
+        found = boosted.scores(np.zeros((1, 2), np.int32), nothing, votes, nothing, DEVICE)
+    assert found[0, 0] > 1 > -1 > found[0, 1]
+
+
+def test_trees_find_what_no_weighted_sum_says():
+    known, truth = evidence(20_000)
+    fresh, answer = evidence(2400, seed=1)
+    boosted = Boosted.fit(known, truth, np.arange(20, dtype=np.float32), 1)
+    best = np.argsort(-scores(boosted, fresh, DEVICE).reshape(-1))[:200]
+    linear = np.argsort(-fresh[:, 2])[:200]
+    assert answer[best].mean() > answer[linear].mean() + 0.1
+
+
+def test_a_label_that_is_none_has_a_score_of_0(model):
+    labels, one = np.array([[3, -1]], np.int32), np.ones((1, 2), np.float32)
+    with DEVICE.start():
+        found = model.shortlist_.boosted.scores(labels, one, one, one, DEVICE)
+    assert found[0, 1] == 0 != found[0, 0]
+
+
+def test_trees_rank_as_well_as_the_regression_or_better(many, model):
+    plain = XMLClassifier(**{**SETTINGS, "blend": "logistic"}).fit(many[0].X, many[0].Y)
+    boosted, logistic = (precision_at_k(many[1].Y, m.predict_topk(many[1].X)[0], 5) for m in (model, plain))
+    assert plain.shortlist_.boosted is None
+    assert (boosted > logistic - 0.01).all()
+
+
+def test_the_linear_path_learns_the_rows_held_out_for_trees_and_the_network_does_not(many, model, monkeypatch):
+    from xmlsgd.candidates.linear import Linear
+
+    learned, fit = [], Linear.fit
+
+    def noted(X, Y, weight, *rest):
+        learned.append(np.count_nonzero(weight))
+        return fit(X, Y, weight, *rest)
+
+    monkeypatch.setattr(Linear, "fit", noted)
+    again = XMLClassifier(**SETTINGS).fit(many[0].X, many[0].Y)
+    assert learned == [9000, 10_000]
+    np.testing.assert_array_equal(again.shortlist_.linear.bias, model.shortlist_.linear.bias)
+    np.testing.assert_array_equal(
+        again.shortlist_.boosted.value, model.shortlist_.boosted.value
+    )  # a seed, the same bits
+
+
+def test_the_best_labels_are_those_of_the_decision_function_of_trees(many, model):
+    X = many[1].X.take(np.arange(50))
+    labels, scores = model.predict_topk(X, 3)
+    whole = model.decision_function(X)
+    # Last digits may differ, and lead another way in a tree.
+    assert np.isclose(np.take_along_axis(whole, labels, axis=1), scores, rtol=1e-4).mean() > 0.97
+    assert np.isclose(np.sort(whole, axis=1)[:, :-4:-1], scores, rtol=1e-4).mean() > 0.97
+    assert (np.diff(scores, axis=1) <= 0).all()
+
+
+def test_probabilities_of_trees_are_calibrated(many, model):
+    labels, scores = model.predict_topk(many[1].X, 5)
+    truth = many[1].Y.to_scipy().toarray()[np.arange(len(labels))[:, None], labels] != 0
+    assert (1 / (1 + np.exp(-scores))).mean() == pytest.approx(truth.mean(), abs=0.03)
+
+
+@pytest.mark.parametrize("predict_only", [True, False])
+def test_a_saved_model_keeps_its_trees_to_the_bit(many, model, tmp_path, predict_only):
+    model.save(tmp_path / "model")
+    loaded = XMLClassifier.load(tmp_path / "model", predict_only=predict_only)
+    for name in ("feature", "threshold", "value", "frequency"):
+        kept, was = (getattr(m.shortlist_.boosted, name) for m in (loaded, model))
+        assert kept.dtype == was.dtype
+        np.testing.assert_array_equal(kept, was)
+    for a, b in zip(model.predict_topk(many[1].X), loaded.predict_topk(many[1].X), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "complaint"),
+    [
+        ("trees_feature", lambda a: a + 4, "trees_feature must be below 4"),
+        ("trees_feature", lambda a: a.astype(np.int32), "trees_feature must be uint8"),
+        ("trees_threshold", lambda a: a * np.nan, "thresholds, which are numbers"),
+        ("trees_threshold", lambda a: a[:-1], "with as many thresholds"),
+        ("trees_value", lambda a: a + np.inf, "trees_value must be finite"),
+        ("trees_value", lambda a: a[:-1], "trees_value must be float32"),
+        ("frequency", lambda a: a[:-1], "frequency must be float32"),
+    ],
+)
+def test_trees_that_save_cannot_have_written_are_refused(model, name, change, complaint):
+    described, arrays = to_arrays(model.shortlist_)
+    arrays[f"shortlist_{name}"] = change(arrays[f"shortlist_{name}"])
+    with pytest.raises(ModelFileError, match=complaint):
+        from_arrays(described, ModelArrays(arrays, Path("model")), (600, 300))
+    for trees in (-1, None, 2.5):
+        with pytest.raises(ModelFileError, match="size, blend, near, rows and trees"):
+            from_arrays({**described, "trees": trees}, ModelArrays(arrays, Path("model")), (600, 300))
+
+
+def test_partial_fit_keeps_the_trees_and_a_new_label_had_no_rows_when_they_grew(many, model, tmp_path):
+    model.save(tmp_path / "model")
+    again, fresh = XMLClassifier.load(tmp_path / "model", predict_only=False), many[1]
+    Y = sp.hstack([fresh.Y.to_scipy(), sp.csr_array(np.ones((1000, 1), np.float32))]).tocsr()
+    again.partial_fit(fresh.X, Y)
+    boosted = again.shortlist_.boosted
+    np.testing.assert_array_equal(boosted.value, model.shortlist_.boosted.value)
+    np.testing.assert_array_equal(boosted.frequency, [*model.shortlist_.boosted.frequency, 0])
+    assert again.predict_topk(fresh.X, 2)[0].shape == (1000, 2)
+
+
+def test_frequencies_are_rows_of_a_weight_above_0(many):
+    weight = np.ones(10_000)
+    weight[-50:] = 0
+    with pytest.raises(DataError, match="needs 10000 rows of a weight above 0, got 9950; pass 'logistic'"):
+        XMLClassifier(**SETTINGS).fit(many[0].X, many[0].Y, sample_weight=weight)
+    both = [Dataset(part.X, part.Y) for part in many]
+    X, Y = (CSR.from_scipy(sp.vstack([getattr(part, name).to_scipy() for part in both])) for name in ("X", "Y"))
+    weight = np.repeat([1.0, 0.0], [10_000, 1000])
+    found = XMLClassifier(**{**SETTINGS, "max_epochs": 1}).fit(X, Y, sample_weight=weight).shortlist_.boosted
+    np.testing.assert_array_equal(found.frequency, np.bincount(many[0].Y.indices, minlength=300))
+
+
+def test_trees_need_a_shortlist_and_a_name_that_is_known(many):
+    X, Y = many[0].X, many[0].Y
+    with pytest.raises(DataError, match="blend: 'boosted' needs a shortlist, got none"):
+        XMLClassifier(**{**SETTINGS, "shortlist": 0}).fit(X, Y)
+    for wrong in ("trees", None, 3):
+        with pytest.raises(DataError, match=f"blend: must be 'logistic' or 'boosted', got {wrong!r}"):
+            XMLClassifier(blend=wrong).fit(X, Y)
+
+
+def test_the_estimate_of_memory_counts_the_pairs_that_a_blend_learns_from(many):
+    X, Y = many[0].X, many[0].Y
+    boosted, logistic = (
+        XMLClassifier(**{**SETTINGS, "blend": blend}).estimate_memory(X, Y)["shortlist"]
+        for blend in ("boosted", "logistic")
+    )
+    assert boosted - logistic == 150 * (1000 - 400) * 16  # rows held out for the one and for the other
+
+
+def test_more_rows_are_held_out_for_trees_than_for_a_regression():
+    assert [BOOSTED.of(n) for n in (9_999, 10_000, 47_175, 10**6)] == [0, 1000, 4717, 10_000]
+    assert [LOGISTIC.of(n) for n in (999, 10_000, 47_175, 10**6)] == [0, 400, 943, 2048]
+
+
+def test_trees_that_have_nothing_to_ask_say_how_often_labels_are_right():
+    nothing, truth = np.zeros((64, EVIDENCE), np.float32), np.arange(64) % 4 == 0
+    ones = np.ones((1, 3), np.float32)
+    trees, labels = Boosted.fit(nothing, truth, np.zeros(3, np.float32), 1), np.arange(3, dtype=np.int32)[None]
+    with DEVICE.start():
+        np.testing.assert_allclose(trees.scores(labels, ones, ones, ones, DEVICE), np.log(1 / 3), rtol=1e-5)
+
+
+def test_no_trees_grow_where_no_held_out_row_has_a_label_on_its_list():
+    data = make_xmc(200, 50, 20, nnz_per_row=4, labels_per_row=2, random_state=0)
+    held_out = np.arange(100)
+    first = data.Y.indptr[100]
+    Y = CSR(np.maximum(data.Y.indptr - first, 0), data.Y.indices[first:], data.Y.data[first:], 20)
+
+    def logits(X: CSR, labels: np.ndarray) -> np.ndarray:
+        return np.zeros(labels.shape, np.float32)
+
+    assert fit_shortlist(Dataset(data.X, Y), None, held_out, 4, logits, DEVICE, True).boosted is None

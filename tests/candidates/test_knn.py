@@ -1,0 +1,184 @@
+"""Neighbors of a row and their votes: against votes by hand, and in every odd case."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from shared.shortlists import DEVICE, ones
+from xmlsgd.candidates.knn import NEIGHBORS, Neighbors
+from xmlsgd.candidates.weighting import rarity, unit_rows
+from xmlsgd.data.csr import CSR
+from xmlsgd.devices.cpu import CPU
+from xmlsgd.devices.cpu.kernels.neighbors import BINS, keep_best
+
+
+def votes_by_hand(similarity: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Return the shares (n, L) of the votes of the nearest rows, by cosines (n, n_train)."""
+    shares = np.zeros((len(similarity), Y.shape[1]))
+    for i, cosines in enumerate(similarity):
+        near = [j for j in np.argsort(-cosines, kind="stable")[:NEIGHBORS] if cosines[j] > 1e-20]
+        power = weight[near] * cosines[near] ** 2
+        shares[i] = power @ Y[near] / max(power.sum(), 1e-20)
+    return shares
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("own", [True, False])
+def test_neighbors_vote_with_the_square_of_their_cosine_and_no_row_for_itself(data, rows, own, n_threads):
+    weight = np.random.default_rng(0).random(data.n_rows).astype(np.float32)
+    device = CPU(n_threads, precision="float32")
+    with device.start():
+        labels, shares, nearest = Neighbors.build(rows, data.Y, weight).votes(rows, 80, device, own=0 if own else -1)
+    dense = rows.to_scipy().toarray().astype(np.float64)
+    similarity = dense @ dense.T
+    if own:
+        np.fill_diagonal(similarity, 0)
+    expected = votes_by_hand(similarity, data.Y.to_scipy().toarray(), weight)
+    found = np.zeros_like(expected)
+    row, j = np.nonzero(labels >= 0)
+    found[row, labels[row, j]] = shares[row, j]
+    # Of neighbors equally near, which one is the last to count is anybody's choice.
+    assert np.mean(np.abs(found - expected).max(axis=1) < 1e-4) > 0.97
+    assert ((labels >= 0) == (shares > 0)).all()
+    np.testing.assert_allclose(nearest, similarity.max(axis=1), atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [0, 1, 64, 65, 500])
+@pytest.mark.parametrize("steps", [1, 7, 10**6])
+def test_the_largest_values_are_kept_however_many_are_equal(n, steps):
+    values = (1 + np.random.default_rng(n).integers(steps, size=n + 1)).astype(np.float32) / np.float32(steps)
+    items, best, found = np.arange(n + 1, dtype=np.int32), np.empty(64, np.float32), np.empty(64, np.int32)
+    keep_best(values, items, n, best, found, np.empty(BINS, np.int32))
+    expected = np.sort(values[:n])[::-1][:64]
+    np.testing.assert_array_equal(np.sort(best)[::-1], np.pad(expected, (0, 64 - len(expected))))
+    np.testing.assert_array_equal(values[found[found >= 0]], best[found >= 0])
+    assert len(set(found[found >= 0])) == len(expected) == (found >= 0).sum()
+
+
+def test_neighbors_of_weight_zero_name_no_labels():
+    Y = CSR(np.arange(0, 701, 7), np.tile(np.arange(7, dtype=np.int32), 100), np.ones(700, np.float32), 7)
+    X = CSR(np.arange(101), np.zeros(100, np.int32), np.ones(100, np.float32), 1)
+    with DEVICE.start():
+        labels, shares, _ = Neighbors.build(X, Y, np.zeros(100, np.float32)).votes(X, 4, DEVICE)
+    assert (labels == -1).all()
+    assert not shares.any()
+
+
+def test_a_row_of_enormous_values_changes_no_other_row(data):
+    X = data.X.to_scipy()[:50].tocsr()
+    with_outlier = sp.vstack([X[:1] * np.float32(3e37), X[1:]]).tocsr()
+    scale = rarity(data.X)
+    plain, other = (unit_rows(CSR.from_scipy(each), scale, DEVICE) for each in (X, with_outlier))
+    np.testing.assert_array_equal(plain.data[X.indptr[1] :], other.data[X.indptr[1] :])
+    np.testing.assert_allclose(plain.data, other.data, rtol=1e-6)
+    assert np.abs(unit_rows(CSR.from_scipy(X * np.float32(1e-30)), scale, DEVICE).data - plain.data).max() < 1e-6
+
+
+def test_values_out_of_range_stay_within_the_bins():
+    values = np.array([np.nan, np.inf, 3e38, 1.5, 1, 0.5, -2, -np.inf] * 20, np.float32)
+    best, found = np.empty(64, np.float32), np.empty(64, np.int32)
+    keep_best(values, np.arange(160, dtype=np.int32), 160, best, found, np.empty(BINS, np.int32))
+    assert (found >= 0).sum() == 64
+
+
+def test_stored_zeros_are_no_features(data, rows):
+    X = data.X.to_scipy().tocoo()
+    full = sp.coo_array(
+        (np.append(X.data, np.zeros(200, np.float32)), (np.append(X.row, np.arange(200)), np.append(X.col, [0] * 200))),
+        shape=X.shape,
+    )
+    stored = CSR.from_scipy(full.tocsr())
+    assert stored.nnz > data.X.nnz
+    np.testing.assert_array_equal(rarity(stored), rarity(data.X))
+    zeros, none = (
+        Neighbors.build(each, data.Y, ones(each.n_rows)) for each in (unit_rows(stored, rarity(stored), DEVICE), rows)
+    )
+    assert zeros.postings.nnz == none.postings.nnz
+    np.testing.assert_array_equal(zeros.postings.indices, none.postings.indices)
+
+
+def test_votes_are_shares_however_small_the_weights_of_rows(data, rows):
+    with DEVICE.start():
+        found = [Neighbors.build(rows, data.Y, w * ones(data.n_rows)).votes(rows, 8, DEVICE)[1] for w in (1, 1e-30)]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-6)
+
+
+def test_a_row_without_features_has_no_neighbors(data, rows):
+    with DEVICE.start():
+        memory = Neighbors.build(rows, data.Y, ones(data.n_rows))
+        labels, shares, nearest = memory.votes(
+            CSR(np.zeros(3, np.int64), rows.indices[:0], rows.data[:0], 300), 4, DEVICE
+        )
+    assert (labels == -1).all()
+    assert not shares.any()
+    assert not nearest.any()
+
+
+def test_entries_that_cancel_and_neighbors_of_no_weight_do_no_harm():
+    """Signed entries bring a cosine back to zero again and again; a vote of nothing names no label."""
+    rng = np.random.default_rng(0)
+    dense = rng.choice(np.float32([-0.5, 0.5]), (40, 4))  # of norm 1
+    X = CSR.from_scipy(sp.csr_array(np.repeat(dense, 25, axis=1) / np.float32(5)))
+    Y = CSR.from_scipy(sp.csr_array(rng.random((40, 3)) < 0.5))
+    with DEVICE.start():
+        labels, shares, _ = Neighbors.build(X, Y, np.zeros(40, np.float32)).votes(X, 3, DEVICE)
+        assert (labels == -1).all()
+        assert not shares.any()
+        labels, shares, _ = Neighbors.build(X, Y, ones(40)).votes(X, 3, DEVICE)
+    assert labels.max() < 3
+    assert ((shares >= 0) & (shares <= 1)).all()
+
+
+def test_rows_near_to_a_training_row_get_fewer_labels_those_with_the_most_votes(data, rows):
+    with DEVICE.start():
+        memory = Neighbors.build(rows, data.Y, ones(data.n_rows))
+        labels, shares, nearest = memory.votes(rows, 20, DEVICE, own=0)
+        middle = float(np.median(nearest))
+        few, fewer, same = memory.votes(rows, 20, DEVICE, own=0, fewer=(middle, 5))
+    np.testing.assert_array_equal(same, nearest)
+    near = nearest > np.float32(middle)
+    assert near.any()
+    np.testing.assert_array_equal(few[~near], labels[~near])
+    assert (few[near, 5:] == -1).all()
+    np.testing.assert_array_equal(np.sort(fewer[near])[:, -5:], np.sort(shares[near])[:, -5:])
+
+
+def test_rows_of_a_memory_may_be_added_with_new_features_and_labels(data, rows):
+    rest = np.arange(400, 600)
+    X, Y = (CSR.from_scipy(part.to_scipy()[:400, :width]) for part, width in ((rows, 200), (data.Y, 50)))
+    grown = Neighbors.build(X, Y, ones(400)).with_rows(rows.take(rest), data.Y.take(rest), ones(200))
+    known = [sp.csr_array((part.data, part.indices, part.indptr), shape=(400, n)) for part, n in ((X, 300), (Y, 80))]
+    wide_X, wide_Y = (
+        CSR.from_scipy(sp.vstack([old, part.to_scipy()[400:]]).tocsr())
+        for old, part in zip(known, (rows, data.Y), strict=True)
+    )
+    whole = Neighbors.build(wide_X, wide_Y, ones(600))
+    np.testing.assert_array_equal(grown.postings.to_scipy().toarray(), whole.postings.to_scipy().toarray())
+    np.testing.assert_array_equal(grown.Y.to_scipy().toarray() != 0, whole.Y.to_scipy().toarray() != 0)
+
+
+def test_rare_features_weigh_more_and_rows_have_norm_one(data, rows):
+    scale, counts = rarity(data.X), np.bincount(data.X.indices, minlength=300)
+    assert scale[counts.argmax()] < scale[counts.argmin()]
+    assert (scale > 0).all()
+    np.testing.assert_allclose(np.sqrt(rows.to_scipy().power(2).sum(axis=1)), 1, rtol=1e-5)
+
+
+def test_rows_are_scaled_by_feature_and_counted_in_parts_as_at_once(data, rows, monkeypatch):
+    scale = rarity(data.X)
+    scaled = data.X.to_scipy().toarray().astype(np.float64) * scale
+    np.testing.assert_allclose(rows.to_scipy().toarray(), scaled / np.linalg.norm(scaled, axis=1)[:, None], rtol=1e-6)
+    monkeypatch.setattr("xmlsgd.candidates.weighting.ENTRIES", 50)
+    np.testing.assert_array_equal(rarity(data.X), scale)
+
+
+def test_features_of_too_many_rows_have_no_postings(data, rows, monkeypatch):
+    counts = np.bincount(rows.indices, minlength=300)
+    monkeypatch.setattr("xmlsgd.candidates.knn.BUDGET", int(np.median(counts)))
+    dense = rows.to_scipy().toarray().T
+    dense[counts > np.median(counts)] = 0
+    found = Neighbors.build(rows, data.Y, ones(600)).postings
+    np.testing.assert_array_equal(found.to_scipy().toarray(), dense)
+    assert found.nnz == np.count_nonzero(dense)

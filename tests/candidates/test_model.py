@@ -1,0 +1,325 @@
+"""A model with a shortlist: how it ranks, what it saves, and how it learns on."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from shared.shortlists import DEVICE, SETTINGS
+from xmlsgd import XMLClassifier
+from xmlsgd.candidates.serialization import from_arrays, to_arrays
+from xmlsgd.data.csr import CSR
+from xmlsgd.data.files.model_arrays import ModelArrays
+from xmlsgd.data.store import open_store, write_store
+from xmlsgd.devices.cpu.kernel_cache import kernels
+from xmlsgd.devices.cpu.kernels.pairs import ONE_SCALE, best_of_list
+from xmlsgd.errors import DataError, DivergenceError, ModelFileError
+from xmlsgd.estimators.defaults import auto_shortlist
+from xmlsgd.estimators.inference import Scorer
+from xmlsgd.estimators.inference.candidates import ListScorer
+from xmlsgd.metrics import precision_at_k
+from xmlsgd.training.learner import Learner
+from xmlsgd.training.runs import Interrupted
+
+
+def test_many_labels_get_a_shortlist_and_rank_better_with_it(many, model):
+    alone = XMLClassifier(**SETTINGS, shortlist=0, max_epochs=model.n_epochs_).fit(many[0].X, many[0].Y)
+    assert alone.shortlist_ is None
+    assert model.shortlist_.size == 64
+    with_it, without = (precision_at_k(many[1].Y, m.predict_topk(many[1].X)[0], 5) for m in (model, alone))
+    assert with_it[0] > without[0] + 0.05
+    assert with_it[4] > without[4]
+
+
+def test_the_best_labels_are_those_of_the_decision_function(many, model):
+    X = many[1].X.take(np.arange(50))
+    labels, scores = model.predict_topk(X, 3)
+    whole = model.decision_function(X)
+    np.testing.assert_allclose(np.take_along_axis(whole, labels, axis=1), scores, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(np.sort(whole, axis=1)[:, :-4:-1], scores, rtol=1e-3, atol=0.1)
+    some = np.array([5, 700, 3, 1000])
+    np.testing.assert_allclose(model.decision_function(X, labels=some), whole[:, some], rtol=1e-3, atol=1e-3)
+    best, _ = model.predict_topk(X, 2, labels=some)
+    np.testing.assert_array_equal(best[:, 0], some[whole[:, some].argmax(axis=1)])
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, None])
+def test_a_row_by_itself_gets_the_answer_that_it_gets_among_others(many, model, n_jobs):
+    X = many[1].X.span(0, 40)
+    answering = copy.copy(model).set_params(n_jobs=n_jobs)
+    labels, scores = answering.predict_topk(X)
+    for i in range(X.n_rows):
+        one = X.to_scipy()[[i]]
+        for row in (X.span(i, i + 1), one, one.astype(np.float64), one.toarray()):
+            found, found_scores = answering.predict_topk(row)
+            np.testing.assert_array_equal(found[0], labels[i])
+            np.testing.assert_array_equal(found_scores[0], scores[i])
+
+
+def test_a_model_that_learns_on_answers_by_what_it_has_learned(many, tmp_path):
+    X, Y = many[0].X.span(0, 5000), many[0].Y.span(0, 5000)
+    model = XMLClassifier(**SETTINGS, shortlist=16, max_epochs=1).fit(X, Y)
+    before = [model.predict_topk(rows)[1] for rows in (many[1].X, many[1].X.span(0, 1))]
+    model.partial_fit(many[1].X, many[1].Y).save(tmp_path / "model")
+    after = [model.predict_topk(rows)[1] for rows in (many[1].X, many[1].X.span(0, 1))]
+    loaded = XMLClassifier.load(tmp_path / "model")
+    for old, new, rows in zip(before, after, (many[1].X, many[1].X.span(0, 1)), strict=True):
+        assert (old != new).any()
+        np.testing.assert_array_equal(loaded.predict_topk(rows)[1], new)
+
+
+def test_probabilities_of_listed_labels_are_calibrated(many, model):
+    labels, scores = model.predict_topk(many[1].X, 5)
+    chances = 1 / (1 + np.exp(-scores))
+    truth = many[1].Y.to_scipy().toarray()[np.arange(len(labels))[:, None], labels] != 0
+    assert chances.mean() == pytest.approx(truth.mean(), abs=0.1)
+
+
+def test_more_labels_than_are_listed_are_ranked_all_the_same(many, model):
+    X = many[1].X.take(np.arange(20))
+    labels, scores = model.predict_topk(X, 1100)
+    assert (np.sort(labels, axis=1) == np.arange(1100)).all()
+    assert (np.diff(scores, axis=1) <= 0).all()
+
+
+def test_a_row_that_no_training_row_is_like_gets_the_labels_of_the_network(model):
+    X = sp.csr_array((2, 1500), dtype=np.float32)
+    labels, scores = model.predict_topk(X, 5)
+    expected, logits = Scorer(model.network_, model.params_, DEVICE).top_k(CSR.from_scipy(X), 5)
+    np.testing.assert_array_equal(labels, expected)
+    np.testing.assert_allclose(scores, model.shortlist_.unlisted(logits), rtol=1e-5)
+
+
+def test_a_saved_model_keeps_its_shortlist(many, model, tmp_path):
+    X = many[1].X.take(np.arange(100))
+    model.save(tmp_path / "model")
+    for loaded in (XMLClassifier.load(tmp_path / "model"), XMLClassifier.load(tmp_path / "model", predict_only=False)):
+        for a, b in zip(model.predict_topk(X), loaded.predict_topk(X), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "complaint"),
+    [
+        ("linear_indices", lambda a: a + 10_000, "linear_indices: must be in"),
+        ("postings_indptr", lambda a: a + 1, "postings_indptr: must lead from 0"),
+        ("bias", lambda a: a * np.nan, "bias must be finite"),
+        ("scale", lambda a: a[:-1], "scale must be float32"),
+        ("labels_indices", lambda a: a.astype(np.int64), "labels_indices must be int32"),
+        ("postings_data", lambda a: a * 0 + 1e30, "postings_data must be within -1 and 1"),
+        ("weight", lambda a: -a, "weight must be at least 0"),
+    ],
+)
+def test_a_shortlist_that_save_cannot_have_written_is_refused(model, name, change, complaint):
+    described, arrays = to_arrays(model.shortlist_)
+    arrays[f"shortlist_{name}"] = change(arrays[f"shortlist_{name}"])
+    with pytest.raises(ModelFileError, match=complaint):
+        from_arrays(described, ModelArrays(arrays, Path("model")), (1500, 1100))
+
+
+@pytest.mark.parametrize("blend", [[1, 2, None, 4], [1, 1e39, 3, 4], [10**400, 2, 3, 4], [-0.1, 2, 3, 4], 7])
+def test_a_blend_that_save_cannot_have_written_is_refused(model, blend):
+    described, arrays = to_arrays(model.shortlist_)
+    with pytest.raises(ModelFileError, match="size, blend, near, rows and trees"):
+        from_arrays({**described, "blend": blend}, ModelArrays(arrays, Path("model")), (1500, 1100))
+
+
+@pytest.mark.parametrize("near", [None, float("nan"), "0.5"])
+def test_a_cosine_that_save_cannot_have_written_is_refused(model, near):
+    described, arrays = to_arrays(model.shortlist_)
+    with pytest.raises(ModelFileError, match="size, blend, near, rows and trees"):
+        from_arrays({**described, "near": near}, ModelArrays(arrays, Path("model")), (1500, 1100))
+
+
+def test_a_shortlist_larger_than_the_labels_is_refused(model):
+    described, arrays = to_arrays(model.shortlist_)
+    with pytest.raises(ModelFileError, match="the size at most 1100, got"):
+        from_arrays({**described, "size": 1101}, ModelArrays(arrays, Path("model")), (1500, 1100))
+
+
+def test_the_same_seed_gives_the_same_bits(many, model):
+    again = XMLClassifier(**SETTINGS).fit(many[0].X, many[0].Y)
+    for a, b in zip(model.predict_topk(many[1].X), again.predict_topk(many[1].X), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_rows_of_partial_fit_are_remembered(many):
+    whole, fresh = many
+    model = XMLClassifier(**SETTINGS).fit(whole.X, whole.Y)
+    before = model.score(fresh.X, fresh.Y)
+    wider = CSR(fresh.X.indptr, fresh.X.indices, fresh.X.data, 1501)
+    model.partial_fit(wider, CSR(fresh.Y.indptr, fresh.Y.indices, fresh.Y.data, 1100))
+    assert model.shortlist_.neighbors.Y.n_rows == 9000
+    assert model.score(wider, fresh.Y) > before
+
+
+def test_one_class_a_row_has_no_shortlist(many):
+    X, y = many[0].X, np.arange(8000) % 1100
+    assert XMLClassifier(**SETTINGS, max_epochs=1).fit(X, y).shortlist_ is None
+    with pytest.raises(DataError, match="shortlist: must be 0 for one class a row, got 8"):
+        XMLClassifier(**SETTINGS, shortlist=8).fit(X, y)
+
+
+def test_weights_of_rows_count_in_every_path(many):
+    """Rows of weight 0 are as good as none."""
+    X, Y = many[0].X, many[0].Y
+    weight = np.ones(8000)
+    weight[4000:] = 0
+    model = XMLClassifier(**SETTINGS, shortlist=32, max_epochs=2).fit(X, Y, sample_weight=weight)
+    assert not model.shortlist_.neighbors.weight[4000:].any()
+    assert model.shortlist_.neighbors.weight[:4000].all()
+
+
+def test_the_labels_of_rows_of_weight_zero_change_nothing(many):
+    """Whatever order they come in, so that the starting biases, which follow their counts, stay the same."""
+    X, Y = many[0].X.take(np.arange(2000)), many[0].Y
+    other = Y.take(np.concatenate([np.arange(1000), np.arange(1999, 999, -1)]))
+    settings = {**SETTINGS, "shortlist": 32, "max_epochs": 1, "negatives": "all"}
+
+    def fitted(labels, weight):
+        model = XMLClassifier(**settings).fit(X, labels, sample_weight=np.repeat([1.0, weight], 1000))
+        return model.params_, *model.predict_topk(many[1].X, 3)
+
+    for a, b in zip(fitted(Y.take(np.arange(2000)), 0), fitted(other, 0), strict=True):
+        np.testing.assert_array_equal(a, b)
+    for a, b in zip(fitted(Y.take(np.arange(2000)), 1), fitted(other, 1), strict=True):
+        assert (a != b).any()
+
+
+def test_a_row_with_few_labels_on_its_list_gets_the_rest_from_the_network(many, model):
+    counts = np.bincount(many[0].X.indices, minlength=1500)
+    rare = np.argsort(counts)[:40]
+    X = sp.csr_array((np.ones(40, np.float32), (np.arange(40), rare)), shape=(40, 1500))
+    whole = model.decision_function(X)
+    with DEVICE.start():
+        listed, _, _ = model.shortlist_.evidence(CSR.from_scipy(X), DEVICE)
+    n_listed = (listed >= 0).sum(axis=1)
+    k = int(n_listed.min()) + 2
+    labels, scores = model.predict_topk(X, k)
+    np.testing.assert_allclose(np.take_along_axis(whole, labels, axis=1), scores, rtol=1e-3, atol=1e-3)
+    few = n_listed < k  # a listed label may have a margin below that of none, and is in the answer all the same
+    np.testing.assert_allclose(np.sort(whole[few], axis=1)[:, : -k - 1 : -1], scores[few], rtol=1e-3, atol=0.05)
+    assert (np.diff(np.sort(labels, axis=1), axis=1) > 0).all()
+
+
+def test_the_best_of_a_list_are_those_of_all_its_scores_and_ties_go_to_the_smaller_label():
+    rng = np.random.default_rng(0)
+    A, W, b = (rng.normal(size=size).astype(np.float32) for size in ((20, 8), (50, 8), 50))
+    W[25:], b[25:] = W[:25], b[:25]
+    labels = np.argsort(rng.random((20, 50)), axis=1)[:, :30].astype(np.int32)
+    labels[0, 2:] = -1
+    bounds = np.where(labels >= 0, -(labels % 25) / 5, 9).astype(np.float32)
+    logits = np.take_along_axis(A @ W[:25].T + b[:25], labels % 25, axis=1)  # of two equal labels, exactly the same
+    scores = bounds - np.float32(0.3) * np.log1p(np.exp(-logits))
+    best, best_scores = np.empty((20, 5), np.int32), np.empty((20, 5), np.float32)
+    for i in range(20):
+        best_of_list(A[i], W, ONE_SCALE, b, labels[i], bounds[i], np.float32(0.3), best[i], best_scores[i])
+    scores[labels < 0] = -np.inf
+    order = np.lexsort((labels, -scores))[:, :5]
+    np.testing.assert_array_equal(best, np.take_along_axis(labels, order, axis=1))
+    np.testing.assert_allclose(best_scores, np.take_along_axis(scores, order, axis=1), rtol=1e-4)
+
+
+@pytest.mark.parametrize(("n_rows", "n_labels", "size"), [(2000, 192, 64), (1999, 192, 0), (2000, 191, 0)])
+def test_labels_are_listed_from_2000_rows_on_where_they_are_64_times_those_of_a_row(n_rows, n_labels, size):
+    three_each = CSR(
+        3 * np.arange(n_rows + 1), np.tile(np.arange(3), n_rows), np.ones(3 * n_rows, np.float32), n_labels
+    )
+    assert auto_shortlist(three_each, "bce", "multilabel") == size
+
+
+def test_a_store_in_memory_maps_is_learned_as_arrays_are(many, model, tmp_path):
+    write_store(many[0], tmp_path / "store")
+    mapped = open_store(tmp_path / "store")
+    again = XMLClassifier(**SETTINGS).fit(mapped.X, mapped.Y)
+    np.testing.assert_array_equal(model.predict_topk(many[1].X)[0], again.predict_topk(many[1].X)[0])
+
+
+def test_rows_in_memory_maps_compile_no_kernel_of_their_own(many, model, tmp_path):
+    write_store(many[1], tmp_path / "store")
+    mapped = open_store(tmp_path / "store").X
+    assert not mapped.indptr.flags.writeable
+    expected = model.predict_topk(many[1].X)
+    forms = [form for kernel in kernels() for form in (kernel.alone, kernel.threaded)]
+    before = [len(form.signatures) for form in forms]
+    for got, wanted in zip(model.predict_topk(mapped), expected, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    assert [len(form.signatures) for form in forms] == before
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_activations_within_the_call_that_ranks_are_those_of_the_kernel_before_it(
+    many, model, tmp_path, monkeypatch, compact
+):
+    if compact:
+        model.save(tmp_path / "model", compact=True)
+        model = XMLClassifier.load(tmp_path / "model")
+    model = copy.copy(model)
+    X, answers = many[1].X, [model.predict_topk(many[1].X)]
+    monkeypatch.setattr("xmlsgd.estimators.inference.candidates.ROWS_A_CALL", 7)
+    answers.append(model.predict_topk(X))
+    model._scorers.clear()
+    monkeypatch.setattr(ListScorer, "_in_one_call", False)
+    answers.append(model.predict_topk(X))
+    for labels, scores in answers[1:]:
+        np.testing.assert_array_equal(labels, answers[0][0])
+        np.testing.assert_array_equal(scores, answers[0][1])
+
+
+def test_a_deep_network_ranks_a_shortlist_by_its_last_activations(many, tmp_path):
+    model = XMLClassifier((16, 8), shortlist=16, max_epochs=1, n_jobs=1, random_state=0).fit(many[0].X, many[0].Y)
+    X = many[1].X.span(0, 30)
+    labels, scores = model.predict_topk(X, 3)
+    np.testing.assert_allclose(
+        np.take_along_axis(model.decision_function(X), labels, axis=1), scores, rtol=1e-3, atol=1e-3
+    )
+    model.save(tmp_path / "model", compact=True)
+    same = XMLClassifier.load(tmp_path / "model").predict_topk(X, 3)[0] == labels
+    assert same.mean() > 0.9
+    assert model.predict_topk(X.span(0, 0))[0].shape == (0, 5)
+
+
+@pytest.mark.parametrize(("error", "kind"), [(KeyboardInterrupt(), Interrupted), (MemoryError(), MemoryError)])
+def test_an_error_while_the_shortlist_is_learned_keeps_the_network(many, monkeypatch, error, kind):
+    def failing(*_):
+        raise error
+
+    monkeypatch.setattr("xmlsgd.candidates.linear.Linear.fit", failing)
+    model = XMLClassifier((8,), shortlist=16, max_epochs=1, n_jobs=1, random_state=0)
+    with pytest.raises(kind):
+        model.fit(many[0].X, many[0].Y)
+    assert model.shortlist_ is None
+    assert model.predict_topk(many[0].X.span(0, 3), 2)[0].shape == (3, 2)
+
+
+def test_ctrl_c_in_a_partial_fit_that_adds_features_keeps_a_whole_model(many, tmp_path):
+    train = many[0]
+    X, Y = train.X.to_scipy(), train.Y.to_scipy()
+    model = XMLClassifier((8,), shortlist=16, max_epochs=1, n_jobs=1, random_state=0).fit(X[:, :1000], Y)
+    with pytest.MonkeyPatch.context() as patch:
+        run = Learner.step
+
+        def step(self, *args):
+            run(self, *args)
+            raise KeyboardInterrupt
+
+        patch.setattr(Learner, "step", step)
+        with pytest.raises(Interrupted):
+            model.partial_fit(X[:600], Y[:600])
+    labels = model.predict_topk(X[:20], 3)[0]
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(XMLClassifier.load(tmp_path / "model").predict_topk(X[:20], 3)[0], labels)
+
+
+def test_a_diverged_partial_fit_remembers_no_rows(many):
+    train = many[0]
+    model = XMLClassifier((8,), shortlist=16, max_epochs=1, n_jobs=1, random_state=0).fit(train.X, train.Y)
+    before = model.shortlist_.neighbors.Y.n_rows
+    model.set_params(optimizer="sgd", learning_rate_init=1e38)
+    with pytest.raises(DivergenceError):
+        model.partial_fit(train.X.span(0, 300), train.Y.span(0, 300))
+    assert model.shortlist_.neighbors.Y.n_rows == before

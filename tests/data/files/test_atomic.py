@@ -1,0 +1,393 @@
+"""What is written appears whole or not at all, whoever is killed, writes or reads at the same time."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from shared.paths import ROOT
+from xmlsgd.data.files import NO_ROOM, read_unreplaced, scratch_beside, scratch_folder, whole_file, whole_folder
+from xmlsgd.data.files import atomic as whole
+
+# Writes folders of three files that hold the same number, one after the other, until it is killed.
+WRITER = """
+import errno, itertools, os, sys
+from pathlib import Path
+from xmlsgd.data.files import whole
+path, exchange = Path(sys.argv[1]), sys.argv[2] == "exchange"
+def no_exchange(one, other):
+    raise OSError(errno.ENOSYS, "no such call")
+if not exchange:
+    whole._exchange = no_exchange
+print("ready", flush=True)
+for turn in itertools.count():
+    with whole.whole_folder(path) as folder:
+        for name in "abc":
+            (folder / name).write_text(f"{os.getpid()} {turn}")
+"""
+
+
+def write(path, text, **options):
+    """Write a folder of three files with one text."""
+    with whole_folder(path, **options) as folder:
+        for name in "abc":
+            (folder / name).write_text(text)
+
+
+def content(path):
+    """Return the one text of all files of a folder."""
+    (text,) = {(path / name).read_text() for name in "abc"}
+    return text
+
+
+@pytest.mark.parametrize("other", [(), ("a/b/other",)])
+def test_folders_above_are_made_and_where_writing_fails_the_empty_ones_go_again(tmp_path, other):
+    def fail():
+        with whole_folder(tmp_path / "a" / "b" / "c" / "new"):
+            for name in other:
+                (tmp_path / name).write_text("text")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")) == (["a", "a/b", *other] if other else [])
+    write(tmp_path / "a" / "b" / "c" / "new", "text")
+    assert content(tmp_path / "a" / "b" / "c" / "new") == "text"
+
+
+def start_writer(path, exchange):
+    """Return a process that writes `path` until it is killed."""
+    command = [sys.executable, "-c", WRITER, str(path), "exchange" if exchange else "two renames"]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def stop(process):
+    """Kill a process as a power cut would, and wait for its end."""
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+
+
+def without_exchange(monkeypatch):
+    """Let the disk know no exchange of names."""
+
+    def refuse(one, other):
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(whole, "_exchange", refuse)
+
+
+@pytest.fixture(params=[True, False], ids=["exchange", "two renames"])
+def exchange(request, monkeypatch):
+    """Return whether names can be exchanged in one step."""
+    if not request.param:
+        without_exchange(monkeypatch)
+    return request.param
+
+
+def test_names_are_exchanged_in_one_step_on_linux(tmp_path):
+    if sys.platform != "linux":
+        pytest.skip("renameat2 is a call of Linux")
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    whole._exchange(tmp_path / "a", tmp_path / "b")
+    assert [entry.name for entry in (tmp_path / "a").iterdir()] == ["b"]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL on this system")
+def test_a_kill_at_any_time_leaves_a_whole_folder_and_the_next_writer_cleans_up(tmp_path, exchange):
+    path, rng = tmp_path / "model", random.Random(0)
+    write(path, "first")
+    for _ in range(40):
+        process = start_writer(path, exchange)
+        time.sleep(rng.uniform(0, 0.03))
+        stop(process)
+        if exchange:  # the name was never lost, not even for a moment
+            assert content(path)
+        assert read_unreplaced(path, content)
+    write(path, "last")
+    assert content(path) == "last"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+
+
+def test_two_writers_and_a_reader_meet_no_error(tmp_path, exchange):
+    path, errors = tmp_path / "model", []
+    write(path, "first")
+
+    def guarded(work):
+        try:
+            work()
+        except OSError as error:
+            errors.append(error)
+
+    def write_often(name):
+        for turn in range(40):
+            write(path, f"{name} {turn}")
+
+    writers = [threading.Thread(target=guarded, args=(lambda n=n: write_often(n),)) for n in range(2)]
+    for writer in writers:
+        writer.start()
+    if exchange:  # between two renames there is nothing to read
+        guarded(lambda: [read_unreplaced(path, content) for _ in range(40)])
+    for writer in writers:
+        writer.join()
+    assert errors == []
+    assert content(path).endswith(" 39")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+
+
+def test_two_processes_write_one_name_and_nobody_sweeps_a_living_one_away(tmp_path):
+    path = tmp_path / "model"
+    processes = [start_writer(path, True) for _ in range(2)]
+    try:
+        deadline, seen = time.monotonic() + 1, set()
+        while time.monotonic() < deadline:
+            if path.exists():
+                seen.add(read_unreplaced(path, content).split()[0])
+        assert all(process.poll() is None for process in processes)
+    finally:
+        for process in processes:
+            stop(process)
+    assert seen == {str(process.pid) for process in processes}
+
+
+@pytest.mark.parametrize("wrong", [ZeroDivisionError(), OSError(errno.EIO, "Input/output error")])
+def test_an_error_leaves_the_earlier_one_and_nothing_else(tmp_path, wrong):
+    def write_file(*words):
+        with whole_file(tmp_path / "file") as stream:
+            for word in words:
+                stream.write(word() if callable(word) else word)
+
+    def write_folder():
+        with whole_folder(tmp_path / "folder") as folder:
+            (folder / "a").touch()
+            fail()
+
+    def fail():
+        raise wrong
+
+    write(tmp_path / "folder", "first")
+    write_file(b"first")
+    with pytest.raises(type(wrong)):
+        write_folder()
+    with pytest.raises(type(wrong)):
+        write_file(b"second", fail)
+    assert content(tmp_path / "folder") == "first"
+    assert (tmp_path / "file").read_bytes() == b"first"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_a_failure_of_the_second_rename_brings_the_earlier_folder_back(tmp_path, monkeypatch):
+    without_exchange(monkeypatch)
+    write(tmp_path / "model", "first")
+    rename, calls = Path.rename, []
+
+    def failing(source, target):
+        calls.append(source)
+        if len(calls) == 3:  # onto the earlier one, which is refused; that one aside; again
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return rename(source, target)
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(PermissionError):
+        write(tmp_path / "model", "second")
+    assert content(tmp_path / "model") == "first"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+
+
+def test_what_a_dead_process_had_set_aside_is_brought_back_by_the_next_reader(tmp_path):
+    left = tmp_path / ".model.0123abcd.partial"
+    write(left / "old", "first")
+    (left / "model").mkdir()
+    assert read_unreplaced(tmp_path / "model", content) == "first"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
+
+
+def test_hidden_folders_of_other_names_are_left_alone(tmp_path):
+    others = [".model.partial", ".model.0123abcd.partial.txt", ".model.chapter1.partial", ".models.0123abcd.partial"]
+    for name in others:
+        (tmp_path / name).mkdir()
+    write(tmp_path / "model", "first")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted([*others, "model"])
+
+
+def test_names_with_the_signs_of_patterns_are_names(tmp_path):
+    (tmp_path / ".a.0123abcd.partial").mkdir()
+    write(tmp_path / "[ab]*", "first")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [".a.0123abcd.partial", "[ab]*"]
+
+
+def test_a_link_stays_a_link_and_its_target_is_replaced(tmp_path):
+    write(tmp_path / "disk" / "model", "first")
+    (tmp_path / "model").symlink_to(tmp_path / "disk" / "model")
+    write(tmp_path / "model", "second")
+    assert (tmp_path / "model").is_symlink()
+    assert content(tmp_path / "disk" / "model") == "second"
+
+
+def test_a_new_folder_takes_no_place_that_is_taken(tmp_path):
+    (tmp_path / "empty").mkdir()
+    write(tmp_path / "empty", "first", replace=False)
+    with pytest.raises(OSError, match="empty"):
+        write(tmp_path / "empty", "second", replace=False)
+    assert content(tmp_path / "empty") == "first"
+
+
+@pytest.mark.parametrize("place", [".", "..", "../.."])
+def test_the_folder_where_the_process_stands_is_not_replaced(tmp_path, monkeypatch, place):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a" / "b")
+    with pytest.raises(FileExistsError, match="is the current folder and cannot be replaced; name a folder in it"):
+        write(Path(place), "first")
+
+
+@pytest.mark.parametrize("code", NO_ROOM)
+def test_a_full_disk_is_told_with_the_path(tmp_path, code):
+    for make in (whole_file, whole_folder, scratch_beside):
+        with pytest.raises(OSError, match=r"No space|quota|too large") as caught, make(tmp_path / "set"):
+            raise OSError(code, os.strerror(code))
+        assert caught.value.filename == str(tmp_path / "set")
+
+
+def test_where_nothing_can_be_made_the_name_that_was_asked_for_is_told(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught, whole_file(tmp_path / "nowhere" / "file"):
+        pass
+    assert caught.value.filename == str(tmp_path / "nowhere" / "file")
+
+
+def test_a_device_is_written_in_place():
+    with whole_file(os.devnull) as stream:
+        stream.write(b"nothing")
+    assert not Path(os.devnull).is_file()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_a_full_device_is_named():
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"), whole_file("/dev/full") as stream:
+        stream.write(b"more")
+
+
+def test_a_disk_without_locks_is_written_and_never_swept(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+
+    def refuse(descriptor, how):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    (tmp_path / ".model.0123abcd.partial").mkdir()
+    write(tmp_path / "model", "first")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [".model.0123abcd.partial", "model"]
+
+
+def test_what_is_replaced_while_it_is_read_is_read_again(tmp_path):
+    path, seen = tmp_path / "model", []
+    write(path, "0")
+
+    def read(folder):
+        first = (folder / "a").read_text()
+        if len(seen) < 3:
+            seen.append(first)
+            write(path, str(len(seen)))
+        return first, (folder / "b").read_text()
+
+    assert read_unreplaced(path, read) == ("3", "3")
+    assert seen == ["0", "1", "2"]
+
+
+def test_a_folder_for_temporary_files_is_the_users_own_and_takes_those_of_dead_processes_along(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = tmp_path / ".xmlsgd.0123abcd.partial"
+    left.mkdir()
+    with scratch_folder() as folder:
+        assert not left.exists()
+        assert list(tmp_path.iterdir()) == [folder]
+        assert folder.stat().st_mode & 0o777 == 0o700
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_is_told_by_the_name_that_was_asked_for(tmp_path):
+    target = tmp_path / "m"
+    for name in (None, "scratch"):
+        with pytest.raises(OSError, match="No space left") as full, scratch_beside(target) as scratch:
+            raise OSError(errno.ENOSPC, "No space left on device", str(scratch / "m") if name else None)
+        assert full.value.filename == str(target)
+    with pytest.raises(OSError, match="No space left") as full, scratch_beside(target):
+        raise OSError(errno.ENOSPC, "No space left on device", "elsewhere")
+    assert full.value.filename == "elsewhere"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no list of open files on this system")
+def test_where_no_file_can_be_opened_any_more_the_scratch_folder_goes_all_the_same_and_is_not_told_of(tmp_path):
+    resource, held = pytest.importorskip("resource"), []
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(number.name) for number in Path("/proc/self/fd").iterdir())
+
+    def write_and_hold_files():
+        with scratch_beside(tmp_path / "m") as scratch:
+            (scratch / "deeper").mkdir()
+            resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 3, limits[1]))
+            while True:
+                held.append(os.open(scratch / "deeper" / "file", os.O_CREAT))
+
+    try:
+        with pytest.raises(OSError, match="Too many open files") as caught:
+            write_and_hold_files()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for number in held:
+            os.close(number)
+    assert caught.value.filename == str(tmp_path / "m")
+    assert list(tmp_path.iterdir()) == []
+
+
+# Writes more than files may have, by a relative name as a command line does; prints what each error names.
+LARGE = """
+import os, resource, sys
+from pathlib import Path
+from xmlsgd.training.executors.run_folder import RunFolder
+from xmlsgd.data.files import scratch_beside, scratch_folder, whole_file, whole_folder
+from xmlsgd.training.shared_parameters import Shape, Table
+def nested():
+    with scratch_beside(Path("target")) as scratch, whole_folder(scratch / "train") as folder:
+        (folder / "X").write_bytes(bytes(5000))
+def temporary():
+    with scratch_folder() as folder, whole_file(folder / "rows") as stream:
+        stream.write(bytes(5000))
+def shared():
+    folder = RunFolder(100)
+    try:
+        with folder.naming():
+            Table.create(folder.path / "table", Shape(5000, 0, 0, 0, 0))
+    finally:
+        folder.close()
+os.chdir(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+for write in nested, temporary, shared:
+    try:
+        write()
+    except OSError as error:
+        print(error.filename)
+"""
+
+
+def test_a_limit_of_the_size_of_files_is_told_by_a_name_that_stays(tmp_path):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    told = subprocess.run(
+        [sys.executable, "-c", LARGE, str(tmp_path)], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(temporary)},
+    )  # fmt: skip
+    assert told.stdout.splitlines() == ["target", str(temporary), "/dev/shm"]
+    assert list(tmp_path.rglob("*")) == [temporary]

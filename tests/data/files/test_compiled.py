@@ -1,0 +1,50 @@
+"""Compiling is told once a process, by a logger, and only where it happens."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from numba import njit
+
+from shared.paths import ROOT
+from xmlsgd.data.files import compiled
+
+
+@pytest.fixture
+def add(monkeypatch, tmp_path):
+    """A function that makes a new dispatcher of one function, which is cached in a folder of the test's own."""
+    monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path))
+    compiled.tell_of_compiling.cache_clear()
+
+    def add(x, y):
+        return x + y
+
+    return lambda: compiled.cached(njit(add))
+
+
+def test_the_first_kernel_that_is_compiled_is_told_and_no_other(add, caplog):
+    kernel = add()
+    for number in (1, np.float32(1)):
+        assert kernel(number, number) == 2
+    assert [(record.name, record.levelno) for record in caplog.records] == [(compiled.LOGGER, logging.WARNING)]
+    assert caplog.messages == [compiled.MESSAGE]
+
+
+def test_a_kernel_that_lies_in_the_cache_is_not_told(add, caplog):
+    assert add()(1, 2) == 3
+    compiled.tell_of_compiling.cache_clear()
+    caplog.clear()
+    assert add()(1, 2) == 3
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(("setting", "shown"), [("", f"{compiled.MESSAGE}\n"), ("setLevel('ERROR')", "")])
+def test_a_program_that_configured_nothing_sees_it_on_stderr_until_the_logger_is_turned_off(setting, shown):
+    code = f"import logging; from xmlsgd.data.files import compiled; logging.getLogger('xmlsgd').{setting or 'name'};"
+    code += "compiled.tell_of_compiling(); compiled.tell_of_compiling()"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert (result.stdout, result.stderr) == ("", shown)

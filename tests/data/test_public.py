@@ -1,0 +1,154 @@
+"""Public data sets: downloaded once, from the first source that has them, and then loaded from the disk."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from shared.archives import zipped
+from shared.file_server import statuses
+from xmlsgd.data import public
+from xmlsgd.data.archive import extract
+from xmlsgd.data.fetch import DownloadError
+from xmlsgd.errors import DataError
+
+TRAIN = "2 3 4\n0,1 0:1.0 2:0.5\n3 1:2.0\n"
+TEST = "1 3 4\n2 0:1.0\n"
+
+
+@pytest.fixture
+def toy(server, monkeypatch):
+    """Put a data set into the table that the local server has."""
+    server.content = zipped({"Toy/toy_train.txt": TRAIN, "Toy/toy_test.txt": TEST})
+    dataset = public.PublicDataset("Toy-4", 2, 1, 3, 4, (public.Source(server.url),))
+    monkeypatch.setitem(public.PUBLIC, "toy-4", dataset)
+    return dataset
+
+
+def test_the_table_names_each_data_set_once_with_a_source_and_a_shape():
+    assert len(public.PUBLIC) == len(public.TABLE)
+    for dataset in public.TABLE:
+        assert dataset.sources
+        assert min(dataset.n_train, dataset.n_test, dataset.n_features, dataset.n_labels) > 0
+    addresses = [source.url for dataset in public.TABLE for source in dataset.sources]
+    assert len(set(addresses)) == len(addresses)
+
+
+def test_a_public_data_set_is_downloaded_once_and_then_loaded_from_the_disk(server, toy, tmp_path, capsys):
+    for _ in range(2):
+        train, test = public.load_public("TOY-4", tmp_path)
+        assert (train.X.shape, train.Y.shape) == ((2, 3), (2, 4))
+        assert (test.X.shape, test.Y.shape) == ((1, 3), (1, 4))
+        np.testing.assert_array_equal(train.Y.indices, [0, 1, 3])
+    assert len(server.log) == 1
+    digest = hashlib.sha256(server.content).hexdigest()
+    assert f"Toy-4: SHA-256 {digest}, not verified" in capsys.readouterr().err
+    assert not (tmp_path / "Toy-4.zip").exists()
+
+
+def test_an_archive_that_was_saved_by_hand_needs_no_network(server, toy, tmp_path):
+    (tmp_path / "Toy-4.zip").write_bytes(server.content)
+    train, _ = public.load_public("toy-4", tmp_path)
+    assert train.n_rows == 2
+    assert server.log == []
+    assert (tmp_path / "Toy-4.zip").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no flock")
+def test_who_comes_second_waits_for_the_first_and_downloads_nothing(server, toy, tmp_path, monkeypatch):
+    waiting, loaded = threading.Event(), []
+    monkeypatch.setattr(public, "print", lambda *args, **kwargs: waiting.set(), raising=False)
+    second = threading.Thread(target=lambda: loaded.append(public.load_public("toy-4", tmp_path)))
+    with public.alone(tmp_path / ".Toy-4.lock", "Toy-4"):
+        second.start()
+        assert waiting.wait(30)
+        (tmp_path / "archive").write_bytes(server.content)
+        extract(tmp_path / "archive", tmp_path / "Toy-4")
+    second.join()
+    assert loaded[0][0].n_rows == 2
+    assert server.log == []
+
+
+def test_the_second_source_is_taken_where_the_first_fails(server, toy, tmp_path, monkeypatch):
+    good = public.Source(server.url, hashlib.sha256(server.content).hexdigest(), len(server.content))
+    both = public.PublicDataset("Toy-4", 2, 1, 3, 4, (public.Source(server.url + "-gone"), good))
+    monkeypatch.setitem(public.PUBLIC, "toy-4", both)
+    server.faults.append("404")
+    train, _ = public.load_public("toy-4", tmp_path)
+    assert train.n_rows == 2
+    assert statuses(server) == [404, 200]
+
+
+def test_options_of_the_reader_reach_it(server, toy, tmp_path):
+    server.content = zipped({"toy_train.txt": TRAIN.replace("2:0.5", "0:0.5"), "toy_test.txt": TEST})
+    with pytest.raises(DataError, match=r"toy_train\.txt:2: "):
+        public.load_public("toy-4", tmp_path)
+    train, _ = public.load_public("toy-4", tmp_path, duplicates="sum")
+    np.testing.assert_array_equal(train.X.data, [1.5, 2.0])
+
+
+def test_a_public_data_set_without_a_test_part_is_an_error(server, toy, tmp_path):
+    server.content = zipped({"toy_train.txt": TRAIN})
+    with pytest.raises(DataError, match="must have a test part"):
+        public.load_public("toy-4", tmp_path)
+
+
+def test_without_a_source_one_line_says_what_was_tried_and_what_to_do(server, toy, tmp_path):
+    server.faults.append("404")
+    with pytest.raises(DownloadError) as caught:
+        public.load_public("toy-4", tmp_path)
+    text = str(caught.value)
+    assert "\n" not in text
+    assert f"{server.url}: the server answered 404" in text
+    assert f"download it by hand from {public.REPOSITORY} and save it as {tmp_path / 'Toy-4.zip'}" in text
+    with pytest.raises(DataError, match=r"not in .*; download it by hand"):
+        public.load_public("toy-4", tmp_path, download=False)
+
+
+def test_a_downloaded_archive_that_is_damaged_is_not_kept(server, toy, tmp_path):
+    server.content = server.content[:-30]
+    with pytest.raises(DataError, match="not a readable zip or tar archive"):
+        public.load_public("toy-4", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".Toy-4.lock"]
+
+
+def test_another_shape_than_the_table_says_is_a_warning(server, toy, tmp_path, monkeypatch):
+    """A table of data sets with two columns swapped."""
+    other = public.PublicDataset("Toy-4", 2, 1, 5, 4, toy.sources)
+    monkeypatch.setitem(public.PUBLIC, "toy-4", other)
+    with pytest.warns(UserWarning, match=r"Toy-4: .* must be \(2, 1, 5, 4\), got \(2, 1, 3, 4\)"):
+        public.load_public("toy-4", tmp_path)
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(DataError, match=r"unknown data set 'eurlex-4'; did you mean 'Eurlex-4K'\? known are Bibtex, "):
+        public.load_public("eurlex-4")
+
+
+def test_a_data_set_of_one_file_is_cut_by_the_column_of_its_split_files(server, toy, tmp_path):
+    lines = [f"{row} {row % 3}:{row}.5" for row in range(4)]
+    server.content = zipped(
+        {
+            "Toy/Toy_data.txt": "4 3 4\n" + "\n".join(lines),
+            "Toy/toy_trSplit.txt": "1 4\n3 2\n",
+            "Toy/toy_tstSplit.txt": "2 3\n",
+        }
+    )
+    train, test = public.load_public("toy-4", tmp_path)
+    np.testing.assert_array_equal(train.Y.indices, [0, 2])
+    np.testing.assert_array_equal(test.Y.indices, [1])
+    train, test = public.load_public("toy-4", tmp_path, split=1)
+    np.testing.assert_array_equal(train.Y.indices, [3, 1])
+    np.testing.assert_array_equal(train.X.data, [3.5, 1.5])
+    np.testing.assert_array_equal(test.Y.indices, [2])
+    with pytest.raises(DataError, match=r"toy_trSplit.txt: split must be in \[0, 2\), got 2"):
+        public.load_public("toy-4", tmp_path, split=2)
+
+
+def test_a_split_of_a_data_set_that_has_one_only_is_an_error(toy, tmp_path):
+    with pytest.raises(DataError, match="the data set has one split only, got split=1"):
+        public.load_public("toy-4", tmp_path, split=1)

@@ -1,0 +1,391 @@
+"""Stores give back what was written, refuse what is damaged, and appear whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from shared.data_sets import csr, equal, example
+from shared.paths import ROOT
+from xmlsgd.data import csr as rows
+from xmlsgd.data import store, store_arrays
+from xmlsgd.data.csr import Dataset
+from xmlsgd.data.files import checked
+from xmlsgd.data.store import open_store, row_blocks, write_blocks, write_store
+from xmlsgd.errors import DataError
+
+NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufeff"), min_size=1).filter(
+    str.strip
+)
+
+
+@st.composite
+def datasets(draw):
+    n, F, L = draw(st.integers(0, 9)), draw(st.integers(1, 9)), draw(st.integers(1, 9))
+    values = st.just(0.0) | st.floats(width=32, allow_nan=False, allow_infinity=False)
+    X = csr(draw(npst.arrays(np.float32, (n, F), elements=values)))
+    Y = csr(draw(npst.arrays(np.bool_, (n, L))).astype(np.float32))
+    return Dataset(X, Y, draw(st.none() | st.lists(NAMES, min_size=L, max_size=L)))
+
+
+@settings(max_examples=25, deadline=None)
+@given(dataset=datasets())
+def test_a_store_gives_back_the_data_set(tmp_path_factory, dataset):
+    path = tmp_path_factory.mktemp("stores") / "set"
+    write_store(dataset, path)
+    assert equal(open_store(path, check=True), dataset)
+
+
+@settings(max_examples=25, deadline=None)
+@given(dataset=datasets(), entries=st.integers(1, 20))
+def test_blocks_of_any_size_make_the_same_store(tmp_path_factory, dataset, entries):
+    path = tmp_path_factory.mktemp("stores") / "set"
+    blocks = list(row_blocks(dataset, entries))
+    assert all(len(b.X_indices) <= entries or len(b.X_indptr) == 2 for b in blocks)
+    assert all(len(b.Y_indices) <= entries or len(b.Y_indptr) == 2 for b in blocks)
+    write_blocks(blocks, lambda: (dataset.n_features, dataset.n_labels), path, dataset.label_names)
+    assert equal(open_store(path, check=True), dataset)
+
+
+def test_every_array_is_a_plain_npy_file(tmp_path):
+    dataset = example()
+    write_store(dataset, tmp_path / "set")
+    for name, dtype in store_arrays.DTYPES.items():
+        array = np.load(tmp_path / "set" / f"{name}.npy")
+        assert array.dtype == dtype
+        assert np.array_equal(array, getattr(getattr(dataset, name[0]), name[2:]))
+
+
+def test_an_open_store_is_mapped_read_only_and_keeps_no_label_values(tmp_path):
+    write_store(example(), tmp_path / "set")
+    opened = open_store(tmp_path / "set")
+    for array in (opened.X.indptr, opened.X.indices, opened.X.data, opened.Y.indptr, opened.Y.indices):
+        assert isinstance(array.base, np.memmap)
+        assert not array.flags.writeable
+    assert opened.Y.data.strides == (0,)
+
+
+def test_scipy_and_numba_take_an_open_store(tmp_path):
+    @numba.njit
+    def column_sums(indptr, indices, data, sums):
+        for i in range(len(indptr) - 1):
+            for j in range(indptr[i], indptr[i + 1]):
+                sums[indices[j]] += data[j]
+        return sums
+
+    dataset = example()
+    write_store(dataset, tmp_path / "set")
+    opened = open_store(tmp_path / "set")
+    for matrix, original in ((opened.X, dataset.X), (opened.Y, dataset.Y)):
+        expected = original.to_scipy().toarray().sum(axis=0)
+        found = column_sums(matrix.indptr, matrix.indices, matrix.data, np.zeros(matrix.n_cols))
+        np.testing.assert_allclose(matrix.to_scipy().sum(axis=0), expected, rtol=1e-6)
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_opening_a_store_loads_neither_numba_nor_scipy(tmp_path):
+    write_store(example(), tmp_path / "set")
+    code = (
+        "import sys; from xmlsgd.data import open_store; "
+        f"d = open_store({str(tmp_path / 'set')!r}); d.label_names[0]; print(*sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert {"numba", "scipy", "sklearn"}.isdisjoint(result.stdout.split())
+
+
+def test_label_names_are_read_at_the_first_look(tmp_path):
+    write_store(example(), tmp_path / "set")
+    names = open_store(tmp_path / "set").label_names
+    assert len(names) == 20
+    (tmp_path / "set" / "labels.txt").write_text("one\n")
+    with pytest.raises(DataError, match=r"labels.txt: must have a line for each of 20 labels, got 1"):
+        names[0]
+
+
+def described(**changes):
+    """Return a damage: the given fields of `store.json` are altered."""
+
+    def damage(path):
+        file = path / "store.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+    return damage
+
+
+def replaced(name, change):
+    """Return a damage: array `name` is saved again after `change`, with its size as it was."""
+
+    def damage(path):
+        file = path / f"{name}.npy"
+        np.save(file, change(np.load(file)))
+
+    return damage
+
+
+def put(index, value):
+    def change(array):
+        array[index] = value
+        return array
+
+    return change
+
+
+def truncated(path):
+    file = path / "X_data.npy"
+    file.write_bytes(file.read_bytes()[:-1])
+
+
+DAMAGES = {
+    "truncated array": (truncated, "X_data.npy: must have"),
+    "missing array": (lambda path: (path / "Y_indices.npy").unlink(), "Y_indices.npy: must be a readable file"),
+    "array is a folder": (
+        lambda path: ((path / "Y_indices.npy").unlink(), (path / "Y_indices.npy").mkdir()),
+        "Y_indices.npy: must be a readable file",
+    ),
+    "same size, wrong dtype": (replaced("X_data", lambda a: a.view(np.int32)), "X_data.npy: must be a vector of"),
+    "wider dtype": (replaced("X_indices", lambda a: a.astype(np.int64)), "X_indices.npy: must have"),
+    "two dimensions": (replaced("X_data", lambda a: a[:, None]), "X_data.npy: must be a vector of"),
+    "objects": (replaced("X_data", lambda a: np.array([{}] * len(a))), "X_data.npy: must have"),
+    "pointers from 1": (replaced("X_indptr", put(0, 1)), "X_indptr.npy: must lead from 0 to"),
+    "pointers beyond": (replaced("Y_indptr", put(-1, 10**9)), "Y_indptr.npy: must lead from 0 to"),
+    "no description": (lambda path: (path / "store.json").unlink(), "must be a store, but store.json is missing"),
+    "no JSON": (lambda path: (path / "store.json").write_text("{"), "store.json: must be readable JSON"),
+    "not UTF-8": (lambda path: (path / "store.json").write_bytes(b"\xff"), "store.json: must be readable JSON"),
+    "deep JSON": (lambda path: (path / "store.json").write_text("[" * 60_000), "store.json: must be readable JSON"),
+    "a list": (lambda path: (path / "store.json").write_text("[]"), "store.json: must be of format"),
+    "other format": (described(format="x"), "store.json: must be of format"),
+    "later version": (described(version=2), "store.json: must be of version 1, got 2"),
+    "fewer rows": (described(n_rows=39), "X_indptr.npy: must have 448 bytes for 40 int64 values, got 456"),
+    "more entries": (described(nnz=10**14), "X_indices.npy: must have"),
+    "too many entries": (described(nnz=10**30), "store.json: nnz must be a count"),
+    "negative": (described(n_labels=-1), "store.json: n_labels must be a count, got -1"),
+    "not a number": (described(n_features="30"), "store.json: n_features must be a count, got '30'"),
+    "true": (described(n_features=True), "store.json: n_features must be a count, got True"),
+    "too wide": (described(n_features=2**31), "store.json: n_features must be at most"),
+    "names unclear": (described(label_names=1), "store.json: label_names must be true or false, got 1"),
+    "no names": (lambda path: (path / "labels.txt").unlink(), "labels.txt: must be a file of 20 label names"),
+}
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_store_is_refused_in_one_line(tmp_path, damage, message):
+    path = tmp_path / "set"
+    write_store(example(), path)
+    damage(path)
+    with pytest.raises(DataError) as caught:
+        open_store(path)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "value", "message"),
+    [
+        ("X_indices", 3, 30, r"X_indices.npy: must be in \[0, 30\), got 30 in row 0"),
+        ("Y_indices", 3, -1, r"Y_indices.npy: must be in \[0, 20\), got -1 in row 1"),
+        ("X_indptr", 5, -7, "X_indptr.npy: must rise, got -7 after"),
+        ("X_data", 4, np.nan, "X_data.npy: values must be finite, got nan in row 0"),
+    ],
+)
+@pytest.mark.parametrize("entries", [1, 7, 1 << 20])
+def test_a_wrong_number_in_an_array_that_was_changed_is_found(
+    tmp_path, monkeypatch, name, index, value, message, entries
+):
+    write_store(example(), tmp_path / "set")
+    replaced(name, put(index, value))(tmp_path / "set")
+    monkeypatch.setattr(rows, "CHECKED_ENTRIES", entries)
+    for _ in range(2):  # a store that was refused stays refused
+        with pytest.raises(DataError, match=message) as caught:
+            open_store(tmp_path / "set")
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["X_indices", "X_data", "Y_indices", "X_indptr", "Y_indptr"])
+def test_any_four_bytes_written_over_are_refused_or_leave_rows_that_are_sound(tmp_path, name):
+    write_store(example(), tmp_path / "set")
+    good = (tmp_path / "set" / f"{name}.npy").read_bytes()
+    rng = np.random.default_rng(0)
+    for at in rng.integers(store_arrays.HEADER_BYTES, len(good) - 4, 60).tolist():
+        (tmp_path / "set" / f"{name}.npy").write_bytes(good[:at] + rng.bytes(4) + good[at + 4 :])
+        try:
+            opened = open_store(tmp_path / "set")
+        except DataError:
+            continue
+        for matrix in (opened.X, opened.Y):
+            assert np.isfinite(matrix.data).all()
+            sums = matrix.to_scipy() @ np.ones(matrix.n_cols)
+            assert len(sums) == 40
+
+
+def pass_counter(monkeypatch):
+    """Return the list of the matrices whose entries are checked from now on."""
+    seen = []
+
+    def check(matrix, names):
+        seen.append(names)
+        rows.check_entries(matrix, names)
+
+    monkeypatch.setattr(store, "check_entries", check)
+    return seen
+
+
+def test_entries_are_checked_when_they_are_written_and_not_at_each_opening(tmp_path, monkeypatch):
+    passes = pass_counter(monkeypatch)
+    write_store(example(), tmp_path / "set")
+    assert len(passes) == 2
+    os.utime(tmp_path / "set" / "checked.json", (2**32, 2**32))  # the last array may be as late
+    open_store(tmp_path / "set")
+    assert len(passes) == 2
+    open_store(tmp_path / "set", check=True)
+    assert len(passes) == 4
+
+
+def test_a_copy_is_checked_once(tmp_path, monkeypatch):
+    write_store(example(), tmp_path / "set")
+    shutil.copytree(tmp_path / "set", tmp_path / "copy", copy_function=shutil.copyfile)
+    for file in (tmp_path / "copy").iterdir():
+        os.utime(file, ns=(1, 1))
+    passes = pass_counter(monkeypatch)
+    for _ in range(3):
+        assert equal(open_store(tmp_path / "copy"), example())
+    assert len(passes) == 2
+
+
+@pytest.mark.parametrize("noted", [None, b"", b"[", b"[" * 60_000, b"{}", b"null"])
+def test_without_a_sound_note_of_the_last_check_all_is_checked(tmp_path, monkeypatch, noted):
+    write_store(example(), tmp_path / "set")
+    (tmp_path / "set" / "checked.json").unlink()
+    for file in (tmp_path / "set").iterdir():
+        os.utime(file, (1, 1))
+    if noted is not None:
+        (tmp_path / "set" / "checked.json").write_bytes(noted)
+    passes = pass_counter(monkeypatch)
+    for _ in range(2):
+        open_store(tmp_path / "set")
+    assert len(passes) == 2
+
+
+def test_an_array_as_late_as_the_note_is_checked_again(tmp_path, monkeypatch):
+    write_store(example(), tmp_path / "set")
+    late = (tmp_path / "set" / "Y_indices.npy").stat().st_mtime_ns
+    os.utime(tmp_path / "set" / "checked.json", ns=(late, late))
+    passes = pass_counter(monkeypatch)
+    open_store(tmp_path / "set")
+    assert len(passes) == 2
+
+
+@pytest.mark.parametrize("name", ["store.json", "X_data.npy", "labels.txt"])
+def test_a_pipe_in_the_place_of_a_file_is_refused_and_keeps_nobody_waiting(tmp_path, name):
+    write_store(example(), tmp_path / "set")
+    (tmp_path / "set" / name).unlink()
+    os.mkfifo(tmp_path / "set" / name)
+    with pytest.raises(DataError, match=f"{name}: must be "):
+        open_store(tmp_path / "set")
+
+
+def test_a_store_on_a_disk_that_cannot_be_written_is_opened(tmp_path, monkeypatch):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    write_store(example(), tmp_path / "set")
+    (tmp_path / "set" / "checked.json").unlink()
+    monkeypatch.setattr(checked, "whole_file", refuse)
+    assert equal(open_store(tmp_path / "set"), example())
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "value", "message"),
+    [
+        ("indices", 3, 30, r"X: indices: must be in \[0, 30\), got 30 in row 0"),
+        ("indptr", 5, 10**6, "X: indptr: must rise, got"),
+        ("data", 4, np.inf, "X: values must be finite, got inf in row 0"),
+    ],
+)
+def test_rows_that_no_reader_would_take_are_not_written(tmp_path, name, index, value, message):
+    dataset = example()
+    put(index, value)(getattr(dataset.X, name))
+    with pytest.raises(DataError, match=message):
+        write_store(dataset, tmp_path / "set")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("entries", [1, 2, 3, 1 << 20])
+def test_a_full_check_finds_indices_that_do_not_rise(tmp_path, monkeypatch, entries):
+    X = csr([[1, 1, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1], [1, 0, 0, 0]])
+    write_store(Dataset(X, X), tmp_path / "set")
+    monkeypatch.setattr(rows, "CHECKED_ENTRIES", entries)
+    assert open_store(tmp_path / "set", check=True).n_rows == 4
+    replaced("Y_indices", put(4, 1))(tmp_path / "set")
+    with pytest.raises(DataError, match=r"Y_indices.npy: must rise within a row, but row 2 does not"):
+        open_store(tmp_path / "set")
+
+
+def failing_blocks(dataset):
+    yield from row_blocks(dataset, 10)
+    raise OSError("the disk is full")
+
+
+def test_a_failure_in_the_middle_leaves_nothing(tmp_path):
+    with pytest.raises(OSError, match="the disk is full"):
+        write_blocks(failing_blocks(example()), lambda: (30, 20), tmp_path / "set")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_in_the_middle_leaves_the_earlier_store(tmp_path):
+    write_store(example(seed=1), tmp_path / "set")
+    with pytest.raises(OSError, match="the disk is full"):
+        write_blocks(failing_blocks(example()), lambda: (30, 20), tmp_path / "set")
+    assert equal(open_store(tmp_path / "set", check=True), example(seed=1))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["set"]
+
+
+def test_what_took_the_name_while_a_store_was_written_is_kept(tmp_path):
+    def blocks():
+        yield from row_blocks(example())
+        (tmp_path / "set").write_text("mine")
+
+    with pytest.raises(FileExistsError, match="set: exists and is not a store"):
+        write_blocks(blocks(), lambda: (30, 20), tmp_path / "set")
+    assert (tmp_path / "set").read_text() == "mine"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["set"]
+
+
+def test_a_store_is_replaced_under_one_who_reads_it(tmp_path):
+    write_store(example(seed=1), tmp_path / "set")
+    opened = open_store(tmp_path / "set")
+    assert opened.label_names[0] == "label 0"
+    write_store(example(seed=2), tmp_path / "set")
+    assert equal(opened, example(seed=1))
+    assert equal(open_store(tmp_path / "set"), example(seed=2))
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_what_is_not_a_store_is_never_replaced(tmp_path, folder):
+    path = tmp_path / "thesis"
+    if folder:
+        path.mkdir()
+    kept = path / "chapter" if folder else path
+    kept.write_text("mine")
+    with pytest.raises(FileExistsError, match="thesis: exists and is not a store; remove it or choose another name"):
+        write_store(example(), path)
+    assert kept.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["", " ", "two\nlines", "a\0b", "\ufeffmark", "\ud800", 5])
+def test_a_label_name_that_is_no_line_is_refused(tmp_path, name):
+    dataset = example(L=2)
+    with pytest.raises(DataError, match="label 1: its name must be a line of text that is not blank"):
+        write_store(Dataset(dataset.X, dataset.Y, ["fine", name]), tmp_path / "set")
+    with pytest.raises(DataError, match="label names must be one for each of 2 labels, got 1"):
+        write_store(Dataset(dataset.X, dataset.Y, ["fine"]), tmp_path / "set")
+    assert list(tmp_path.iterdir()) == []

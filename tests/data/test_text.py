@@ -1,0 +1,261 @@
+"""Raw text: the reader's forms and errors, the vectorizer against scikit-learn, its files against alteration."""
+
+import bz2
+import gzip
+import json
+import lzma
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from xmlsgd.data.text import RawText, index_labels, read_raw_text, write_raw_text
+from xmlsgd.data.vectorizer import TOKEN_PATTERN, VECTORIZER_FILE, TextVectorizer
+from xmlsgd.errors import DataError, ModelFileError
+from xmlsgd.estimators import XMLClassifier
+
+TEXTS = ["Read a JSON file", "write the json FILE again", "sort rows, sort columns", "", "rows of a file", "zzz"]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def writer(content, name="docs.txt"):
+        path = tmp_path / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return writer
+
+
+def test_one_document_a_line(write):
+    raw = read_raw_text(write("one two\n\nthrée\n\n\n"))
+    assert raw.texts == ["one two", "", "thrée"]
+    assert raw.labels is None
+
+
+def test_crlf_mark_at_the_start_and_no_newline_at_the_end_are_accepted(write):
+    assert read_raw_text(write(b"\xef\xbb\xbfone\r\ntwo")).texts == ["one", "two"]
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress)])
+def test_compressed_files_are_unpacked(write, suffix, pack):
+    for name in (f"docs.txt.{suffix}", "docs.txt"):
+        assert read_raw_text(write(pack(b"one\ntwo\n"), name)).texts == ["one", "two"]
+    assert read_raw_text(write(b"not packed", f"docs.txt.{suffix}")).texts == ["not packed"]
+
+
+def test_tab_form_gives_label_names_and_text(write):
+    raw = read_raw_text(write("a, b c,a\tone\ttwo\n\tno labels\n"), labelled=True)
+    assert raw.labels == [("a", "b c"), ()]
+    assert raw.texts == ["one\ttwo", "no labels"]
+
+
+def test_labels_file_matches_line_by_line(write):
+    raw = read_raw_text(write("one\ntwo\nthree\n"), write("x,y\n\nz\n", "labels.txt"))
+    assert raw.labels == [("x", "y"), (), ("z",)]
+
+
+def test_unlabelled_last_document_keeps_its_row(write):
+    raw = read_raw_text(write("one\ntwo\n"), write("x\n\n\n", "labels.txt"))
+    assert (raw.texts, raw.labels) == (["one", "two"], [("x",), ()])
+
+
+def test_labels_file_of_another_length_is_refused_with_both_numbers(write):
+    with pytest.raises(DataError, match=r"labels\.txt: .* 3 documents, got 2"):
+        read_raw_text(write("one\ntwo\nthree\n"), write("x\ny\n", "labels.txt"))
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "message"),
+    [
+        ("one".encode("utf-16"), "docs.txt", r"docs\.txt:1: must be UTF-8, got byte 0xff at 0; "),
+        (b"one\ntw\0o\n", "docs.txt", r"docs\.txt:2: must be text, got a NUL byte"),
+        (b"one\n\xff\xfe\n", "docs.txt", r"docs\.txt:2: must be UTF-8, got byte 0xff"),
+        (gzip.compress(b"one\ntwo\n" * 999, mtime=0)[:-20], "docs.txt.gz", r"docs\.txt\.gz:\d+: cannot be read"),
+        (b"\n\n", "docs.txt", r"docs\.txt: must hold at least one document"),
+    ],
+)
+def test_broken_files_are_named_with_their_line(write, content, name, message):
+    with pytest.raises(DataError, match=message):
+        read_raw_text(write(content, name))
+
+
+def test_line_without_tab_is_refused(write):
+    with pytest.raises(DataError, match=r"docs\.txt:2: must read `label1,label2<TAB>text`, got no tab"):
+        read_raw_text(write("a\tone\ntwo\n"), labelled=True)
+
+
+def test_missing_file_and_folder_are_refused(tmp_path):
+    with pytest.raises(DataError, match="cannot be read, got No such file"):
+        read_raw_text(tmp_path / "none.txt")
+    with pytest.raises(DataError, match="a directory"):
+        read_raw_text(tmp_path)
+
+
+def test_labels_from_two_places_are_refused(write):
+    path = write("a\tone\n")
+    with pytest.raises(DataError, match="not both"):
+        read_raw_text(path, path, labelled=True)
+
+
+@pytest.mark.parametrize("labels", [None, [("b c", "ä"), (), ("x",)]])
+def test_what_is_written_is_read_again(tmp_path, labels):
+    raw = RawText(["one\ttwo", "", "größe"], labels)
+    write_raw_text(tmp_path / "docs.txt", raw)
+    assert read_raw_text(tmp_path / "docs.txt", labelled=labels is not None) == raw
+    assert [file.name for file in tmp_path.iterdir()] == ["docs.txt"]
+
+
+@pytest.mark.parametrize(
+    ("text", "label"),
+    [("a\nb", "x"), ("a\rb", "x"), ("a\0b", "x"), ("a", "x,y"), ("a", "x\ty"), ("a", " x"), ("a", "")],
+)
+def test_what_the_form_cannot_hold_is_refused_and_nothing_is_written(tmp_path, text, label):
+    with pytest.raises(DataError, match="row 1: "):
+        write_raw_text(tmp_path / "docs.txt", RawText(["first", text], [("x",), (label,)]))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_index_labels_sorts_names_and_rows():
+    Y, names = index_labels([("b", "a"), (), ("c", "b", "b")])
+    assert names == ["a", "b", "c"]
+    assert Y.shape == (3, 3)
+    assert Y.indptr.tolist() == [0, 2, 2, 4]
+    assert Y.indices.tolist() == [0, 1, 1, 2]
+    assert (Y.indptr.dtype, Y.indices.dtype, Y.data.dtype) == (np.int64, np.int32, np.float32)
+
+
+def test_index_labels_puts_unknown_names_behind_the_known_ones():
+    Y, names = index_labels([("new", "b"), ("also",)], ["b", "a"])
+    assert names == ["b", "a", "also", "new"]
+    assert [Y.row(i)[0].tolist() for i in range(2)] == [[0, 3], [2]]
+
+
+def test_vectorizer_equals_scikit_learn():
+    theirs = TfidfVectorizer(min_df=2, sublinear_tf=True, token_pattern=TOKEN_PATTERN)
+    expected = theirs.fit_transform(TEXTS).toarray()
+    vectorizer = TextVectorizer(min_df=2)
+    X = vectorizer.fit_transform(TEXTS)
+    assert vectorizer.words == theirs.get_feature_names_out().tolist() == ["file", "json", "rows"]
+    np.testing.assert_allclose(X.to_scipy().toarray(), expected, rtol=1e-6)
+    assert X.data.dtype == np.float32
+
+
+def test_rows_have_norm_one_or_are_empty():
+    X = TextVectorizer(min_df=1).fit_transform([*TEXTS, "?!"])
+    norms = np.sqrt(np.asarray(X.to_scipy().multiply(X.to_scipy()).sum(axis=1)).ravel())
+    np.testing.assert_allclose(norms, [1, 1, 1, 0, 1, 1, 0], rtol=1e-6)
+
+
+def test_identifiers_are_split_at_underscores():
+    assert TextVectorizer(min_df=1).fit(["read_json_file x"]).words == ["file", "json", "read"]
+
+
+def test_max_features_keeps_the_most_frequent_words():
+    assert TextVectorizer(min_df=1, max_features=1).fit(["aa bb", "bb", "cc"]).words == ["bb"]
+
+
+def test_no_texts_give_no_rows():
+    assert TextVectorizer(min_df=1).fit(TEXTS).transform([]).shape[0] == 0
+
+
+def test_use_before_fit_is_refused():
+    with pytest.raises(DataError, match="must be fitted"):
+        TextVectorizer().transform(["text"])
+
+
+@pytest.mark.parametrize("texts", [["?", "!"], ["one", "two"], []])
+def test_texts_without_a_frequent_word_are_refused(texts):
+    with pytest.raises(DataError, match="no word occurs in at least min_df=2 texts"):
+        TextVectorizer().fit(texts)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"), [("one text", "got one string"), (["a", None], "row 1: must be a string")]
+)
+def test_what_is_no_sequence_of_strings_is_refused(texts, message):
+    with pytest.raises(DataError, match=message):
+        TextVectorizer().fit(texts)
+
+
+@pytest.mark.parametrize("options", [{"min_df": 0}, {"min_df": 0.5}, {"max_features": 0}])
+def test_options_outside_their_range_are_refused(options):
+    with pytest.raises(DataError, match="must be positive integers, got"):
+        TextVectorizer(**options).fit(TEXTS)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    TextVectorizer(min_df=1, max_features=50).fit([*TEXTS, "Ærø größe 数据 библиотека"]).to_files(tmp_path)
+    return tmp_path
+
+
+def test_files_restore_the_same_rows(saved):
+    fitted = TextVectorizer(min_df=1, max_features=50).fit([*TEXTS, "Ærø größe 数据 библиотека"])
+    restored = TextVectorizer.from_files(saved)
+    assert (restored.words, restored.min_df, restored.max_features) == (fitted.words, 1, 50)
+    np.testing.assert_array_equal(restored.transform(TEXTS).data, fitted.transform(TEXTS).data)
+
+
+def test_pickle_restores_the_same_rows():
+    fitted = TextVectorizer(min_df=1).fit(TEXTS)
+    expected = fitted.transform(TEXTS)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).transform(TEXTS).data, expected.data)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": "another"},
+        {"version": 2},
+        {"version": True},
+        {"min_df": 0},
+        {"min_df": "1"},
+        {"max_features": -1},
+        {"words": []},
+        {"words": "file"},
+        {"words": ["b", "a"]},
+        {"words": ["a", "a"]},
+        {"words": [1, 2]},
+        {"words": ["a"]},
+        {"token_pattern": "(a+)+$"},
+        {"idf": [1.0]},
+        {"idf": "1.0"},
+        {"idf": [1.0] * 12 + [float("nan")]},
+        {"idf": [1.0] * 12 + [0.0]},
+        {"idf": [1.0] * 12 + [1e60]},
+        {"idf": [1.0] * 12 + ["1"]},
+    ],
+)
+def test_altered_header_is_refused(saved, change):
+    path = saved / VECTORIZER_FILE
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **change}), encoding="utf-8")
+    with pytest.raises(ModelFileError, match=r"must (be|have)"):
+        TextVectorizer.from_files(saved)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000, b'{"format": "xmlsgd text vectorizer"}']
+)
+def test_broken_header_is_refused(saved, content):
+    (saved / VECTORIZER_FILE).write_bytes(content)
+    with pytest.raises(ModelFileError, match=VECTORIZER_FILE):
+        TextVectorizer.from_files(saved)
+
+
+def test_link_is_refused(saved):
+    (saved / VECTORIZER_FILE).rename(saved / "real.json")
+    (saved / VECTORIZER_FILE).symlink_to("real.json")
+    with pytest.raises(ModelFileError, match="is missing or no regular file"):
+        TextVectorizer.from_files(saved)
+
+
+def test_a_column_of_a_data_frame_is_texts():
+    pandas = pytest.importorskip("pandas")
+    texts = ["cat kitten", "dog puppy", "cat", "dog"]
+    model = XMLClassifier(hidden_layer_sizes=(8,), max_epochs=1, random_state=0)
+    model.vectorizer_ = TextVectorizer(min_df=1).fit(texts)
+    model.fit(pandas.Series(texts), [["c"], ["d"], ["c"], ["d"]])
+    one = pandas.Series(texts, index=[7, 5, 3, 1])
+    assert np.array_equal(model.predict_topk(one, 1)[1], model.predict_topk(texts, 1)[1])

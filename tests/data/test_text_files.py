@@ -1,0 +1,42 @@
+"""What is no text, or packed so that it cannot be read, is refused by every reader with what would do."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import pytest
+
+from xmlsgd.data.libsvm import read_libsvm
+from xmlsgd.data.text import read_raw_text
+from xmlsgd.errors import DataError
+
+
+def zipped(text):
+    """Return an archive of one file."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("train.txt", text)
+    return made.getvalue()
+
+
+# A frame of zstandard with the text in one raw block: magic, one byte of flags, length, block header.
+ZSTANDARD = b"\x28\xb5\x2f\xfd\x20\x06\x31\x00\x000 1:1\n"
+
+
+@pytest.mark.parametrize("read", [read_libsvm, read_raw_text])
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (ZSTANDARD, "zstandard"),
+        (zipped("0 1:1\n"), "zip"),
+        (b"\x04\x22\x4d\x18\x40\x40\xc0", "lz4"),
+        (b"7z\xbc\xaf\x27\x1c\0\x04", "7-zip"),
+    ],
+)
+def test_a_file_that_other_tools_packed_is_told_to_be_unpacked(tmp_path, read, content, name):
+    (tmp_path / "train.txt").write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        read(tmp_path / "train.txt")
+    wanted = f"must be text, plain or packed by gzip, bzip2 or xz, got {name}; unpack it first"
+    assert str(caught.value) == f"{tmp_path / 'train.txt'}: {wanted}"

@@ -1,0 +1,282 @@
+"""Files and folders of every form give the same rows; parts that contradict each other are refused."""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from shared.data_sets import FORMS, TEST, TRAIN, csr, equal, example, put
+from xmlsgd.data.conversion import convert
+from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.data.libsvm import write_libsvm
+from xmlsgd.data.split_and_npz import write_npz, write_split
+from xmlsgd.data.store import write_store
+from xmlsgd.data.xmc import load_file, load_folder
+from xmlsgd.errors import DataError
+
+
+@st.composite
+def datasets(draw):
+    """Draw what text can hold: at least one feature and one label, no subnormals."""
+    n, F, L = draw(st.integers(1, 8)), draw(st.integers(1, 9)), draw(st.integers(1, 9))
+    values = st.just(0.0) | st.floats(width=32, allow_nan=False, allow_infinity=False, allow_subnormal=False)
+    X = draw(npst.arrays(np.float32, (n, F), elements=values))
+    Y = draw(npst.arrays(np.bool_, (n, L))).astype(np.float32)
+    X[0, 0] = Y[-1, -1] = 1
+    return Dataset(csr(X), csr(Y))
+
+
+@settings(max_examples=25, deadline=None)
+@given(dataset=datasets(), form=st.sampled_from(FORMS))
+def test_every_form_gives_back_the_data_set(tmp_path_factory, dataset, form):
+    folder = tmp_path_factory.mktemp("sets")
+    write_libsvm(dataset, folder / "train.txt")
+    convert(folder, folder / "other", form)
+    train, test = load_folder(folder / "other", cache=False)
+    assert equal(train, dataset)
+    assert test is None
+
+
+@pytest.mark.parametrize("write", [write_npz, write_split])
+def test_a_pair_is_loaded_by_either_of_its_files(tmp_path, write):
+    write(tmp_path / "set", TRAIN, TEST)
+    expected = Dataset(TEST.X, TEST.Y)
+    files = sorted(file for file in (tmp_path / "set").iterdir() if "tst" in file.name)
+    assert len(files) == 2
+    assert all(equal(load_file(file), expected) for file in files)
+
+
+def test_written_npz_files_are_those_of_scipy(tmp_path):
+    write_npz(tmp_path / "set", TRAIN)
+    X = sp.load_npz(tmp_path / "set" / "X.trn.npz")
+    assert isinstance(X, sp.csr_matrix)
+    assert (TRAIN.X.to_scipy() != X).nnz == 0
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz"])
+@pytest.mark.parametrize("start", ["", "eurlex_"])
+def test_text_files_of_both_names_may_be_packed(tmp_path, start, suffix):
+    write_libsvm(TRAIN, tmp_path / f"{start}train.txt{suffix}")
+    write_libsvm(TEST, tmp_path / f"{start}test.txt{suffix}")
+    with gzip.open(tmp_path / "labels.txt.gz", "wt") as file:
+        file.write("\n".join(TRAIN.label_names))
+    train, test = load_folder(tmp_path)
+    assert equal(train, TRAIN)
+    assert equal(test, TEST)
+
+
+def test_real_data_keep_their_shape_and_names(real_data):
+    train, test = load_folder(real_data("bibtex"))
+    assert (train.X.shape, train.Y.shape) == ((4880, 1836), (4880, 159))
+    assert (test.X.shape, test.Y.shape) == ((2515, 1836), (2515, 159))
+    assert list(train.label_names[:2]) == list(test.label_names[:2]) == ["TAG_2005", "TAG_2006"]
+
+
+def test_parts_without_a_header_get_the_larger_shape_of_both(tmp_path):
+    put(tmp_path, train__txt="0 4:1\n", test__txt="7 2:1\n")
+    train, test = load_folder(tmp_path)
+    assert (train.n_features, train.n_labels) == (test.n_features, test.n_labels) == (5, 8)
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [("1 9 8\n0 4:1\n", "7 2:1\n"), ("0 4:1\n", "\ufeff# two files\n#\n1 9 8\n7 2:1\n")],
+)
+def test_a_header_of_one_part_shapes_both(tmp_path, train, test):
+    parts = load_folder(put(tmp_path, train__txt=train, test__txt=test))
+    assert {(part.n_features, part.n_labels) for part in parts} == {(9, 8)}
+
+
+def test_names_shape_parts_that_do_not_say_how_many_labels_there_are(tmp_path):
+    put(tmp_path, train__txt="0 4:1\n", test__txt="1 2:1\n", labels__txt="a\nb\nc\n")
+    train, test = load_folder(tmp_path)
+    assert (train.n_labels, test.n_labels) == (3, 3)
+    assert test.label_names == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"train": "1 9 8\n0 4:1\n", "test": "1 9 7\n0 4:1\n"}, "test.txt: must have the 8 labels of train.txt, got 7"),
+        (
+            {"train": "1 9 8\n0 4:1\n", "test": "1 5 8\n0 4:1\n"},
+            "test.txt: must have the 9 features of train.txt, got 5",
+        ),
+        ({"train": "1 9 8\n0 4:1\n", "test": "0 9:1\n"}, "test.txt: must have the 9 features of train.txt, got 10"),
+        ({"train": "8 4:1\n", "test": "1 9 8\n0 4:1\n"}, "train.txt: must have the 8 labels of test.txt, got 9"),
+        (
+            {"train": "1 9 2\n0 4:1\n", "labels": "a\nb\nc\n"},
+            "labels.txt: must have a line for each of the 2 labels of train.txt, got 3",
+        ),
+        (
+            {"train": "3 4:1\n", "labels": "a\nb\nc\n"},
+            "labels.txt: must have a line for each of the 4 labels of train.txt, got 3",
+        ),
+    ],
+)
+def test_parts_that_contradict_each_other_are_refused(tmp_path, files, message):
+    put(tmp_path, **{f"{name}__txt": text for name, text in files.items()})
+    with pytest.raises(DataError) as caught:
+        load_folder(tmp_path)
+    assert message in str(caught.value)
+
+
+def test_stores_of_one_folder_must_have_one_shape(tmp_path):
+    write_store(TRAIN, tmp_path / "train")
+    write_store(example(F=29), tmp_path / "test")
+    with pytest.raises(DataError, match="test: must have the 30 features of train, got 29"):
+        load_folder(tmp_path)
+
+
+def test_a_store_or_a_file_is_a_train_part(tmp_path):
+    write_store(TRAIN, tmp_path / "set")
+    write_libsvm(TRAIN, tmp_path / "rows.svm")
+    train, none = load_folder(tmp_path / "set")
+    assert equal(train, TRAIN)
+    assert none is None
+    assert load_folder(tmp_path / "rows.svm")[0].n_rows == 40
+
+
+def test_stores_go_before_text_and_text_before_pairs(tmp_path):
+    put(tmp_path, train__txt="0 4:1\n", trn_X_Xf__txt="1 1\n0:1\n", trn_X_Y__txt="1 1\n0:1\n")
+    assert load_folder(tmp_path)[0].n_features == 5
+    write_store(TRAIN, tmp_path / "train")
+    assert load_folder(tmp_path)[0].n_features == 30
+
+
+def test_a_folder_of_nothing_known_is_told_what_would_do(tmp_path):
+    with pytest.raises(DataError, match=r"must hold train.txt and test.txt \(or .*X.trn.npz.*; got an empty folder"):
+        load_folder(tmp_path)
+    put(tmp_path, notes__md="", test__txt="0 0:1\n")
+    with pytest.raises(DataError, match=r"must hold train.txt .*; got notes.md, test.txt"):
+        load_folder(tmp_path)
+
+
+@pytest.mark.parametrize("names", [("a_train.txt", "b_train.txt"), ("train.txt", "train.txt.gz")])
+def test_two_train_files_are_one_too_many(tmp_path, names):
+    for name in names:
+        write_libsvm(TRAIN, tmp_path / name)
+    with pytest.raises(DataError, match=f"must hold one train file, got {names[0]}, {names[1]}"):
+        load_folder(tmp_path)
+
+
+def test_what_is_not_there_or_not_a_set_of_rows_is_refused(tmp_path):
+    with pytest.raises(DataError, match="nowhere: no such file or folder"):
+        load_folder(tmp_path / "nowhere")
+    with pytest.raises(
+        DataError, match="must be a file or a store, got a folder; load_folder loads its train and test"
+    ):
+        load_file(tmp_path)
+    (tmp_path / "other.npz").write_bytes(b"")
+    with pytest.raises(DataError, match=r"other.npz: an npz file must be one of X.trn.npz, Y.trn.npz"):
+        load_file(tmp_path / "other.npz")
+
+
+@pytest.mark.parametrize("write", [write_npz, write_split])
+def test_half_a_pair_is_refused(tmp_path, write):
+    write(tmp_path / "set", TRAIN)
+    next((tmp_path / "set").glob("*Y*")).unlink()
+    with pytest.raises(DataError, match="X and Y must lie beside each other, got only one of them"):
+        load_folder(tmp_path / "set")
+
+
+@pytest.mark.parametrize("write", [write_npz, write_split])
+def test_halves_of_different_length_are_refused(tmp_path, write):
+    for name, dataset in (("a", TRAIN), ("b", TEST)):
+        write(tmp_path / name, dataset)
+    Y = next((tmp_path / "b").glob("*Y*"))
+    shutil.copy(Y, tmp_path / "a" / Y.name)
+    with pytest.raises(DataError, match=f"{Y.name}: must have the 40 rows of .*, got 15"):
+        load_folder(tmp_path / "a")
+
+
+@pytest.mark.parametrize("content", [b"", b"no npz", b"PK\x03\x04 broken", b"\x93NUMPY\x01\x00v\x00{}"])
+def test_a_file_that_is_no_npz_is_refused(tmp_path, content):
+    write_npz(tmp_path / "set", TRAIN)
+    (tmp_path / "set" / "X.trn.npz").write_bytes(content)
+    with pytest.raises(DataError, match=r"X.trn.npz: must be a sparse matrix saved by scipy"):
+        load_folder(tmp_path / "set")
+
+
+def test_a_truncated_npz_and_one_without_a_matrix_are_refused(tmp_path):
+    write_npz(tmp_path / "set", TRAIN)
+    file = tmp_path / "set" / "X.trn.npz"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"X.trn.npz: must be a sparse matrix saved by scipy"):
+        load_folder(tmp_path / "set")
+    np.savez(file, data=np.array([{}]), format=np.array([{}]))  # pickled objects, which nobody may load
+    with pytest.raises(DataError, match=r"X.trn.npz: must be a sparse matrix saved by scipy"):
+        load_folder(tmp_path / "set")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("indices", 30, "X.trn.npz: "),
+        ("indices", -1, "X.trn.npz: "),
+        ("data", np.nan, "X.trn.npz: row 0: values must be finite float32, got"),
+    ],
+)
+def test_an_npz_with_a_wrong_number_is_refused(tmp_path, name, value, message):
+    write_npz(tmp_path / "set", TRAIN)
+    file = tmp_path / "set" / "X.trn.npz"
+    arrays = dict(np.load(file))
+    arrays[name][0] = value
+    np.savez(file, **arrays)
+    with pytest.raises(DataError, match=message):
+        load_folder(tmp_path / "set")
+
+
+def test_an_npz_of_another_layout_becomes_canonical_rows(tmp_path):
+    X = sp.coo_array((np.array([1.0, 2, 4]), ([0, 0, 1], [2, 2, 0])), shape=(2, 3))
+    sp.save_npz(tmp_path / "X.trn.npz", X)
+    sp.save_npz(tmp_path / "Y.trn.npz", sp.csc_array([[0, 5.0], [1, 1]]))
+    train, _ = load_folder(tmp_path)
+    assert train.X.to_scipy().toarray().tolist() == [[0, 0, 3], [4, 0, 0]]
+    assert train.Y.to_scipy().toarray().tolist() == [[0, 1], [1, 1]]
+
+
+def test_a_label_with_value_zero_is_no_label(tmp_path):
+    put(tmp_path, trn_X_Xf__txt="3 2\n0:1\n1:1\n\n", trn_X_Y__txt="3 4\n0:1 2:0 3:2.5\n1:0\n2:1\n")
+    train, _ = load_folder(tmp_path)
+    assert train.Y.to_scipy().toarray().tolist() == [[1, 0, 0, 1], [0, 0, 0, 0], [0, 0, 1, 0]]
+
+
+def test_each_half_of_the_split_form_counts_as_its_option_says(tmp_path):
+    put(tmp_path, trn_X_Xf__txt="1:1 2:1\n", trn_X_Y__txt="1:1\n")
+    train, _ = load_folder(tmp_path, zero_based=False, n_labels=5)
+    assert (train.X.indices.tolist(), train.Y.indices.tolist(), train.Y.n_cols) == ([0, 1], [1], 5)
+    train, _ = load_folder(tmp_path, zero_based_labels=False)
+    assert (train.X.indices.tolist(), train.Y.indices.tolist()) == ([1, 2], [0])
+
+
+def test_a_filter_file_is_not_read_and_that_is_said(tmp_path):
+    write_split(tmp_path / "set", TRAIN)
+    put(tmp_path / "set", trn_filter_labels__txt="0 1\n")
+    with pytest.warns(UserWarning, match=r"trn_filter_labels.txt: not read"):
+        load_folder(tmp_path / "set")
+
+
+@pytest.mark.parametrize("part", ["X", "Y"])
+def test_the_split_form_refuses_what_it_could_not_give_back(tmp_path, part):
+    empty = CSR(np.zeros(3, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 2)
+    full = csr([[1, 0], [0, 1]])
+    with pytest.raises(DataError, match=f"X_{'Xf' if part == 'X' else 'Y'}.txt: must have entries, all finite, got 0"):
+        write_split(tmp_path / "set", Dataset(*((empty, full) if part == "X" else (full, empty))))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_options_of_text_are_refused_where_there_is_none_to_read(tmp_path):
+    write_store(TRAIN, tmp_path / "set")
+    write_npz(tmp_path / "npz", TRAIN)
+    for path in (tmp_path / "set", tmp_path / "npz" / "X.trn.npz"):
+        with pytest.raises(DataError, match=f"{path.name}: zero_based is for text files only"):
+            load_file(path, zero_based=False)
+        assert load_file(path, zero_based=True, header="auto", duplicates="error", n_threads=2).n_rows == 40

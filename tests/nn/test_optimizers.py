@@ -1,0 +1,174 @@
+"""Update rules worked by hand, two steps each, on the reference and on the CPU."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from xmlsgd.data.csr import CSR
+from xmlsgd.devices.base import Dropout, Layer
+from xmlsgd.devices.cpu import CPU
+from xmlsgd.devices.reference import Reference
+from xmlsgd.errors import DataError
+from xmlsgd.nn.optimizers import EPSILON, OPTIMIZERS, SGD, Adagrad, Adam, Momentum, Optimizer, RowAdagrad, get_optimizer
+
+RATE = 0.1
+# The weights of one unit with two inputs, and the gradients of two steps; the bias sees the third number.
+START, GRADIENTS = [1.0, -2.0, 0.5], [[0.5, -1.0, 2.0], [-0.25, 3.0, 1.0]]
+
+
+@pytest.fixture(scope="module", params=[Reference, CPU], ids=["reference", "cpu"])
+def device(request):
+    made = request.param()
+    with made.start():
+        yield made
+
+
+def new_layer(optimizer, shape=(1, 2)):
+    """Return a layer of zero state that starts at START."""
+    states = [optimizer.slot_shapes(shape), optimizer.slot_shapes(shape[:1])]
+    slots = [
+        np.zeros(of_one[i] if i < len(of_one) else none, np.float32)
+        for i in range(2)
+        for of_one, none in zip(states, [(1, 1), (1,)], strict=True)
+    ]
+    W, b = np.tile(np.float32(START[:2]), (shape[0], 1)), np.full(shape[0], START[2], np.float32)
+    return Layer(W, b, *slots)
+
+
+def run(device, optimizer, gradients=GRADIENTS):
+    """Return [W00, W01, b0] after each step; inputs are the identity, so that gradients come out as they are given."""
+    layer, after = new_layer(optimizer), []
+    for steps, (first, second, bias) in enumerate(gradients, 1):
+        A = np.array([[1, 0], [0, 1], [0, 0]], np.float32)
+        dZ = np.array([[first], [second], [bias - first - second]], np.float32)
+        device.dense_step(A, dZ, layer, optimizer.update(RATE, steps))
+        after.append([*layer.W[0].tolist(), float(layer.b[0])])
+    return after
+
+
+def by_hand(rule):
+    """Return what `rule(w, gradients so far, step)` makes of each parameter after each step."""
+    w, seen, after = list(START), [[], [], []], []
+    for step, gradient in enumerate(GRADIENTS, 1):
+        for i, g in enumerate(gradient):
+            seen[i].append(g)
+            w[i] = rule(w[i], seen[i], step)
+        after.append(list(w))
+    return after
+
+
+def sgd(w, g, step):
+    return w - RATE * g[-1]
+
+
+def momentum(w, g, step):
+    velocity = sum(0.9 ** (step - 1 - i) * g[i] for i in range(step))
+    return w - RATE * velocity
+
+
+def adagrad(w, g, step):
+    return w - RATE * g[-1] / (math.sqrt(sum(x * x for x in g)) + 1e-8)
+
+
+def adam(w, g, step):
+    mean = sum(0.1 * 0.9 ** (step - 1 - i) * g[i] for i in range(step)) / (1 - 0.9**step)
+    square = sum(0.001 * 0.999 ** (step - 1 - i) * g[i] ** 2 for i in range(step)) / (1 - 0.999**step)
+    return w - RATE * mean / (math.sqrt(square) + 1e-8)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rule"),
+    [(SGD(), sgd), (Momentum(), momentum), (Adagrad(), adagrad), (Adam(), adam)],
+    ids=["sgd", "momentum", "adagrad", "adam"],
+)
+def test_two_steps_are_those_of_the_formula(device, optimizer, rule):
+    np.testing.assert_allclose(run(device, optimizer), by_hand(rule), rtol=1e-5)
+
+
+def test_two_steps_of_row_adagrad_share_one_accumulator_a_row(device):
+    s1 = (0.5**2 + 1.0**2) / 2
+    s2 = s1 + (0.25**2 + 3.0**2) / 2
+    first = [1 - RATE * 0.5 / math.sqrt(s1), -2 + RATE * 1.0 / math.sqrt(s1), 0.5 - RATE]
+    second = [
+        first[0] + RATE * 0.25 / math.sqrt(s2),
+        first[1] - RATE * 3 / math.sqrt(s2),
+        first[2] - RATE / math.sqrt(5),
+    ]
+    np.testing.assert_allclose(run(device, RowAdagrad()), [first, second], rtol=1e-5)
+
+
+def test_the_first_step_of_adam_is_as_long_as_the_rate(device):
+    (first, _) = run(device, Adam())
+    np.testing.assert_allclose(np.subtract(START, first), RATE * np.sign(GRADIENTS[0]), rtol=1e-5)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_weight_decay_shrinks_weights_by_rate_times_decay_and_leaves_biases(device, optimizer):
+    plain = run(device, OPTIMIZERS[optimizer]())[0]
+    decayed = run(device, OPTIMIZERS[optimizer](weight_decay=0.5))[0]
+    shrunk = np.multiply(START, [RATE * 0.5, RATE * 0.5, 0])
+    np.testing.assert_allclose(decayed, np.subtract(plain, shrunk), rtol=1e-5)
+
+
+def test_a_gradient_above_the_norm_is_scaled_to_it_and_the_bias_is_not(device):
+    g = np.array(GRADIENTS[0])
+    norm = math.hypot(g[0], g[1])
+    expected = np.subtract(START, RATE * g * np.array([0.25 / norm, 0.25 / norm, 1]))
+    np.testing.assert_allclose(run(device, SGD(clip_norm=0.25))[0], expected, rtol=1e-5)
+
+
+def test_a_gradient_below_the_norm_is_left_as_it_is(device):
+    np.testing.assert_allclose(run(device, SGD(clip_norm=3.2)), run(device, SGD()), rtol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_lazy_rows_keep_weights_and_state_to_the_bit(device, optimizer):
+    rule = OPTIMIZERS[optimizer](weight_decay=0.5, clip_norm=0.5)
+    layer = new_layer(rule, (6, 2))
+    layer = layer._replace(b=np.zeros(2, np.float32), bs=np.zeros_like(layer.bs[:2]), bt=np.zeros_like(layer.bt[:2]))
+    X = CSR(np.array([0, 2]), np.array([1, 4], np.int32), np.array([1, -2], np.float32), 6)
+    before = Layer(*[array.copy() for array in layer])
+    device.input_step(X, np.array([0]), np.array([[0.5, 1]], np.float32), layer, rule.update(RATE, 1), Dropout(0.0, 0))
+    for name in ("W", "Ws", "Wt"):
+        old, new = getattr(before, name), getattr(layer, name)
+        changed = np.flatnonzero(np.any(new != old, axis=1)).tolist()
+        has_state = len(old) == 6
+        assert changed == ([1, 4] if has_state else []), name
+
+
+def test_state_has_the_sizes_that_the_rules_need():
+    shapes = {name: rule().slot_shapes((5, 3)) for name, rule in OPTIMIZERS.items()}
+    assert shapes == {
+        "sgd": [],
+        "momentum": [(5, 3)],
+        "adagrad": [(5, 3)],
+        "row_adagrad": [(5, 1)],
+        "adam": [(5, 3), (5, 3)],
+    }
+    assert RowAdagrad().slot_shapes((5,)) == [(5,)]
+
+
+def test_an_optimizer_is_found_by_name_and_built_with_numbers():
+    assert get_optimizer("momentum", momentum=0.8, weight_decay=0.1) == Momentum(momentum=0.8, weight_decay=0.1)
+    made = Adam(beta1=0.5)
+    assert get_optimizer(made) is made
+    assert all(isinstance(get_optimizer(name), Optimizer) for name in OPTIMIZERS)
+
+
+def test_an_unknown_name_lists_the_optimizers_there_are():
+    with pytest.raises(DataError, match="sgd, momentum, adagrad, row_adagrad, adam or an Optimizer, got 'lion'"):
+        get_optimizer("lion")
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_only_adam_has_an_epsilon_of_its_own_for_the_output_layer(optimizer):
+    update = OPTIMIZERS[optimizer]().update(RATE, 3)
+    output = update.for_output()
+    differ = np.flatnonzero(update.hyper != output.hyper).tolist()
+    assert differ == ([EPSILON] if optimizer == "adam" else [])
+    assert output.kind == update.kind
+    if optimizer == "adam":
+        assert output.hyper[EPSILON] == np.float32(Adam().output_epsilon)

@@ -1,0 +1,324 @@
+"""Whose checkpoint one is, what is refused as one, and where none can be written."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from shared import toy
+from shared.cut_runs import BATCH, EPOCHS, N_ROWS, NETWORK, SCHEDULE, STEPS, assert_same, diverging, go, job_of
+from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.data.files import CHECKPOINT
+from xmlsgd.data.files.model_files import read_model, write_model
+from xmlsgd.errors import DataError, ModelFileError
+from xmlsgd.nn.optimizers import SGD, Adam
+from xmlsgd.nn.samplers import SharedNegatives
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.averaging import WeightAverage
+from xmlsgd.training.checkpoints import Checkpoint, read_saved, writer
+from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.history import Monitor
+from xmlsgd.training.learner import Start
+from xmlsgd.training.loop import train
+
+SIZE = NETWORK.layout.size
+OTHER = Start(np.ones(SIZE, np.float32), np.ones(2 * SIZE, np.float32), steps=1, epochs=1)
+PLACE = {"epoch": 0, "at": 20, "returned": [], "loss": 1.0, "rows": 20, "seconds": 0.1, "ended": False}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"network": replace(NETWORK, hidden=(9,))}, r"hidden_layer_sizes was \(8,\), is \(9,\)"),
+        ({"optimizer": SGD()}, "optimizer was Adam, is SGD"),
+        ({"optimizer": Adam(weight_decay=0.5)}, "weight_decay was 0.01, is 0.5"),
+        ({"sampler": SharedNegatives(3)}, "sampler was Sampler, is SharedNegatives"),
+        ({"seed": 5}, "seed was 4, is 5"),
+        ({"sample_weight": None}, "other rows, labels or weights"),
+        ({"dataset": toy.random_data(N_ROWS, 12, 9, seed=1)}, "other rows, labels or weights"),
+        (
+            {"start": OTHER},
+            "another model to begin with",
+        ),
+    ],
+    ids=["hidden", "optimizer", "decay", "sampler", "seed", "weights", "data", "start"],
+)
+def test_another_run_does_not_go_on_from_it(dataset, at, change, said):
+    go(job_of(dataset), at, STEPS)
+    before = {file.name: file.read_bytes() for file in at.folder.iterdir()}
+    with pytest.raises(
+        DataError, match=f"kept: is the checkpoint of another run: {said}; go on as it was, or remove .*kept$"
+    ):
+        go(replace(job_of(dataset), **change), at)
+    assert {file.name: file.read_bytes() for file in at.folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"schedule": Schedule(4, "cosine", 0.1)}, "max_epochs was 3, is 4"),
+        ({"algorithm": Sequential(BATCH, 0.01)}, "learning_rate_init was 0.05, is 0.01"),
+        ({"monitors": [WeightAverage(0.5)]}, "average_weights was none, is 0.5"),
+        ({"algorithm": Sequential(11, 0.05)}, "batch_size was 10, is 11"),
+    ],
+)
+def test_nor_does_one_of_another_length_rate_or_batch(dataset, at, given, said):
+    go(job_of(dataset), at, STEPS)
+    with pytest.raises(DataError, match=said):
+        go(job_of(dataset), at, **given)
+
+
+@pytest.mark.parametrize("name", ["params.npy", "run.json", "MANIFEST.json"])
+def test_a_damaged_checkpoint_is_refused_and_says_what_to_do(dataset, at, name):
+    go(job_of(dataset), at, STEPS)
+    damaged = bytearray((at.folder / name).read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    (at.folder / name).write_bytes(damaged)
+    with pytest.raises(ModelFileError, match=r"kept.*remove"):
+        go(job_of(dataset), at)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"place": 3},
+        {"place": {"epoch": 0, "at": "x"}},
+        {"place": {"no": 1}},
+        {"place": {**PLACE, "epoch": 10**30}},
+        {"place": {**PLACE, "at": -5}},
+        {"place": {**PLACE, "at": N_ROWS + 1}},
+        {"place": {**PLACE, "epoch": 3}},
+        {"place": {**PLACE, "returned": [[5, 2]]}},
+        {"place": {**PLACE, "returned": [[0, 5], [3, 7]]}},
+        {"steps": None},
+        {"steps": -1},
+        {"steps": 10**400},
+        {"steps": True},
+        {"place": {**PLACE, "rows": 10**30}},
+        {"records": [{"loss": 10**400}]},
+        {"monitors": 1},
+        {"records": [{}]},
+        {"records": [1]},
+        {"records": [{"loss": 1.0}]},
+        {"seed": "x"},
+        {"run": []},
+    ],
+)
+def test_what_tells_of_no_run_is_refused(dataset, at, change):
+    go(job_of(dataset), at, STEPS)
+    files = read_model(at.folder, kind=CHECKPOINT)
+    arrays = {name: np.array(array) for name, array in files.arrays.items()}
+    write_model(at.folder, {**files.description, **change}, arrays, kind=CHECKPOINT)
+    with pytest.raises(
+        ModelFileError, match=r"kept: (\w+ must be|must tell of a place in) .*, got .*; remove .* to begin anew"
+    ):
+        go(job_of(dataset), at)
+
+
+def test_what_is_no_checkpoint_is_left_alone(dataset, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "letter.txt").write_text("dear")
+    with pytest.raises(ModelFileError, match=r"mine: exists and is not a checkpoint; choose another name"):
+        go(job_of(dataset), Checkpoint(tmp_path / "mine"))
+    Checkpoint(tmp_path / "mine").remove()
+    assert (tmp_path / "mine" / "letter.txt").read_text() == "dear"
+
+
+def test_a_checkpoint_that_cannot_be_written_costs_nothing_but_itself(dataset, at, monkeypatch, caplog):
+    whole, tries = go(job_of(dataset)), []
+
+    def full(*given, **more):
+        tries.append(given)
+        if len(tries) == 3:
+            raise OSError(28, "No space left on device", str(at.folder))
+        return write_model(*given, **more)
+
+    monkeypatch.setattr(writer, "write_model", full)
+    with caplog.at_level(logging.WARNING, "xmlsgd"):
+        run = go(job_of(dataset), at)
+    assert_same(run, whole)
+    assert len(tries) == EPOCHS * STEPS, "one a step, that of the last behind its epoch"
+    full_disk = f"[Errno 28] No space left on device: '{at.folder}'"
+    told = f"no checkpoint was written: {full_disk}"
+    assert [record.getMessage() for record in caplog.records] == [told]
+
+
+def test_a_model_that_diverges_is_in_no_checkpoint(dataset, at):
+    run = go(job_of(dataset), at, device=diverging(STEPS + 3))
+    assert run.diverged
+    saved = read_saved(at)
+    assert (saved.place.epoch, saved.place.at) == (1, 2 * BATCH)
+    assert np.isfinite(saved.arrays.arrays["params"]).all()
+
+
+def test_the_interval_must_be_one():
+    for minutes in (-1.0, np.inf, np.nan, "10"):
+        with pytest.raises(DataError, match="minutes: must be 0 or more, got"):
+            Checkpoint("kept", minutes)
+    for path in (None, 3, "", b"kept"):
+        with pytest.raises(DataError, match="checkpoint: must be a path or a Checkpoint, got"):
+            Checkpoint(path)
+    with pytest.raises(DataError, match="keep: must be True or False, got 3"):
+        Checkpoint("kept", keep=3)
+
+
+def test_where_none_can_be_written_nothing_is_trained(dataset, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+    class Unwanted(Monitor):
+        """Is not to see a run."""
+
+        def start(self, n_rows, epochs, center):
+            raise AssertionError("a run has begun")
+
+    for path in ("../file/kept", "/proc/kept", "."):
+        with pytest.raises(OSError, match=r"File exists|No such file|Permission|current folder"):
+            go(job_of(dataset), Checkpoint(path), monitors=[Unwanted()])
+    with pytest.raises(ModelFileError, match="file: exists and is not a checkpoint"):
+        go(job_of(dataset), Checkpoint("../file"))
+
+
+def test_another_run_that_writes_there_meanwhile_is_not_overwritten(dataset, at, caplog):
+    class Meddling(Monitor):
+        """Lets another run write its own."""
+
+        def step(self, report):
+            if report.rows == 3:
+                at.remove()
+                go(replace(job_of(dataset), seed=99), at, steps=3)
+
+    with caplog.at_level(logging.WARNING, "xmlsgd"):
+        go(job_of(dataset), at, monitors=[Meddling()], schedule=Schedule(1))
+    assert "kept: another run has written there meanwhile" in caplog.text
+    assert read_saved(at).seed == 99
+
+
+@pytest.mark.parametrize("name", ["params.npy", "run.json"])
+def test_one_that_is_damaged_meanwhile_gives_way_to_the_next(dataset, at, name):
+    class Damaging(Monitor):
+        """Cuts a file of the checkpoint short, at the end of an epoch."""
+
+        def step(self, report):
+            if report.rows == 3:
+                (at.folder / name).write_bytes(b"")
+
+    go(job_of(dataset), at, monitors=[Damaging()])
+    assert read_saved(at).place.ended
+
+
+def test_a_checkpoint_lies_where_its_path_led_at_first(dataset, tmp_path, monkeypatch):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there")
+    monkeypatch.chdir(tmp_path)
+    kept = [Checkpoint("link", minutes=0), Checkpoint("kept", minutes=0)]
+    (tmp_path / "else").mkdir()
+    monkeypatch.chdir(tmp_path / "else")
+    for each in kept:
+        go(job_of(dataset), each, STEPS)
+    assert (tmp_path / "there" / "run.json").is_file()
+    assert (tmp_path / "kept" / "run.json").is_file()
+    for each in kept:
+        each.remove()
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["else", "link"]
+
+
+def test_one_that_a_kill_left_aside_is_found_again(dataset, at):
+    """Where names cannot be exchanged a kill may come between two renames."""
+    go(job_of(dataset), at, STEPS)
+    scratch = at.folder.with_name(".kept.0123abcd.partial")
+    scratch.mkdir()
+    at.folder.rename(scratch / "old")
+    assert at.exists
+    assert read_saved(at).place.rows == (STEPS - 1) * BATCH
+
+
+@pytest.mark.parametrize("state", [{"n": {1, 2}}, {"n": np.nan}, {"n": np.array([None])}])
+def test_a_monitor_with_a_state_that_cannot_be_written_is_named(dataset, at, state):
+    class Odd(Monitor):
+        """Has a strange state."""
+
+        def state(self):
+            return state
+
+    with pytest.raises(DataError, match=r"Odd.state: must be finite numbers, texts and arrays by name, got"):
+        go(job_of(dataset), at, monitors=[Odd()])
+
+
+@pytest.mark.parametrize(
+    "mean", [np.full(SIZE, np.nan), np.ones(3), np.ones(SIZE) * 1j], ids=["nan", "short", "complex"]
+)
+def test_a_state_that_is_none_of_a_monitor_is_refused(dataset, at, mean):
+    go(job_of(dataset), at, EPOCHS * STEPS, [WeightAverage(0.9)])
+    files = read_model(at.folder, kind=CHECKPOINT)
+    arrays = {name: np.array(array) for name, array in files.arrays.items()} | {"WeightAverage-mean": mean}
+    write_model(at.folder, files.description, arrays, kind=CHECKPOINT)
+    with pytest.raises(ModelFileError, match="WeightAverage cannot go on from it, got"):
+        go(job_of(dataset), at, monitors=[WeightAverage(0.9)])
+
+
+@pytest.mark.parametrize("how", ["missing", "a folder"])
+def test_one_without_its_description_is_one_all_the_same(dataset, at, how):
+    go(job_of(dataset), at, STEPS)
+    (at.folder / "run.json").unlink()
+    told = r"run.json.*; remove the checkpoint to begin anew|is not a checkpoint: run.json is missing; remove"
+    if how == "a folder":
+        (at.folder / "run.json").mkdir()
+        told = "holds run.json, which is no part of the checkpoint; move it or choose another name$"
+    assert at.exists
+    with pytest.raises(ModelFileError, match=told):
+        go(job_of(dataset), at)
+    assert (at.folder / "params.npy").exists()
+
+
+def test_one_of_another_run_is_left_when_a_run_is_done(dataset, at, caplog):
+    ours = Checkpoint(at.path, minutes=0)
+    go(job_of(dataset), ours)
+    at.remove()
+    go(replace(job_of(dataset), seed=99), at, steps=3)
+    ours.done()
+    assert "kept: another run has written there meanwhile" in caplog.text
+    assert read_saved(at).seed == 99
+    at.done()
+    assert not at.exists
+
+
+def test_what_is_not_ours_is_never_removed(dataset, at, tmp_path, caplog):
+    go(job_of(dataset), at, STEPS)
+    for name in ("train.json", "thesis.partial", "letter.txt"):
+        (at.folder / name).write_text("dear")
+        with pytest.raises(ModelFileError, match=rf"kept: holds {name}, which is no part of the checkpoint"):
+            at.remove()
+        (at.folder / name).unlink()
+    (at.folder / "letter.txt").write_text("dear")
+    at.done()
+    assert "the checkpoint cannot be removed" in caplog.text
+    (tmp_path / "other").mkdir()
+    for name in ("MANIFEST.json", "run.json"):
+        (tmp_path / "other" / name).write_text("{}")
+    with pytest.raises(ModelFileError, match="other: exists and is not a checkpoint"):
+        Checkpoint(tmp_path / "other").remove()
+    assert (at.folder / "letter.txt").is_file()
+
+
+def test_a_state_that_is_not_finite_is_in_no_checkpoint(dataset, at, caplog):
+    go(job_of(dataset), at, STEPS)
+    rows = read_saved(at).place.rows
+
+    class Spoiling(Monitor):
+        """Spoils the optimizer's state at the end of the first epoch."""
+
+        def epoch(self, record, center):
+            if record["epoch"] == 0:
+                executor.table.states[0, 0] = np.inf
+            return False
+
+    executor = Serial([toy.Marking()])
+    run = train(job_of(dataset), Sequential(BATCH, 0.05), executor, SCHEDULE, [Spoiling()], at)
+    assert "kept: the state of the optimizer is not finite" in caplog.text
+    assert len(run.records) == EPOCHS
+    assert read_saved(at).place.rows == rows

@@ -1,0 +1,319 @@
+"""Workers in processes: killed, stopped, replaced, or gone for good; what they see and leave behind."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+from contextlib import nullcontext
+from dataclasses import replace
+from multiprocessing import Pipe
+
+import numpy as np
+import pytest
+
+from shared.every_executor import N_ROWS, NETWORK, SIZE, broken, cpu, step
+from xmlsgd.algorithms.hogwild import Hogwild
+from xmlsgd.algorithms.synchronous import Synchronous
+from xmlsgd.devices.reference import Reference
+from xmlsgd.errors import WorkerDied
+from xmlsgd.nn.network import state_layout
+from xmlsgd.nn.optimizers import Adam
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors import liveness as silence
+from xmlsgd.training.executors.liveness import START
+from xmlsgd.training.executors.processes import Processes
+from xmlsgd.training.executors.threads import Threads
+from xmlsgd.training.executors.worker_pool import KILLED, Team
+from xmlsgd.training.history import Monitor
+from xmlsgd.training.learner import Job, Learner, Start
+from xmlsgd.training.loop import train
+from xmlsgd.training.messages import Left, Report, Sharing
+from xmlsgd.training.runs import WorkersLost
+
+
+def test_a_killed_worker_is_replaced_and_its_rows_are_trained_again(job):
+    executor = Processes([cpu] * 2)
+    killed = []
+
+    class Killing(Synchronous):
+        def finished(self, report):
+            super().finished(report)
+            if not killed:
+                process = executor.team.processes[1].process
+                process.kill()
+                process.wait()
+                killed.append(process.pid)
+
+    seen = []
+
+    class Rows(Monitor):
+        def step(self, report):
+            seen.append(report.rows)
+
+    with pytest.warns(
+        UserWarning, match="worker 1 is lost: killed by SIGKILL; what it had not merged is trained again"
+    ):
+        run = train(job, Killing(2, 0.1), executor, Schedule(3), monitors=[Rows()])
+    assert killed
+    assert executor.failures == ["worker 1: killed by SIGKILL"]
+    assert [record.get("left", []) for record in run.records] == [
+        [{"worker": 1, "reason": "killed by SIGKILL"}], [], []
+    ]  # fmt: skip
+    assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS, 3 * N_ROWS]
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_worker_that_is_stopped_is_lost_and_its_rows_are_trained_by_the_others(job, restarts):
+    executor = Processes([cpu] * 2, restarts=restarts, silence=1.0)
+
+    class Stopping(Synchronous):
+        def submitted(self, w, rows):
+            super().submitted(w, rows)
+            if self.pace.usual.keys() == {0, 1} and not executor.failures:
+                executor.team.processes[1].process.send_signal(signal.SIGSTOP)
+
+    with pytest.warns(UserWarning, match="worker 1 is lost: silent for too long, killed by SIGKILL"):
+        run = train(job, Stopping(2, 0.1), executor, Schedule(2))
+    assert executor.failures == ["worker 1: silent for too long, killed by SIGKILL"]
+    assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS]
+    (left,) = (entry for record in run.records for entry in record.get("left", []))
+    assert left == {"worker": 1, "reason": "silent for too long, killed by SIGKILL"}
+
+
+@pytest.mark.filterwarnings("ignore:worker 1 is lost")
+def test_an_executor_whose_worker_died_has_it_again_in_the_next_run(job):
+    executor = Processes([cpu] * 2, restarts=0)
+
+    class Killing(Hogwild):
+        def start(self, workers, n_rows):
+            super().start(workers, n_rows)
+            assert workers == [0, 1]
+            executor.team.processes[1].process.kill()
+
+    for _ in range(2):
+        run = train(job, Killing(2, 0.1), executor, Schedule(1))
+        assert [entry["worker"] for entry in run.records[0]["left"]] == [1]
+        assert executor.failures == ["worker 1: killed by SIGKILL"]
+
+
+def test_a_worker_that_is_stopped_before_its_first_step_is_lost_as_soon_as_others_have_shown_their_pace(job):
+    executor = Processes([cpu] * 2, restarts=0, silence=1.0)
+
+    class Stopping(Synchronous):
+        def start(self, workers, n_rows):
+            super().start(workers, n_rows)
+            executor.team.processes[1].process.send_signal(signal.SIGSTOP)
+
+    with pytest.warns(UserWarning, match="worker 1 is lost: silent for too long, killed by SIGKILL"):
+        run = train(job, Stopping(2, 0.1), executor, Schedule(1))
+    assert run.records[0]["rows"] == N_ROWS
+    assert executor.now() < START / 2
+
+
+def test_a_worker_that_does_not_start_in_time_is_told_of(job, monkeypatch):
+    monkeypatch.setattr(silence, "START", 0.0)
+    executor = Processes([cpu] * 2, silence=0.01)
+    with pytest.raises(WorkerDied, match=r"worker . did not start within 0.01 s"):
+        train(job, Synchronous(2, 0.1), executor, Schedule(5))
+    assert not executor.team.processes
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_worker_that_hangs_while_it_starts_is_lost_soon_after_another_has_started(job, monkeypatch, restarts):
+    """Whichever it is: the first is not waited for before the others are looked at."""
+    monkeypatch.setattr(silence, "STARTED", 0.0)
+    monkeypatch.setattr(silence, "FACTOR", 0.0)
+    executor = Processes([cpu] * 2, restarts=restarts, silence=0.1)
+    launch, replace_worker = executor.team.launch, executor.team.replace
+
+    def launch_and_stop(w):
+        launch(w)
+        if w == 0 and not executor.failures:
+            executor.team.processes[w].process.send_signal(signal.SIGSTOP)
+
+    def replace_in_peace(w, reason):
+        monkeypatch.undo()
+        return replace_worker(w, reason)
+
+    monkeypatch.setattr(executor.team, "launch", launch_and_stop)
+    monkeypatch.setattr(executor.team, "replace", replace_in_peace)
+    reason = "silent for too long, killed by SIGKILL"
+    with nullcontext() if restarts else pytest.raises(WorkerDied, match=f"^worker 0 did not start: {reason}$"):
+        run = train(job, Synchronous(2, 0.1), executor, Schedule(1))
+        assert run.records[0]["rows"] == N_ROWS
+    assert executor.failures == [f"worker 0: {reason}"]
+    assert not executor.team.processes
+
+
+def test_a_worker_of_fast_steps_does_not_keep_the_others_waiting(job):
+    """Both have three reports ready: they are heard in turn."""
+
+    class Ready:
+        def __init__(self, worker):
+            self.worker = worker
+            self.pipe, self.theirs = Pipe()
+            for rows in (1, 2, 3):
+                self.theirs.send(Report(worker, rows, 0, 0.0, 0.0))
+
+        def receive(self):
+            return self.pipe.recv()
+
+    executor = Processes([cpu] * 2)
+    for w in (0, 1):
+        executor.team.processes[w] = Ready(w)  # type: ignore[assignment]
+    heard = [executor._next(None) for _ in range(6)]
+    reports = [(report.worker, report.rows) for report in heard if isinstance(report, Report)]
+    assert reports == [(0, 1), (1, 1), (0, 2), (1, 2), (0, 3), (1, 3)]
+
+
+def test_a_run_ends_when_no_worker_is_left(job):
+    executor = Processes([cpu], restarts=0)
+    executor.start(job, Sharing.REPLICAS)
+    executor.team.processes[0].process.kill()
+    executor.submit(step(0, 0, 4))
+    with pytest.warns(UserWarning, match="worker 0 is lost"):
+        assert isinstance(executor.wait(), Left)
+    with pytest.raises(WorkerDied, match="no worker is left: worker 0: killed by SIGKILL"):
+        executor.wait()
+    executor.close()
+
+
+def test_a_run_leaves_nothing_in_shared_memory_and_the_model_stays_readable(job):
+    executor = Processes([cpu])
+    executor.start(job, Sharing.REPLICAS)
+    folder = executor.team.folder.path
+    assert {"table", "X_indices"} <= {file.name for file in folder.iterdir()}
+    executor.close()
+    assert not folder.exists()
+    assert np.isfinite(executor.center).all()
+
+
+def test_each_fate_is_told_once_with_what_a_kill_from_outside_mostly_means():
+    team = Team([cpu])
+    team.failures += ["worker 0: killed by SIGKILL", "worker 1: exit code 3", "worker 0: killed by SIGKILL"]
+    assert team.fates() == f"worker 0: killed by SIGKILL, 2 times; worker 1: exit code 3; {KILLED}"
+    team.failures[:] = ["worker 1: silent for too long, killed by SIGKILL"]
+    assert team.fates() == "worker 1: silent for too long, killed by SIGKILL"
+
+
+def test_a_run_raises_when_all_its_workers_are_dead(job):
+    executor = Processes([cpu], restarts=0)
+
+    class Killing(Synchronous):
+        def submitted(self, w, rows):
+            super().submitted(w, rows)
+            executor.team.processes[0].process.kill()
+
+    with (
+        pytest.warns(UserWarning, match="worker 0 is lost"),
+        pytest.raises(WorkerDied, match="no worker is left: worker 0: killed by SIGKILL"),
+    ):
+        train(job, Killing(12, 0.1), executor, Schedule(500))
+
+
+@pytest.mark.parametrize("make", [Synchronous, Hogwild], ids=["replicas", "in place"])
+def test_what_was_learned_until_all_workers_were_killed_is_kept(job, make):
+    merged = []
+
+    class Merging(Processes):
+        def merge(self, *given):
+            super().merge(*given)
+            merged.append(self.center.copy())
+
+    class Killing(Monitor):
+        """In the first round of the third epoch."""
+
+        epochs = 0
+
+        def step(self, report):
+            if self.epochs == 2:
+                for process in executor.team.processes.values():
+                    process.process.kill()
+
+        def epoch(self, record, center):
+            self.epochs += 1
+            return False
+
+    executor = Merging([cpu] * 2, restarts=0)
+    with (
+        pytest.warns(UserWarning, match="is lost: killed by SIGKILL"),
+        pytest.raises(WorkersLost, match=r"no worker is left: .*; what was learned .* kept, 2 whole epochs") as lost,
+    ):
+        train(Job(job.dataset, NETWORK, Adam()), make(2, 0.1), executor, Schedule(5), monitors=[Killing()])
+    run = lost.value.run
+    assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS]
+    assert not isinstance(run.params, np.memmap)
+    if make is Synchronous:
+        np.testing.assert_array_equal(run.params, merged[-1])
+    assert run.steps >= (6 if make is Synchronous else 12)
+    again = pickle.loads(pickle.dumps(lost.value))
+    assert str(again) == str(lost.value)
+    np.testing.assert_array_equal(again.run.params, run.params)
+    assert not executor.team.folder.path.exists()
+
+
+def test_the_state_that_is_kept_is_that_of_the_steps_it_has_seen(job):
+    """The first worker, which came back at the end, has made no step since."""
+    executor = Processes([cpu] * 2)
+    executor.start(replace(job, optimizer=Adam()), Sharing.REPLICAS)
+    for w in (0, 1, 1):
+        executor.submit(step(w, 0, 4))
+        executor.wait()
+    executor._begin_anew(0)
+    _, state, steps = executor.result()
+    executor.close()
+    assert steps == 2
+    assert state.any()
+
+
+@pytest.mark.parametrize("made", [Processes([broken] * 2), Threads([Reference()])])
+def test_a_run_that_cannot_start_leaves_neither_processes_nor_files(job, monkeypatch, made):
+    monkeypatch.setattr(Learner, "warm_up", broken)
+    with pytest.raises(RuntimeError, match="out of order"):
+        train(job, Synchronous(2, 0.1), made, Schedule(5))
+    if isinstance(made, Processes):
+        assert not made.team.processes
+        assert not made.team.folder.path.exists()
+
+
+def test_a_worker_that_a_signal_without_a_name_ends_is_told_of(job):
+    executor = Processes([cpu], restarts=0)
+    executor.start(job, Sharing.REPLICAS)
+    executor.team.processes[0].process.send_signal(signal.SIGRTMIN + 3)
+    with pytest.warns(UserWarning, match="worker 0 is lost: killed by signal"):
+        assert executor.wait() == Left(0, f"killed by signal {signal.SIGRTMIN + 3}")
+    executor.close()
+
+
+def test_workers_import_nothing_from_the_current_folder_and_see_no_interrupt(job, tmp_path, monkeypatch):
+    for name in ("numpy", "xmlsgd", "signal"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(77)")
+    monkeypatch.chdir(tmp_path)
+    executor = Processes([cpu])
+    launch = executor.team.launch
+
+    def interrupted(w):
+        launch(w)
+        executor.team.processes[w].process.send_signal(signal.SIGINT)  # while it imports
+
+    monkeypatch.setattr(executor.team, "launch", interrupted)
+    executor.start(job, Sharing.REPLICAS)
+    executor.submit(step(0, 0, 4))
+    assert isinstance(executor.wait(), Report)
+    executor.close()
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_what_a_run_of_processes_returns_is_memory_of_this_process(job, goes_on):
+    optimizer = Adam()
+    start = Start(
+        np.full(SIZE, 0.1, np.float32), np.zeros(state_layout(NETWORK.layout, optimizer).size, np.float32), steps=7
+    )
+    executor = Processes([cpu])
+    again = Job(job.dataset, NETWORK, optimizer, start=start if goes_on else None)
+    run = train(again, Synchronous(6, 0.1), executor, Schedule(1))
+    for array, before in ((run.params, start.params), (run.state, start.state)):
+        assert not isinstance(array, np.memmap)
+        assert array.flags.writeable
+        assert np.shares_memory(array, before) == goes_on
+    assert run.steps == (9 if goes_on else 2)

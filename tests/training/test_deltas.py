@@ -1,0 +1,141 @@
+"""Steps on copies: what is pushed is the difference, never the copy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shared import toy
+from xmlsgd.algorithms.hogwild import Hogwild
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.deltas import Deltas
+from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.learner import Job
+from xmlsgd.training.shared_parameters import Shape, Table
+
+NETWORK = Network(8, 3, (2,))
+
+
+@pytest.fixture(params=[1, 2])
+def deltas(request):
+    table = Table.in_memory(Shape(NETWORK.layout.size, 0, 4, 1, 11))
+    table.params[:] = np.random.default_rng(0).standard_normal(NETWORK.layout.size).astype(np.float32)
+    return table, Deltas(table, NETWORK.layout, request.param)
+
+
+def features(numbers):
+    return np.array(numbers, np.int32)
+
+
+def change(table, w, rows, by):
+    """What a step does: it changes some rows of W0 and everything behind it."""
+    views = NETWORK.layout.views(table.params[1 + w])
+    views["W0"][rows] += np.float32(by)
+    for name in ("b0", "W1", "b1"):
+        views[name][:] += np.float32(by)
+
+
+def test_a_push_adds_the_difference_to_what_others_wrote_meanwhile(deltas):
+    """Writing the copy back would undo what others wrote."""
+    table, shared = deltas
+    before = NETWORK.layout.views(table.params[0].copy())
+    shared.pull(0, features([1, 2]))
+    shared.pull(1, features([2, 3]))
+    change(table, 0, [1, 2], 1.0)
+    change(table, 1, [2, 3], 10.0)
+    shared.push(1, 1.0)
+    shared.push(0, 1.0)
+    after = NETWORK.layout.views(table.params[0])
+    added = [0, 1, 11, 10, 0, 0, 0, 0]
+    np.testing.assert_allclose(after["W0"] - before["W0"], np.tile(added, (2, 1)).T, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(after["W1"] - before["W1"], 11, rtol=1e-5)
+
+
+def test_a_push_that_nobody_came_before_leaves_the_copy_to_the_bit(deltas):
+    """So one worker by itself is sequential gradient descent."""
+    table, shared = deltas
+    shared.pull(0, features([0, 5]))
+    change(table, 0, [0, 5], 0.1)
+    shared.push(0, 1.0)
+    for name in ("b0", "W1", "b1"):
+        np.testing.assert_array_equal(*(NETWORK.layout.views(table.params[row])[name] for row in (0, 1)))
+    np.testing.assert_array_equal(*(NETWORK.layout.views(table.params[row])["W0"][[0, 5]] for row in (0, 1)))
+
+
+def test_a_push_is_weighed(deltas):
+    table, shared = deltas
+    before = table.params[0].copy()
+    for weight, expected in ((0.25, 0.5), (0.0, 0.5), (1.0, 2.5)):
+        shared.pull(1, features([4]))
+        change(table, 1, [4], 2.0)
+        shared.push(1, weight)
+        moved = NETWORK.layout.views(table.params[0] - before)
+        np.testing.assert_allclose(moved["W0"][4], expected, rtol=1e-5)
+        np.testing.assert_allclose(moved["b1"], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+@pytest.mark.parametrize("weight", [0.0, 0.5, 1.0])
+def test_a_pull_after_a_push_gives_the_center_whatever_the_push_weighed_and_whoever_came_between(
+    deltas, weight, others
+):
+    table, shared = deltas
+    for w in (0, *range(1, 1 + others)):
+        shared.pull(w, features([0, 1]))
+        change(table, w, [0, 1], 0.3 * (w + 1))
+    shared.push(0, weight)
+    for w in range(1, 1 + others):
+        shared.push(w, 1.0)
+    before = table.params[0].copy()
+    shared.pull(0, features([0, 7]))
+    center, copy, base = (NETWORK.layout.views(table.params[row]) for row in (0, 1, 3))
+    np.testing.assert_array_equal(table.params[0], before)
+    for name in ("b0", "W1", "b1"):
+        np.testing.assert_array_equal(copy[name], center[name])
+        np.testing.assert_array_equal(base[name], center[name])
+    np.testing.assert_array_equal(copy["W0"][[0, 7]], center["W0"][[0, 7]])
+    np.testing.assert_array_equal(base["W0"][[0, 7]], center["W0"][[0, 7]])
+
+
+def test_one_that_left_in_the_middle_of_a_step_begins_with_the_center_again(deltas):
+    table, shared = deltas
+    shared.pull(0, features([1]))
+    shared.push(0, 1.0)
+    shared.pull(0, features([1]))
+    change(table, 0, [1], 5.0)
+    shared.drop(0)
+    shared.pull(0, features([1]))
+    center, copy = (NETWORK.layout.views(table.params[row]) for row in (0, 1))
+    np.testing.assert_array_equal(copy["W1"], center["W1"])
+
+
+def test_what_a_worker_that_left_had_pulled_changes_nothing(deltas):
+    """Its report comes too late, and so does its difference."""
+    table, shared = deltas
+    before = table.params[0].copy()
+    shared.pull(0, features([4]))
+    change(table, 0, [4], 2.0)
+    shared.drop(0)
+    np.testing.assert_array_equal(table.params[0], before)
+    with pytest.raises(KeyError):
+        shared.push(0, 1.0)
+
+
+def test_what_others_wrote_during_a_long_task_is_not_lost():
+    """A fast worker marks 30 rows while a slow one is at its task; pushing the copy would undo them all."""
+    data = toy.dataset(31)
+    slow, fast = VirtualDevice(0.0, 100.0), VirtualDevice(0.0, 1.0)
+    done, executor = toy.run(Hogwild(1, 0.1), [slow, fast], data=data, device=toy.Marking())
+    assert [report.worker for report in executor.of("done")] == [1] * 30 + [0]
+    np.testing.assert_array_equal(toy.marks(done.params, data), 1)
+
+    class Overwriting(toy.Logged):
+        def push(self, worker, weight):
+            self.model._deltas._read[worker] = self.model._deltas._pushes  # as if nobody had written meanwhile
+            self.model._deltas._features[worker] = np.arange(31, dtype=np.int32)
+            super().push(worker, weight)
+
+    executor = Overwriting(toy.Marking(), [slow, fast])
+    lost = toy.train(Job(data, toy.counting(data), toy.SGD()), Hogwild(1, 0.1), executor, Schedule(1))
+    assert toy.marks(lost.params, data).sum() == 1

@@ -1,0 +1,157 @@
+"""Those who watch a run: records, measures, early stopping, averaging, the snapshot behind them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from xmlsgd.training.averaging import SAMPLES, WeightAverage
+from xmlsgd.training.history import EarlyStopping, Evaluation, History, Monitor
+from xmlsgd.training.messages import Report
+from xmlsgd.training.rollback import Snapshot
+
+
+@pytest.fixture
+def snapshot():
+    made = Snapshot()
+    yield made
+    made.close()
+
+
+def vector(value):
+    return np.full(5, value, np.float32)
+
+
+def watch(monitor, values, metric="P@1"):
+    """Show a monitor an epoch for each value; the model of epoch i is full of i. Return (epochs run, final model)."""
+    center = vector(0)
+    monitor.start(10, len(values), center)
+    for epoch, value in enumerate(values):
+        center[:] = epoch
+        if monitor.epoch({"epoch": epoch, metric: value}, center):
+            break
+    monitor.finish(center)
+    return epoch + 1, center[0]
+
+
+def test_history_keeps_the_records_and_writes_them_as_json_lines(tmp_path):
+    path = tmp_path / "history.jsonl"
+    path.write_text("what an earlier run left\n")
+    history = History(path)
+    history.start(10, 2, vector(0))
+    for epoch in range(2):
+        assert history.epoch({"epoch": epoch, "loss": 0.5}, vector(0)) is False
+        assert len(path.read_text().splitlines()) == epoch + 1, "a line is there as soon as its epoch is"
+    assert [json.loads(line) for line in path.read_text().splitlines()] == history.records
+    assert history.records == [{"epoch": 0, "loss": 0.5}, {"epoch": 1, "loss": 0.5}]
+
+
+def test_history_without_a_path_writes_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    history = History()
+    history.start(1, 1, vector(0))
+    history.epoch({"epoch": 0}, vector(0))
+    assert history.records == [{"epoch": 0}]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_evaluation_adds_its_measures_to_the_record():
+    record = {"epoch": 3}
+    assert Evaluation(lambda center: {"P@1": float(center[0])}).epoch(record, vector(7)) is False
+    assert record == {"epoch": 3, "P@1": 7.0}
+
+
+def test_a_plain_monitor_changes_nothing_and_never_stops_a_run():
+    record, center = {"epoch": 0}, vector(2)
+    monitor = Monitor()
+    monitor.start(10, 1, center)
+    monitor.step(Report(0, 1, 1, 0.5, 0.1))
+    assert monitor.epoch(record, center) is False
+    monitor.finish(center)
+    assert record == {"epoch": 0}
+    np.testing.assert_array_equal(center, 2)
+
+
+@pytest.mark.parametrize(
+    ("values", "patience", "tol", "epochs", "best"),
+    [
+        ([1, 2, 3], 1, 0.0, 3, 2),  # rises to the end: nothing to put back
+        ([1, 3, 2, 2, 9], 2, 0.0, 4, 1),  # patience ends before the late rise
+        ([1, 3, 2, 4, 3, 3], 2, 0.0, 6, 3),  # a rise begins the wait anew
+        ([1, 1.5, 1.9, 9], 2, 1.0, 3, 0),  # rises within the tolerance do not count
+        ([5, 5, 5, 5], 3, 0.0, 4, 0),  # neither does standing still
+        ([1, 3, 2], 5, 0.0, 3, 1),  # the run ends first: the best is put back all the same
+    ],
+)
+def test_early_stopping_waits_and_puts_the_best_model_back(snapshot, values, patience, tol, epochs, best):
+    stopping = EarlyStopping("P@1", patience, tol, snapshot)
+    assert watch(stopping, values) == (epochs, best)
+    assert (stopping.best_epoch, stopping.best) == (best, values[best])
+
+
+def average(share, n_steps, rows=1):
+    """Run a monitor over steps of `rows` rows where the model after step i (from 1) is full of i squared."""
+    center = vector(0)
+    averaging = WeightAverage(share)
+    averaging.start(n_steps * rows, 1, center)
+    for i in range(1, n_steps + 1):
+        center[:] = i * i
+        averaging.step(Report(0, rows, 1, 0.5, 0.1))
+    return averaging, center
+
+
+def test_the_mean_is_that_of_the_models_over_the_last_share_of_the_rows():
+    averaging, center = average(share=0.5, n_steps=2 * SAMPLES)
+    sampled = [i * i for i in range(SAMPLES, 2 * SAMPLES + 1)]
+    assert averaging.samples == len(sampled)
+    np.testing.assert_allclose(averaging.mean, np.mean(sampled), rtol=1e-6)
+    assert np.all(center == (2 * SAMPLES) ** 2), "the run itself must not see the mean"
+    averaging.finish(center)
+    np.testing.assert_array_equal(center, averaging.mean)
+
+
+def test_a_long_run_is_sampled_about_as_often_as_a_short_one():
+    averaging, _ = average(share=0.25, n_steps=4000, rows=3)
+    assert SAMPLES <= averaging.samples <= SAMPLES + 1
+    every = 1000 / SAMPLES
+    sampled = [np.ceil(3000 + i * every) ** 2 for i in range(averaging.samples)]
+    np.testing.assert_allclose(averaging.mean, np.mean(sampled), rtol=1e-3)
+
+
+def test_few_large_steps_are_each_sampled_once():
+    averaging, _ = average(share=0.5, n_steps=4, rows=100)
+    assert averaging.samples == 3
+    np.testing.assert_allclose(averaging.mean, np.mean([4, 9, 16]))
+
+
+def test_a_run_that_stops_before_the_share_begins_keeps_its_model():
+    averaging = WeightAverage(0.1)
+    center = vector(3)
+    averaging.start(100, 1, center)
+    averaging.step(Report(0, 50, 1, 0.5, 0.1))
+    record = {"epoch": 0}
+    assert averaging.epoch(record, center) is False
+    averaging.finish(center)
+    assert record["averaged"] == 0
+    np.testing.assert_array_equal(center, 3)
+
+
+def test_a_snapshot_brings_back_the_last_model_that_was_kept_bit_for_bit(snapshot):
+    model = np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    snapshot.keep(np.zeros(1000, np.float32))
+    snapshot.keep(model)
+    for _ in range(2):
+        other = np.full(1000, np.nan, np.float32)
+        snapshot.restore(other)
+        np.testing.assert_array_equal(other, model)
+
+
+def test_a_snapshot_restores_into_a_row_of_a_table(snapshot):
+    table = np.arange(20, dtype=np.float32).reshape(4, 5)
+    snapshot.keep(table[2])
+    table[:] = 0
+    snapshot.restore(table[2])
+    np.testing.assert_array_equal(table[2], np.arange(10, 15))
+    assert not table[[0, 1, 3]].any()

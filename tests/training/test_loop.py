@@ -1,0 +1,335 @@
+"""The loop: every row once an epoch, rates by the schedule, monitors, divergence, and equality with a loop by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from xmlsgd.algorithms import algorithm_names, get_algorithm
+from xmlsgd.algorithms.base import Algorithm
+from xmlsgd.algorithms.hogwild import Hogwild
+from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.algorithms.synchronous import Synchronous
+from xmlsgd.data.csr import CSR, Dataset, epoch_order
+from xmlsgd.devices.base import EXACT, Targets
+from xmlsgd.devices.cpu import CPU
+from xmlsgd.devices.reference import Reference
+from xmlsgd.errors import DataError
+from xmlsgd.nn.network import Network, state_layout
+from xmlsgd.nn.optimizers import SGD, Adam
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.averaging import WeightAverage
+from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.history import EarlyStopping, Evaluation, Monitor
+from xmlsgd.training.learner import Job, Start, _batch_seed
+from xmlsgd.training.loop import train
+from xmlsgd.training.rollback import Snapshot
+from xmlsgd.training.router import Router
+
+N_ROWS, BATCH = 53, 10
+NETWORK = Network(12, 9, (8,), input_dropout=0.1, hidden_dropout=0.2)
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    rng = np.random.default_rng(0)
+    X, Y = (CSR.from_scipy(sp.csr_array(rng.random((N_ROWS, n)) * (rng.random((N_ROWS, n)) < 0.3))) for n in (12, 9))
+    return Dataset(X, Y)
+
+
+class Spy(Monitor):
+    """Keeps everything that a monitor is shown."""
+
+    def start(self, n_rows, epochs, center):
+        self.began = (n_rows, epochs, center.copy())
+        self.reports, self.models, self.centers, self.records, self.finished = [], [], [], [], 0
+        self.center = center
+
+    def step(self, report):
+        self.reports.append(report)
+        self.models.append(self.center.copy())
+
+    def epoch(self, record, center):
+        self.records.append(record)
+        self.centers.append(center.copy())
+        return False
+
+    def finish(self, center):
+        self.finished += 1
+
+
+class Recording(Serial):
+    """Keeps the steps that were submitted."""
+
+    def __init__(self, devices):
+        super().__init__(devices)
+        self.steps = []
+
+    def submit(self, step):
+        self.steps.append(step)
+        super().submit(step)
+
+
+class Rows(Reference):
+    """Keeps the rows of each batch."""
+
+    def __init__(self):
+        self.batches = []
+
+    def input_forward(self, X, rows, layer, dropout):
+        self.batches.append(rows.copy())
+        return super().input_forward(X, rows, layer, dropout)
+
+
+class Faulty(Reference):
+    """Spoils one step: its loss, or only the weights that it writes."""
+
+    def __init__(self, at, loss=np.nan, weight=None):
+        self.at, self.loss, self.weight, self.n_steps = at, loss, weight, 0
+
+    def output_step(self, A, targets, layer, loss, update, rounding=EXACT):
+        value, dA = super().output_step(A, targets, layer, loss, update, rounding)
+        self.n_steps += 1
+        if self.n_steps != self.at:
+            return value, dA
+        if self.weight is not None:
+            layer.W[0, 0] = self.weight
+            return value, dA
+        layer.W[:] = np.nan
+        return self.loss, dA
+
+
+@pytest.mark.parametrize("n_workers", [1, 3])
+def test_each_row_is_trained_on_exactly_once_an_epoch(dataset, n_workers):
+    devices = [Rows() for _ in range(n_workers)]
+    executor = Recording(devices)
+    train(Job(dataset, NETWORK), Hogwild(BATCH, 0.01), executor, Schedule(3))
+    assert {step.worker for step in executor.steps} == set(range(n_workers))
+    for epoch in range(3):
+        spans = sorted((step.start, step.stop) for step in executor.steps if step.epoch == epoch)
+        assert spans == [(0, 10), (10, 20), (20, 30), (30, 40), (40, 50), (50, 53)]
+    rows = np.concatenate([batch for device in devices for batch in device.batches])
+    np.testing.assert_array_equal(np.bincount(rows, minlength=N_ROWS), 3)
+
+
+def test_epochs_take_the_rows_in_different_orders(dataset):
+    device = Rows()
+    train(Job(dataset, NETWORK, seed=5), Sequential(BATCH, 0.01), Serial([device]), Schedule(3))
+    orders = np.concatenate(device.batches).reshape(3, N_ROWS)
+    for epoch, order in enumerate(orders):
+        np.testing.assert_array_equal(order, epoch_order(N_ROWS, 5, epoch))
+    assert len({tuple(order) for order in orders}) == 3
+
+
+def test_the_router_gives_spans_of_the_sizes_asked_for_until_the_epoch_is_out():
+    router = Router(10)
+    assert [router.take(0, size) for size in (4, 1, 9, 3)] == [(0, 4), (4, 5), (5, 10), None]
+
+
+@pytest.mark.parametrize("device", [Reference, lambda: CPU(1)], ids=["reference", "cpu"])
+def test_one_serial_worker_equals_a_loop_written_by_hand_to_the_bit(dataset, device):
+    weight = np.random.default_rng(1).uniform(0.5, 2, N_ROWS).astype(np.float32)
+    optimizer, made, schedule = Adam(weight_decay=0.01), device(), Schedule(2, "cosine", 0.1)
+    with made.start():
+        job = Job(dataset, NETWORK, optimizer, seed=4, sample_weight=weight)
+        run = train(job, Sequential(BATCH, 0.05), Serial([made]), schedule)
+        flat = np.zeros(NETWORK.layout.size, np.float32)
+        NETWORK.initialize(flat, dataset.Y, 4, weight)
+        states = state_layout(NETWORK.layout, optimizer)
+        state = np.zeros(states.size, np.float32)
+        layers = NETWORK.layers(flat, states.views(state))
+        done, steps, losses = 0, 0, []
+        for epoch in range(2):
+            order, loss = epoch_order(N_ROWS, 4, epoch), 0.0
+            for start in range(0, N_ROWS, BATCH):
+                rows = order[start : start + BATCH]
+                factor = schedule.factor((done + len(rows) / 2) / (2 * N_ROWS))
+                done, steps = done + len(rows), steps + 1
+                loss += len(rows) * NETWORK.step(
+                    made, layers, dataset.X, Targets(dataset.Y, rows, weight[rows] * np.float32(1 / len(rows))),
+                    optimizer.update(0.05 * factor, steps), _batch_seed(4, epoch, start),
+                )  # fmt: skip
+            losses.append(loss / N_ROWS)
+    np.testing.assert_array_equal(run.params, flat)
+    np.testing.assert_array_equal(run.state, state)
+    assert [record["loss"] for record in run.records] == losses
+    assert run.steps == steps == 12
+    assert not run.diverged
+
+
+def test_training_lowers_the_loss(dataset):
+    run = train(Job(dataset, Network(12, 9, (32,))), Sequential(BATCH, 0.05), Serial([Reference()]), Schedule(20))
+    losses = [record["loss"] for record in run.records]
+    assert losses[-1] < 0.75 * losses[0]
+
+
+def test_two_runs_in_a_row_equal_one_that_is_not_interrupted(dataset):
+    def go(epochs, start=None):
+        job, schedule = Job(dataset, NETWORK, start=start), Schedule(epochs, "constant", 0)
+        return train(job, Sequential(BATCH, 0.01), Serial([Reference()]), schedule)
+
+    whole, first = go(3), go(1)
+    second = go(2, Start(first.params, first.state, first.steps, epochs=1))
+    np.testing.assert_array_equal(second.params, whole.params)
+    np.testing.assert_array_equal(second.state, whole.state)
+    assert second.steps == whole.steps
+    assert [record["epoch"] for record in second.records] == [1, 2]
+    assert [record["loss"] for record in second.records] == [record["loss"] for record in whole.records[1:]]
+
+
+@pytest.mark.parametrize("kind", ["constant", "linear", "cosine", "inverse_sqrt"])
+def test_rates_follow_the_schedule_over_the_whole_run_at_the_middle_of_each_batch(dataset, kind):
+    executor, schedule = Recording([Reference()]), Schedule(2, kind, 0.25)
+    train(Job(dataset, NETWORK), Sequential(BATCH, 0.5), executor, schedule)
+    for step in executor.steps:
+        middle = (step.epoch * N_ROWS + (step.start + step.stop) / 2) / (2 * N_ROWS)
+        assert step.learning_rate == pytest.approx(0.5 * schedule.factor(middle))
+    rates = [step.learning_rate for step in executor.steps]
+    assert rates[0] < rates[1] < rates[2], "the rate must rise while the run warms up"
+    assert max(rates) <= 0.5
+
+
+def test_monitors_see_the_start_every_step_every_epoch_and_the_end(dataset):
+    spy, second = Spy(), Spy()
+    run = train(
+        Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Reference()]), Schedule(2), monitors=[spy, second]
+    )
+    n_rows, epochs, first = spy.began
+    expected = np.zeros_like(run.params)
+    NETWORK.initialize(expected, dataset.Y, 0)
+    assert (n_rows, epochs) == (N_ROWS, 2)
+    np.testing.assert_array_equal(first, expected)
+    assert [report.rows for report in spy.reports] == 2 * [10, 10, 10, 10, 10, 3]
+    assert sum(report.nnz for report in spy.reports) == 2 * dataset.X.nnz
+    assert [record["rows"] for record in spy.records] == [N_ROWS, 2 * N_ROWS]
+    for epoch, record in enumerate(spy.records):
+        losses = [report.loss for report in spy.reports[6 * epoch : 6 * epoch + 6]]
+        assert record["loss"] == pytest.approx(sum(losses) / N_ROWS)
+    assert spy.records == run.records
+    assert spy.finished == second.finished == 1
+    assert len(second.reports) == 12
+    np.testing.assert_array_equal(spy.centers[-1], run.params)
+
+
+def test_early_stopping_ends_the_run_and_leaves_the_best_model(dataset):
+    precision = iter([10.0, 30.0, 20.0, 25.0, 99.0])
+    spy, snapshot = Spy(), Snapshot()
+    stopping = EarlyStopping("P@1", patience=2, tol=0.0, snapshot=snapshot)
+    monitors = [Evaluation(lambda center: {"P@1": next(precision)}), stopping, spy]
+    run = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Reference()]), Schedule(5), monitors)
+    snapshot.close()
+    assert [record["P@1"] for record in run.records] == [10, 30, 20, 25]
+    np.testing.assert_array_equal(run.params, spy.centers[1])
+    assert np.any(run.params != spy.centers[-1])
+
+
+def test_averaged_weights_are_the_mean_of_the_models_of_the_last_share(dataset):
+    spy = Spy()
+    averaging = WeightAverage(0.5)
+    run = train(
+        Job(dataset, NETWORK), Sequential(BATCH, 0.05), Serial([Reference()]), Schedule(4), monitors=[spy, averaging]
+    )
+    done = np.cumsum([report.rows for report in spy.reports])
+    late = [model for model, rows in zip(spy.models, done, strict=True) if rows >= 2 * N_ROWS]
+    assert averaging.samples == len(late) == 13
+    np.testing.assert_allclose(run.params, np.mean(late, axis=0, dtype=np.float64), rtol=1e-5, atol=1e-6)
+    assert [record["averaged"] for record in run.records] == [0, 1, 7, 13]
+
+
+@pytest.mark.parametrize(
+    "fault", [{}, {"loss": np.inf}, {"weight": np.nan}, {"weight": -np.inf}], ids=["nan", "inf", "w-nan", "w-inf"]
+)
+def test_a_run_that_diverges_keeps_the_model_of_the_last_good_epoch(dataset, fault):
+    """Steps 7 to 12 are those of epoch 1; the last of them spoils a weight that no loss of its epoch shows."""
+    spy = Spy()
+    device = Faulty(at=12 if "weight" in fault else 9, **fault)
+    run = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([device]), Schedule(4), monitors=[spy])
+    assert run.diverged
+    assert [record["epoch"] for record in run.records] == [0]
+    np.testing.assert_array_equal(run.params, spy.centers[0])
+    assert np.all(np.isfinite(run.params))
+    assert not run.state.any()
+    assert run.steps == 0
+    assert device.n_steps == device.at, "no further step may run"
+
+
+def test_a_run_that_diverges_at_once_keeps_the_model_it_began_with(dataset):
+    spy = Spy()
+    run = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Faulty(at=1)]), Schedule(2), monitors=[spy])
+    assert run.diverged
+    assert run.records == []
+    np.testing.assert_array_equal(run.params, spy.began[2])
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "bce", "softmax"])
+def test_a_far_too_large_rate_is_noticed_as_divergence(dataset, loss):
+    network, device = Network(12, 9, (8,), loss), CPU(1)
+    # NumPy warns of what overflows on the way.
+    with device.start(), np.errstate(over="ignore", invalid="ignore"):
+        run = train(Job(dataset, network, SGD()), Sequential(BATCH, 1e30), Serial([device]), Schedule(3))
+    assert run.diverged
+    assert np.all(np.isfinite(run.params))
+
+
+def test_an_executor_is_closed_when_a_step_fails(dataset):
+    class Broken(Reference):
+        def drop(self, A, dropout):
+            raise RuntimeError("out of order")
+
+    executor = Serial([Broken(), Reference()])
+    with pytest.raises(RuntimeError, match="out of order"):
+        train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), executor, Schedule(1))
+    assert executor.busy == set()
+
+
+def test_replicas_are_merged_when_the_algorithm_says_so(dataset):
+    """Synchronous averaging: a worker that has done its batch of a round waits for the other."""
+
+    class Averaging(Synchronous):
+        merges = 0
+
+        def merge(self, comm, members):
+            super().merge(comm, members)
+            self.merges += 1
+
+    network, algorithm, executor = Network(12, 9, (8,)), Averaging(BATCH, 0.01), Recording([Reference(), Reference()])
+    run = train(Job(dataset, network, SGD()), algorithm, executor, Schedule(1, "constant", 0))
+    assert [(step.worker, step.start) for step in executor.steps] == [(i % 2, 10 * i) for i in range(6)]
+    assert algorithm.merges == 3
+    np.testing.assert_allclose(executor.table.params, np.tile(run.params, (3, 1)), rtol=1e-5, atol=1e-7)
+    by_hand = np.zeros(network.layout.size, np.float32)
+    network.initialize(by_hand, dataset.Y, 0)
+    order = epoch_order(N_ROWS, 0, 0)
+    for first in (0, 20, 40):
+        models = []
+        for start in (first, first + BATCH):
+            rows, flat = order[start : start + BATCH], by_hand.copy()
+            scale = np.full(len(rows), 1 / len(rows), np.float32)
+            layers = network.layers(flat)
+            network.step(Reference(), layers, dataset.X, Targets(dataset.Y, rows, scale), SGD().update(0.01, 1), seed=0)
+            models.append(flat)
+        share = min(2 * BATCH, N_ROWS - first) - BATCH
+        by_hand = (BATCH * models[0] + share * models[1]) / (BATCH + share)
+    np.testing.assert_allclose(run.params, by_hand, rtol=1e-6, atol=1e-7)
+
+
+def test_every_algorithm_in_the_folder_is_found_by_its_name():
+    names = algorithm_names()
+    assert "sequential" in names
+    assert "base" not in names
+    for name in names:
+        made = get_algorithm(name, batch=32, rate=0.5)
+        assert isinstance(made, Algorithm)
+        assert type(made).__module__ == f"xmlsgd.algorithms.{name}"
+
+
+def test_an_algorithm_found_by_name_has_the_batch_and_the_rate_asked_for():
+    made = get_algorithm("sequential", batch=32, rate=0.5)
+    assert (made.batch, made.learning_rate(0, 32)) == (32, 0.5)
+    assert get_algorithm(made, batch=1, rate=1) is made
+
+
+def test_an_unknown_algorithm_lists_those_there_are():
+    with pytest.raises(DataError, match=r"algorithm must be one of .*sequential.*, got 'magic'"):
+        get_algorithm("magic", 1, 1)

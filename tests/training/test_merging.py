@@ -1,0 +1,242 @@
+"""Merging: rules a slice at a time, gathered rows of the input layer, slots, subsets of the members, threads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shared import toy
+from xmlsgd.algorithms.combining import COMBINE, Work
+from xmlsgd.algorithms.easgd import EASGD
+from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer, OuterAdam
+from xmlsgd.nn.network import Network
+from xmlsgd.training import merging
+
+N_FEATURES, N_LABELS, N = 40, 6, 3
+NETWORK = Network(N_FEATURES, N_LABELS, (2,))
+
+
+def replicas(n_threads=1):
+    comm = toy.Replicas(0, *[0] * N, network=NETWORK, n_threads=n_threads)
+    comm.table.params[:] = np.random.default_rng(0).standard_normal(comm.n_params).astype(np.float32)
+    comm.table.touched[:] = 0
+    return comm
+
+
+def train(comm, w, rng):
+    """Change a few rows of the input layer and of the output layer of a replica, and mark them."""
+    views = comm.views(1 + w)
+    for name, rows, first in (("W0", N_FEATURES, 0), ("W1", N_LABELS, N_FEATURES)):
+        at = rng.choice(rows, 3, replace=False)
+        views[name][at] += rng.standard_normal((3, 2)).astype(np.float32)
+        comm.table.touched[w, first + at] = 1
+    views["b0"] += np.float32(0.1)
+
+
+def averaging(outer, combine="mean"):
+    work = {w: Work(1, 1, 1) for w in range(N)}
+
+    def rule(part):
+        outer.apply(part, COMBINE[combine](part, dict.fromkeys(part.replicas, 1 / len(part.replicas)), work))
+        part.broadcast()
+
+    return rule, outer.memory, True
+
+
+def elastic():
+    algorithm = EASGD(1, 0.1, correction=0.2, sync_every=1, center_momentum=0.5)
+    algorithm.start(range(N), 1000)
+    return algorithm.elastic, 10, False
+
+
+RULES = {
+    "mean": lambda: averaging(Outer()),
+    "heavy ball": lambda: averaging(HeavyBall(0.5)),
+    "nesterov": lambda: averaging(Nesterov(0.5, 0.7)),
+    "adam": lambda: averaging(OuterAdam(momentum=0.5)),
+    "touch count": lambda: averaging(Outer(), "touch_count"),
+    "adasum": lambda: averaging(Outer(), "adasum"),
+    "elastic": elastic,
+}
+
+
+def merged(rule, members=lambda i: range(N), n_merges=12, n_threads=1, extra=0):
+    """Merge after every third of the batches; return the table."""
+    comm, rng = replicas(n_threads), np.random.default_rng(1)
+    apply, memory, equal = rule
+    for i in range(n_merges):
+        for w in members(i):
+            train(comm, w, rng)
+        comm.merge(apply, members(i), memory + extra, equal)
+    return comm.table.params
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_merging_the_touched_rows_equals_merging_all(monkeypatch, name):
+    """Momentum of untouched rows fades below a thousandth of its first motion, which is left out."""
+    sparse = merged(RULES[name]())
+    monkeypatch.setattr(merging, "DENSE_SHARE", -1)
+    np.testing.assert_allclose(sparse, merged(RULES[name]()), rtol=1e-5, atol=3e-3)
+
+
+@pytest.mark.parametrize("name", [name for name in RULES if "touch" not in name])
+def test_it_equals_merging_all_where_only_some_take_part(monkeypatch, name):
+    """Rows that others have changed since a worker's last merge are in its next one."""
+
+    def pair(i):
+        return [i % N, (i + 1) % N] if i % 2 else [i % N]
+
+    sparse = merged(RULES[name](), pair, extra=20)
+    monkeypatch.setattr(merging, "DENSE_SHARE", -1)
+    np.testing.assert_allclose(sparse, merged(RULES[name](), pair, extra=20), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_threads_change_no_bit_of_a_merge(monkeypatch, name):
+    """Slices are independent, and within one the order of the sum is that of the workers."""
+    monkeypatch.setattr(merging, "SLICE", 8)
+    one = merged(RULES[name]())
+    np.testing.assert_array_equal(one, merged(RULES[name](), n_threads=3))
+    monkeypatch.setattr(merging, "SLICE", 1 << 16)
+    np.testing.assert_array_equal(one, merged(RULES[name]()))
+
+
+def test_only_rows_that_someone_touched_are_merged():
+    comm, seen = replicas(), []
+    comm.table.touched[1, [3, 7]] = 1
+    comm.table.touched[2, 5] = 1
+
+    def rule(part):
+        if part.name == "W0":
+            seen.append((part.center.shape, part.touched.tolist()))
+
+    comm.merge(rule, [0, 1, 2])
+    assert seen == [((3, 2), [[False] * 3, [True, False, True], [False, True, False]])]
+    assert not comm.table.touched.any()
+    comm.merge(rule, [0, 1, 2])
+    assert len(seen) == 1, "nothing is left to merge"
+
+
+def test_touched_rows_of_all_tensors_are_told_to_the_rule():
+    comm, seen = replicas(), {}
+    comm.table.touched[0, [0, N_FEATURES + 2]] = 1
+
+    def rule(part):
+        seen[part.name] = None if part.touched is None else part.touched[0].tolist()
+
+    comm.merge(rule, [0, 1])
+    labels = [label == 2 for label in range(N_LABELS)]
+    assert seen == {"W0": [True], "b0": None, "W1": labels, "b1": labels}
+
+
+def test_an_untouched_row_moves_on_by_momentum_until_that_is_negligible():
+    """The row moves by 1 + gamma + gamma^2 + ... of its one difference, to a thousandth."""
+    comm, (rule, memory, equal) = replicas(), averaging(HeavyBall(0.5))
+    before = comm.views(0)["W0"][4].copy()
+    for w in range(N):
+        comm.views(1 + w)["W0"][4] += 1
+        comm.table.touched[w, 4] = 1
+    for i in range(memory + 3):
+        comm.merge(rule, range(N), memory, equal)
+        expected = sum(0.5**q for q in range(min(i, memory) + 1))
+        np.testing.assert_allclose(comm.views(0)["W0"][4] - before, expected, rtol=1e-5)
+    assert sum(0.5**q for q in range(memory + 1)) > 2 * (1 - 1e-3)
+    np.testing.assert_array_equal(comm.table.params[1:], np.tile(comm.center, (N, 1)))
+
+
+def test_replicas_are_the_same_to_the_bit_after_a_merge():
+    """All of them are the center then."""
+    for name in ("mean", "heavy ball", "nesterov", "adam", "touch count", "adasum"):
+        params = merged(RULES[name]())
+        np.testing.assert_array_equal(params[1:], np.tile(params[0], (N, 1)))
+
+
+@pytest.mark.parametrize("name", ["mean", "touch count"])
+def test_merging_equal_replicas_returns_them_and_the_order_of_the_workers_does_not_matter(name):
+    """Where nothing perturbs them; sums in another order differ by rounding alone."""
+    rng = np.random.default_rng(2)
+    values = rng.standard_normal((N, replicas().n_params)).astype(np.float32)
+
+    def merge(order):
+        comm = replicas()
+        comm.table.params[1:] = order
+        comm.table.touched[:] = 1
+        comm.merge(RULES[name]()[0], range(N))
+        return np.concatenate([view.ravel() for view in comm.views(0).values()])
+
+    first = np.concatenate([view.ravel() for view in NETWORK.layout.views(values[0]).values()])
+    np.testing.assert_allclose(merge(np.tile(values[0], (N, 1))), first, rtol=3e-7)
+    np.testing.assert_allclose(merge(values), merge(values[[2, 0, 1]]), rtol=1e-5, atol=1e-6)
+
+
+def test_a_slot_asked_for_twice_is_one_vector_also_where_rows_are_gathered():
+    comm = replicas()
+    comm.table.touched[0, 3] = 1
+
+    def rule(part):
+        part.slot("motion")[:] += 1
+        part.slot("motion")[:] += 1
+        part.center[:] = part.slot("motion")
+
+    comm.merge(rule, [0])
+    comm.table.touched[0, 3] = 1
+    comm.merge(rule, [0])
+    np.testing.assert_array_equal(comm.views(0)["W0"][3], 4)
+    np.testing.assert_array_equal(comm.views(0)["W1"], 4)
+
+
+def test_slots_begin_as_zeros_whatever_was_in_memory(monkeypatch):
+    """The published code reads an uninitialised buffer at its first momentum merge."""
+    poisoned = {name: getattr(np, name) for name in ("empty", "empty_like")}
+
+    def poison(make):
+        def made(*arguments, **settings):
+            array = make(*arguments, **settings)
+            if array.dtype.kind == "f":
+                array[...] = np.nan
+            return array
+
+        return made
+
+    for name, make in poisoned.items():
+        monkeypatch.setattr(np, name, poison(make))
+    first = merged(averaging(HeavyBall(0.9)), n_merges=1)
+    plain = merged(averaging(Outer()), n_merges=1)
+    np.testing.assert_allclose(first, plain, rtol=1e-5, atol=1e-6)
+
+
+def test_a_worker_that_comes_back_is_a_copy_of_the_center_and_has_no_slots():
+    comm, rng = replicas(), np.random.default_rng(3)
+
+    def rule(part):
+        part.center[:] = part.mean(dict.fromkeys(part.replicas, 1 / len(part.replicas)))
+        part.slot("all")[:] += 1
+        for w in part.replicas:
+            part.slot("own", w)[:] += 1
+        part.broadcast()
+
+    train(comm, 0, rng)
+    comm.merge(rule, range(N))
+    train(comm, 1, rng)
+    train(comm, 2, rng)
+    comm.merge(rule, [0, 1])
+    comm.merger.copy_center(2)
+    np.testing.assert_array_equal(comm.table.params[3], comm.center)
+    slots = {}
+
+    def look(part):
+        slots[part.name] = [np.unique(part.slot("all")), *(np.unique(part.slot("own", w)) for w in range(N))]
+
+    comm.merge(look, range(N))
+    assert [value.tolist() for value in slots["b0"]] == [[2], [2], [2], [0]]
+    assert "W0" not in slots, "nobody differs from the center"
+
+
+def test_a_merge_says_how_many_floats_it_moved():
+    comm = replicas()
+    dense = 2 + N_LABELS * 2 + N_LABELS
+    assert comm.merger.run(lambda part: None, [0]) == dense
+    comm.table.touched[0, :5] = 1
+    assert comm.merger.run(lambda part: None, [0]) == dense + 5 * 2
+    comm.table.touched[0, :30] = 1
+    assert comm.merger.run(lambda part: None, [0]) == dense + N_FEATURES * 2, "beyond a half all rows are merged"

@@ -1,0 +1,135 @@
+"""Errors that end a run carry what was learned until then."""
+
+from __future__ import annotations
+
+import errno
+import pickle
+import sys
+
+import numpy as np
+import pytest
+
+from shared import toy
+from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.errors import WorkerDied
+from xmlsgd.nn.optimizers import SGD
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.model import SharedModel
+from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.history import Monitor
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
+from xmlsgd.training.rollback import Snapshot
+from xmlsgd.training.runs import Interrupted, WorkersLost, raise_with, run_of, tell, whole_epochs
+
+N_ROWS, BATCH = 12, 4
+
+
+class Failing(Monitor):
+    """Raises `error` in the second epoch: when that is over, or at its first step."""
+
+    def __init__(self, error, where):
+        self.error, self.where, self.epochs = error, where, 0
+
+    def step(self, report):
+        if self.epochs == 1 and self.where == "step":
+            raise self.error
+
+    def epoch(self, record, center):
+        self.epochs += 1
+        if self.epochs == 2 and self.where == "epoch":
+            raise self.error
+        return False
+
+
+def run_with(*monitors, data=None):
+    """Train for five epochs on marked rows by one worker."""
+    data = data or toy.dataset(N_ROWS)
+    job = Job(data, toy.counting(data), SGD())
+    return train(job, Sequential(BATCH, 0.1), Serial([toy.Marking()]), Schedule(5), monitors)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyError("P@1"), MemoryError(), SystemExit(3)])
+@pytest.mark.parametrize(("where", "epochs", "steps"), [("step", 1, 4), ("epoch", 2, 6)])
+def test_an_error_of_a_monitor_stays_what_it_is_and_carries_what_was_learned(error, where, epochs, steps):
+    data = toy.dataset(N_ROWS)
+    with pytest.raises(type(error)) as raised:
+        run_with(Failing(error, where), data=data)
+    assert raised.value is error
+    run = run_of(error)
+    assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS][:epochs]
+    assert run.steps == steps
+    assert toy.marks(run.params, data).sum() == steps * BATCH
+    if sys.version_info >= (3, 11):
+        assert f"what was learned until then is kept, {whole_epochs(epochs)} of this run" in error.__notes__
+
+
+def test_a_disk_that_fills_up_while_a_snapshot_is_written_costs_no_model(monkeypatch):
+    kept = []
+
+    def keep(self, flat):
+        kept.append(flat)
+        if len(kept) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device", "/tmp")
+
+    monkeypatch.setattr(Snapshot, "keep", keep)
+    data = toy.dataset(N_ROWS)
+    with pytest.raises(OSError, match="No space left") as full:
+        run_with(data=data)
+    assert toy.marks(run_of(full.value).params, data).tolist() == [2] * N_ROWS
+
+
+def test_a_device_that_is_lost_with_the_model_leaves_that_of_the_last_whole_epoch(monkeypatch):
+    data = toy.dataset(N_ROWS)
+
+    def bring(*given):
+        raise MemoryError("the GPU is gone")
+
+    class Losing(Failing):
+        def epoch(self, record, center):
+            super().epoch(record, center)
+            monkeypatch.setattr(SharedModel, "bring", bring)
+            return False
+
+    with pytest.raises(KeyError) as lost:
+        run_with(Losing(KeyError("device"), "step"), data=data)
+    run = run_of(lost.value)
+    assert toy.marks(run.params, data).tolist() == [1] * N_ROWS
+    assert len(run.records) == 1
+    assert run.steps == 0
+    assert not run.state.any()
+
+
+def test_an_error_before_anything_is_learned_carries_nothing():
+    class Refusing(Monitor):
+        def start(self, n_rows, epochs, center):
+            raise KeyError("out of order")
+
+    with pytest.raises(KeyError) as error:
+        run_with(Refusing())
+    assert run_of(error.value) is None
+
+
+def test_an_attribute_of_the_name_on_an_error_of_others_is_no_run():
+    error = ValueError()
+    error.run = "fast"  # type: ignore[attr-defined]
+    assert run_of(error) is None
+
+
+def test_what_is_kept_is_said_before_the_traceback_of_the_worker_that_died_last():
+    with pytest.raises(WorkersLost) as raised:
+        raise_with(WorkerDied("worker 0 failed", "Traceback\nMemoryError: no room"), run_with())
+    tell(raised.value, "save it")
+    kept = "what was learned until then is kept, 5 whole epochs of this run; save it"
+    for error in (raised.value, pickle.loads(pickle.dumps(raised.value))):
+        assert str(error) == f"worker 0 failed; {kept}:\nTraceback\nMemoryError: no room"
+
+
+@pytest.mark.parametrize(("error", "kind"), [(KeyboardInterrupt(), Interrupted), (WorkerDied("gone"), WorkersLost)])
+def test_ctrl_c_and_the_death_of_all_workers_have_kinds_of_their_own_that_pickle(error, kind):
+    run = run_with()
+    with pytest.raises(kind) as raised:
+        raise_with(error, run)
+    assert raised.value.__cause__ is error
+    again = pickle.loads(pickle.dumps(raised.value))
+    np.testing.assert_array_equal(run_of(again).params, run.params)

@@ -1,0 +1,260 @@
+"""Sparse rows: the one data structure that every other module reads.
+
+Shape legend of the whole package
+---------------------------------
+n rows of a data set, B rows of a batch, F features, H hidden units, L labels.
+X (B, F) and Y (B, L) are sparse; A (B, H) holds activations, Z (B, L) logits;
+W0 (F, H) is the input layer, W1 (L, H) the output layer of a one-hidden-layer network
+(with more hidden layers the output layer is the last W); `dQ` is the gradient of Q.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import DataError, shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import scipy.sparse as sp
+
+# What a random stream is for: second in its seed, so that no two streams are one.
+WEIGHTS, ORDER, MASKS, NOISE, NEGATIVES, HELD_OUT, VALIDATION = 1, 2, 3, 4, 5, 6, 7
+
+INT32_MAX = np.iinfo(np.int32).max
+CHECKED_ENTRIES = 1 << 16  # looked at together: fit a core's cache with what is computed of them
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class CSR:
+    """Compressed sparse rows, canonical: ascending indices, none twice in a row.
+
+    Row i holds `indices[indptr[i]:indptr[i+1]]` and the `data` beside them.
+    The arrays may be read-only memory maps. `to_scipy` gives them to all that knows scipy's matrices.
+    """
+
+    indptr: np.ndarray  # int64 (n + 1,)
+    indices: np.ndarray  # int32 (nnz,)
+    data: np.ndarray  # float32 (nnz,)
+    n_cols: int
+
+    @property
+    def n_rows(self) -> int:
+        """Return the number of rows."""
+        return len(self.indptr) - 1
+
+    @property
+    def nnz(self) -> int:
+        """Return the number of stored entries."""
+        return len(self.indices)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return (n_rows, n_cols)."""
+        return self.n_rows, self.n_cols
+
+    def __repr__(self) -> str:
+        return f"<CSR: {self.n_rows} rows, {self.n_cols} columns, {self.nnz} entries>"
+
+    def __getitem__(self, rows: Any) -> CSR:
+        """Return rows: `X[10:20]`, `X[[3, 1]]`, `X[mask]`, and `X[rows, ...]`, as scikit-learn asks for them.
+
+        Raises `DataError` for a single row, for columns and for rows that are not there.
+        """
+        if isinstance(rows, tuple) and len(rows) == 2 and rows[1] is Ellipsis:
+            rows = rows[0]
+        if isinstance(rows, slice):
+            first, last, step = rows.indices(self.n_rows)
+            return self.span(first, max(first, last)) if step == 1 else self.take(np.arange(first, last, step))
+        chosen = np.asarray(rows)
+        if chosen.ndim != 1 or (chosen.dtype.kind not in "iub" and len(chosen)):
+            hint = "for single rows and columns use to_scipy()"
+            raise DataError(f"rows: must be a slice, a list of numbers or a mask, got {shorten(rows)}; {hint}")
+        try:
+            return self.take(np.arange(self.n_rows)[chosen if len(chosen) else slice(0)])
+        except IndexError as error:
+            raise DataError(f"rows: must be among the {self.n_rows} rows, got {error}") from error
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, name: str = "X") -> CSR:
+        """Return the canonical CSR of a scipy sparse matrix or array; the caller's is never changed.
+
+        Duplicates are added up (scipy's meaning). Raises `DataError` for a broken structure,
+        NaN or infinite values, and values outside float32.
+        """
+        if matrix.format in ("csc", "bsr"):  # scipy follows their indices, unchecked
+            check_structure(matrix, name)
+        csr = matrix.tocsr()
+        check_structure(csr, name)
+        if not csr.has_canonical_format:
+            csr = csr.copy() if csr is matrix else csr
+            csr.sum_duplicates()
+        data = csr.data
+        if data.dtype != np.float32:
+            with np.errstate(over="ignore"):
+                data = np.asarray(data, dtype=np.float32)
+        finite = np.isfinite(data)
+        if not finite.all():
+            entry = int(finite.argmin())
+            row = int(np.searchsorted(csr.indptr, entry, side="right")) - 1
+            raise DataError(f"{name}: row {row}: values must be finite float32, got {csr.data[entry]}")
+        return cls(np.asarray(csr.indptr, dtype=np.int64), np.asarray(csr.indices, dtype=np.int32), data, csr.shape[1])
+
+    def to_scipy(self) -> sp.csr_array:
+        """Return a scipy CSR array over the same memory."""
+        import scipy.sparse as sp
+
+        return sp.csr_array((self.data, self.indices, self.indptr), shape=self.shape, copy=False)
+
+    def row(self, i: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the indices and the data of row `i`."""
+        span = slice(self.indptr[i], self.indptr[i + 1])
+        return self.indices[span], self.data[span]
+
+    def row_entries(self, rows: np.ndarray) -> np.ndarray:
+        """Return the indices of the given rows, one row after another, int32."""
+        starts, lengths = self.indptr[rows], self.indptr[rows + 1] - self.indptr[rows]
+        ends = np.cumsum(lengths)
+        return self.indices[np.arange(ends[-1] if len(rows) else 0) + np.repeat(starts - ends + lengths, lengths)]
+
+    def columns(self, rows: np.ndarray, columns: np.ndarray) -> CSR:
+        """Return the given rows, whose entries must all lie in `columns`, ascending, numbered by their place in it."""
+        entries = np.repeat(self.indptr[rows], self.indptr[rows + 1] - self.indptr[rows])
+        indptr = pointers(self.indptr[rows + 1] - self.indptr[rows])
+        entries += np.arange(len(entries)) - np.repeat(indptr[:-1], np.diff(indptr))
+        places = np.searchsorted(columns, self.indices[entries]).astype(np.int32)
+        return CSR(indptr, places, self.data[entries], len(columns))
+
+    def span(self, first: int, last: int) -> CSR:
+        """Return the rows from `first` to before `last`; their entries are views."""
+        start = self.indptr[first]
+        entries = slice(start, self.indptr[last])
+        return CSR(self.indptr[first : last + 1] - start, self.indices[entries], self.data[entries], self.n_cols)
+
+    def where(self, kept: np.ndarray) -> CSR:
+        """Return the rows with the entries that are `kept`, bool (nnz,)."""
+        return CSR(pointers(kept)[self.indptr], self.indices[kept], self.data[kept], self.n_cols)
+
+    def take(self, rows: np.ndarray) -> CSR:
+        """Return a copy of the given rows, in the given order."""
+        taken = self.to_scipy()[rows]
+        return CSR(
+            taken.indptr.astype(np.int64, copy=False),
+            taken.indices.astype(np.int32, copy=False),
+            taken.data,
+            self.n_cols,
+        )
+
+
+def pointers(counts: np.ndarray) -> np.ndarray:
+    """Return where parts of so many entries begin, and the end of the last: int64 (n + 1,)."""
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+
+
+def check_structure(matrix: Any, name: str) -> None:
+    """Raise `DataError` unless the arrays of a scipy CSR, CSC or BSR matrix describe what a kernel may follow."""
+    indptr, indices = matrix.indptr, matrix.indices
+    if matrix.ndim != 2:
+        raise DataError(f"{name}: must have 2 dimensions, got shape {matrix.shape}")
+    if matrix.shape[1] > INT32_MAX:
+        raise DataError(f"{name}: at most {INT32_MAX} columns fit int32 indices, got {matrix.shape[1]}")
+    n_lines, n_places = matrix.shape if matrix.format != "csc" else matrix.shape[::-1]
+    if matrix.format == "bsr":
+        n_lines, n_places = n_lines // matrix.blocksize[0], n_places // matrix.blocksize[1]
+    if indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu":
+        raise DataError(f"{name}: indptr and indices must be integers, got {indptr.dtype} and {indices.dtype}")
+    falls = indptr[1:] < indptr[:-1]  # differences would wrap around
+    if len(indptr) != n_lines + 1 or indptr[0] != 0 or indptr[-1] > len(indices) or falls.any():
+        lines = "columns" if matrix.format == "csc" else "rows"
+        raise DataError(f"{name}: indptr must rise from 0 to nnz = {len(indices)} over {n_lines} {lines}")
+    if len(matrix.data) != len(indices):
+        raise DataError(f"{name}: data and indices must be of one length, got {len(matrix.data)} and {len(indices)}")
+    if len(indices) and (indices.min() < 0 or indices.max() >= n_places):
+        raise DataError(f"{name}: indices must be in [0, {n_places}), got {int(indices.min())} to {int(indices.max())}")
+
+
+def check_pointers(indptr: np.ndarray, nnz: int, name: str) -> None:
+    """Raise `DataError` unless `indptr` rises from 0 to `nnz`; a kernel that follows others would leave its arrays."""
+    first, last = int(indptr[0]), int(indptr[-1])
+    if (first, last) != (0, nnz):
+        raise DataError(f"{name}: must lead from 0 to {nnz}, got {first} and {last}")
+    for start in range(0, len(indptr) - 1, CHECKED_ENTRIES):
+        piece = indptr[start : start + CHECKED_ENTRIES + 1]  # one more, to compare across the piece's end
+        falls = piece[1:] < piece[:-1]
+        if falls.any():
+            row = start + int(falls.argmax())
+            raise DataError(f"{name}: must rise, got {indptr[row + 1]} after {indptr[row]} at row {row}")
+
+
+def check_entries(matrix: CSR, names: tuple[str, str]) -> None:
+    """Raise `DataError` unless rows with sound pointers are canonical, with finite values; reads every entry once.
+
+    `names` are those of the indices and of the data in the error.
+    """
+    indptr, indices, n_cols = matrix.indptr, matrix.indices, matrix.n_cols
+    for start in range(0, matrix.nnz, CHECKED_ENTRIES):
+        piece = indices[start : start + CHECKED_ENTRIES + 1]  # one more, to compare across the piece's end
+        if piece.min() < 0 or piece.max() >= n_cols:
+            entry = start + int(((piece < 0) | (piece >= n_cols)).argmax())
+            row = _row_of(indptr, entry)
+            raise DataError(f"{names[0]}: must be in [0, {n_cols}), got {indices[entry]} in row {row}")
+        rises = piece[1:] > piece[:-1]
+        first, stop = np.searchsorted(indptr, (start + 1, start + len(piece)))
+        rises[indptr[first:stop] - (start + 1)] = True  # the first of a row has nothing to rise from
+        if not rises.all():
+            row = _row_of(indptr, start + 1 + int(rises.argmin()))
+            raise DataError(f"{names[0]}: must rise within a row, but row {row} does not")
+        finite = np.isfinite(matrix.data[start : start + CHECKED_ENTRIES])
+        if not finite.all():
+            entry = start + int(finite.argmin())
+            got, row = matrix.data[entry], _row_of(indptr, entry)
+            raise DataError(f"{names[1]}: values must be finite, got {got} in row {row}")
+
+
+def _row_of(indptr: np.ndarray, entry: int) -> int:
+    return int(np.searchsorted(indptr, entry, side="right")) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Dataset:
+    """Features X (n, F) and labels Y (n, L); `label_names[l]` names label l where names are known.
+
+    An entry of Y is a label that the row has; its value is not read. Raises `DataError` when X and Y differ in rows.
+    """
+
+    X: CSR
+    Y: CSR
+    label_names: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        """Check that both parts have the same number of rows."""
+        if self.X.n_rows != self.Y.n_rows:
+            raise DataError(f"X and Y must have the same number of rows, got {self.X.n_rows} and {self.Y.n_rows}")
+
+    @property
+    def n_rows(self) -> int:
+        """Return the number of rows."""
+        return self.X.n_rows
+
+    def __repr__(self) -> str:
+        names = "" if self.label_names is None else ", with label names"
+        return f"<Dataset: {self.n_rows} rows, {self.n_features} features, {self.n_labels} labels{names}>"
+
+    @property
+    def n_features(self) -> int:
+        """Return F."""
+        return self.X.n_cols
+
+    @property
+    def n_labels(self) -> int:
+        """Return L."""
+        return self.Y.n_cols
+
+
+def epoch_order(n_rows: int, seed: int, epoch: int) -> np.ndarray:
+    """Return the row order of an epoch, int64 (n_rows,): a permutation that depends on (seed, epoch) alone."""
+    return np.random.default_rng((seed, ORDER, epoch)).permutation(n_rows)

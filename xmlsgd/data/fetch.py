@@ -1,0 +1,184 @@
+"""Download a file, so that neither an interruption nor a changed or broken file on the server does harm.
+
+What arrives grows in `NAME.part`; `NAME.part.tag` holds its address and the server's validator. An interrupted
+download goes on where it stopped if the server still has the same file (RFC 9110: Range, If-Range), else it starts
+anew. The final name appears by renaming, after the checks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import ssl
+import time
+import urllib.error
+import urllib.request
+from http import HTTPStatus
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from ..errors import DataError
+from .files import sha256_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+CHUNK_BYTES = 1 << 18
+TIMEOUT_SECONDS = 60.0  # without a byte
+PAUSES_SECONDS = (1.0, 4.0, 16.0)  # before the second, third and fourth attempt
+TRANSIENT_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
+NETWORK_ERRORS = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError)
+
+
+class DownloadError(OSError):
+    """A file could not be had from a server; the text names the address and the reason."""
+
+
+class Interrupted(ConnectionError):
+    """A transfer ended early, or must start anew; worth another attempt."""
+
+
+def download(
+    url: str,
+    path: str | os.PathLike[str],
+    sha256: str | None = None,
+    size: int | None = None,
+    pauses: Iterable[float] = PAUSES_SECONDS,
+    sleep: Callable[[float], None] = time.sleep,
+) -> str:
+    """Fetch `url` into the file `path` and return its SHA-256, in hexadecimal.
+
+    `sha256` and `size` (bytes) are checked where given. Failures that may pass are retried after each of `pauses`
+    (seconds); what has arrived stays in `path`.part for a later call. Raises `DownloadError` when the file cannot be
+    had, and `DataError` when it is not the expected one (which is then removed). One process at a time.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise DownloadError(f"{url}: the address must begin with http:// or https://")
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    tag = path.with_name(f"{path.name}.part.tag")
+    try:
+        with open(part, "ab") as out:
+            receive_with_retries(url, out, tag, size, pauses, sleep)
+            out.flush()
+            os.fsync(out.fileno())
+    except (OSError, DataError):
+        if not part.stat().st_size:
+            part.unlink()
+            tag.unlink(missing_ok=True)
+        raise
+    digest = sha256_of(part)
+    tag.unlink(missing_ok=True)
+    if sha256 is not None and digest != sha256:
+        part.unlink()
+        raise DataError(f"{url}: SHA-256 must be {sha256}, got {digest}; the file was removed")
+    os.replace(part, path)
+    return digest
+
+
+def receive_with_retries(
+    url: str, out: IO[bytes], tag: Path, size: int | None, pauses: Iterable[float], sleep: Callable[[float], None]
+) -> None:
+    """Repeat `receive` until the file is whole or the pauses are used up."""
+    waits = iter(pauses)
+    while True:
+        try:
+            receive(url, out, tag, size)
+            return
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code not in TRANSIENT_STATUS:
+                raise DownloadError(f"{url}: the server answered {error.code} {error.reason}") from error
+            failure: Exception = error
+        except NETWORK_ERRORS as error:
+            failure = error
+        pause = next(waits, None) if may_pass(failure) else None
+        if pause is None:
+            raise DownloadError(f"{url}: {getattr(failure, 'reason', None) or failure}") from failure
+        sleep(pause)
+
+
+def may_pass(failure: Exception) -> bool:
+    """Tell a server or a line in trouble from a machine without network, where waiting only delays the message."""
+    if isinstance(failure, urllib.error.HTTPError) or not isinstance(failure, urllib.error.URLError):
+        return True
+    return isinstance(failure.reason, (ConnectionError, TimeoutError))
+
+
+def receive(url: str, out: IO[bytes], tag: Path, size: int | None) -> None:
+    """Append what is missing of `url` to `out`, or start it anew where it may have changed."""
+    have = out.seek(0, os.SEEK_END)
+    validator = read_tag(tag, url)
+    if have and not validator:
+        have = out.truncate(0)
+    headers = {"User-Agent": "xmlsgd"}
+    if have:
+        headers |= {"Range": f"bytes={have}-", "If-Range": validator}
+    try:
+        response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_SECONDS)
+    except urllib.error.HTTPError as error:
+        if error.code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            raise
+        error.close()
+        if error.headers.get("Content-Range") == f"bytes */{have}":
+            return  # all had arrived; only the rename was missing
+        tag.unlink(missing_ok=True)
+        raise Interrupted("the server has another file now") from error
+    with response:
+        if response.headers.get_content_type() == "text/html":
+            raise DownloadError(f"{url}: a web page came instead of the file (moved, or over the server's quota)")
+        if response.status != HTTPStatus.PARTIAL_CONTENT:
+            have = out.truncate(0)
+            write_tag(tag, url, response.headers)
+        total = total_bytes(response, have)
+        if size is not None and total not in (None, size):
+            raise DataError(f"{url}: the file must have {size} bytes, the server announces {total}")
+        have += copy(response, out, have, total, tag.name.removesuffix(".part.tag"))
+    if total not in (None, have):
+        raise Interrupted(f"the connection ended after {have} of {total} bytes")
+    if size is not None and have != size:
+        raise DataError(f"{url}: the file must have {size} bytes, got {have}")
+
+
+def total_bytes(response: Any, have: int) -> int | None:
+    """Return the bytes of the whole file, None where the server does not say."""
+    if response.status != HTTPStatus.PARTIAL_CONTENT:
+        length: int | None = response.length
+        return length
+    unit, _, rest = response.headers.get("Content-Range", "").partition(" ")
+    span, _, total = rest.partition("/")
+    if unit != "bytes" or not span.startswith(f"{have}-"):
+        raise DownloadError(f"{response.url}: asked for bytes from {have} on, got {rest!r}")
+    return int(total) if total.isdigit() else None
+
+
+def copy(response: Any, out: IO[bytes], have: int, total: int | None, name: str) -> int:
+    """Append the body of a response to `out` and return its bytes; show progress on a terminal."""
+    from tqdm import tqdm
+
+    received = 0
+    with tqdm(total=total, initial=have, desc=name, unit="B", unit_scale=True, disable=None) as bar:
+        while chunk := response.read(CHUNK_BYTES):
+            out.write(chunk)
+            received += len(chunk)
+            bar.update(len(chunk))
+    return received
+
+
+def write_tag(tag: Path, url: str, headers: Any) -> None:
+    """Keep what tells a changed file from the same one; without a strong validator there is no going on."""
+    etag = headers.get("ETag", "")
+    validator = etag if etag and not etag.startswith("W/") else headers.get("Last-Modified", "")
+    tag.write_text(json.dumps([url, validator]))
+
+
+def read_tag(tag: Path, url: str) -> str:
+    """Return the validator of what has arrived of `url`, empty where there is none."""
+    with contextlib.suppress(OSError, ValueError):
+        known, validator = json.loads(tag.read_text())
+        if known == url:
+            return str(validator)
+    return ""

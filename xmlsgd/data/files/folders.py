@@ -1,0 +1,76 @@
+"""What tells the folders of saved models and of checkpoints from others, and what a new one would overwrite."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .atomic import read_unreplaced
+from .checked import CHECKED
+from .reading import open_regular
+from .scratch import END
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MANIFEST = "MANIFEST.json"
+HISTORY, CURVE, REPORT = "history.jsonl", "learning_curve.png", "train.json"  # which `xmlsgd train` adds
+MAX_MANIFEST_BYTES = 1 << 20  # of thousands of files
+
+
+@dataclass(frozen=True)
+class FolderKind:
+    """A kind of folder with a manifest: its `format` as that says it, the file of its `description`, its `noun`.
+
+    beside : files that may lie there though the manifest does not name them.
+    """
+
+    format: str
+    description: str
+    noun: str
+    beside: tuple[str, ...] = ()
+
+    def is_at(self, path: Path) -> bool:
+        """Say whether a folder has the files by which this kind is known, or a manifest of it; they may be damaged."""
+        return (path / MANIFEST).is_file() and ((path / self.description).is_file() or self._others(path) is not None)
+
+    def in_the_way(self, path: Path) -> str:
+        """Return why nothing new of this kind may take the name `path`, as the end of an error's line; "" where it may.
+
+        It may where there is nothing, an empty folder, or one of the kind alone: what a user has put beside it would be
+        gone.
+        """
+        if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+            return ""
+        others = read_unreplaced(path, self._others)
+        if others is None:
+            return f"exists and is not a {self.noun}; choose another name or remove it"
+        if others:
+            return f"holds {others[0]}, which is no part of the {self.noun}; move it or choose another name"
+        return ""
+
+    def _others(self, folder: Path) -> list[str] | None:
+        """Return the names in a folder of the kind of which we know nothing; None where it is not of this kind."""
+        try:
+            with open_regular(folder / MANIFEST) as stream:
+                manifest = json.loads(stream.read(MAX_MANIFEST_BYTES))
+            known = {MANIFEST, CHECKED, *self.beside, *manifest["files"]}
+            ours = manifest["format"] == self.format
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return None
+        if not ours:
+            return None
+        entries = sorted(folder.iterdir())
+        return [
+            entry.name for entry in entries if not (_is_scratch(entry) or (entry.name in known and entry.is_file()))
+        ]
+
+
+MODEL = FolderKind("xmlsgd-model", "model.json", "saved model", (HISTORY, CURVE, REPORT))
+CHECKPOINT = FolderKind("xmlsgd-checkpoint", "run.json", "checkpoint")
+
+
+def _is_scratch(entry: Path) -> bool:
+    """Return whether a killed writer of ours may have left it."""
+    return entry.name.startswith(".") and entry.name.endswith(END)

@@ -1,0 +1,233 @@
+"""The rows of a LIBSVM file, block by block: cut at line ends, parsed by several threads, handed out in order."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+import numpy as np
+
+from ..errors import DataError, shorten
+from .cores import usable_cores
+from .csr import INT32_MAX
+from .files import BROKEN_STREAM
+from .libsvm_parse import CSV, Options, Parsed, RowBlock, parse
+from .text_files import MAX_LINE_BYTES, open_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BLOCK_BYTES = 1 << 20  # text of one task: parsed within a core's cache, and many tasks for each thread
+MAX_THREADS = 8  # one thread reads and gathers, in about a third of the time that one thread parses
+MARK = b"\xef\xbb\xbf"  # UTF-8 byte order mark
+COMMENTS = re.compile(rb"(?:[ \t\r]*#[^\n]*\n)*")
+HEADER = re.compile(rb"[ \t\r]*(\d{1,18})[ \t\r]+(\d{1,18})(?:[ \t\r]+(\d{1,18}))?[ \t\r]*(?:#[^\n]*)?\n")
+NO_ROWS = RowBlock(
+    np.zeros(1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), np.zeros(1, np.int64), np.empty(0, np.int32)
+)
+
+
+class _LineTooLong(Exception):
+    """The line after those cut so far is longer than any text should have; its number is not known yet."""
+
+
+class LibsvmBlocks:
+    """An iterator of `RowBlock`s; `n_features` and `n_labels` may be None until the last one was handed out.
+
+    A header makes them known with the first block.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        options: Options,
+        n_features: int | None,
+        n_labels: int | None,
+        n_threads: int | None,
+        stream: BinaryIO | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self._stream = stream
+        self.n_features = _check_size("n_features", n_features)
+        self.n_labels = _check_size("n_labels", n_labels)
+        self._options = options
+        if n_threads is not None and n_threads < 1:
+            raise ValueError(f"n_threads must be at least 1, got {n_threads}")
+        self._threads = n_threads or min(usable_cores(), MAX_THREADS)
+        # Blocks parsed or waiting beyond the next one; who writes to a stream may wait for the answer to that.
+        self._ahead = self._threads + 1 if stream is None else 0
+        self._line = 1  # the first line of the block that is next
+        self._header_line = 0
+        self._promised: int | None = None
+        self._counts = np.zeros(3, dtype=np.int64)  # rows, entries, labels
+        self._largest = [-1, -1]  # feature, label
+        self._rows = self._read()
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return (F, L), once the last block was handed out."""
+        if self.n_features is None or self.n_labels is None:
+            raise RuntimeError("the shape is known once all blocks were taken")
+        return self.n_features, self.n_labels
+
+    def __iter__(self) -> LibsvmBlocks:
+        """Return itself."""
+        return self
+
+    def __next__(self) -> RowBlock:
+        """Return the next rows; raise `DataError` for what is wrong with them, or at the end with the file."""
+        return next(self._rows)
+
+    def _read(self) -> Iterator[RowBlock]:
+        """Parse block after block, `n_threads` at a time; raise what is wrong in the order of the lines."""
+        opened = open_text(self.path) if self._stream is None else nullcontext(self._stream)
+        with opened as stream, ThreadPoolExecutor(self._threads) as pool:
+            blank = 0
+            for parsed in self._parse_all(stream, pool):
+                if parsed.error is not None:
+                    raise self._error(*parsed.error)
+                self._largest = [max(self._largest[0], parsed.max_feature), max(self._largest[1], parsed.max_label)]
+                self._line += parsed.n_lines
+                n_rows = len(parsed.rows.X_indptr) - 1
+                if parsed.blank_tail == n_rows:  # rows only if another one follows
+                    blank += n_rows
+                    continue
+                rows = _pad(parsed.rows, blank, n_rows - parsed.blank_tail)
+                blank = parsed.blank_tail
+                yield self._count(rows)
+            if self._promised is not None and blank:
+                missing = min(blank, max(self._promised - int(self._counts[0]), 0))
+                if missing:
+                    yield self._count(_pad(NO_ROWS, missing, 0))
+        self._finish()
+
+    def _parse_all(self, stream: BinaryIO, pool: ThreadPoolExecutor) -> Iterator[Parsed]:
+        """Yield the parsed blocks in order, with a few of them in work or waiting."""
+        blocks = self._after_header(_cut(stream, self.path))
+        waiting: deque[Future[Parsed]] = deque()
+        broken: _LineTooLong | DataError | None = None  # to be told after what stands before it
+        while True:
+            try:
+                block = next(blocks, None) if broken is None else None
+            except (_LineTooLong, DataError) as error:
+                broken, block = error, None
+            if block is not None:
+                waiting.append(pool.submit(parse, block, self._options, self.n_features, self.n_labels))
+            if not waiting:
+                break
+            if block is None or len(waiting) > self._ahead:
+                yield waiting.popleft().result()
+        if isinstance(broken, _LineTooLong):
+            raise self._error(0, str(broken))
+        if broken is not None:
+            raise broken
+
+    def _after_header(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """Take the mark, comments and header off the first blocks, and yield the rest."""
+        first, searching = True, True
+        for whole in blocks:
+            block = whole.removeprefix(MARK) if first else whole
+            first = False
+            if searching:
+                end = cast("re.Match[bytes]", COMMENTS.match(block)).end()
+                self._line += block.count(b"\n", 0, end)
+                block = block[end:]
+            if searching and block:
+                searching = False
+                block = self._take_header(block)
+            if block:
+                yield block
+
+    def _take_header(self, block: bytes) -> bytes:
+        """Read the header at the start of a block, if there is one, and return what follows it."""
+        found = HEADER.match(block) if self._options.header is not False else None
+        if found is None:
+            if self._options.header is True:
+                got = block[:200].split(b"\n", 1)[0].decode(errors="backslashreplace").rstrip("\r")
+                raise self._error(
+                    0, f"header must be 'rows features labels', got {shorten(got)}; pass header=False (--header no)"
+                )
+            return block
+        self._promised, n_features = int(found[1]), int(found[2])
+        self._header_line = self._line
+        self.n_features = self._agree("features", n_features, self.n_features)
+        if found[3] is not None:
+            self.n_labels = self._agree("labels", int(found[3]), self.n_labels)
+        self._line += 1
+        return block[found.end() :]
+
+    def _agree(self, what: str, promised: int, given: int | None) -> int:
+        """Return the promised size; raise if it is no size, or if the caller gave another one."""
+        if not 1 <= promised <= INT32_MAX:
+            raise self._error(0, f"header must promise 1 to {INT32_MAX} {what}, got {promised}")
+        if given is not None and given != promised:
+            raise self._error(0, f"header promises {promised} {what}, got n_{what}={given}; leave it out")
+        return promised
+
+    def _count(self, rows: RowBlock) -> RowBlock:
+        self._counts += (len(rows.X_indptr) - 1, len(rows.X_indices), len(rows.Y_indices))
+        return rows
+
+    def _finish(self) -> None:
+        """Check what only the whole file can tell, and fix the shape."""
+        n_rows, n_entries, n_labels = self._counts.tolist()
+        if self._promised is not None and n_rows != self._promised:
+            place = f"{self.path}:{self._header_line}"
+            raise DataError(f"{place}: header promises {self._promised} rows, got {n_rows}")
+        if n_rows == 0:
+            raise DataError(f"{self.path}: file must have at least one row, got none")
+        if n_entries == 0:
+            hint = CSV if n_labels > n_rows else ""  # its numbers were read as labels
+            raise DataError(f"{self.path}: file must have at least one feature, got {n_rows} rows without any{hint}")
+        if n_labels == 0 and self._options.labelled and self._options.labels_required:
+            raise DataError(
+                f"{self.path}: file must have at least one label, got {n_rows} rows without any;"
+                " labels stand at the start of the line"
+            )
+        self.n_features = self._largest[0] + 1 if self.n_features is None else self.n_features
+        self.n_labels = self._largest[1] + 1 if self.n_labels is None else self.n_labels
+
+    def _error(self, lines_before: int, message: str) -> DataError:
+        return DataError(f"{self.path}:{self._line + lines_before}: {message}")
+
+
+def _check_size(name: str, value: int | None) -> int | None:
+    if value is not None and not 1 <= value <= INT32_MAX:
+        raise ValueError(f"{name} must be in [1, {INT32_MAX}], got {value}")
+    return value
+
+
+def _cut(stream: BinaryIO, path: Path) -> Iterator[bytes]:
+    """Yield the text in blocks of whole lines, each ending with a newline."""
+    rest = b""
+    while True:
+        try:
+            data = stream.read(BLOCK_BYTES)
+        except BROKEN_STREAM as error:
+            got = f"{type(error).__name__}: {error}"
+            raise DataError(f"{path}: file must be readable to its end, got {got}; get a complete copy") from error
+        if not data:
+            break
+        end = data.rfind(b"\n") + 1
+        if end:
+            yield b"".join((rest, memoryview(data)[:end]))
+            rest = b""
+        rest += data[end:]
+        if len(rest) > MAX_LINE_BYTES:
+            raise _LineTooLong(f"line must be at most {MAX_LINE_BYTES} bytes, got more")
+    if rest:
+        yield rest + b"\n"
+
+
+def _pad(rows: RowBlock, before: int, n_rows: int) -> RowBlock:
+    """Return the first `n_rows` of `rows` after `before` empty ones; the rows cut off are empty too."""
+    X_indptr, Y_indptr = rows.X_indptr[: n_rows + 1], rows.Y_indptr[: n_rows + 1]
+    if before:
+        empty = np.zeros(before, np.int64)
+        X_indptr, Y_indptr = np.concatenate((empty, X_indptr)), np.concatenate((empty, Y_indptr))
+    return rows._replace(X_indptr=X_indptr, Y_indptr=Y_indptr)

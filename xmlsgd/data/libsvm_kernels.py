@@ -1,0 +1,283 @@
+"""The parser of LIBSVM text: one pass over the bytes of a block, one function, so that it compiles in seconds.
+
+Every loop stops at a newline, and a block ends with one: so no byte is read past the end without a test for it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from .files.compiled import cached
+
+# What a block was found to be; the position that goes with a code is that of the offending token.
+OK, LABEL, LABEL_RANGE, INDEX, INDEX_RANGE, VALUE, FLOAT32, DUPLICATE, SUM = range(9)
+# Slots of `out`.
+CODE, POSITION, GOT, ROWS, BLANK_TAIL, RARE, MAX_FEATURE, MAX_LABEL, ENTRIES, LABELS, N_SLOTS = range(11)
+
+TAB, NEWLINE, RETURN, BLANK, HASH, PLUS, COMMA, MINUS, DOT, ZERO, COLON = (ord(c) for c in "\t\n\r #+,-.0:")
+TOO_LARGE = 1 << 40  # an index stops growing here, so that no number of digits overflows int64
+MANTISSA_MAX = 900_000_000_000_000_000  # one more digit still fits int64
+EXACT_MANTISSA = 1 << 53  # up to here, and up to 10**22, a product or quotient in float64 is rounded once
+EXACT_EXPONENT = 22
+POWERS = np.array([float(f"1e{k}") for k in range(65)])
+# Mantissa, power of ten, their product and a cut mantissa are off by less than four roundings in float64; twice that.
+MARGIN = 2.0**-50
+FLOAT32_MIN = np.float32(np.finfo(np.float32).tiny)
+SHORT_ROW = 48  # insertion below, heap above
+
+
+@cached
+@njit(nogil=True)
+def sort_keys(keys: np.ndarray, n: int) -> None:
+    """Sort `keys[:n]` in place."""
+    if n <= SHORT_ROW:
+        for i in range(1, n):
+            key, j = keys[i], i - 1
+            while j >= 0 and keys[j] > key:
+                keys[j + 1] = keys[j]
+                j -= 1
+            keys[j + 1] = key
+        return
+    for step in range(n // 2 + n - 1):  # first build the heap, then move its largest to the end, again and again
+        if step < n // 2:
+            root, stop = n // 2 - 1 - step, n
+        else:
+            root, stop = 0, n - 1 - (step - n // 2)
+            keys[0], keys[stop] = keys[stop], keys[0]
+        key = keys[root]
+        while 2 * root + 1 < stop:
+            child = 2 * root + 1
+            if child + 1 < stop and keys[child + 1] > keys[child]:
+                child += 1
+            if keys[child] <= key:
+                break
+            keys[root] = keys[child]
+            root = child
+        keys[root] = key
+
+
+@cached
+@njit(nogil=True, error_model="numpy")
+def parse_block(
+    text: np.ndarray,
+    limits: np.ndarray,
+    rare_values: np.ndarray,
+    X_indptr: np.ndarray,
+    X_indices: np.ndarray,
+    X_data: np.ndarray,
+    Y_indptr: np.ndarray,
+    Y_indices: np.ndarray,
+    rare_positions: np.ndarray,
+    keys: np.ndarray,
+    values: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Parse `text` (uint8, ends with a newline) into the rows of X and Y; stop at the first bad token.
+
+    `limits` holds the first feature index, the number of features, the first label, the number of labels, whether
+    rows have labels, and whether features named twice are added up. A number that float64 arithmetic may round to the
+    wrong float32 is rare: its position goes to `rare_positions`, and a second call gets its value in `rare_values`.
+    `keys` and `values` are scratch for rows that are not ascending. `out` takes the slots named above.
+    """
+    first_feature, n_features, first_label, n_labels = limits[0], limits[1], limits[2], limits[3]
+    labelled, add_up = limits[4] != 0, limits[5] != 0
+    i, size = 0, len(text)
+    row, f, l, rare, blank_tail = 0, 0, 0, 0, 0
+    max_feature, max_label = np.int64(-1), np.int64(-1)
+    code, position, got = OK, 0, np.int64(0)
+    X_indptr[0], Y_indptr[0] = 0, 0
+    while i < size:
+        line = i
+        c = text[i]
+        while c == BLANK or c == TAB or c == RETURN:
+            i += 1
+            c = text[i]
+        if c == HASH:
+            while text[i] != NEWLINE:
+                i += 1
+            i += 1
+            continue
+        row_f, row_l = f, l
+        if c == NEWLINE:
+            blank_tail += 1
+        else:
+            blank_tail = 0
+        # Labels: the first token of a line that does not begin with a blank, unless a colon follows its first number.
+        if labelled and i == line and c != NEWLINE:
+            ascending, last = True, np.int64(-1)
+            while True:
+                position, n = i, np.int64(0)
+                while ZERO <= c <= ZERO + 9:
+                    if n < TOO_LARGE:
+                        n = n * 10 + (c - ZERO)
+                    i += 1
+                    c = text[i]
+                if c == COLON and position == line and i > line:
+                    i = line
+                    c = text[i]
+                    break
+                if i == position or not (
+                    c == COMMA or c == BLANK or c == TAB or c == NEWLINE or c == RETURN or c == HASH
+                ):
+                    code = LABEL
+                    if c == COLON:  # a feature whose index holds a comma
+                        code, position = INDEX, line
+                    break
+                n -= first_label
+                if n < 0 or n >= n_labels:
+                    code = LABEL_RANGE
+                    break
+                ascending = ascending and n > last
+                last = n
+                Y_indices[l] = n
+                l += 1
+                if c != COMMA:
+                    break
+                i += 1
+                c = text[i]
+            if code != OK:
+                break
+            if not ascending:
+                n_keys = l - row_l
+                for k in range(n_keys):
+                    keys[k] = Y_indices[row_l + k]
+                sort_keys(keys, n_keys)
+                l = row_l
+                for k in range(n_keys):
+                    if k == 0 or keys[k] != keys[k - 1]:
+                        Y_indices[l] = keys[k]
+                        l += 1
+            if l > row_l:
+                max_label = max(max_label, np.int64(Y_indices[l - 1]))
+        ascending, last = True, np.int64(-1)
+        while True:
+            while c == BLANK or c == TAB or c == RETURN:
+                i += 1
+                c = text[i]
+            if c == HASH:
+                while c != NEWLINE:
+                    i += 1
+                    c = text[i]
+            if c == NEWLINE:
+                i += 1
+                break
+            position, n = i, np.int64(0)
+            while ZERO <= c <= ZERO + 9:
+                if n < TOO_LARGE:
+                    n = n * 10 + (c - ZERO)
+                i += 1
+                c = text[i]
+            if i == position or c != COLON:
+                code = INDEX
+                break
+            n -= first_feature
+            if n < 0 or n >= n_features:
+                code = INDEX_RANGE
+                break
+            i += 1
+            c = text[i]
+            negative = c == MINUS
+            if negative or c == PLUS:
+                i += 1
+                c = text[i]
+            mantissa, exponent, cut, start = np.int64(0), 0, False, i
+            while ZERO <= c <= ZERO + 9:
+                if mantissa < MANTISSA_MAX:
+                    mantissa = mantissa * 10 + (c - ZERO)
+                else:
+                    exponent += 1
+                    cut = True
+                i += 1
+                c = text[i]
+            digits = i - start
+            if c == DOT:
+                i += 1
+                c = text[i]
+                start = i
+                while ZERO <= c <= ZERO + 9:
+                    if mantissa < MANTISSA_MAX:
+                        mantissa = mantissa * 10 + (c - ZERO)
+                        exponent -= 1
+                    else:
+                        cut = True
+                    i += 1
+                    c = text[i]
+                digits += i - start
+            if digits > 0 and (c == 101 or c == 69):  # e, E
+                i += 1
+                c = text[i]
+                down = c == MINUS
+                if down or c == PLUS:
+                    i += 1
+                    c = text[i]
+                start, power = i, 0
+                while ZERO <= c <= ZERO + 9:
+                    if power < 100_000_000:
+                        power = power * 10 + (c - ZERO)
+                    i += 1
+                    c = text[i]
+                if i == start:
+                    digits = 0
+                exponent += -power if down else power
+            if digits == 0 or not (c == BLANK or c == NEWLINE or c == TAB or c == RETURN or c == HASH):
+                code = VALUE
+                break
+            wide = np.float64(mantissa)
+            value = np.float32(0.0)
+            if mantissa != 0:
+                if 0 <= -exponent <= 64:
+                    wide /= POWERS[-exponent]
+                elif 0 < exponent <= 64:
+                    wide *= POWERS[exponent]
+                value = np.float32(wide)
+                if cut or mantissa > EXACT_MANTISSA or exponent < -EXACT_EXPONENT or exponent > EXACT_EXPONENT:
+                    sure = -64 <= exponent <= 64
+                    if not sure or np.float32(wide * (1 - MARGIN)) != np.float32(wide * (1 + MARGIN)):
+                        value = rare_values[rare] if rare < len(rare_values) else np.float32(0.0)
+                        rare_positions[rare] = position
+                        rare += 1
+            if value == np.inf:
+                code = FLOAT32
+                break
+            if value < FLOAT32_MIN:
+                value = np.float32(0.0)
+            X_indices[f] = n
+            X_data[f] = -value if negative else value
+            f += 1
+            ascending = ascending and n > last
+            last = n
+        if code != OK:
+            break
+        if not ascending:
+            n_keys = f - row_f
+            for k in range(n_keys):  # the place in the row is the tie-break: what is added up keeps its order
+                keys[k] = (np.int64(X_indices[row_f + k]) << 32) | k
+                values[k] = X_data[row_f + k]
+            sort_keys(keys, n_keys)
+            f = row_f
+            for k in range(n_keys):
+                n = keys[k] >> 32
+                value = values[keys[k] & 0xFFFFFFFF]
+                if f > row_f and X_indices[f - 1] == n:
+                    if not add_up:
+                        code, position, got = DUPLICATE, line, n
+                        break
+                    X_data[f - 1] += value
+                    if not np.isfinite(X_data[f - 1]):
+                        code, position, got = SUM, line, n
+                        break
+                else:
+                    X_indices[f] = n
+                    X_data[f] = value
+                    f += 1
+            if code != OK:
+                break
+        if f > row_f:
+            max_feature = max(max_feature, np.int64(X_indices[f - 1]))
+        row += 1
+        X_indptr[row] = f
+        Y_indptr[row] = l
+    out[CODE], out[POSITION], out[GOT] = code, position, got
+    out[ROWS], out[BLANK_TAIL], out[RARE] = row, blank_tail, rare
+    out[MAX_FEATURE], out[MAX_LABEL], out[ENTRIES], out[LABELS] = max_feature, max_label, f, l

@@ -1,0 +1,203 @@
+"""One block of LIBSVM text: its rows, or the place and the description of the first thing wrong with it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from ..errors import TO_UTF8, shorten
+from .csr import INT32_MAX
+
+TOKEN = re.compile(rb"[^ \t\r\n#]*")
+NUMBERS, ENTRY = re.compile(rb"[-+\d., ]*"), re.compile(rb":[-+.\d]")
+RAW_TEXT = "; raw text, `label1,label2<TAB>text`, is read by read_raw_text(path, labelled=True)"
+CSV = "; it looks like CSV: a row reads `label,label feature:value ...`, a text `label1,label2<TAB>text`"
+COLUMNS = re.compile(r"\S[,;]\S")
+NOT_FINITE = re.compile(r"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+
+
+class RowBlock(NamedTuple):
+    """Consecutive rows: indptr int64 (rows + 1,) from zero, indices int32, data float32, as in `CSR`."""
+
+    X_indptr: np.ndarray
+    X_indices: np.ndarray
+    X_data: np.ndarray
+    Y_indptr: np.ndarray
+    Y_indices: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the text is to be read; `labelled=False` reads rows that hold features alone.
+
+    `labels_required=False` lets a whole file do without labels, in the form of labelled rows.
+    """
+
+    zero_based: bool
+    zero_based_labels: bool
+    header: bool | str
+    duplicates: str
+    labelled: bool = True
+    labels_required: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the two options that are words."""
+        if self.header not in ("auto", True, False):
+            raise ValueError(f'header must be "auto", True or False, got {self.header!r}')
+        if self.duplicates not in ("error", "sum"):
+            raise ValueError(f'duplicates must be "error" or "sum", got {self.duplicates!r}')
+
+
+class Parsed(NamedTuple):
+    """A block of text and what the kernel made of it; `error` is (position in the text, message)."""
+
+    rows: RowBlock
+    n_lines: int
+    blank_tail: int
+    max_feature: int
+    max_label: int
+    error: tuple[int, str] | None
+
+
+def parse(block: bytes, options: Options, n_features: int | None, n_labels: int | None) -> Parsed:
+    """Parse one block; allocate what its newlines, colons and commas can need at most."""
+    from . import libsvm_kernels as kernels
+
+    text = np.frombuffer(block, dtype=np.uint8)
+    n_lines = int(np.count_nonzero(text == kernels.NEWLINE))
+    most_entries = int(np.count_nonzero(text == kernels.COLON))
+    most_labels = int(np.count_nonzero(text == kernels.COMMA)) + n_lines
+    first_feature, first_label = int(not options.zero_based), int(not options.zero_based_labels)
+    limits = np.array(
+        [
+            first_feature,
+            n_features or INT32_MAX,
+            first_label,
+            n_labels or INT32_MAX,
+            options.labelled,
+            options.duplicates == "sum",
+        ],
+        dtype=np.int64,
+    )
+    X_indptr, X_indices = np.empty(n_lines + 1, np.int64), np.empty(most_entries, np.int32)
+    X_data = np.empty(most_entries, np.float32)
+    Y_indptr, Y_indices = np.empty(n_lines + 1, np.int64), np.empty(most_labels, np.int32)
+    rare_positions, values = np.empty(most_entries, np.int64), np.empty(most_entries, np.float32)
+    keys = np.empty(max(most_entries, most_labels), np.int64)
+    out, rare_values = np.zeros(kernels.N_SLOTS, np.int64), np.empty(0, np.float32)
+    while True:
+        kernels.parse_block(
+            text, limits, rare_values,
+            X_indptr, X_indices, X_data, Y_indptr, Y_indices,
+            rare_positions, keys, values, out,
+        )  # fmt: skip
+        if out[kernels.RARE] <= len(rare_values):
+            break
+        rare_values = _read_rare(block, rare_positions[: out[kernels.RARE]])
+    code, position, got = out[: kernels.GOT + 1].tolist()
+    error = _describe(block, code, position, got, limits, n_features, n_labels) if code else None
+    foreign = _foreign(block)
+    if foreign is not None and (error is None or foreign[0] < block.index(b"\n", position)):
+        position, error = foreign
+    n_rows = out[kernels.ROWS]
+    n_entries, n_found = out[kernels.ENTRIES], out[kernels.LABELS]
+    return Parsed(
+        RowBlock(
+            X_indptr[: n_rows + 1],
+            X_indices[:n_entries],
+            X_data[:n_entries],
+            Y_indptr[: n_rows + 1],
+            Y_indices[:n_found],
+        ),
+        n_lines,
+        int(out[kernels.BLANK_TAIL]),
+        int(out[kernels.MAX_FEATURE]),
+        int(out[kernels.MAX_LABEL]),
+        None if error is None else (block.count(b"\n", 0, position), error),
+    )
+
+
+def _read_rare(block: bytes, positions: np.ndarray) -> np.ndarray:
+    """Return the magnitudes, float32, of the values of the `index:value` tokens at `positions`."""
+    values = np.empty(len(positions), np.float32)
+    with np.errstate(over="ignore", under="ignore"):
+        for k, position in enumerate(positions.tolist()):
+            values[k] = abs(float(_token(block, position).partition(":")[2]))
+    return values
+
+
+def _token(block: bytes, position: int, limit: int | None = None) -> str:
+    found = TOKEN.match(block, position, len(block) if limit is None else position + limit)
+    return cast("re.Match[bytes]", found)[0].decode(errors="backslashreplace")
+
+
+def _foreign(block: bytes) -> tuple[int, str] | None:
+    """Return the position and a message where a block holds a NUL byte or is not UTF-8."""
+    zero = block.find(b"\0")
+    found = None if zero < 0 else (zero, "file must be text, got a NUL byte")
+    if not block.isascii():
+        try:
+            block[: zero if zero >= 0 else None].decode()
+        except UnicodeDecodeError as error:
+            found = error.start, f"file must be UTF-8 text, got byte 0x{block[error.start]:02x}; {TO_UTF8}"
+    return found
+
+
+def _describe(
+    block: bytes, code: int, position: int, got: int, limits: np.ndarray, n_features: int | None, n_labels: int | None
+) -> str:
+    """Say what was wrong and what was got at the place where the kernel stopped."""
+    from . import libsvm_kernels as kernels
+
+    token = _token(block, position, 400)
+    first_feature, first_label = int(limits[0]), int(limits[2])
+    if code in (kernels.DUPLICATE, kernels.SUM):
+        if code == kernels.SUM:
+            return f"sum of the values of feature {got + first_feature} must fit float32, got more"
+        remedy = 'pass duplicates="sum" (--duplicates sum) to add them up'
+        return f"feature must come once in a row, got {got + first_feature} twice; {remedy}"
+    if code in (kernels.LABEL, kernels.LABEL_RANGE) and ":" not in token:
+        text = _describe_index("label", token.partition(",")[0], first_label, n_labels, "zero_based_labels")
+        if _is_raw_text(block, position):
+            return text + RAW_TEXT
+        line = block[block.rfind(b"\n", 0, position) + 1 :].partition(b"\n")[0]
+        return text + (CSV if is_csv(line.decode(errors="replace")) else "")
+    index, colon, value = token.partition(":")
+    if not colon:
+        return f"feature must be 'index:value', got {shorten(token)}"
+    if code in (kernels.VALUE, kernels.FLOAT32):
+        if NOT_FINITE.fullmatch(value):
+            return f"feature value must be finite, got {shorten(value)}"
+        if code == kernels.FLOAT32:
+            return f"feature value must fit float32, got {shorten(value)}"
+        return f"feature value must be a number, got {shorten(value)}"
+    return _describe_index("feature index", index, first_feature, n_features, "zero_based")
+
+
+def is_csv(line: str) -> bool:
+    """Return whether a line that is neither a row nor labelled text has columns with commas or semicolons between."""
+    return COLUMNS.search(line) is not None and "\t" not in line and not ENTRY.search(line.encode())
+
+
+def _is_raw_text(block: bytes, position: int) -> bool:
+    """Return whether a line whose labels are no numbers has a tab behind them, and no entry."""
+    labels, tab, text = block[position:].partition(b"\n")[0].partition(b"\t")
+    return bool(tab) and not NUMBERS.fullmatch(labels) and not ENTRY.search(text)
+
+
+def _describe_index(what: str, token: str, first: int, size: int | None, flag: str) -> str:
+    """Say why `token` is no index of a feature or of a label."""
+    if not re.fullmatch(r"-?[0-9]+", token):
+        return f"{what} must be a plain integer, got {shorten(token)}"
+    limit = size or INT32_MAX
+    allowed = f"[1, {limit}]" if first else f"[0, {limit})"
+    number = token if len(token) <= 30 else shorten(token)
+    remedy, option = "", flag.replace("zero_based", "--one-based").replace("_", "-")
+    if first and token.strip("0") == "":
+        remedy = f"; pass {flag}=True (leave out {option}) if indices start at 0"
+    elif not first and size is not None and token.lstrip("0") == str(size):
+        remedy = f"; pass {flag}=False ({option}) if indices start at 1"
+    return f"{what} must be in {allowed}, got {number}{remedy}"

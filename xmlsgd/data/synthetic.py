@@ -1,0 +1,219 @@
+"""Synthetic multi-label data with the shape of real sets: power laws, uneven rows, and a structure to be learned.
+
+Each label has a prototype, a few features. A row draws its labels from a power law, then each of its features either
+from the prototype of one of its labels or, as noise, from a power law over all features. Values are log-normal counts
+times the inverse document frequency, scaled to L2 norm 1 as TF-IDF rows are. The rows of a call depend on its
+arguments alone, not on threads or memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..errors import DataError, shorten
+from .csr import CSR, INT32_MAX, Dataset, pointers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# Shape of the train set in the Extreme Classification Repository. Its most frequent label has 1,826 rows, which an
+# exponent of 0.5 gives: 490,449 * 5.4 / (2 * sqrt(670,091)) = 1,618.
+AMAZON_670K: Mapping[str, Any] = MappingProxyType(
+    {
+        "n_rows": 490_449,
+        "n_features": 135_909,
+        "n_labels": 670_091,
+        "nnz_per_row": 76,
+        "labels_per_row": 5.4,
+        "label_exponent": 0.5,
+    }
+)
+
+CHUNK_ROWS = 1 << 15  # rows made at once, each chunk from a generator of its own: bounds memory at any n_rows
+DRAW_ROUNDS = 8  # draws repeated for what came twice in a row; what is still missing then is left out
+LENGTH_SIGMA = 0.5  # spread of ln(nnz) between rows, about that of product descriptions
+COUNT_SIGMA = 0.5  # spread of ln(count) between the entries of a row
+STRUCTURE, ROWS, SPLIT = range(3)  # what a generator is for
+
+
+class _Structure(NamedTuple):
+    """What all rows share: cumulated frequencies by rank, the id of each rank, and the prototypes."""
+
+    label_cdf: np.ndarray  # float64 (L,)
+    label_ids: np.ndarray  # int64 (L,)
+    feature_cdf: np.ndarray  # float64 (F,)
+    feature_ids: np.ndarray  # int64 (F,)
+    prototypes: np.ndarray  # int32 (L, prototype_size), feature ids
+
+
+def make_xmc(
+    n_rows: int,
+    n_features: int,
+    n_labels: int,
+    *,
+    nnz_per_row: float = 76,
+    labels_per_row: float = 5.4,
+    feature_exponent: float = 1.0,
+    label_exponent: float = 1.0,
+    prototype_size: int = 16,
+    noise: float = 0.5,
+    random_state: int = 0,
+) -> Dataset:
+    """Return a synthetic Dataset with X float32 (n_rows, n_features) and Y (n_rows, n_labels).
+
+    `nnz_per_row` and `labels_per_row` are means; a row has at least one of each, and lengths are log-normal. The
+    frequency of the r-th label (feature) falls as r^-exponent; its id is random. `noise` in [0, 1] is the share of
+    features that say nothing of the labels. `make_xmc(**AMAZON_670K)` has the shape of Amazon-670K. Raises `DataError`
+    for arguments outside their range.
+    """
+    _check_counts(n_rows=n_rows, n_features=n_features, n_labels=n_labels, prototype_size=prototype_size)
+    _check_range("nnz_per_row", nnz_per_row, 1, n_features)
+    _check_range("labels_per_row", labels_per_row, 1, n_labels)
+    _check_range("feature_exponent", feature_exponent, 0, 10)
+    _check_range("label_exponent", label_exponent, 0, 10)
+    _check_range("noise", noise, 0, 1)
+    seed = _checked_seed(random_state)
+
+    rng = np.random.default_rng((seed, STRUCTURE))
+    feature_ids = rng.permutation(n_features)
+    # Flatter than the noise: a prototype of the most frequent features alone could not tell labels apart.
+    prototype_ranks = _draw(_power_law(n_features, feature_exponent / 2), (n_labels, prototype_size), rng)
+    structure = _Structure(
+        label_cdf=_power_law(n_labels, label_exponent),
+        label_ids=rng.permutation(n_labels),
+        feature_cdf=_power_law(n_features, feature_exponent),
+        feature_ids=feature_ids,
+        prototypes=feature_ids[prototype_ranks].astype(np.int32),
+    )
+    chunks = []
+    for chunk, start in enumerate(range(0, n_rows, CHUNK_ROWS)):
+        rng = np.random.default_rng((seed, ROWS, chunk))
+        rows = min(CHUNK_ROWS, n_rows - start)
+        label_indptr, labels = _label_rows(structure, rows, labels_per_row, rng)
+        indptr, features = _feature_rows(structure, label_indptr, labels, nnz_per_row, noise, rng)
+        counts = rng.lognormal(sigma=COUNT_SIGMA, size=len(features)).astype(np.float32)
+        chunks.append((label_indptr, labels, indptr, features, counts))
+    label_indptrs, labels_of, indptrs, features_of, counts_of = zip(*chunks, strict=True)
+    del chunks
+    indices, data = np.concatenate(features_of), np.concatenate(counts_of)
+    X = CSR(_joined(indptrs), indices, _tf_idf(_joined(indptrs), indices, data, n_features), n_features)
+    all_labels = np.concatenate(labels_of)
+    Y = CSR(_joined(label_indptrs), all_labels, np.ones(len(all_labels), dtype=np.float32), n_labels)
+    return Dataset(X, Y)
+
+
+def split_rows(dataset: Dataset, test_size: float = 0.2, random_state: int = 0) -> tuple[Dataset, Dataset]:
+    """Return (train, test): `test_size` in (0, 1) of the rows, at random, to test, the others in order to train."""
+    if not 0 < test_size < 1 or not 1 <= round(test_size * dataset.n_rows) < dataset.n_rows:
+        raise DataError(f"test_size: must leave rows on both sides of {dataset.n_rows}, got {shorten(test_size)}")
+    order = np.random.default_rng((_checked_seed(random_state), SPLIT)).permutation(dataset.n_rows)
+    n_test = round(test_size * dataset.n_rows)
+    parts = np.sort(order[n_test:]), np.sort(order[:n_test])
+    train, test = (Dataset(dataset.X.take(rows), dataset.Y.take(rows), dataset.label_names) for rows in parts)
+    return train, test
+
+
+def _label_rows(
+    structure: _Structure, rows: int, labels_per_row: float, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return indptr and label ids of a chunk: 1 + Poisson distinct labels a row."""
+    n_labels = len(structure.label_ids)
+    wanted = np.minimum(1 + rng.poisson(labels_per_row - 1, rows), n_labels)
+    return _distinct(wanted, n_labels, lambda of_row: structure.label_ids[_draw(structure.label_cdf, len(of_row), rng)])
+
+
+def _feature_rows(
+    structure: _Structure,
+    label_indptr: np.ndarray,
+    labels: np.ndarray,
+    nnz_per_row: float,
+    noise: float,
+    rng: np.random.Generator,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return indptr and feature ids of a chunk, from the prototypes of the rows' labels and from noise."""
+    n_features = len(structure.feature_ids)
+    rows = len(label_indptr) - 1
+    lengths = nnz_per_row * rng.lognormal(-(LENGTH_SIGMA**2) / 2, LENGTH_SIGMA, rows)  # mean nnz_per_row
+    wanted = np.clip(np.rint(lengths).astype(np.int64), 1, n_features)
+    n_labels_of = np.diff(label_indptr)
+
+    def draw(of_row: np.ndarray) -> np.ndarray:
+        features = structure.feature_ids[_draw(structure.feature_cdf, len(of_row), rng)]
+        planted = np.flatnonzero(rng.random(len(of_row)) >= noise)
+        row = of_row[planted]
+        label = labels[label_indptr[row] + (rng.random(len(row)) * n_labels_of[row]).astype(np.int64)]
+        features[planted] = structure.prototypes[label, rng.integers(structure.prototypes.shape[1], size=len(row))]
+        return features
+
+    return _distinct(wanted, n_features, draw)
+
+
+def _distinct(
+    wanted: np.ndarray, n_cols: int, draw: Callable[[np.ndarray], np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return indptr int64 and ascending indices int32 of rows with `wanted[i]` distinct columns.
+
+    `draw(of_row)` gives a column for each entry of `of_row`, int64 row numbers.
+    """
+    keys = np.empty(0, dtype=np.int64)  # row and column as one number: sorting brings duplicates together
+    missing = wanted
+    for _ in range(DRAW_ROUNDS):
+        of_row = np.repeat(np.arange(len(wanted)), missing)
+        keys = np.sort(np.concatenate([keys, of_row * n_cols + draw(of_row)]))
+        keys = keys[np.diff(keys, prepend=-1) > 0]  # 50 times faster than np.unique, which hashes first
+        counts = np.bincount(keys // n_cols, minlength=len(wanted))
+        missing = wanted - counts
+        if not missing.any():
+            break
+    return pointers(counts), (keys % n_cols).astype(np.int32)
+
+
+def _power_law(n: int, exponent: float) -> np.ndarray:
+    """Return the cumulated frequencies of ranks 1..n that fall as rank^-exponent, float64 (n,)."""
+    cdf = np.cumsum(np.arange(1, n + 1, dtype=np.float64) ** -exponent)
+    return np.asarray(cdf / cdf[-1])
+
+
+def _draw(cdf: np.ndarray, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Return ranks, int64 of shape `size`, distributed as `cdf` says."""
+    return np.searchsorted(cdf, rng.random(size), side="right")
+
+
+def _joined(indptrs: tuple[np.ndarray, ...]) -> np.ndarray:
+    """Return the indptr of all chunks together."""
+    return pointers(np.concatenate([np.diff(indptr) for indptr in indptrs]))
+
+
+def _tf_idf(indptr: np.ndarray, indices: np.ndarray, counts: np.ndarray, n_features: int) -> np.ndarray:
+    """Turn counts in place into rows of smoothed TF-IDF with L2 norm 1, and return them."""
+    n_rows = len(indptr) - 1
+    document_frequency = np.bincount(indices, minlength=n_features)
+    idf = (np.log((1 + n_rows) / (1 + document_frequency)) + 1).astype(np.float32)
+    for start in range(0, n_rows, CHUNK_ROWS):
+        bounds = indptr[start : start + CHUNK_ROWS + 1]
+        span = slice(bounds[0], bounds[-1])
+        counts[span] *= idf[indices[span]]
+        norms = np.sqrt(np.add.reduceat(counts[span] ** 2, bounds[:-1] - bounds[0]))  # no row is empty
+        counts[span] /= np.repeat(norms, np.diff(bounds))
+    return counts
+
+
+def _check_counts(**values: int) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= INT32_MAX:
+            raise DataError(f"{name}: must be an integer in [1, {INT32_MAX}], got {shorten(value)}")
+
+
+def _check_range(name: str, value: float, low: float, high: float) -> None:
+    if not isinstance(value, float | int | np.floating | np.integer) or not low <= value <= high:
+        raise DataError(f"{name}: must be a number in [{low}, {high}], got {shorten(value)}")
+
+
+def _checked_seed(random_state: int) -> int:
+    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
+        raise DataError(f"random_state: must be an integer of at least 0, got {shorten(random_state)}")
+    return int(random_state)

@@ -1,0 +1,151 @@
+"""Raw text: one document a line, with its label names where there are some."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import numpy as np
+
+from ..errors import TO_UTF8, DataError, shorten
+from .csr import CSR
+from .files import BROKEN_STREAM, whole_file
+from .text_files import MAX_LINE_BYTES, open_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+LINE_END = re.compile(r"[\0\r\n]")
+LABEL_END = re.compile(r"[\0\r\n\t,]")
+
+
+@dataclass(frozen=True, slots=True)
+class RawText:
+    """Documents and, where the file had them, the label names of each."""
+
+    texts: list[str]
+    labels: list[tuple[str, ...]] | None = None
+
+
+def read_raw_text(path: str | Path, labels_path: str | Path | None = None, *, labelled: bool = False) -> RawText:
+    """Return the documents of a UTF-8 file, one a line; `.gz`, `.bz2` and `.xz` are unpacked.
+
+    `labels_path` names a file whose line i holds the label names of document i, separated by commas. With
+    `labelled=True` each line of the file itself reads `label1,label2<TAB>text`. A label twice in a row counts once.
+    An empty line is an empty document; those at the end are ignored where they have no label either.
+    Raises `DataError` with file and line for bytes that are not UTF-8, NUL, a line above 64 MB, a missing tab, a broken
+    archive, and for files of different length.
+    """
+    if labelled and labels_path is not None:
+        raise DataError(
+            f"{path}: labels come from {labels_path} or from the lines themselves (labelled=True), not both"
+        )
+    texts = list(_lines(path))
+    labels: list[tuple[str, ...]] | None = None
+    if labels_path is not None:
+        labels = [_names(line) for line in _lines(labels_path)]
+        n_rows = max(_filled(texts), _filled(labels))
+        if min(len(texts), len(labels)) < n_rows:
+            raise DataError(f"{labels_path}: must have a line for each of {len(texts)} documents, got {len(labels)}")
+        texts, labels = texts[:n_rows], labels[:n_rows]
+    else:
+        texts = texts[: _filled(texts)]
+    if labelled:
+        labels = []
+        for i, line in enumerate(texts):
+            head, texts[i] = split_labels(line, f"{path}:{i + 1}")
+            labels.append(_names(head))
+    if not texts:
+        raise DataError(f"{path}: must hold at least one document, got an empty file")
+    return RawText(texts, labels)
+
+
+def split_labels(line: str, where: str) -> tuple[str, str]:
+    """Return labels and text of a line `label1,label2<TAB>text`; `where` is `file:line` for the error."""
+    labels, tab, text = line.partition("\t")
+    if not tab:
+        raise DataError(f"{where}: must read `label1,label2<TAB>text`, got no tab in {shorten(line)}")
+    return labels, text
+
+
+def write_raw_text(path: str | Path, raw: RawText) -> None:
+    """Write documents in the form that `read_raw_text` reads, with `labelled=True` where `raw` has labels.
+
+    The file appears whole or not at all. Raises `DataError` for what the form cannot hold: a line end in a text; a
+    comma, tab, line end, or blanks around a label name.
+    """
+    path = Path(path)
+    for row, text in enumerate(raw.texts):
+        if LINE_END.search(text):
+            raise DataError(f"{path}: row {row}: a text must be one line, got {shorten(text)}")
+        for name in raw.labels[row] if raw.labels else ():
+            if not name or name != name.strip() or LABEL_END.search(name):
+                raise DataError(f"{path}: row {row}: a label name must be free of `,`, tab, outer blanks, got {name!r}")
+    lines = raw.texts if raw.labels is None else map("\t".join, zip(map(",".join, raw.labels), raw.texts, strict=True))
+    with whole_file(path) as stream:
+        stream.writelines(f"{line}\n".encode() for line in lines)
+
+
+def index_labels(labels: Iterable[Sequence[str]], names: Sequence[str] | None = None) -> tuple[CSR, list[str]]:
+    """Return Y (n, L) with ones, and the L label names, from the label names of each row.
+
+    Without `names` the columns are all names in sorted order. With it the columns are `names`, followed by names
+    seen here first, so that a test set keeps its labels that were never trained.
+    """
+    rows = [set(row) for row in labels]
+    if names is None:
+        columns = sorted({name for row in rows for name in row})
+    else:
+        columns = [*names, *sorted({name for row in rows for name in row}.difference(names))]
+    index = {name: column for column, name in enumerate(columns)}
+    indptr = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum([len(row) for row in rows], out=indptr[1:])
+    ids = (column for row in rows for column in sorted(index[name] for name in row))
+    indices = np.fromiter(ids, dtype=np.int32, count=int(indptr[-1]))
+    return CSR(indptr, indices, np.ones(len(indices), dtype=np.float32), len(columns)), columns
+
+
+def _lines(path: str | Path) -> Iterator[str]:
+    """Yield the lines of a text file without their ends, decoded and checked one at a time."""
+    try:
+        with open_text(Path(path)) as stream:
+            yield from lines_of(stream, str(path))
+    except BROKEN_STREAM as error:
+        raise DataError(f"{path}: cannot be read, got {getattr(error, 'strerror', None) or error}") from error
+
+
+def lines_of(stream: BinaryIO, name: str) -> Iterator[str]:
+    """Yield the lines of a stream without their ends, decoded and checked one at a time; `name` is for the errors."""
+    number = 0
+    try:
+        while line := stream.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            yield _decode(line, f"{name}:{number}")
+    except BROKEN_STREAM as error:
+        raise DataError(f"{name}:{number + 1}: cannot be read, got {error}") from error
+
+
+def _decode(line: bytes, where: str) -> str:
+    """Return a line as text; `where` is `file:line` for the errors."""
+    if len(line) > MAX_LINE_BYTES:
+        raise DataError(f"{where}: a line must be at most {MAX_LINE_BYTES} bytes, got more")
+    try:
+        text = line.decode("utf-8-sig" if where.endswith(":1") else "utf-8")
+    except UnicodeDecodeError as error:
+        got = f"byte 0x{line[error.start]:02x} at {error.start}"
+        raise DataError(f"{where}: must be UTF-8, got {got}; {TO_UTF8}") from error
+    if "\0" in text:
+        raise DataError(f"{where}: must be text, got a NUL byte")
+    return text.rstrip("\r\n")
+
+
+def _filled(rows: Sequence[Sequence[str]]) -> int:
+    """Return the number of rows up to the last one that is not blank."""
+    return max((i for i, row in enumerate(rows, 1) if row and not (isinstance(row, str) and row.isspace())), default=0)
+
+
+def _names(field: str) -> tuple[str, ...]:
+    """Return the distinct label names of `a,b,c`, in order."""
+    return tuple(dict.fromkeys(name for part in field.split(",") if (name := part.strip())))

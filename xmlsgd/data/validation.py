@@ -1,0 +1,79 @@
+"""Whether values and the fields of dataclasses are what they are promised to be: numbers, texts, flags."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import DataError, shorten, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)  # kernels take numbers in float32
+
+
+def is_whole(value: object) -> bool:
+    """Return whether a value is a whole number, Python's or NumPy's; True and False are none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_count(value: object) -> bool:
+    """Return whether a value is a positive whole number."""
+    return is_whole(value) and bool(value > 0)  # type: ignore[operator]
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a number that a float can hold, infinite ones included, NaN not."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    try:
+        return not math.isnan(float(value))
+    except OverflowError:  # an integer of hundreds of digits
+        return False
+
+
+def several(fits: Callable[[object], bool]) -> Callable[[object], bool]:
+    """Return whether every item of a tuple or list fits."""
+    return lambda value: isinstance(value, tuple | list) and all(fits(item) for item in value)
+
+
+# By annotation; what is not here is checked by whoever has such a field.
+KINDS: dict[str, tuple[str, Callable[[object], bool]]] = {
+    "int": ("a whole number", is_whole),
+    "float": ("a number", is_number),
+    "str": ("a text", lambda value: isinstance(value, str)),
+    "bool": ("True or False", lambda value: isinstance(value, bool | np.bool_)),
+    "tuple[int, ...]": ("whole numbers", several(is_whole)),
+    "tuple[float, ...]": ("numbers", several(is_number)),
+}
+
+
+def check_kinds(made: Any) -> None:
+    """Raise `DataError` for a field of a dataclass that holds another kind of thing than its annotation says."""
+    for field in fields(made):
+        kind, *or_none = str(field.type).split(" | ")
+        value = getattr(made, field.name)
+        if kind not in KINDS or (or_none and value is None):
+            continue
+        name, fits = KINDS[kind]
+        if not fits(value):
+            raise DataError(f"{field.name} must be {name}{' or None' if or_none else ''}, got {shorten(value)}")
+
+
+def check_instance(name: str, value: object, kind: type, example: str, or_none: bool = True) -> None:
+    """Raise `DataError` unless a field holds one of `kind`, as `example` is, or None where that is allowed."""
+    if not isinstance(value, kind) and not (or_none and value is None):
+        wanted = f"{'None or ' if or_none else ''}a {kind.__name__}"
+        raise DataError(f"{name} must be {wanted} such as {example}, got {shorten(value)}")
+
+
+def check_choice(name: str, given: object, options: Collection[str], others: str = "") -> None:
+    """Raise `DataError` unless a value is one of the options, with the nearest; `others` says what else it might be."""
+    if not isinstance(given, str) or given not in options:
+        got = f"{shorten(given)}{suggest(given, options)}"
+        raise DataError(f"{name} must be one of {', '.join(options)}{others}, got {got}")

@@ -1,0 +1,138 @@
+"""Scores of a network with a shortlist."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ...candidates import check_sound
+from ...devices.cpu.compiling import for_kernels
+from ...devices.cpu.kernels.lists import DAMAGED, best_listed
+from ...devices.cpu.kernels.pairs import pair_logits
+from ...devices.cpu.search import weights_of
+from .blocks import row_blocks
+from .compact import CompactParams
+from .scorer import Scorer, best_of_all, some_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ...candidates import Shortlist
+    from ...data.csr import CSR
+    from ...devices.cpu import CPU
+
+
+NO_ACTIVATIONS = np.empty((0, 1), np.float32)
+ROWS_A_CALL = 1 << 16  # Ctrl-C does not end a kernel: on one thread this takes about three seconds
+
+
+@dataclass(eq=False)
+class ListScorer(Scorer):
+    """A network with a shortlist, whose scores are those of the blend; see `Shortlist`."""
+
+    shortlist: Shortlist
+    cpu: CPU
+
+    least: ClassVar[int] = 8  # names enough; a row that has fewer on its list takes as long as an exact search
+
+    @property
+    def most(self) -> int:
+        """Return the labels of a list."""
+        return self.shortlist.size
+
+    def is_of(self, params: np.ndarray | CompactParams, shortlist: Shortlist | None) -> bool:
+        """Return whether these are what it scores by."""
+        return self.params is params and self.shortlist is shortlist
+
+    @cached_property
+    def _learned(self) -> tuple[Any, ...]:
+        """The arrays and numbers of `best_listed` that are of the model."""
+        first = weights_of(self._layers[0])
+        if not self._in_one_call:
+            first = tuple(part[:0] for part in first)
+        learned = *first, *weights_of(self.output), *self.shortlist.arrays(), *self.shortlist.numbers()
+        return tuple(for_kernels(each) if isinstance(each, np.ndarray) else each for each in learned)
+
+    def load_kernels(self, X: CSR, k: int) -> None:
+        """Load what `top_k` of these rows runs, by running it on a few of them, also where lists are short."""
+        for part in some_rows(X):
+            found = self.top_k(part, k)
+            if k <= self.most:
+                self._filled_up(part, *found)
+
+    def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the best k labels of each row's shortlist and their scores.
+
+        All labels are scored where only `columns` count or k is above the shortlist's size; of rows with fewer than k
+        labels on their shortlist, those that the network ranks highest.
+        """
+        if columns is not None or k > self.most:
+            return best_of_all(self, X, k, columns)
+        labels, scores = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k), np.float32)
+        with self.cpu.start():
+            for part, A, span in self._parts(X):
+                self.cpu.call(
+                    best_listed, *map(for_kernels, (part.indptr, part.indices, part.data)), A, *self._learned,
+                    *self.shortlist.neighbors.scratch(self.cpu), self.cpu.n_threads, labels[span], scores[span],
+                )  # fmt: skip
+        if labels.min(initial=0) < 0:
+            check_sound(labels[:, 0] != DAMAGED)
+            few = np.flatnonzero(labels[:, k - 1] < 0)
+            for rows in row_blocks(len(few), 32 * k):
+                rows = few[rows]
+                labels[rows], scores[rows] = self._filled_up(X.take(rows), labels[rows], scores[rows])
+        return labels, scores
+
+    @property
+    def _in_one_call(self) -> bool:
+        """Return whether `best_listed` takes the activations as well: a row by itself then needs no other kernel."""
+        return self.device is self.cpu and len(self.network.hidden) == 1
+
+    def _parts(self, X: CSR) -> Iterator[tuple[CSR, np.ndarray, slice]]:
+        """Yield a block of rows at a time, their activations, none where one call takes these too, and their span."""
+        if not self._in_one_call:
+            for rows, A in self.activations(X):
+                span = slice(rows[0], rows[-1] + 1)
+                yield X.span(span.start, span.stop), A, span
+            return
+        for first in range(0, X.n_rows, ROWS_A_CALL):
+            span = slice(first, min(first + ROWS_A_CALL, X.n_rows))
+            # To cut a row out of one row takes 9 microseconds.
+            yield X if X.n_rows <= ROWS_A_CALL else X.span(span.start, span.stop), NO_ACTIVATIONS, span
+
+    def _filled_up(self, X: CSR, labels: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the best k of all labels, given all that are listed, fewer than k a row, and their scores."""
+        k = labels.shape[1]
+        others, Z = super().top_k(X, min(2 * k, self.network.n_labels))
+        fresh = (others >= 0) & ~(others[:, :, None] == labels[:, None, :]).any(axis=2)
+        labels = np.concatenate([labels, others], axis=1)
+        scores = np.concatenate([scores, np.where(fresh, self.shortlist.unlisted(Z), -np.inf)], axis=1)
+        order = np.lexsort((labels, -scores))[:, :k]
+        return np.take_along_axis(labels, order, axis=1), np.take_along_axis(scores, order, axis=1)
+
+    def logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield row numbers and their blended scores (rows, L), or (rows, m) of m columns, a block at a time."""
+        for rows, Z in super().logits(X, columns):
+            whole = np.full((len(rows), self.network.n_labels), np.nan, np.float32)
+            labels, scores = self.shortlist.scored(X.span(rows[0], rows[-1] + 1), pair_scores(self, self.cpu), self.cpu)
+            row, j = np.nonzero(labels >= 0)
+            whole[row, labels[row, j]] = scores[row, j]
+            listed = whole if columns is None else whole[:, columns]
+            yield rows, np.where(np.isnan(listed), self.shortlist.unlisted(Z), listed)
+
+
+def pair_scores(scorer: Scorer, cpu: CPU) -> Callable[[CSR, np.ndarray], np.ndarray]:
+    """Return what gives the network's logits of the labels int32 (n, M) of each row, float32; 0 where a label is -1."""
+
+    def logits(X: CSR, labels: np.ndarray) -> np.ndarray:
+        output, out = weights_of(scorer.output), np.empty(labels.shape, np.float32)
+        for rows, A in scorer.activations(X):
+            span = slice(rows[0], rows[-1] + 1)
+            with cpu.start():
+                cpu.run(pair_logits, A, *output, labels[span], out[span])
+        return out
+
+    return logits

@@ -1,0 +1,76 @@
+"""The arrays of a model in a quarter of their bytes, to predict only: weights as int8, numbers no wider than they need.
+
+A row of weights shares a scale: what rounding moves is below what training leaves open (P@k before and after:
+docs/decisions/prediction.md). Biases stay float32. Kernels read the arrays as they lie in the folder, mapped into
+memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...data.files.model_arrays import ModelArrays
+from ...devices.base import Layer
+from ...devices.compact import CompactLayer, compacted, widened
+from ...nn.parameters import Layout, zeros
+
+
+@dataclass(frozen=True, eq=False)
+class CompactParams:
+    """Parameters of `layout`, the weights int8 with a scale a row, among the `arrays` of a compact model.
+
+    The shortlist is described there, too, so that the model can be saved again as it is.
+    """
+
+    layout: Layout
+    arrays: dict[str, np.ndarray]
+    shortlist: dict[str, Any] | None
+    path: Path
+
+    @classmethod
+    def of(cls, layout: Layout, saved: ModelArrays, shortlist: dict[str, Any] | None) -> CompactParams:
+        """Return the parameters that were saved; raise `ModelFileError` for what `compact_params` cannot have made."""
+        for name, shape in layout.shapes.items():
+            if len(shape) == 1:
+                saved.finite(name, *shape)
+            else:
+                saved.array(f"{name}_int8", np.int8, *shape)
+                saved.finite(f"{name}_scales", shape[0])
+        return cls(layout, saved.arrays, shortlist, saved.path)
+
+    def layers(self) -> list[Layer | CompactLayer]:
+        """Return the layers: the first and the last as they are, those between, which are small, in float32."""
+        none, last = np.zeros((1, 1), np.float32), len(self.layout.shapes) // 2 - 1
+        layers: list[Layer | CompactLayer] = []
+        for i in range(last + 1):
+            small = CompactLayer(*(self.arrays[name] for name in (f"W{i}_int8", f"W{i}_scales", f"b{i}")))
+            between = 0 < i < last
+            layers.append(Layer(widened(small), small.b, none, none[0], none, none[0]) if between else small)
+        return layers
+
+    def expanded(self) -> np.ndarray:
+        """Return the parameters in float32, a flat vector."""
+        flat = zeros(self.layout.size)
+        for name, tensor in self.layout.views(flat).items():
+            if tensor.ndim == 1:
+                tensor[:] = self.arrays[name]
+            else:
+                np.multiply(self.arrays[f"{name}_int8"], self.arrays[f"{name}_scales"][:, None], out=tensor)
+        return flat
+
+
+def compact_params(params: np.ndarray, layout: Layout) -> dict[str, np.ndarray]:
+    """Return the arrays of which `CompactParams` reads parameters, float32 and flat."""
+    small = {}
+    for name, tensor in layout.views(params).items():
+        if tensor.ndim == 1:
+            small[name] = tensor
+        else:
+            starts = np.arange(len(tensor) + 1) * tensor.shape[1]
+            weights, small[f"{name}_scales"] = compacted(tensor.reshape(-1), starts)
+            small[f"{name}_int8"] = weights.reshape(tensor.shape)
+    return small

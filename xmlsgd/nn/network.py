@@ -1,0 +1,203 @@
+"""The network: sparse input layer, dense hidden layers, full output layer, as a value that knows its steps.
+
+A = relu(X W0 + b0); A <- relu(A Wi^T + bi) for each further hidden layer; Z = A Wn^T + bn. Losses work on Z.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..data.csr import CSR, WEIGHTS
+from ..devices.base import Dropout, Layer, Rounding, Targets
+from .losses import SOFTMAX, get_loss
+from .parameters import Layout
+from .samplers import ALL_LABELS, Batch
+
+if TYPE_CHECKING:
+    from ..devices.base import Device
+    from .optimizers import Optimizer, Update
+    from .samplers import Drawn, Sampler
+
+_NONE = Dropout(0.0, 0)
+
+
+@dataclass(frozen=True)
+class Network:
+    """The shape of the model and its loss.
+
+    hidden : units of the hidden layers, at least one.
+    input_dropout, hidden_dropout : shares in [0, 1) of the entries of X and of the activations left out in training.
+    input_scale : standard deviation of the initial W0. With L2-normalised rows it is that of a pre-activation, so it
+        does not depend on the number of features.
+    gradient_rounding : threshold in [0, 1) below which gradients of the output layer are rounded at random
+        (`devices.base.Rounding`); 0 for exact ones.
+    """
+
+    n_features: int
+    n_labels: int
+    hidden: tuple[int, ...] = (256,)
+    loss: str = "bce"
+    input_dropout: float = 0.0
+    hidden_dropout: float = 0.0
+    input_scale: float = 0.2
+    gradient_rounding: float = 0.0
+
+    @property
+    def layout(self) -> Layout:
+        """Return names and shapes of the parameters: W0 (F, H), b0, then W (outputs, inputs) and b of each layer."""
+        shapes: dict[str, tuple[int, ...]] = {"W0": (self.n_features, self.hidden[0]), "b0": (self.hidden[0],)}
+        widths = [*self.hidden, self.n_labels]
+        for i in range(1, len(widths)):
+            shapes[f"W{i}"], shapes[f"b{i}"] = (widths[i], widths[i - 1]), (widths[i],)
+        return Layout(shapes)
+
+    def initialize(self, flat: np.ndarray, Y: CSR, seed: int, weight: np.ndarray | None = None) -> None:
+        """Write the starting parameters: random W0, He-scaled hidden layers, zero output weights.
+
+        Output biases start at the log odds of each label's frequency (softmax: log frequency), so that the first
+        steps are not spent on learning that most labels are rare. weight : float32 (n,), of each row; None for ones.
+        """
+        rng = np.random.default_rng((seed, WEIGHTS))
+        views = self.layout.views(flat)
+        for name, view in views.items():
+            if name == "W0":
+                rng.standard_normal(out=view, dtype=np.float32)
+                view *= np.float32(self.input_scale)
+            elif name.startswith("W") and name != f"W{len(self.hidden)}":
+                rng.standard_normal(out=view, dtype=np.float32)
+                view *= np.float32(np.sqrt(2.0 / view.shape[1]))
+            else:
+                view[:] = 0
+        n_rows, shares = Y.n_rows, None
+        if weight is not None:
+            n_rows = np.count_nonzero(weight)
+            mean = weight.sum(dtype=np.float64) / max(n_rows, 1)
+            shares = np.repeat(weight / (mean or 1.0), np.diff(Y.indptr))
+        frequency = (np.bincount(Y.indices, shares, self.n_labels) + 1e-2) / (n_rows + 1)
+        bias = views[f"b{len(self.hidden)}"]
+        if self.loss == "bce":
+            bias[:] = np.log(frequency) - np.log1p(-np.minimum(frequency, 0.999))
+        elif self.loss == "softmax":
+            bias[:] = np.log(frequency / frequency.sum())
+        else:
+            bias[:] = -1
+
+    def layers(
+        self, flat: np.ndarray, slots: dict[str, np.ndarray] | None = None, none: np.ndarray | None = None
+    ) -> list[Layer]:
+        """Return the layers as views of the parameters and of the optimizer's `slots` (see `state_layout`).
+
+        `none`, float32 (1, 1), stands for slots that the optimizer lacks, in the memory where the others are.
+        """
+        views = self.layout.views(flat)
+        none = np.zeros((1, 1), np.float32) if none is None else none
+
+        def slot(name: str, i: int) -> np.ndarray:
+            return (slots or {}).get(f"{name}:{i}", none if name.startswith("W") else none[0])
+
+        return [
+            Layer(
+                views[f"W{i}"], views[f"b{i}"], slot(f"W{i}", 0), slot(f"b{i}", 0), slot(f"W{i}", 1), slot(f"b{i}", 1)
+            )
+            for i in range(len(self.hidden) + 1)
+        ]
+
+    def step(
+        self, device: Device, layers: list[Layer], X: CSR, targets: Targets, update: Update, seed: int,
+        sampler: Sampler = ALL_LABELS,
+    ) -> float:  # fmt: skip
+        """Train `layers` in place on the rows of X that `targets` names; return their loss, weighed by row.
+
+        `seed` names the batch: it chooses the dropout masks, what gradients are rounded to, and labels where these are
+        drawn. Only the labels of `sampler` take part.
+        """
+        launch = partial(self._launch, device, layers, X, targets, update, seed, sampler)
+        drawn = self.input_dropout or self.hidden_dropout or self.gradient_rounding or sampler is not ALL_LABELS
+        value = None if drawn else device.replay(launch, self, layers, X, targets, update)
+        return launch() if value is None else value
+
+    def _launch(
+        self, device: Device, layers: list[Layer], X: CSR, targets: Targets, update: Update, seed: int,
+        sampler: Sampler,
+    ) -> float:  # fmt: skip
+        """Do a step, operation by operation; return its loss."""
+        rows, dropped = targets.rows, Dropout(self.input_dropout, seed)
+        activations = [device.input_forward(X, rows, layers[0], dropped)]
+        for i, layer in enumerate(layers[1:-1], 1):
+            self._drop(device, activations[-1], seed + i)
+            activations.append(device.dense_forward(activations[-1], layer))
+        self._drop(device, activations[-1], seed + len(layers))
+        drawn = sampler.draw(Batch(targets.Y, rows, seed, activations[-1], layers[-1], device))
+        rounding = Rounding(self.gradient_rounding, seed + len(layers) + 1)
+        value, dA = self._output_step(
+            device, activations[-1], targets, layers[-1], update.for_output(), rounding, drawn
+        )
+        kept = 1 / (1 - self.hidden_dropout)  # what dropout lets through it has scaled up by this
+        for i in range(len(layers) - 2, 0, -1):
+            dZ = device.through_relu(dA, activations[i], kept)
+            dA = device.dense_step(activations[i - 1], dZ, layers[i], update)
+        device.input_step(X, rows, device.through_relu(dA, activations[0], kept), layers[0], update, dropped)
+        return value
+
+    def hidden_activations(self, device: Device, layers: list[Layer], X: CSR, rows: np.ndarray) -> np.ndarray:
+        """Return the last hidden activations A (B, H) of `rows`, without dropout."""
+        A = device.input_forward(X, rows, layers[0], _NONE)
+        for layer in layers[1:-1]:
+            A = device.dense_forward(A, layer)
+        return A
+
+    def _output_step(
+        self, device: Device, A: np.ndarray, targets: Targets, output: Layer, update: Update, rounding: Rounding,
+        drawn: Drawn | None,
+    ) -> tuple[float, np.ndarray]:  # fmt: skip
+        """Train the drawn labels of the output layer, None for all; return the loss and dA.
+
+        A group of labels of one weight is a step of its own, with rows that weigh as much: each label is in one only.
+        Softmax needs all logits at once, so there they are raised by the logs of the weights.
+        """
+        loss = get_loss(self.loss)
+        if drawn is None:
+            return device.output_step(A, targets, output, loss, update, rounding)
+        (Y, rows, scale), raised = targets, None
+        places = np.arange(len(rows))
+        labels, groups = drawn
+        if loss == SOFTMAX and groups:
+            labels, logs = drawn.joined()
+            groups, raised = (), device.place(logs)
+        part = device.take(output, labels)
+        if raised is not None:
+            part.b[:] += raised
+        own = Targets(Y.columns(rows, labels), places, scale)
+        value, dA = device.output_step(A, own, part, loss, update, rounding)
+        if raised is not None:
+            part.b[:] -= raised
+        device.put(part, output, labels)
+        for group, (negatives, weight) in enumerate(groups, 1):
+            part = device.take(output, negatives)
+            none = CSR(np.zeros(len(rows) + 1, np.int64), labels[:0], Y.data[:0], len(negatives))
+            # Labels are numbered anew in each group: one seed would draw the same for all.
+            other = rounding._replace(seed=rounding.seed + group)
+            heavier = Targets(none, places, scale * np.float32(weight))
+            more, dA_more = device.output_step(A, heavier, part, loss, update, other)
+            device.put(part, output, negatives)
+            value, dA = value + more, dA + dA_more
+        return value, dA
+
+    def _drop(self, device: Device, A: np.ndarray, seed: int) -> None:
+        if self.hidden_dropout > 0:
+            device.drop(A, Dropout(self.hidden_dropout, seed))
+
+
+def state_layout(layout: Layout, optimizer: Optimizer) -> Layout:
+    """Return the layout of the optimizer's state: slot i of parameter `name` is `name:i`."""
+    return Layout(
+        {
+            f"{name}:{i}": shape
+            for name, parameter in layout.shapes.items()
+            for i, shape in enumerate(optimizer.slot_shapes(parameter))
+        }
+    )

@@ -1,0 +1,125 @@
+"""SLIDE's sampler: labels whose weights hash to the bucket of a row's activations (Chen et al. 2020, MLSys).
+
+Tables of labels, keyed by locality-sensitive hashes of their output weights, are asked with the last hidden activations
+of each row: labels with large inner products come up most often. In SLIDE each row trains labels of its own; here the
+rows of a batch share theirs, so all of them train the union.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...data.csr import CSR, NEGATIVES
+from ...data.validation import check_choice, check_instance, check_kinds
+from ...devices.cpu import CPU, cpu_of
+from ...devices.cpu.kernels.lsh import fill_tables, retrieve
+from ...errors import DataError, shorten
+from .base import Batch, Drawn, Sampler, marked
+from .hashing import FAMILIES, buckets
+from .refresh import Refresh, Turns
+
+RULES = ("reservoir", "fifo")
+MOST_BITS = 18  # of a bucket's number, as in SLIDE
+
+
+@dataclass(frozen=True)
+class LSH(Sampler):
+    """The true labels of the batch, and for each row up to `per_row` labels from the buckets of its activations.
+
+    family : "simhash" or "dwta". hashes : K, codes of a table's key. tables : how many. capacity : labels of a bucket
+    at most; `rule` says which: "reservoir" for an even sample, "fifo" for those rehashed last. frequent : take the
+    labels that most tables name, in place of those of the first tables asked (SLIDE's top-k and vanilla sampling).
+    least : negatives of a batch at least; where fewer are found, others are drawn evenly, as in SLIDE. refresh : when
+    labels are rehashed; only those that this learner trained since the last time are.
+    """
+
+    family: str = "simhash"
+    hashes: int = 9
+    tables: int = 50
+    per_row: int = 32
+    capacity: int = 128
+    rule: str = "reservoir"
+    frequent: bool = False
+    least: int = 1024
+    refresh: Refresh = field(default_factory=Refresh)
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for a field of the wrong kind, a name that is none, or a number below its least."""
+        check_kinds(self)
+        check_instance("refresh", self.refresh, Refresh, "Refresh(50)", or_none=False)
+        for name, known in (("family", tuple(FAMILIES)), ("rule", RULES)):
+            check_choice(name, getattr(self, name), known)
+        for name, lowest in (("hashes", 1), ("tables", 1), ("per_row", 1), ("capacity", 1), ("least", 0)):
+            if not getattr(self, name) >= lowest:
+                raise DataError(f"{name} must be at least {lowest}, got {shorten(getattr(self, name))}")
+        most = 64 // FAMILIES[self.family].bits
+        if self.hashes > most:
+            raise DataError(f"hashes must be at most {most} for {self.family}, got {shorten(self.hashes)}")
+
+    def begin(self, Y: CSR, seed: int) -> Tables:
+        """Return the sampler of a learner, with empty tables."""
+        return Tables(self, Y.n_cols, seed)
+
+
+class Tables(Sampler):
+    """The tables of one learner.
+
+    buckets int32 (T, L) : each label's. starts, members : labels by bucket, see `fill_tables`. sequence int32 (L,) :
+    the labels in the order in which they were hashed last.
+    """
+
+    def __init__(self, settings: LSH, n_labels: int, seed: int) -> None:
+        self.settings, self.seed = settings, seed
+        self.device: CPU | None = None  # that hashes, from the first batch on
+        self.turns, self.changed = Turns(settings.refresh), np.ones(n_labels, bool)
+        self.width = min(settings.hashes * FAMILIES[settings.family].bits, MOST_BITS)
+        self.sequence = np.random.default_rng((seed, NEGATIVES)).permutation(n_labels).astype(np.int32)
+        self.buckets = np.zeros((settings.tables, n_labels), np.int32)
+        self.members = np.empty_like(self.buckets)
+        self.starts = np.empty((settings.tables, (1 << self.width) + 1), np.int32)
+
+    def draw(self, batch: Batch) -> Drawn | None:
+        """Return the true labels and those found, rehashing first where that is due."""
+        if self.device is None:
+            self.device = cpu_of(batch.device, 1)
+        device = self.device
+        if self.turns.due():
+            self.rehash(batch.device.fetch(batch.output.W), device)
+        marks = batch.true()
+        n_true = np.count_nonzero(marks)
+        found = self.find(batch.device.fetch(batch.A), device, batch.seed)
+        marks[found[found >= 0]] = True
+        missing = self.settings.least - (np.count_nonzero(marks) - n_true)
+        if missing > 0:
+            marks[np.random.default_rng((batch.seed, NEGATIVES)).integers(len(marks), size=missing)] = True
+        drawn = marked(marks)
+        self.changed[slice(None) if drawn is None else drawn.labels] = True
+        return drawn
+
+    def rehash(self, W: np.ndarray, device: CPU) -> None:
+        """Put the labels whose weights changed into the buckets where they belong now; W float32 (L, H)."""
+        chosen = self.settings
+        if not hasattr(self, "family"):
+            rng = np.random.default_rng((self.seed, NEGATIVES, W.shape[1]))
+            self.family = FAMILIES[chosen.family].make(W.shape[1], chosen.hashes * chosen.tables, rng)
+        anew = self.sequence[self.changed[self.sequence]]
+        self.sequence = np.concatenate([self.sequence[~self.changed[self.sequence]], anew])
+        self.buckets[:, anew] = buckets(self.family, W[anew], chosen.tables, self.width, device)
+        self.changed[:] = False
+        reservoir = chosen.rule == "reservoir"
+        device.run(
+            fill_tables, self.buckets, self.sequence, chosen.capacity, reservoir, self.seed, self.starts, self.members
+        )
+
+    def find(self, A: np.ndarray, device: CPU, seed: int) -> np.ndarray:
+        """Return the labels found for each row of A float32 (B, H), int32 (B, per_row), filled up with -1."""
+        chosen, found = self.settings, np.empty((len(A), self.settings.per_row), np.int32)
+        asked = buckets(self.family, A, chosen.tables, self.width, device)
+        n_labels = len(self.sequence)
+        device.run(
+            retrieve, asked, self.starts, self.members, n_labels, chosen.frequent, seed & 0x7FFFFFFF,
+            device.n_threads, found,
+        )  # fmt: skip
+        return found

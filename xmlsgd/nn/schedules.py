@@ -1,0 +1,48 @@
+"""How long a run goes, and its learning rate as a function of the share of it that is done.
+
+A schedule maps progress in [0, 1] to a factor of the initial rate. Warm-up rises linearly over the first rows, which
+keeps Adam's first, badly estimated steps small.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..data.validation import check_choice, is_count, is_number
+from ..errors import DataError, shorten
+
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "constant": lambda done: 1.0,
+    "linear": lambda done: 1.0 - done,
+    "cosine": lambda done: 0.5 * (1.0 + math.cos(math.pi * done)),
+    "inverse_sqrt": lambda done: 1.0 / math.sqrt(1.0 + 99.0 * done),  # falls to a tenth
+}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When a run ends, and how its rate goes there: a `kind` of `SCHEDULES`.
+
+    epochs : passes over the rows, at least 1. warm_up : share of all rows over which the rate rises first, in [0, 1].
+    """
+
+    epochs: int
+    kind: str = "linear"
+    warm_up: float = 0.02
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for an unknown kind, and for numbers out of range."""
+        check_choice("learning_rate", self.kind, SCHEDULES)
+        if not is_count(self.epochs):
+            raise DataError(f"epochs: must be a positive integer, got {shorten(self.epochs)}")
+        if not (is_number(self.warm_up) and 0 <= self.warm_up <= 1):
+            raise DataError(f"warm_up: must be in [0, 1], got {shorten(self.warm_up)}")
+
+    def factor(self, progress: float) -> float:
+        """Return the factor of the initial rate after a share `progress` of all rows."""
+        if progress < self.warm_up:
+            return progress / self.warm_up
+        rest = (progress - self.warm_up) / (1.0 - self.warm_up) if self.warm_up < 1 else 1.0
+        return SCHEDULES[self.kind](min(rest, 1.0))

@@ -1,0 +1,1 @@
+"""Training: the loop, the row router, workers and executors, merging, callbacks, checkpoints."""

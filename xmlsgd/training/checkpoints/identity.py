@@ -1,0 +1,100 @@
+"""What tells one run from another: a checkpoint is gone on from by the run that wrote it and by no other."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .saved import names_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ...algorithms.base import Algorithm
+    from ...data.csr import Dataset
+    from ...nn.schedules import Schedule
+    from ..history import Monitor
+    from ..learner import Job
+
+DATA, MODEL = "data", "model to begin with"
+NONE = "none"
+# What another checksum means.
+SUMS = {
+    DATA: "other rows, labels or weights",
+    MODEL: "another model to begin with",
+    "Evaluation.rows": "other rows to measure on",
+}
+# As users of the estimator know them.
+PARAMETERS = {
+    "network.hidden": "hidden_layer_sizes",
+    "network.loss": "loss",
+    "network.input_dropout": "input_dropout",
+    "network.hidden_dropout": "hidden_dropout",
+    "optimizer.weight_decay": "weight_decay",
+    "optimizer.clip_norm": "clip_norm",
+    "schedule.epochs": "max_epochs",
+    "schedule.kind": "learning_rate",
+    "schedule.warm_up": "warm_up",
+    "batch": "batch_size",
+    "rate": "learning_rate_init",
+    "WeightAverage.share": "average_weights",
+    "EarlyStopping.metric": "early_stopping",
+    "EarlyStopping.patience": "n_epochs_no_change",
+    "EarlyStopping.tol": "tol",
+}
+
+
+def identity(job: Job, algorithm: Algorithm, schedule: Schedule, monitors: Sequence[Monitor]) -> dict[str, str]:
+    """Return what tells a run from another one, by name; not who works, which may change."""
+    parts = {"network": job.network, "optimizer": job.optimizer, "sampler": job.sampler, "schedule": schedule}
+    found: dict[str, str] = {}
+    for name, part in parts.items():
+        found |= {name: type(part).__name__} | _shown(name, vars(part))
+    found.pop("network.gradient_rounding", None)  # it follows the device, and keeps the mean of gradients
+    for name, monitor in zip(names_of(monitors), monitors, strict=True):
+        found |= _shown(name, monitor.settings())
+    found |= _shown("", {"batch": algorithm.batch, "rate": algorithm.rate, "seed": job.seed})
+    found[DATA] = checksum_of_rows(job.dataset, job.sample_weight)
+    if job.start and job.start.epochs:
+        found[MODEL] = _checksum(job.start.params, job.start.state)
+    return found
+
+
+def checksum_of_rows(dataset: Dataset, weight: np.ndarray | None = None) -> str:
+    """Return the SHA-256 of rows, labels and weights: one pass over them."""
+    X, Y = dataset.X, dataset.Y
+    return _checksum(X.indptr, X.indices, X.data, Y.indptr, Y.indices, Y.data, weight)
+
+
+def _checksum(*arrays: np.ndarray | None) -> str:
+    """Return the SHA-256 of arrays."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        if array is not None:
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return digest.hexdigest()
+
+
+def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Return in words in what two runs differ, "" where they are one."""
+    told = []
+    for name in sorted(before.keys() | now.keys()):
+        part = name.partition(".")[0]
+        of_others = part != name and before.get(part) != now.get(part)  # the fields of another kind of part
+        if before.get(name) != now.get(name) and not of_others:
+            change = f"{PARAMETERS.get(name, name)} was {before.get(name, NONE)}, is {now.get(name, NONE)}"
+            told.append(SUMS.get(name, change))
+    return "; ".join(told)
+
+
+def _shown(part: str, values: Mapping[str, Any]) -> dict[str, str]:
+    """Return values as texts, by the name of what they are of and their own; what is private is none of them."""
+    begins = f"{part}." if part else ""
+    return {f"{begins}{name}": _text(value) for name, value in values.items() if not name.startswith("_")}
+
+
+def _text(value: Any) -> str:
+    """Return a value as a text, 2 and 2.0 alike."""
+    return repr(int(value)) if isinstance(value, float) and value.is_integer() else repr(value)

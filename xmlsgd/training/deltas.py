@@ -1,0 +1,80 @@
+"""Steps on copies of a shared model: pull the model, step on the copy, push the difference, never the copy.
+
+Pushing the copy would undo what others wrote meanwhile. Of the input layer only the rows that a span touches travel.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..devices.cpu import CPU
+from ..devices.cpu.kernels.deltas import pull_rows, push
+from ..nn.parameters import Layout
+from .shared_parameters import Table
+
+# Vectors that a pull and a push read and write: center, copy, base; copy, base, center twice; copy, center.
+PULLED, PUSHED, COPIED = 3, 4, 2
+
+
+class Deltas:
+    """Copies of the center of `table`: row 1 + w is worker w's copy, row 1 + n + w what it was when it was pulled.
+
+    Kernels of `n_threads` threads copy and add; they are compiled when this is made.
+    """
+
+    def __init__(self, table: Table, layout: Layout, n_threads: int = 1) -> None:
+        self._params, self._device = table.params, CPU(n_threads)
+        n_features, self._width = layout.shapes[next(iter(layout.shapes))]
+        self._dense = n_features * self._width  # where what every step changes begins
+        self._n_workers = (len(table.params) - 1) // 2
+        self._features: dict[int, np.ndarray] = {}
+        self._read: dict[int, int] = {}
+        self._pulled_by: dict[int, int] = {}  # worker -> its last push, which was a pull of what is behind W0 as well
+        self._pushes = 0
+        vectors, nothing = [self._params[0]] * 3, np.empty(0, np.int32)
+        self._device.run(pull_rows, *vectors, nothing, self._width, n_threads)
+        end = self._params.shape[1]
+        self._device.run(push, *vectors, nothing, self._width, end, np.float32(1), True, n_threads)
+
+    def pull(self, w: int, features: np.ndarray) -> int:
+        """Copy the center to worker `w`, of W0 only the rows `features`, int32, ascending and each once.
+
+        Return the floats read and written.
+        """
+        center, copy, base = self._vectors(w)
+        if self._pulled_by.pop(w, None) != self._pushes:
+            copy[self._dense :] = base[self._dense :] = center[self._dense :]
+        device = self._device
+        device.run(pull_rows, center, copy, base, features, self._width, device.n_threads)
+        self._features[w], self._read[w] = features, self._pushes
+        return PULLED * self._floats(features)
+
+    def push(self, w: int, weight: float) -> int:
+        """Add `weight` times what worker `w` changed to the center; to the bit its copy when nothing else changed.
+
+        Return the floats read and written.
+        """
+        features = self._features.pop(w)
+        alone = self._read.pop(w) == self._pushes and weight == 1
+        if weight == 0:
+            return 0
+        device, self._pushes = self._device, self._pushes + 1
+        device.run(
+            push, *self._vectors(w), features, self._width, self._dense, np.float32(weight), alone,
+            device.n_threads,
+        )  # fmt: skip
+        self._pulled_by[w] = self._pushes
+        return (COPIED if alone else PUSHED) * self._floats(features)
+
+    def drop(self, w: int) -> None:
+        """Forget what worker `w` pulled."""
+        self._features.pop(w, None)
+        self._read.pop(w, None)
+
+    def _vectors(self, w: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the center, the copy of worker `w` and what that was."""
+        return self._params[0], self._params[1 + w], self._params[1 + self._n_workers + w]
+
+    def _floats(self, features: np.ndarray) -> int:
+        """Return the floats of a vector that travel."""
+        return self._params.shape[1] - self._dense + len(features) * self._width

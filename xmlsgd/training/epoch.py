@@ -1,0 +1,162 @@
+"""One epoch: spans for idle workers, events for the algorithm, merges when they are due."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..errors import WorkerDied
+from .checkpoints import Place
+from .messages import Event, Left, Report, Sharing, Step
+
+if TYPE_CHECKING:
+    from ..algorithms.base import Algorithm
+    from .checkpoints import Writer
+    from .executors.base import Executor
+    from .history import Monitor
+    from .progress import Course
+    from .router import Router
+
+
+@dataclass
+class Epoch:
+    """One pass over the rows: idle workers get spans, the algorithm is told of every event, merges happen when due.
+
+    number : of it, over all runs of a model. place : where it begins. loss : the sum over the rows whose work is in the
+    shared model, NaN or infinite when one was. open : by worker, the reports of work that is not.
+    """
+
+    number: int
+    place: Place
+    router: Router
+    algorithm: Algorithm
+    executor: Executor
+    course: Course
+    watching: Sequence[Monitor]
+    writer: Writer | None = None
+    loss: float = field(init=False)
+    open: dict[int, list[Report]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        """Go on where it begins."""
+        self.loss = self.place.loss
+        self.router.go_on(self.place.at, self.place.returned)
+
+    def run(self) -> float:
+        """Train on all rows once; return the sum of their losses."""
+        algorithm, executor, router = self.algorithm, self.executor, self.router
+        while math.isfinite(self.loss):
+            if not self._waits_for_checkpoint():
+                self._hand_out()
+            members: Collection[int] = ()
+            if executor.busy:
+                event = executor.wait(algorithm.deadline())
+                algorithm.situation.now = executor.now()
+                if event is not None:
+                    self._note(event)
+                members = algorithm.merge_due(executor.busy)
+            elif router.leases:
+                members = executor.workers  # the end of the epoch
+            elif router.empty:
+                return self.loss
+            elif (executor.expecting or not executor.workers) and (event := executor.wait()):
+                self._note(event)
+            else:
+                name = type(algorithm).__name__
+                raise WorkerDied(f"{name} gives none of the workers {executor.workers} any rows, and no other is left")
+            if members and math.isfinite(self.loss):
+                self._merge(members)
+        # Who is still at work would write over a model that is put back.
+        while executor.busy:
+            executor.wait()
+        return self.loss
+
+    def _waits_for_checkpoint(self) -> bool:
+        """Write a checkpoint if one is due and all work is in the model; return whether nobody shall get rows before.
+
+        Replicas are kept when the algorithm has merged all, unless the run is to end by it.
+        """
+        if self.writer is None or self.algorithm.trial is not None or self.router.empty or not self.writer.due():
+            return False
+        if self.executor.busy or self.router.leases:
+            return self.algorithm.sharing is not Sharing.REPLICAS or self.writer.ends
+        self.writer.write(self._place())
+        return False
+
+    def _place(self) -> Place:
+        """Return where the run is, when nobody is busy."""
+        seconds, returned = self.course.seconds(self.executor), tuple(self.router.returned)
+        return Place(self.place.epoch, self.router.at, returned, self.loss, self.course.rows, seconds)
+
+    def _hand_out(self) -> None:
+        """Give every idle worker its next span."""
+        for w in self.executor.workers:
+            if w in self.executor.busy or not (size := self.algorithm.batch_size(w)):
+                continue
+            self.algorithm.situation.left_rows = self.router.left
+            count = self.algorithm.updates(w)
+            span = self.router.take(w, size, count)
+            if span is None:
+                return
+            rows = span[1] - span[0]
+            batch = min(size, rows) if count > 1 else rows  # cut by work, a single batch may have more rows than asked
+            rate = self.algorithm.learning_rate(w, batch) * self.course.factor(rows)
+            self.executor.submit(Step(w, self.number, *span, rate, batch if rows > batch else 0))
+            self.algorithm.situation.now = self.executor.now()
+            self.algorithm.submitted(w, rows)
+
+    def _note(self, event: Event) -> None:
+        """Tell the algorithm what happened."""
+        w = event.worker
+        if isinstance(event, Report):
+            self._finished(event)
+        elif isinstance(event, Left):
+            lost = self._give_back(w)
+            if self.algorithm.trial is None:
+                for monitor in self.watching:
+                    monitor.lost(lost)
+            self.algorithm.left(w)
+        else:
+            self.algorithm.joined(w)
+
+    def _finished(self, report: Report) -> None:
+        """Take a span's work into account; a shared model has it at once, that of a trial nobody sees."""
+        w, trial = report.worker, self.algorithm.trial is not None
+        self.course.rows += report.rows
+        self.open.setdefault(w, []).append(report)
+        if math.isfinite(report.loss) or trial:
+            self.executor.push(w, self.algorithm.weight(report))
+            self.algorithm.finished(report)
+        else:
+            self.loss = report.loss
+        if self.algorithm.sharing is not Sharing.REPLICAS:
+            self._commit([w])
+        if not trial:
+            if any(monitor.reads(report) for monitor in self.watching):
+                self.executor.bring_center()
+            for monitor in self.watching:
+                monitor.step(report)
+
+    def _merge(self, members: Collection[int]) -> None:
+        """Merge replicas; what they trained is in the shared model then, unless it was a trial."""
+        trial = self.algorithm.trial
+        self.algorithm.merge(self.executor, members)
+        if trial is None:
+            self._commit(members)
+        elif self.algorithm.trial != trial:
+            for w in list(self.router.leases):
+                self._give_back(w)
+
+    def _give_back(self, w: int) -> list[Report]:
+        """Take back the rows of a worker whose work is lost; return the reports of what it had done."""
+        self.router.give_back(w)
+        lost = self.open.pop(w, [])
+        self.course.rows -= sum(report.rows for report in lost)
+        return lost
+
+    def _commit(self, members: Collection[int]) -> None:
+        """Note whose work is in the shared model."""
+        self.router.commit(members)
+        self.loss += sum(report.loss for w in members for report in self.open.pop(w, []))

@@ -1,0 +1,160 @@
+"""What a step costs on a simulated device: overhead, work, a speed that changes, noise, stalls, absences."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...data.csr import NOISE
+from ...errors import DataError, shorten
+
+if TYPE_CHECKING:
+    from ..messages import Report
+
+
+MOST_FACTOR, MOST_SECONDS, MOST_NOISE = 1e9, 1e6, 10.0  # beyond them times are no numbers any more
+
+
+@dataclass(frozen=True)
+class VirtualDevice:
+    """A device on the simulated clock.
+
+    overhead : seconds an update, in [0, 1e6]. per_row, per_nnz : seconds a row and a stored feature at speed 1, in
+    [0, 1e6]. speed : factor of the speed, in [1e-9, 1e9]; `trace` : (from second, factor) pieces that replace it,
+    ascending. noise : standard deviation of the logarithm of a step's duration, in [0, 10]. stalls : (share of updates,
+    factor of duration, at most 1e9). absent : (from, to) seconds in which it is away; it then loses what it has not
+    merged. price : money an hour, in [0, 1e9],
+    while it is there. in_place : whether it writes a shared model itself, as the CPUs of one machine do, and a device
+    alone; others pull a copy of it and push what they changed. name : for tables.
+    """
+
+    overhead: float = 1e-3
+    per_row: float = 1e-4
+    per_nnz: float = 0.0
+    speed: float = 1.0
+    trace: tuple[tuple[float, float], ...] = ()
+    noise: float = 0.0
+    stalls: tuple[float, float] = (0.0, 1.0)
+    absent: tuple[tuple[float, float], ...] = ()
+    price: float = 0.0
+    in_place: bool = False
+    name: str = "device"
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for a device on which a step would take no time, or for ever."""
+        speeds = [self.speed, *(factor for _, factor in self.trace)]
+        if not all(1 / MOST_FACTOR <= s <= MOST_FACTOR for s in speeds):
+            raise DataError(f"speed must be in [{1 / MOST_FACTOR:g}, {MOST_FACTOR:g}], got {shorten(speeds)}")
+        costs = self.overhead, self.per_row, self.per_nnz
+        if not all(0 <= c <= MOST_SECONDS for c in costs) or sum(costs) == 0:
+            raise DataError(
+                f"overhead, per_row and per_nnz must be in [0, {MOST_SECONDS:g}] and not all 0, got {shorten(costs)}"
+            )
+        if not (0 <= self.noise <= MOST_NOISE and 0 <= self.price <= MOST_FACTOR):
+            raise DataError(
+                f"noise must be in [0, {MOST_NOISE:g}] and price in [0, {MOST_FACTOR:g}], "
+                f"got {self.noise} and {self.price}"
+            )
+        if not (0 <= self.stalls[0] <= 1 and 1 <= self.stalls[1] <= MOST_FACTOR):
+            raise DataError(
+                f"stalls must be a share in [0, 1] and a factor in [1, {MOST_FACTOR:g}], got {shorten(self.stalls)}"
+            )
+        for moments in [moment for span in self.absent for moment in span], [since for since, _ in self.trace]:
+            if not all(moment >= 0 for moment in moments) or moments != sorted(set(moments)):
+                got = f"{shorten(self.trace)} and {shorten(self.absent)}"
+                raise DataError(f"moments of trace and absent must be at least 0 and ascend, got {got}")
+
+    def seconds(self, at: float, rows: int, nnz: int, updates: int, draw: np.random.Generator) -> float:
+        """Return the duration of a step that begins at second `at`; `draw` gives its noise."""
+        work = self.per_row * rows + self.per_nnz * nnz
+        factor = math.exp(self.noise * draw.standard_normal()) if self.noise else 1.0
+        if self.stalls[0]:
+            factor *= 1 + draw.binomial(updates, self.stalls[0]) / updates * (self.stalls[1] - 1)
+        begun = at + self.overhead * updates * factor
+        return self._end(begun, work * factor) - at
+
+    def speed_at(self, at: float) -> float:
+        """Return the factor of the speed at second `at`."""
+        return next((factor for since, factor in reversed(self.trace) if since <= at), self.speed)
+
+    def presence(self, until: float) -> list[tuple[float, float]]:
+        """Return the (from, to) seconds until `until` in which the device is there."""
+        moments = [0.0, *(moment for span in self.absent for moment in span), until]
+        spans = zip(moments[::2], moments[1::2], strict=True)
+        return [(begin, min(end, until)) for begin, end in spans if begin < min(end, until)]
+
+    def row_seconds(self, at: float, batch: int, nnz: float) -> float:
+        """Return the mean seconds a row at second `at`, in batches of `batch` rows of `nnz` stored features."""
+        seconds = self.overhead / batch + (self.per_row + self.per_nnz * nnz) / self.speed_at(at)
+        share, factor = self.stalls
+        return seconds * math.exp(self.noise**2 / 2) * (1 + share * (factor - 1))
+
+    def capacity(self, until: float, batch: int, nnz: float) -> float:
+        """Return the rows that the device could train until second `until` if it never waited (`row_seconds`)."""
+        total = 0.0
+        for begin, end in self.presence(until):
+            moments = [begin, *(since for since, _ in self.trace if begin < since < end), end]
+            total += sum((b - a) / self.row_seconds(a, batch, nnz) for a, b in itertools.pairwise(moments))
+        return total
+
+    def cost(self, until: float) -> float:
+        """Return the money for the device until second `until`."""
+        return self.price * sum(end - begin for begin, end in self.presence(until)) / 3600
+
+    def _end(self, at: float, work: float) -> float:
+        """Return when `work`, seconds at speed 1, is done if it begins at `at`."""
+        for change in [since for since, _ in self.trace if since > at]:
+            speed = self.speed_at(at)
+            if at + work / speed <= change:
+                return at + work / speed
+            work -= (change - at) * speed
+            at = change
+        return at + work / self.speed_at(at)
+
+
+def scheduling_efficiency(fleet: Sequence[VirtualDevice], rows: int, seconds: float, batch: int, nnz: float) -> float:
+    """Return useful work over the sum of device speeds times elapsed time: 1 if nobody ever waits or loses work.
+
+    `rows` were trained in `seconds`. The speed of a device is that at `batch` rows an update (`capacity`), so that
+    smaller batches count as losses, as merges do, and larger ones could bring it above 1.
+    """
+    possible = sum(device.capacity(seconds, batch, nnz) for device in fleet)
+    return rows / possible if possible else 0.0
+
+
+def fastest(fleet: Sequence[VirtualDevice]) -> VirtualDevice:
+    """Return the device of the highest speed, as it is at first."""
+    return max(fleet, key=lambda device: device.speed)
+
+
+def row_speeds(fleet: Sequence[VirtualDevice], batch: int, nnz: float) -> tuple[float, ...]:
+    """Return the rows a second of each device at first, in batches of `batch` rows of `nnz` stored features."""
+    return tuple(1 / device.row_seconds(0.0, batch, nnz) for device in fleet)
+
+
+def step_noise(seed: int, worker: int, task: int) -> np.random.Generator:
+    """Return the generator of the noise of one task of one worker: it depends on nothing that happened before."""
+    return np.random.default_rng((seed, NOISE, worker, task))
+
+
+def fit_device(reports: Iterable[Report]) -> VirtualDevice:
+    """Return the device whose costs fit real reports best: least squares with costs that are not negative.
+
+    The noise is the spread of the logarithm of real over fitted durations. Needs at least three reports.
+    """
+    from scipy.optimize import nnls
+
+    seen = [(r.updates, r.rows, r.nnz, r.seconds) for r in reports]
+    if len(seen) < 3:
+        raise DataError(f"at least 3 reports are needed to fit the costs of a device, got {len(seen)}")
+    table = np.array(seen, np.float64)
+    # Relative errors count: weigh every step by its duration.
+    costs, _ = nnls(table[:, :3] / table[:, 3:], np.ones(len(table)))
+    fitted = table[:, :3] @ costs
+    overhead, per_row, per_nnz = map(float, costs)
+    return VirtualDevice(overhead, per_row, per_nnz, noise=float(np.std(np.log(table[:, 3] / fitted))))

@@ -1,0 +1,106 @@
+"""Merging on a GPU that holds all replicas: the same rules, on arrays that stay there, the center among them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..merging import Merger, Part
+
+if TYPE_CHECKING:
+    from ...nn.parameters import Layout
+    from ..learner import Learner
+    from ..merging import Rule, Slot
+    from ..shared_parameters import Table
+
+SLICE = 1 << 24  # floats, 64 MB: few launches for a large model, and what a rule computes on the way stays small
+
+
+class DevicePart(Part):
+    """A part whose arrays lie on a GPU; `device` adds them up."""
+
+    device: Any
+
+    def mean(self, weights: Mapping[int, float]) -> Any:
+        """Return the sum of weights[w] times replica w, in the order of the members, by one kernel."""
+        return self.device.weighted_sum(list(self.replicas.values()), [weights[w] for w in self.replicas])
+
+
+class DeviceMerger(Merger):
+    """Applies rules to replicas that idle learners hold on one GPU. All rows take part: there they cost little.
+
+    The table's center is brought up to date by `bring_center`, its replicas by the learners themselves.
+    """
+
+    on_device = True
+    slice_floats = SLICE
+
+    def __init__(self, table: Table, layout: Layout, learners: Sequence[Learner]) -> None:
+        super().__init__(table, layout, 1)
+        self._learners = learners
+        self._device: Any = learners[0].device.beside()  # type: ignore[attr-defined]
+        self._center, self._ahead = self._device.place(table.params[0]), False
+
+    def run(self, rule: Rule, members: Collection[int], memory: int = 0, equal: bool = True) -> int:
+        """Apply `rule` to every slice of the center and the replicas of `members`; return the floats of a vector."""
+        self._replicas = {w: self._learners[w].hold() for w in members}
+        with self._device.start():
+            floats = super().run(rule, members, memory, equal)
+            self._device.wait()  # learners go on in streams of their own
+        self._ahead = True
+        return floats
+
+    def bring_center(self) -> None:
+        """Copy the center to the table if a merge has changed it since."""
+        if self._ahead:
+            self._device.fetch(self._center, self.table.params[0])
+        self._ahead = False
+
+    def copy_center(self, worker: int) -> None:
+        """Make the replica of `worker` in the table a copy of the center, and forget what rules kept for it."""
+        self.bring_center()
+        super().copy_center(worker)
+
+    def keep(self, slot: str, worker: int | None = None) -> None:
+        """Make a slot, one of a worker if that is given, a copy of the center."""
+        with self._device.start():
+            super().keep(slot, worker)
+
+    def set_aside(self) -> None:
+        """Keep the center and the optimizer states of the table."""
+        self.bring_center()
+        super().set_aside()
+
+    def put_back(self) -> None:
+        """Put the center and all replicas of the table back to what was set aside, the states too."""
+        super().put_back()
+        self._device.refresh(self._center, self.table.params[0])
+        self._ahead = False
+
+    def _active(self, members: list[int], memory: int) -> np.ndarray:
+        """Return all rows of W0."""
+        return np.arange(self._n_features)
+
+    def _note(self, members: list[int], rows: np.ndarray, equal: bool) -> None:
+        """Do nothing: no row is ever left out."""
+
+    def _vector(self, worker: int | None) -> Any:
+        """Return the replica of a worker on the GPU, the center for None."""
+        return self._center if worker is None else self._replicas[worker]
+
+    def _zeros(self) -> Any:
+        """Return the vector of a new slot."""
+        return self._device.place(np.zeros(self.layout.size, np.float32))
+
+    def _new_part(self, name: str, center: Any, replicas: dict[int, Any], touched: Any, slot: Slot) -> Part:
+        """Return a part that is added up on the GPU."""
+        part = DevicePart(name, center, replicas, touched, slot)
+        part.device = self._device
+        return part
+
+    def _touched(self, members: list[int], name: str, rows: slice | np.ndarray) -> Any:
+        """Return who has touched the rows of a slice, on the GPU, or None where a row is nobody's."""
+        touched = super()._touched(members, name, rows)
+        return None if touched is None else self._device.place(touched)

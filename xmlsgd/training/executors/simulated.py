@@ -1,0 +1,142 @@
+"""Real arithmetic on a simulated clock: a heap of what ends when, with durations from a cost model.
+
+A step is computed when it is given out, on the model of that moment, and takes effect when its duration is over, so
+that staleness is just what the durations make it. Nothing depends on the wall clock: a run repeats to the bit.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import replace
+from itertools import count
+from typing import TYPE_CHECKING, Protocol
+
+from ...errors import DataError, WorkerDied
+from ..learner import Learner
+from ..messages import Joined, Left, Report, Sharing
+from ..shared_parameters import Table
+from .base import Executor
+from .costs import step_noise
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from ...devices.base import Device
+    from ..learner import Job
+    from ..messages import Event, Step
+    from .costs import VirtualDevice
+
+
+class Runs(Protocol):
+    """Whoever computes steps."""
+
+    def step(self, step: Step) -> Report:
+        """Run one step."""
+        ...
+
+
+class Simulated(Executor):
+    """Virtual devices whose arithmetic one real `device` does.
+
+    bandwidth : bytes a second of what merges, pulls and pushes read and write. seed : of the noise.
+    """
+
+    def __init__(
+        self, device: Device, fleet: Sequence[VirtualDevice], bandwidth: float = 2e10, seed: int = 0,
+        merge_threads: int = 1,
+    ) -> None:  # fmt: skip
+        if not fleet:
+            raise DataError("a fleet needs at least one device, got none")
+        super().__init__(len(fleet))
+        self.device, self.fleet, self.bandwidth, self.seed = device, fleet, bandwidth, seed
+        # The device's own: beside them, those of a merge, which are others, have no processor left.
+        self.merge_threads, self.push_threads = merge_threads, device.n_threads
+        self._events: list[tuple[float, int, Event]] = []
+
+    @property
+    def expecting(self) -> bool:
+        """Return whether a worker is yet to join."""
+        return any(isinstance(event, Joined) for _, _, event in self._events)
+
+    def start(self, job: Job, sharing: Sharing) -> None:
+        """Make the table, the learners and the events known beforehand: absences; one from second 0 is a late join."""
+        self._one_model = sharing is Sharing.IN_PLACE
+        self._start_learners(job, sharing.over(one_memory=False))
+        self._time, self._serial, self._tasks = 0.0, count(), [0] * len(self.fleet)
+        self._ready = [0.0] * len(self.fleet)  # when a worker that merged while others worked can go on
+        self._free = 0.0  # when the coordinator, which does one thing after the other, is free
+        self._flying: dict[int, int] = {}  # worker -> number of the event that ends its step
+        for w, device in enumerate(self.fleet):
+            for begin, end in device.absent:
+                if begin > 0:
+                    self._schedule(begin, Left(w, "absent"))
+                else:
+                    self.workers.remove(w)
+                if end < math.inf:
+                    self._schedule(end, Joined(w))
+
+    def _start_learners(self, job: Job, sharing: Sharing) -> None:
+        """Make the table and who computes the steps, one a worker."""
+        self._prepare(job, sharing, Table.in_memory)
+        learners = [Learner.of(job, self.device, self.table, w, sharing, lazy=True) for w in range(len(self.fleet))]
+        self.learners: Sequence[Runs] = learners
+        self.model.learners = learners
+
+    def _begin(self, step: Step) -> None:
+        w = step.worker
+        report = self.learners[w].step(step)
+        noise = step_noise(self.seed, w, self._tasks[w])
+        self._tasks[w] += 1
+        begun = max(self._time, self._ready[w])
+        seconds = self.fleet[w].seconds(begun, report.rows, report.nnz, report.updates, noise)
+        self._flying[w] = self._schedule(begun + seconds, replace(report, seconds=seconds))
+
+    def _next(self, until: float | None) -> Event | None:
+        while True:
+            if not self._events:
+                raise WorkerDied("no worker is left: all devices of the fleet are away, and none returns")
+            if until is not None and self._events[0][0] > until:
+                self._time = max(self._time, until)
+                return None
+            at, number, event = heapq.heappop(self._events)
+            self._time = max(self._time, at)  # a merge may have taken until after it
+            if isinstance(event, Left):
+                self._flying.pop(event.worker, None)
+            elif isinstance(event, Report) and self._flying.get(event.worker) != number:
+                continue  # the worker left before the end
+            return event
+
+    def _merged(self, members: Collection[int], n_bytes: int, begun: float) -> float:
+        return self._occupy(members, n_bytes)
+
+    def _transferred(self, worker: int, n_bytes: int, begun: float) -> float:
+        if self._one_model and (self.fleet[worker].in_place or len(self.fleet) == 1):
+            return 0.0
+        return self._occupy([worker], n_bytes)
+
+    def _occupy(self, waiting: Collection[int], n_bytes: int) -> float:
+        """Let the coordinator, once it is free, read and write bytes while others go on; return the seconds."""
+        seconds = n_bytes / self.bandwidth
+        self._free = max(self._free, self._time) + seconds
+        if self.busy:
+            for w in waiting:
+                self._ready[w] = self._free
+        else:
+            self._time = self._free
+        return seconds
+
+    def now(self) -> float:
+        """Return the seconds of the simulated clock."""
+        return self._time
+
+    def close(self) -> None:
+        """Forget what is scheduled."""
+        self._events.clear()
+        self.busy.clear()
+
+    def _schedule(self, at: float, event: Event) -> int:
+        """Put an event on the heap; equal times keep the order of their scheduling."""
+        number = next(self._serial)
+        heapq.heappush(self._events, (at, number, event))
+        return number

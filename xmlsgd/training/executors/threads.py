@@ -1,0 +1,80 @@
+"""One thread a worker, in this process; the kernels release the interpreter's lock."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import TYPE_CHECKING
+
+from ..learner import Learner
+from ..messages import Sharing
+from ..shared_parameters import Table
+from .wall_clock import OnWallClock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...devices.base import Device
+    from ..learner import Job
+    from ..messages import Event, Step
+
+
+class Threads(OnWallClock):
+    """Workers that run at once, one for each device. Devices of one thread each overlap best.
+
+    nccl : whether replicas on several GPUs are merged on the first of them, over their links, not in the memory of the
+    process; needs NCCL. Nobody has run it on several GPUs yet.
+    """
+
+    def __init__(self, devices: Sequence[Device], merge_threads: int = 1, nccl: bool = False) -> None:
+        super().__init__(len(devices))
+        self.devices, self.merge_threads, self.nccl = devices, merge_threads, nccl
+        self._threads: list[threading.Thread] = []
+        self._inboxes: list[queue.SimpleQueue[Step | None]] = []
+
+    def start(self, job: Job, sharing: Sharing) -> None:
+        """Make the table and one learner and one thread a device."""
+        sharing = sharing.over(one_memory=all(device.memory is None for device in self.devices))
+        self.concurrent = sharing is Sharing.IN_PLACE
+        self._prepare(job, sharing, Table.in_memory)
+        self._done: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
+        self._inboxes = [queue.SimpleQueue() for _ in self.workers]
+        self.learners = [
+            Learner.of(job, device, self.table, w, sharing, lazy=True) for w, device in enumerate(self.devices)
+        ]
+        self.model.employ(self.learners, self.nccl)
+        for learner, inbox in zip(self.learners, self._inboxes, strict=True):
+            thread = threading.Thread(target=self._work, args=(learner, inbox), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        self._start_clock()
+
+    def _work(self, learner: Learner, inbox: queue.SimpleQueue[Step | None]) -> None:
+        """Run the steps of one worker until None comes; what goes wrong is raised where it is waited for."""
+        try:
+            with learner.device.start():
+                while (step := inbox.get()) is not None:
+                    self._done.put(learner.step(step))
+        except BaseException as error:  # noqa: BLE001  raised in `_next`
+            self._done.put(error)
+
+    def _begin(self, step: Step) -> None:
+        self._inboxes[step.worker].put(step)
+
+    def _next(self, until: float | None) -> Event | None:
+        try:
+            event = self._done.get(timeout=None if until is None else max(until - self.now(), 0.0))
+        except queue.Empty:
+            return None
+        if isinstance(event, BaseException):
+            raise event
+        return event
+
+    def close(self) -> None:
+        """Let the workers finish what they are at, and end them."""
+        for inbox in self._inboxes:
+            inbox.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+        self.busy.clear()

@@ -1,0 +1,175 @@
+"""A run: its epochs, who sees them, and what there is when it ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..data.csr import epoch_order
+from ..nn.parameters import is_finite
+from .checkpoints import Place, Writer
+from .epoch import Epoch
+from .history import History, Monitor, Record
+from .progress import Course
+from .rollback import Snapshot
+from .router import Router
+from .runs import Run, raise_with
+from .worker_log import WorkerLog
+
+if TYPE_CHECKING:
+    from ..algorithms.base import Algorithm
+    from ..nn.schedules import Schedule
+    from .checkpoints import Checkpoint
+    from .executors.base import Executor
+    from .learner import Job
+
+
+def train(
+    job: Job,
+    algorithm: Algorithm,
+    executor: Executor,
+    schedule: Schedule,
+    monitors: Sequence[Monitor] = (),
+    checkpoint: Checkpoint | None = None,
+) -> Run:
+    """Train the network of `job` on its rows as long as `schedule` says, and return the model.
+
+    `Scorer(job.network, run.params, device)` ranks labels by it, `Measure(test, job.network, device)(run.params)` gives
+    P@1, P@3 and P@5.
+
+    The rate of `algorithm` follows the schedule over the rows of the whole run. When a loss or a parameter is not
+    finite the run stops with the model of the last finished epoch, or of the checkpoint that it went on from if that
+    is later, and an optimizer state of zeros. An error that ends the run, a monitor's too, carries what was learned
+    until then (`runs.run_of`). With a `checkpoint` the run goes on from what the same run has left there; `DataError`
+    where it is what another run has left, `OSError` where none can be written. It stays when the run is done.
+    """
+    with closing(Snapshot()) as snapshot, closing(executor):
+        writer = None if checkpoint is None else Writer(checkpoint, job, algorithm, schedule, monitors)
+        if writer and writer.saved:
+            job = replace(job, start=writer.saved.start(job))
+        executor.start(job, algorithm.sharing)
+        loop = Loop(job, algorithm, executor, schedule, monitors, writer, snapshot)
+        loop.start()
+        try:
+            loop.set_aside()
+            with nullcontext() if writer is None else writer.heeding():
+                while not loop.place.ended:
+                    if not loop.epoch():
+                        return loop.before()
+            return loop.finish()
+        except BaseException as error:
+            if not (loop.has_learned or isinstance(error, KeyboardInterrupt)):
+                raise
+            raise_with(error, loop.so_far())
+
+
+class Loop:
+    """A run under way; `place` is where it is, `snapshot` has the model of the last finished epoch."""
+
+    def __init__(
+        self, job: Job, algorithm: Algorithm, executor: Executor, schedule: Schedule, monitors: Sequence[Monitor],
+        writer: Writer | None, snapshot: Snapshot,
+    ) -> None:  # fmt: skip
+        self.job, self.algorithm, self.executor, self.schedule = job, algorithm, executor, schedule
+        self.writer, self.snapshot = writer, snapshot
+        self.place = writer.saved.place if writer and writer.saved else Place()
+        self.course = Course(schedule, job.dataset.n_rows, self.place.rows, self.place.seconds)
+        self.router, self.history = Router(0), History()
+        # A finished epoch counts, whatever becomes of a monitor.
+        self.watching = [WorkerLog(executor, algorithm), self.history, *monitors]
+        self.first_epoch = job.start.epochs if job.start else 0
+
+    @property
+    def has_learned(self) -> bool:
+        """Return whether something is in the model."""
+        return bool(self.history.records or self.router.committed)
+
+    def start(self) -> None:
+        """Tell everyone what begins, or goes on."""
+        n_rows, executor = self.job.dataset.n_rows, self.executor
+        for monitor in self.watching:
+            monitor.start(n_rows, self.schedule.epochs, executor.center)
+        if self.writer:
+            self.writer.follow(executor, self.course, self.history, self.watching)
+        self.work = self.algorithm.weigh_rows(self.job.dataset)
+        self.algorithm.situation.concurrent = executor.concurrent
+        self.algorithm.situation.done_rows = self.place.done
+        self.algorithm.start(executor.workers, n_rows)
+
+    def set_aside(self) -> None:
+        """Keep the model to step back to, of a trial with all that goes with it."""
+        if self.algorithm.trial is not None:
+            self.executor.set_aside()
+        self.snapshot.keep(self.executor.center)
+
+    def epoch(self) -> bool:
+        """Train on all rows once, or on what is left of them; return False where the run diverges."""
+        number, n_rows, executor = self.first_epoch + self.place.epoch, self.job.dataset.n_rows, self.executor
+        work = None if self.work is None else work_before(self.work, self.job.seed, number)
+        self.router = Router(n_rows, work)
+        loss = Epoch(
+            number, self.place, self.router, self.algorithm, executor, self.course, self.watching, self.writer
+        ).run()
+        if not (math.isfinite(loss) and is_finite(executor.center)):  # its last update shows in no loss
+            return False
+        record: Record = {
+            "epoch": number,
+            "first_epoch": self.first_epoch,
+            "rows": self.course.rows,
+            "seconds": round(self.course.seconds(executor), 6),
+            "loss": loss / n_rows,
+        }
+        with self.course.standing_still(executor):
+            ended = self._close(record)
+        self.place = Place(self.place.epoch + 1, rows=self.course.rows, seconds=record["seconds"], ended=ended)
+        if self.writer and (ended or self.writer.due()):
+            self.writer.write(self.place)
+        return True
+
+    def _close(self, record: Record) -> bool:
+        """Show a finished epoch to everyone, also after one wants to stop; return whether it was the last."""
+        last = self.place.epoch + 1 == self.schedule.epochs
+        if not last:
+            self.snapshot.keep(self.executor.center)
+        votes = [monitor.epoch(record, self.executor.center) for monitor in self.watching]
+        return last or any(votes)
+
+    def finish(self) -> Run:
+        """Let monitors see the end; return what there is."""
+        for monitor in self.watching:
+            monitor.finish(self.executor.center)
+        return self._run()
+
+    def so_far(self) -> Run:
+        """Return what there is when a run ends in the middle of an epoch: nothing of a trial, nothing that diverges."""
+        executor = self.executor
+        try:
+            if self.algorithm.trial is not None:
+                executor.put_back()
+            return self._run() if is_finite(executor.center) else self.before()
+        except Exception:  # noqa: BLE001  a device was lost with the model in its memory
+            params, state = np.array(executor.table.params[0]), np.zeros_like(executor.table.states[0])
+            self.snapshot.restore(params)
+            return Run(params, self.history.records, state, 0)
+
+    def before(self) -> Run:
+        """Return what there was before the epoch in which a run has diverged."""
+        self.snapshot.restore(self.executor.center)
+        params, state, _ = self.executor.result()
+        state[:] = 0
+        return Run(params, self.history.records, state, 0, diverged=True)
+
+    def _run(self) -> Run:
+        """Return what there is when a run ends."""
+        params, state, steps = self.executor.result()
+        return Run(params, self.history.records, state, steps)
+
+
+def work_before(work: np.ndarray, seed: int, epoch: int) -> np.ndarray:
+    """Return the work before each place of an epoch's order, float64 (n_rows + 1,), given that of each row."""
+    return np.concatenate([[0.0], np.cumsum(work[epoch_order(len(work), seed, epoch)])])

@@ -1,0 +1,148 @@
+"""The learning curve of a run, the curves of several over time, and what the workers of a run did.
+
+Figures appear whole or not at all. All raise `ImportError` without matplotlib (`pip install "xmlsgd[plot]"`), and
+`ValueError` where there is nothing to draw.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..data.files import whole_file
+from ..errors import DataError
+from .history import seconds_of_all_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from .history import Record
+
+MEASURES = ("P@1", "P@3", "P@5")
+STYLES = ("-", "--", ":", "-.")  # beyond ten methods, whose colours are all there are
+
+
+def plot_learning_curve(records: Sequence[Record], path: str | Path, title: str = "") -> Path:
+    """Draw `records` (`History.records`) into an image file of the type of its suffix; return its path."""
+    if not records:
+        raise ValueError("records: must hold at least one epoch, got none")
+    return save_figure(lambda figure: draw(figure, records), path, title)
+
+
+def plot_over_time(
+    runs: Mapping[str, Sequence[Sequence[Record]]], path: str | Path, measure: str = "P@1", title: str = ""
+) -> Path:
+    """Draw a measure by seconds for several methods into one image file; return its path.
+
+    `runs` has the runs of each method, as of several seeds: records with "seconds" and the measure. Runs of a method
+    have a colour.
+    """
+    if not any(len(run) for of_method in runs.values() for run in of_method):
+        raise ValueError("runs: must hold at least one record, got none")
+    return save_figure(lambda figure: draw_over_time(figure, runs, measure), path, title)
+
+
+def plot_workers(records: Sequence[Record], path: str | Path, names: Sequence[str] = (), title: str = "") -> Path:
+    """Draw batch sizes by epoch and utilisation of the workers of a run into an image file; return its path.
+
+    `records` are those of a run of several workers; `names` are of the workers, in their order (default: numbers).
+    """
+    if not any("workers" in record for record in records):
+        raise ValueError("records: must be of a run of several workers, got none that tells of them")
+    return save_figure(lambda figure: draw_workers(figure, records, names), path, title)
+
+
+def check_suffix(path: str | Path) -> None:
+    """Raise `DataError` for a file of a type that is not drawn."""
+    from matplotlib.figure import Figure
+
+    known = sorted(Figure().canvas.get_supported_filetypes())
+    if (suffix := Path(path).suffix[1:].lower()) and suffix not in known:
+        raise DataError(f"{path}: must end in one of .{', .'.join(known)}, got .{suffix}")
+
+
+def save_figure(draw_into: Callable[[Any], None], path: str | Path, title: str) -> Path:
+    """Let `draw_into` draw into a matplotlib figure, write it to a file of the type of the suffix; return its path."""
+    # No pyplot: it would choose a window system and keep every figure for the rest of the process.
+    from matplotlib.figure import Figure
+
+    path = Path(path)
+    figure = Figure(figsize=(9, 3.4), layout="constrained")
+    draw_into(figure)
+    figure.suptitle(title or None)
+    with whole_file(path) as stream:
+        figure.savefig(stream, dpi=150, format=path.suffix[1:] or None)
+    return path
+
+
+def draw(figure: Any, records: Sequence[Record]) -> None:
+    """Draw loss by epoch and, where it was measured, precision by seconds of all runs into a matplotlib figure."""
+    timed = [{**record, "at": at} for at, record in zip(seconds_of_all_runs(records), records, strict=True)]
+    measures = [name for name in MEASURES if any(name in record for record in records)]
+    losses, *others = figure.subplots(1, 2 if measures else 1, squeeze=False)[0]
+    for model in _models(records):
+        losses.plot([record["epoch"] + 1 for record in model], [record["loss"] for record in model], "o-", color="C3")
+    losses.set(xlabel="epoch", ylabel="training loss a row")
+    losses.xaxis.get_major_locator().set_params(integer=True)
+    for precision in others:
+        for i, name in enumerate(measures):
+            for j, model in enumerate(_models([record for record in timed if name in record])):
+                measured = [(record["at"], record[name]) for record in model]
+                precision.plot(*zip(*measured, strict=True), "o-", color=f"C{i}", label=None if j else name)
+        precision.set(xlabel="seconds of training", ylabel="percent")
+        precision.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(measures), frameon=False)
+    for panel in (losses, *others):
+        panel.grid(alpha=0.3)
+
+
+def _models(records: Sequence[Record]) -> list[list[Record]]:
+    """Return the records of each model, where several were trained one after the other: epochs begin again."""
+    models: list[list[Record]] = []
+    for record in records:
+        if models and record["epoch"] > models[-1][-1]["epoch"]:
+            models[-1].append(record)
+        else:
+            models.append([record])
+    return models
+
+
+def draw_over_time(figure: Any, runs: Mapping[str, Sequence[Sequence[Record]]], measure: str) -> None:
+    """Draw a measure by seconds, a line a run, into a matplotlib figure."""
+    panel = figure.subplots()
+    for i, (method, of_method) in enumerate(runs.items()):
+        for j, run in enumerate(of_method):
+            measured = [record for record in run if measure in record]
+            seconds, values = [r["seconds"] for r in measured], [r[measure] for r in measured]
+            panel.plot(
+                seconds,
+                values,
+                marker=".",
+                lw=1,
+                color=f"C{i % 10}",
+                ls=STYLES[i // 10 % 4],
+                label=None if j else method,
+            )
+    panel.set(xlabel="seconds", ylabel=measure)
+    panel.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    panel.grid(alpha=0.3)
+
+
+def draw_workers(figure: Any, records: Sequence[Record], names: Sequence[str]) -> None:
+    """Draw batch sizes by epoch, where they are noted, and the busy share of the run into a matplotlib figure."""
+    told = [record for record in records if "workers" in record]
+    workers = sorted({entry["worker"] for record in told for entry in record["workers"]})
+    name = {w: names[w] if w < len(names) else f"worker {w}" for w in workers}
+    sizes, shares = figure.subplots(1, 2)
+    for w in workers:
+        trace = [(r["epoch"] + 1, e["batch"]) for r in told for e in r["workers"] if e["worker"] == w and "batch" in e]
+        sizes.plot([epoch for epoch, _ in trace], [size for _, size in trace], "o-", label=name[w])
+    busy = [sum(e["busy"] for r in told for e in r["workers"] if e["worker"] == w) for w in workers]
+    shares.bar(
+        [name[w] for w in workers], [100 * b / told[-1]["seconds"] for b in busy], color=[f"C{w % 10}" for w in workers]
+    )
+    sizes.set(xlabel="epoch", ylabel="rows a batch", ylim=(0, None))
+    sizes.xaxis.get_major_locator().set_params(integer=True)
+    shares.set(ylabel="percent of the time at work", ylim=(0, 105))
+    sizes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=4, frameon=False)
+    for panel in (sizes, shares):
+        panel.grid(alpha=0.3)

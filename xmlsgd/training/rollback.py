@@ -1,0 +1,49 @@
+"""A model to step back to during a run."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from ..data.files import naming
+
+
+class Snapshot:
+    """One model kept in a temporary file, not in memory: the last good one, or the best.
+
+    `OSError` that names the folder where no such file can be made or filled.
+    """
+
+    def __init__(self) -> None:
+        folder = tempfile.gettempdir()
+        try:
+            self._file = tempfile.TemporaryFile(prefix="xmlsgd-")  # noqa: SIM115 (lives as long as the snapshot)
+        except OSError as error:
+            reason = f"a temporary file cannot be made ({error.strerror}); TMPDIR names another folder"
+            raise OSError(error.errno, reason, folder) from error
+
+    def keep(self, flat: np.ndarray) -> None:
+        """Save a copy of `flat`."""
+        self._file.seek(0)
+        with naming(Path(tempfile.gettempdir())):
+            self._file.write(np.ascontiguousarray(flat).data)  # says which error it met, unlike `tofile`
+            self._file.flush()
+
+    def restore(self, flat: np.ndarray) -> None:
+        """Read the saved copy back into `flat`, float32 and contiguous."""
+        self._file.seek(0)
+        n_bytes = self._file.readinto(flat.data.cast("B"))
+        assert n_bytes == flat.nbytes
+
+    def copy(self) -> np.ndarray:
+        """Return the saved copy, float32."""
+        self._file.seek(0)
+        return np.frombuffer(self._file.read(), np.float32)
+
+    def close(self) -> None:
+        """Remove the file."""
+        with suppress(OSError):  # of a full disk, again: what it had no room for is not missed
+            self._file.close()

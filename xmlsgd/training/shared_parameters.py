@@ -1,0 +1,81 @@
+"""The table: the shared model, the replicas, the optimizer states and the marks of touched rows, in one memory.
+
+In one process it is ordinary memory; for several it is a file that all of them map.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ..nn.parameters import padded, zeros
+
+
+class Shape(NamedTuple):
+    """Sizes of a table: floats of a model and of an optimizer state, how many of each, and marks a worker."""
+
+    model: int
+    state: int
+    replicas: int
+    states: int
+    marks: int
+
+    @property
+    def floats(self) -> int:
+        """Return all floats of the table; marks take a byte each."""
+        return (1 + self.replicas) * padded(self.model) + self.states * padded(self.state) + -(-self.marks_bytes // 4)
+
+    @property
+    def marks_bytes(self) -> int:
+        """Return the bytes of all marks."""
+        return self.states * self.marks
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """params float32 (1 + replicas, n_params): row 0 is the center, row 1 + w the replica of worker w.
+
+    states : float32 (states, state size). touched : uint8 (states, marks), which rows of the first and of the last
+    layer a worker has touched since its last merge.
+    """
+
+    params: np.ndarray
+    states: np.ndarray
+    touched: np.ndarray
+
+    @classmethod
+    def over(cls, flat: np.ndarray, shape: Shape) -> Table:
+        """Return the table that lies in `flat`, float32 (shape.floats,)."""
+        model, state = padded(shape.model), padded(shape.state)
+        middle = (1 + shape.replicas) * model
+        end = middle + shape.states * state
+        params = flat[:middle].reshape(1 + shape.replicas, model)[:, : shape.model]
+        states = flat[middle:end].reshape(shape.states, state)[:, : shape.state]
+        marks = flat[end:].view(np.uint8)[: shape.marks_bytes].reshape(-1, shape.marks)
+        return cls(params, states, marks)
+
+    @classmethod
+    def in_memory(cls, shape: Shape) -> Table:
+        """Return a table of zeros."""
+        return cls.over(zeros(shape.floats), shape)
+
+    @classmethod
+    def create(cls, path: Path, shape: Shape) -> Table:
+        """Make the file of a table, with all of its room taken; `OSError` when there is not enough."""
+        with path.open("xb") as file:
+            try:
+                os.posix_fallocate(file.fileno(), 0, 4 * shape.floats)
+            except OSError as error:
+                path.unlink()
+                needed = f"{4 * shape.floats / 1e6:,.1f} MB are needed for the shared model"
+                raise OSError(error.errno, f"{error.strerror}, {needed}", str(path)) from error
+        return cls.open(path, shape)
+
+    @classmethod
+    def open(cls, path: Path, shape: Shape) -> Table:
+        """Map a table that another process made."""
+        return cls.over(np.memmap(path, np.float32, "r+", shape=(shape.floats,)), shape)
