@@ -26,7 +26,7 @@ def test_import_loads_neither_numba_nor_scikit_learn_nor_a_gpu_library():
     assert heavy.isdisjoint(loaded)
 
 
-@pytest.mark.parametrize("module", ["csr", "datasets", "datasets.public", "engine", "estimators", "metrics"])
+@pytest.mark.parametrize("module", ["data", "data.csr", "data.public", "training.loop", "estimators", "metrics"])
 def test_importing_a_module_without_kernels_loads_no_numba(module):
     loaded = run(f"import sys, xmlsgd.{module}; print(*sys.modules)").split()
     assert "numba" not in loaded
