@@ -26,7 +26,7 @@ from xmlsgd.estimators.inference import Scorer
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.history import Monitor
+from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Report
@@ -52,7 +52,7 @@ Run = dict[str, Any]
 
 
 @dataclass
-class Watch(Monitor):
+class Watch(Callback):
     """Measures test P@1 and the memory of the workers at the end of every epoch; keeps all reports."""
 
     executor: Timed
@@ -101,7 +101,7 @@ def run(name: str, n: int, slow: float, rows: Dataset, test: Dataset, epochs: in
     executor = Timed([partial(CPU, 1)] * n, slowdown=[1.0] * (n - 1) + [slow])
     watch = Watch(executor, test, network, CPU(2))
     job = Job(rows, network)
-    done = train(job, get_algorithm(name, BATCH, LEARNING_RATE), executor, Schedule(epochs), monitors=[watch])
+    done = train(job, get_algorithm(name, BATCH, LEARNING_RATE), executor, Schedule(epochs), callbacks=[watch])
     seconds = done.records[-1]["seconds"]
     foretold = predicted_seconds(
         get_algorithm(name, BATCH, LEARNING_RATE), fitted_fleet(watch.reports), job, epochs,

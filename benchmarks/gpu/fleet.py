@@ -21,11 +21,11 @@ from xmlsgd.estimators.inference import Measure
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.callbacks import Evaluation
 from xmlsgd.training.executors.base import Executor
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.threads import Threads
-from xmlsgd.training.history import Evaluation
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 

@@ -18,8 +18,8 @@ from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.threads import Threads
-from xmlsgd.training.history import Monitor
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.router import Router
@@ -104,7 +104,7 @@ def test_the_rows_left_are_those_never_given_out_and_those_given_back():
     assert router.left == 50
 
 
-class Reports(Monitor):
+class Reports(Callback):
     """Keeps the updates of every message."""
 
     def __init__(self):
@@ -119,7 +119,7 @@ def test_tasks_share_a_message_where_workers_write_one_model_and_sizes_are_fixed
     """Of 3,200 rows and two workers 50 make a message, of which a task of two threads has 8."""
     data, seen = toy.random_data(3200, 7, 5), Reports()
     executor = Threads([CPU(1, precision="float32") for _ in range(2)])
-    train(Job(data, Network(7, 5, (4,))), kind(4, 0.01, threads=(2,)), executor, Schedule(1), monitors=[seen])
+    train(Job(data, Network(7, 5, (4,))), kind(4, 0.01, threads=(2,)), executor, Schedule(1), callbacks=[seen])
     assert seen.updates[0] == expected
 
 

@@ -12,15 +12,15 @@ import pytest
 from shared.omnivore_runs import N_ROWS, NETWORK, SPEEDS, Updates, cpu, go, simulated
 from xmlsgd.algorithms.group_tuning import FRACTIONS, Setting
 from xmlsgd.nn.optimizers import Adam
+from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.costs import VirtualDevice
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.threads import Threads
-from xmlsgd.training.history import Monitor
 from xmlsgd.training.runs import Interrupted
 
 
-class Stay(Monitor):
+class Stay(Callback):
     """Keeps the models of the ends of epochs and the rows of the steps that it is shown."""
 
     def start(self, n_rows, epochs, center):
@@ -66,9 +66,9 @@ def tuned(**numbers):
 
 def test_trials_change_neither_the_model_nor_the_rows_of_an_epoch(dataset):
     algorithm, spy = tuned(), Stay()
-    run = go(dataset, algorithm, simulated(), epochs=12, monitors=[spy])
+    run = go(dataset, algorithm, simulated(), epochs=12, callbacks=[spy])
     assert [record["rows"] for record in run.records] == [N_ROWS * e for e in range(1, 13)]
-    assert spy.rows == 12 * N_ROWS, "monitors see what stays"
+    assert spy.rows == 12 * N_ROWS, "callbacks see what stays"
     checkpoints = [np.zeros(NETWORK.layout.size, np.float32), *spy.centers]
     NETWORK.initialize(checkpoints[0], dataset.Y, 0)
     kinds = [trial is None for trial, *_ in algorithm.begun]

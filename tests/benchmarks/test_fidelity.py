@@ -17,10 +17,10 @@ from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.costs import VirtualDevice
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.simulated import Simulated
-from xmlsgd.training.history import Monitor
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 
@@ -38,7 +38,7 @@ def data():
 
 
 @dataclass
-class Kept(Monitor):
+class Kept(Callback):
     """Keeps the reports of a run."""
 
     reports: list = field(default_factory=list)
@@ -50,7 +50,7 @@ class Kept(Monitor):
 def reported(algorithm, executor, data):
     """The record of one epoch, and all reports."""
     kept = Kept()
-    run = train(Job(data, NETWORK, SGD()), algorithm, executor, Schedule(1), monitors=[kept])
+    run = train(Job(data, NETWORK, SGD()), algorithm, executor, Schedule(1), callbacks=[kept])
     return run.records[0], kept.reports
 
 

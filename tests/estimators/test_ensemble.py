@@ -22,7 +22,8 @@ from xmlsgd.data.csr import CSR
 from xmlsgd.estimators import memory
 from xmlsgd.estimators.inference.averaging import best_of_means
 from xmlsgd.training.averaging import WeightAverage
-from xmlsgd.training.history import EarlyStopping, History, runs_of
+from xmlsgd.training.callbacks import EarlyStopping
+from xmlsgd.training.history import History, runs_of
 from xmlsgd.training.rollback import Snapshot
 
 
@@ -87,7 +88,7 @@ def test_where_prediction_happens_is_told_by_the_classifier_that_it_clones(netwo
     assert all(("cpu", 1, "float32") in member._scorers for member in model.estimators_)
 
 
-def test_a_monitor_that_watches_several_runs_forgets_the_one_before(rows, tmp_path):
+def test_a_callback_of_several_runs_forgets_the_one_before(rows, tmp_path):
     snapshot, average = Snapshot(), WeightAverage(0.5)
     early = EarlyStopping("P@1", 9, 0.0, snapshot)
     history = History(tmp_path / "history.jsonl")

@@ -9,7 +9,7 @@ from shared.failing import Failing
 from shared.planted import small
 from xmlsgd import Checkpoint, XMLClassifier, XMLEnsemble
 from xmlsgd.errors import DataError, DivergenceError, ModelFileError
-from xmlsgd.training.history import Monitor
+from xmlsgd.training.callbacks import Callback
 
 
 class Killed(Exception):
@@ -22,7 +22,7 @@ def killed(model, rows, steps, at, **more):
         model.fit(*rows, monitors=[Failing(Killed(), steps)], checkpoint=Checkpoint(at, minutes=0), **more)
 
 
-class Steps(Monitor):
+class Steps(Callback):
     """Counts them."""
 
     def __init__(self):

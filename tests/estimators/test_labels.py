@@ -280,7 +280,7 @@ def test_a_strange_threshold_is_refused(arguments, message):
 
 @pytest.mark.parametrize("monitors", [3, [3]])
 def test_what_is_no_monitor_is_refused(monitors):
-    assert refused(quick().fit, X, Y, monitors=monitors) == "monitors: must be a list of Monitor objects, got 3"
+    assert refused(quick().fit, X, Y, monitors=monitors) == "monitors: must be a list of Callback objects, got 3"
 
 
 @pytest.mark.parametrize(

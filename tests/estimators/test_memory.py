@@ -16,8 +16,8 @@ from xmlsgd.algorithms.outer import Nesterov, Outer, OuterAdam
 from xmlsgd.algorithms.staleness import Damped
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.simulated import Simulated
-from xmlsgd.training.history import Monitor
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 
@@ -113,13 +113,13 @@ def test_an_algorithm_tells_how_many_vectors_its_merges_keep(algorithm, n_worker
     fleet = toy.fleet(*(1.0, 0.9, 0.8)[:n_workers])
     kept = []
 
-    class Looking(Monitor):
+    class Looking(Callback):
         def epoch(self, record, center):
             kept.append(len(executor.merger._slots))
             return False
 
     executor = Simulated(toy.Reference(), fleet)
-    train(Job(toy.learnable_data(64), toy.FITTING, SGD()), algorithm, executor, Schedule(1), monitors=[Looking()])
+    train(Job(toy.learnable_data(64), toy.FITTING, SGD()), algorithm, executor, Schedule(1), callbacks=[Looking()])
     assert kept == [algorithm.slots(n_workers)]
 
 

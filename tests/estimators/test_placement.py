@@ -15,8 +15,8 @@ from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.errors import DataError, WorkerDied
 from xmlsgd.estimators.placement import executor_of, parse_devices, workers_of
+from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.processes import Processes
-from xmlsgd.training.history import Monitor
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,7 @@ def test_two_models_learn_at_the_same_time_in_threads(data):
     np.testing.assert_array_equal(models[0].params_, models[1].params_)
 
 
-class KillingAll(Monitor):
+class KillingAll(Callback):
     """Kill all workers of an executor, which are not replaced, after so many whole epochs and a step."""
 
     def __init__(self, epochs):
@@ -129,15 +129,15 @@ class KillingAll(Monitor):
 
 @pytest.fixture
 def killing(monkeypatch):
-    """A monitor that kills the workers of the next fit after two epochs."""
-    monitor = KillingAll(2)
+    """A callback that kills the workers of the next fit after two epochs."""
+    callback = KillingAll(2)
 
     def watched(*given):
-        monitor.executor = executor_of(*given)
-        return monitor.executor
+        callback.executor = executor_of(*given)
+        return callback.executor
 
     monkeypatch.setattr("xmlsgd.estimators.fitting.executor_of", watched)
-    return monitor
+    return callback
 
 
 @pytest.mark.filterwarnings("ignore:worker . is lost")

@@ -13,8 +13,8 @@ from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import Adam
 from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.serial import Serial
-from xmlsgd.training.history import Monitor
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 
@@ -28,7 +28,7 @@ class Killed(Exception):
     """Stands for the end of a process."""
 
 
-class Late(Monitor):
+class Late(Callback):
     """Kills a run when it has trained on some rows."""
 
     def __init__(self, rows):
@@ -46,12 +46,12 @@ def job_of(dataset, **more):
     return Job(dataset, NETWORK, Adam(weight_decay=0.01), seed=4, sample_weight=weight, **more)
 
 
-def go(job, checkpoint=None, steps=0, monitors=(), schedule=SCHEDULE, algorithm=None, device=None):
+def go(job, checkpoint=None, steps=0, callbacks=(), schedule=SCHEDULE, algorithm=None, device=None):
     """Train by one worker, killed after some steps; return the run, None of one that was killed."""
     killing = [Failing(Killed(), steps)] if steps else []
     executor = Serial([device or Reference()])
     try:
-        return train(job, algorithm or Sequential(BATCH, 0.05), executor, schedule, [*monitors, *killing], checkpoint)
+        return train(job, algorithm or Sequential(BATCH, 0.05), executor, schedule, [*callbacks, *killing], checkpoint)
     except Killed:
         return None
 

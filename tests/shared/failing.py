@@ -1,12 +1,12 @@
-"""A monitor that ends a run by an error."""
+"""A callback that ends a run by an error."""
 
 from __future__ import annotations
 
-from xmlsgd.training.history import Monitor
+from xmlsgd.training.callbacks import Callback
 
 
-class Failing(Monitor):
-    """Presses Ctrl-C, or raises what a monitor may, after some steps."""
+class Failing(Callback):
+    """Presses Ctrl-C, or raises what a callback may, after some steps."""
 
     def __init__(self, error, steps):
         self.error, self.left = error, steps

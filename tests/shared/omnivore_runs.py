@@ -27,10 +27,10 @@ def simulated(speeds=SPEEDS, kind=Simulated, bandwidth=2e10, **device):
     return kind(cpu(), [VirtualDevice(speed=speed, **device) for speed in speeds], bandwidth=bandwidth)
 
 
-def go(dataset, algorithm, executor, epochs=2, optimizer=None, monitors=()):
+def go(dataset, algorithm, executor, epochs=2, optimizer=None, callbacks=()):
     with executor.device.start() if isinstance(executor, Simulated) else nullcontext():
         job, schedule = Job(dataset, NETWORK, optimizer or SGD()), Schedule(epochs, "constant", 0)
-        return train(job, algorithm, executor, schedule, monitors)
+        return train(job, algorithm, executor, schedule, callbacks)
 
 
 class Recorded(Simulated):

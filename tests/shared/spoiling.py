@@ -1,13 +1,13 @@
-"""A monitor that makes a run diverge."""
+"""A callback that makes a run diverge."""
 
 from __future__ import annotations
 
 import math
 
-from xmlsgd.training.history import Monitor
+from xmlsgd.training.callbacks import Callback
 
 
-class Spoiling(Monitor):
+class Spoiling(Callback):
     """Write NaN into the model at the start of an epoch's second step."""
 
     def __init__(self, epoch):

@@ -149,13 +149,13 @@ def fleet(*speeds, **costs):
 
 
 def run(
-    algorithm, devices, n_rows=240, device=None, data=None, network=None, epochs=1, seed=0, monitors=(), start=None
+    algorithm, devices, n_rows=240, device=None, data=None, network=None, epochs=1, seed=0, callbacks=(), start=None
 ):
     """Train on the simulated clock with plain SGD at a constant rate; return the run and the executor."""
     data = data or dataset(n_rows)
     executor = Logged(device or Quadratic(), devices, seed=seed)
     job = Job(data, network or counting(data), SGD(), seed=seed, start=start)
-    return train(job, algorithm, executor, Schedule(epochs, "constant", 0), monitors), executor
+    return train(job, algorithm, executor, Schedule(epochs, "constant", 0), callbacks), executor
 
 
 def weight(done, n_rows=240):

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from xmlsgd.training.averaging import SAMPLES, WeightAverage
-from xmlsgd.training.history import EarlyStopping, Evaluation, History, Monitor
+from xmlsgd.training.callbacks import Callback, EarlyStopping, Evaluation
+from xmlsgd.training.history import History
 from xmlsgd.training.messages import Report
 from xmlsgd.training.rollback import Snapshot
 
@@ -24,15 +25,15 @@ def vector(value):
     return np.full(5, value, np.float32)
 
 
-def watch(monitor, values, metric="P@1"):
-    """Show a monitor an epoch for each value; the model of epoch i is full of i. Return (epochs run, final model)."""
+def watch(callback, values, metric="P@1"):
+    """Show a callback an epoch for each value; the model of epoch i is full of i. Return (epochs run, final model)."""
     center = vector(0)
-    monitor.start(10, len(values), center)
+    callback.start(10, len(values), center)
     for epoch, value in enumerate(values):
         center[:] = epoch
-        if monitor.epoch({"epoch": epoch, metric: value}, center):
+        if callback.epoch({"epoch": epoch, metric: value}, center):
             break
-    monitor.finish(center)
+    callback.finish(center)
     return epoch + 1, center[0]
 
 
@@ -65,11 +66,11 @@ def test_evaluation_adds_its_measures_to_the_record():
 
 def test_a_plain_monitor_changes_nothing_and_never_stops_a_run():
     record, center = {"epoch": 0}, vector(2)
-    monitor = Monitor()
-    monitor.start(10, 1, center)
-    monitor.step(Report(0, 1, 1, 0.5, 0.1))
-    assert monitor.epoch(record, center) is False
-    monitor.finish(center)
+    callback = Callback()
+    callback.start(10, 1, center)
+    callback.step(Report(0, 1, 1, 0.5, 0.1))
+    assert callback.epoch(record, center) is False
+    callback.finish(center)
     assert record == {"epoch": 0}
     np.testing.assert_array_equal(center, 2)
 
@@ -92,7 +93,7 @@ def test_early_stopping_waits_and_puts_the_best_model_back(snapshot, values, pat
 
 
 def average(share, n_steps, rows=1):
-    """Run a monitor over steps of `rows` rows where the model after step i (from 1) is full of i squared."""
+    """Run a callback over steps of `rows` rows where the model after step i (from 1) is full of i squared."""
     center = vector(0)
     averaging = WeightAverage(share)
     averaging.start(n_steps * rows, 1, center)

@@ -1,4 +1,4 @@
-"""The loop: every row once an epoch, rates by the schedule, monitors, divergence, and equality with a loop by hand."""
+"""The loop: every row once an epoch, rates by the schedule, callbacks, divergence, and equality with a loop by hand."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from xmlsgd.nn.network import Network, state_layout
 from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.averaging import WeightAverage
+from xmlsgd.training.callbacks import Callback, EarlyStopping, Evaluation
 from xmlsgd.training.executors.serial import Serial
-from xmlsgd.training.history import EarlyStopping, Evaluation, Monitor
 from xmlsgd.training.learner import Job, Start, _batch_seed
 from xmlsgd.training.loop import train
 from xmlsgd.training.rollback import Snapshot
@@ -38,8 +38,8 @@ def dataset():
     return Dataset(X, Y)
 
 
-class Spy(Monitor):
-    """Keeps everything that a monitor is shown."""
+class Spy(Callback):
+    """Keeps everything that a callback is shown."""
 
     def start(self, n_rows, epochs, center):
         self.began = (n_rows, epochs, center.copy())
@@ -193,7 +193,7 @@ def test_rates_follow_the_schedule_over_the_whole_run_at_the_middle_of_each_batc
 def test_monitors_see_the_start_every_step_every_epoch_and_the_end(dataset):
     spy, second = Spy(), Spy()
     run = train(
-        Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Reference()]), Schedule(2), monitors=[spy, second]
+        Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Reference()]), Schedule(2), callbacks=[spy, second]
     )
     n_rows, epochs, first = spy.began
     expected = np.zeros_like(run.params)
@@ -216,8 +216,8 @@ def test_early_stopping_ends_the_run_and_leaves_the_best_model(dataset):
     precision = iter([10.0, 30.0, 20.0, 25.0, 99.0])
     spy, snapshot = Spy(), Snapshot()
     stopping = EarlyStopping("P@1", patience=2, tol=0.0, snapshot=snapshot)
-    monitors = [Evaluation(lambda center: {"P@1": next(precision)}), stopping, spy]
-    run = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Reference()]), Schedule(5), monitors)
+    callbacks = [Evaluation(lambda center: {"P@1": next(precision)}), stopping, spy]
+    run = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Reference()]), Schedule(5), callbacks)
     snapshot.close()
     assert [record["P@1"] for record in run.records] == [10, 30, 20, 25]
     np.testing.assert_array_equal(run.params, spy.centers[1])
@@ -228,7 +228,7 @@ def test_averaged_weights_are_the_mean_of_the_models_of_the_last_share(dataset):
     spy = Spy()
     averaging = WeightAverage(0.5)
     run = train(
-        Job(dataset, NETWORK), Sequential(BATCH, 0.05), Serial([Reference()]), Schedule(4), monitors=[spy, averaging]
+        Job(dataset, NETWORK), Sequential(BATCH, 0.05), Serial([Reference()]), Schedule(4), callbacks=[spy, averaging]
     )
     done = np.cumsum([report.rows for report in spy.reports])
     late = [model for model, rows in zip(spy.models, done, strict=True) if rows >= 2 * N_ROWS]
@@ -244,7 +244,7 @@ def test_a_run_that_diverges_keeps_the_model_of_the_last_good_epoch(dataset, fau
     """Steps 7 to 12 are those of epoch 1; the last of them spoils a weight that no loss of its epoch shows."""
     spy = Spy()
     device = Faulty(at=12 if "weight" in fault else 9, **fault)
-    run = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([device]), Schedule(4), monitors=[spy])
+    run = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([device]), Schedule(4), callbacks=[spy])
     assert run.diverged
     assert [record["epoch"] for record in run.records] == [0]
     np.testing.assert_array_equal(run.params, spy.centers[0])
@@ -256,7 +256,7 @@ def test_a_run_that_diverges_keeps_the_model_of_the_last_good_epoch(dataset, fau
 
 def test_a_run_that_diverges_at_once_keeps_the_model_it_began_with(dataset):
     spy = Spy()
-    run = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Faulty(at=1)]), Schedule(2), monitors=[spy])
+    run = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Faulty(at=1)]), Schedule(2), callbacks=[spy])
     assert run.diverged
     assert run.records == []
     np.testing.assert_array_equal(run.params, spy.began[2])

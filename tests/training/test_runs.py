@@ -14,9 +14,9 @@ from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.errors import WorkerDied
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.model import SharedModel
 from xmlsgd.training.executors.serial import Serial
-from xmlsgd.training.history import Monitor
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.rollback import Snapshot
@@ -25,7 +25,7 @@ from xmlsgd.training.runs import Interrupted, WorkersLost, raise_with, run_of, t
 N_ROWS, BATCH = 12, 4
 
 
-class Failing(Monitor):
+class Failing(Callback):
     """Raises `error` in the second epoch: when that is over, or at its first step."""
 
     def __init__(self, error, where):
@@ -42,11 +42,11 @@ class Failing(Monitor):
         return False
 
 
-def run_with(*monitors, data=None):
+def run_with(*callbacks, data=None):
     """Train for five epochs on marked rows by one worker."""
     data = data or toy.dataset(N_ROWS)
     job = Job(data, toy.counting(data), SGD())
-    return train(job, Sequential(BATCH, 0.1), Serial([toy.Marking()]), Schedule(5), monitors)
+    return train(job, Sequential(BATCH, 0.1), Serial([toy.Marking()]), Schedule(5), callbacks)
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyError("P@1"), MemoryError(), SystemExit(3)])
@@ -101,7 +101,7 @@ def test_a_device_that_is_lost_with_the_model_leaves_that_of_the_last_whole_epoc
 
 
 def test_an_error_before_anything_is_learned_carries_nothing():
-    class Refusing(Monitor):
+    class Refusing(Callback):
         def start(self, n_rows, epochs, center):
             raise KeyError("out of order")
 

@@ -108,7 +108,7 @@ def test_other_monitors_see_the_workers_in_the_record(dataset, tmp_path):
     history = History(tmp_path / "history.jsonl")
     fleet = [VirtualDevice(), VirtualDevice()]
     executor = Simulated(Reference(), fleet)
-    train(Job(dataset, NETWORK, SGD()), Synchronous(10, 0.1), executor, Schedule(1), monitors=[history])
+    train(Job(dataset, NETWORK, SGD()), Synchronous(10, 0.1), executor, Schedule(1), callbacks=[history])
     (line,) = (tmp_path / "history.jsonl").read_text().splitlines()
     assert len(json.loads(line)["workers"]) == 2
 
@@ -145,7 +145,9 @@ def test_rows_that_were_lost_with_a_worker_are_counted_apart_and_once_by_who_tra
             self.rows -= sum(report.rows for report in reports)
 
     counted = Counted()
-    run = train(Job(dataset, NETWORK, SGD()), algorithm, Simulated(Reference(), fleet), Schedule(2), monitors=[counted])
+    run = train(
+        Job(dataset, NETWORK, SGD()), algorithm, Simulated(Reference(), fleet), Schedule(2), callbacks=[counted]
+    )
     of_replicas = isinstance(algorithm, Elastic)
     first, second = run.records[0]["workers"]
     assert (first["rows"], second["rows"]) == ((240, 0) if of_replicas else (200, 40))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from ..training.checkpoints import Checkpoint
-    from ..training.history import Record
+    from ..training.history import EpochRecord
 
 
 @contextmanager
@@ -72,12 +72,12 @@ def name_of_interrupted(out: str, goes_on: bool = False) -> str:
     return next(name for name in itertools.chain([beside], numbered) if not os.path.lexists(name))
 
 
-def write_history(folder: Path, records: list[Record]) -> None:
+def write_history(folder: Path, records: list[EpochRecord]) -> None:
     """Write a JSON line for each epoch."""
     (folder / HISTORY).write_text("".join(json.dumps(plain(record)) + "\n" for record in records))
 
 
-def draw_curve(folder: Path, records: list[Record], title: str) -> str | None:
+def draw_curve(folder: Path, records: list[EpochRecord], title: str) -> str | None:
     """Draw the learning curve; return why there is none, None where there is one."""
     from ..training.plots import plot_learning_curve
 
@@ -93,7 +93,7 @@ def draw_curve(folder: Path, records: list[Record], title: str) -> str | None:
     return None
 
 
-def training_of(folder: str, ends: list[Record]) -> dict[str, Any]:
+def training_of(folder: str, ends: list[EpochRecord]) -> dict[str, Any]:
     """Return "train_seconds" and "rows_per_second" of a model's last runs, by its report or else by `ends`.
 
     Those are the last record of the model, or of each classifier of an ensemble.
@@ -105,7 +105,7 @@ def training_of(folder: str, ends: list[Record]) -> dict[str, Any]:
         return speed_of(ends)
 
 
-def speed_of(ends: list[Record], behind: float = 0.0) -> dict[str, Any]:
+def speed_of(ends: list[EpochRecord], behind: float = 0.0) -> dict[str, Any]:
     """Return the seconds of the runs that end with these records, `behind` more, and the rows trained on a second."""
     rows, seconds = (sum(end.get(name, 0) for end in ends) for name in ("rows", "seconds"))
     return {"train_seconds": seconds + behind, "rows_per_second": rows / max(seconds + behind, 1e-9)}

@@ -10,7 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from ..data.validation import is_count
 from ..errors import DataError, MemoryEstimateError, shorten
-from ..training.history import Monitor, Record
+from ..training.callbacks import Callback
+from ..training.history import EpochRecord
 from ..training.runs import run_of
 from . import ensemble_saving, memory
 from .classifier import XMLClassifier
@@ -31,13 +32,13 @@ if TYPE_CHECKING:
     from .names import MappedNames
 
 
-class Numbering(Monitor):
+class Numbering(Callback):
     """Note in every record which classifier it is of, by its `number`."""
 
     def __init__(self, number: int) -> None:
         self.number = number
 
-    def epoch(self, record: Record, center: np.ndarray) -> bool:
+    def epoch(self, record: EpochRecord, center: np.ndarray) -> bool:
         """Note the number as "estimator"."""
         record["estimator"] = self.number
         return False
@@ -101,7 +102,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
         eval_set: tuple[Any, Any] | None = None,
         *,
         label_names: Sequence[Any] | None = None,
-        monitors: Sequence[Monitor] = (),
+        monitors: Sequence[Callback] = (),
         checkpoint: Checkpoint | str | PathLike[str] | None = None,
     ) -> XMLEnsemble:
         """Learn from X (n, F) and the labels y of its rows; return self.

@@ -12,8 +12,8 @@ from ..errors import DataError, shorten
 from ..nn.samplers import ALL_LABELS, Sampler, SharedNegatives
 from ..nn.schedules import Schedule
 from ..training.averaging import WeightAverage
+from ..training.callbacks import Callback, EarlyStopping, Evaluation
 from ..training.checkpoints import Checkpoint, checksum_of_rows
-from ..training.history import EarlyStopping, Evaluation, Monitor
 from ..training.learner import Job
 from ..training.loop import train
 from ..training.progress_bar import Progress
@@ -37,11 +37,11 @@ LARGE_WEIGHT = 100.0  # of a row, which may be why a run diverges
 
 
 def check_monitors(monitors: Any) -> None:
-    """Raise `DataError` unless `monitors` is a list of `Monitor`."""
+    """Raise `DataError` unless `monitors` is a list of `Callback`."""
     listed = monitors if isinstance(monitors, list | tuple) else [monitors]
-    strange = [monitor for monitor in listed if not isinstance(monitor, Monitor)]
+    strange = [monitor for monitor in listed if not isinstance(monitor, Callback)]
     if strange or listed is not monitors:
-        raise DataError(f"monitors: must be a list of Monitor objects, got {shorten((strange or listed)[0])}")
+        raise DataError(f"monitors: must be a list of Callback objects, got {shorten((strange or listed)[0])}")
 
 
 def as_checkpoint(given: Any) -> Checkpoint | None:
@@ -54,7 +54,7 @@ class Plan:
     """How a run goes: how long and at which rate, who watches it besides, where it keeps what it has learned."""
 
     schedule: Schedule
-    monitors: Sequence[Monitor] = ()
+    monitors: Sequence[Callback] = ()
     checkpoint: Checkpoint | None = None
 
 
@@ -118,9 +118,9 @@ def _deciding_rows(model: XMLClassifier, task: Task, plan: Plan) -> str:
     return checksum_of_rows(task.held_out) if decide and task.held_out else ""
 
 
-def _monitors(model: XMLClassifier, measure: Measure | None, snapshot: Snapshot, rows: str) -> list[Monitor]:
+def _monitors(model: XMLClassifier, measure: Measure | None, snapshot: Snapshot, rows: str) -> list[Callback]:
     """Return those who watch a run, in the order in which they change its records and its model."""
-    watching: list[Monitor] = []
+    watching: list[Callback] = []
     average = WeightAverage(model.average_weights) if model.average_weights else None
     if average:
         watching.append(average)

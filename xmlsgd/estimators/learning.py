@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from ..data.csr import CSR
+    from ..training.callbacks import Callback
     from ..training.checkpoints import Checkpoint
-    from ..training.history import Monitor
     from .candidate_training import Listing
     from .classifier import XMLClassifier
 
@@ -65,7 +65,7 @@ class Trainer(NetworkPredictor):
         eval_set: tuple[Any, Any] | None = None,
         *,
         label_names: Sequence[Any] | None = None,
-        monitors: Sequence[Monitor] = (),
+        monitors: Sequence[Callback] = (),
         checkpoint: Checkpoint | str | PathLike[str] | None = None,
     ) -> XMLClassifier:
         """Learn from X (n, F) and the labels y of its rows; return self.

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .history import Monitor, Record, SoFar
+from .callbacks import Callback, ResumedRun
+from .history import EpochRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,7 @@ SAMPLES = 64  # models that enter the mean: more cost time and change the third 
 BLOCK = 1 << 16  # floats averaged in one go: three of them lie in a level-2 cache
 
 
-class WeightAverage(Monitor):
+class WeightAverage(Callback):
     """The mean of models sampled over the last `share` of a run's rows; the run itself does not see it.
 
     `mean` is float32 (n_params,), or None before the first sample.
@@ -43,10 +44,10 @@ class WeightAverage(Monitor):
         """Return the mean, where there is one, and of how many models it is."""
         return {"samples": self.samples, "next": self.next} | ({} if self.mean is None else {"mean": self.mean})
 
-    def resume(self, so_far: SoFar) -> None:
+    def resume(self, run: ResumedRun) -> None:
         """Go on with the mean."""
-        self.rows = so_far.rows
-        if kept := so_far.state:
+        self.rows = run.rows
+        if kept := run.state:
             self.samples, self.next = kept["samples"], kept["next"]
             self.mean = np.array(kept["mean"], np.float32).reshape(self.center.shape) if "mean" in kept else None
 
@@ -74,7 +75,7 @@ class WeightAverage(Monitor):
         """Count rows that are trained again once."""
         self.rows -= sum(report.rows for report in reports)
 
-    def epoch(self, record: Record, center: np.ndarray) -> bool:
+    def epoch(self, record: EpochRecord, center: np.ndarray) -> bool:
         """Note in the record how many models the mean has."""
         record["averaged"] = self.samples
         return False

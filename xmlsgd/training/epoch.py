@@ -13,9 +13,9 @@ from .messages import Event, Left, Report, Sharing, Step
 
 if TYPE_CHECKING:
     from ..algorithms.base import Algorithm
+    from .callbacks import Callback
     from .checkpoints import Writer
     from .executors.base import Executor
-    from .history import Monitor
     from .progress import Course
     from .router import Router
 
@@ -34,7 +34,7 @@ class Epoch:
     algorithm: Algorithm
     executor: Executor
     course: Course
-    watching: Sequence[Monitor]
+    watching: Sequence[Callback]
     writer: Writer | None = None
     loss: float = field(init=False)
     open: dict[int, list[Report]] = field(default_factory=dict, init=False)
@@ -115,8 +115,8 @@ class Epoch:
         elif isinstance(event, Left):
             lost = self._give_back(w)
             if self.algorithm.trial is None:
-                for monitor in self.watching:
-                    monitor.lost(lost)
+                for callback in self.watching:
+                    callback.lost(lost)
             self.algorithm.left(w)
         else:
             self.algorithm.joined(w)
@@ -134,10 +134,10 @@ class Epoch:
         if self.algorithm.sharing is not Sharing.REPLICAS:
             self._commit([w])
         if not trial:
-            if any(monitor.reads(report) for monitor in self.watching):
+            if any(callback.reads(report) for callback in self.watching):
                 self.executor.bring_center()
-            for monitor in self.watching:
-                monitor.step(report)
+            for callback in self.watching:
+                callback.step(report)
 
     def _merge(self, members: Collection[int]) -> None:
         """Merge replicas; what they trained is in the shared model then, unless it was a trial."""

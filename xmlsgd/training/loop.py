@@ -12,9 +12,10 @@ import numpy as np
 
 from ..data.csr import epoch_order
 from ..nn.parameters import is_finite
+from .callbacks import Callback
 from .checkpoints import Place, Writer
 from .epoch import Epoch
-from .history import History, Monitor, Record
+from .history import EpochRecord, History
 from .progress import Course
 from .rollback import Snapshot
 from .router import Router
@@ -34,7 +35,7 @@ def train(
     algorithm: Algorithm,
     executor: Executor,
     schedule: Schedule,
-    monitors: Sequence[Monitor] = (),
+    callbacks: Sequence[Callback] = (),
     checkpoint: Checkpoint | None = None,
 ) -> Run:
     """Train the network of `job` on its rows as long as `schedule` says, and return the model.
@@ -44,16 +45,16 @@ def train(
 
     The rate of `algorithm` follows the schedule over the rows of the whole run. When a loss or a parameter is not
     finite the run stops with the model of the last finished epoch, or of the checkpoint that it went on from if that
-    is later, and an optimizer state of zeros. An error that ends the run, a monitor's too, carries what was learned
+    is later, and an optimizer state of zeros. An error that ends the run, a callback's too, carries what was learned
     until then (`runs.run_of`). With a `checkpoint` the run goes on from what the same run has left there; `DataError`
     where it is what another run has left, `OSError` where none can be written. It stays when the run is done.
     """
     with closing(Snapshot()) as snapshot, closing(executor):
-        writer = None if checkpoint is None else Writer(checkpoint, job, algorithm, schedule, monitors)
+        writer = None if checkpoint is None else Writer(checkpoint, job, algorithm, schedule, callbacks)
         if writer and writer.saved:
             job = replace(job, start=writer.saved.start(job))
         executor.start(job, algorithm.sharing)
-        loop = Loop(job, algorithm, executor, schedule, monitors, writer, snapshot)
+        loop = Loop(job, algorithm, executor, schedule, callbacks, writer, snapshot)
         loop.start()
         try:
             loop.set_aside()
@@ -72,7 +73,7 @@ class Loop:
     """A run under way; `place` is where it is, `snapshot` has the model of the last finished epoch."""
 
     def __init__(
-        self, job: Job, algorithm: Algorithm, executor: Executor, schedule: Schedule, monitors: Sequence[Monitor],
+        self, job: Job, algorithm: Algorithm, executor: Executor, schedule: Schedule, callbacks: Sequence[Callback],
         writer: Writer | None, snapshot: Snapshot,
     ) -> None:  # fmt: skip
         self.job, self.algorithm, self.executor, self.schedule = job, algorithm, executor, schedule
@@ -80,8 +81,8 @@ class Loop:
         self.place = writer.saved.place if writer and writer.saved else Place()
         self.course = Course(schedule, job.dataset.n_rows, self.place.rows, self.place.seconds)
         self.router, self.history = Router(0), History()
-        # A finished epoch counts, whatever becomes of a monitor.
-        self.watching = [WorkerLog(executor, algorithm), self.history, *monitors]
+        # A finished epoch counts, whatever becomes of a callback.
+        self.watching = [WorkerLog(executor, algorithm), self.history, *callbacks]
         self.first_epoch = job.start.epochs if job.start else 0
 
     @property
@@ -92,8 +93,8 @@ class Loop:
     def start(self) -> None:
         """Tell everyone what begins, or goes on."""
         n_rows, executor = self.job.dataset.n_rows, self.executor
-        for monitor in self.watching:
-            monitor.start(n_rows, self.schedule.epochs, executor.center)
+        for callback in self.watching:
+            callback.start(n_rows, self.schedule.epochs, executor.center)
         if self.writer:
             self.writer.follow(executor, self.course, self.history, self.watching)
         self.work = self.algorithm.weigh_rows(self.job.dataset)
@@ -117,7 +118,7 @@ class Loop:
         ).run()
         if not (math.isfinite(loss) and is_finite(executor.center)):  # its last update shows in no loss
             return False
-        record: Record = {
+        record: EpochRecord = {
             "epoch": number,
             "first_epoch": self.first_epoch,
             "rows": self.course.rows,
@@ -131,18 +132,18 @@ class Loop:
             self.writer.write(self.place)
         return True
 
-    def _close(self, record: Record) -> bool:
+    def _close(self, record: EpochRecord) -> bool:
         """Show a finished epoch to everyone, also after one wants to stop; return whether it was the last."""
         last = self.place.epoch + 1 == self.schedule.epochs
         if not last:
             self.snapshot.keep(self.executor.center)
-        votes = [monitor.epoch(record, self.executor.center) for monitor in self.watching]
+        votes = [callback.epoch(record, self.executor.center) for callback in self.watching]
         return last or any(votes)
 
     def finish(self) -> Run:
-        """Let monitors see the end; return what there is."""
-        for monitor in self.watching:
-            monitor.finish(self.executor.center)
+        """Let callbacks see the end; return what there is."""
+        for callback in self.watching:
+            callback.finish(self.executor.center)
         return self._run()
 
     def so_far(self) -> Run:

@@ -16,13 +16,13 @@ from .history import seconds_of_all_runs
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from .history import Record
+    from .history import EpochRecord
 
 MEASURES = ("P@1", "P@3", "P@5")
 STYLES = ("-", "--", ":", "-.")  # beyond ten methods, whose colours are all there are
 
 
-def plot_learning_curve(records: Sequence[Record], path: str | Path, title: str = "") -> Path:
+def plot_learning_curve(records: Sequence[EpochRecord], path: str | Path, title: str = "") -> Path:
     """Draw `records` (`History.records`) into an image file of the type of its suffix; return its path."""
     if not records:
         raise ValueError("records: must hold at least one epoch, got none")
@@ -30,7 +30,7 @@ def plot_learning_curve(records: Sequence[Record], path: str | Path, title: str 
 
 
 def plot_over_time(
-    runs: Mapping[str, Sequence[Sequence[Record]]], path: str | Path, measure: str = "P@1", title: str = ""
+    runs: Mapping[str, Sequence[Sequence[EpochRecord]]], path: str | Path, measure: str = "P@1", title: str = ""
 ) -> Path:
     """Draw a measure by seconds for several methods into one image file; return its path.
 
@@ -42,7 +42,7 @@ def plot_over_time(
     return save_figure(lambda figure: draw_over_time(figure, runs, measure), path, title)
 
 
-def plot_workers(records: Sequence[Record], path: str | Path, names: Sequence[str] = (), title: str = "") -> Path:
+def plot_workers(records: Sequence[EpochRecord], path: str | Path, names: Sequence[str] = (), title: str = "") -> Path:
     """Draw batch sizes by epoch and utilisation of the workers of a run into an image file; return its path.
 
     `records` are those of a run of several workers; `names` are of the workers, in their order (default: numbers).
@@ -75,7 +75,7 @@ def save_figure(draw_into: Callable[[Any], None], path: str | Path, title: str) 
     return path
 
 
-def draw(figure: Any, records: Sequence[Record]) -> None:
+def draw(figure: Any, records: Sequence[EpochRecord]) -> None:
     """Draw loss by epoch and, where it was measured, precision by seconds of all runs into a matplotlib figure."""
     timed = [{**record, "at": at} for at, record in zip(seconds_of_all_runs(records), records, strict=True)]
     measures = [name for name in MEASURES if any(name in record for record in records)]
@@ -95,9 +95,9 @@ def draw(figure: Any, records: Sequence[Record]) -> None:
         panel.grid(alpha=0.3)
 
 
-def _models(records: Sequence[Record]) -> list[list[Record]]:
+def _models(records: Sequence[EpochRecord]) -> list[list[EpochRecord]]:
     """Return the records of each model, where several were trained one after the other: epochs begin again."""
-    models: list[list[Record]] = []
+    models: list[list[EpochRecord]] = []
     for record in records:
         if models and record["epoch"] > models[-1][-1]["epoch"]:
             models[-1].append(record)
@@ -106,7 +106,7 @@ def _models(records: Sequence[Record]) -> list[list[Record]]:
     return models
 
 
-def draw_over_time(figure: Any, runs: Mapping[str, Sequence[Sequence[Record]]], measure: str) -> None:
+def draw_over_time(figure: Any, runs: Mapping[str, Sequence[Sequence[EpochRecord]]], measure: str) -> None:
     """Draw a measure by seconds, a line a run, into a matplotlib figure."""
     panel = figure.subplots()
     for i, (method, of_method) in enumerate(runs.items()):
@@ -127,7 +127,7 @@ def draw_over_time(figure: Any, runs: Mapping[str, Sequence[Sequence[Record]]], 
     panel.grid(alpha=0.3)
 
 
-def draw_workers(figure: Any, records: Sequence[Record], names: Sequence[str]) -> None:
+def draw_workers(figure: Any, records: Sequence[EpochRecord], names: Sequence[str]) -> None:
     """Draw batch sizes by epoch, where they are noted, and the busy share of the run into a matplotlib figure."""
     told = [record for record in records if "workers" in record]
     workers = sorted({entry["worker"] for record in told for entry in record["workers"]})

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .history import Monitor, Record, SoFar
+from .callbacks import Callback, ResumedRun
+from .history import EpochRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ NEWEST_LOSS = 0.05  # share of the newest loss in the mean on display; the rate 
 AFTER_EPOCH, WITHIN_EPOCH = 10.0, 60.0  # seconds, at least, since the line before
 
 
-class Progress(Monitor):
+class Progress(Callback):
     """Watch a run on `stream` (default stderr): a bar where that is a terminal, else `Lines`.
 
     A context that ends the bar's line.
@@ -46,11 +47,11 @@ class Progress(Monitor):
         self.total = n_rows * epochs
         self._draw(0)
 
-    def resume(self, so_far: SoFar) -> None:
+    def resume(self, run: ResumedRun) -> None:
         """Draw the bar anew, as far as the run had come."""
         self.close()
-        self.done = len(so_far.records)
-        self._draw(so_far.rows)
+        self.done = len(run.records)
+        self._draw(run.rows)
 
     def step(self, report: Report) -> None:
         """Move on by the rows of a batch."""
@@ -64,7 +65,7 @@ class Progress(Monitor):
         """Move back by the rows that are trained again."""
         self.bar.update(-sum(report.rows for report in reports))
 
-    def epoch(self, record: Record, center: np.ndarray) -> bool:
+    def epoch(self, record: EpochRecord, center: np.ndarray) -> bool:
         """Show the measures of the epoch that is over and the number of the next."""
         if "P@1" in record:
             self.shown["P@1"] = f"{record['P@1']:.2f}"

@@ -12,7 +12,7 @@ from .worker_log import summary
 if TYPE_CHECKING:
     import numpy as np
 
-    from .history import Record
+    from .history import EpochRecord
 
 
 @dataclass
@@ -23,13 +23,13 @@ class Run:
     """
 
     params: np.ndarray
-    records: list[Record]
+    records: list[EpochRecord]
     state: np.ndarray
     steps: int
     diverged: bool = False
 
     @property
-    def workers(self) -> list[Record]:
+    def workers(self) -> list[EpochRecord]:
         """Return what each of several workers did and brings (`worker_log.summary`)."""
         return summary(self.records)
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from ..algorithms.sequential import Sequential
 from ..errors import DataError
+from .callbacks import Callback
 from .executors.costs import fastest, scheduling_efficiency
 from .executors.simulated import Simulated
-from .history import Monitor, Record
+from .history import EpochRecord
 from .loop import train
 
 if TYPE_CHECKING:
@@ -75,9 +76,9 @@ class Outcome:
     """
 
     fleet: Sequence[VirtualDevice]
-    records: list[Record]
-    workers: list[Record]
-    curve: list[Record]
+    records: list[EpochRecord]
+    workers: list[EpochRecord]
+    curve: list[EpochRecord]
     diverged: bool
     efficiency: float
     cost: float
@@ -113,12 +114,12 @@ class Outcome:
         return next((point["seconds"] for point in self.curve if point[name] >= target), None)
 
 
-class Curve(Monitor):
+class Curve(Callback):
     """Measure the model some times an epoch, by the rows that are done; the simulated clock does not count it."""
 
     def __init__(self, measure: Measure, executor: Simulated, points: int) -> None:
         self.measure, self.executor, self.points = measure, executor, points
-        self.curve: list[Record] = []
+        self.curve: list[EpochRecord] = []
 
     def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
         """Place the measurements."""
@@ -138,7 +139,7 @@ class Curve(Monitor):
         """Count rows that are trained again once; their losses were measured all the same."""
         self.rows -= sum(report.rows for report in reports)
 
-    def epoch(self, record: Record, center: np.ndarray) -> bool:
+    def epoch(self, record: EpochRecord, center: np.ndarray) -> bool:
         """Measure the model of the epoch."""
         found = self.measure(center)
         record.update(found)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from .history import Monitor, Record, SoFar, runs_of
+from .callbacks import Callback, ResumedRun
+from .history import EpochRecord, runs_of
 from .messages import Report, Sharing
 
 if TYPE_CHECKING:
@@ -47,15 +48,15 @@ class Tally:
         self.lost += other.lost
 
     @classmethod
-    def of(cls, entry: Record) -> Tally:
+    def of(cls, entry: EpochRecord) -> Tally:
         """Return what an entry of a record tells."""
         updates, staleness = entry["updates"], entry.get("staleness", 0.0)
         stalest, lost = entry.get("staleness_max", 0), entry.get("lost", 0)
         return cls(entry["rows"], updates, entry["busy"], staleness * updates, stalest, lost)
 
-    def entry(self, worker: int, elapsed: float, stale: bool) -> Record:
+    def entry(self, worker: int, elapsed: float, stale: bool) -> EpochRecord:
         """Return the numbers as a record; utilisation is the busy share of `elapsed` seconds."""
-        found: Record = {
+        found: EpochRecord = {
             "worker": worker,
             "rows": self.rows,
             "updates": self.updates,
@@ -67,7 +68,7 @@ class Tally:
         return found | ({"lost": self.lost} if self.lost else {})
 
 
-class WorkerLog(Monitor):
+class WorkerLog(Callback):
     """Tell of the workers of a run: where there is more than one, every record gets what they did in its epoch.
 
     "workers" holds for each worker rows, updates, seconds busy, utilisation, mean and largest staleness (where the
@@ -84,9 +85,9 @@ class WorkerLog(Monitor):
         self._seconds, self._departures = 0.0, 0
         self._counted: dict[str, float] = dict.fromkeys(COUNTERS, 0)  # until the last record
 
-    def resume(self, so_far: SoFar) -> None:
+    def resume(self, run: ResumedRun) -> None:
         """Count from here: what was done before in the epoch is not known any more."""
-        self._seconds = so_far.seconds
+        self._seconds = run.seconds
 
     def step(self, report: Report) -> None:
         """Count a finished span."""
@@ -100,7 +101,7 @@ class WorkerLog(Monitor):
             gone = Tally(-report.rows, -report.updates, lost=report.rows)
             self._epoch.setdefault(report.worker, Tally()).add(gone)
 
-    def epoch(self, record: Record, center: np.ndarray) -> bool:
+    def epoch(self, record: EpochRecord, center: np.ndarray) -> bool:
         """Add the work of an epoch to its record."""
         for w in self.executor.workers:
             self._epoch.setdefault(w, Tally())
@@ -116,7 +117,7 @@ class WorkerLog(Monitor):
         self._epoch, self._seconds, self._departures = {}, record["seconds"], len(self.executor.departures)
         return False
 
-    def _entries(self, elapsed: float) -> list[Record]:
+    def _entries(self, elapsed: float) -> list[EpochRecord]:
         """Return an entry a worker of the epoch, with what the algorithm notes of it."""
         tells_staleness, notes = self.algorithm.sharing is not Sharing.REPLICAS, self.algorithm.worker_notes()
         return [
@@ -126,7 +127,7 @@ class WorkerLog(Monitor):
         ]
 
 
-def summary(records: Sequence[Record]) -> list[Record]:
+def summary(records: Sequence[EpochRecord]) -> list[EpochRecord]:
     """Return an entry a worker over all records of runs, with what it brings; none where it was alone."""
     told = [record for record in records if "workers" in record]
     tallies: dict[int, Tally] = {}
@@ -161,13 +162,13 @@ def marginal_values(tallies: Mapping[int, Tally], merge_seconds: float) -> dict[
     return values
 
 
-def choice(records: Sequence[Record]) -> list[str]:
+def choice(records: Sequence[EpochRecord]) -> list[str]:
     """Return a line with the algorithm that `auto` has chosen for several workers, and why; none where a user chose."""
     notes = records[-1].get("algorithm", {}) if records else {}
     return [f"algorithm: {notes['algorithm']}; {notes['reason']}"] if "reason" in notes else []
 
 
-def advice(workers: Sequence[Record]) -> list[str]:
+def advice(workers: Sequence[EpochRecord]) -> list[str]:
     """Return a line for each worker of a run's `summary` that is not worth its place."""
     lines = []
     for entry in workers:

@@ -38,12 +38,12 @@ from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 
 
-def trained(device, dataset, network, algorithm=None, workers=1, optimizer=None, monitors=()):
+def trained(device, dataset, network, algorithm=None, workers=1, optimizer=None, callbacks=()):
     """Return the model of two epochs."""
     executor = Serial([device] * workers)
     with device.start():
         job = Job(dataset, network, optimizer or Adam())
-        return train(job, algorithm or Sequential(32, 0.02), executor, Schedule(2), monitors)
+        return train(job, algorithm or Sequential(32, 0.02), executor, Schedule(2), callbacks)
 
 
 @pytest.mark.parametrize("optimizer", [SGD(), Adam(), RowAdagrad()], ids=["sgd", "adam", "row_adagrad"])
@@ -91,7 +91,7 @@ def test_the_model_stays_on_the_gpu_from_step_to_step(dataset, network, monkeypa
 
 def test_a_mean_of_weights_is_taken_of_what_the_gpu_has_trained(make, dataset, network):
     got, expected = (
-        trained(device, dataset, network, monitors=[WeightAverage(0.5)]) for device in (make("float32"), Reference())
+        trained(device, dataset, network, callbacks=[WeightAverage(0.5)]) for device in (make("float32"), Reference())
     )
     np.testing.assert_allclose(got.params, expected.params, rtol=0, atol=2e-4)
 

@@ -20,9 +20,10 @@ from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.samplers import SharedNegatives
 from xmlsgd.training.averaging import WeightAverage
+from xmlsgd.training.callbacks import Callback, EarlyStopping
 from xmlsgd.training.checkpoints import read_saved, writer
 from xmlsgd.training.executors.serial import Serial
-from xmlsgd.training.history import EarlyStopping, History, Monitor
+from xmlsgd.training.history import History
 from xmlsgd.training.learner import Start
 from xmlsgd.training.loop import train
 from xmlsgd.training.progress_bar import Lines, Progress
@@ -121,20 +122,20 @@ def test_checkpoints_are_written_no_more_often_than_asked(dataset, at, monkeypat
 def test_averages_best_models_and_records_go_on(dataset, at, snapshot, tmp_path):
     precision = {0: 10.0, 1: 30.0, 2: 20.0}
 
-    class Model(Monitor):
+    class Model(Callback):
         """Gives each epoch a P@1."""
 
         def epoch(self, record, center):
             record["P@1"] = precision[record["epoch"]]
             return False
 
-    def monitors(name):
+    def callbacks(name):
         return [Model(), WeightAverage(0.6), EarlyStopping("P@1", 2, 0.0, snapshot), History(tmp_path / name)]
 
-    whole = go(job_of(dataset), monitors=monitors("whole"))
+    whole = go(job_of(dataset), callbacks=callbacks("whole"))
     for steps in (STEPS + 4, 5, 2):  # the best model, of epoch 1, is one of the first process, or of the second
-        go(job_of(dataset), at, steps, monitors("cut"))
-    run = go(job_of(dataset), at, monitors=monitors("cut"))
+        go(job_of(dataset), at, steps, callbacks("cut"))
+    run = go(job_of(dataset), at, callbacks=callbacks("cut"))
     assert_same(run, whole)
     files = ((tmp_path / name).read_text().splitlines() for name in ("cut", "whole"))
     cut, uncut = ([json.loads(line)["loss"] for line in file] for file in files)
@@ -143,7 +144,7 @@ def test_averages_best_models_and_records_go_on(dataset, at, snapshot, tmp_path)
 
 
 def test_monitors_of_one_class_are_told_apart(dataset, at):
-    class Counting(Monitor):
+    class Counting(Callback):
         """Counts steps from a number on."""
 
         def __init__(self, first):
@@ -160,7 +161,7 @@ def test_monitors_of_one_class_are_told_apart(dataset, at):
 
     go(job_of(dataset), at, STEPS + 2, [Counting(0), Counting(100)])
     one, other = Counting(7), Counting(8)
-    go(job_of(dataset), at, monitors=[one, other])
+    go(job_of(dataset), at, callbacks=[one, other])
     assert (one.count, other.count) == (EPOCHS * STEPS, EPOCHS * STEPS + 100)
     np.testing.assert_array_equal(other.told.state["vector"], [STEPS + 101] * 2)
     assert (one.told.rows, len(one.told.records)) == (N_ROWS + BATCH, 1)
@@ -169,7 +170,7 @@ def test_monitors_of_one_class_are_told_apart(dataset, at):
 def test_progress_begins_where_the_run_does(dataset, at, capsys):
     go(job_of(dataset), at, STEPS + 2)
     bar = Progress()
-    go(job_of(dataset), at, monitors=[bar])
+    go(job_of(dataset), at, callbacks=[bar])
     assert isinstance(bar.bar, Lines)
     assert (bar.bar.done, bar.bar.rows) == (N_ROWS + BATCH, EPOCHS * N_ROWS)
     assert capsys.readouterr().err == ""
@@ -183,7 +184,7 @@ def test_a_run_that_goes_on_says_so(dataset, at, caplog):
 
 
 def test_nothing_of_a_checkpoint_stays_open_in_a_run_that_goes_on(dataset, at):
-    class Looking(Monitor):
+    class Looking(Callback):
         """Looks at the files that the process has mapped."""
 
         def epoch(self, record, center):
@@ -192,7 +193,7 @@ def test_nothing_of_a_checkpoint_stays_open_in_a_run_that_goes_on(dataset, at):
 
     go(job_of(dataset), at, STEPS)
     looking = Looking()
-    go(job_of(dataset), at, monitors=[looking])
+    go(job_of(dataset), at, callbacks=[looking])
     assert str(at.folder.parent) not in looking.maps
 
 

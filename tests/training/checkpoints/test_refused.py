@@ -18,9 +18,9 @@ from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.samplers import SharedNegatives
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.averaging import WeightAverage
+from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.checkpoints import Checkpoint, read_saved, writer
 from xmlsgd.training.executors.serial import Serial
-from xmlsgd.training.history import Monitor
 from xmlsgd.training.learner import Start
 from xmlsgd.training.loop import train
 
@@ -61,7 +61,7 @@ def test_another_run_does_not_go_on_from_it(dataset, at, change, said):
     [
         ({"schedule": Schedule(4, "cosine", 0.1)}, "max_epochs was 3, is 4"),
         ({"algorithm": Sequential(BATCH, 0.01)}, "learning_rate_init was 0.05, is 0.01"),
-        ({"monitors": [WeightAverage(0.5)]}, "average_weights was none, is 0.5"),
+        ({"callbacks": [WeightAverage(0.5)]}, "average_weights was none, is 0.5"),
         ({"algorithm": Sequential(11, 0.05)}, "batch_size was 10, is 11"),
     ],
 )
@@ -99,7 +99,7 @@ def test_a_damaged_checkpoint_is_refused_and_says_what_to_do(dataset, at, name):
         {"steps": True},
         {"place": {**PLACE, "rows": 10**30}},
         {"records": [{"loss": 10**400}]},
-        {"monitors": 1},
+        {"callbacks": 1},
         {"records": [{}]},
         {"records": [1]},
         {"records": [{"loss": 1.0}]},
@@ -170,7 +170,7 @@ def test_where_none_can_be_written_nothing_is_trained(dataset, tmp_path, monkeyp
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
 
-    class Unwanted(Monitor):
+    class Unwanted(Callback):
         """Is not to see a run."""
 
         def start(self, n_rows, epochs, center):
@@ -178,13 +178,13 @@ def test_where_none_can_be_written_nothing_is_trained(dataset, tmp_path, monkeyp
 
     for path in ("../file/kept", "/proc/kept", "."):
         with pytest.raises(OSError, match=r"File exists|No such file|Permission|current folder"):
-            go(job_of(dataset), Checkpoint(path), monitors=[Unwanted()])
+            go(job_of(dataset), Checkpoint(path), callbacks=[Unwanted()])
     with pytest.raises(ModelFileError, match="file: exists and is not a checkpoint"):
         go(job_of(dataset), Checkpoint("../file"))
 
 
 def test_another_run_that_writes_there_meanwhile_is_not_overwritten(dataset, at, caplog):
-    class Meddling(Monitor):
+    class Meddling(Callback):
         """Lets another run write its own."""
 
         def step(self, report):
@@ -193,21 +193,21 @@ def test_another_run_that_writes_there_meanwhile_is_not_overwritten(dataset, at,
                 go(replace(job_of(dataset), seed=99), at, steps=3)
 
     with caplog.at_level(logging.WARNING, "xmlsgd"):
-        go(job_of(dataset), at, monitors=[Meddling()], schedule=Schedule(1))
+        go(job_of(dataset), at, callbacks=[Meddling()], schedule=Schedule(1))
     assert "kept: another run has written there meanwhile" in caplog.text
     assert read_saved(at).seed == 99
 
 
 @pytest.mark.parametrize("name", ["params.npy", "run.json"])
 def test_one_that_is_damaged_meanwhile_gives_way_to_the_next(dataset, at, name):
-    class Damaging(Monitor):
+    class Damaging(Callback):
         """Cuts a file of the checkpoint short, at the end of an epoch."""
 
         def step(self, report):
             if report.rows == 3:
                 (at.folder / name).write_bytes(b"")
 
-    go(job_of(dataset), at, monitors=[Damaging()])
+    go(job_of(dataset), at, callbacks=[Damaging()])
     assert read_saved(at).place.ended
 
 
@@ -239,14 +239,14 @@ def test_one_that_a_kill_left_aside_is_found_again(dataset, at):
 
 @pytest.mark.parametrize("state", [{"n": {1, 2}}, {"n": np.nan}, {"n": np.array([None])}])
 def test_a_monitor_with_a_state_that_cannot_be_written_is_named(dataset, at, state):
-    class Odd(Monitor):
+    class Odd(Callback):
         """Has a strange state."""
 
         def state(self):
             return state
 
     with pytest.raises(DataError, match=r"Odd.state: must be finite numbers, texts and arrays by name, got"):
-        go(job_of(dataset), at, monitors=[Odd()])
+        go(job_of(dataset), at, callbacks=[Odd()])
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_a_state_that_is_none_of_a_monitor_is_refused(dataset, at, mean):
     arrays = {name: np.array(array) for name, array in files.arrays.items()} | {"WeightAverage-mean": mean}
     write_model(at.folder, files.description, arrays, kind=CHECKPOINT)
     with pytest.raises(ModelFileError, match="WeightAverage cannot go on from it, got"):
-        go(job_of(dataset), at, monitors=[WeightAverage(0.9)])
+        go(job_of(dataset), at, callbacks=[WeightAverage(0.9)])
 
 
 @pytest.mark.parametrize("how", ["missing", "a folder"])
@@ -309,7 +309,7 @@ def test_a_state_that_is_not_finite_is_in_no_checkpoint(dataset, at, caplog):
     go(job_of(dataset), at, STEPS)
     rows = read_saved(at).place.rows
 
-    class Spoiling(Monitor):
+    class Spoiling(Callback):
         """Spoils the optimizer's state at the end of the first epoch."""
 
         def epoch(self, record, center):

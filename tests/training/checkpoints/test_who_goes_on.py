@@ -20,13 +20,13 @@ from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.checkpoints import Place, read_saved
 from xmlsgd.training.executors.costs import VirtualDevice
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.threads import Threads
-from xmlsgd.training.history import Monitor
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.runs import Interrupted
@@ -130,7 +130,7 @@ def test_a_run_that_is_to_end_writes_a_checkpoint_first(dataset, at, algorithm, 
     seldom, stop = replace(at, minutes=60.0), KeyboardInterrupt("enough")
     assert not seldom.end_by(stop), "no run is under way"
 
-    class Stopping(Monitor):
+    class Stopping(Callback):
         """Asks for the end in the second epoch."""
 
         def start(self, n_rows, epochs, center):

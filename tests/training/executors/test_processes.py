@@ -19,12 +19,12 @@ from xmlsgd.errors import WorkerDied
 from xmlsgd.nn.network import state_layout
 from xmlsgd.nn.optimizers import Adam
 from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors import liveness as silence
 from xmlsgd.training.executors.liveness import START
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.threads import Threads
 from xmlsgd.training.executors.worker_pool import KILLED, Team
-from xmlsgd.training.history import Monitor
 from xmlsgd.training.learner import Job, Learner, Start
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Left, Report, Sharing
@@ -46,14 +46,14 @@ def test_a_killed_worker_is_replaced_and_its_rows_are_trained_again(job):
 
     seen = []
 
-    class Rows(Monitor):
+    class Rows(Callback):
         def step(self, report):
             seen.append(report.rows)
 
     with pytest.warns(
         UserWarning, match="worker 1 is lost: killed by SIGKILL; what it had not merged is trained again"
     ):
-        run = train(job, Killing(2, 0.1), executor, Schedule(3), monitors=[Rows()])
+        run = train(job, Killing(2, 0.1), executor, Schedule(3), callbacks=[Rows()])
     assert killed
     assert executor.failures == ["worker 1: killed by SIGKILL"]
     assert [record.get("left", []) for record in run.records] == [
@@ -220,7 +220,7 @@ def test_what_was_learned_until_all_workers_were_killed_is_kept(job, make):
             super().merge(*given)
             merged.append(self.center.copy())
 
-    class Killing(Monitor):
+    class Killing(Callback):
         """In the first round of the third epoch."""
 
         epochs = 0
@@ -239,7 +239,7 @@ def test_what_was_learned_until_all_workers_were_killed_is_kept(job, make):
         pytest.warns(UserWarning, match="is lost: killed by SIGKILL"),
         pytest.raises(WorkersLost, match=r"no worker is left: .*; what was learned .* kept, 2 whole epochs") as lost,
     ):
-        train(Job(job.dataset, NETWORK, Adam()), make(2, 0.1), executor, Schedule(5), monitors=[Killing()])
+        train(Job(job.dataset, NETWORK, Adam()), make(2, 0.1), executor, Schedule(5), callbacks=[Killing()])
     run = lost.value.run
     assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS]
     assert not isinstance(run.params, np.memmap)

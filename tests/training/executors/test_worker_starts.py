@@ -52,10 +52,10 @@ class Loud(toy.Marking):
         return super().output_step(*given)
 
 
-def marks_of(executor, monitors=()):
+def marks_of(executor, callbacks=()):
     """Train once on all rows by Hogwild; return how often each row is in the model."""
     data = toy.dataset(N_ROWS)
-    run = train(Job(data, toy.counting(data), SGD()), Hogwild(10, 0.1), executor, Schedule(1), monitors=monitors)
+    run = train(Job(data, toy.counting(data), SGD()), Hogwild(10, 0.1), executor, Schedule(1), callbacks=callbacks)
     return toy.marks(run.params, data)
 
 
@@ -174,9 +174,9 @@ def test_no_worker_outlives_its_coordinator_nor_do_files_unless_a_forked_child_h
 import os, signal, sys
 from shared.listening import listen
 from test_worker_starts import *
-from xmlsgd.training.history import Monitor
+from xmlsgd.training.callbacks import Callback
 executor = Processes([toy.Marking] * 2)
-class Killing(Monitor):
+class Killing(Callback):
     def step(self, report):
         if {forked} and not os.fork():
             sys.stdin.read()

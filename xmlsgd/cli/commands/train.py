@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from ...estimators import XMLClassifier, XMLEnsemble
     from ...training.checkpoints import Checkpoint
-    from ...training.history import History, Record
+    from ...training.history import EpochRecord, History
     from ..sources import Training
 
 PROPENSITY_ROWS = 3  # the least number of training rows for which propensities are defined
@@ -231,7 +231,7 @@ def fit(
             bar.close()
 
 
-def about_run(model: XMLClassifier | XMLEnsemble, data: Training, records: list[Record]) -> dict[str, Any]:
+def about_run(model: XMLClassifier | XMLEnsemble, data: Training, records: list[EpochRecord]) -> dict[str, Any]:
     """Return what a run was and what it took, by the records of its own epochs."""
     from ...training.history import runs_of
     from ...training.worker_log import summary

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ...algorithms.base import Algorithm
     from ...data.csr import Dataset
     from ...nn.schedules import Schedule
-    from ..history import Monitor
+    from ..callbacks import Callback
     from ..learner import Job
 
 DATA, MODEL = "data", "model to begin with"
@@ -46,15 +46,15 @@ PARAMETERS = {
 }
 
 
-def identity(job: Job, algorithm: Algorithm, schedule: Schedule, monitors: Sequence[Monitor]) -> dict[str, str]:
+def identity(job: Job, algorithm: Algorithm, schedule: Schedule, callbacks: Sequence[Callback]) -> dict[str, str]:
     """Return what tells a run from another one, by name; not who works, which may change."""
     parts = {"network": job.network, "optimizer": job.optimizer, "sampler": job.sampler, "schedule": schedule}
     found: dict[str, str] = {}
     for name, part in parts.items():
         found |= {name: type(part).__name__} | _shown(name, vars(part))
     found.pop("network.gradient_rounding", None)  # it follows the device, and keeps the mean of gradients
-    for name, monitor in zip(names_of(monitors), monitors, strict=True):
-        found |= _shown(name, monitor.settings())
+    for name, callback in zip(names_of(callbacks), callbacks, strict=True):
+        found |= _shown(name, callback.settings())
     found |= _shown("", {"batch": algorithm.batch, "rate": algorithm.rate, "seed": job.seed})
     found[DATA] = checksum_of_rows(job.dataset, job.sample_weight)
     if job.start and job.start.epochs:

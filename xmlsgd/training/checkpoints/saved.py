@@ -15,14 +15,15 @@ from ...data.files.model_files import MAX_JSON_BYTES, check_replaceable, read_mo
 from ...data.validation import check_kinds, is_number
 from ...errors import ModelFileError, shorten
 from ...nn.network import state_layout
-from ..history import Record, SoFar
+from ..callbacks import ResumedRun
+from ..history import EpochRecord
 from ..learner import Start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...nn.schedules import Schedule
-    from ..history import Monitor
+    from ..callbacks import Callback
     from ..learner import Job
     from ..router import Span
     from .checkpoint import Checkpoint
@@ -69,22 +70,22 @@ class Saved:
     """What a checkpoint holds.
 
     run : what tells one run from another (`identity`). seed : of the run. steps : that the optimizer's state has seen.
-    records : of the finished epochs. monitors : their states, by their names (`names_of`). arrays : "params" and
-    "state", float32, and those of monitors.
+    records : of the finished epochs. callbacks : their states, by their names (`names_of`). arrays : "params" and
+    "state", float32, and those of callbacks.
     """
 
     run: dict[str, str]
     seed: int
     place: Place
     steps: int
-    records: list[Record]
-    monitors: dict[str, dict[str, Any]]
+    records: list[EpochRecord]
+    callbacks: dict[str, dict[str, Any]]
     arrays: ModelArrays
 
     @classmethod
     def of(cls, description: dict[str, Any], arrays: ModelArrays) -> Saved:
         """Return what the files of a checkpoint say."""
-        kinds = {"run": dict, "seed": int, "steps": int, "records": list, "monitors": dict}
+        kinds = {"run": dict, "seed": int, "steps": int, "records": list, "callbacks": dict}
         for name, kind in kinds.items():
             if type(description.get(name)) is not kind:
                 got = shorten(description.get(name))
@@ -105,15 +106,15 @@ class Saved:
         job.start.params[:], job.start.state[:] = params, state
         return replace(job.start, steps=self.steps)
 
-    def tell(self, watching: Sequence[Monitor]) -> None:
-        """Let monitors that have been started go on."""
-        for name, monitor in zip(names_of(watching), watching, strict=True):
+    def tell(self, watching: Sequence[Callback]) -> None:
+        """Let callbacks that have been started go on."""
+        for name, callback in zip(names_of(watching), watching, strict=True):
             arrays = self.arrays.part(f"{name}-").arrays
             try:
                 if not all(array.dtype.kind in REAL and np.isfinite(array).all() for array in arrays.values()):
                     raise ValueError("numbers that are not finite")
-                state = {**self.monitors.get(name, {}), **arrays}
-                monitor.resume(SoFar(self.records, self.place.rows, self.place.seconds, state))
+                state = {**self.callbacks.get(name, {}), **arrays}
+                callback.resume(ResumedRun(self.records, self.place.rows, self.place.seconds, state))
             except (LookupError, TypeError, ValueError) as error:
                 raise ModelFileError(f"{self.arrays.path}: {name} cannot go on from it, got {error!r}{ANEW}") from error
 
@@ -158,7 +159,7 @@ def identity_kept(folder: Path) -> Any:
         return None
 
 
-def names_of(watching: Sequence[Monitor]) -> list[str]:
-    """Return a name for each monitor, that of its class, with a number where it is not the first such."""
-    classes = [type(monitor).__name__ for monitor in watching]
+def names_of(watching: Sequence[Callback]) -> list[str]:
+    """Return a name for each callback, that of its class, with a number where it is not the first such."""
+    classes = [type(callback).__name__ for callback in watching]
     return [name + (f"{n}" if (n := classes[:i].count(name)) else "") for i, name in enumerate(classes)]

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
     from ...algorithms.base import Algorithm
     from ...nn.schedules import Schedule
+    from ..callbacks import Callback
     from ..executors.base import Executor
-    from ..history import History, Monitor
+    from ..history import History
     from ..learner import Job
     from ..progress import Course
     from .checkpoint import Checkpoint
@@ -35,11 +36,11 @@ class Writer:
     """Writes the checkpoints of a run when they are due; `saved` is what the same run left in another process."""
 
     def __init__(
-        self, checkpoint: Checkpoint, job: Job, algorithm: Algorithm, schedule: Schedule, monitors: Sequence[Monitor]
+        self, checkpoint: Checkpoint, job: Job, algorithm: Algorithm, schedule: Schedule, callbacks: Sequence[Callback]
     ) -> None:
         """Raise `DataError` where another run's is kept, and `OSError` where none can be written."""
         self.checkpoint, self._seed, self._path = checkpoint, job.seed, checkpoint.folder
-        self._run, self._failed = identity(job, algorithm, schedule, monitors), ""
+        self._run, self._failed = identity(job, algorithm, schedule, callbacks), ""
         checkpoint.request.runs.append(self._run)
         self.saved = read_saved(checkpoint)
         if self.saved and self.saved.place.ended and _begins_behind(job, self.saved):
@@ -60,8 +61,8 @@ class Writer:
             if self._path.is_dir() and not any(self._path.iterdir()):
                 self._path.rmdir()  # what is mounted there cannot be replaced
 
-    def follow(self, executor: Executor, course: Course, history: History, watching: Sequence[Monitor]) -> None:
-        """Write of these from now on; of a run that goes on let the monitors go on, and say so."""
+    def follow(self, executor: Executor, course: Course, history: History, watching: Sequence[Callback]) -> None:
+        """Write of these from now on; of a run that goes on let the callbacks go on, and say so."""
         self._executor, self._course, self._history, self._watching = executor, course, history, watching
         if self.saved:
             self.saved.tell(watching)
@@ -118,13 +119,13 @@ class Writer:
         params, state, steps = self._executor.learned()
         if not is_finite(state):
             raise ModelFileError(f"{self.checkpoint.path}: the state of the optimizer is not finite")
-        arrays, monitors = {"params": params, "state": state}, {}
-        for name, monitor in zip(names_of(self._watching), self._watching, strict=True):
-            kept = monitor.state()
-            monitors[name] = _numbers(name, kept)
+        arrays, callbacks = {"params": params, "state": state}, {}
+        for name, callback in zip(names_of(self._watching), self._watching, strict=True):
+            kept = callback.state()
+            callbacks[name] = _numbers(name, kept)
             arrays |= {f"{name}-{key}": value for key, value in kept.items() if isinstance(value, np.ndarray)}
         told = {"run": self._run, "seed": self._seed, "place": asdict(place), "steps": steps}
-        told |= {"records": self._history.records, "monitors": monitors}
+        told |= {"records": self._history.records, "callbacks": callbacks}
         if identity_kept(self._path) not in (None, self._run):
             raise ModelFileError(f"{self.checkpoint.path}: another run has written there meanwhile")
         write_model(self._path, told, arrays, kind=CHECKPOINT)
@@ -135,8 +136,8 @@ def _begins_behind(job: Job, saved: Saved) -> bool:
     return bool(job.start and saved.records and job.start.epochs == saved.records[-1].get("epoch", -1) + 1)
 
 
-def _numbers(monitor: str, state: dict[str, Any]) -> dict[str, Any]:
-    """Return what of a monitor's state is no array, as JSON knows it; `DataError` for what it does not know."""
+def _numbers(callback: str, state: dict[str, Any]) -> dict[str, Any]:
+    """Return what of a callback's state is no array, as JSON knows it; `DataError` for what it does not know."""
     plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in state.items()}
     arrays = [plain.pop(key) for key in list(plain) if isinstance(plain[key], np.ndarray)]
     try:
@@ -144,5 +145,5 @@ def _numbers(monitor: str, state: dict[str, Any]) -> dict[str, Any]:
         if strange := [array.dtype for array in arrays if array.dtype.kind not in REAL]:
             raise TypeError(f"an array of {strange[0]}")
     except (TypeError, ValueError) as error:
-        raise DataError(f"{monitor}.state: must be finite numbers, texts and arrays by name, got {error}") from error
+        raise DataError(f"{callback}.state: must be finite numbers, texts and arrays by name, got {error}") from error
     return plain
