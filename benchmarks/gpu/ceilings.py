@@ -33,7 +33,7 @@ def ceilings(place: Place) -> Iterator[dict[str, Any]]:
     yield result
     run = device.runtime
     with device.start():
-        x, square = run.place(np.ones(1024, np.float32)), run.place(np.ones((32, 32), np.float32))
+        x, square = run.to_device(np.ones(1024, np.float32)), run.to_device(np.ones((32, 32), np.float32))
         out = run.empty((32, 32))
         result["launch_seconds"] = _host(device, launches, lambda: run.launch("drop", 4, x, 1024, 0, 0, 1.0))
         result["gemm_call_seconds"] = _host(device, launches, lambda: run.gemm(square, square, out))
@@ -46,7 +46,7 @@ def _copy(place: Place, device: CUDA, floats: int) -> float:
     n = floats // width
     with device.start():
         random = np.random.default_rng(0).standard_normal((n, width), dtype=np.float32)
-        source, rows = run.place(random), run.place(np.arange(n, dtype=np.int32))
+        source, rows = run.to_device(random), run.to_device(np.arange(n, dtype=np.int32))
         target = run.empty((n, width))
         call = lambda: run.launch("gather_rows", -(-n // 8), source, rows, n, width, target)  # noqa: E731
         return 8 * floats / place.seconds(device, call)["median"]
@@ -57,7 +57,7 @@ def _product(place: Place, device: CUDA, side: int, dtype: Any) -> float:
     rng, run = np.random.default_rng(0), device.runtime
     with device.start():
         A = rng.standard_normal((side, side), dtype=np.float32)
-        placed = run.place(A if dtype is np.float32 else (A.view(np.uint32) >> 16).astype(np.uint16))
+        placed = run.to_device(A if dtype is np.float32 else (A.view(np.uint32) >> 16).astype(np.uint16))
         C = run.empty((side, side))
         return 2 * side**3 / place.seconds(device, lambda: run.gemm(placed, placed, C, tb=True))["median"]
 

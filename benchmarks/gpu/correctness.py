@@ -75,14 +75,14 @@ def _step(device: Device, loss: str, optimizer: str, seed: int) -> dict[str, np.
     states = state_layout(network.layout, rule)
     state = np.full(states.size, 0.5, np.float32)
     with device.start():
-        placed = device.place(flat)
-        none = device.place(np.zeros((1, 1), np.float32))
-        layers = network.layers(placed, states.views(device.place(state)), none)
+        placed = device.to_device(flat)
+        none = device.to_device(np.zeros((1, 1), np.float32))
+        layers = network.layers(placed, states.views(device.to_device(state)), none)
         scale = np.full(ROWS, 1 / ROWS, np.float32)
         network.step(device, layers, data.X, Targets(data.Y, np.arange(ROWS), scale), rule.update(0.1, 3), seed)
         A = network.hidden_activations(device, layers, data.X, np.arange(ROWS))
         _, scores = device.top_k(A, layers[-1], K)
-        flat = device.fetch(placed)
+        flat = device.to_host(placed)
     changes = network.layout.views(flat - before)
     return {**changes, "scores": scores}
 

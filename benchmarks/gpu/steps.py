@@ -80,8 +80,8 @@ class Stepper:
         with device.start():
             device.warm_up([get_loss(loss)], deep=False, dropout=False, rounding=False)
             self.layers = self.network.layers(
-                device.place(flat), states.views(device.place(np.zeros(states.size, np.float32))),
-                device.place(np.zeros((1, 1), np.float32)),
+                device.to_device(flat), states.views(device.to_device(np.zeros(states.size, np.float32))),
+                device.to_device(np.zeros((1, 1), np.float32)),
             )  # fmt: skip
         entries, one_chunk = shape.dataset.X.nnz + shape.dataset.Y.nnz, CHUNK_BYTES
         if loss == "softmax" and form != "chunked":  # which keeps the exponentials of all labels

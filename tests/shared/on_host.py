@@ -27,7 +27,7 @@ class OnHost:
         self.device, self.bfloat16, self.start, self.warm_up = device, device.bfloat16, device.start, device.warm_up
 
     def _there(self, *arrays):
-        return [self.device.place(np.ascontiguousarray(array)) for array in arrays]
+        return [self.device.to_device(np.ascontiguousarray(array)) for array in arrays]
 
     def _layer(self, layer):
         return type(layer)(*self._there(*layer))
@@ -35,9 +35,9 @@ class OnHost:
     def _back(self, placed, arrays):
         for there, here in zip(placed, arrays, strict=True):
             if here.flags.writeable:
-                here[...] = self.device.fetch(there)
+                here[...] = self.device.to_host(there)
 
-    def place(self, flat):
+    def to_device(self, flat):
         return flat
 
     def replay(self, *step):
@@ -47,19 +47,19 @@ class OnHost:
     def take(self, layer, active):
         there = self._layer(layer)
         parts = zip(self.device.take(there, active), there, layer, strict=True)
-        return type(layer)(*(here if new is old else self.device.fetch(new) for new, old, here in parts))
+        return type(layer)(*(here if new is old else self.device.to_host(new) for new, old, here in parts))
 
     @_started
     def put(self, part, layer, active):
         there = self._layer(layer)
         both = zip(part, there, layer, strict=True)
-        parts = [old if new is before else self.device.place(new) for new, old, before in both]
+        parts = [old if new is before else self.device.to_device(new) for new, old, before in both]
         self.device.put(type(layer)(*parts), there, active)
         self._back(there, layer)
 
     @_started
     def through_relu(self, dA, A, factor):
-        return self.device.fetch(self.device.through_relu(*self._there(dA, A), factor))
+        return self.device.to_host(self.device.through_relu(*self._there(dA, A), factor))
 
     @_started
     def drop(self, A, dropout):
@@ -69,25 +69,25 @@ class OnHost:
 
     @_started
     def input_forward(self, X, rows, layer, dropout):
-        return self.device.fetch(self.device.input_forward(X, rows, self._layer(layer), dropout))
+        return self.device.to_host(self.device.input_forward(X, rows, self._layer(layer), dropout))
 
     @_started
     def dense_forward(self, A, layer):
-        return self.device.fetch(self.device.dense_forward(*self._there(A), self._layer(layer)))
+        return self.device.to_host(self.device.dense_forward(*self._there(A), self._layer(layer)))
 
     @_started
     def output_step(self, A, targets, layer, loss, update, rounding=EXACT):
         there = self._layer(layer)
         value, dA = self.device.output_step(*self._there(A), targets, there, loss, update, rounding)
         self._back(there, layer)
-        return float(value), self.device.fetch(dA)
+        return float(value), self.device.to_host(dA)
 
     @_started
     def dense_step(self, A, dZ, layer, update):
         there = self._layer(layer)
         dA = self.device.dense_step(*self._there(A, dZ), there, update)
         self._back(there, layer)
-        return self.device.fetch(dA)
+        return self.device.to_host(dA)
 
     @_started
     def input_step(self, X, rows, dZ, layer, update, dropout):

@@ -124,15 +124,15 @@ class Device(Protocol):
         """
         ...
 
-    def place(self, flat: np.ndarray) -> Any:
+    def to_device(self, flat: np.ndarray) -> Any:
         """Return a copy of a vector in the device's memory, the vector itself where that is the process's."""
         ...
 
-    def refresh(self, placed: Any, flat: np.ndarray) -> None:
-        """Copy `flat` over what `place` returned."""
+    def copy_to_device(self, placed: Any, flat: np.ndarray) -> None:
+        """Copy `flat` over what `to_device` returned."""
         ...
 
-    def fetch(self, placed: Any, flat: np.ndarray | None = None) -> np.ndarray:
+    def to_host(self, placed: Any, flat: np.ndarray | None = None) -> np.ndarray:
         """Copy an array of the device over `flat`, contiguous, or to a new one where the memories differ; return it."""
         ...
 
@@ -199,14 +199,14 @@ class HostMemory:
     memory = None
     n_threads = 1
 
-    def place(self, flat: np.ndarray) -> np.ndarray:
+    def to_device(self, flat: np.ndarray) -> np.ndarray:
         """Return the vector itself."""
         return flat
 
-    def refresh(self, placed: np.ndarray, flat: np.ndarray) -> None:
+    def copy_to_device(self, placed: np.ndarray, flat: np.ndarray) -> None:
         """Do nothing: they are one."""
 
-    def fetch(self, placed: np.ndarray, flat: np.ndarray | None = None) -> np.ndarray:
+    def to_host(self, placed: np.ndarray, flat: np.ndarray | None = None) -> np.ndarray:
         """Return the array itself."""
         return placed
 

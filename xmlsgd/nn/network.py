@@ -167,7 +167,7 @@ class Network:
         labels, groups = drawn
         if loss == SOFTMAX and groups:
             labels, logs = drawn.joined()
-            groups, raised = (), device.place(logs)
+            groups, raised = (), device.to_device(logs)
         part = device.take(output, labels)
         if raised is not None:
             part.b[:] += raised

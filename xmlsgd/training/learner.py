@@ -87,8 +87,8 @@ class Learner:
         self.job, self.device, self.flat, self.touched = job, device, flat, touched
         self.state = zeros(layout.size) if state is None else state
         self._lazy, self._behind, self._ahead = lazy, False, False
-        self._placed = [(device.place(host), host) for host in (flat, self.state)]
-        none = device.place(np.zeros((1, 1), np.float32))
+        self._placed = [(device.to_device(host), host) for host in (flat, self.state)]
+        none = device.to_device(np.zeros((1, 1), np.float32))
         self.layers = job.network.layers(self._placed[0][0], layout.views(self._placed[1][0]), none)
         self.sampler = job.sampler.begin(job.dataset.Y, job.seed)
         self._order = Order(job.dataset.n_rows, job.seed)
@@ -113,14 +113,14 @@ class Learner:
         """Copy model and state back from the device if they have been trained there since."""
         if self._ahead:
             for placed, host in self._placed:
-                self.device.fetch(placed, host)
+                self.device.to_host(placed, host)
         self._ahead = False
 
     def hold(self) -> Any:
         """Return the model in the device's memory, up to date there, to be changed there."""
         if self._behind or not self._lazy:
             for placed, host in self._placed:
-                self.device.refresh(placed, host)
+                self.device.copy_to_device(placed, host)
         self._behind, self._ahead = False, True
         return self._placed[0][0]
 

@@ -83,10 +83,10 @@ def test_the_model_stays_on_the_gpu_from_step_to_step(dataset, network, monkeypa
 
         monkeypatch.setattr(device, name, noting)
 
-    noted("fetch")
-    noted("refresh")
+    noted("to_host")
+    noted("copy_to_device")
     trained(device, dataset, network, Sequential(4, 0.02))
-    assert copies == ["fetch", "fetch"] * 2, "model and state after each of two epochs"
+    assert copies == ["to_host", "to_host"] * 2, "model and state after each of two epochs"
 
 
 def test_a_mean_of_weights_is_taken_of_what_the_gpu_has_trained(make, dataset, network):
@@ -183,7 +183,7 @@ def test_a_step_allocates_what_it_returns_and_nothing_else(dataset, network):
     device = shim_device("bfloat16")
     memory = device.runtime.cupy.memory
     layers = network.layers(
-        device.place(np.zeros(network.layout.size, np.float32)), none=device.place(np.zeros((1, 1), np.float32))
+        device.to_device(np.zeros(network.layout.size, np.float32)), none=device.to_device(np.zeros((1, 1), np.float32))
     )
     scale, counts = np.full(40, 1 / 40, np.float32), []
     with device.start():
@@ -290,8 +290,8 @@ def test_precision_of_a_gpu_is_checked():
 def after_steps(device, dataset, network, wait=False):
     """Return the parameters after six steps of batches that grow; nothing is looked at before the last."""
     flat = np.random.default_rng(0).standard_normal(network.layout.size, dtype=np.float32)
-    placed = device.place(flat)
-    layers = network.layers(placed, none=device.place(np.zeros((1, 1), np.float32)))
+    placed = device.to_device(flat)
+    layers = network.layers(placed, none=device.to_device(np.zeros((1, 1), np.float32)))
     with device.start():
         for step in range(6):
             rows = (np.arange(20 + 5 * step) * 7 + step) % 120
@@ -299,7 +299,7 @@ def after_steps(device, dataset, network, wait=False):
             network.step(device, layers, dataset.X, Targets(dataset.Y, rows, scale), SGD().update(0.1, 1), step)
             if wait:
                 device.wait()
-    after = device.fetch(placed)
+    after = device.to_host(placed)
     assert not np.array_equal(after, flat)
     return after
 

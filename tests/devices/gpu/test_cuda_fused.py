@@ -50,7 +50,7 @@ def operand(device, x):
     """Return an array on the GPU in bfloat16, which its numbers fit."""
     x = np.ascontiguousarray(x, np.float32)
     np.testing.assert_array_equal(rounded(x), x)
-    return device.place((x.view(np.uint32) >> 16).astype(np.uint16))
+    return device.to_device((x.view(np.uint32) >> 16).astype(np.uint16))
 
 
 def from_operand(bits):
@@ -95,12 +95,12 @@ def compare_exactly(make, B, H):
     W = rng.integers(-9, 10, (n, H)).astype(np.float32)
     device = make("bfloat16", softmax="fused")
     with device.start():
-        placed, numbers = device.place(W), np.array([-3, 2], np.float32)
+        placed, numbers = device.to_device(W), np.array([-3, 2], np.float32)
         partial = device._softmax._products(
             Exponentials(operand(device, E), None, None, None, None, operand(device, scaled)), start, placed,
-            Factors(numbers, device.place(numbers)),
+            Factors(numbers, device.to_device(numbers)),
         )  # fmt: skip
-        got, sums = device.fetch(placed), device.fetch(partial)
+        got, sums = device.to_host(placed), device.to_host(partial)
     mine = E[:, start : start + n]
     np.testing.assert_array_equal(got, 2 * W - 3 * mine.T @ scaled[:, :H])
     np.testing.assert_array_equal(sums[0], mine.T @ scaled[:, even : even + 2].sum(axis=1))
@@ -125,11 +125,11 @@ def compare_exponentials(make, B, band):
         run = device.runtime
         E, sums = run.empty((B, 304), run.operand), run.empty((B, tiles, 2))
         run.launch(
-            "product_exponentials", blocks, operand(device, A), operand(device, W), device.place(b),
-            device.place(reference), width, B, n, 0, 304, tiles, band, E, sums, threads=PRODUCT_THREADS,
+            "product_exponentials", blocks, operand(device, A), operand(device, W), device.to_device(b),
+            device.to_device(reference), width, B, n, 0, 304, tiles, band, E, sums, threads=PRODUCT_THREADS,
             shared=EXPONENTIALS_SHARED,
         )  # fmt: skip
-        got, sums = from_operand(device.fetch(E)), device.fetch(sums)
+        got, sums = from_operand(device.to_host(E)), device.to_host(sums)
     np.testing.assert_allclose(got[:, :n], np.exp(Z), rtol=2**-8)
     assert not got[:, n:].any()
     assert not sums[:, :, 0].any()

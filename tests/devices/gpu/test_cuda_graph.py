@@ -77,7 +77,7 @@ def test_a_replayed_step_allocates_nothing_and_launches_but_what_writes_the_keys
     network = Network(60, 90, (24,), "bce")
     device_memory = device.runtime.cupy.memory
     layers = network.layers(
-        device.place(np.zeros(network.layout.size, np.float32)), none=device.place(np.zeros((1, 1), np.float32))
+        device.to_device(np.zeros(network.layout.size, np.float32)), none=device.to_device(np.zeros((1, 1), np.float32))
     )
     with device.start():
         for _ in range(8):
@@ -96,15 +96,15 @@ def test_a_graph_keeps_its_buffers_when_a_larger_batch_takes_larger_ones(dataset
     for graphs in (False, True):
         device, network = shim_device("float32", graphs=graphs), Network(60, 90, (24,), "softmax")
         flat = np.random.default_rng(0).standard_normal(network.layout.size, dtype=np.float32)
-        placed = device.place(flat)
-        layers = network.layers(placed, none=device.place(np.zeros((1, 1), np.float32)))
+        placed = device.to_device(flat)
+        layers = network.layers(placed, none=device.to_device(np.zeros((1, 1), np.float32)))
         with device.start():
             for size in (10, 10, 10, 10, 80, 80, 80, 10, 10, 80):
                 scale = np.full(size, 1 / size, np.float32)
                 network.step(
                     device, layers, dataset.X, Targets(dataset.Y, np.arange(size), scale), SGD().update(0.1, 1), 0
                 )
-        runs.append(device.fetch(placed))
+        runs.append(device.to_host(placed))
     np.testing.assert_array_equal(*runs)
 
 

@@ -33,10 +33,10 @@ def test_replicas_stay_on_the_gpu_from_merge_to_merge(dataset, network, monkeypa
     copied = []
     devices = [shim_device("float32") for _ in range(2)]
     for device in devices:
-        for name in ("fetch", "refresh"):
+        for name in ("to_host", "copy_to_device"):
             monkeypatch.setattr(device, name, lambda *both, name=name: copied.append(name))
     train(Job(dataset, network, SGD()), Synchronous(16, 0.02), Serial(devices), Schedule(2))
-    assert copied == ["fetch", "fetch"] * 2, "state and model of both for the result, and nothing before"
+    assert copied == ["to_host", "to_host"] * 2, "state and model of both for the result, and nothing before"
 
 
 @NEEDS_COMPILER
@@ -51,7 +51,7 @@ def test_a_sum_on_the_gpu_is_that_of_its_parts(make):
     device, rng = make("float32"), np.random.default_rng(0)
     parts, weights = rng.standard_normal((3, 7, 91), dtype=np.float32), [0.5, -2.0, 1e-3]
     with device.start():
-        total = device.fetch(device.weighted_sum([device.place(part) for part in parts], weights))
+        total = device.to_host(device.weighted_sum([device.to_device(part) for part in parts], weights))
     np.testing.assert_allclose(total, np.tensordot(weights, parts, 1), rtol=0, atol=1e-6)
 
 

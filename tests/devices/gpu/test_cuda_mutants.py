@@ -79,11 +79,11 @@ def compare(make):
         np.testing.assert_array_equal(got, best)
     whole, weights = np.random.default_rng(0).standard_normal((2, 3, 30), dtype=np.float32), [0.25, 2.0]
     with once.start():
-        total = once.device.weighted_sum([once.device.place(part) for part in whole], weights)
-        np.testing.assert_allclose(once.device.fetch(total), np.tensordot(weights, whole, 1), rtol=0, atol=1e-6)
+        total = once.device.weighted_sum([once.device.to_device(part) for part in whole], weights)
+        np.testing.assert_allclose(once.device.to_host(total), np.tensordot(weights, whole, 1), rtol=0, atol=1e-6)
     narrow = make("bfloat16")
     with narrow.start():
-        operand = narrow.fetch(narrow._output.operand("weights", narrow.place(np.ascontiguousarray(A))))
+        operand = narrow.to_host(narrow._output.operand("weights", narrow.to_device(np.ascontiguousarray(A))))
     np.testing.assert_array_equal(operand, rounded(A).view(np.uint32) >> 16)
 
 

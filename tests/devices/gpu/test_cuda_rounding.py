@@ -17,7 +17,7 @@ DRAWS = 400
 def rounded(device, weights, seed):
     """Return weights as operands of products, as float32."""
     with device.start():
-        operand = device.fetch(device._output.operand("weights", device.place(weights), seed))
+        operand = device.to_host(device._output.operand("weights", device.to_device(weights), seed))
     return (operand[:, : weights.shape[1]].astype(np.uint32) << 16).view(np.float32)
 
 

@@ -135,7 +135,7 @@ def test_a_gpu_that_fails_beside_a_parked_cpu_leaves_the_last_epoch_and_names_wh
 
     def step_of_one_epoch(self, given):
         if given.epoch == 1 and given.start:
-            monkeypatch.setattr(type(self.device), "fetch", failing)
+            monkeypatch.setattr(type(self.device), "to_host", failing)
             failing()
         return step(self, given)
 
@@ -155,7 +155,7 @@ def test_a_gpu_that_fails_beside_a_parked_cpu_leaves_the_last_epoch_and_names_wh
 @pytest.mark.parametrize("lazy", [False, True])
 def test_the_speed_of_a_gpu_is_measured_with_and_without_copies_at_every_step(data, monkeypatch, lazy):
     device, copied = shim_device("float32"), []
-    monkeypatch.setattr(device, "refresh", lambda *both: copied.append(both))
+    monkeypatch.setattr(device, "copy_to_device", lambda *both: copied.append(both))
     job = Job(Dataset(data.X.span(0, 8), data.Y.span(0, 8)), Network(120, 60, (4,)), SGD())
     assert measure_device(job, device, lazy).per_row >= 0
     assert (len(copied) > 0) is not lazy

@@ -20,11 +20,11 @@ def runtime():
 
 def test_a_kernel_that_writes_more_shared_memory_than_it_asked_for_is_refused(runtime):
     with runtime.start():
-        keys = runtime.place(np.arange(8, dtype=np.uint64).reshape(2, 4))
+        keys = runtime.to_device(np.arange(8, dtype=np.uint64).reshape(2, 4))
         with pytest.raises(RuntimeError, match="more shared memory is written than was asked for"):
             runtime.launch("sort_rows", 2, keys, 4, 4, shared=24)
         runtime.launch("sort_rows", 2, keys, 4, 4, shared=32)
-        np.testing.assert_array_equal(runtime.fetch(keys), [[3, 2, 1, 0], [7, 6, 5, 4]])
+        np.testing.assert_array_equal(runtime.to_host(keys), [[3, 2, 1, 0], [7, 6, 5, 4]])
 
 
 REFUSED = {
@@ -40,7 +40,7 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_arrays_of_the_gpu_do_not_become_those_of_the_process(runtime, what):
     with runtime.start():
-        x = runtime.place(np.ones(4, np.float32))
+        x = runtime.to_device(np.ones(4, np.float32))
         with pytest.raises(TypeError):
             REFUSED[what](x)
     with pytest.raises(AttributeError):
@@ -49,7 +49,7 @@ def test_arrays_of_the_gpu_do_not_become_those_of_the_process(runtime, what):
 
 def test_an_element_is_an_array_that_becomes_a_number_when_asked(runtime):
     with runtime.start():
-        x = runtime.place(np.arange(4, dtype=np.float32))
+        x = runtime.to_device(np.arange(4, dtype=np.float32))
         assert (x[2].shape, float(x[2])) == ((), 2.0)
         assert float(0.5 + np.float32(2) * x[3] * 2) == 12.5
         assert [float(one) for one in x] == [0, 1, 2, 3]
@@ -65,7 +65,7 @@ def test_an_element_is_an_array_that_becomes_a_number_when_asked(runtime):
 )  # fmt: skip
 def test_work_on_no_stream_of_the_device_is_refused(runtime, work):
     with runtime.start():
-        x = runtime.place(np.ones((4, 4), np.float32))
+        x = runtime.to_device(np.ones((4, 4), np.float32))
         work(runtime, x)
     with pytest.raises(RuntimeError, match="on no stream"):
         work(runtime, x)
@@ -87,7 +87,7 @@ def test_a_launch_that_cuda_would_refuse_or_misread_is_refused(runtime, grid, bl
 def test_copies_say_from_where_to_where(runtime):
     host = np.ones(4, np.float32)
     with runtime.start():
-        there = runtime.place(host)
+        there = runtime.to_device(host)
         for kind in (2, 3):
             with pytest.raises(AssertionError, match="cudaMemcpyKind"):
                 runtime.copy(there.data.ptr, host.ctypes.data, 16, kind, runtime.stream)
@@ -97,7 +97,7 @@ def test_copies_say_from_where_to_where(runtime):
 
 def test_what_a_graph_cannot_hold_is_refused_while_one_is_captured(runtime):
     with runtime.start():
-        x = runtime.place(np.ones((4, 4), np.float32))
+        x = runtime.to_device(np.ones((4, 4), np.float32))
         event = runtime.cupy.cuda.Event()
         runtime.stream.begin_capture()
         for work in (
@@ -128,4 +128,4 @@ def test_a_device_gives_back_what_cublas_has_taken_for_it():
 def test_a_matrix_with_gaps_is_copied_as_it_reads(runtime):
     host = np.arange(12, dtype=np.float32).reshape(3, 4)[:, ::2]
     with runtime.start():
-        np.testing.assert_array_equal(runtime.fetch(runtime.place(host)), host)
+        np.testing.assert_array_equal(runtime.to_host(runtime.to_device(host)), host)

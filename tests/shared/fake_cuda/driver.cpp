@@ -1,4 +1,4 @@
-// CUDA that is not there, for the real CuPy: what it calls of the runtime, the driver, NVRTC, cuBLAS, NCCL and Thrust.
+// CUDA that is not there, for the real CuPy: what it calls of the runtime, the driver, NVRTC, cuBLAS and Thrust.
 //
 // Preloaded by `tests/real_cupy.py`. CuPy's wheels contain the runtime and Thrust, so that their functions are turned
 // to those here as soon as CuPy's libraries are loaded; other libraries find them by name. What the real ones refuse is

@@ -1,4 +1,4 @@
-// Libraries beside the driver: cuBLAS, NCCL, and the sort of Thrust that CuPy's wheels contain.
+// Libraries beside the driver: cuBLAS, and the sort of Thrust that CuPy's wheels contain.
 #pragma once
 #include "state.h"
 
@@ -144,73 +144,6 @@ API int cublasGemmStridedBatchedEx(
     for (int i = 0; i < count; ++i)
         TRY(cublasGemmEx(handle, ta, tb, m, n, k, alpha, a + a_stride * i, a_type, lda, b + b_stride * i, b_type, ldb,
                          beta, c + c_stride * i, c_type, ldc, COMPUTE_FLOAT, algorithm));
-    return OK;
-}
-
-// What is sent in a group of NCCL's arrives when the group ends.
-enum { NCCL_INTERNAL = 3, NCCL_ARGUMENT, NCCL_USAGE, NCCL_FLOAT = 7 };
-struct Communicator { int rank, device, clique; };
-struct Message { Communicator *from; int peer; void *at; size_t n; Stream *stream; };
-std::set<Communicator *> communicators;
-thread_local int depth = 0;
-thread_local std::vector<Message> sent, received;
-
-int note(std::vector<Message> &list, void *at, size_t n, int type, int peer, Communicator *mine, Stream *stream) {
-    LOCKED;
-    if (!communicators.count(mine) || type != NCCL_FLOAT) return refuse(NCCL_ARGUMENT, "NCCL: communicator or type");
-    if (!depth) return refuse(NCCL_USAGE, "NCCL: several GPUs of a thread outside of a group");
-    if (n && !on_gpu(at, 4 * n, mine->device)) return refuse(NCCL_ARGUMENT, "NCCL: memory of another GPU");
-    if (!streams.count(stream) || stream->device != mine->device) return refuse(NCCL_ARGUMENT, "NCCL: stream");
-    list.push_back({mine, peer, at, n, stream});
-    return OK;
-}
-API const char *ncclGetErrorString(int) { return "see stderr"; }
-API int ncclGetVersion(int *version) {
-    *version = 22900;
-    return OK;
-}
-API int ncclCommInitAll(Communicator **made, int n, const int *devices) {
-    LOCKED;
-    static int clique = 0;
-    ++clique;
-    if ((int)std::set<int>(devices, devices + n).size() != n) return refuse(NCCL_USAGE, "NCCL: two ranks on one GPU");
-    for (int i = 0; i < n; ++i) communicators.insert(made[i] = new Communicator{i, devices[i], clique});
-    return OK;
-}
-API int ncclCommDestroy(Communicator *mine) {
-    LOCKED;
-    return communicators.erase(mine) ? OK : refuse(NCCL_ARGUMENT, __func__);
-}
-API int ncclGroupStart() {
-    ++depth;
-    return OK;
-}
-API int ncclSend(void *at, size_t n, int type, int peer, Communicator *mine, Stream *stream) {
-    return note(sent, at, n, type, peer, mine, stream);
-}
-API int ncclRecv(void *at, size_t n, int type, int peer, Communicator *mine, Stream *stream) {
-    return note(received, at, n, type, peer, mine, stream);
-}
-API int ncclGroupEnd() {
-    LOCKED;
-    if (--depth) return OK;
-    std::vector<Message> sources = std::move(sent), targets = std::move(received);
-    sent.clear(), received.clear();
-    if (sources.size() != targets.size()) return refuse(NCCL_INTERNAL, "NCCL would wait for ever");
-    for (const Message &to : targets) {
-        auto from = std::find_if(sources.begin(), sources.end(), [&](const Message &one) {
-            const Communicator &a = *one.from, &b = *to.from;
-            return a.clique == b.clique && a.rank == to.peer && b.rank == one.peer && one.n == to.n;
-        });
-        if (from == sources.end()) return refuse(NCCL_INTERNAL, "NCCL would wait for ever");
-        Stream *source = from->stream, *target = to.stream;
-        void *data = from->at, *at = to.at;
-        size_t n = to.n, until = source->given();
-        target->give([=] { source->flush(until), memmove(at, data, 4 * n); });
-        size_t arrived = target->given();
-        source->give([=] { target->flush(arrived); });
-        sources.erase(from);
-    }
     return OK;
 }
 

@@ -123,7 +123,7 @@ struct Event {
     Seen seen = {};
 };
 struct Graph { std::vector<Work> work; };
-// Streams, events, cuBLAS's handles and NCCL's communicators that are destroyed leave their sets and are not freed, so
+// Streams, events, and cuBLAS's handles that are destroyed leave their sets and are not freed, so
 // that nothing else gets their numbers.
 std::set<Stream *> streams;
 std::set<Event *> events;

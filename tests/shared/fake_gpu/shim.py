@@ -17,7 +17,6 @@ from xmlsgd.devices.cuda.runtime import Runtime
 from .blas import Cublas, CublasLibrary
 from .kernels import RawModule
 from .memory import Memory, OutOfMemoryError
-from .nccl import FakeNccl
 from .streams import ENTERED, Event, Streams
 
 OF_DEVICE = ("chunk_bytes", "softmax", "graphs")  # options of `CUDA` that the "GPU" has none of
@@ -59,7 +58,6 @@ def fake_cupy(seed=0, capability="90", flags=(), free=1 << 30, edit=str, capacit
         alloc_pinned_memory=lambda size: bytearray(b"\xff" * (-(-size // 512) * 512)),  # rounded up, not cleared
         is_available=lambda: True,
         memory=SimpleNamespace(OutOfMemoryError=OutOfMemoryError),
-        nccl=FakeNccl(memory),
         runtime=SimpleNamespace(
             getDeviceCount=lambda: 2,
             memGetInfo=lambda: (min(free, memory.capacity - memory.live), 2 * free),

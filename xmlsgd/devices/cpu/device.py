@@ -52,7 +52,7 @@ class CPU(HostMemory):
         self._buffers: dict[Any, np.ndarray] = {}
         self._alone = Alone(threading.RLock())
 
-    def place(self, flat: np.ndarray) -> np.ndarray:
+    def to_device(self, flat: np.ndarray) -> np.ndarray:
         """Return the vector itself, as `for_kernels` gives it."""
         return for_kernels(flat)
 

@@ -66,7 +66,7 @@ class Rows:
         key = id(matrix.indices)
         if key not in self._resident:
             fits = matrix.indices.nbytes + matrix.data.nbytes <= RESIDENT_SHARE * self._runtime.free_bytes()
-            place = self._runtime.place
+            place = self._runtime.to_device
             self._resident[key] = (place(matrix.indices), place(matrix.data)) if fits else None
             weakref.finalize(matrix.indices, _forget, weakref.ref(self), key)
         return self._resident[key]

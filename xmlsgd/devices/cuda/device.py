@@ -95,7 +95,7 @@ class CUDA:
         X = CSR(np.array([0, 1, 2]), np.zeros(2, np.int32), np.ones(2, np.float32), 1)
         rows, update = np.zeros(1, np.int64), SGD().update(0.0, 1)
         with self.start():
-            none = self.place(np.zeros(1, np.float32))
+            none = self.to_device(np.zeros(1, np.float32))
             layer = Layer(*([none.reshape(1, 1), none] * 3))
             A = self.input_forward(X, rows, layer, Dropout(0.0, 0))
             if dropout:
@@ -108,20 +108,20 @@ class CUDA:
             self.input_step(X, rows, self.through_relu(A, A, 1.0), layer, update, Dropout(0.0, 0))
             self.top_k(A, layer, 1)
 
-    def place(self, flat: np.ndarray) -> Any:
+    def to_device(self, flat: np.ndarray) -> Any:
         """Return a copy of an array in the GPU's memory."""
         with self.runtime.current():
-            return self.runtime.place(flat)
+            return self.runtime.to_device(flat)
 
-    def refresh(self, placed: Any, flat: np.ndarray) -> None:
-        """Copy `flat` over what `place` returned."""
+    def copy_to_device(self, placed: Any, flat: np.ndarray) -> None:
+        """Copy `flat` over what `to_device` returned."""
         with self.runtime.current():
-            self.runtime.refresh(placed, flat)
+            self.runtime.copy_to_device(placed, flat)
 
-    def fetch(self, placed: Any, flat: np.ndarray | None = None) -> np.ndarray:
+    def to_host(self, placed: Any, flat: np.ndarray | None = None) -> np.ndarray:
         """Copy an array of the GPU over `flat`, contiguous, or to a new one."""
         with self.runtime.current():
-            return self.runtime.fetch(placed, flat)
+            return self.runtime.to_host(placed, flat)
 
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> Any:
         """Return A (B, H) = relu(X[rows] W + b)."""

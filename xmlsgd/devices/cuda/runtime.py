@@ -187,7 +187,7 @@ class Runtime:
     def factors(self, alpha: float, beta: float) -> Any:
         """Return two numbers, float32 (2,), that stay in the GPU's memory."""
         if (alpha, beta) not in self._factors:
-            self._factors[alpha, beta] = self.place(np.array([alpha, beta], np.float32))
+            self._factors[alpha, beta] = self.to_device(np.array([alpha, beta], np.float32))
         return self._factors[alpha, beta]
 
     def draw(self) -> int:
@@ -224,19 +224,19 @@ class Runtime:
             self._senders[name] = Sender(self.cupy)
         return self._senders[name].send(self, arrays)
 
-    def place(self, host: np.ndarray) -> Any:
+    def to_device(self, host: np.ndarray) -> Any:
         """Return a copy on the GPU."""
         placed = self.cupy.empty(host.shape, host.dtype)
-        self.refresh(placed, host)
+        self.copy_to_device(placed, host)
         return placed
 
-    def refresh(self, placed: Any, host: np.ndarray) -> None:
+    def copy_to_device(self, placed: Any, host: np.ndarray) -> None:
         """Copy `host` to the GPU and wait for it."""
         host = np.ascontiguousarray(host)  # a copy of it must live until the GPU has read it
         self.copy(placed.data.ptr, host.ctypes.data, host.nbytes, HOST_TO_DEVICE, self.stream)
         self.stream.synchronize()
 
-    def fetch(self, placed: Any, host: np.ndarray | None = None) -> np.ndarray:
+    def to_host(self, placed: Any, host: np.ndarray | None = None) -> np.ndarray:
         """Copy an array from the GPU to `host`, contiguous, a new one by default, and return it."""
         host = np.empty(placed.shape, placed.dtype) if host is None else host
         self.copy(host.ctypes.data, placed.data.ptr, host.nbytes, DEVICE_TO_HOST, self.stream)

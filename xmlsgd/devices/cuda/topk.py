@@ -32,7 +32,7 @@ class TopK(Chunks):
         width = best.shape[1]
         labels, scores = run.buffer("labels", (n, width), np.int32), run.buffer("scores", (n, width))
         run.launch("unpack_keys", blocks_of(n * width), best, n * width, labels, scores)
-        return run.fetch(labels)[:, :k].copy(), run.fetch(scores)[:, :k].copy()
+        return run.to_host(labels)[:, :k].copy(), run.to_host(scores)[:, :k].copy()
 
     def _lists(self, A: Any, layer: Layer, k: int) -> Any:
         """Return the keys of the k best labels of every row, in bfloat16 of some more, uint64, descending."""

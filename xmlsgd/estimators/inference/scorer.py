@@ -86,8 +86,8 @@ class Scorer:
         if not self.device.memory:
             return self._layers
         flat = self.params.expanded() if isinstance(self.params, CompactParams) else self.params
-        none = self.device.place(np.zeros((1, 1), np.float32))
-        return self.network.layers(self.device.place(flat), none=none)
+        none = self.device.to_device(np.zeros((1, 1), np.float32))
+        return self.network.layers(self.device.to_device(flat), none=none)
 
     @cached_property
     def _layers(self) -> list[Any]:
@@ -139,7 +139,7 @@ class Scorer:
         n_columns = network.n_labels if columns is None else len(columns)
         for rows in row_blocks(X.n_rows, max(n_columns, *network.hidden)):
             with device.start():
-                A = device.fetch(network.hidden_activations(device, layers, X, rows))
+                A = device.to_host(network.hidden_activations(device, layers, X, rows))
             with np.errstate(invalid="ignore", over="ignore"):  # `check_finite` says more
                 Z = product(A)
             yield rows, Z
@@ -154,7 +154,7 @@ class Scorer:
         network, device, layers = self.network, self.device, self.layers()
         for rows in row_blocks(X.n_rows, max(network.hidden)):
             with device.start():
-                A = device.fetch(network.hidden_activations(device, layers, X, rows))
+                A = device.to_host(network.hidden_activations(device, layers, X, rows))
             yield rows, A
 
 

@@ -55,9 +55,9 @@ class Clusters(Sampler):
     def draw(self, batch: Batch) -> Drawn | None:
         """Return true labels, hard ones and drawn ones; clusters are made before, where that is due."""
         if self.turns.due():
-            self.renew(batch.device.fetch(batch.output.W), batch.device.fetch(batch.output.b))
+            self.renew(batch.device.to_host(batch.output.W), batch.device.to_host(batch.output.b))
         marks, n_hard = batch.true(), round(self.settings.hard * self.settings.negatives)
-        marks[self.hardest(batch.device.fetch(batch.A), n_hard)] = True
+        marks[self.hardest(batch.device.to_host(batch.A), n_hard)] = True
         rng = np.random.default_rng((batch.seed, NEGATIVES))
         marks[rng.integers(len(marks), size=self.settings.negatives - n_hard)] = True
         return marked(marks)

@@ -86,10 +86,10 @@ class Tables(Sampler):
             self.device = cpu_of(batch.device, 1)
         device = self.device
         if self.turns.due():
-            self.rehash(batch.device.fetch(batch.output.W), device)
+            self.rehash(batch.device.to_host(batch.output.W), device)
         marks = batch.true()
         n_true = np.count_nonzero(marks)
-        found = self.find(batch.device.fetch(batch.A), device, batch.seed)
+        found = self.find(batch.device.to_host(batch.A), device, batch.seed)
         marks[found[found >= 0]] = True
         missing = self.settings.least - (np.count_nonzero(marks) - n_true)
         if missing > 0:

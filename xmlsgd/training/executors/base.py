@@ -34,7 +34,6 @@ class Executor(ABC):
     """
 
     merge_threads = 1
-    nccl = False  # whether replicas on several GPUs are merged on one of them
     push_threads = 1
     concurrent = False
 

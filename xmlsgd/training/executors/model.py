@@ -11,7 +11,6 @@ from ..learner import Order
 from ..merging import Merger
 from ..messages import Sharing
 from ..shared_parameters import Shape, Table
-from .linked import LinkedMerger
 from .on_device import DeviceMerger
 
 if TYPE_CHECKING:
@@ -63,13 +62,12 @@ class SharedModel:
         """Return the updates that the optimizer state of the start has seen."""
         return 0 if self._first is None else self._first.steps
 
-    def employ(self, learners: Sequence[Learner], nccl: bool) -> None:
-        """Take learners of this process; merge where their replicas lie if that is one memory, or linked by NCCL."""
+    def employ(self, learners: Sequence[Learner]) -> None:
+        """Take learners of this process; merge replicas on their GPU where all of them lie on one."""
         self.learners = learners
         memories = {learner.device.memory for learner in learners}
-        if self.own_states and None not in memories and (len(memories) == 1 or nccl):
-            kind = DeviceMerger if len(memories) == 1 else LinkedMerger
-            self.merger = kind(self.table, self.merger.layout, learners)
+        if self.own_states and None not in memories and len(memories) == 1:
+            self.merger = DeviceMerger(self.table, self.merger.layout, learners)
         for learner in learners:
             learner.warm_up()
 

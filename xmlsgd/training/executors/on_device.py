@@ -41,7 +41,7 @@ class DeviceMerger(Merger):
         super().__init__(table, layout, 1)
         self._learners = learners
         self._device: Any = learners[0].device.beside()  # type: ignore[attr-defined]
-        self._center, self._ahead = self._device.place(table.params[0]), False
+        self._center, self._ahead = self._device.to_device(table.params[0]), False
 
     def run(self, rule: Rule, members: Collection[int], memory: int = 0, equal: bool = True) -> int:
         """Apply `rule` to every slice of the center and the replicas of `members`; return the floats of a vector."""
@@ -55,7 +55,7 @@ class DeviceMerger(Merger):
     def bring_center(self) -> None:
         """Copy the center to the table if a merge has changed it since."""
         if self._ahead:
-            self._device.fetch(self._center, self.table.params[0])
+            self._device.to_host(self._center, self.table.params[0])
         self._ahead = False
 
     def copy_center(self, worker: int) -> None:
@@ -76,7 +76,7 @@ class DeviceMerger(Merger):
     def put_back(self) -> None:
         """Put the center and all replicas of the table back to what was set aside, the states too."""
         super().put_back()
-        self._device.refresh(self._center, self.table.params[0])
+        self._device.copy_to_device(self._center, self.table.params[0])
         self._ahead = False
 
     def _active(self, members: list[int], memory: int) -> np.ndarray:
@@ -92,7 +92,7 @@ class DeviceMerger(Merger):
 
     def _zeros(self) -> Any:
         """Return the vector of a new slot."""
-        return self._device.place(np.zeros(self.layout.size, np.float32))
+        return self._device.to_device(np.zeros(self.layout.size, np.float32))
 
     def _new_part(self, name: str, center: Any, replicas: dict[int, Any], touched: Any, slot: Slot) -> Part:
         """Return a part that is added up on the GPU."""
@@ -103,4 +103,4 @@ class DeviceMerger(Merger):
     def _touched(self, members: list[int], name: str, rows: slice | np.ndarray) -> Any:
         """Return who has touched the rows of a slice, on the GPU, or None where a row is nobody's."""
         touched = super()._touched(members, name, rows)
-        return None if touched is None else self._device.place(touched)
+        return None if touched is None else self._device.to_device(touched)

@@ -45,7 +45,7 @@ class Serial(OnWallClock):
 
         self._prepare(job, sharing, make)
         self.learners = [Learner.of(job, self.devices[w], self.table, w, sharing, lazy=True) for w in self.workers]
-        self.model.employ(self.learners, self.nccl)
+        self.model.employ(self.learners)
         self._start_clock()
 
     def _begin(self, step: Step) -> None:

@@ -20,15 +20,11 @@ if TYPE_CHECKING:
 
 
 class Threads(OnWallClock):
-    """Workers that run at once, one for each device. Devices of one thread each overlap best.
+    """Workers that run at once, one for each device. Devices of one thread each overlap best."""
 
-    nccl : whether replicas on several GPUs are merged on the first of them, over their links, not in the memory of the
-    process; needs NCCL. Nobody has run it on several GPUs yet.
-    """
-
-    def __init__(self, devices: Sequence[Device], merge_threads: int = 1, nccl: bool = False) -> None:
+    def __init__(self, devices: Sequence[Device], merge_threads: int = 1) -> None:
         super().__init__(len(devices))
-        self.devices, self.merge_threads, self.nccl = devices, merge_threads, nccl
+        self.devices, self.merge_threads = devices, merge_threads
         self._threads: list[threading.Thread] = []
         self._inboxes: list[queue.SimpleQueue[Step | None]] = []
 
@@ -42,7 +38,7 @@ class Threads(OnWallClock):
         self.learners = [
             Learner.of(job, device, self.table, w, sharing, lazy=True) for w, device in enumerate(self.devices)
         ]
-        self.model.employ(self.learners, self.nccl)
+        self.model.employ(self.learners)
         for learner, inbox in zip(self.learners, self._inboxes, strict=True):
             thread = threading.Thread(target=self._work, args=(learner, inbox), daemon=True)
             thread.start()
