@@ -82,10 +82,10 @@ def test_the_class_of_a_row_is_the_most_probable(rows, held_out):
     np.testing.assert_array_equal(model.predict(X), model.classes_[model.predict_proba(X).argmax(axis=1)])
 
 
-def test_where_prediction_happens_is_told_by_the_classifier_that_it_clones(network, held_out):
-    model = copy.copy(network).set_params(estimator__n_jobs=1, estimator__precision="float32")
+def test_the_threads_of_prediction_are_those_of_the_classifier_that_it_clones(network, held_out):
+    model = copy.deepcopy(network).set_params(estimator__n_jobs=1)
     model.predict_topk(held_out[0])
-    assert all(("cpu", 1, "float32") in member._scorers for member in model.estimators_)
+    assert all(("cpu", 1) in member._scorers for member in model.estimators_)
 
 
 def test_a_callback_of_several_runs_forgets_the_one_before(rows, tmp_path):

@@ -29,8 +29,9 @@ def load_model_of(args: Namespace, data: str) -> XMLClassifier | XMLEnsemble:
         read_model(args.model)  # which says what is wrong, before a second is spent on imports
     from ..estimators import load_model
 
-    model = load_model(args.model)
-    template_of(model).set_params(**{"n_jobs": None, **given_parameters(args)})
+    given = {"n_jobs": None, **given_parameters(args)}
+    model = load_model(args.model, precision=given.pop("precision", None))
+    template_of(model).set_params(**given)
     return model
 
 

@@ -88,7 +88,9 @@ class XMLClassifier(Trainer, BaseEstimator):
     reading, compiling or measuring) count from the start of its call; loss_curve_; n_epochs_, of all fits since the
     last fresh one; label_counts_, int64 (L,), the rows of the last `fit`, and of each `partial_fit` behind it, that had
     each label, of n_samples_seen_ in all; shortlist_seconds_, what learning the shortlist took behind the last epoch;
-    vectorizer_, where X was texts, which is saved along.
+    vectorizer_, where X was texts, which is saved along; device_, on which the model predicts, the first of those that
+    trained it, and precision_, "float32" or "bfloat16", of its products: both are decided by `fit` and saved with the
+    model, so that no parameter set later changes what it answers. (A processor without bfloat16 predicts in float32.)
 
     `score` is the accuracy for one class a row, and P@1 for multi-label data: subset accuracy, scikit-learn's usual
     choice there, is near zero for any model with many labels.
@@ -208,12 +210,22 @@ class XMLClassifier(Trainer, BaseEstimator):
         saving.save(self, path, predict_only, compact)
 
     @classmethod
-    def load(cls, path: str | Path, *, predict_only: bool = True, verify: bool = True) -> XMLClassifier:
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        predict_only: bool = True,
+        verify: bool = True,
+        device: str | None = None,
+        precision: str | None = None,
+    ) -> XMLClassifier:
         """Return the model that `save` wrote.
 
         With `predict_only` the parameters stay a read-only memory map; else `partial_fit` goes on exactly where the
         saved model was. A compact model is mapped as it is, and opened in milliseconds; what it follows is checked when
         it predicts. `verify` compares checksums of files that have changed since that was done (`checked.json` in the
-        folder). Raises `ModelFileError` for a directory that `save` did not write, or that was altered.
+        folder). `device` and `precision`, as "cpu" and "float32", say where and in which precision the model predicts;
+        None for `device_` and `precision_` as they were saved. Raises `ModelFileError` for a directory that `save` did
+        not write, or that was altered.
         """
-        return saving.load(cls, path, predict_only, verify)
+        return saving.load(cls, path, predict_only, verify, device, precision)

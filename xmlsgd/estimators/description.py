@@ -20,6 +20,7 @@ from ..nn.losses import LOSSES
 from ..nn.network import Network
 from ..nn.optimizers import OPTIMIZERS, Optimizer
 from .parameters import check_parameters
+from .placement import parse_devices
 
 if TYPE_CHECKING:
     from .classifier import XMLClassifier
@@ -49,6 +50,8 @@ def describe(model: XMLClassifier) -> dict[str, Any]:
         "network": asdict(model.network_),
         "optimizer_kind": model._optimizer_kind,
         "label_form": model.label_form_,
+        "device": model.device_,
+        "precision": model.precision_,
         "seed": model._seed,
         "epochs": model.n_epochs_,
         "steps": model.n_steps_,
@@ -73,9 +76,26 @@ def described_model(kind: type[XMLClassifier], description: dict[str, Any], path
     if form not in FORMS:
         raise ModelFileError(f"{path}: label_form must be one of {', '.join(FORMS)}, got {shorten(form)}")
     model.label_form_ = form
+    model.device_, model.precision_ = _device(description, path), _precision(description, path)
     model.history_ = _history(description.get("history"), path)
     model.loss_curve_ = [record["loss"] for record in model.history_]
     return model
+
+
+def _device(description: dict[str, Any], path: Path) -> str:
+    """Return the device that predicts, which may be missing on this machine."""
+    try:
+        (name,) = parse_devices(description.get("device"))
+    except ValueError as error:
+        raise ModelFileError(f"{path}: device must be one device, got {shorten(description.get('device'))}") from error
+    return name
+
+
+def _precision(description: dict[str, Any], path: Path) -> str:
+    """Return the precision of the products."""
+    if (precision := description.get("precision")) not in ("float32", "bfloat16"):
+        raise ModelFileError(f"{path}: precision must be 'float32' or 'bfloat16', got {shorten(precision)}")
+    return str(precision)
 
 
 def check_estimator(description: dict[str, Any], name: str, path: Path) -> None:

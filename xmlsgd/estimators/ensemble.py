@@ -56,8 +56,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
     Parameters
     ----------
     estimator : the `XMLClassifier` that is cloned, which stays as it is; None for one with default parameters, which
-        `set_params(estimator__max_epochs=...)` cannot reach. Its `devices`, `n_jobs` and `precision` also hold for
-        prediction.
+        `set_params(estimator__max_epochs=...)` cannot reach. Its `n_jobs` also holds for prediction.
     n_estimators : how many are trained, one after the other.
     random_state : seed of their seeds; None for the `random_state` of `estimator`.
 
@@ -179,9 +178,11 @@ class XMLEnsemble(Predictor, BaseEstimator):
         ensemble_saving.save(self, path, compact)
 
     @classmethod
-    def load(cls, path: str | Path, *, verify: bool = True) -> XMLEnsemble:
+    def load(
+        cls, path: str | Path, *, verify: bool = True, device: str | None = None, precision: str | None = None
+    ) -> XMLEnsemble:
         """Return the ensemble that `save` wrote, memory-mapped; see `XMLClassifier.load`."""
-        return ensemble_saving.load(cls, path, verify)
+        return ensemble_saving.load(cls, path, verify, device, precision)
 
     def _template(self) -> XMLClassifier:
         """Return the classifier that is cloned."""
@@ -218,17 +219,18 @@ class XMLEnsemble(Predictor, BaseEstimator):
             )
 
     def _scorer(self, X: CSR) -> MeanScorer:
-        given = self._template()
-        place = given.devices, given.n_jobs, given.precision
-        return MeanScorer([member.scorer_by(X, *place) for member in self.estimators_])
+        n_jobs = self._template().n_jobs
+        return MeanScorer([member.scorer_on(X, n_jobs) for member in self.estimators_])
 
 
-def load_model(path: str | Path, *, verify: bool = True) -> XMLClassifier | XMLEnsemble:
+def load_model(
+    path: str | Path, *, verify: bool = True, device: str | None = None, precision: str | None = None
+) -> XMLClassifier | XMLEnsemble:
     """Return the `XMLClassifier` or the `XMLEnsemble` that was saved at `path`, to predict with.
 
     Arguments and errors are those of `XMLClassifier.load`.
     """
-    return ensemble_saving.load_either(XMLEnsemble, path, verify)
+    return ensemble_saving.load_either(XMLEnsemble, path, verify, device, precision)
 
 
 def _kept(parts: dict[str, int]) -> int:

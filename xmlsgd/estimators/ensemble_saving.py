@@ -15,6 +15,7 @@ from .saving import (
     label_arrays_of,
     learned_of,
     opened,
+    predict_on,
     read_checked,
     read_classifier,
     read_feature_names,
@@ -42,12 +43,18 @@ def save(ensemble: XMLEnsemble, path: str | Path, compact: bool) -> None:
     write(ensemble, path, description, arrays, compact)
 
 
-def load(kind: type[XMLEnsemble], path: str | Path, verify: bool) -> XMLEnsemble:
-    """Return the ensemble at `path`, checked as a classifier is."""
-    return read_checked(path, verify, partial(read_ensemble, kind))
+def load(
+    kind: type[XMLEnsemble], path: str | Path, verify: bool, device: str | None, precision: str | None
+) -> XMLEnsemble:
+    """Return the ensemble at `path`, checked as a classifier is, to predict on `device` in `precision`, if given."""
+    ensemble = read_checked(path, verify, partial(read_ensemble, kind))
+    predict_on(ensemble.estimators_, device, precision)
+    return ensemble
 
 
-def load_either(kind: type[XMLEnsemble], path: str | Path, verify: bool) -> XMLClassifier | XMLEnsemble:
+def load_either(
+    kind: type[XMLEnsemble], path: str | Path, verify: bool, device: str | None, precision: str | None
+) -> XMLClassifier | XMLEnsemble:
     """Return what lies at `path`, an ensemble, or a classifier to predict only."""
 
     def read(files: ModelFiles, folder: Path) -> XMLClassifier | XMLEnsemble:
@@ -55,7 +62,9 @@ def load_either(kind: type[XMLEnsemble], path: str | Path, verify: bool) -> XMLC
             return read_ensemble(kind, files, folder)
         return read_classifier(XMLClassifier, True, files, folder)
 
-    return read_checked(path, verify, read)
+    model = read_checked(path, verify, read)
+    predict_on(model.estimators_ if isinstance(model, kind) else [model], device, precision)
+    return model
 
 
 def read_ensemble(kind: type[XMLEnsemble], files: ModelFiles, path: Path) -> XMLEnsemble:

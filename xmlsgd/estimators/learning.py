@@ -23,6 +23,7 @@ from .growing import begin, begin_state, copy_rows, grow
 from .inference.compact import CompactParams
 from .names import as_names
 from .parameters import check_parameters, random_state_of
+from .placement import precision_of
 from .predicting import NetworkPredictor
 from .targets import check_declared, declared
 from .task import Task, prepare
@@ -212,6 +213,7 @@ class Trainer(NetworkPredictor):
         self.classes_, self.network_ = np.arange(len(names)) if isinstance(names, range) else names, task.network
         self.params_, self.optimizer_state_, self.n_steps_ = run.params, run.state, run.steps
         self._optimizer_kind, self._scorers = task.optimizer.kind, {}
+        self.device_, self.precision_ = task.workers[0].name, precision_of(task.device)
         self.history_ = [*self.history_, *run.records]
         self.loss_curve_ = [record["loss"] for record in self.history_]
         self.n_epochs_ = epochs + len(run.records)

@@ -6,14 +6,16 @@ A device is written `kind:index*learners`, several are separated by commas: "cpu
 from __future__ import annotations
 
 import copy
+import logging
 import re
 import warnings
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..algorithms import get_algorithm
 from ..algorithms.auto import Auto
 from ..algorithms.local_sgd import LocalSGD
+from ..data.files.compiled import LOGGER
 from ..devices import get_device
 from ..errors import DataError, shorten, suggest
 from ..training.executors.calibration import measure_device
@@ -96,6 +98,29 @@ def have_one_memory(workers: list[Worker]) -> bool:
 def make_device(name: str, n_threads: int, precision: str) -> Device:
     """Return the device of a name."""
     return get_device(name)(n_threads, precision)
+
+
+def precision_of(device: Device) -> str:
+    """Return the precision of a device's matrix products, "float32" or "bfloat16"."""
+    return "bfloat16" if device.bfloat16 else "float32"
+
+
+@cache
+def usable_precision(name: str, precision: str) -> str:
+    """Return the precision with which device `name` predicts by a model that was trained in `precision`.
+
+    A processor without bfloat16 products ranks by float32, which is what they approximate, and a log line says so.
+    """
+    if name != "cpu" or precision != "bfloat16":
+        return precision
+    from ..devices.cpu.intrinsics import bf16  # here, so that an estimator can be made without loading Numba
+
+    if bf16.HAS_AVX512_BF16:
+        return precision
+    logging.getLogger(LOGGER).warning(
+        "the model's products are bfloat16, which this processor lacks: predicting in float32"
+    )
+    return "float32"
 
 
 def executor_of(workers: list[Worker], device: Device, precision: str) -> Executor:

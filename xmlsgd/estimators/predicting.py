@@ -21,7 +21,7 @@ from .inference.label_weights import WeighedRanker
 from .inputs import read_features, read_weight
 from .names import MappedNames
 from .output_checks import check_dense, check_finite, checked_columns, checked_weight
-from .placement import make_device, parse_devices
+from .placement import make_device, usable_precision
 from .targets import Form, read_labels
 from .task import check_form, check_lengths
 from .threads import flops, thread_count
@@ -145,7 +145,7 @@ class Predictor(ClassifierMixin):
 
         With a shortlist its labels with the most votes are scored, by default 64, or 32 where the row is near to a
         training row, and a row with fewer than k is filled up by the network; where `labels` are given, all of these
-        are scored. Without one all are; where `precision` makes products bfloat16, the best k + 8 by these are scored
+        are scored. Without one all are; where `precision_` is bfloat16, the best k + 8 by these are scored
         anew in float32 and ranked by that, so a label just below them may be missed.
         """
         self._check_fitted()
@@ -253,14 +253,14 @@ class NetworkPredictor(Predictor):
     """The half of `XMLClassifier` that predicts."""
 
     # Parameters.
-    devices: str
-    precision: str
     n_jobs: int | None
 
-    # Learned.
+    # Learned. What decides answers is kept here: a parameter set after `fit` changes none.
+    device_: str
+    precision_: str
     shortlist_: Shortlist | None
     _params: np.ndarray | CompactParams
-    _scorers: dict[tuple[str, int, str], Scorer]  # of the last predictions
+    _scorers: dict[tuple[str, int], Scorer]  # of the last predictions
 
     @property
     def params_(self) -> np.ndarray:
@@ -275,18 +275,18 @@ class NetworkPredictor(Predictor):
         return hasattr(self, "_params")
 
     def _scorer(self, X: CSR) -> Scorer:
-        return self.scorer_by(X, self.devices, self.n_jobs, self.precision)
+        return self.scorer_on(X, self.n_jobs)
 
-    def scorer_by(self, X: CSR, devices: str, n_jobs: int | None, precision: str) -> Scorer:
-        """Return what scores rows such as X by these parameters; it is kept, with its device and their buffers."""
+    def scorer_on(self, X: CSR, n_jobs: int | None) -> Scorer:
+        """Return the scorer of rows such as X on the threads of `n_jobs`; it is kept, with its device's buffers."""
         listed = self.shortlist_ is not None
         n_threads = thread_count(n_jobs, flops(self.network_, X, X.n_rows, listed))
         if listed and X.n_rows == 1:
             n_threads = 1  # others would only wait
-        wanted = str(devices), n_threads, precision
+        wanted = self.device_, n_threads
         scorer = self._scorers.get(wanted)
         if scorer is None or not scorer.is_of(self._params, self.shortlist_):
-            device = make_device(parse_devices(devices)[0], n_threads, precision)
+            device = make_device(self.device_, n_threads, usable_precision(self.device_, self.precision_))
             scorer = _scorer_of(self.network_, self._params, device, self.shortlist_, n_threads)
             if len(self._scorers) >= MOST_SCORERS:
                 self._scorers.clear()  # in place: prediction may change no attribute. Other threads have theirs by name

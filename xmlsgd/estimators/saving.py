@@ -12,16 +12,18 @@ import numpy as np
 from ..data.files import MACHINE_ERRORS, note_checked_again, read_unreplaced
 from ..data.files.model_arrays import ModelArrays
 from ..data.files.model_files import ModelFiles, read_model, write_model
-from ..data.validation import is_whole
-from ..errors import ModelFileError, shorten
+from ..data.validation import check_choice, is_whole
+from ..devices.base import PRECISIONS
+from ..errors import DataError, ModelFileError, shorten
 from ..nn.network import state_layout
 from ..nn.optimizers import OPTIMIZERS
 from .description import describe, described_model
 from .inference.compact import CompactParams, compact_params
 from .names import MappedNames, names_from_arrays, names_to_arrays
+from .placement import make_device, parse_devices, precision_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from .classifier import XMLClassifier
     from .ensemble import XMLEnsemble
@@ -39,9 +41,30 @@ def save(model: XMLClassifier, path: str | Path, predict_only: bool, compact: bo
     write(model, path, describe(model) | {"shortlist": described}, arrays | more, compact)
 
 
-def load(kind: type[XMLClassifier], path: str | Path, predict_only: bool, verify: bool) -> XMLClassifier:
+def load(
+    kind: type[XMLClassifier],
+    path: str | Path,
+    predict_only: bool,
+    verify: bool,
+    device: str | None,
+    precision: str | None,
+) -> XMLClassifier:
     """Return the model at `path`, checked part by part; one that is saved meanwhile is read as it was or as it is."""
-    return read_checked(path, verify, partial(read_classifier, kind, predict_only))
+    model = read_checked(path, verify, partial(read_classifier, kind, predict_only))
+    predict_on([model], device, precision)
+    return model
+
+
+def predict_on(models: Iterable[XMLClassifier], device: str | None, precision: str | None) -> None:
+    """Make models predict on `device` and in `precision`, if given; raise `DataError` for what this machine lacks."""
+    if device is not None and len(parse_devices(device)) > 1:
+        raise DataError(f"device: must name one device, as in 'cpu', got {shorten(device)}")
+    if precision is not None:
+        check_choice("precision", precision, PRECISIONS)
+    for model in models:
+        model.device_ = device or model.device_
+        if precision is not None:
+            model.precision_ = precision_of(make_device(model.device_, 1, precision))
 
 
 def label_arrays_of(model: XMLClassifier | XMLEnsemble) -> dict[str, np.ndarray]:
