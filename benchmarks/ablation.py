@@ -105,7 +105,7 @@ def variants(rows: Dataset, X_test: CSR, threads: int) -> Iterator[tuple[str, fl
 
     def network(negatives: int | Literal["all"], rounding: float | Literal["auto"] = "auto") -> XMLClassifier:
         model = XMLClassifier(
-            shortlist=0, negatives=negatives, gradient_rounding=rounding, max_epochs=epochs, n_jobs=threads,
+            candidates=0, negatives=negatives, gradient_rounding=rounding, max_epochs=epochs, n_jobs=threads,
             random_state=0,
         )  # fmt: skip
         return model.fit(rows.X, rows.Y, sample_weight=weight)

@@ -24,7 +24,7 @@ def memory(prepared: Path, plan: Plan) -> None:
 
 def bound(result: dict[str, Any]) -> float:
     """Return 1.3 times parameters, optimizer state, shortlist and data, and 200 MB."""
-    held = sum(result[f"{part}_bytes"] for part in ("parameters", "optimizer_state", "shortlist", "data"))
+    held = sum(result[f"{part}_bytes"] for part in ("parameters", "optimizer_state", "candidates", "data"))
     return float(FACTOR * held + ALLOWANCE)
 
 
@@ -33,7 +33,7 @@ def table(name: str, result: dict[str, Any]) -> Table:
     parts = {
         "parameters": result["parameters_bytes"],
         "optimizer state": result["optimizer_state_bytes"],
-        "shortlist, as estimated": result["shortlist_bytes"],
+        "candidates, as estimated": result["candidates_bytes"],
         "mapped data": result["data_bytes"],
         "process before training": result["idle_memory_bytes"],
         "peak in training": result["peak_memory_bytes"],

@@ -98,7 +98,7 @@ def to_accuracy(place: Place, rows: int, hidden: int = 128) -> Iterator[dict[str
 
 def _run(job: Job, algorithm: Algorithm, executor: Executor, epochs: int, monitors: Any = ()) -> dict[str, Any]:
     """Return rows a second, the records, and what each worker did."""
-    run = train(job, algorithm, executor, Schedule(epochs), monitors=monitors)
+    run = train(job, algorithm, executor, Schedule(epochs), callbacks=monitors)
     seconds = run.records[-1]["seconds"]
     return {
         "seconds": seconds,

@@ -46,11 +46,11 @@ class Ours(Runner):
     settings: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {},
         "float32": {"precision": "float32"},
-        "fast": {"hidden_layer_sizes": [32], "max_epochs": 1, "shortlist": 32},
-        "network": {"shortlist": 0},
+        "fast": {"hidden_layer_sizes": [32], "max_epochs": 1, "candidates": 32},
+        "network": {"candidates": 0},
         "compact": {"compact": True},
-        "compact-network": {"compact": True, "shortlist": 0},
-        "accurate": {"max_epochs": 15, "hidden_dropout": 0.5, "blend": "boosted", "n_estimators": 2},
+        "compact-network": {"compact": True, "candidates": 0},
+        "accurate": {"max_epochs": 15, "hidden_dropout": 0.5, "stacking": "boosted", "n_estimators": 2},
     }
 
     def __init__(self, given: dict[str, Any]) -> None:
@@ -137,7 +137,7 @@ def memory(store: Path, threads: int, seed: int, parameters: dict[str, Any]) -> 
         "idle_memory_bytes": idle,
         "parameters_bytes": parts["parameters"],
         "optimizer_state_bytes": parts["optimizer_state"],
-        "shortlist_bytes": parts["shortlist"],
+        "candidates_bytes": parts["candidates"],
         "data_bytes": sum(array.nbytes for array in arrays if array.strides != (0,)),  # all labels share one value
         "estimate_bytes": parts["total"],
         "train_seconds": seconds,

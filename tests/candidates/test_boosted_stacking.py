@@ -23,7 +23,8 @@ from xmlsgd.errors import DataError, ModelFileError
 from xmlsgd.metrics import precision_at_k
 
 SETTINGS = {
-    "hidden_layer_sizes": (16,), "shortlist": 16, "blend": "boosted", "max_epochs": 2, "random_state": 0, "n_jobs": 1,
+    "hidden_layer_sizes": (16,), "candidates": 16, "stacking": "boosted", "max_epochs": 2, "random_state": 0,
+    "n_jobs": 1,
 }  # fmt: skip
 
 
@@ -92,14 +93,14 @@ def test_trees_find_what_no_weighted_sum_says():
 def test_a_label_that_is_none_has_a_score_of_0(model):
     labels, one = np.array([[3, -1]], np.int32), np.ones((1, 2), np.float32)
     with DEVICE.start():
-        found = model.shortlist_.boosted.scores(labels, one, one, one, DEVICE)
+        found = model.candidates_.boosted.scores(labels, one, one, one, DEVICE)
     assert found[0, 1] == 0 != found[0, 0]
 
 
 def test_trees_rank_as_well_as_the_regression_or_better(many, model):
-    plain = XMLClassifier(**{**SETTINGS, "blend": "logistic"}).fit(many[0].X, many[0].Y)
+    plain = XMLClassifier(**{**SETTINGS, "stacking": "logistic"}).fit(many[0].X, many[0].Y)
     boosted, logistic = (precision_at_k(many[1].Y, m.predict_topk(many[1].X)[0], 5) for m in (model, plain))
-    assert plain.shortlist_.boosted is None
+    assert plain.candidates_.boosted is None
     assert (boosted > logistic - 0.01).all()
 
 
@@ -115,9 +116,9 @@ def test_the_linear_path_learns_the_rows_held_out_for_trees_and_the_network_does
     monkeypatch.setattr(Linear, "fit", noted)
     again = XMLClassifier(**SETTINGS).fit(many[0].X, many[0].Y)
     assert learned == [9000, 10_000]
-    np.testing.assert_array_equal(again.shortlist_.linear.bias, model.shortlist_.linear.bias)
+    np.testing.assert_array_equal(again.candidates_.linear.bias, model.candidates_.linear.bias)
     np.testing.assert_array_equal(
-        again.shortlist_.boosted.value, model.shortlist_.boosted.value
+        again.candidates_.boosted.value, model.candidates_.boosted.value
     )  # a seed, the same bits
 
 
@@ -142,7 +143,7 @@ def test_a_saved_model_keeps_its_trees_to_the_bit(many, model, tmp_path, predict
     model.save(tmp_path / "model")
     loaded = XMLClassifier.load(tmp_path / "model", predict_only=predict_only)
     for name in ("feature", "threshold", "value", "frequency"):
-        kept, was = (getattr(m.shortlist_.boosted, name) for m in (loaded, model))
+        kept, was = (getattr(m.candidates_.boosted, name) for m in (loaded, model))
         assert kept.dtype == was.dtype
         np.testing.assert_array_equal(kept, was)
     for a, b in zip(model.predict_topk(many[1].X), loaded.predict_topk(many[1].X), strict=True):
@@ -162,7 +163,7 @@ def test_a_saved_model_keeps_its_trees_to_the_bit(many, model, tmp_path, predict
     ],
 )
 def test_trees_that_save_cannot_have_written_are_refused(model, name, change, complaint):
-    described, arrays = to_arrays(model.shortlist_)
+    described, arrays = to_arrays(model.candidates_)
     arrays[f"shortlist_{name}"] = change(arrays[f"shortlist_{name}"])
     with pytest.raises(ModelFileError, match=complaint):
         from_arrays(described, ModelArrays(arrays, Path("model")), (600, 300))
@@ -176,9 +177,9 @@ def test_partial_fit_keeps_the_trees_and_a_new_label_had_no_rows_when_they_grew(
     again, fresh = XMLClassifier.load(tmp_path / "model", predict_only=False), many[1]
     Y = sp.hstack([fresh.Y.to_scipy(), sp.csr_array(np.ones((1000, 1), np.float32))]).tocsr()
     again.partial_fit(fresh.X, Y)
-    boosted = again.shortlist_.boosted
-    np.testing.assert_array_equal(boosted.value, model.shortlist_.boosted.value)
-    np.testing.assert_array_equal(boosted.frequency, [*model.shortlist_.boosted.frequency, 0])
+    boosted = again.candidates_.boosted
+    np.testing.assert_array_equal(boosted.value, model.candidates_.boosted.value)
+    np.testing.assert_array_equal(boosted.frequency, [*model.candidates_.boosted.frequency, 0])
     assert again.predict_topk(fresh.X, 2)[0].shape == (1000, 2)
 
 
@@ -190,24 +191,24 @@ def test_frequencies_are_rows_of_a_weight_above_0(many):
     both = [Dataset(part.X, part.Y) for part in many]
     X, Y = (CSR.from_scipy(sp.vstack([getattr(part, name).to_scipy() for part in both])) for name in ("X", "Y"))
     weight = np.repeat([1.0, 0.0], [10_000, 1000])
-    found = XMLClassifier(**{**SETTINGS, "max_epochs": 1}).fit(X, Y, sample_weight=weight).shortlist_.boosted
+    found = XMLClassifier(**{**SETTINGS, "max_epochs": 1}).fit(X, Y, sample_weight=weight).candidates_.boosted
     np.testing.assert_array_equal(found.frequency, np.bincount(many[0].Y.indices, minlength=300))
 
 
 def test_trees_need_a_shortlist_and_a_name_that_is_known(many):
     X, Y = many[0].X, many[0].Y
-    with pytest.raises(DataError, match="blend: 'boosted' needs a shortlist, got none"):
-        XMLClassifier(**{**SETTINGS, "shortlist": 0}).fit(X, Y)
+    with pytest.raises(DataError, match="stacking: 'boosted' needs candidates, got none"):
+        XMLClassifier(**{**SETTINGS, "candidates": 0}).fit(X, Y)
     for wrong in ("trees", None, 3):
-        with pytest.raises(DataError, match=f"blend: must be 'logistic' or 'boosted', got {wrong!r}"):
-            XMLClassifier(blend=wrong).fit(X, Y)
+        with pytest.raises(DataError, match=f"stacking: must be 'logistic' or 'boosted', got {wrong!r}"):
+            XMLClassifier(stacking=wrong).fit(X, Y)
 
 
 def test_the_estimate_of_memory_counts_the_pairs_that_a_blend_learns_from(many):
     X, Y = many[0].X, many[0].Y
     boosted, logistic = (
-        XMLClassifier(**{**SETTINGS, "blend": blend}).estimate_memory(X, Y)["shortlist"]
-        for blend in ("boosted", "logistic")
+        XMLClassifier(**{**SETTINGS, "stacking": stacking}).estimate_memory(X, Y)["candidates"]
+        for stacking in ("boosted", "logistic")
     )
     assert boosted - logistic == 150 * (1000 - 400) * 16  # rows held out for the one and for the other
 

@@ -89,7 +89,7 @@ def test_the_estimate_of_memory_knows_how_many_weights_are_kept(many, monkeypatc
     X, Y = many[0].X, many[0].Y
 
     def estimated():
-        return XMLClassifier((16,)).estimate_memory(X, Y)["shortlist"]
+        return XMLClassifier((16,)).estimate_memory(X, Y)["candidates"]
 
     usual, own = estimated(), int(np.diff(X.indptr) @ np.diff(Y.indptr))
     monkeypatch.setattr("xmlsgd.candidates.linear.PER_ENTRY", 0)

@@ -27,9 +27,9 @@ from xmlsgd.training.runs import Interrupted
 
 
 def test_many_labels_get_a_shortlist_and_rank_better_with_it(many, model):
-    alone = XMLClassifier(**SETTINGS, shortlist=0, max_epochs=model.n_epochs_).fit(many[0].X, many[0].Y)
-    assert alone.shortlist_ is None
-    assert model.shortlist_.size == 64
+    alone = XMLClassifier(**SETTINGS, candidates=0, max_epochs=model.n_epochs_).fit(many[0].X, many[0].Y)
+    assert alone.candidates_ is None
+    assert model.candidates_.size == 64
     with_it, without = (precision_at_k(many[1].Y, m.predict_topk(many[1].X)[0], 5) for m in (model, alone))
     assert with_it[0] > without[0] + 0.05
     assert with_it[4] > without[4]
@@ -62,7 +62,7 @@ def test_a_row_by_itself_gets_the_answer_that_it_gets_among_others(many, model, 
 
 def test_a_model_that_learns_on_answers_by_what_it_has_learned(many, tmp_path):
     X, Y = many[0].X.span(0, 5000), many[0].Y.span(0, 5000)
-    model = XMLClassifier(**SETTINGS, shortlist=16, max_epochs=1).fit(X, Y)
+    model = XMLClassifier(**SETTINGS, candidates=16, max_epochs=1).fit(X, Y)
     before = [model.predict_topk(rows)[1] for rows in (many[1].X, many[1].X.span(0, 1))]
     model.partial_fit(many[1].X, many[1].Y).save(tmp_path / "model")
     after = [model.predict_topk(rows)[1] for rows in (many[1].X, many[1].X.span(0, 1))]
@@ -91,7 +91,7 @@ def test_a_row_that_no_training_row_is_like_gets_the_labels_of_the_network(model
     labels, scores = model.predict_topk(X, 5)
     expected, logits = Scorer(model.network_, model.params_, DEVICE).top_k(CSR.from_scipy(X), 5)
     np.testing.assert_array_equal(labels, expected)
-    np.testing.assert_allclose(scores, model.shortlist_.unlisted(logits), rtol=1e-5)
+    np.testing.assert_allclose(scores, model.candidates_.unlisted(logits), rtol=1e-5)
 
 
 def test_a_saved_model_keeps_its_shortlist(many, model, tmp_path):
@@ -115,7 +115,7 @@ def test_a_saved_model_keeps_its_shortlist(many, model, tmp_path):
     ],
 )
 def test_a_shortlist_that_save_cannot_have_written_is_refused(model, name, change, complaint):
-    described, arrays = to_arrays(model.shortlist_)
+    described, arrays = to_arrays(model.candidates_)
     arrays[f"shortlist_{name}"] = change(arrays[f"shortlist_{name}"])
     with pytest.raises(ModelFileError, match=complaint):
         from_arrays(described, ModelArrays(arrays, Path("model")), (1500, 1100))
@@ -123,20 +123,20 @@ def test_a_shortlist_that_save_cannot_have_written_is_refused(model, name, chang
 
 @pytest.mark.parametrize("blend", [[1, 2, None, 4], [1, 1e39, 3, 4], [10**400, 2, 3, 4], [-0.1, 2, 3, 4], 7])
 def test_a_blend_that_save_cannot_have_written_is_refused(model, blend):
-    described, arrays = to_arrays(model.shortlist_)
+    described, arrays = to_arrays(model.candidates_)
     with pytest.raises(ModelFileError, match="size, blend, near, rows and trees"):
         from_arrays({**described, "blend": blend}, ModelArrays(arrays, Path("model")), (1500, 1100))
 
 
 @pytest.mark.parametrize("near", [None, float("nan"), "0.5"])
 def test_a_cosine_that_save_cannot_have_written_is_refused(model, near):
-    described, arrays = to_arrays(model.shortlist_)
+    described, arrays = to_arrays(model.candidates_)
     with pytest.raises(ModelFileError, match="size, blend, near, rows and trees"):
         from_arrays({**described, "near": near}, ModelArrays(arrays, Path("model")), (1500, 1100))
 
 
 def test_a_shortlist_larger_than_the_labels_is_refused(model):
-    described, arrays = to_arrays(model.shortlist_)
+    described, arrays = to_arrays(model.candidates_)
     with pytest.raises(ModelFileError, match="the size at most 1100, got"):
         from_arrays({**described, "size": 1101}, ModelArrays(arrays, Path("model")), (1500, 1100))
 
@@ -153,15 +153,15 @@ def test_rows_of_partial_fit_are_remembered(many):
     before = model.score(fresh.X, fresh.Y)
     wider = CSR(fresh.X.indptr, fresh.X.indices, fresh.X.data, 1501)
     model.partial_fit(wider, CSR(fresh.Y.indptr, fresh.Y.indices, fresh.Y.data, 1100))
-    assert model.shortlist_.neighbors.Y.n_rows == 9000
+    assert model.candidates_.neighbors.Y.n_rows == 9000
     assert model.score(wider, fresh.Y) > before
 
 
 def test_one_class_a_row_has_no_shortlist(many):
     X, y = many[0].X, np.arange(8000) % 1100
-    assert XMLClassifier(**SETTINGS, max_epochs=1).fit(X, y).shortlist_ is None
+    assert XMLClassifier(**SETTINGS, max_epochs=1).fit(X, y).candidates_ is None
     with pytest.raises(DataError, match="shortlist: must be 0 for one class a row, got 8"):
-        XMLClassifier(**SETTINGS, shortlist=8).fit(X, y)
+        XMLClassifier(**SETTINGS, candidates=8).fit(X, y)
 
 
 def test_weights_of_rows_count_in_every_path(many):
@@ -169,16 +169,16 @@ def test_weights_of_rows_count_in_every_path(many):
     X, Y = many[0].X, many[0].Y
     weight = np.ones(8000)
     weight[4000:] = 0
-    model = XMLClassifier(**SETTINGS, shortlist=32, max_epochs=2).fit(X, Y, sample_weight=weight)
-    assert not model.shortlist_.neighbors.weight[4000:].any()
-    assert model.shortlist_.neighbors.weight[:4000].all()
+    model = XMLClassifier(**SETTINGS, candidates=32, max_epochs=2).fit(X, Y, sample_weight=weight)
+    assert not model.candidates_.neighbors.weight[4000:].any()
+    assert model.candidates_.neighbors.weight[:4000].all()
 
 
 def test_the_labels_of_rows_of_weight_zero_change_nothing(many):
     """Whatever order they come in, so that the starting biases, which follow their counts, stay the same."""
     X, Y = many[0].X.take(np.arange(2000)), many[0].Y
     other = Y.take(np.concatenate([np.arange(1000), np.arange(1999, 999, -1)]))
-    settings = {**SETTINGS, "shortlist": 32, "max_epochs": 1, "negatives": "all"}
+    settings = {**SETTINGS, "candidates": 32, "max_epochs": 1, "negatives": "all"}
 
     def fitted(labels, weight):
         model = XMLClassifier(**settings).fit(X, labels, sample_weight=np.repeat([1.0, weight], 1000))
@@ -196,7 +196,7 @@ def test_a_row_with_few_labels_on_its_list_gets_the_rest_from_the_network(many, 
     X = sp.csr_array((np.ones(40, np.float32), (np.arange(40), rare)), shape=(40, 1500))
     whole = model.decision_function(X)
     with DEVICE.start():
-        listed, _, _ = model.shortlist_.evidence(CSR.from_scipy(X), DEVICE)
+        listed, _, _ = model.candidates_.evidence(CSR.from_scipy(X), DEVICE)
     n_listed = (listed >= 0).sum(axis=1)
     k = int(n_listed.min()) + 2
     labels, scores = model.predict_topk(X, k)
@@ -271,7 +271,7 @@ def test_activations_within_the_call_that_ranks_are_those_of_the_kernel_before_i
 
 
 def test_a_deep_network_ranks_a_shortlist_by_its_last_activations(many, tmp_path):
-    model = XMLClassifier((16, 8), shortlist=16, max_epochs=1, n_jobs=1, random_state=0).fit(many[0].X, many[0].Y)
+    model = XMLClassifier((16, 8), candidates=16, max_epochs=1, n_jobs=1, random_state=0).fit(many[0].X, many[0].Y)
     X = many[1].X.span(0, 30)
     labels, scores = model.predict_topk(X, 3)
     np.testing.assert_allclose(
@@ -289,17 +289,17 @@ def test_an_error_while_the_shortlist_is_learned_keeps_the_network(many, monkeyp
         raise error
 
     monkeypatch.setattr("xmlsgd.candidates.linear.Linear.fit", failing)
-    model = XMLClassifier((8,), shortlist=16, max_epochs=1, n_jobs=1, random_state=0)
+    model = XMLClassifier((8,), candidates=16, max_epochs=1, n_jobs=1, random_state=0)
     with pytest.raises(kind):
         model.fit(many[0].X, many[0].Y)
-    assert model.shortlist_ is None
+    assert model.candidates_ is None
     assert model.predict_topk(many[0].X.span(0, 3), 2)[0].shape == (3, 2)
 
 
 def test_ctrl_c_in_a_partial_fit_that_adds_features_keeps_a_whole_model(many, tmp_path):
     train = many[0]
     X, Y = train.X.to_scipy(), train.Y.to_scipy()
-    model = XMLClassifier((8,), shortlist=16, max_epochs=1, n_jobs=1, random_state=0).fit(X[:, :1000], Y)
+    model = XMLClassifier((8,), candidates=16, max_epochs=1, n_jobs=1, random_state=0).fit(X[:, :1000], Y)
     with pytest.MonkeyPatch.context() as patch:
         run = Learner.step
 
@@ -317,9 +317,9 @@ def test_ctrl_c_in_a_partial_fit_that_adds_features_keeps_a_whole_model(many, tm
 
 def test_a_diverged_partial_fit_remembers_no_rows(many):
     train = many[0]
-    model = XMLClassifier((8,), shortlist=16, max_epochs=1, n_jobs=1, random_state=0).fit(train.X, train.Y)
-    before = model.shortlist_.neighbors.Y.n_rows
+    model = XMLClassifier((8,), candidates=16, max_epochs=1, n_jobs=1, random_state=0).fit(train.X, train.Y)
+    before = model.candidates_.neighbors.Y.n_rows
     model.set_params(optimizer="sgd", learning_rate_init=1e38)
     with pytest.raises(DivergenceError):
         model.partial_fit(train.X.span(0, 300), train.Y.span(0, 300))
-    assert model.shortlist_.neighbors.Y.n_rows == before
+    assert model.candidates_.neighbors.Y.n_rows == before

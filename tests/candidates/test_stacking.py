@@ -101,5 +101,5 @@ def test_rows_are_held_out_for_the_blend_where_there_are_enough():
 
 def test_sets_too_small_for_a_blend_of_their_own_take_the_defaults():
     data = make_xmc(999, 500, 200, nnz_per_row=8, labels_per_row=2, random_state=0)
-    model = XMLClassifier(**SETTINGS, max_epochs=1, shortlist=16).fit(data.X, data.Y)
-    assert model.shortlist_.blend == Blend()
+    model = XMLClassifier(**SETTINGS, max_epochs=1, candidates=16).fit(data.X, data.Y)
+    assert model.candidates_.blend == Blend()

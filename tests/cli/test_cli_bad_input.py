@@ -87,7 +87,7 @@ MEANT = {
     "algorithm": (("train", ROWS, "--out", "y", "--algorithm", "Hogwyld"), "hogwild"),
     "optimizer": (("train", ROWS, "--out", "y", "--optimizer", "adan"), "adam"),
     "schedule": (("train", ROWS, "--out", "y", "--schedule", "lineal"), "linear"),
-    "blend": (("train", ROWS, "--out", "y", "--blend", "boost"), "boosted"),
+    "stacking": (("train", ROWS, "--out", "y", "--stacking", "boost"), "boosted"),
     "one of several algorithms": (("simulate", ROWS, "--compare", "adaptive,hogwyld"), "hogwild"),
     "option of an algorithm": (("train", ROWS, "--out", "y", "--algorithm", "adaptive/patence=3"), "patience"),
     "device": (("train", ROWS, "--out", "y", "--devices", "cude:0"), "cuda"),

@@ -13,7 +13,7 @@ from xmlsgd.cli import main
 from xmlsgd.estimators import XMLClassifier
 
 ROWS, TEST_ROWS = (str(DATA / f"{part}.txt") for part in ("train", "test"))
-QUICK = ["--hidden", "16", "--shortlist", "0", "--threads", "1", "--seed", "0", "--quiet"]
+QUICK = ["--hidden", "16", "--candidates", "0", "--threads", "1", "--seed", "0", "--quiet"]
 
 
 def names(folder):

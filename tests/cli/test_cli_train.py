@@ -56,7 +56,7 @@ def test_the_seconds_of_a_shortlist_count_as_training_and_its_curve_says_what_it
 
     monkeypatch.setattr(Listing, "finish", slow)
     monkeypatch.setattr(learning, "time", SimpleNamespace(perf_counter=lambda: time.perf_counter() + sum(late)))
-    words = ("--shortlist", "8", "--out", tmp_path / "m", "--json", tmp_path / "r.json")
+    words = ("--candidates", "8", "--out", tmp_path / "m", "--json", tmp_path / "r.json")
     run("train", ROWS, "--test", TEST_ROWS, *QUICK, "--epochs", "1", *words)
     result, last = json.loads((tmp_path / "r.json").read_text()), XMLClassifier.load(tmp_path / "m").history_[-1]
     assert last["seconds"] + 100 < result["train_seconds"] < last["seconds"] + 200
@@ -131,7 +131,7 @@ def test_training_prints_a_table_and_where_the_model_is(tmp_path, capsys):
 
 
 def test_training_with_several_workers_says_what_auto_has_chosen(tmp_path, capsys):
-    words = ["--epochs", "1", "--shortlist", "0", "--devices", "cpu*2", "--threads", "2"]
+    words = ["--epochs", "1", "--candidates", "0", "--devices", "cpu*2", "--threads", "2"]
     run("train", ROWS, "--out", tmp_path / "m", *QUICK, *words)
     line = "algorithm: Hogwild; workers write one memory: no merges, no averaging"
     assert line in capsys.readouterr().out.splitlines()

@@ -23,7 +23,7 @@ from xmlsgd.devices.cpu.kernel_cache import kernels
 data = make_xmc(3000, 300, 600, nnz_per_row=6, labels_per_row=2, random_state=0)
 for n_jobs in (1, 2):
     model = XMLClassifier(n_jobs=n_jobs, max_epochs=1, random_state=0).fit(data.X, data.Y)
-    assert model.shortlist_ is not None
+    assert model.candidates_ is not None
     for X in (data.X, data.X.span(0, 1)):
         model.predict_topk(X)
 forms = [form for kernel in kernels() for form in (kernel.alone, kernel.threaded)]

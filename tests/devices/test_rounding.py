@@ -160,7 +160,7 @@ def many_labels(n_rows=3000):
 
 def test_a_classifier_rounds_where_all_of_many_labels_are_trained_on_cpus():
     data, few = many_labels(200), make_xmc(200, 100, 50, nnz_per_row=5, labels_per_row=2, random_state=0)
-    small = {"hidden_layer_sizes": (16,), "shortlist": 0, "max_epochs": 1}
+    small = {"hidden_layer_sizes": (16,), "candidates": 0, "max_epochs": 1}
     for parameters, fitted, threshold in (
         ({}, data, 0.1),
         ({"negatives": 64}, data, 0.0),
@@ -180,7 +180,7 @@ def test_a_classifier_rounds_where_all_of_many_labels_are_trained_on_cpus():
 def test_rounded_gradients_learn_as_well_as_exact_ones():
     data = many_labels()
     train, test = np.arange(2500), np.arange(2500, 3000)
-    small = {"hidden_layer_sizes": (64,), "shortlist": 0, "max_epochs": 12, "random_state": 0, "n_jobs": 1}
+    small = {"hidden_layer_sizes": (64,), "candidates": 0, "max_epochs": 12, "random_state": 0, "n_jobs": 1}
     scores = [
         XMLClassifier(gradient_rounding=threshold, **small)
         .fit(data.X.take(train), data.Y.take(train))
@@ -199,7 +199,7 @@ def test_a_threshold_outside_its_range_is_refused(value):
 
 def test_rounded_gradients_are_refused_on_a_gpu(monkeypatch):
     pretend_gpus(monkeypatch)
-    data, small = many_labels(200), {"hidden_layer_sizes": (4,), "shortlist": 0, "max_epochs": 1}
+    data, small = many_labels(200), {"hidden_layer_sizes": (4,), "candidates": 0, "max_epochs": 1}
     with pytest.raises(DataError, match=r"gradient_rounding: must be 'auto' or 0 on a GPU, got 0\.2 and 'cuda:0'"):
         XMLClassifier(devices="cuda:0,cpu", gradient_rounding=0.2, **small).fit(data.X, data.Y)
     with pytest.raises(DataError, match="gradient_rounding: must be 0 on a GPU"):

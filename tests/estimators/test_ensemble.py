@@ -39,7 +39,7 @@ def network(rows):
 
 @pytest.fixture(scope="module")
 def listed(rows):
-    return ensemble(shortlist=16).fit(*rows)
+    return ensemble(candidates=16).fit(*rows)
 
 
 def test_scores_are_the_means_of_those_of_the_classifiers(network, held_out):
@@ -92,7 +92,7 @@ def test_a_callback_of_several_runs_forgets_the_one_before(rows, tmp_path):
     snapshot, average = Snapshot(), WeightAverage(0.5)
     early = EarlyStopping("P@1", 9, 0.0, snapshot)
     history = History(tmp_path / "history.jsonl")
-    model = ensemble(2, max_epochs=3).fit(*rows, eval_set=rows, monitors=[early, average, history])
+    model = ensemble(2, max_epochs=3).fit(*rows, eval_set=rows, callbacks=[early, average, history])
     snapshot.close()
     first, second = model.estimators_
     assert [record["epoch"] for record in history.records] == [0, 1, 2] * 2
@@ -139,7 +139,7 @@ def test_a_row_by_itself_has_the_answer_that_it_has_among_others(listed, held_ou
 
 def test_with_a_shortlist_it_is_at_least_as_precise_as_its_classifiers_are_on_average(listed, held_out):
     X, Y = held_out
-    assert listed.estimators_[0].shortlist_ is not None
+    assert listed.estimators_[0].candidates_ is not None
     assert listed.score(X, Y) >= np.mean([member.score(X, Y) for member in listed.estimators_]) - 0.005
     assert listed.predict(X).shape == (200, N_LABELS)
 
@@ -282,7 +282,7 @@ def test_a_classifier_of_another_shape_is_refused(network, rows, tmp_path):
 def test_of_a_run_that_an_error_ends_whole_classifiers_are_kept_or_the_first_as_far_as_it_came(rows, steps, learned):
     model = ensemble(batch_size=32)  # 38 steps each
     with pytest.raises(KeyError):
-        model.fit(*rows, monitors=[Failing(KeyError, steps)])
+        model.fit(*rows, callbacks=[Failing(KeyError, steps)])
     assert len(model.estimators_) == learned
     whole = ensemble(learned, batch_size=32).fit(*rows)
     assert same_answers(model, whole, rows[0]) == (steps > 38)

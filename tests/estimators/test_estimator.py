@@ -207,8 +207,8 @@ def test_early_stopping_without_eval_set_holds_rows_out(rows):
     assert "P@1" in model.history_[-1]
 
 
-def test_monitors_see_every_epoch(rows, tmp_path):
-    small(max_epochs=3).fit(*rows, monitors=[History(tmp_path / "history.jsonl")])
+def test_callbacks_see_every_epoch(rows, tmp_path):
+    small(max_epochs=3).fit(*rows, callbacks=[History(tmp_path / "history.jsonl")])
     lines = (tmp_path / "history.jsonl").read_text().splitlines()
     assert [json.loads(line)["epoch"] for line in lines] == [0, 1, 2]
 
@@ -222,7 +222,7 @@ def test_verbose_leaves_no_trace_of_a_run_of_seconds_where_stderr_is_no_terminal
 def test_a_fit_that_an_error_ends_leaves_a_usable_model_that_can_go_on(rows, error):
     model = small(warm_start=True)
     with pytest.raises(error):
-        model.fit(*rows, monitors=[Failing(error, 40)])
+        model.fit(*rows, callbacks=[Failing(error, 40)])
     assert model.predict_topk(rows[0])[0].shape == (600, 5)
     assert model.score(*rows) > 0.1
     epochs = model.n_epochs_
@@ -257,7 +257,7 @@ def test_divergence_by_the_weights_of_rows_is_told_as_such(rows):
 def test_divergence_in_a_later_epoch_keeps_the_last_good_model(rows):
     model = small(max_epochs=9, learning_rate="constant", warm_up=0)
     with pytest.warns(ConvergenceWarning, match="not finite in epoch 4 .* the last good model is kept"):
-        model.fit(*rows, monitors=[Spoiling(3)])
+        model.fit(*rows, callbacks=[Spoiling(3)])
     assert model.n_epochs_ == 3
     good = small(max_epochs=3, learning_rate="constant", warm_up=0).fit(*rows)
     assert np.array_equal(model.params_, good.params_)

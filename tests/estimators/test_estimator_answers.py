@@ -114,15 +114,15 @@ def test_a_thread_that_takes_another_device_disturbs_no_other(fitted, rows):
     assert np.array_equal(model.predict_topk(rows[0][:2])[0], fitted.predict_topk(rows[0][:2])[0])
 
 
-@pytest.mark.parametrize("shortlist", [0, 8])
+@pytest.mark.parametrize("candidates", [0, 8])
 @pytest.mark.parametrize("n_rows", [1, 5, 200])
-def test_kernels_that_were_loaded_are_all_that_a_ranking_runs(held_out, monkeypatch, n_rows, shortlist):
+def test_kernels_that_were_loaded_are_all_that_a_ranking_runs(held_out, monkeypatch, n_rows, candidates):
     def noted(cpu, kernel, *arguments):
         ran.add((kernel, cpu.n_threads > 1))
         call(cpu, kernel, *arguments)
 
     ran, call, X = set(), CPU.call, held_out[0][:n_rows]
-    model = small(max_epochs=1, n_jobs=2, shortlist=shortlist).fit(*held_out)
+    model = small(max_epochs=1, n_jobs=2, candidates=candidates).fit(*held_out)
     monkeypatch.setattr(CPU, "call", noted)
     model.load_kernels(X, 7)
     loaded = set(ran)

@@ -19,7 +19,7 @@ class Killed(Exception):
 def killed(model, rows, steps, at, **more):
     """Let a call be killed after some steps."""
     with pytest.raises(Killed):
-        model.fit(*rows, monitors=[Failing(Killed(), steps)], checkpoint=Checkpoint(at, minutes=0), **more)
+        model.fit(*rows, callbacks=[Failing(Killed(), steps)], checkpoint=Checkpoint(at, minutes=0), **more)
 
 
 class Steps(Callback):
@@ -38,7 +38,7 @@ class Steps(Callback):
         {},
         {"early_stopping": True, "n_epochs_no_change": 2},
         {"average_weights": 0.8, "negatives": 16},
-        {"shortlist": 16, "hidden_dropout": 0.3},
+        {"candidates": 16, "hidden_dropout": 0.3},
     ],
     ids=["plain", "stopping", "averaged", "listed"],
 )
@@ -74,7 +74,7 @@ def test_where_no_seed_is_given_the_run_keeps_the_one_it_began_with(rows, tmp_pa
 def test_what_ended_waits_for_its_owner_and_is_not_trained_again(rows, tmp_path):
     kept, steps = Checkpoint(tmp_path / "kept", keep=True), Steps()
     first = small(max_epochs=2).fit(*rows, checkpoint=kept)
-    second = small(max_epochs=2).fit(*rows, checkpoint=kept, monitors=[steps])
+    second = small(max_epochs=2).fit(*rows, checkpoint=kept, callbacks=[steps])
     np.testing.assert_array_equal(first.params_, second.params_)
     assert (steps.count, second.n_epochs_) == (0, 2)
     kept.remove()
@@ -111,12 +111,12 @@ def test_a_run_that_diverges_leaves_no_checkpoint(rows, tmp_path):
 @pytest.mark.parametrize("seed", [0, None])
 def test_an_ensemble_goes_on_with_the_classifier_that_was_under_way(rows, held_out, tmp_path, seed):
     def made():
-        return XMLEnsemble(small(max_epochs=3, batch_size=100, n_jobs=1, shortlist=16), 3, random_state=seed)
+        return XMLEnsemble(small(max_epochs=3, batch_size=100, n_jobs=1, candidates=16), 3, random_state=seed)
 
     killed(made(), rows, 24, tmp_path / "kept")
     assert sorted(part.name for part in (tmp_path / "kept").iterdir()) == ["0", "1"]
     steps = Steps()
-    model = made().fit(*rows, checkpoint=tmp_path / "kept", monitors=[steps])
+    model = made().fit(*rows, checkpoint=tmp_path / "kept", callbacks=[steps])
     assert steps.count == 3 * 18 - 23
     assert list(tmp_path.iterdir()) == []
     assert len({member._seed for member in model.estimators_}) == 3
@@ -163,6 +163,6 @@ def test_a_folder_of_something_else_is_refused_before_anything_is_trained(rows, 
     fitted.save(tmp_path / "model")
     steps = Steps()
     with pytest.raises(ModelFileError, match="model: exists and is not a checkpoint"):
-        small().fit(*rows, checkpoint=tmp_path / "model", monitors=[steps])
+        small().fit(*rows, checkpoint=tmp_path / "model", callbacks=[steps])
     assert steps.count == 0
     assert XMLClassifier.load(tmp_path / "model").n_epochs_ == fitted.n_epochs_

@@ -21,7 +21,7 @@ def skewed():
 
 @pytest.fixture(scope="module", params=["network", "listed", "ensemble"])
 def model(request, skewed):
-    made = small(max_epochs=2, shortlist=16 if request.param == "listed" else 0)
+    made = small(max_epochs=2, candidates=16 if request.param == "listed" else 0)
     made = XMLEnsemble(made, 2, random_state=0) if request.param == "ensemble" else made
     return made.fit(*skewed)
 

@@ -278,9 +278,9 @@ def test_a_strange_threshold_is_refused(arguments, message):
     assert refused(quick().fit(X, Y).predict_topk, X, **arguments) == message
 
 
-@pytest.mark.parametrize("monitors", [3, [3]])
-def test_what_is_no_monitor_is_refused(monitors):
-    assert refused(quick().fit, X, Y, monitors=monitors) == "monitors: must be a list of Callback objects, got 3"
+@pytest.mark.parametrize("callbacks", [3, [3]])
+def test_what_is_no_callback_is_refused(callbacks):
+    assert refused(quick().fit, X, Y, callbacks=callbacks) == "callbacks: must be a list of Callback objects, got 3"
 
 
 @pytest.mark.parametrize(

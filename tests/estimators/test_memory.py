@@ -40,12 +40,12 @@ def resident():
         return next(1024 * int(line.split()[1]) for line in file if line.startswith("VmRSS"))
 
 case = sys.argv[1]
-made = dict(hidden_layer_sizes=(128,), shortlist=0, max_epochs=1, batch_size=256, random_state=0, n_jobs=1)
+made = dict(hidden_layer_sizes=(128,), candidates=0, max_epochs=1, batch_size=256, random_state=0, n_jobs=1)
 made["average_weights"] = 0.5 if case == "averaged" else 0.0
 X, Y = rows(4096, 20_011, 100_003)
 small = rows(300, 50, 300)
 if case == "listed":  # many features and labels of few rows
-    made |= dict(hidden_layer_sizes=(32,), shortlist=64)
+    made |= dict(hidden_layer_sizes=(32,), candidates=64)
     drawn = [make_xmc(2500, F, L, nnz_per_row=30, labels_per_row=3) for F, L in ((15_000, 4000), (300, 1200))]
     (X, Y), small = [(data.X, data.Y) for data in drawn]
 watched = (X, Y) if case == "evaluated" else None

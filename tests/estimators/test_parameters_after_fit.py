@@ -27,8 +27,8 @@ OTHERS = {
     "batch_size": 7,
     "negatives": 3,
     "gradient_rounding": 0.5,
-    "shortlist": 5,
-    "blend": "boosted",
+    "candidates": 5,
+    "stacking": "boosted",
     "max_epochs": 77,
     "weight_decay": 0.1,
     "clip_norm": 1.0,
@@ -57,7 +57,7 @@ KINDS = ("network", "candidates", "ensemble", "loaded", "loaded ensemble", "load
 def models(rows, tmp_path_factory):
     """Return a fitted model of each kind."""
     folder = tmp_path_factory.mktemp("models")
-    network, listed = (small(max_epochs=3, shortlist=size).fit(*rows) for size in (0, 16))
+    network, listed = (small(max_epochs=3, candidates=size).fit(*rows) for size in (0, 16))
     ensemble = XMLEnsemble(small(max_epochs=1), 2, random_state=0).fit(*rows)
     for name, model, compact in (("one", network, False), ("several", ensemble, False), ("compact", listed, True)):
         model.save(folder / name, compact=compact)

@@ -148,7 +148,7 @@ def test_a_fit_whose_workers_are_all_killed_keeps_what_was_learned_and_can_go_on
         match=r"^no worker is left: .*; what was learned until then is kept, 2 whole epochs of this run; save it, "
         r"or go on from it by partial_fit or by fit with warm_start=True$",
     ):
-        model.fit(data.X, data.Y, monitors=[killing])
+        model.fit(data.X, data.Y, callbacks=[killing])
     assert model.n_epochs_ == 2
     assert np.isfinite(model.params_).all()
     assert model.predict_topk(data.X, k=2)[0].shape == (400, 2)
@@ -164,7 +164,7 @@ def test_a_fit_whose_workers_are_killed_at_once_leaves_an_earlier_model_as_it_wa
     killing.epochs = 0
     monkeypatch.setattr(Processes, "_begin", lambda self, step: killing.step(None))
     with pytest.raises(WorkerDied, match="no worker is left"):
-        model.set_params(devices="cpu*2").fit(data.X, data.Y, monitors=[killing])
+        model.set_params(devices="cpu*2").fit(data.X, data.Y, callbacks=[killing])
     assert all(vars(model)[name] is value for name, value in before.items() if name.endswith("_"))
 
 

@@ -13,7 +13,7 @@ from .paths import DATA, ROOT
 ROWS, TEST_ROWS = str(DATA / "train.txt"), str(DATA / "test.txt")
 TEXT, TEST_TEXT = str(DATA / "train_raw.txt"), str(DATA / "test_raw.txt")
 N_TEST = 333
-QUICK = ["--hidden", "32", "--epochs", "8", "--threads", "1", "--seed", "0", "--shortlist", "0"]
+QUICK = ["--hidden", "32", "--epochs", "8", "--threads", "1", "--seed", "0", "--candidates", "0"]
 GOOD_ROWS = ("train", "{place}/good.txt")
 TINY = ["--hidden", "8", "--epochs", "1", "--threads", "1", "--seed", "0"]
 

@@ -213,12 +213,12 @@ def test_a_comparison_of_all_algorithms_is_one_table(tmp_path, capsys):
 
 
 def test_a_simulation_trains_the_labels_that_training_would(tmp_path, capsys):
-    short = run(tmp_path, "--negatives", "8", "--shortlist", "4")
+    short = run(tmp_path, "--negatives", "8", "--candidates", "4")
     assert short["parameters"]["negatives"] == 8
     few, every = (found["runs"]["adaptive"]["records"][-1]["loss"] for found in (short, run(tmp_path)))
     assert few < every
     words = [word for word in SMALL if word != "--quiet"]
-    assert main(["simulate", str(DATA), *words, "--shortlist", "4"]) == 0
+    assert main(["simulate", str(DATA), *words, "--candidates", "4"]) == 0
     assert "P@1 is of the network alone" in capsys.readouterr().out
 
 

@@ -42,8 +42,8 @@ def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS) -> 
         return
 
     few = make_xmc(1000, 48, min(max(n_labels, 16), ROUNDED_LABELS), nnz_per_row=5, labels_per_row=2)
-    small = {"hidden_layer_sizes": (32,), "shortlist": 8, "max_epochs": 1, "batch_size": 256, "verbose": 0}
-    small["blend"] = "logistic"  # the same kernels, and trees are not learned from so few rows
+    small = {"hidden_layer_sizes": (32,), "candidates": 8, "max_epochs": 1, "batch_size": 256, "verbose": 0}
+    small["stacking"] = "logistic"  # the same kernels, and trees are not learned from so few rows
     model = XMLClassifier(**{**parameters, **small}).fit(few.X, few.Y, eval_set=(few.X, few.Y))
     try:
         with scratch_folder() as folder:

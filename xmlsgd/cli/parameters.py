@@ -102,13 +102,13 @@ PARAMETERS = (
         "gradient_rounding", or_auto(number), "auto", "gradients below this are rounded at random, 0 for none, or auto"
     ),
     Parameter(
-        "shortlist",
+        "candidates",
         or_auto(whole),
         "auto",
         "labels that neighbors propose and a linear path weighs, 0 for none, or auto",
     ),
     Parameter(
-        "blend", str, "logistic", "how what is known of listed labels is weighed: logistic, or boosted for trees"
+        "stacking", str, "logistic", "how what is known of listed labels is weighed: logistic, or boosted for trees"
     ),
     Parameter(
         "max_epochs",

@@ -49,14 +49,13 @@ class XMLClassifier(Trainer, BaseEstimator):
         rounded at random, to the threshold or to nothing, which keeps its mean (gradient sparsification); a label that
         keeps none in a batch is not updated, nor are its weights decayed. Twice as fast at the same precision, not for
         GPUs. "auto" for 0.1 with BCE by Adam, where 1,000 labels or more are trained or drawn; 0 for exact gradients.
-    shortlist : how many labels come into question for a row, those of its nearest training rows. On them, what these
+    candidates : how many labels come into question for a row, those of its nearest training rows. On them, what these
         neighbors say and a linear path from features to labels are weighed together with the network (see
         `docs/shortlist.md`). 0 for the network alone; "auto" for 64 where `fit` sees 2,000 rows or more and 64 times
         as many labels as a row has on average.
-    blend : how what the paths of a shortlist say is weighed together, learned from rows that are held out: "logistic",
-        a regression, from 2 % of the rows (at least 400 or a tenth), or "boosted", gradient-boosted trees that also
-        see how frequent a label is, from 10 % of 10,000 rows or more; more accurate by up to half a point at P@1, for
-        a little more time.
+    stacking : how the scores of candidates are combined, learned from rows that are held out: "logistic", a regression,
+        from 2 % of the rows (at least 400 or a tenth), or "boosted", gradient-boosted trees that also see how frequent
+        a label is, from 10 % of 10,000 rows or more; more accurate by up to half a point at P@1, for a little more time.
     max_epochs : passes over the rows; "auto" for 10, more where that would be fewer than 600 steps; beside a shortlist
         as many as make 500 steps.
     weight_decay, clip_norm : see `Optimizer`; for an optimizer given by name.
@@ -87,7 +86,7 @@ class XMLClassifier(Trainer, BaseEstimator):
     the flat parameters (`Network.layout`); history_, one record an epoch, whose `rows` and `seconds` of training (no
     reading, compiling or measuring) count from the start of its call; loss_curve_; n_epochs_, of all fits since the
     last fresh one; label_counts_, int64 (L,), the rows of the last `fit`, and of each `partial_fit` behind it, that had
-    each label, of n_samples_seen_ in all; shortlist_seconds_, what learning the shortlist took behind the last epoch;
+    each label, of n_samples_seen_ in all; candidates_seconds_, what learning the shortlist took behind the last epoch;
     vectorizer_, where X was texts, which is saved along; device_, on which the model predicts, the first of those that
     trained it, and precision_, "float32" or "bfloat16", of its products: both are decided by `fit` and saved with the
     model, so that no parameter set later changes what it answers. (A processor without bfloat16 predicts in float32.)
@@ -108,8 +107,8 @@ class XMLClassifier(Trainer, BaseEstimator):
         batch_size: int | Literal["auto"] = "auto",
         negatives: int | Literal["auto", "all"] = "auto",
         gradient_rounding: float | Literal["auto"] = "auto",
-        shortlist: int | Literal["auto"] = "auto",
-        blend: str = "logistic",
+        candidates: int | Literal["auto"] = "auto",
+        stacking: str = "logistic",
         max_epochs: int | Literal["auto"] = "auto",
         weight_decay: float = 0.0,
         clip_norm: float = 0.0,
@@ -139,8 +138,8 @@ class XMLClassifier(Trainer, BaseEstimator):
         self.batch_size = batch_size
         self.negatives = negatives
         self.gradient_rounding = gradient_rounding
-        self.shortlist = shortlist
-        self.blend = blend
+        self.candidates = candidates
+        self.stacking = stacking
         self.max_epochs = max_epochs
         self.weight_decay = weight_decay
         self.clip_norm = clip_norm
@@ -187,7 +186,7 @@ class XMLClassifier(Trainer, BaseEstimator):
 
         Parts: parameters, optimizer_state, average, earlier_model (a fitted one, which stays until the new one is
         done), data (without memory maps), replicas and workers (processes, and what they merge), names (of the labels),
-        buffers, evaluation (of `eval_set`, or of rows held out for early stopping), shortlist. What a GPU's memory
+        buffers, evaluation (of `eval_set`, or of rows held out for early stopping), candidates. What a GPU's memory
         holds stands by its name, "cuda:0", and is not in the sum.
         """
         check_parameters(self)

@@ -15,7 +15,7 @@ from ..training.history import EpochRecord
 from ..training.runs import run_of
 from . import ensemble_saving, memory
 from .classifier import XMLClassifier
-from .fitting import as_checkpoint, check_monitors
+from .fitting import as_checkpoint, check_callbacks
 from .inference.averaging import MeanScorer
 from .inputs import learn_words, read_features
 from .names import as_names
@@ -101,18 +101,18 @@ class XMLEnsemble(Predictor, BaseEstimator):
         eval_set: tuple[Any, Any] | None = None,
         *,
         label_names: Sequence[Any] | None = None,
-        monitors: Sequence[Callback] = (),
+        callbacks: Sequence[Callback] = (),
         checkpoint: Checkpoint | str | PathLike[str] | None = None,
     ) -> XMLEnsemble:
         """Learn from X (n, F) and the labels y of its rows; return self.
 
-        Arguments and errors are those of `XMLClassifier.fit`; `monitors` see the runs one after the other, and each
+        Arguments and errors are those of `XMLClassifier.fit`; `callbacks` see the runs one after the other, and each
         classifier has a `checkpoint` of its own, from which one that was done only learns its shortlist anew. Where an
         error ends learning, the classifiers that were trained until then are kept, or the first as far as it came;
         where there is none, the ensemble stays what it was.
         """
         self._check_number()
-        check_monitors(monitors)
+        check_callbacks(callbacks)
         checkpoints = as_checkpoint(checkpoint)
         if checkpoints:
             checkpoints.check_parts()
@@ -134,10 +134,10 @@ class XMLEnsemble(Predictor, BaseEstimator):
             for number, seed in enumerate(seeds.tolist()):
                 # Where none is given, a run that goes on has the seed that it began with.
                 member = clone(bare).set_params(random_state=seed if seeded or not checkpoints else None)
-                watching, part = [Numbering(number), *monitors], checkpoints and checkpoints.part(number)
+                watching, part = [Numbering(number), *callbacks], checkpoints and checkpoints.part(number)
                 try:
                     member.fit(
-                        rows, y, sample_weight, eval_set, label_names=label_names, monitors=watching, checkpoint=part
+                        rows, y, sample_weight, eval_set, label_names=label_names, callbacks=watching, checkpoint=part
                     )
                 except BaseException as error:
                     if run_of(error) and not members:  # half a classifier is better than none, but not than a whole one
@@ -235,4 +235,4 @@ def load_model(
 
 def _kept(parts: dict[str, int]) -> int:
     """Return the bytes of a trained classifier, at most, of what its training takes by part."""
-    return parts["parameters"] + parts["shortlist"]
+    return parts["parameters"] + parts["candidates"]

@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 LARGE_WEIGHT = 100.0  # of a row, which may be why a run diverges
 
 
-def check_monitors(monitors: Any) -> None:
-    """Raise `DataError` unless `monitors` is a list of `Callback`."""
-    listed = monitors if isinstance(monitors, list | tuple) else [monitors]
-    strange = [monitor for monitor in listed if not isinstance(monitor, Callback)]
-    if strange or listed is not monitors:
-        raise DataError(f"monitors: must be a list of Callback objects, got {shorten((strange or listed)[0])}")
+def check_callbacks(callbacks: Any) -> None:
+    """Raise `DataError` unless `callbacks` is a list of `Callback`."""
+    listed = callbacks if isinstance(callbacks, list | tuple) else [callbacks]
+    strange = [callback for callback in listed if not isinstance(callback, Callback)]
+    if strange or listed is not callbacks:
+        raise DataError(f"callbacks: must be a list of Callback objects, got {shorten((strange or listed)[0])}")
 
 
 def as_checkpoint(given: Any) -> Checkpoint | None:
@@ -54,7 +54,7 @@ class Plan:
     """How a run goes: how long and at which rate, who watches it besides, where it keeps what it has learned."""
 
     schedule: Schedule
-    monitors: Sequence[Callback] = ()
+    callbacks: Sequence[Callback] = ()
     checkpoint: Checkpoint | None = None
 
 
@@ -70,8 +70,8 @@ def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan) -> Run:
     measure = Measure(task.held_out, task.network, device) if task.held_out else None
     snapshot, progress = Snapshot(), Progress() if model.verbose else None
     try:
-        watching = _monitors(model, measure, snapshot, _deciding_rows(model, task, plan))
-        watching += [*([progress] if progress else []), *plan.monitors]
+        watching = _callbacks(model, measure, snapshot, _deciding_rows(model, task, plan))
+        watching += [*([progress] if progress else []), *plan.callbacks]
         with device.start():
             return train(job, algorithm, executor, plan.schedule, watching, plan.checkpoint)
     except BaseException as error:
@@ -118,7 +118,7 @@ def _deciding_rows(model: XMLClassifier, task: Task, plan: Plan) -> str:
     return checksum_of_rows(task.held_out) if decide and task.held_out else ""
 
 
-def _monitors(model: XMLClassifier, measure: Measure | None, snapshot: Snapshot, rows: str) -> list[Callback]:
+def _callbacks(model: XMLClassifier, measure: Measure | None, snapshot: Snapshot, rows: str) -> list[Callback]:
     """Return those who watch a run, in the order in which they change its records and its model."""
     watching: list[Callback] = []
     average = WeightAverage(model.average_weights) if model.average_weights else None

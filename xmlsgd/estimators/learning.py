@@ -17,7 +17,7 @@ from ..training.checkpoints import read_saved
 from ..training.learner import Start
 from ..training.runs import Run, raise_with, run_of, tell
 from . import memory
-from .fitting import Plan, advice, as_checkpoint, check_monitors, launch, schedule_of
+from .fitting import Plan, advice, as_checkpoint, check_callbacks, launch, schedule_of
 from .gpu_memory import check_gpus
 from .growing import begin, begin_state, copy_rows, grow
 from .inference.compact import CompactParams
@@ -54,7 +54,7 @@ class Trainer(NetworkPredictor):
     loss_curve_: list[float]
     n_epochs_: int
     n_steps_: int
-    shortlist_seconds_: float
+    candidates_seconds_: float
     _optimizer_kind: int
     _seed: int
 
@@ -66,22 +66,22 @@ class Trainer(NetworkPredictor):
         eval_set: tuple[Any, Any] | None = None,
         *,
         label_names: Sequence[Any] | None = None,
-        monitors: Sequence[Callback] = (),
+        callbacks: Sequence[Callback] = (),
         checkpoint: Checkpoint | str | PathLike[str] | None = None,
     ) -> XMLClassifier:
         """Learn from X (n, F) and the labels y of its rows; return self.
 
         `sample_weight` (n,) weighs the rows; `eval_set` (X, Y) is measured after every epoch, P@1, P@3 and P@5 in
-        percent in `history_`; `label_names` name the columns of an indicator; `monitors` watch the run. `checkpoint`, a
-        path or a `Checkpoint`, is a folder that takes what was learned so far every ten minutes: where the process was
-        killed, the same call in another one goes on from there. It is removed when all is learned. Raises
+        percent in `history_`; `label_names` name the columns of an indicator; `callbacks` watch the run. `checkpoint`,
+        a path or a `Checkpoint`, is a folder that takes what was learned so far every ten minutes: where the process
+        was killed, the same call in another one goes on from there. It is removed when all is learned. Raises
         `DataError` for input that breaks a rule, `MemoryEstimateError` before a run that would not fit, and
         `DivergenceError` when the loss is not finite in the first epoch; later it warns and keeps the last good model.
-        Where an error of whatever kind ends learning (a monitor's, a full disk, the last worker that dies, Ctrl-C),
+        Where an error of whatever kind ends learning (a callback's, a full disk, the last worker that dies, Ctrl-C),
         what was learned until then is kept; where nothing was, the estimator is what it was before.
         """
         check_parameters(self)
-        check_monitors(monitors)
+        check_callbacks(callbacks)
         checkpoint = as_checkpoint(checkpoint)
         old = self.network_ if self.warm_start and self.__sklearn_is_fitted__() else None
         with self._unless_refused():
@@ -95,9 +95,9 @@ class Trainer(NetworkPredictor):
             )
             if old is not None:
                 copy_rows(old.layout, self.params_, task.network.layout, start.params)
-            listing, self.shortlist_, self.shortlist_seconds_ = _listing(task, self._seed), None, 0.0
+            listing, self.candidates_, self.candidates_seconds_ = _listing(task, self._seed), None, 0.0
             self._count_labels(task.dataset.Y)
-            plan = Plan(schedule_of(self, task), monitors, checkpoint)
+            plan = Plan(schedule_of(self, task), callbacks, checkpoint)
             run = self._launch(listing.task if listing else task, start, plan)
             if run.diverged and checkpoint:
                 checkpoint.done()  # who goes on from there diverges again
@@ -107,8 +107,8 @@ class Trainer(NetworkPredictor):
             if listing:
                 started = time.perf_counter()
                 try:
-                    self.shortlist_ = listing.finish(run.params)
-                    self.shortlist_seconds_ = time.perf_counter() - started
+                    self.candidates_ = listing.finish(run.params)
+                    self.candidates_seconds_ = time.perf_counter() - started
                 except BaseException as error:  # noqa: BLE001  the network alone is a model, too
                     raise_with(error, run)
         if checkpoint:
@@ -181,7 +181,7 @@ class Trainer(NetworkPredictor):
         self._seed = int(random_state_of(self).randint(np.iinfo(np.int32).max))
         if checkpoint and self.random_state is None and (saved := read_saved(checkpoint, verify=False)):
             self._seed = saved.seed
-        self.n_epochs_, self.history_, self.shortlist_ = 0, [], None
+        self.n_epochs_, self.history_, self.candidates_ = 0, [], None
 
     def _learned(self, task: Task) -> Start:
         """Return the model to go on with, and the optimizer's state where the optimizer is still of its kind."""
@@ -217,8 +217,8 @@ class Trainer(NetworkPredictor):
         self.history_ = [*self.history_, *run.records]
         self.loss_curve_ = [record["loss"] for record in self.history_]
         self.n_epochs_ = epochs + len(run.records)
-        if self.shortlist_ is not None and not run.diverged:
-            self.shortlist_ = self.shortlist_.grown(task.dataset.X, task.dataset.Y, task.weight, task.cpu)
+        if self.candidates_ is not None and not run.diverged:
+            self.candidates_ = self.candidates_.grown(task.dataset.X, task.dataset.Y, task.weight, task.cpu)
 
     def _learned_bytes(self, task: Task | None = None) -> int:
         """Return the bytes of the model so far, which stays beside a new one; none where `task` goes on in place."""

@@ -50,7 +50,7 @@ def estimate(task: Task, averaged: bool, earlier: int) -> dict[str, int]:
         "names": 8 * network.n_labels,
         "buffers": _buffers(task),
         "evaluation": _evaluation(task, held_out) if held_out else 0,
-        "shortlist": _shortlist(task),
+        "candidates": _shortlist(task),
     }
     return {**parts, "total": sum(parts.values())}
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 MAX_SEED = 2**32 - 1
-BLENDS = ("logistic", "boosted")
+STACKINGS = ("logistic", "boosted")
 
 
 class Rule(NamedTuple):
@@ -67,7 +67,7 @@ RULES = {
     "batch_size": COUNT.beside("auto"),
     "max_epochs": COUNT.beside("auto"),
     "negatives": COUNT.beside("auto", "all"),
-    "shortlist": Rule(
+    "candidates": Rule(
         "'auto', 0 or a positive integer", lambda value: _is(value, "auto") or (is_whole(value) and value >= 0)
     ),
     "n_epochs_no_change": COUNT,
@@ -105,7 +105,7 @@ def check_parameters(model: XMLClassifier) -> None:
 
 
 def _check_names(model: XMLClassifier) -> None:
-    """Raise `DataError` for a loss, an optimizer, a schedule or a blend that there is not."""
+    """Raise `DataError` for a loss, an optimizer, a schedule or a stacking that there is not."""
     if not _is(model.loss, "auto"):
         get_loss(model.loss)
     optimizer_of(model)
@@ -113,9 +113,9 @@ def _check_names(model: XMLClassifier) -> None:
         refused = _refused(model, "learning_rate", f"one of {', '.join(SCHEDULES)}")
         near = suggest(model.learning_rate, SCHEDULES)
         raise DataError(f"{refused}{near or '; the rate itself is learning_rate_init (--lr)'}")
-    if not _is(model.blend, *BLENDS):
-        refused = _refused(model, "blend", " or ".join(map(repr, BLENDS)))
-        raise DataError(f"{refused}{suggest(model.blend, BLENDS)}")
+    if not _is(model.stacking, *STACKINGS):
+        refused = _refused(model, "stacking", " or ".join(map(repr, STACKINGS)))
+        raise DataError(f"{refused}{suggest(model.stacking, STACKINGS)}")
 
 
 def _check_algorithm(model: XMLClassifier) -> None:

@@ -258,7 +258,7 @@ class NetworkPredictor(Predictor):
     # Learned. What decides answers is kept here: a parameter set after `fit` changes none.
     device_: str
     precision_: str
-    shortlist_: Shortlist | None
+    candidates_: Shortlist | None
     _params: np.ndarray | CompactParams
     _scorers: dict[tuple[str, int], Scorer]  # of the last predictions
 
@@ -279,15 +279,15 @@ class NetworkPredictor(Predictor):
 
     def scorer_on(self, X: CSR, n_jobs: int | None) -> Scorer:
         """Return the scorer of rows such as X on the threads of `n_jobs`; it is kept, with its device's buffers."""
-        listed = self.shortlist_ is not None
+        listed = self.candidates_ is not None
         n_threads = thread_count(n_jobs, flops(self.network_, X, X.n_rows, listed))
         if listed and X.n_rows == 1:
             n_threads = 1  # others would only wait
         wanted = self.device_, n_threads
         scorer = self._scorers.get(wanted)
-        if scorer is None or not scorer.is_of(self._params, self.shortlist_):
+        if scorer is None or not scorer.is_of(self._params, self.candidates_):
             device = make_device(self.device_, n_threads, usable_precision(self.device_, self.precision_))
-            scorer = _scorer_of(self.network_, self._params, device, self.shortlist_, n_threads)
+            scorer = _scorer_of(self.network_, self._params, device, self.candidates_, n_threads)
             if len(self._scorers) >= MOST_SCORERS:
                 self._scorers.clear()  # in place: prediction may change no attribute. Other threads have theirs by name
             self._scorers[wanted] = scorer

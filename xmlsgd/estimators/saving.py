@@ -118,7 +118,7 @@ def learned_of(model: XMLClassifier, compact: bool) -> tuple[dict[str, Any] | No
     if isinstance(held, CompactParams) and compact:
         return held.shortlist, held.arrays
     arrays = compact_params(model.params_, layout) if compact else {"params": model.params_}
-    if model.shortlist_ is None:
+    if model.candidates_ is None:
         return None, arrays
     from ..candidates.compact import PREFIX, compact_arrays, full_arrays
     from ..candidates.serialization import to_arrays  # here, so that a model without one loads no Numba
@@ -126,7 +126,7 @@ def learned_of(model: XMLClassifier, compact: bool) -> tuple[dict[str, Any] | No
     if isinstance(held, CompactParams):
         lists = {name: array for name, array in held.arrays.items() if name.startswith(PREFIX)}
         return held.shortlist, arrays | full_arrays(lists, held.path)
-    described, lists = to_arrays(model.shortlist_)
+    described, lists = to_arrays(model.candidates_)
     return described, arrays | (compact_arrays(lists) if compact else lists)
 
 
@@ -194,7 +194,7 @@ def read_vectorizer(model: XMLClassifier | XMLEnsemble, description: dict[str, A
 def read_learned(model: XMLClassifier, saved: ModelArrays, described: Any, compact: bool) -> None:
     """Read parameters and shortlist, which stay mapped."""
     network = model.network_
-    model.optimizer_state_, model._scorers, model.shortlist_ = None, {}, None
+    model.optimizer_state_, model._scorers, model.candidates_ = None, {}, None
     if compact:
         learned = {name: array for name, array in saved.arrays.items() if not name.startswith(("classes", "features"))}
         model._params = CompactParams.of(network.layout, replace(saved, arrays=learned), described)
@@ -207,7 +207,7 @@ def read_learned(model: XMLClassifier, saved: ModelArrays, described: Any, compa
         )
 
         read = from_compact if compact else from_arrays
-        model.shortlist_ = read(described, saved, (network.n_features, network.n_labels))
+        model.candidates_ = read(described, saved, (network.n_features, network.n_labels))
 
 
 def _read_state(model: XMLClassifier, saved: ModelArrays, compact: bool) -> None:

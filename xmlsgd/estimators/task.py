@@ -91,7 +91,7 @@ def prepare(
     algorithm = algorithm_of(model.algorithm, batch, 1.0, workers, lambda: (1.0,) * len(workers))
     device = make_device(workers[0].name, n_threads, model.precision)
     shortlist_size = _shortlist_size(model, dataset, network, labels) if listing else 0
-    boosted = listing and model.blend == "boosted"
+    boosted = listing and model.stacking == "boosted"
     if boosted:
         _check_boosted(shortlist_size, dataset.n_rows if weight is None else np.count_nonzero(weight))
     n_negatives = _negatives(model, shortlist_size, dataset.n_labels)
@@ -145,11 +145,11 @@ def _batch(model: XMLClassifier, n_rows: int) -> int:
 
 def _shortlist_size(model: XMLClassifier, dataset: Dataset, network: Network, labels: Labels) -> int:
     """Return how many labels the shortlist of a row shall have, 0 for no shortlist."""
-    if model.shortlist == "auto":
+    if model.candidates == "auto":
         return auto_shortlist(dataset.Y, network.loss, labels.form)
-    if model.shortlist and labels.form == "multiclass":
-        raise DataError(f"shortlist: must be 0 for one class a row, got {model.shortlist}; it is for sets of labels")
-    return min(int(model.shortlist), dataset.n_labels)
+    if model.candidates and labels.form == "multiclass":
+        raise DataError(f"candidates: must be 0 for one class a row, got {model.candidates}; it is for sets of labels")
+    return min(int(model.candidates), dataset.n_labels)
 
 
 def _check_boosted(shortlist_size: int, n_rows: int) -> None:
@@ -157,10 +157,10 @@ def _check_boosted(shortlist_size: int, n_rows: int) -> None:
     from ..candidates import BOOSTED  # here, so that an estimator can be made without loading Numba
 
     if not shortlist_size:
-        raise DataError("blend: 'boosted' needs a shortlist, got none for these rows; pass shortlist=64 or 'logistic'")
+        raise DataError("stacking: 'boosted' needs candidates, got none here; pass candidates=64 or 'logistic'")
     if not BOOSTED.of(n_rows):
         least = round(BOOSTED.least / BOOSTED.share)
-        raise DataError(f"blend: 'boosted' needs {least} rows of a weight above 0, got {n_rows}; pass 'logistic'")
+        raise DataError(f"stacking: 'boosted' needs {least} rows of a weight above 0, got {n_rows}; pass 'logistic'")
 
 
 def _network(model: XMLClassifier, dataset: Dataset, labels: Labels, old: Network | None) -> Network:

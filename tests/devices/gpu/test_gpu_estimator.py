@@ -46,11 +46,11 @@ def gpus(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("gpus")
-@pytest.mark.parametrize("shortlist", [0, 8])
-def test_a_classifier_learns_on_a_gpu_what_it_learns_on_the_cpu(data, shortlist):
+@pytest.mark.parametrize("candidates", [0, 8])
+def test_a_classifier_learns_on_a_gpu_what_it_learns_on_the_cpu(data, candidates):
     few = data.X.span(0, 10), data.Y.span(0, 10)  # ranking is slow on the shim
     fits = [
-        model(devices=devices, shortlist=shortlist).fit(data.X, data.Y, eval_set=few) for devices in ("cuda:0", "cpu")
+        model(devices=devices, candidates=candidates).fit(data.X, data.Y, eval_set=few) for devices in ("cuda:0", "cpu")
     ]
     np.testing.assert_allclose(fits[0].params_, fits[1].params_, rtol=0, atol=2e-4)
     for options in ({}, {"labels": [3, 40, 7]}):
@@ -62,8 +62,8 @@ def test_a_classifier_learns_on_a_gpu_what_it_learns_on_the_cpu(data, shortlist)
 @pytest.mark.parametrize("algorithm", ["hogwild", "adaptive_hogbatch", "local_sgd"])
 def test_workers_on_a_gpu_and_beside_it_learn_together(data, devices, algorithm):
     """A worker on the CPU beside one on a GPU makes each of them a process, which the shim cannot follow."""
-    fit = model(devices=devices, algorithm=algorithm, max_epochs=6, shortlist=0).fit(data.X, data.Y)
-    alone = model(devices="cpu", max_epochs=6, shortlist=0).fit(data.X, data.Y)
+    fit = model(devices=devices, algorithm=algorithm, max_epochs=6, candidates=0).fit(data.X, data.Y)
+    alone = model(devices="cpu", max_epochs=6, candidates=0).fit(data.X, data.Y)
     assert np.isfinite(fit.params_).all()
     assert fit.score(data.X, data.Y) > 0.5 * alone.score(data.X, data.Y)
 
@@ -140,11 +140,11 @@ def test_a_gpu_that_fails_beside_a_parked_cpu_leaves_the_last_epoch_and_names_wh
         return step(self, given)
 
     monkeypatch.setattr(Learner, "step", step_of_one_epoch)
-    left = model(devices="cuda:0,cpu", shortlist=0, max_epochs=3, learning_rate="constant", warm_up=0.0)
+    left = model(devices="cuda:0,cpu", candidates=0, max_epochs=3, learning_rate="constant", warm_up=0.0)
     with pytest.warns(UserWarning, match="cpu, which is parked"), pytest.raises(MemoryError, match="the bus") as lost:
         left.fit(data.X, data.Y)
     assert left.n_epochs_ == 1
-    expected = model(devices="cuda:0", shortlist=0, max_epochs=1, learning_rate="constant", warm_up=0.0)
+    expected = model(devices="cuda:0", candidates=0, max_epochs=1, learning_rate="constant", warm_up=0.0)
     monkeypatch.undo()
     pretend_gpus(monkeypatch)
     np.testing.assert_array_equal(left.params_, expected.fit(data.X, data.Y).params_)

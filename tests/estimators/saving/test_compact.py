@@ -30,9 +30,9 @@ def data():
     return make_xmc(3000, 900, 300, nnz_per_row=10, labels_per_row=3, random_state=0)
 
 
-@pytest.fixture(scope="module", params=[0, 32], ids=["network alone", "shortlist"])
+@pytest.fixture(scope="module", params=[0, 32], ids=["network alone", "candidates"])
 def model(data, request):
-    settings = {"shortlist": request.param, "max_epochs": 2, "n_jobs": 1, "random_state": 0}
+    settings = {"candidates": request.param, "max_epochs": 2, "n_jobs": 1, "random_state": 0}
     return XMLClassifier((32,), **settings).fit(data.X.span(0, 2500), data.Y.span(0, 2500))
 
 
@@ -108,7 +108,7 @@ def test_a_compact_model_says_that_it_cannot_learn_on(data, small):
     ],
 )
 def test_a_compact_model_that_save_cannot_have_written_is_refused(model, small, name, change, complaint):
-    if model.shortlist_ is None and name.startswith("shortlist"):
+    if model.candidates_ is None and name.startswith("shortlist"):
         assert not (small / f"{name}.npy").exists()
         return
     altered(small, name, change)
@@ -130,7 +130,7 @@ def test_a_compact_model_that_save_cannot_have_written_is_refused(model, small, 
     ],
 )
 def test_what_leads_to_nothing_is_found_where_a_kernel_meets_it(data, model, small, name, change):
-    if model.shortlist_ is None:
+    if model.candidates_ is None:
         return
     altered(small, f"shortlist_{name}", change)
     for ask in ("predict_topk", "decision_function"):
@@ -139,7 +139,7 @@ def test_what_leads_to_nothing_is_found_where_a_kernel_meets_it(data, model, sma
 
 
 def test_above_65535_rows_features_or_labels_numbers_have_four_bytes(data, model, small, tmp_path, monkeypatch):
-    if model.shortlist_ is None:
+    if model.candidates_ is None:
         return
     for module in ("compact", "arrays"):
         monkeypatch.setattr(f"xmlsgd.candidates.{module}.NARROW", 2499)
@@ -156,7 +156,7 @@ def test_above_65535_rows_features_or_labels_numbers_have_four_bytes(data, model
 
 
 def test_tables_without_an_end_end_the_search_for_a_weight(data, model, small):
-    if model.shortlist_ is None:
+    if model.candidates_ is None:
         return
     altered(small, "shortlist_linear_keys", lambda a: np.full_like(a, 901))
     assert np.isfinite(XMLClassifier.load(small).predict_topk(data.X.span(2500, 2600))[1]).all()
@@ -192,7 +192,7 @@ def test_a_compact_model_is_copied_pickled_and_learned_anew_as_any(data, small):
 @pytest.mark.parametrize("precision", ["float32", "auto"])
 @pytest.mark.parametrize("hidden", [(32,), (24, 40)])
 def test_compact_weights_are_asked_as_the_numbers_that_they_stand_for(data, tmp_path, precision, hidden):
-    model = XMLClassifier(hidden, shortlist=0, max_epochs=1, n_jobs=1, random_state=0, precision=precision)
+    model = XMLClassifier(hidden, candidates=0, max_epochs=1, n_jobs=1, random_state=0, precision=precision)
     model.fit(data.X.span(0, 500), data.Y.span(0, 500)).save(tmp_path / "small", compact=True)
     small = XMLClassifier.load(tmp_path / "small")
     small.save(tmp_path / "wide")
@@ -219,7 +219,7 @@ def test_text_names_of_a_compact_model_come_back_when_asked_for(data, tmp_path):
 def test_a_model_with_labels_of_no_weights_and_rows_of_zeros_is_made_compact(tmp_path):
     X = CSR(np.array([0, 0, 2, 3]), np.array([0, 2, 1], np.int32), np.ones(3, np.float32), 4)
     Y = CSR(np.array([0, 1, 2, 2]), np.array([0, 3], np.int32), np.ones(2, np.float32), 5)
-    model = XMLClassifier((4,), shortlist=2, max_epochs=1, n_jobs=1, random_state=0).fit(X, Y)
+    model = XMLClassifier((4,), candidates=2, max_epochs=1, n_jobs=1, random_state=0).fit(X, Y)
     model.save(tmp_path / "small", compact=True)
     scores = XMLClassifier.load(tmp_path / "small").decision_function(X)
     np.testing.assert_allclose(scores, model.decision_function(X), atol=0.05)

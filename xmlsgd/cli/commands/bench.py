@@ -54,7 +54,7 @@ def run(args: Namespace) -> None:
     dataset = make_xmc(args.rows + n_test, args.features, args.labels, nnz_per_row=args.nnz, labels_per_row=3)
     train, test = split_rows(dataset, test_size=n_test / dataset.n_rows)
     prepare_kernels(parameters, args.labels)  # after what may refuse the call
-    model.fit(train.X, train.Y, monitors=[] if args.quiet else [Progress()])
+    model.fit(train.X, train.Y, callbacks=[] if args.quiet else [Progress()])
     last = model.history_[-1]
     seconds = statistics.median(rank(model, test.X, 5, quiet=True)[2] for _ in range(PASSES))
     machine = processor()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 FLAGS = (
     "hidden_layer_sizes", "loss", "optimizer", "learning_rate_init", "learning_rate", "warm_up", "batch_size",
-    "max_epochs", "negatives", "shortlist", "weight_decay", "clip_norm", "input_dropout", "hidden_dropout",
+    "max_epochs", "negatives", "candidates", "weight_decay", "clip_norm", "input_dropout", "hidden_dropout",
     "gradient_rounding", "algorithm", "precision", "n_jobs", "random_state",
 )  # fmt: skip
 TEST_ROWS = 2000  # measured some times an epoch: more would take longer than training

@@ -104,7 +104,7 @@ def run(args: Namespace) -> None:
     show(args, f"trained on {size_text(data.train)}")
     for line in [*choice(classifiers[-1].history_), *advice(result["workers"])]:
         show(args, line)
-    listed = data.test is not None and classifiers[0].shortlist_ is not None
+    listed = data.test is not None and classifiers[0].candidates_ is not None
     of = EACH_ALONE if several else NETWORK_ALONE if listed else ""
     show(args, f"model: {args.out}")
     show(args, f"learning curve{of}: {result['learning_curve'] or result['not_drawn']}")
@@ -222,9 +222,9 @@ def fit(
     Y = names_of_rows(train) if template_of(model).warm_start and train.label_names is not None else train.Y
     shown = [] if args.quiet or getattr(args, "verbose", 1) == 0 else [Progress()]
     try:
-        monitors = [*shown, history]
+        callbacks = [*shown, history]
         model.fit(
-            train.X, Y, eval_set=eval_set, label_names=train.label_names, monitors=monitors, checkpoint=checkpoint
+            train.X, Y, eval_set=eval_set, label_names=train.label_names, callbacks=callbacks, checkpoint=checkpoint
         )
     finally:
         for bar in shown:
@@ -238,7 +238,7 @@ def about_run(model: XMLClassifier | XMLEnsemble, data: Training, records: list[
     from ..sizes import size_numbers
 
     test = {"test": size_numbers(data.test)} if data.test is not None else {}
-    behind = sum(getattr(each, "shortlist_seconds_", 0.0) for each in classifiers_of(model))
+    behind = sum(getattr(each, "candidates_seconds_", 0.0) for each in classifiers_of(model))
     return {
         **folder.speed_of([run[-1] for run in runs_of(records)], behind),
         "peak_memory_bytes": peak_memory_bytes(),
