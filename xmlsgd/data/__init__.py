@@ -53,7 +53,10 @@ __all__ = ["load_dataset", *_MODULE_OF_NAME]
 
 def check_known(path_or_name: str | os.PathLike[str]) -> None:
     """Raise `DataError` for what is no path that exists and no data set known by name."""
+    from .files import restore
+
     path, name = Path(path_or_name), str(path_or_name)
+    restore(path)
     if path.exists() or name == BUILT_IN:
         return
     from ..errors import DataError, suggest

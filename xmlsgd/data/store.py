@@ -32,6 +32,7 @@ from .files import (
     note_checked_again,
     open_regular,
     read_unreplaced,
+    restore,
     state_of,
     whole_folder,
 )
@@ -100,6 +101,7 @@ def write_blocks(
 
 def is_store(path: str | os.PathLike[str]) -> bool:
     """Say whether `path` is a folder that looks like a store; it may be damaged."""
+    restore(Path(path))
     return (Path(path) / DESCRIPTION).is_file()
 
 

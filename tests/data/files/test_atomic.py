@@ -23,7 +23,7 @@ from xmlsgd.data.files import atomic as whole
 WRITER = """
 import errno, itertools, os, sys
 from pathlib import Path
-from xmlsgd.data.files import whole
+from xmlsgd.data.files import atomic as whole
 path, exchange = Path(sys.argv[1]), sys.argv[2] == "exchange"
 def no_exchange(one, other):
     raise OSError(errno.ENOSYS, "no such call")
@@ -209,6 +209,7 @@ def test_a_failure_of_the_second_rename_brings_the_earlier_folder_back(tmp_path,
 
 def test_what_a_dead_process_had_set_aside_is_brought_back_by_the_next_reader(tmp_path):
     left = tmp_path / ".model.0123abcd.partial"
+    left.mkdir(0o700)
     write(left / "old", "first")
     (left / "model").mkdir()
     assert read_unreplaced(tmp_path / "model", content) == "first"
@@ -286,7 +287,7 @@ def test_a_disk_without_locks_is_written_and_never_swept(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    (tmp_path / ".model.0123abcd.partial").mkdir()
+    (tmp_path / ".model.0123abcd.partial").mkdir(0o700)
     write(tmp_path / "model", "first")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [".model.0123abcd.partial", "model"]
 
@@ -309,7 +310,7 @@ def test_what_is_replaced_while_it_is_read_is_read_again(tmp_path):
 def test_a_folder_for_temporary_files_is_the_users_own_and_takes_those_of_dead_processes_along(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     left = tmp_path / ".xmlsgd.0123abcd.partial"
-    left.mkdir()
+    left.mkdir(0o700)
     with scratch_folder() as folder:
         assert not left.exists()
         assert list(tmp_path.iterdir()) == [folder]

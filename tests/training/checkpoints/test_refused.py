@@ -231,7 +231,7 @@ def test_one_that_a_kill_left_aside_is_found_again(dataset, at):
     """Where names cannot be exchanged a kill may come between two renames."""
     go(job_of(dataset), at, STEPS)
     scratch = at.folder.with_name(".kept.0123abcd.partial")
-    scratch.mkdir()
+    scratch.mkdir(0o700)
     at.folder.rename(scratch / "old")
     assert at.exists
     assert read_saved(at).place.rows == (STEPS - 1) * BATCH

@@ -51,6 +51,22 @@ def test_what_lies_abandoned_in_memory_is_removed_before_its_room_is_measured(mo
     assert still_there == [False, False]
 
 
+@pytest.mark.parametrize("whose", ["a link", "open to others"])
+def test_folders_of_others_that_look_abandoned_are_left_alone(monkeypatch, tmp_path, whose):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(run_folder, "MEMORY", tmp_path / "memory")
+    strangers = tmp_path / "stranger"
+    strangers.mkdir()
+    (strangers / "file").touch()
+    left = tmp_path / f"xmlsgd-run-{os.getuid()}-abcdefgh"
+    if whose == "a link":
+        left.symlink_to(strangers)
+    else:
+        strangers.rename(left)
+    RunFolder(10).close()
+    assert (left / "file").is_file()
+
+
 def test_a_run_folder_without_room_in_memory_lies_on_the_disk_and_without_any_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     room = {run_folder.MEMORY: 100, tmp_path: 2000}

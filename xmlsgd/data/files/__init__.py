@@ -4,9 +4,9 @@ from .atomic import check_not_within, parents_made, read_unreplaced, whole_file,
 from .checked import CHECKED, checked_states, note_checked, note_checked_again, state_of
 from .faults import MACHINE_ERRORS, NO_ROOM
 from .folders import CHECKPOINT, CURVE, HISTORY, MANIFEST, MODEL, REPORT, FolderKind
-from .locks import lock_folder, make_locked
+from .locks import lock_folder, make_locked, remove_locked
 from .reading import BLOCK_BYTES, BROKEN_STREAM, MAGIC, PACKED_ENDS, open_packed, open_regular, sha256_of
-from .scratch import naming, scratch_beside, scratch_folder
+from .scratch import naming, restore, scratch_beside, scratch_folder
 
 __all__ = [
     "BLOCK_BYTES",
@@ -34,6 +34,8 @@ __all__ = [
     "open_regular",
     "parents_made",
     "read_unreplaced",
+    "remove_locked",
+    "restore",
     "scratch_beside",
     "scratch_folder",
     "sha256_of",

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
-from .scratch import OLD, bring_back, naming, scratch_beside, sweep
+from .scratch import OLD, bring_back, naming, restore, scratch_beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,8 +83,7 @@ def parents_made(path: Path) -> Iterator[None]:
 
 def read_unreplaced(path: Path, read: Callable[[Path], Read]) -> Read:
     """Return `read(path)` of a folder, read again if another one took its name meanwhile: no answer mixes two."""
-    if not path.exists():
-        sweep(path)
+    restore(path)
     for _ in range(TRIES):
         before = _identity(path)
         try:

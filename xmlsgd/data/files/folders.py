@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .atomic import read_unreplaced
 from .checked import CHECKED
 from .reading import open_regular
-from .scratch import END
+from .scratch import END, restore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,6 +33,7 @@ class FolderKind:
 
     def is_at(self, path: Path) -> bool:
         """Say whether a folder has the files by which this kind is known, or a manifest of it; they may be damaged."""
+        restore(path)
         return (path / MANIFEST).is_file() and ((path / self.description).is_file() or self._others(path) is not None)
 
     def in_the_way(self, path: Path) -> str:
@@ -41,6 +42,7 @@ class FolderKind:
         It may where there is nothing, an empty folder, or one of the kind alone: what a user has put beside it would be
         gone.
         """
+        restore(path)
         if not path.exists() or (path.is_dir() and not any(path.iterdir())):
             return ""
         others = read_unreplaced(path, self._others)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import glob
 import os
-import shutil
 import tempfile
 import uuid
 from contextlib import contextmanager, suppress
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .faults import MACHINE_ERRORS, NO_ROOM
-from .locks import lock_folder, make_locked
+from .locks import lock_folder, make_locked, remove_locked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,24 +36,7 @@ def scratch_beside(path: Path) -> Iterator[Path]:
         with naming(path, scratch):
             yield scratch
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-        if lock is not None:
-            os.close(lock)
-        if scratch.exists():
-            _remove_with_one_file(scratch)
-
-
-def _remove_with_one_file(folder: Path) -> None:
-    """Remove a folder where hardly a file can be opened any more: `rmtree` opens one a level."""
-    for above, folders, files in os.walk(folder, topdown=False):
-        for name in files:
-            with suppress(OSError):
-                os.unlink(os.path.join(above, name))
-        for name in folders:
-            with suppress(OSError):
-                os.rmdir(os.path.join(above, name))
-    with suppress(OSError):
-        os.rmdir(folder)
+        remove_locked(scratch, lock)
 
 
 @contextmanager
@@ -103,17 +85,43 @@ def _new_scratch(path: Path) -> tuple[Path, int | None]:
     return make_locked(make)
 
 
+def restore(path: Path) -> None:
+    """Restore the folder at `path` if a writer was killed while it replaced it, where names cannot be exchanged."""
+    if not path.exists():
+        sweep(Path(os.path.realpath(path)))
+
+
 def sweep(path: Path) -> None:
-    """Remove the scratch folders that dead processes left beside `path`, and bring back what they had set aside."""
+    """Remove the scratch folders that dead processes of this user left beside `path`; restore what was set aside.
+
+    Links and the folders of other users are left alone, whatever their names (`lock_folder`).
+    """
     for scratch in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}{END}"):
         try:
             lock = lock_folder(scratch)
         except OSError:
-            continue  # of a living process, or gone
-        if lock is not None:
-            bring_back(scratch / OLD, path)
-            shutil.rmtree(scratch, ignore_errors=True)
+            continue  # of a living process, of another user, or gone
+        if lock is None:
+            continue
+        if _restored(lock, path):
+            remove_locked(scratch, lock)
+        else:
             os.close(lock)
+
+
+def _restored(scratch: int, path: Path) -> bool:
+    """Give the folder set aside in an open scratch folder its name again; return False where that fails.
+
+    What was set aside is not needed where something else has the name: it was replaced.
+    """
+    try:
+        if not os.path.lexists(path):
+            os.rename(OLD, path, src_dir_fd=scratch)
+    except FileNotFoundError:
+        pass  # nothing was set aside
+    except OSError:
+        return False
+    return True
 
 
 def bring_back(old: Path, path: Path) -> None:

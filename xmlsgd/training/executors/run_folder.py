@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import tempfile
 import warnings
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from ...data.files import lock_folder, make_locked, naming
+from ...data.files import lock_folder, make_locked, naming, remove_locked
 
 MEMORY = Path("/dev/shm")
 SPARE = 64 << 20  # bytes of shared memory left to others
@@ -46,10 +45,8 @@ class RunFolder:
 
     def close(self) -> None:
         """Remove the folder; what is mapped stays readable."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        remove_locked(self.path, self._lock)
+        self._lock = None
 
 
 def _room(folder: Path) -> int:
@@ -73,5 +70,4 @@ def remove_abandoned(folder: Path) -> None:
     except OSError:
         return  # of a living run, or gone
     if lock is not None:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+        remove_locked(folder, lock)
