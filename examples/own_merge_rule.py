@@ -29,7 +29,7 @@ from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.costs import VirtualDevice
 from xmlsgd.training.executors.scenarios import scenario
 from xmlsgd.training.learner import Job
-from xmlsgd.training.merging import Part
+from xmlsgd.training.merging import ParameterSlice
 from xmlsgd.training.simulation import Setting, simulate
 
 
@@ -46,9 +46,9 @@ class Median(Rounds):
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Take the median as the common model."""
 
-        def rule(part: Part) -> None:
-            part.center[:] = np.median(list(part.replicas.values()), axis=0)
-            part.broadcast()
+        def rule(params: ParameterSlice) -> None:
+            params.center[:] = np.median(list(params.replicas.values()), axis=0)
+            params.broadcast()
 
         comm.merge(rule, work)
 

@@ -51,7 +51,9 @@ def methods(study: Study, fleet: Sequence[VirtualDevice]) -> list[Method]:
 
     def step(name: str, parts: dict[str, Any]) -> Method:
         return Method(
-            name, lambda rate: AdaptiveSGD(batch, rate, low=low, mega_batch=mega, patience=math.inf, **parts), fleet
+            name,
+            lambda rate: AdaptiveSGD(batch, rate, low=low, mega_batch=mega, straggler_timeout=math.inf, **parts),
+            fleet,
         )
 
     return [

@@ -33,7 +33,7 @@ PAPER: dict[str, Any] = {
     "momentum": 0.9,
     "perturbation": 0.1,
     "renormalise": False,
-    "patience": float("inf"),
+    "straggler_timeout": float("inf"),
 }
 FIRST, LEVEL, LATER = "first", "level", "later"
 

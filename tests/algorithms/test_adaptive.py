@@ -179,7 +179,7 @@ def test_block_momentum_follows_the_number_of_workers():
         ({"size_step": 0.0}, "size_step must be finite and above 0, got 0"),
         ({"norm_threshold": -1.0}, "norm_threshold must be at least 0"),
         ({"momentum": 1.0}, "momentum must be in"),
-        ({"patience": 1.0}, "patience must be above 1, got 1"),
+        ({"straggler_timeout": 1.0}, "straggler_timeout must be above 1, got 1"),
         ({"size_rule": "magic"}, "size_rule must be one of"),
         ({"dispatch": "magic"}, "dispatch must be one of dynamic, static, got 'magic'"),
     ],

@@ -27,7 +27,7 @@ WRONG = {
 }
 PARTS = {
     HeavyBall: {}, Nesterov: {}, OuterAdam: {}, Damped: {}, DelayAdaptive: {}, Dropped: {}, Bounded: {},
-    HardwareEfficiency: {"n_workers": 2, "compute": 1.0}, GroupTuner: {"n_workers": 2, "rate": 0.1},
+    HardwareEfficiency: {"n_workers": 2, "compute": 1.0}, GroupTuner: {"n_workers": 2, "learning_rate": 0.1},
     LearnerTuner: {"most": 2},
 }  # fmt: skip
 MADE = {algorithm_class(name): {} for name in algorithm_names()} | PARTS
@@ -56,10 +56,10 @@ def test_a_batch_without_rows_and_a_rate_that_is_not_above_zero_are_refused(name
     kind = algorithm_class(name)
     for batch, rate in ((0, 0.1), (-1, 0.1), (8, 0.0), (8, -1.0), (8, float("inf"))):
         with pytest.raises(DataError, match=r"must be (at least 1|finite and above 0)"):
-            kind(batch=batch, rate=rate)
+            kind(batch=batch, learning_rate=rate)
 
 
 @pytest.mark.parametrize("name", algorithm_names())
 def test_numbers_of_numpy_are_numbers(name):
-    algorithm = algorithm_class(name)(batch=np.int64(8), rate=np.float32(0.5))
-    assert (algorithm.batch, algorithm.rate) == (8, 0.5)
+    algorithm = algorithm_class(name)(batch=np.int64(8), learning_rate=np.float32(0.5))
+    assert (algorithm.batch, algorithm.learning_rate) == (8, 0.5)

@@ -1,4 +1,4 @@
-"""The choice of "auto", what becomes of the parked, and one worker alone."""
+"""The choice of "auto", what becomes of the excluded, and one worker alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Sharing
 
-PARKED = 1.0, 1.0, 1e-3  # speeds of workers of which the last one is parked
+EXCLUDED = 1.0, 1.0, 1e-3  # speeds of workers of which the last one is excluded
 
 
 def test_auto_shares_one_memory_merges_over_several_and_trains_alone_with_one_worker():
@@ -50,7 +50,7 @@ def test_auto_parks_a_worker_that_brings_less_than_it_costs_and_says_so():
     algorithm = Auto(speeds=(100.0, 100.0, 1.0), one_memory=False)
     algorithm.start([0, 1, 2], 1000)
     assert [bool(algorithm.batch_size(w)) for w in range(3)] == [True, True, False]
-    assert "parked" in algorithm.reason
+    assert "excluded" in algorithm.reason
     assert "2 (0.5%)" in algorithm.reason
 
 
@@ -58,7 +58,7 @@ def test_auto_says_so_too_where_parking_leaves_one_worker():
     algorithm = Auto(speeds=(100.0, 1.0))
     algorithm.start([0, 1], 1000)
     assert "one worker" in algorithm.reason
-    assert "parked, for they would bring below 2% of the rows: 1 (1.0%)" in algorithm.reason
+    assert "excluded, for they would bring below 2% of the rows: 1 (1.0%)" in algorithm.reason
 
 
 @pytest.mark.parametrize("settings", [{}, {"one_memory": False}], ids=["shared", "replicas"])
@@ -75,16 +75,16 @@ def test_a_parked_worker_stands_in_while_all_others_are_away(settings):
 
     executor = Looking(toy.Quadratic(), fleet)
     data = toy.dataset(240)
-    algorithm = Auto(10, 0.1, speeds=PARKED, **settings)
+    algorithm = Auto(10, 0.1, speeds=EXCLUDED, **settings)
     run = train(Job(data, toy.counting(data), SGD()), algorithm, executor, Schedule(2))
     assert [record["rows"] for record in run.records] == [240, 480]
     steps = [
         (at, what.worker) for (kind, what), at in zip(executor.log, executor.times, strict=True) if kind == "issue"
     ]
-    by_parked = [at for at, w in steps if w == 2]
-    assert min(by_parked) >= 0.07
+    by_excluded = [at for at, w in steps if w == 2]
+    assert min(by_excluded) >= 0.07
     back = next(at for at, w in steps if w == 1 and at >= 0.25)
-    assert max(by_parked) <= back + 0.1, "parked again"
+    assert max(by_excluded) <= back + 0.1, "excluded again"
     assert {w for at, w in steps if at > back + 0.1} == {1}
 
 
@@ -99,7 +99,7 @@ def test_a_parked_process_stands_in_when_all_others_are_killed(one_memory):
             if w != 2 and self.situation.now:
                 executor.team.processes[w].process.kill()
 
-    algorithm = Killing(10, 0.1, speeds=PARKED, one_memory=one_memory)
+    algorithm = Killing(10, 0.1, speeds=EXCLUDED, one_memory=one_memory)
     data = toy.dataset(240)
     run = train(Job(data, toy.counting(data), SGD()), algorithm, executor, Schedule(2))
     assert executor.workers == [2]
@@ -117,8 +117,8 @@ def test_auto_shares_one_model_though_only_one_of_several_workers_is_there_at_fi
 @pytest.mark.parametrize(("n_workers", "worth"), [(64, 0.02), (2, 0.9)])
 def test_auto_parks_none_of_many_equal_workers(n_workers, worth):
     algorithm = Auto(speeds=(1.0,) * n_workers, worth=worth)
-    assert algorithm.parked == set()
-    assert Auto(speeds=(*[1.0] * n_workers, 0.001 / n_workers)).parked == {n_workers}
+    assert algorithm.excluded == set()
+    assert Auto(speeds=(*[1.0] * n_workers, 0.001 / n_workers)).excluded == {n_workers}
 
 
 def test_of_several_workers_the_first_alive_trains_a_sequential_run():

@@ -119,7 +119,7 @@ def adaptive_run(devices, n_rows=20000, **settings):
         def submitted(self, w, rows):
             sizes[w].append(self.size[w])
 
-    algorithm = Noting(**{"batch": 64, "rate": 0.1, **settings})
+    algorithm = Noting(**{"batch": 64, "learning_rate": 0.1, **settings})
     _, executor = toy.run(algorithm, devices, n_rows=n_rows, device=toy.Marking())
     return algorithm.done, sizes, executor
 
@@ -192,7 +192,7 @@ def test_the_step_is_linear_in_the_rows_of_an_update_up_to_the_cap():
         ({"survival": 0.0}, r"survival in \(0, 1\]"),
         ({"low": (0,)}, "low and high must be at least 1"),
         ({"batch": 0}, "batch must be at least 1, got 0"),
-        ({"rate": 0.0}, "rate must be finite and above 0, got 0"),
+        ({"learning_rate": 0.0}, "learning_rate must be finite and above 0, got 0"),
     ],
 )
 def test_bad_numbers_are_refused_at_construction(settings, complaint):

@@ -14,7 +14,7 @@ from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer, OuterAdam, fadin
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
-from xmlsgd.training.merging import Part
+from xmlsgd.training.merging import ParameterSlice
 
 DATA, NETWORK = toy.random_data(240, 7, 5), Network(7, 5, (4,))
 
@@ -64,7 +64,7 @@ def fed_adam(means, rate=0.1, first=0.9, second=0.99, epsilon=1e-3):
         (Outer(), lambda means: block_momentum(means, 0.0, 1.0)),
         (HeavyBall(0.6, 0.8), block_momentum),
         (Nesterov(0.9, 0.7), diloco),
-        (OuterAdam(rate=0.1), fed_adam),
+        (OuterAdam(learning_rate=0.1), fed_adam),
     ],
     ids=["mean", "bmuf", "diloco", "adam"],
 )
@@ -73,10 +73,10 @@ def test_a_run_is_the_papers_worked_by_hand(outer, by_hand):
     done, executor = toy.run(LocalSGD(10, 0.2, steps=3, dynamic=False, outer=outer, combine="mean"), toy.fleet(1, 0.9))
     assert len(executor.of("merge")) == 4
 
-    def mean_of(part):
+    def mean_of(steps):
         def mean(w):
             replicas = [w, w]
-            for step in part:
+            for step in steps:
                 replicas[step.worker] = toy.after(replicas[step.worker], step)
             return np.mean(replicas)
 
@@ -89,16 +89,18 @@ def test_a_run_is_the_papers_worked_by_hand(outer, by_hand):
 def test_diloco_with_a_heavy_ball_of_rate_one_is_block_momentum():
     """The same object; d = w - mean and D = -v."""
     w, v, D, center = 1.0, 0.0, 0.0, 1.0
-    outer, slots = HeavyBall(0.9, 1.0), {}
-    part = Part("b0", np.ones((1, 1), np.float32), {}, None, lambda name: slots.setdefault(name, np.zeros((1, 1))))
+    outer, states = HeavyBall(0.9, 1.0), {}
+    params = ParameterSlice(
+        "b0", np.ones((1, 1), np.float32), {}, None, lambda name: states.setdefault(name, np.zeros((1, 1)))
+    )
     for mean in (0.5, 0.2, -0.3):
-        outer.apply(part, np.full((1, 1), mean, np.float32))
+        outer.apply(params, np.full((1, 1), mean, np.float32))
         v = 0.9 * v + (w - mean)
         w -= v
         D = 0.9 * D + (mean - center)
         center += D
         assert w == pytest.approx(center)
-        assert float(part.center[0, 0]) == pytest.approx(w, rel=1e-6)
+        assert float(params.center[0, 0]) == pytest.approx(w, rel=1e-6)
 
 
 def test_one_worker_is_sequential_gradient_descent():
@@ -200,7 +202,7 @@ def test_workers_without_any_work_have_equal_weights():
 
 
 def combined(name, center, replicas, touched=None, weights=None, work=None):
-    part = Part(
+    params = ParameterSlice(
         "W1",
         np.array(center, np.float32),
         {w: np.array(rows, np.float32) for w, rows in enumerate(replicas)},
@@ -209,7 +211,7 @@ def combined(name, center, replicas, touched=None, weights=None, work=None):
     )
     n = len(replicas)
     work = work or {w: Work(1, 1, 1) for w in range(n)}
-    return COMBINE[name](part, weights or dict.fromkeys(range(n), 1 / n), work)
+    return COMBINE[name](params, weights or dict.fromkeys(range(n), 1 / n), work)
 
 
 def test_the_mean_is_weighed():
@@ -261,9 +263,9 @@ def test_all_rules_train_a_model(combine):
         (lambda: LocalSGD(weights="magic"), "weights must be one of equal, updates, batch, rows, got 'magic'"),
         (lambda: LocalSGD(combine="magic"), "combine must be one of"),
         (lambda: HeavyBall(1.0), "momentum must be in"),
-        (lambda: HeavyBall(0.5, 0.0), "rate of an outer optimizer must be finite and above 0, got 0"),
+        (lambda: HeavyBall(0.5, 0.0), "learning_rate of an outer optimizer must be finite and above 0, got 0"),
         (lambda: Nesterov(-0.1), "momentum must be in"),
-        (lambda: Nesterov(rate=np.inf), "rate of an outer optimizer"),
+        (lambda: Nesterov(learning_rate=np.inf), "learning_rate of an outer optimizer"),
         (lambda: OuterAdam(epsilon=0), "epsilon above 0, got 0.99 and 0"),
         (lambda: OuterAdam(decay=1.0), "decay must be in"),
     ],

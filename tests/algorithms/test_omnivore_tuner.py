@@ -22,7 +22,7 @@ def play(tuner, loss, seconds=lambda g: 1 / g, phases=200, until_long=1):
 
 def flat_loss(setting):
     """Return a loss that falls with the rate and has its best total momentum at 0.9."""
-    return 1 + (implicit_momentum(setting.groups) + setting.momentum - 0.9) ** 2 - 0.1 * setting.rate
+    return 1 + (implicit_momentum(setting.groups) + setting.momentum - 0.9) ** 2 - 0.1 * setting.learning_rate
 
 
 def trials(order, g):
@@ -35,7 +35,7 @@ def test_the_cold_start_begins_with_one_group_and_one_momentum():
 
 
 def test_more_groups_try_all_momenta_and_the_rate_or_a_tenth_of_it():
-    order = play(GroupTuner(2, 1.0), lambda s: s.rate)  # the winner of one group has the smallest rate
+    order = play(GroupTuner(2, 1.0), lambda s: s.learning_rate)  # the winner of one group has the smallest rate
     least = 1 / FRACTIONS[-1]
     assert trials(order, 2) == [*(Setting(2, m, least) for m in MOMENTA), Setting(2, 0.9, least / 10)]
 
@@ -53,7 +53,7 @@ def test_a_rate_never_rises_with_the_groups():
                 winners[g] = result.loss, phase.setting
         assert sorted(winners) == [1, 2, 4, 8]
         for g in (2, 4, 8):
-            assert all(s.rate <= winners[g // 2][1].rate for s in trials(order, g))
+            assert all(s.learning_rate <= winners[g // 2][1].learning_rate for s in trials(order, g))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_is_at_least_as_daring_as_a_pair_that_failed_is_skipped():
     assert skipped(Setting(1, 0.6, 1.0), None, failed)
     assert not skipped(Setting(1, 0.0, 1.0), None, failed)
     assert not skipped(Setting(1, 0.6, 0.01), None, failed)
-    order = play(GroupTuner(2, 1.0), lambda s: math.nan if s.groups == 2 and s.momentum >= 0.3 else s.rate)
+    order = play(GroupTuner(2, 1.0), lambda s: math.nan if s.groups == 2 and s.momentum >= 0.3 else s.learning_rate)
     least = 1 / FRACTIONS[-1]
     assert trials(order, 2) == [Setting(2, 0.0, least), Setting(2, 0.3, least), Setting(2, 0.9, least / 10)]
 
@@ -86,7 +86,7 @@ def test_groups_are_not_split_further_when_an_update_gets_hardly_faster():
 def test_the_cold_start_takes_the_groups_of_the_lowest_loss():
     for wanted in (1, 2, 4):
         order = play(GroupTuner(4, 1.0), lambda s: 1.0 - (s.groups == wanted) * s.momentum)  # noqa: B023  used at once
-        assert order[-1] == Phase(Setting(wanted, 0.9, order[-1].setting.rate), trial=False)
+        assert order[-1] == Phase(Setting(wanted, 0.9, order[-1].setting.learning_rate), trial=False)
 
 
 def test_the_steady_state_begins_with_the_most_groups_before_saturation():
@@ -94,7 +94,7 @@ def test_the_steady_state_begins_with_the_most_groups_before_saturation():
     assert order[-1].setting.groups == 2
     assert {phase.setting.groups for phase in order} == {1, 2, 4}
     later = order[[phase.trial for phase in order].index(False) + 1 :]
-    rate = later[0].setting.rate
+    rate = later[0].setting.learning_rate
     expected = [Setting(2, m, rate / part) for part in (1, 10) for m in MOMENTA]
     assert trials(later, 2) == expected
 
@@ -112,14 +112,14 @@ def test_groups_are_halved_exactly_when_no_momentum_is_best():
     order = play(GroupTuner(8, 1.0), lambda s: 1 + (s.momentum if s.groups > 2 else -s.momentum), until_long=2)
     later = order[[phase.trial for phase in order].index(False) + 1 :]
     assert list(dict.fromkeys(phase.setting.groups for phase in later)) == [8, 4, 2]
-    assert later[-1].setting == Setting(2, 0.9, later[0].setting.rate)
+    assert later[-1].setting == Setting(2, 0.9, later[0].setting.learning_rate)
     assert [s.momentum for s in trials(later, 8)[:4]] == list(MOMENTA)
     assert [s.momentum for s in trials(later, 4)[:4]] == sorted(MOMENTA, key=lambda m: abs(m - CENTRE))
 
 
 def test_one_group_is_not_halved():
     order = play(GroupTuner(2, 1.0), lambda s: 1 + s.momentum, until_long=3)
-    assert order[-1].setting == Setting(1, 0.0, order[-1].setting.rate)
+    assert order[-1].setting == Setting(1, 0.0, order[-1].setting.learning_rate)
     assert len(order) < 60
 
 

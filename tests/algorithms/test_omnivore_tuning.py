@@ -61,7 +61,9 @@ class Tuned(Updates):
 
 def tuned(**numbers):
     """Return an Omnivore whose trials take a few updates."""
-    return Tuned(**{"batch": 8, "rate": 1.0, "tune": True, "slice_seconds": 0.004, "long_seconds": 0.03} | numbers)
+    return Tuned(
+        **{"batch": 8, "learning_rate": 1.0, "tune": True, "slice_seconds": 0.004, "long_seconds": 0.03} | numbers
+    )
 
 
 def test_trials_change_neither_the_model_nor_the_rows_of_an_epoch(dataset):
@@ -97,11 +99,11 @@ def test_a_trial_ends_with_its_slice_or_with_the_rows_of_the_epoch(dataset):
 
 def test_a_trial_that_diverges_is_passed_over_and_leaves_no_trace(dataset):
     executor = Simulated(cpu(), [VirtualDevice()] * 2)
-    algorithm = tuned(rate=1e20, long_seconds=1e9)
+    algorithm = tuned(learning_rate=1e20, long_seconds=1e9)
     with np.errstate(all="ignore"):  # NumPy warns of what overflows on the way
         go(dataset, algorithm, executor, epochs=3, optimizer=Adam())
     assert not np.isfinite(algorithm.tuner.results[0].loss)
-    assert algorithm.notes()["trials"][0] == {"groups": 1, "momentum": 0.9, "rate": 1e20, "loss": None}
+    assert algorithm.notes()["trials"][0] == {"groups": 1, "momentum": 0.9, "learning_rate": 1e20, "loss": None}
     assert np.isfinite(executor.table.states).all()
     assert len(algorithm.begun) > len(FRACTIONS)
     first = algorithm.begun[0][1]
@@ -110,7 +112,7 @@ def test_a_trial_that_diverges_is_passed_over_and_leaves_no_trace(dataset):
 
 
 def test_the_optimizer_states_know_nothing_of_trials(dataset):
-    algorithm, executor = tuned(rate=0.1), simulated()
+    algorithm, executor = tuned(learning_rate=0.1), simulated()
     run = go(dataset, algorithm, executor, epochs=4, optimizer=Adam())
     assert len(algorithm.tuner.results) > 4
     assert run.steps == max(algorithm.parts.values())
@@ -128,7 +130,7 @@ def test_the_notes_name_the_choice_and_what_led_to_it(dataset):
     assert chosen | {"loss": least} in tried
     assert chosen.items() - tried[-1].items(), "it is not what was tried last"
     assert len(notes["members"]) == chosen["groups"]
-    assert algorithm.learning_rate(0, 8) == chosen["rate"]
+    assert algorithm.learning_rate_of(0, 8) == chosen["learning_rate"]
 
 
 def test_a_tuned_run_repeats_to_the_bit_and_its_algorithm_can_be_copied(dataset):

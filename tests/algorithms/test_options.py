@@ -32,12 +32,12 @@ from xmlsgd.errors import DataError, ModelFileError
         ("local_sgd/steps=8/outer=nesterov:0.8/combine=mean", LocalSGD(8, 0.1, 8, outer=Nesterov(0.8), combine="mean")),
         ("local_sgd/outer=adam:.9:.02/dynamic=false", LocalSGD(8, 0.1, dynamic=False, outer=OuterAdam(0.9, 0.02))),
         ("omnivore/ tune = True", Omnivore(8, 0.1, tune=True)),
-        ("adaptive/patience=inf/low=2", AdaptiveSGD(8, 0.1, patience=inf, low=2)),
+        ("adaptive/straggler_timeout=inf/low=2", AdaptiveSGD(8, 0.1, straggler_timeout=inf, low=2)),
         ("omnivore/tune=true/slice_seconds=.5", Omnivore(8, 0.1, tune=True, slice_seconds=0.5)),
     ],
 )
 def test_options_set_the_fields_of_an_algorithm(text, made):
-    assert get_algorithm(text, batch=8, rate=0.1) == made
+    assert get_algorithm(text, batch=8, learning_rate=0.1) == made
 
 
 def test_every_rule_is_written_and_read_as_text():
@@ -58,13 +58,13 @@ def test_every_rule_is_written_and_read_as_text():
     ("text", "complaint"),
     [
         ("hogwild/stale=full", r"algorithm: hogwild has the options staleness=\.\.\., each once, got 'stale=full'"),
-        ("adaptive/patence=3", r"got 'patence=3'; did you mean 'patience'\?$"),
+        ("adaptive/stragler_timeout=3", r"got 'stragler_timeout=3'; did you mean 'straggler_timeout'\?$"),
         ("local_sgd/outer=nestrov", r"outer: must be one of .*, got 'nestrov'; did you mean 'nesterov'\?$"),
         ("hogwild/", "each once, got ''"),
         ("hogwild/staleness", "got 'staleness'"),
         ("hogwild/staleness=full/staleness=full", "each once"),
         ("hogwild/batch=3", "got 'batch=3'; pass batch_size instead$"),
-        ("adaptive/rate=3", "got 'rate=3'; pass learning_rate_init instead$"),
+        ("adaptive/learning_rate=3", "got 'learning_rate=3'; pass learning_rate_init instead$"),
         ("sequential/x=1", "algorithm: sequential has no options, got 'x=1'$"),
         ("auto/worth=0.1", "auto has no options"),
         ("local_sgd/steps=8,outer=mean", "a whole number, got '8,outer=mean'; options are separated by /$"),
@@ -76,7 +76,7 @@ def test_every_rule_is_written_and_read_as_text():
         ("hogwild/staleness=dropped:x", "staleness: must be a whole number, got 'x'"),
         ("hogwild/staleness=dropped:0", "limit of staleness must be at least 1, got 0"),
         ("local_sgd/steps=1.5", r"steps: must be a whole number, got '1\.5'"),
-        ("local_sgd/patience=nan", "patience must be a number, got nan"),
+        ("local_sgd/straggler_timeout=nan", "straggler_timeout must be a number, got nan"),
         ("local_sgd/dynamic=1", "dynamic: must be true or false, got '1'"),
         ("local_sgd/combine=sum", "combine must be one of mean"),
         ("magic/x=1", "algorithm must be one of .*, got 'magic'"),
@@ -98,7 +98,7 @@ def test_what_is_neither_a_name_nor_an_algorithm_is_told_so(given):
 @pytest.mark.parametrize(
     "algorithm",
     [
-        "local_sgd/outer=nesterov/combine=mean", LocalSGD(16, 0.006, outer=OuterAdam(), patience=inf),
+        "local_sgd/outer=nesterov/combine=mean", LocalSGD(16, 0.006, outer=OuterAdam(), straggler_timeout=inf),
         Hogbatch(16, 0.006, staleness=Dropped(3), sizes=(16, 32)), Hogwild(16, 0.006, staleness=Staleness()),
     ],
     ids=["text", "outer", "dropped", "full"],

@@ -89,7 +89,10 @@ MEANT = {
     "schedule": (("train", ROWS, "--out", "y", "--schedule", "lineal"), "linear"),
     "stacking": (("train", ROWS, "--out", "y", "--stacking", "boost"), "boosted"),
     "one of several algorithms": (("simulate", ROWS, "--compare", "adaptive,hogwyld"), "hogwild"),
-    "option of an algorithm": (("train", ROWS, "--out", "y", "--algorithm", "adaptive/patence=3"), "patience"),
+    "option of an algorithm": (
+        ("train", ROWS, "--out", "y", "--algorithm", "adaptive/stragler_timeout=3"),
+        "straggler_timeout",
+    ),
     "device": (("train", ROWS, "--out", "y", "--devices", "cude:0"), "cuda"),
     "precision": (("warmup", "--precision", "bf16"), "bfloat16"),
     "word for a number": (("train", ROWS, "--out", "y", "--lr", "atuo"), "auto"),

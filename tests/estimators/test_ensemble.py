@@ -24,7 +24,7 @@ from xmlsgd.estimators.inference.averaging import best_of_means
 from xmlsgd.training.averaging import WeightAverage
 from xmlsgd.training.callbacks import EarlyStopping
 from xmlsgd.training.history import History, runs_of
-from xmlsgd.training.rollback import Snapshot
+from xmlsgd.training.rollback import LastGoodModel
 
 
 def ensemble(n=3, **parameters):
@@ -89,7 +89,7 @@ def test_the_threads_of_prediction_are_those_of_the_classifier_that_it_clones(ne
 
 
 def test_a_callback_of_several_runs_forgets_the_one_before(rows, tmp_path):
-    snapshot, average = Snapshot(), WeightAverage(0.5)
+    snapshot, average = LastGoodModel(), WeightAverage(0.5)
     early = EarlyStopping("P@1", 9, 0.0, snapshot)
     history = History(tmp_path / "history.jsonl")
     model = ensemble(2, max_epochs=3).fit(*rows, eval_set=rows, callbacks=[early, average, history])

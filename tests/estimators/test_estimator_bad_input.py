@@ -100,7 +100,7 @@ def test_who_forgets_the_labels_is_told_to_pass_them(learn):
         ({"class_weight": "balanced"}, "class_weight: works for one class a row"),
         (
             {"algorithm": Sequential(64, 0.01), "batch_size": 32},
-            r"batch_size: is part of the algorithm, got 32 beside Sequential\(batch=64, rate=0.01\); leave it out",
+            r"batch_size: is part of the algorithm, got 32 beside Sequential\(batch=64, learning_rate=0.01\); leave it",
         ),
         (
             {"algorithm": Sequential(64, 0.01), "learning_rate_init": 0.1},

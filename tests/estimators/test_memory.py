@@ -87,7 +87,7 @@ def test_the_estimate_of_several_workers_counts_the_copy_of_the_data_that_they_s
 
 def made(name, **numbers):
     """An algorithm of small batches."""
-    return algorithm_class(name)(batch=4, rate=0.1, **numbers)
+    return algorithm_class(name)(batch=4, learning_rate=0.1, **numbers)
 
 
 KEEPING = [
@@ -115,12 +115,12 @@ def test_an_algorithm_tells_how_many_vectors_its_merges_keep(algorithm, n_worker
 
     class Looking(Callback):
         def epoch(self, record, center):
-            kept.append(len(executor.merger._slots))
+            kept.append(len(executor.merger._state))
             return False
 
     executor = Simulated(toy.Reference(), fleet)
     train(Job(toy.learnable_data(64), toy.FITTING, SGD()), algorithm, executor, Schedule(1), callbacks=[Looking()])
-    assert kept == [algorithm.slots(n_workers)]
+    assert kept == [algorithm.merge_state_vectors(n_workers)]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_an_algorithm_tells_how_many_vectors_its_merges_keep(algorithm, n_worker
     ],
 )
 def test_the_estimate_counts_replicas_states_what_merges_keep_and_the_checkpoint_of_trials(algorithm, states, vectors):
-    """Of two workers: center and replicas; slots; model and states of a checkpoint."""
+    """Of two workers: center and replicas; merge states; model and states of a checkpoint."""
     X, Y = sp.csr_array(np.eye(200, 150)), sp.csr_array(np.eye(200, 90))
     model = XMLClassifier((64,), algorithm=algorithm, devices="cpu*2", optimizer="momentum")
     found = model.estimate_memory(X, Y)

@@ -27,7 +27,7 @@ class Traced(AdaptiveSGD):
 
 
 def started(n=4, **settings):
-    algorithm = AdaptiveSGD(**{"batch": 1024, "rate": 0.5, "low": 128, **settings})
+    algorithm = AdaptiveSGD(**{"batch": 1024, "learning_rate": 0.5, "low": 128, **settings})
     algorithm.start(range(n), 10**6)
     return algorithm
 
@@ -39,5 +39,5 @@ def did(algorithm, updates, sizes=None):
 
 
 def traced_run(devices, n_rows, **settings):
-    algorithm = Traced(**{"batch": 32, "rate": 0.1, "patience": np.inf, **settings})
+    algorithm = Traced(**{"batch": 32, "learning_rate": 0.1, "straggler_timeout": np.inf, **settings})
     return algorithm, toy.run(algorithm, devices, n_rows=n_rows, device=toy.Marking())[1]

@@ -69,12 +69,12 @@ class Marking(Reference):
         layer.W[X.row_entries(rows)] += 1
 
 
-def add_trained(part):
+def add_trained(params):
     """A merge of marks: the rows that a replica has touched are added to the center, which has 0 for untrained ones."""
-    if part.name == "W0":
-        for replica, touched in zip(part.replicas.values(), part.touched, strict=True):
-            part.center[touched] += replica[touched]
-    part.broadcast()
+    if params.name == "W0":
+        for replica, touched in zip(params.replicas.values(), params.touched, strict=True):
+            params.center[touched] += replica[touched]
+    params.broadcast()
 
 
 class Fatal(Marking):
@@ -206,8 +206,8 @@ class Replicas:
     def merge(self, rule, members, memory=0, equal=True):
         self.merger.run(rule, members, memory, equal)
 
-    def keep(self, slot, worker=None):
-        self.merger.keep(slot, worker)
+    def save_center(self, name, worker=None):
+        self.merger.save_center(name, worker)
 
     def norm(self, worker):
         return float(np.linalg.norm(self.table.params[1 + worker]))

@@ -11,12 +11,12 @@ from xmlsgd.training.averaging import SAMPLES, WeightAverage
 from xmlsgd.training.callbacks import Callback, EarlyStopping, Evaluation
 from xmlsgd.training.history import History
 from xmlsgd.training.messages import Report
-from xmlsgd.training.rollback import Snapshot
+from xmlsgd.training.rollback import LastGoodModel
 
 
 @pytest.fixture
 def snapshot():
-    made = Snapshot()
+    made = LastGoodModel()
     yield made
     made.close()
 

@@ -24,7 +24,7 @@ from xmlsgd.training.callbacks import Callback, EarlyStopping, Evaluation
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.learner import Job, Start, _batch_seed
 from xmlsgd.training.loop import train
-from xmlsgd.training.rollback import Snapshot
+from xmlsgd.training.rollback import LastGoodModel
 from xmlsgd.training.router import Router
 
 N_ROWS, BATCH = 53, 10
@@ -214,7 +214,7 @@ def test_monitors_see_the_start_every_step_every_epoch_and_the_end(dataset):
 
 def test_early_stopping_ends_the_run_and_leaves_the_best_model(dataset):
     precision = iter([10.0, 30.0, 20.0, 25.0, 99.0])
-    spy, snapshot = Spy(), Snapshot()
+    spy, snapshot = Spy(), LastGoodModel()
     stopping = EarlyStopping("P@1", patience=2, tol=0.0, snapshot=snapshot)
     callbacks = [Evaluation(lambda center: {"P@1": next(precision)}), stopping, spy]
     run = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), Serial([Reference()]), Schedule(5), callbacks)
@@ -319,15 +319,15 @@ def test_every_algorithm_in_the_folder_is_found_by_its_name():
     assert "sequential" in names
     assert "base" not in names
     for name in names:
-        made = get_algorithm(name, batch=32, rate=0.5)
+        made = get_algorithm(name, batch=32, learning_rate=0.5)
         assert isinstance(made, Algorithm)
         assert type(made).__module__ == f"xmlsgd.algorithms.{name}"
 
 
 def test_an_algorithm_found_by_name_has_the_batch_and_the_rate_asked_for():
-    made = get_algorithm("sequential", batch=32, rate=0.5)
-    assert (made.batch, made.learning_rate(0, 32)) == (32, 0.5)
-    assert get_algorithm(made, batch=1, rate=1) is made
+    made = get_algorithm("sequential", batch=32, learning_rate=0.5)
+    assert (made.batch, made.learning_rate_of(0, 32)) == (32, 0.5)
+    assert get_algorithm(made, batch=1, learning_rate=1) is made
 
 
 def test_an_unknown_algorithm_lists_those_there_are():

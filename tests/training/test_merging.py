@@ -1,4 +1,4 @@
-"""Merging: rules a slice at a time, gathered rows of the input layer, slots, subsets of the members, threads."""
+"""Merging: rules a slice at a time, gathered rows of the input layer, merge states, subsets of the members, threads."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def train(comm, w, rng):
 def averaging(outer, combine="mean"):
     work = {w: Work(1, 1, 1) for w in range(N)}
 
-    def rule(part):
-        outer.apply(part, COMBINE[combine](part, dict.fromkeys(part.replicas, 1 / len(part.replicas)), work))
-        part.broadcast()
+    def rule(params):
+        outer.apply(params, COMBINE[combine](params, dict.fromkeys(params.replicas, 1 / len(params.replicas)), work))
+        params.broadcast()
 
     return rule, outer.memory, True
 
@@ -106,9 +106,9 @@ def test_only_rows_that_someone_touched_are_merged():
     comm.table.touched[1, [3, 7]] = 1
     comm.table.touched[2, 5] = 1
 
-    def rule(part):
-        if part.name == "W0":
-            seen.append((part.center.shape, part.touched.tolist()))
+    def rule(params):
+        if params.name == "W0":
+            seen.append((params.center.shape, params.touched.tolist()))
 
     comm.merge(rule, [0, 1, 2])
     assert seen == [((3, 2), [[False] * 3, [True, False, True], [False, True, False]])]
@@ -121,8 +121,8 @@ def test_touched_rows_of_all_tensors_are_told_to_the_rule():
     comm, seen = replicas(), {}
     comm.table.touched[0, [0, N_FEATURES + 2]] = 1
 
-    def rule(part):
-        seen[part.name] = None if part.touched is None else part.touched[0].tolist()
+    def rule(params):
+        seen[params.name] = None if params.touched is None else params.touched[0].tolist()
 
     comm.merge(rule, [0, 1])
     labels = [label == 2 for label in range(N_LABELS)]
@@ -169,14 +169,14 @@ def test_merging_equal_replicas_returns_them_and_the_order_of_the_workers_does_n
     np.testing.assert_allclose(merge(values), merge(values[[2, 0, 1]]), rtol=1e-5, atol=1e-6)
 
 
-def test_a_slot_asked_for_twice_is_one_vector_also_where_rows_are_gathered():
+def test_a_state_asked_for_twice_is_one_vector_also_where_rows_are_gathered():
     comm = replicas()
     comm.table.touched[0, 3] = 1
 
-    def rule(part):
-        part.slot("motion")[:] += 1
-        part.slot("motion")[:] += 1
-        part.center[:] = part.slot("motion")
+    def rule(params):
+        params.state("motion")[:] += 1
+        params.state("motion")[:] += 1
+        params.center[:] = params.state("motion")
 
     comm.merge(rule, [0])
     comm.table.touched[0, 3] = 1
@@ -185,7 +185,7 @@ def test_a_slot_asked_for_twice_is_one_vector_also_where_rows_are_gathered():
     np.testing.assert_array_equal(comm.views(0)["W1"], 4)
 
 
-def test_slots_begin_as_zeros_whatever_was_in_memory(monkeypatch):
+def test_states_begin_as_zeros_whatever_was_in_memory(monkeypatch):
     """The published code reads an uninitialised buffer at its first momentum merge."""
     poisoned = {name: getattr(np, name) for name in ("empty", "empty_like")}
 
@@ -205,15 +205,15 @@ def test_slots_begin_as_zeros_whatever_was_in_memory(monkeypatch):
     np.testing.assert_allclose(first, plain, rtol=1e-5, atol=1e-6)
 
 
-def test_a_worker_that_comes_back_is_a_copy_of_the_center_and_has_no_slots():
+def test_a_worker_that_comes_back_is_a_copy_of_the_center_and_has_no_state():
     comm, rng = replicas(), np.random.default_rng(3)
 
-    def rule(part):
-        part.center[:] = part.mean(dict.fromkeys(part.replicas, 1 / len(part.replicas)))
-        part.slot("all")[:] += 1
-        for w in part.replicas:
-            part.slot("own", w)[:] += 1
-        part.broadcast()
+    def rule(params):
+        params.center[:] = params.mean(dict.fromkeys(params.replicas, 1 / len(params.replicas)))
+        params.state("all")[:] += 1
+        for w in params.replicas:
+            params.state("own", w)[:] += 1
+        params.broadcast()
 
     train(comm, 0, rng)
     comm.merge(rule, range(N))
@@ -222,21 +222,21 @@ def test_a_worker_that_comes_back_is_a_copy_of_the_center_and_has_no_slots():
     comm.merge(rule, [0, 1])
     comm.merger.copy_center(2)
     np.testing.assert_array_equal(comm.table.params[3], comm.center)
-    slots = {}
+    states = {}
 
-    def look(part):
-        slots[part.name] = [np.unique(part.slot("all")), *(np.unique(part.slot("own", w)) for w in range(N))]
+    def look(params):
+        states[params.name] = [np.unique(params.state("all")), *(np.unique(params.state("own", w)) for w in range(N))]
 
     comm.merge(look, range(N))
-    assert [value.tolist() for value in slots["b0"]] == [[2], [2], [2], [0]]
-    assert "W0" not in slots, "nobody differs from the center"
+    assert [value.tolist() for value in states["b0"]] == [[2], [2], [2], [0]]
+    assert "W0" not in states, "nobody differs from the center"
 
 
 def test_a_merge_says_how_many_floats_it_moved():
     comm = replicas()
     dense = 2 + N_LABELS * 2 + N_LABELS
-    assert comm.merger.run(lambda part: None, [0]) == dense
+    assert comm.merger.run(lambda params: None, [0]) == dense
     comm.table.touched[0, :5] = 1
-    assert comm.merger.run(lambda part: None, [0]) == dense + 5 * 2
+    assert comm.merger.run(lambda params: None, [0]) == dense + 5 * 2
     comm.table.touched[0, :30] = 1
-    assert comm.merger.run(lambda part: None, [0]) == dense + N_FEATURES * 2, "beyond a half all rows are merged"
+    assert comm.merger.run(lambda params: None, [0]) == dense + N_FEATURES * 2, "beyond a half all rows are merged"

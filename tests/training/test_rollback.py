@@ -8,11 +8,11 @@ import tempfile
 import numpy as np
 import pytest
 
-from xmlsgd.training.rollback import Snapshot
+from xmlsgd.training.rollback import LastGoodModel
 
 
 def test_a_snapshot_gives_back_what_it_kept():
-    snapshot, flat = Snapshot(), np.arange(10, dtype=np.float32)
+    snapshot, flat = LastGoodModel(), np.arange(10, dtype=np.float32)
     snapshot.keep(flat)
     snapshot.keep(2 * flat)
     flat[:] = np.nan
@@ -24,7 +24,7 @@ def test_a_snapshot_gives_back_what_it_kept():
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
 def test_a_snapshot_names_the_folder_of_the_disk_that_is_full(monkeypatch):
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: open("/dev/full", "w+b"))  # noqa: SIM115
-    snapshot = Snapshot()
+    snapshot = LastGoodModel()
     with pytest.raises(OSError, match="No space") as caught:
         snapshot.keep(np.ones(10_000, np.float32))
     snapshot.close()

@@ -19,7 +19,7 @@ from xmlsgd.training.executors.model import SharedModel
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
-from xmlsgd.training.rollback import Snapshot
+from xmlsgd.training.rollback import LastGoodModel
 from xmlsgd.training.runs import Interrupted, WorkersLost, raise_with, run_of, tell, whole_epochs
 
 N_ROWS, BATCH = 12, 4
@@ -72,7 +72,7 @@ def test_a_disk_that_fills_up_while_a_snapshot_is_written_costs_no_model(monkeyp
         if len(kept) == 3:
             raise OSError(errno.ENOSPC, "No space left on device", "/tmp")
 
-    monkeypatch.setattr(Snapshot, "keep", keep)
+    monkeypatch.setattr(LastGoodModel, "keep", keep)
     data = toy.dataset(N_ROWS)
     with pytest.raises(OSError, match="No space left") as full:
         run_with(data=data)

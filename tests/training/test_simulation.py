@@ -170,7 +170,7 @@ def test_the_automatic_choice_is_told_the_speeds_of_the_fleet():
     fleet = [VirtualDevice(0.0, 1e-3, speed=speed) for speed in (1.0, 1.0, 0.001)]
     algorithm = algorithm_of("auto", 10, 0.1, fleet, nnz=5.0)
     assert isinstance(algorithm, Auto)
-    assert algorithm.parked == {2}
+    assert algorithm.excluded == {2}
     assert isinstance(algorithm_of("adaptive", 10, 0.1, fleet, nnz=5.0), AdaptiveSGD)
 
 

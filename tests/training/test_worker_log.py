@@ -163,7 +163,7 @@ def test_a_worker_brings_its_share_of_the_rows_where_batches_go_to_whoever_is_fr
     run = simulate(dataset, Hogbatch(2, 0.1), (1.0, 1.0, 0.05))
     brings = [entry["brings"] for entry in run.workers]
     assert brings == pytest.approx([0.48, 0.48, 0.025], abs=0.03)
-    assert advice(run.workers) == [f"worker 2 brings {100 * brings[2]:.0f} % of the rows a second; it can be parked"]
+    assert advice(run.workers) == [f"worker 2 brings {100 * brings[2]:.0f} % of the rows a second; it can be excluded"]
 
 
 def test_a_worker_that_all_others_wait_for_brings_less_than_nothing(dataset):

@@ -34,7 +34,7 @@ def algorithm_class(name: str) -> type[Algorithm] | None:
     return None if kind is Algorithm or inspect.isabstract(kind) else kind
 
 
-def get_algorithm(algorithm: str | Algorithm, batch: int, rate: float) -> Algorithm:
+def get_algorithm(algorithm: str | Algorithm, batch: int, learning_rate: float) -> Algorithm:
     """Return the algorithm of a name, with options or without, with the given batch rows and rate.
 
     An `Algorithm` is returned as it is; `DataError` for what names none.
@@ -47,7 +47,7 @@ def get_algorithm(algorithm: str | Algorithm, batch: int, rate: float) -> Algori
     check_choice("algorithm", name, algorithm_names())
     kind = algorithm_class(name)
     assert kind is not None
-    return kind(batch=batch, rate=rate, **read_options(kind, name, options))
+    return kind(batch=batch, learning_rate=learning_rate, **read_options(kind, name, options))
 
 
 def check_algorithm(algorithm: str) -> None:

@@ -34,8 +34,8 @@ class AdaptiveSGD(MegaBatches):
     paper has it. dispatch : "dynamic", or "static" for equal shares. weights, combine : see `combining.py`. momentum :
     gamma, in [0, 1); None for min(1 - 1/n, 0.8). perturbation : delta, in [0, 1); the paper's 0.1 inflates the model.
     norm_threshold : norm a parameter above which nothing is perturbed. renormalise : whether perturbed weights are made
-    to sum to 1. patience : times its usual duration that a batch may take before the others merge without its worker, >
-    1; math.inf waits for everybody, as the paper does.
+    to sum to 1. straggler_timeout : times its usual duration that a batch may take before the others merge without its
+    worker, > 1; math.inf waits for everybody, as the paper does.
     """
 
     low: int | None = None
@@ -50,7 +50,7 @@ class AdaptiveSGD(MegaBatches):
     perturbation: float = 0.0
     norm_threshold: float = 0.1
     renormalise: bool = True
-    patience: float = 2.0
+    straggler_timeout: float = 2.0
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges and unknown names."""
@@ -89,9 +89,9 @@ class AdaptiveSGD(MegaBatches):
         """Return whether batches go to whoever is free."""
         return self.dispatch == "dynamic"
 
-    def learning_rate(self, w: int, rows: int) -> float:
-        """Return the rate, linear in the size of the worker's batches."""
-        return self.rate * self.size[w] / self.batch
+    def learning_rate_of(self, w: int, rows: int) -> float:
+        """Return the learning rate, linear in the size of the worker's batches."""
+        return self.learning_rate * self.size[w] / self.batch
 
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Merge by normalized weights with global momentum, then change the sizes."""

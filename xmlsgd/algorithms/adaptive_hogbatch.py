@@ -1,7 +1,7 @@
 """Adaptive Hogbatch: batch sizes follow the update counts, so that CPU and GPU make equally many updates.
 
-Ma, Rusu, Wu, Sim 2021 (arXiv 2004.08771), Algorithm 2. Equal counts are within reach if the ranges of update rates that
-the bounds allow overlap; otherwise sizes rest at opposite bounds.
+Ma, Rusu, Wu, Sim 2021 (arXiv 2004.08771), Algorithm 2. Equal counts can be reached if the ranges of update rates
+that the bounds allow overlap; otherwise sizes rest at opposite bounds.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import DataError, shorten
-from ..training.merging import Part
+from ..training.merging import ParameterSlice
 from ..training.messages import Report, Sharing
 from .base import Algorithm, Comm
 from .hogwild import Hogwild
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..data.csr import Dataset
 
 ALONE = "one worker: nothing to share or merge"
-# Of an equal share: many equal workers bring little each, and are not to be parked for it. Chosen, not measured: with
+# Of an equal share: many equal workers bring little each, and are not to be excluded for it. Chosen, not measured: with
 # the default `worth` it matters beyond 25 workers alone.
 USEFUL = 0.5
 
@@ -35,9 +35,9 @@ class Auto(Algorithm):
     """One worker trains alone; workers over one memory share the model; others have replicas that are merged.
 
     speeds : rows a second of each worker, () for equal ones. one_memory : whether all workers compute in one, in which
-    they can write the model in place. worth : share of the rows below which a worker is parked: its part of the merges
-    and its stale updates cost more than it brings; in [0, 1). One that brings half of an equal share is never parked.
-    While none of the others is there the parked stand in for them.
+    they can write the model in place. worth : share of the rows below which a worker is excluded: its part of the
+    merges and its stale updates cost more than it brings; in [0, 1). One that brings half of an equal share is
+    never excluded. While none of the others is there the excluded stand in for them.
     """
 
     speeds: tuple[float, ...] = ()
@@ -53,8 +53,8 @@ class Auto(Algorithm):
             raise DataError(f"worth must be in [0, 1), got {self.worth}")
         total = sum(self.speeds)
         worth = min(self.worth, USEFUL / max(len(self.speeds), 1))
-        self.parked = {w for w, speed in enumerate(self.speeds) if speed < worth * total}
-        working = len(self.speeds) - len(self.parked)
+        self.excluded = {w for w, speed in enumerate(self.speeds) if speed < worth * total}
+        working = len(self.speeds) - len(self.excluded)
         kind: type[Algorithm]
         if working == 1:
             kind, self.reason = Sequential, ALONE
@@ -63,13 +63,13 @@ class Auto(Algorithm):
         else:
             kind, self.reason = LocalSGD, "workers have memories of their own: replicas, merged by AdaSum"
         self.choose(kind)
-        if self.parked:
-            shares = ", ".join(f"{w} ({self.speeds[w] / total:.1%})" for w in sorted(self.parked))
-            self.reason += f"; parked, for they would bring below {100 * worth:.2g}% of the rows: {shares}"
+        if self.excluded:
+            shares = ", ".join(f"{w} ({self.speeds[w] / total:.1%})" for w in sorted(self.excluded))
+            self.reason += f"; excluded, for they would bring below {100 * worth:.2g}% of the rows: {shares}"
 
     def choose(self, kind: type[Algorithm]) -> None:
         """Make an algorithm of this kind the one that is asked, in the same situation."""
-        self.chosen = kind(self.batch, self.rate)
+        self.chosen = kind(self.batch, self.learning_rate)
         self.chosen.situation = self.situation
 
     @property
@@ -88,7 +88,7 @@ class Auto(Algorithm):
         return self.chosen.tries
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
-        """Start with the workers that are not parked, or with the parked where these are alone."""
+        """Start with the workers that are not excluded, or with the excluded where these are alone."""
         self.there, self.working = set(workers), set[int]()
         self.working.update(self.missing())
         if not self.speeds and len(workers) == 1 and self.sharing is Sharing.IN_PLACE:
@@ -98,18 +98,18 @@ class Auto(Algorithm):
 
     def wanted(self) -> set[int]:
         """Return who is to work of those that are there."""
-        return self.there - self.parked or set(self.there)
+        return self.there - self.excluded or set(self.there)
 
     def missing(self) -> list[int]:
         """Return who is to work and does not yet."""
         return sorted(self.wanted() - self.working)
 
     def batch_size(self, w: int) -> int:
-        """Return 0 for a parked worker."""
+        """Return 0 for a excluded worker."""
         return self.chosen.batch_size(w) if w in self.working else 0
 
     def left(self, w: int) -> None:
-        """Tell the chosen algorithm, if it knows the worker; let the parked stand in for the last of the others."""
+        """Tell the chosen algorithm, if it knows the worker; let the excluded stand in for the last of the others."""
         self.there.remove(w)
         if w in self.working:
             self.working.remove(w)
@@ -118,7 +118,7 @@ class Auto(Algorithm):
             self.take_on(self.missing())
 
     def joined(self, w: int) -> None:
-        """Tell the chosen algorithm, unless the worker is parked."""
+        """Tell the chosen algorithm, unless the worker is excluded."""
         self.there.add(w)
         self.take_on({w}.intersection(self.missing()))
 
@@ -128,8 +128,8 @@ class Auto(Algorithm):
             self.working.add(w)
             self.chosen.joined(w)
 
-    def park(self, idle: Collection[int]) -> None:
-        """Park those of `idle` who stood in for others that are back; all of their work is in the model."""
+    def exclude(self, idle: Collection[int]) -> None:
+        """Exclude those of `idle` who stood in for others that are back; all of their work is in the model."""
         for w in sorted(self.working.intersection(idle) - self.wanted()):
             self.working.remove(w)
             self.chosen.left(w)
@@ -138,7 +138,7 @@ class Auto(Algorithm):
         """Tell the chosen algorithm."""
         self.chosen.finished(report)
         if self.sharing is not Sharing.REPLICAS:
-            self.park([report.worker])
+            self.exclude([report.worker])
 
     def merge_due(self, busy: Collection[int]) -> Collection[int]:
         """Return those who shall get the model to stand in for others, or whom the chosen algorithm will merge."""
@@ -149,9 +149,9 @@ class Auto(Algorithm):
         newcomers = self.missing()
         if known := [w for w in members if w in self.working]:
             self.chosen.merge(comm, known)
-            self.park(known)
+            self.exclude(known)
         if newcomers:
-            comm.merge(Part.broadcast, newcomers)
+            comm.merge(ParameterSlice.broadcast, newcomers)
             self.take_on(newcomers)
 
     def notes(self) -> dict[str, object]:
@@ -163,9 +163,9 @@ class Auto(Algorithm):
         """Return what the choice notes of each worker."""
         return self.chosen.worker_notes()
 
-    def slots(self, n_workers: int) -> int:
+    def merge_state_vectors(self, n_workers: int) -> int:
         """Return those of the chosen algorithm."""
-        return self.chosen.slots(n_workers)
+        return self.chosen.merge_state_vectors(n_workers)
 
     def weigh_rows(self, dataset: Dataset) -> np.ndarray | None:
         """Let the chosen algorithm weigh them."""
@@ -175,9 +175,9 @@ class Auto(Algorithm):
         """Return those of the chosen algorithm."""
         return self.chosen.updates(w)
 
-    def learning_rate(self, w: int, rows: int) -> float:
+    def learning_rate_of(self, w: int, rows: int) -> float:
         """Return that of the chosen algorithm."""
-        return self.chosen.learning_rate(w, rows)
+        return self.chosen.learning_rate_of(w, rows)
 
     def submitted(self, w: int, rows: int) -> None:
         """Tell the chosen algorithm."""

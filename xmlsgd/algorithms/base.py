@@ -1,4 +1,4 @@
-"""What an algorithm is: the policy of a run. It decides sizes, rates and merges; it never sees data or gradients."""
+"""The interface of algorithms: policies that decide batch sizes, learning rates and merges, never seeing data."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Comm(Protocol):
         """Apply `rule` to every slice of the center and of the replicas of `members` (`merging.Merger.run`)."""
         ...
 
-    def keep(self, slot: str, worker: int | None = None) -> None:
-        """Make a slot of the rules, one of a worker if that is given, a copy of the center."""
+    def save_center(self, name: str, worker: int | None = None) -> None:
+        """Set a merge state, that of a worker if one is given, to a copy of the center."""
         ...
 
     def set_aside(self) -> None:
@@ -40,7 +40,7 @@ class Comm(Protocol):
         ...
 
     def put_back(self) -> None:
-        """Put center, replicas and states back to what was set aside, and empty the slots; nobody may be busy."""
+        """Put center, replicas and states back to what was set aside, and clear merge states; no worker may be busy."""
         ...
 
     @property
@@ -79,19 +79,19 @@ class Algorithm:
     situation : what the engine tells it; `Auto` shares its own with its choice.
 
     batch : rows of an update, or the largest where sizes differ, >= 1.
-    rate : learning rate at `batch` rows, > 0.
+    learning_rate : learning rate at `batch` rows, > 0.
     """
 
     batch: int = 256
-    rate: float = 6e-3
+    learning_rate: float = 6e-3
 
     def __post_init__(self) -> None:
         """Raise `DataError` for fields of the wrong kind and for numbers outside their ranges."""
         check_kinds(self)
         if self.batch < 1:
             raise DataError(f"batch must be at least 1, got {self.batch}")
-        if not 0 < self.rate < math.inf:
-            raise DataError(f"rate must be finite and above 0, got {self.rate}")
+        if not 0 < self.learning_rate < math.inf:
+            raise DataError(f"learning_rate must be finite and above 0, got {self.learning_rate}")
         self.situation = Situation()
 
     @property
@@ -113,8 +113,8 @@ class Algorithm:
         """Return whether there will be trials, for which the model and the optimizer states are kept aside."""
         return False
 
-    def slots(self, n_workers: int) -> int:
-        """Return how many vectors of the model's size merges of `n_workers` keep at most (`Part.slot`)."""
+    def merge_state_vectors(self, n_workers: int) -> int:
+        """Return how many vectors of the model's size merges of `n_workers` keep at most (`ParameterSlice.state`)."""
         return 0
 
     def weigh_rows(self, dataset: Dataset) -> np.ndarray | None:
@@ -135,9 +135,9 @@ class Algorithm:
         """Return the updates of the next span of worker `w`: many where they are so short that messages would cost."""
         return 1
 
-    def learning_rate(self, w: int, rows: int) -> float:
-        """Return the rate of an update of `rows` rows on worker `w`, before the schedule's factor."""
-        return self.rate
+    def learning_rate_of(self, w: int, rows: int) -> float:
+        """Return the learning rate of an update of `rows` rows on worker `w`, before the schedule's factor."""
+        return self.learning_rate
 
     def submitted(self, w: int, rows: int) -> None:
         """Note that worker `w` got a span of `rows` rows."""

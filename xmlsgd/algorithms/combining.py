@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..training.merging import Part
+from ..training.merging import ParameterSlice
 
 
 class Work(NamedTuple):
@@ -51,52 +51,52 @@ def shares(counts: Mapping[int, float]) -> dict[int, float]:
     return {w: count / total for w, count in counts.items()} if total else dict.fromkeys(counts, 1 / len(counts))
 
 
-def mean(part: Part, weights: Mapping[int, float], work: Mapping[int, Work]) -> np.ndarray:
+def mean(params: ParameterSlice, weights: Mapping[int, float], work: Mapping[int, Work]) -> np.ndarray:
     """Return the weighted mean."""
-    return part.mean(weights)
+    return params.mean(weights)
 
 
-def nova(part: Part, weights: Mapping[int, float], work: Mapping[int, Work]) -> np.ndarray:
+def nova(params: ParameterSlice, weights: Mapping[int, float], work: Mapping[int, Work]) -> np.ndarray:
     """Return FedNova's mean: differences per update, times the mean number of updates (Wang et al. 2020)."""
     steps = sum(weights[w] * work[w].updates for w in work)
-    total = np.zeros_like(part.center)
-    for w, replica in part.replicas.items():
+    total = np.zeros_like(params.center)
+    for w, replica in params.replicas.items():
         if work[w].updates:
-            total += np.float32(weights[w] * steps / work[w].updates) * (replica - part.center)
-    return part.center + total
+            total += np.float32(weights[w] * steps / work[w].updates) * (replica - params.center)
+    return params.center + total
 
 
-def touch_count(part: Part, weights: Mapping[int, float], work: Mapping[int, Work]) -> np.ndarray:
+def touch_count(params: ParameterSlice, weights: Mapping[int, float], work: Mapping[int, Work]) -> np.ndarray:
     """Return the mean in which a row counts only for those who touched it: what one alone has learned stays whole."""
-    if part.touched is None:
-        return part.mean(weights)
-    shares = [np.float32(weights[w]) * touched for w, touched in zip(part.replicas, part.touched, strict=True)]
+    if params.touched is None:
+        return params.mean(weights)
+    shares = [np.float32(weights[w]) * touched for w, touched in zip(params.replicas, params.touched, strict=True)]
     total = np.zeros_like(shares[0])
     for share in shares:
         total += share
     # Rows that nobody touched as a true label or feature moved all the same: by the plain mean.
     untouched, total = total == 0, np.maximum(total, np.finfo(np.float32).tiny)
-    merged = np.zeros_like(part.center)
-    for share, (w, replica) in zip(shares, part.replicas.items(), strict=True):
+    merged = np.zeros_like(params.center)
+    for share, (w, replica) in zip(shares, params.replicas.items(), strict=True):
         merged += (share / total + np.float32(weights[w]) * untouched)[:, None] * replica
     return merged
 
 
-def adasum(part: Part, weights: Mapping[int, float], work: Mapping[int, Work]) -> np.ndarray:
+def adasum(params: ParameterSlice, weights: Mapping[int, float], work: Mapping[int, Work]) -> np.ndarray:
     """Return the center plus AdaSum of the differences, row by row (Maleki et al. 2020).
 
     Orthogonal differences add up, parallel ones are averaged. Workers are folded in pairs, in their order; one alone
     gives its replica, to the bit. The replicas are used up.
     """
-    if len(part.replicas) == 1:
-        return next(iter(part.replicas.values())).copy()
-    changes = list(part.replicas.values())
+    if len(params.replicas) == 1:
+        return next(iter(params.replicas.values())).copy()
+    changes = list(params.replicas.values())
     for change in changes:
-        change -= part.center
+        change -= params.center
     while len(changes) > 1:
         pairs = [changes[i : i + 2] for i in range(0, len(changes), 2)]
         changes = [pair[0] if len(pair) == 1 else _adasum_pair(*pair) for pair in pairs]
-    changes[0] += part.center
+    changes[0] += params.center
     return changes[0]
 
 
@@ -112,6 +112,6 @@ def _adasum_pair(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 Weights = Callable[[Mapping[int, Work]], dict[int, float]]
-Combine = Callable[[Part, Mapping[int, float], Mapping[int, Work]], np.ndarray]
+Combine = Callable[[ParameterSlice, Mapping[int, float], Mapping[int, Work]], np.ndarray]
 WEIGHTS: dict[str, Weights] = {"equal": equal, "updates": by_updates, "batch": by_size, "rows": by_rows}
 COMBINE: dict[str, Combine] = {"mean": mean, "nova": nova, "touch_count": touch_count, "adasum": adasum}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .pace import smoothed
+from .throughput import smoothed
 
 # Share of the newest measurement in a worker's speed. With 0.1 to 0.5 the share of the devices' speeds that one group
 # has use of is 85.1 to 86.1 % on S2, 87 on S3, 64 on S7 and, where a device slows down, 83.0 to 85.1 on S5.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import DataError
-from ..training.merging import Part
+from ..training.merging import ParameterSlice
 from .base import Comm
 from .combining import Work
 from .easgd import EASGD
@@ -31,8 +31,8 @@ class Crossbow(EASGD):
     learners : workers that are learners of one device; with more than 1 their number is tuned, from one up, by
     throughput (`learner_tuning.py`). A single learner has nothing to average and trains as plain SGD.
 
-    The paper also puts all learners back to the average where the rate falls in a step: the schedules of here have
-    none.
+    The paper also restarts all learners from the average where the learning rate falls in a step; no schedule here has
+    such steps.
     """
 
     sync_every: int = 16
@@ -47,9 +47,9 @@ class Crossbow(EASGD):
         if self.learners < 1:
             raise DataError(f"learners must be at least 1, got {self.learners}")
 
-    def slots(self, n_workers: int) -> int:
+    def merge_state_vectors(self, n_workers: int) -> int:
         """Return the motion of the center and, where corrections are from before the step, a difference a learner."""
-        return super().slots(n_workers) + (n_workers if self.sync_every == 1 else 0)
+        return super().merge_state_vectors(n_workers) + (n_workers if self.sync_every == 1 else 0)
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Begin with all learners, or with one a device if their number is to be found."""
@@ -115,33 +115,33 @@ class Crossbow(EASGD):
             comm.merge(self.put_back, chosen)
         self.learning = chosen
 
-    def alone(self, part: Part) -> None:
+    def alone(self, params: ParameterSlice) -> None:
         """Take the one learner as the average, which has no motion of its own then."""
-        (replica,) = part.replicas.values()
-        part.center[:] = replica
-        self.put_back(part)
+        (replica,) = params.replicas.values()
+        params.center[:] = replica
+        self.put_back(params)
 
-    def sma(self, part: Part) -> None:
+    def sma(self, params: ParameterSlice) -> None:
         """Apply corrections, taken from where learners stood before their last step if they meet at every one."""
         if self.sync_every > 1:
-            self.elastic(part)
+            self.elastic(params)
             return
-        alpha, total = np.float32(self.alpha), np.zeros_like(part.center)
-        for w, replica in part.replicas.items():
-            correction = alpha * part.slot("w - z", w)
+        alpha, total = np.float32(self.alpha), np.zeros_like(params.center)
+        for w, replica in params.replicas.items():
+            correction = alpha * params.state("w - z", w)
             replica -= correction
             total += correction
-        self.move_center(part, total)
-        for w, replica in part.replicas.items():
-            part.slot("w - z", w)[:] = replica - part.center
+        self.move_center(params, total)
+        for w, replica in params.replicas.items():
+            params.state("w - z", w)[:] = replica - params.center
 
-    def put_back(self, part: Part) -> None:
+    def put_back(self, params: ParameterSlice) -> None:
         """Put learners back to the average and end its motion."""
-        part.broadcast()
+        params.broadcast()
         if self.center_momentum:
-            part.slot("motion")[:] = 0
-        for w in part.replicas if self.sync_every == 1 else ():
-            part.slot("w - z", w)[:] = 0
+            params.state("motion")[:] = 0
+        for w in params.replicas if self.sync_every == 1 else ():
+            params.state("w - z", w)[:] = 0
 
     def notes(self) -> dict[str, object]:
         """Return what the elastic average notes, and the learners a device."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..errors import DataError
-from ..training.merging import Part
+from ..training.merging import ParameterSlice
 from .base import Comm
 from .combining import Work
 from .outer import check_momentum, fading
@@ -43,7 +43,7 @@ class EASGD(Rounds):
         if self.sync_every < 1:
             raise DataError(f"sync_every must be at least 1, got {self.sync_every}")
 
-    def slots(self, n_workers: int) -> int:
+    def merge_state_vectors(self, n_workers: int) -> int:
         """Return the motion of the center, if it has momentum."""
         return int(self.center_momentum > 0)
 
@@ -104,23 +104,23 @@ class EASGD(Rounds):
         self.merges += 1
         comm.merge(self.elastic, work, fading(self.center_momentum), equal=False)
 
-    def elastic(self, part: Part) -> None:
+    def elastic(self, params: ParameterSlice) -> None:
         """Move each learner by alpha towards the center, and the center by all that the learners moved."""
-        alpha, total = np.float32(self.alpha), np.zeros_like(part.center)
-        for replica in part.replicas.values():
-            correction = alpha * (replica - part.center)
+        alpha, total = np.float32(self.alpha), np.zeros_like(params.center)
+        for replica in params.replicas.values():
+            correction = alpha * (replica - params.center)
             replica -= correction
             total += correction
-        self.move_center(part, total)
+        self.move_center(params, total)
 
-    def move_center(self, part: Part, total: np.ndarray) -> None:
+    def move_center(self, params: ParameterSlice, total: np.ndarray) -> None:
         """Move the center by the corrections and, if it has momentum, by its last motion."""
         if self.center_momentum:
-            motion = part.slot("motion")
+            motion = params.state("motion")
             motion *= np.float32(self.center_momentum)
             motion += total
             total = motion
-        part.center += total
+        params.center += total
 
     def notes(self) -> dict[str, object]:
         """Return the pull, the momentum of the center and how often learners have met."""

@@ -17,16 +17,17 @@ from .asynchrony import divisors
 
 # All of these are the released code's.
 MOMENTA = (0.0, 0.3, 0.6, 0.9)  # tried wherever a group may wait for another
-FRACTIONS = (1, 10, 100, 1000)  # the rate given is divided by them: tried with one group, with more the first two
+# The given learning rate is divided by them: all are tried with one group, the first two with more.
+FRACTIONS = (1, 10, 100, 1000)
 CENTRE = 0.6  # momentum from which a search begins anew after groups were halved
 
 
 class Setting(NamedTuple):
-    """What is tuned: the number of groups, the explicit momentum, the rate of an update."""
+    """What is tuned: the number of groups, the explicit momentum, the learning rate of an update."""
 
     groups: int
     momentum: float
-    rate: float
+    learning_rate: float
 
 
 class Result(NamedTuple):
@@ -51,13 +52,14 @@ Search = Generator[Phase, Result, Tried]
 class GroupTuner:
     """A program of phases. Its state are the `results` of those that are over, so that it can be copied and pickled.
 
-    n_workers : workers that are grouped. rate : the largest tried, > 0. momentum : the only one tried with one group.
+    n_workers : workers that are grouped. learning_rate : the largest tried, > 0. momentum : the only one tried with
+    one group.
     saturation : relative gain in seconds an update below which groups are not split further, > 0.
     tie : relative difference of losses below which the larger rate, then the larger momentum is preferred, in (0, 1).
     """
 
     n_workers: int
-    rate: float
+    learning_rate: float
     momentum: float = 0.9
     saturation: float = 0.10
     tie: float = 0.01
@@ -96,13 +98,13 @@ class GroupTuner:
         setting, g = yield from self.cold_start()
         yield Phase(setting, trial=False)
         while True:
-            setting = yield from self.steady_state(g, setting.rate)
+            setting = yield from self.steady_state(g, setting.learning_rate)
             g = setting.groups
             yield Phase(setting, trial=False)
 
     def cold_start(self) -> Generator[Phase, Result, tuple[Setting, int]]:
         """Return the setting of the lowest loss, and the most groups before saturation."""
-        pairs = [(self.momentum, self.rate / part) for part in FRACTIONS]
+        pairs = [(self.momentum, self.learning_rate / part) for part in FRACTIONS]
         winners: Tried = {}
         previous, before, most = None, math.inf, 1
         for g in divisors(self.n_workers):
@@ -115,24 +117,24 @@ class GroupTuner:
             if seconds > before / (1 + self.saturation):
                 break
             before, most = seconds, g
-            pairs = grid(previous.rate)
+            pairs = grid(previous.learning_rate)
         if not winners:
-            return Setting(1, self.momentum, self.rate / FRACTIONS[-1]), 1
+            return Setting(1, self.momentum, self.learning_rate / FRACTIONS[-1]), 1
         return best(winners), most
 
-    def steady_state(self, g: int, rate: float) -> Generator[Phase, Result, Setting]:
+    def steady_state(self, g: int, learning_rate: float) -> Generator[Phase, Result, Setting]:
         """Return the best momentum and rate; where no momentum is best, for half as many groups."""
-        tried = yield from search(g, grid(rate))
+        tried = yield from search(g, grid(learning_rate))
         while (setting := best(tried, self.tie)).momentum == 0 and g > 1:
             g = max(d for d in divisors(self.n_workers) if d <= g // 2)
-            tried = yield from search(g, grid(setting.rate, CENTRE))
+            tried = yield from search(g, grid(setting.learning_rate, CENTRE))
         return setting
 
 
-def grid(rate: float, centre: float = 0.0) -> list[tuple[float, float]]:
-    """Return pairs (momentum, rate), the larger rate and the momentum nearest to `centre` first."""
+def grid(learning_rate: float, centre: float = 0.0) -> list[tuple[float, float]]:
+    """Return pairs (momentum, rate), the larger learning rate and the momentum nearest to `centre` first."""
     momenta = sorted(MOMENTA, key=lambda m: abs(m - centre))
-    return [(m, rate / part) for part in FRACTIONS[:2] for m in momenta]
+    return [(m, learning_rate / part) for part in FRACTIONS[:2] for m in momenta]
 
 
 def search(g: int, pairs: Sequence[tuple[float, float]], previous: Setting | None = None) -> Search:
@@ -149,12 +151,12 @@ def search(g: int, pairs: Sequence[tuple[float, float]], previous: Setting | Non
 def skipped(setting: Setting, previous: Setting | None, failed: Sequence[Setting]) -> bool:
     """Return whether a trial can be spared: too daring after what failed or for more staleness, or too timid."""
     _, m, rate = setting
-    if any(rate >= f.rate and m >= f.momentum for f in failed):
+    if any(rate >= f.learning_rate and m >= f.momentum for f in failed):
         return True
     if previous is None:
         return False
-    daring = rate > previous.rate or (rate == previous.rate and m > previous.momentum)
-    timid = rate < previous.rate and m < previous.momentum
+    daring = rate > previous.learning_rate or (rate == previous.learning_rate and m > previous.momentum)
+    timid = rate < previous.learning_rate and m < previous.momentum
     return daring or timid
 
 
@@ -165,6 +167,6 @@ def best(tried: Tried, tie: float = 0.0) -> Setting:
     """
     losses = {setting: result.loss for setting, result in tried.items() if math.isfinite(result.loss)}
     if not losses:
-        return min(tried, key=lambda s: (s.rate, s.momentum))
+        return min(tried, key=lambda s: (s.learning_rate, s.momentum))
     bound = min(losses.values()) * (1 + tie)
-    return max((s for s, loss in losses.items() if loss <= bound), key=lambda s: (s.rate, s.momentum))
+    return max((s for s, loss in losses.items() if loss <= bound), key=lambda s: (s.learning_rate, s.momentum))

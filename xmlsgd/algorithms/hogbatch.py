@@ -15,11 +15,12 @@ from .hogwild import Hogwild
 
 @dataclass
 class Hogbatch(Hogwild):
-    """A task of worker w is `sizes[w]` rows in `threads[w]` updates; its rate is linear in the rows of an update.
+    """A task of worker w has `sizes[w]` rows in `threads[w]` updates, each at a learning rate linear in its rows.
 
-    batch : rows of an update at which the rate is `rate`. sizes : rows of a task, by worker, repeated for further
-    workers; () for `batch` an update. threads : equal updates of a task, likewise. cap : the largest rate; None for
-    `rate`, so that it is linear below `batch` only (uncapped, batches of 1,024 rows diverged).
+    batch : rows of an update at which the learning rate is `learning_rate`. sizes : rows of a task, by worker, repeated
+    for further workers; () for `batch` an update. threads : equal updates of a task, likewise. cap : the largest
+    learning rate; None for `learning_rate`, so that it is linear below `batch` only (uncapped, batches of 1,024 rows
+    diverged).
     """
 
     sizes: tuple[int, ...] = ()
@@ -65,9 +66,9 @@ class Hogbatch(Hogwild):
         """Return the rows of an update."""
         return max(int(self.size[w]) // self.threads_of(w), 1) if self.may_start(w) else 0
 
-    def learning_rate(self, w: int, rows: int) -> float:
+    def learning_rate_of(self, w: int, rows: int) -> float:
         """Return eta_ref * rows / b_ref, at most `cap`."""
-        return min(self.rate * rows / self.batch, self.rate if self.cap is None else self.cap)
+        return min(self.learning_rate * rows / self.batch, self.learning_rate if self.cap is None else self.cap)
 
     def joined(self, w: int) -> None:
         """Give a new worker its first size."""

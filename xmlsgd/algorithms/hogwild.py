@@ -1,7 +1,7 @@
 """Hogwild: workers update one shared model without locks.
 
 Niu, Recht, Re, Wright 2011 (Hogwild!). Safe where conflicts are rare; here they gather on output biases, frequent
-labels and frequent features, so that the rate has to fall as workers join.
+labels and frequent features, so that the learning rate has to fall as workers join.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from ..errors import DataError
 from .base import Comm
 from .combining import COMBINE, WEIGHTS, Work
 from .outer import MOST, Outer, block_momentum
-from .pace import smoothed
 from .rounds import Rounds
+from .throughput import smoothed
 
 ADASUM_MOMENTUM = 0.5  # AdaSum moves further than a mean; 0.5 beat 0 and 0.75 (docs/decisions/workers.md)
 
@@ -27,9 +27,9 @@ class LocalSGD(Rounds):
     dynamic : whether the steps of a round go to whoever is free, so that slow workers make fewer, and who would only
     wait for a slower one makes more meanwhile. outer : what moves the common model; None for block momentum of 1 - 1/n,
     at most 0.8, at most 0.5 with AdaSum. weights, combine : how replicas are weighed and combined (`combining.py`);
-    AdaSum takes no weights. patience : times its usual duration that a batch may take before the others merge without
-    its worker, > 1; math.inf waits for everybody. merging : share of the time, in (0, 1], that merges may take; while
-    they take more, rounds get longer, twice as long or more.
+    AdaSum takes no weights. straggler_timeout : times its usual duration that a batch may take before the others
+    merge without its worker, > 1; math.inf waits for everybody. merging : share of the time, in (0, 1],
+    that merges may take; while they take more, rounds get longer, twice as long or more.
     """
 
     steps: int = 4
@@ -37,7 +37,7 @@ class LocalSGD(Rounds):
     outer: Outer | None = None
     weights: str = "rows"
     combine: str = "adasum"
-    patience: float = 2.0
+    straggler_timeout: float = 2.0
     merging: float = 0.03
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class LocalSGD(Rounds):
 
     def goes_on(self, w: int) -> bool:
         """Return whether steps of the round are left, or the worker would only wait for a slower one."""
-        return super().goes_on(w) or (self.dynamic and self.pace.has_time(w, self.size[w], self.situation.now))
+        return super().goes_on(w) or (self.dynamic and self.throughput.has_time(w, self.size[w], self.situation.now))
 
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Combine the replicas and move the common model."""
@@ -77,9 +77,9 @@ class LocalSGD(Rounds):
         self.lengthen(begun, comm.now())
 
     def lengthen(self, begun: float, ended: float) -> None:
-        """Double rounds, up to an epoch, until merges take no more than they may; the first, which makes slots, aside.
+        """Double the rounds, up to an epoch, until merges take no more of the time than they may.
 
-        Merges of late have to take too much before they do, by this one's seconds.
+        The average of recent merges has to take too much first. The first merge, which allocates, does not count.
         """
         if self.merged_at is not None and ended > self.merged_at:
             merging, work = ended - begun, begun - self.merged_at

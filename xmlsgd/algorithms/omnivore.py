@@ -17,7 +17,7 @@ import numpy as np
 from ..data.csr import Dataset
 from ..data.validation import check_choice
 from ..errors import DataError, shorten
-from ..training.merging import Part
+from ..training.merging import ParameterSlice
 from ..training.messages import Report
 from .asynchrony import divisors, explicit_momentum
 from .base import Algorithm, Comm
@@ -31,7 +31,7 @@ PER_NNZ, PER_LABEL = 2.0, 3.0
 
 @dataclass
 class Omnivore(Algorithm):
-    """batch : B, rows of an update, those of a whole group. rate : eta; with `tune` the largest that is tried.
+    """batch : B, rows of an update, those of a whole group. learning_rate : eta; with `tune` the largest that is tried.
 
     groups : g, of no more use than there are workers; None for as many as divide the workers evenly and whose implicit
     momentum 1 - 1/g is within `best_momentum`. momentum : m, in [0, 1); None for best_momentum - (1 - 1/g), at least 0.
@@ -73,14 +73,14 @@ class Omnivore(Algorithm):
 
     def tuner_of(self, n_workers: int) -> GroupTuner:
         """Return the tuner for so many workers."""
-        return GroupTuner(n_workers, self.rate, self.best_momentum, self.saturation, self.tie)
+        return GroupTuner(n_workers, self.learning_rate, self.best_momentum, self.saturation, self.tie)
 
     @property
     def tries(self) -> bool:
         """Return whether a tuner tries settings."""
         return self.tune
 
-    def slots(self, n_workers: int) -> int:
+    def merge_state_vectors(self, n_workers: int) -> int:
         """Return the velocity and what each group has read."""
         return 1 + (n_workers if self.tune else min(self.given_setting(n_workers).groups, n_workers))
 
@@ -103,7 +103,7 @@ class Omnivore(Algorithm):
         """Return what is run without a tuner."""
         g = self.groups or most_groups(n_workers, self.best_momentum)
         m = explicit_momentum(g, self.best_momentum) if self.momentum is None else self.momentum
-        return Setting(g, m, self.rate)
+        return Setting(g, m, self.learning_rate)
 
     def begin_phase(self, phase: Phase) -> None:
         """Begin to count anew and form the groups of a phase."""
@@ -128,9 +128,9 @@ class Omnivore(Algorithm):
         """Return the worker's share of its group's batch, once; nothing while a trial comes to its end."""
         return 0 if self.closing else self.compute.wanted(w)
 
-    def learning_rate(self, w: int, rows: int) -> float:
+    def learning_rate_of(self, w: int, rows: int) -> float:
         """Return eta: a member's gradient is a mean, weighed by its rows at the update."""
-        return self.phase.setting.rate
+        return self.phase.setting.learning_rate
 
     def submitted(self, w: int, rows: int) -> None:
         """Note the rows given out."""
@@ -190,7 +190,7 @@ class Omnivore(Algorithm):
     def keep_reads(self, comm: Comm) -> None:
         """Keep what the groups have read, before the first of them writes."""
         for j in self.compute.members:
-            comm.keep(f"read {j}")
+            comm.save_center(f"read {j}")
         self.reads_kept = True
 
     def update(self, comm: Comm, j: int) -> None:
@@ -198,14 +198,14 @@ class Omnivore(Algorithm):
         rows, momentum = self.compute.rows(j), self.phase.setting.momentum
         total = sum(rows.values())
 
-        def rule(part: Part) -> None:
-            read, v = part.slot(f"read {j}"), part.slot("velocity")
+        def rule(params: ParameterSlice) -> None:
+            read, v = params.state(f"read {j}"), params.state("velocity")
             v *= np.float32(momentum)
-            for w, replica in part.replicas.items():
+            for w, replica in params.replicas.items():
                 v += np.float32(rows[w] / total) * (replica - read)
-            part.center += v
-            part.broadcast()
-            read[:] = part.center
+            params.center += v
+            params.broadcast()
+            read[:] = params.center
 
         comm.merge(rule, list(rows), fading(momentum))
         if self.version == 0:
@@ -220,11 +220,11 @@ class Omnivore(Algorithm):
     def admit(self, comm: Comm, written: int) -> None:
         """Let workers that have come read the model: as a new group while one is missing, else in the one just done."""
         for w in self.coming:
-            comm.merge(Part.broadcast, [w])
+            comm.merge(ParameterSlice.broadcast, [w])
             j = written
             if len(self.compute.members) < self.phase.setting.groups:
                 j = self.compute.free_number()
-                comm.keep(f"read {j}")
+                comm.save_center(f"read {j}")
                 self.read[j] = self.version
             self.compute.add(w, j)
         self.coming.clear()
@@ -238,7 +238,7 @@ class Omnivore(Algorithm):
     def end_epoch(self, comm: Comm) -> None:
         """Let all groups read the model; if it is time to tune, set it aside before."""
         self.kept_rows = 0
-        comm.merge(Part.broadcast, self.workers)
+        comm.merge(ParameterSlice.broadcast, self.workers)
         if self.tuner and comm.now() - self.since >= self.long_seconds:
             comm.set_aside()
             self.next_phase(comm, self.tuner)

@@ -1,4 +1,4 @@
-"""Fields of algorithms as texts: `steps=8`, `outer=nesterov:0.9:0.7`, `sizes=256:1024`, `patience=inf`.
+"""Fields of algorithms as texts: `steps=8`, `outer=nesterov:0.9:0.7`, `sizes=256:1024`, `straggler_timeout=inf`.
 
 Numbers of one field, and of a rule, have colons between them; `none` stands for None.
 """
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 NONE, TRUE, FALSE = "none", "true", "false"
 AUTO = "auto"  # is told all that it can be told
-GIVEN = {"batch": "batch_size", "rate": "learning_rate_init"}  # fields, and the parameters that set them for all
+GIVEN = {
+    "batch": "batch_size",
+    "learning_rate": "learning_rate_init",
+}  # fields, and the parameters that set them for all
 TABLES: dict[str, Mapping[str, type[Outer | Staleness]]] = {"Outer": OUTERS, "Staleness": RULES}
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..data.validation import check_kinds
 from ..errors import DataError
-from ..training.merging import Part
+from ..training.merging import ParameterSlice
 
 MOST = 0.8  # of block momentum: with 0.9, four workers lost a tenth of P@1
 NEGLIGIBLE = 1e-3  # of a row's last motion; what momentum would still do to an untouched row after that is left out
@@ -24,13 +24,13 @@ class Outer:
     """The plain mean: the shared model becomes it."""
 
     @property
-    def slots(self) -> tuple[str, ...]:
+    def state_names(self) -> tuple[str, ...]:
         """Return the names of the vectors that are kept from merge to merge."""
         return ()
 
-    def apply(self, part: Part, mean: np.ndarray) -> None:
-        """Move `part.center` given the mean of the replicas, float32 of its shape, which is used up."""
-        part.center[:] = mean
+    def apply(self, params: ParameterSlice, mean: np.ndarray) -> None:
+        """Move `params.center` given the mean of the replicas, float32 of its shape, which is used up."""
+        params.center[:] = mean
 
     @property
     def memory(self) -> int:
@@ -40,16 +40,16 @@ class Outer:
 
 @dataclass(frozen=True)
 class Moving(Outer):
-    """Base of those that go on moving: momentum in [0, 1), rate > 0."""
+    """Base of those that go on moving: momentum in [0, 1), learning rate > 0."""
 
     momentum: float
-    rate: float
+    learning_rate: float
 
     def __post_init__(self) -> None:
-        """Raise `DataError` for a momentum that would never let go, and for a rate that is not above 0."""
+        """Raise `DataError` for a momentum that would never let go, and for a learning rate that is not above 0."""
         check_kinds(self)
         check_momentum(self.momentum)
-        check_rate(self.rate)
+        check_learning_rate(self.learning_rate)
 
     @property
     def memory(self) -> int:
@@ -61,29 +61,29 @@ class Moving(Outer):
 class HeavyBall(Moving):
     """Block momentum: motion <- momentum * motion + rate * (mean - center); center <- center + motion.
 
-    With rate 1 it is Adaptive SGD's w <- mean + momentum * (w - w_previous). momentum in [0, 1), rate > 0.
+    With rate 1 it is Adaptive SGD's w <- mean + momentum * (w - w_previous). momentum in [0, 1), learning rate > 0.
     """
 
     momentum: float = 0.75
-    rate: float = 1.0
+    learning_rate: float = 1.0
 
     @property
-    def slots(self) -> tuple[str, ...]:
+    def state_names(self) -> tuple[str, ...]:
         """Return the motion, unless there is none."""
-        return () if self.momentum == 0 and self.rate == 1 else ("motion",)
+        return () if self.momentum == 0 and self.learning_rate == 1 else ("motion",)
 
-    def apply(self, part: Part, mean: np.ndarray) -> None:
+    def apply(self, params: ParameterSlice, mean: np.ndarray) -> None:
         """Move the center."""
-        if not self.slots:
-            part.center[:] = mean  # to the bit, which center + (mean - center) is not
+        if not self.state_names:
+            params.center[:] = mean  # to the bit, which center + (mean - center) is not
             return
-        (motion,) = map(part.slot, self.slots)
+        (motion,) = map(params.state, self.state_names)
         motion *= np.float32(self.momentum)
-        mean -= part.center
-        if self.rate != 1:
-            mean *= np.float32(self.rate)
+        mean -= params.center
+        if self.learning_rate != 1:
+            mean *= np.float32(self.learning_rate)
         motion += mean
-        part.center += motion
+        params.center += motion
 
 
 @dataclass(frozen=True)
@@ -91,19 +91,19 @@ class Nesterov(Moving):
     """DiLoCo: d = center - mean; v <- momentum * v + d; center <- center - rate * (d + momentum * v)."""
 
     momentum: float = 0.9
-    rate: float = 0.7
+    learning_rate: float = 0.7
 
     @property
-    def slots(self) -> tuple[str, ...]:
+    def state_names(self) -> tuple[str, ...]:
         """Return v."""
         return ("velocity",)
 
-    def apply(self, part: Part, mean: np.ndarray) -> None:
+    def apply(self, params: ParameterSlice, mean: np.ndarray) -> None:
         """Move the center."""
-        (velocity,), d = map(part.slot, self.slots), part.center - mean
+        (velocity,), d = map(params.state, self.state_names), params.center - mean
         velocity *= np.float32(self.momentum)
         velocity += d
-        part.center -= np.float32(self.rate) * (d + np.float32(self.momentum) * velocity)
+        params.center -= np.float32(self.learning_rate) * (d + np.float32(self.momentum) * velocity)
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class OuterAdam(Moving):
     """FedAdam: Adam on d = center - mean, without bias correction; `epsilon` keeps rare rows from leaping."""
 
     momentum: float = 0.9
-    rate: float = 0.01
+    learning_rate: float = 0.01
     decay: float = 0.99
     epsilon: float = 1e-3
 
@@ -122,16 +122,16 @@ class OuterAdam(Moving):
             raise DataError(f"decay must be in [0, 1) and epsilon above 0, got {self.decay} and {self.epsilon}")
 
     @property
-    def slots(self) -> tuple[str, ...]:
+    def state_names(self) -> tuple[str, ...]:
         """Return both moments."""
         return "first moment", "second moment"
 
-    def apply(self, part: Part, mean: np.ndarray) -> None:
+    def apply(self, params: ParameterSlice, mean: np.ndarray) -> None:
         """Move the center."""
-        (first, second), d = map(part.slot, self.slots), part.center - mean
+        (first, second), d = map(params.state, self.state_names), params.center - mean
         first += np.float32(1 - self.momentum) * (d - first)
         second += np.float32(1 - self.decay) * (d * d - second)
-        part.center -= np.float32(self.rate) * first / (np.sqrt(second) + np.float32(self.epsilon))
+        params.center -= np.float32(self.learning_rate) * first / (np.sqrt(second) + np.float32(self.epsilon))
 
 
 OUTERS: dict[str, type[Outer]] = {"mean": Outer, "heavy_ball": HeavyBall, "nesterov": Nesterov, "adam": OuterAdam}
@@ -143,10 +143,10 @@ def check_momentum(momentum: float, name: str = "momentum") -> None:
         raise DataError(f"{name} must be in [0, 1), got {momentum}")
 
 
-def check_rate(rate: float) -> None:
-    """Raise `DataError` unless the rate is finite and above 0."""
-    if not 0 < rate < math.inf:
-        raise DataError(f"rate of an outer optimizer must be finite and above 0, got {rate}")
+def check_learning_rate(learning_rate: float) -> None:
+    """Raise `DataError` unless the learning rate is finite and above 0."""
+    if not 0 < learning_rate < math.inf:
+        raise DataError(f"learning_rate of an outer optimizer must be finite and above 0, got {learning_rate}")
 
 
 def block_momentum(n_workers: int, most: float = MOST) -> HeavyBall:

@@ -16,7 +16,7 @@ from .rounds import Rounds
 
 @dataclass
 class Synchronous(Rounds):
-    """batch : rows a worker, so that a step is of `workers` times as many; `rate` is the rate of that step."""
+    """batch : rows a worker, so that a step is of `workers` times as many; `learning_rate` is that of that step."""
 
     def open_rows(self, w: int) -> float:
         """Return the rows of the one batch."""

@@ -17,12 +17,12 @@ from ..training.checkpoints import Checkpoint, checksum_of_rows
 from ..training.learner import Job
 from ..training.loop import train
 from ..training.progress_bar import Progress
-from ..training.rollback import Snapshot
+from ..training.rollback import LastGoodModel
 from ..training.runs import Run, tell
 from .defaults import auto_epochs, auto_rate
 from .inference import Measure
 from .parameters import optimizer_of
-from .placement import algorithm_of, employed, executor_of, make_device, names_of_parked
+from .placement import algorithm_of, employed, executor_of, make_device, names_of_excluded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,15 +68,15 @@ def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan) -> Run:
     algorithm = algorithm_of(model.algorithm, task.batch, rate, workers, lambda: speeds)
     executor = executor_of(workers, device, model.precision)
     measure = Measure(task.held_out, task.network, device) if task.held_out else None
-    snapshot, progress = Snapshot(), Progress() if model.verbose else None
+    snapshot, progress = LastGoodModel(), Progress() if model.verbose else None
     try:
         watching = _callbacks(model, measure, snapshot, _deciding_rows(model, task, plan))
         watching += [*([progress] if progress else []), *plan.callbacks]
         with device.start():
             return train(job, algorithm, executor, plan.schedule, watching, plan.checkpoint)
     except BaseException as error:
-        if parked := names_of_parked(task.workers, workers):
-            tell(error, f"{parked} was parked, with no process to stand in; go on with it alone in devices")
+        if excluded := names_of_excluded(task.workers, workers):
+            tell(error, f"{excluded} was excluded, with no process to stand in; go on with it alone in devices")
         raise
     finally:
         snapshot.close()
@@ -99,7 +99,7 @@ def schedule_of(model: XMLClassifier, task: Task) -> Schedule:
 def rate_of(model: XMLClassifier, optimizer: Optimizer) -> float:
     """Return the initial learning rate."""
     if isinstance(model.algorithm, Algorithm):
-        return model.algorithm.rate
+        return model.algorithm.learning_rate
     return auto_rate(optimizer) if model.learning_rate_init == "auto" else float(model.learning_rate_init)
 
 
@@ -118,7 +118,7 @@ def _deciding_rows(model: XMLClassifier, task: Task, plan: Plan) -> str:
     return checksum_of_rows(task.held_out) if decide and task.held_out else ""
 
 
-def _callbacks(model: XMLClassifier, measure: Measure | None, snapshot: Snapshot, rows: str) -> list[Callback]:
+def _callbacks(model: XMLClassifier, measure: Measure | None, snapshot: LastGoodModel, rows: str) -> list[Callback]:
     """Return those who watch a run, in the order in which they change its records and its model."""
     watching: list[Callback] = []
     average = WeightAverage(model.average_weights) if model.average_weights else None

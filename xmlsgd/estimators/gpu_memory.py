@@ -46,7 +46,9 @@ def gpu_estimate(task: Task, name: str, free: float = math.inf) -> dict[str, int
     }
     if task.algorithm.sharing is Sharing.REPLICAS and learners == len(task.workers):  # merged where they are
         size = network.layout.size
-        parts["merging"] = 4 * ((1 + task.algorithm.slots(learners)) * size + (learners + RULE) * min(size, SLICE))
+        parts["merging"] = 4 * (
+            (1 + task.algorithm.merge_state_vectors(learners)) * size + (learners + RULE) * min(size, SLICE)
+        )
     if task.held_out and task.workers[0].name == name:
         rows = len(row_blocks(task.held_out.n_rows, max(network.hidden))[0])
         ranking = top_k_bytes(rows, BEST, sizes, bfloat16)

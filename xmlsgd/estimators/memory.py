@@ -163,7 +163,7 @@ def _replicas(task: Task) -> int:
         return 0
     shape = table_shape(task.network, task.optimizer, n, sharing)
     aside = shape.model + shape.states * shape.state if algorithm.tries else 0
-    return 4 * (shape.floats + algorithm.slots(n) * shape.model + aside)
+    return 4 * (shape.floats + algorithm.merge_state_vectors(n) * shape.model + aside)
 
 
 def _workers(task: Task) -> int:

@@ -125,7 +125,7 @@ def _check_algorithm(model: XMLClassifier) -> None:
     if isinstance(model.algorithm, str):
         check_algorithm(model.algorithm)
     else:
-        for name, own in (("batch_size", model.algorithm.batch), ("learning_rate_init", model.algorithm.rate)):
+        for name, own in (("batch_size", model.algorithm.batch), ("learning_rate_init", model.algorithm.learning_rate)):
             given = getattr(model, name)
             if not _is(given, "auto") and given != own:
                 raise DataError(f"{name}: is part of the algorithm, got {given} beside {model.algorithm}; leave it out")

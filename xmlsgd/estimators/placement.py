@@ -154,9 +154,9 @@ def algorithm_of(
 def employed(
     algorithm: str | Algorithm, job: Job, workers: list[Worker], precision: str, batch: int
 ) -> tuple[list[Worker], tuple[float, ...]]:
-    """Return the workers that train, and their rows a second where "auto" is to know them; it parks who does not pay.
+    """Return the workers that train and, where "auto" needs them, their rows a second.
 
-    Warns of those that are parked.
+    Workers that do not pay are excluded, with a warning.
     """
     if algorithm != "auto" or len(set(workers)) == 1:
         return workers, ()
@@ -167,13 +167,13 @@ def employed(
     kept = paying(workers, speeds, alone)
     if len(kept) == len(workers):
         return workers, speeds
-    parked = names_of_parked(workers, kept)
-    text = f"devices: the others train faster without {parked}, which is parked and will not stand in for them"
+    excluded = names_of_excluded(workers, kept)
+    text = f"devices: the others train faster without {excluded}, which is excluded and will not stand in for them"
     warnings.warn(text, UserWarning, stacklevel=4)
     return kept, tuple(rate for worker, rate in zip(workers, alone, strict=True) if worker in kept)
 
 
-def names_of_parked(workers: list[Worker], kept: list[Worker]) -> str:
+def names_of_excluded(workers: list[Worker], kept: list[Worker]) -> str:
     """Return the names of the devices of `workers` that `kept` lacks."""
     return ", ".join(sorted({worker.name for worker in workers} - {worker.name for worker in kept}))
 

@@ -136,7 +136,7 @@ class EarlyStopping(Callback):
         Stop after this many epochs in a row without improvement.
     tol : float
         An improvement is a rise by more than `tol`.
-    snapshot : Snapshot
+    snapshot : LastGoodModel
         Keeps the best model.
     """
 

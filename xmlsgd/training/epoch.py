@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import WorkerDied
-from .checkpoints import Place
+from .checkpoints import TrainingPosition
 from .messages import Event, Left, Report, Sharing, Step
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .callbacks import Callback
     from .checkpoints import Writer
     from .executors.base import Executor
-    from .progress import Course
+    from .progress import TrainingProgress
     from .router import Router
 
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 class Epoch:
     """One pass over the rows: idle workers get spans, the algorithm is told of every event, merges happen when due.
 
-    number : of it, over all runs of a model. place : where it begins. loss : the sum over the rows whose work is in the
-    shared model, NaN or infinite when one was. open : by worker, the reports of work that is not.
+    number : of the epoch, over all runs of a model. position : where it begins. loss : the sum over the rows whose work
+    is in the shared model, NaN or infinite when one was. open : by worker, the reports of work that is not.
     """
 
     number: int
-    place: Place
+    position: TrainingPosition
     router: Router
     algorithm: Algorithm
     executor: Executor
-    course: Course
+    progress: TrainingProgress
     watching: Sequence[Callback]
     writer: Writer | None = None
     loss: float = field(init=False)
@@ -41,8 +41,8 @@ class Epoch:
 
     def __post_init__(self) -> None:
         """Go on where it begins."""
-        self.loss = self.place.loss
-        self.router.go_on(self.place.at, self.place.returned)
+        self.loss = self.position.loss
+        self.router.go_on(self.position.at, self.position.returned)
 
     def run(self) -> float:
         """Train on all rows once; return the sum of their losses."""
@@ -82,13 +82,13 @@ class Epoch:
             return False
         if self.executor.busy or self.router.leases:
             return self.algorithm.sharing is not Sharing.REPLICAS or self.writer.ends
-        self.writer.write(self._place())
+        self.writer.write(self._position())
         return False
 
-    def _place(self) -> Place:
+    def _position(self) -> TrainingPosition:
         """Return where the run is, when nobody is busy."""
-        seconds, returned = self.course.seconds(self.executor), tuple(self.router.returned)
-        return Place(self.place.epoch, self.router.at, returned, self.loss, self.course.rows, seconds)
+        seconds, returned = self.progress.seconds(self.executor), tuple(self.router.returned)
+        return TrainingPosition(self.position.epoch, self.router.at, returned, self.loss, self.progress.rows, seconds)
 
     def _hand_out(self) -> None:
         """Give every idle worker its next span."""
@@ -102,7 +102,7 @@ class Epoch:
                 return
             rows = span[1] - span[0]
             batch = min(size, rows) if count > 1 else rows  # cut by work, a single batch may have more rows than asked
-            rate = self.algorithm.learning_rate(w, batch) * self.course.factor(rows)
+            rate = self.algorithm.learning_rate_of(w, batch) * self.progress.factor(rows)
             self.executor.submit(Step(w, self.number, *span, rate, batch if rows > batch else 0))
             self.algorithm.situation.now = self.executor.now()
             self.algorithm.submitted(w, rows)
@@ -124,7 +124,7 @@ class Epoch:
     def _finished(self, report: Report) -> None:
         """Take a span's work into account; a shared model has it at once, that of a trial nobody sees."""
         w, trial = report.worker, self.algorithm.trial is not None
-        self.course.rows += report.rows
+        self.progress.rows += report.rows
         self.open.setdefault(w, []).append(report)
         if math.isfinite(report.loss) or trial:
             self.executor.push(w, self.algorithm.weight(report))
@@ -153,7 +153,7 @@ class Epoch:
         """Take back the rows of a worker whose work is lost; return the reports of what it had done."""
         self.router.give_back(w)
         lost = self.open.pop(w, [])
-        self.course.rows -= sum(report.rows for report in lost)
+        self.progress.rows -= sum(report.rows for report in lost)
         return lost
 
     def _commit(self, members: Collection[int]) -> None:

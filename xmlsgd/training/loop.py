@@ -13,11 +13,11 @@ import numpy as np
 from ..data.csr import epoch_order
 from ..nn.parameters import is_finite
 from .callbacks import Callback
-from .checkpoints import Place, Writer
+from .checkpoints import TrainingPosition, Writer
 from .epoch import Epoch
 from .history import EpochRecord, History
-from .progress import Course
-from .rollback import Snapshot
+from .progress import TrainingProgress
+from .rollback import LastGoodModel
 from .router import Router
 from .runs import Run, raise_with
 from .worker_log import WorkerLog
@@ -49,7 +49,7 @@ def train(
     until then (`runs.run_of`). With a `checkpoint` the run goes on from what the same run has left there; `DataError`
     where it is what another run has left, `OSError` where none can be written. It stays when the run is done.
     """
-    with closing(Snapshot()) as snapshot, closing(executor):
+    with closing(LastGoodModel()) as snapshot, closing(executor):
         writer = None if checkpoint is None else Writer(checkpoint, job, algorithm, schedule, callbacks)
         if writer and writer.saved:
             job = replace(job, start=writer.saved.start(job))
@@ -59,7 +59,7 @@ def train(
         try:
             loop.set_aside()
             with nullcontext() if writer is None else writer.heeding():
-                while not loop.place.ended:
+                while not loop.position.ended:
                     if not loop.epoch():
                         return loop.before()
             return loop.finish()
@@ -70,16 +70,16 @@ def train(
 
 
 class Loop:
-    """A run under way; `place` is where it is, `snapshot` has the model of the last finished epoch."""
+    """A run under way; `position` is where it is, `snapshot` has the model of the last finished epoch."""
 
     def __init__(
         self, job: Job, algorithm: Algorithm, executor: Executor, schedule: Schedule, callbacks: Sequence[Callback],
-        writer: Writer | None, snapshot: Snapshot,
+        writer: Writer | None, snapshot: LastGoodModel,
     ) -> None:  # fmt: skip
         self.job, self.algorithm, self.executor, self.schedule = job, algorithm, executor, schedule
         self.writer, self.snapshot = writer, snapshot
-        self.place = writer.saved.place if writer and writer.saved else Place()
-        self.course = Course(schedule, job.dataset.n_rows, self.place.rows, self.place.seconds)
+        self.position = writer.saved.position if writer and writer.saved else TrainingPosition()
+        self.progress = TrainingProgress(schedule, job.dataset.n_rows, self.position.rows, self.position.seconds)
         self.router, self.history = Router(0), History()
         # A finished epoch counts, whatever becomes of a callback.
         self.watching = [WorkerLog(executor, algorithm), self.history, *callbacks]
@@ -96,10 +96,10 @@ class Loop:
         for callback in self.watching:
             callback.start(n_rows, self.schedule.epochs, executor.center)
         if self.writer:
-            self.writer.follow(executor, self.course, self.history, self.watching)
+            self.writer.follow(executor, self.progress, self.history, self.watching)
         self.work = self.algorithm.weigh_rows(self.job.dataset)
         self.algorithm.situation.concurrent = executor.concurrent
-        self.algorithm.situation.done_rows = self.place.done
+        self.algorithm.situation.done_rows = self.position.done
         self.algorithm.start(executor.workers, n_rows)
 
     def set_aside(self) -> None:
@@ -110,31 +110,33 @@ class Loop:
 
     def epoch(self) -> bool:
         """Train on all rows once, or on what is left of them; return False where the run diverges."""
-        number, n_rows, executor = self.first_epoch + self.place.epoch, self.job.dataset.n_rows, self.executor
+        number, n_rows, executor = self.first_epoch + self.position.epoch, self.job.dataset.n_rows, self.executor
         work = None if self.work is None else work_before(self.work, self.job.seed, number)
         self.router = Router(n_rows, work)
         loss = Epoch(
-            number, self.place, self.router, self.algorithm, executor, self.course, self.watching, self.writer
+            number, self.position, self.router, self.algorithm, executor, self.progress, self.watching, self.writer
         ).run()
         if not (math.isfinite(loss) and is_finite(executor.center)):  # its last update shows in no loss
             return False
         record: EpochRecord = {
             "epoch": number,
             "first_epoch": self.first_epoch,
-            "rows": self.course.rows,
-            "seconds": round(self.course.seconds(executor), 6),
+            "rows": self.progress.rows,
+            "seconds": round(self.progress.seconds(executor), 6),
             "loss": loss / n_rows,
         }
-        with self.course.standing_still(executor):
+        with self.progress.paused(executor):
             ended = self._close(record)
-        self.place = Place(self.place.epoch + 1, rows=self.course.rows, seconds=record["seconds"], ended=ended)
+        self.position = TrainingPosition(
+            self.position.epoch + 1, rows=self.progress.rows, seconds=record["seconds"], ended=ended
+        )
         if self.writer and (ended or self.writer.due()):
-            self.writer.write(self.place)
+            self.writer.write(self.position)
         return True
 
     def _close(self, record: EpochRecord) -> bool:
         """Show a finished epoch to everyone, also after one wants to stop; return whether it was the last."""
-        last = self.place.epoch + 1 == self.schedule.epochs
+        last = self.position.epoch + 1 == self.schedule.epochs
         if not last:
             self.snapshot.keep(self.executor.center)
         votes = [callback.epoch(record, self.executor.center) for callback in self.watching]

@@ -25,29 +25,28 @@ SLICE = 1 << 18
 DENSE_SHARE = 0.5  # of the input rows: beyond it, gathering rows costs more than merging all of them
 
 
-class Slot(Protocol):
-    """Gives what a rule keeps from merge to merge."""
+class MergeState(Protocol):
+    """Look up the vectors that a merge rule keeps between merges."""
 
     def __call__(self, name: str, worker: int | None = None) -> np.ndarray:
-        """Return the rows of a slot, float32."""
+        """Return the rows of state `name`, float32, zeros at first; that of a worker is lost when it leaves."""
         ...
 
 
 @dataclass(eq=False)
-class Part:
+class ParameterSlice:
     """Rows of one tensor at a merge. All arrays are float32 (rows, width), written in place.
 
     center : the shared model. replicas : those of the members, by worker. touched : bool (members, rows), who has
-    trained on these rows since the last merge, None where all rows are trained by everyone. `slot(name)` is a vector
-    that the rule keeps from merge to merge, zeros at first; `slot(name, worker)` is one that a worker loses when it
-    leaves.
+    trained on these rows since the last merge, None where all rows are trained by everyone. state : merge state,
+    vectors that the rule keeps between merges (`MergeState`).
     """
 
     name: str
     center: np.ndarray
     replicas: dict[int, np.ndarray]
     touched: np.ndarray | None
-    slot: Slot
+    state: MergeState
 
     def mean(self, weights: Mapping[int, float]) -> np.ndarray:
         """Return the sum of weights[w] times replica w, in the order of the members; at least one is needed."""
@@ -63,7 +62,7 @@ class Part:
             replica[:] = self.center
 
 
-Rule = Callable[[Part], None]
+Rule = Callable[[ParameterSlice], None]
 
 
 class Merger:
@@ -83,11 +82,11 @@ class Merger:
         # Rows of W0 that another's merge has changed in the center since a worker last took it over.
         self._behind = np.zeros((n_workers, self._n_features), bool)
         self._moving = np.zeros(self._n_features, np.int64)  # the last merge in which momentum still moves a row
-        self._slots: dict[tuple[str, int | None], np.ndarray] = {}
+        self._state: dict[tuple[str, int | None], np.ndarray] = {}
         self._saved: tuple[np.ndarray, np.ndarray] | None = None
         # Kept: the memory of temporary arrays is that of a thread, and lost with it.
         self._pool = ThreadPoolExecutor(n_threads) if n_threads > 1 else None
-        self._lock = Lock()  # slices are merged by several threads, the first of which makes a slot
+        self._lock = Lock()  # slices are merged by several threads, the first of which makes a state
         self.merges = 0
 
     def run(self, rule: Rule, members: Collection[int], memory: int = 0, equal: bool = True) -> int:
@@ -116,12 +115,12 @@ class Merger:
             self.table.params[1 + worker] = self.table.params[0]
             self.table.touched[worker] = 0
             self._behind[worker] = False
-            for key in [key for key in self._slots if key[1] == worker]:
-                del self._slots[key]
+            for key in [key for key in self._state if key[1] == worker]:
+                del self._state[key]
 
-    def keep(self, slot: str, worker: int | None = None) -> None:
-        """Make a slot, one of a worker if that is given, a copy of the center, all rows of it."""
-        self._slots[slot, worker] = self._vector(None).copy()
+    def save_center(self, name: str, worker: int | None = None) -> None:
+        """Set a merge state, that of a worker if one is given, to a copy of the whole center."""
+        self._state[name, worker] = self._vector(None).copy()
 
     def bring_center(self) -> None:
         """Do nothing: the center is where merges write it."""
@@ -131,7 +130,7 @@ class Merger:
         self._saved = self.table.params[0].copy(), self.table.states.copy()
 
     def put_back(self) -> None:
-        """Put the center and all replicas back to what was set aside, the states too; slots begin anew.
+        """Put center, replicas and optimizer states back to what was set aside; clear the merge states.
 
         Where nothing was set aside nothing is done.
         """
@@ -143,7 +142,7 @@ class Merger:
         self.table.touched[:] = 0
         self._behind[:] = False
         self._moving[:] = 0
-        self._slots.clear()
+        self._state.clear()
 
     def _active(self, members: list[int], memory: int) -> np.ndarray:
         """Return the rows of W0 that this merge is about, ascending: all, where gathering most would cost more."""
@@ -174,28 +173,28 @@ class Merger:
     def _apply(self, rule: Rule, members: list[int], name: str, rows: slice | np.ndarray) -> None:
         """Apply the rule to one slice; rows in an array are gathered and written back."""
         taken: list[tuple[np.ndarray, np.ndarray]] = []
-        slots: dict[tuple[str, int | None], np.ndarray] = {}
+        states: dict[tuple[str, int | None], np.ndarray] = {}
 
         def view(flat: np.ndarray) -> np.ndarray:
             tensor = self._tensor(flat, name)
-            part = tensor[rows]
+            found = tensor[rows]
             if not isinstance(rows, slice):
-                taken.append((tensor, part))
-            return part
+                taken.append((tensor, found))
+            return found
 
-        def slot(name: str, worker: int | None = None) -> np.ndarray:
-            # Gathered once: of two copies of a slot's rows, the one written back last would undo the other.
+        def state(name: str, worker: int | None = None) -> np.ndarray:
+            # Gathered once: of two copies of a state's rows, the one written back last would undo the other.
             key = name, worker
-            if key not in slots:
-                slots[key] = view(self._slot(key))
-            return slots[key]
+            if key not in states:
+                states[key] = view(self._state_of(key))
+            return states[key]
 
         replicas = {w: view(self._vector(w)) for w in members}
-        part = self._new_part(name, view(self._vector(None)), replicas, self._touched(members, name, rows), slot)
+        params = self._new_slice(name, view(self._vector(None)), replicas, self._touched(members, name, rows), state)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # the loss tells of a diverged run
-            rule(part)
-        for tensor, part in taken:
-            tensor[rows] = part
+            rule(params)
+        for tensor, found in taken:
+            tensor[rows] = found
 
     def _tensor(self, flat: np.ndarray, name: str) -> np.ndarray:
         """Return a tensor of a flat vector as (rows, width)."""
@@ -213,23 +212,28 @@ class Merger:
             return None
         return marks[members][:, rows] != 0
 
-    def _slot(self, key: tuple[str, int | None]) -> np.ndarray:
-        """Return the vector of a slot, float32 (n_params,)."""
+    def _state_of(self, key: tuple[str, int | None]) -> np.ndarray:
+        """Return the vector of a merge state, float32 (n_params,)."""
         with self._lock:
-            if key not in self._slots:
-                self._slots[key] = self._zeros()
-            return self._slots[key]
+            if key not in self._state:
+                self._state[key] = self._zeros()
+            return self._state[key]
 
     def _vector(self, worker: int | None) -> np.ndarray:
         """Return the replica of a worker, the center for None."""
         return self.table.params[0 if worker is None else 1 + worker]
 
     def _zeros(self) -> np.ndarray:
-        """Return the vector of a new slot."""
+        """Return the vector of a new merge state."""
         return np.zeros(self.layout.size, np.float32)
 
-    def _new_part(
-        self, name: str, center: np.ndarray, replicas: dict[int, np.ndarray], touched: np.ndarray | None, slot: Slot
-    ) -> Part:
+    def _new_slice(
+        self,
+        name: str,
+        center: np.ndarray,
+        replicas: dict[int, np.ndarray],
+        touched: np.ndarray | None,
+        state: MergeState,
+    ) -> ParameterSlice:
         """Return what a rule is given of one slice."""
-        return Part(name, center, replicas, touched, slot)
+        return ParameterSlice(name, center, replicas, touched, state)

@@ -1,4 +1,4 @@
-"""How far a run is, in rows and in seconds: by the rows its rate falls, the seconds are its records'."""
+"""Training progress: rows seen, which drive the learning-rate schedule, and elapsed seconds."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Course:
-    """How far a run of `n_rows` an epoch is: the rows it has done, and what its clock does not tell.
+class TrainingProgress:
+    """Progress of a run of `n_rows` an epoch.
 
-    before : seconds of earlier processes. paused : those in which it stood still.
+    rows : trained so far. before : seconds of earlier processes of the run. paused_seconds : those that do not count.
     """
 
     schedule: Schedule
     n_rows: int
     rows: int = 0
     before: float = 0.0
-    paused: float = 0.0
+    paused_seconds: float = 0.0
 
     def seconds(self, executor: Executor) -> float:
-        """Return the seconds that the run has taken, all its processes together."""
-        return self.before + executor.now() - self.paused
+        """Return the seconds that the run has taken, those of earlier processes included."""
+        return self.before + executor.now() - self.paused_seconds
 
     @contextmanager
-    def standing_still(self, executor: Executor) -> Iterator[None]:
-        """Let what happens meanwhile not count."""
+    def paused(self, executor: Executor) -> Iterator[None]:
+        """Leave the seconds inside of the context out."""
         begun = executor.now()
         yield
-        self.paused += executor.now() - begun
+        self.paused_seconds += executor.now() - begun
 
     def factor(self, rows: int) -> float:
-        """Return the factor of the rate for the next batch of `rows`, taken at its middle."""
+        """Return the factor of the learning rate for the next batch of `rows`, taken at its middle."""
         return self.schedule.factor(min((self.rows + rows / 2) / (self.n_rows * self.schedule.epochs), 1.0))

@@ -11,7 +11,7 @@ import numpy as np
 from ..data.files import naming
 
 
-class Snapshot:
+class LastGoodModel:
     """One model kept in a temporary file, not in memory: the last good one, or the best.
 
     `OSError` that names the folder where no such file can be made or filled.

@@ -168,4 +168,4 @@ def simulate(setting: Setting, algorithm: Algorithm, fleet: Sequence[VirtualDevi
 
 def fastest_alone(setting: Setting, algorithm: Algorithm, fleet: Sequence[VirtualDevice]) -> Outcome:
     """Return what the fastest device would do without the others, at the batch and the rate of `algorithm`."""
-    return simulate(setting, Sequential(algorithm.batch, algorithm.rate), [fastest(fleet)])
+    return simulate(setting, Sequential(algorithm.batch, algorithm.learning_rate), [fastest(fleet)])

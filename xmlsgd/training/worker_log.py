@@ -176,5 +176,5 @@ def advice(workers: Sequence[EpochRecord]) -> list[str]:
         if brings < 0:
             lines.append(f"{who} slows the others: without it, {-100 * brings:.0f} % more rows a second")
         elif brings < EARNS / len(workers):
-            lines.append(f"{who} brings {100 * brings:.0f} % of the rows a second; it can be parked")
+            lines.append(f"{who} brings {100 * brings:.0f} % of the rows a second; it can be excluded")
     return lines

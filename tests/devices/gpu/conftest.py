@@ -47,7 +47,7 @@ def network():
 
 def rounds(**settings):
     """Local SGD whose rounds do not depend on the clock."""
-    return LocalSGD(16, 0.02, patience=math.inf, merging=1.0, **settings)
+    return LocalSGD(16, 0.02, straggler_timeout=math.inf, merging=1.0, **settings)
 
 
 MERGING = {
@@ -55,7 +55,7 @@ MERGING = {
     "adasum": rounds(),
     "nova, Nesterov": rounds(combine="nova", outer=Nesterov(0.5)),
     "touch counts, Adam": rounds(combine="touch_count", outer=OuterAdam()),
-    "adaptive": AdaptiveSGD(16, 0.02, patience=math.inf),
+    "adaptive": AdaptiveSGD(16, 0.02, straggler_timeout=math.inf),
     "crossbow": Crossbow(16, 0.02, sync_every=1),
     "elastic": EASGD(16, 0.02, sync_every=2, center_momentum=0.5),
 }

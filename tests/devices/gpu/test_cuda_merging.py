@@ -65,22 +65,22 @@ def test_what_is_set_aside_and_a_slot_are_those_of_the_center_on_the_gpu(dataset
         (value,) = np.unique(network.layout.views(executor.center)["W1"])
         return value
 
-    def move(part):
-        part.center += np.float32(1)
-        part.broadcast()
+    def move(params):
+        params.center += np.float32(1)
+        params.broadcast()
 
-    def from_slot(part):
-        part.center[:] = part.slot("kept")
+    def from_state(params):
+        params.center[:] = params.state("kept")
 
     executor.merge(move, [0, 1])
     executor.set_aside()
-    executor.keep("kept")
+    executor.save_center("kept")
     for w in (0, 1):
         executor.submit(Step(w, 0, 0, 16, 0.1))
         executor.wait()
     executor.merge(move, [0])
     assert moved() == 2, "steps of replicas have not moved it"
-    executor.merge(from_slot, [0, 1])
+    executor.merge(from_state, [0, 1])
     assert moved() == 1
     executor.merge(move, [0, 1])
     executor.put_back()

@@ -120,7 +120,9 @@ def test_a_cpu_that_does_not_pay_is_parked_and_the_gpu_trains_alone(data, monkey
     monkeypatch.setattr(
         placement, "measure_speeds", lambda job, workers, *rest, **lazy: tuple(speed[one.kind] for one in workers)
     )
-    with pytest.warns(UserWarning, match="^devices: the others train faster without cpu, which is parked and will not"):
+    with pytest.warns(
+        UserWarning, match="^devices: the others train faster without cpu, which is excluded and will not"
+    ):
         mixed = model(devices=devices).fit(data.X, data.Y)
     np.testing.assert_array_equal(mixed.params_, model(devices="cuda:0").fit(data.X, data.Y).params_)
 
@@ -141,7 +143,7 @@ def test_a_gpu_that_fails_beside_a_parked_cpu_leaves_the_last_epoch_and_names_wh
 
     monkeypatch.setattr(Learner, "step", step_of_one_epoch)
     left = model(devices="cuda:0,cpu", candidates=0, max_epochs=3, learning_rate="constant", warm_up=0.0)
-    with pytest.warns(UserWarning, match="cpu, which is parked"), pytest.raises(MemoryError, match="the bus") as lost:
+    with pytest.warns(UserWarning, match="cpu, which is excluded"), pytest.raises(MemoryError, match="the bus") as lost:
         left.fit(data.X, data.Y)
     assert left.n_epochs_ == 1
     expected = model(devices="cuda:0", candidates=0, max_epochs=1, learning_rate="constant", warm_up=0.0)
@@ -149,7 +151,7 @@ def test_a_gpu_that_fails_beside_a_parked_cpu_leaves_the_last_epoch_and_names_wh
     pretend_gpus(monkeypatch)
     np.testing.assert_array_equal(left.params_, expected.fit(data.X, data.Y).params_)
     if sys.version_info >= (3, 11):
-        assert any(note.startswith("cpu was parked, with no process to stand in") for note in lost.value.__notes__)
+        assert any(note.startswith("cpu was excluded, with no process to stand in") for note in lost.value.__notes__)
 
 
 @pytest.mark.parametrize("lazy", [False, True])

@@ -49,7 +49,7 @@ def good(tmp_path_factory):
         n_jobs=1,
         optimizer=Adam(beta2=0.99),
         learning_rate_init=0.01,
-        algorithm=Sequential(batch=4, rate=0.01),
+        algorithm=Sequential(batch=4, learning_rate=0.01),
         vectorizer=TextVectorizer(min_df=1),
     )
     model.fit(TEXTS, [["a"], ["b"], ["c"], ["d", "a"]] * 4)

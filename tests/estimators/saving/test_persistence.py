@@ -102,7 +102,7 @@ def test_the_vectorizer_is_saved_with_the_model(tmp_path):
     "parameters",
     [
         {"optimizer": Adam(beta2=0.99, weight_decay=0.1)},
-        {"algorithm": Sequential(batch=2, rate=0.01)},
+        {"algorithm": Sequential(batch=2, learning_rate=0.01)},
         {"class_weight": {0: 2.0, 1: 0.5}},
         {"class_weight": "balanced", "learning_rate_init": np.float64(0.01)},
         {"hidden_layer_sizes": [np.int64(16), 8]},
@@ -182,7 +182,7 @@ def test_an_algorithm_that_could_not_be_loaded_is_not_saved(rows, tmp_path, kind
 
     model = small().fit(*rows)
     model.algorithm = Own() if kind == "elsewhere" else Sequential()
-    model.algorithm.rate = np.nan  # no algorithm can be made with it
+    model.algorithm.learning_rate = np.nan  # no algorithm can be made with it
     message = (
         "only algorithms of this package can be saved"
         if kind == "elsewhere"

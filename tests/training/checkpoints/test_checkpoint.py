@@ -27,13 +27,13 @@ from xmlsgd.training.history import History
 from xmlsgd.training.learner import Start
 from xmlsgd.training.loop import train
 from xmlsgd.training.progress_bar import Lines, Progress
-from xmlsgd.training.rollback import Snapshot
+from xmlsgd.training.rollback import LastGoodModel
 from xmlsgd.training.runs import Interrupted
 
 
 @pytest.fixture
 def snapshot():
-    made = Snapshot()
+    made = LastGoodModel()
     yield made
     made.close()
 
@@ -42,9 +42,9 @@ def snapshot():
 def test_a_run_killed_after_any_step_ends_as_one_that_never_was(dataset, at, steps):
     whole = go(job_of(dataset))
     assert go(job_of(dataset), at, steps) is None
-    place = read_saved(at).place
+    position = read_saved(at).position
     epochs, rest = divmod(steps - 1, STEPS)
-    assert (place.epoch * N_ROWS + place.at) == place.rows == epochs * N_ROWS + rest * BATCH
+    assert (position.epoch * N_ROWS + position.at) == position.rows == epochs * N_ROWS + rest * BATCH
     assert_same(go(job_of(dataset), at), whole)
 
 
@@ -69,7 +69,7 @@ def test_a_run_that_ended_trains_nothing_more(dataset, at):
     run = go(job_of(dataset), at, device=device)
     assert_same(run, whole)
     assert [record["epoch"] for record in run.records] == [0, 1, 2]
-    assert read_saved(at).place.ended
+    assert read_saved(at).position.ended
 
 
 def test_a_run_on_an_earlier_model_goes_on_in_its_arrays(dataset, at):
@@ -93,9 +93,9 @@ def test_the_clock_goes_on_and_stands_still_while_checkpoints_are_written(datase
     monkeypatch.setattr(executor, "now", lambda: float(next(seconds)))
     written = []
 
-    def write(self, place):
-        write_one(self, place)
-        written.append(place.seconds)
+    def write(self, position):
+        write_one(self, position)
+        written.append(position.seconds)
 
     def write_slowly(*given, **more):
         write_model(*given, **more)
@@ -114,9 +114,9 @@ def test_the_clock_goes_on_and_stands_still_while_checkpoints_are_written(datase
 
 def test_checkpoints_are_written_no_more_often_than_asked(dataset, at, monkeypatch):
     written = []
-    monkeypatch.setattr(writer.Writer, "write", lambda self, place: written.append(place))
+    monkeypatch.setattr(writer.Writer, "write", lambda self, position: written.append(position))
     go(job_of(dataset), replace(at, minutes=60.0))
-    assert [place.ended for place in written] == [True]
+    assert [position.ended for position in written] == [True]
 
 
 def test_averages_best_models_and_records_go_on(dataset, at, snapshot, tmp_path):

@@ -84,20 +84,20 @@ def test_a_damaged_checkpoint_is_refused_and_says_what_to_do(dataset, at, name):
 @pytest.mark.parametrize(
     "change",
     [
-        {"place": 3},
-        {"place": {"epoch": 0, "at": "x"}},
-        {"place": {"no": 1}},
-        {"place": {**PLACE, "epoch": 10**30}},
-        {"place": {**PLACE, "at": -5}},
-        {"place": {**PLACE, "at": N_ROWS + 1}},
-        {"place": {**PLACE, "epoch": 3}},
-        {"place": {**PLACE, "returned": [[5, 2]]}},
-        {"place": {**PLACE, "returned": [[0, 5], [3, 7]]}},
+        {"position": 3},
+        {"position": {"epoch": 0, "at": "x"}},
+        {"position": {"no": 1}},
+        {"position": {**PLACE, "epoch": 10**30}},
+        {"position": {**PLACE, "at": -5}},
+        {"position": {**PLACE, "at": N_ROWS + 1}},
+        {"position": {**PLACE, "epoch": 3}},
+        {"position": {**PLACE, "returned": [[5, 2]]}},
+        {"position": {**PLACE, "returned": [[0, 5], [3, 7]]}},
         {"steps": None},
         {"steps": -1},
         {"steps": 10**400},
         {"steps": True},
-        {"place": {**PLACE, "rows": 10**30}},
+        {"position": {**PLACE, "rows": 10**30}},
         {"records": [{"loss": 10**400}]},
         {"callbacks": 1},
         {"records": [{}]},
@@ -113,7 +113,7 @@ def test_what_tells_of_no_run_is_refused(dataset, at, change):
     arrays = {name: np.array(array) for name, array in files.arrays.items()}
     write_model(at.folder, {**files.description, **change}, arrays, kind=CHECKPOINT)
     with pytest.raises(
-        ModelFileError, match=r"kept: (\w+ must be|must tell of a place in) .*, got .*; remove .* to begin anew"
+        ModelFileError, match=r"kept: (\w+ must be|must tell of a position in) .*, got .*; remove .* to begin anew"
     ):
         go(job_of(dataset), at)
 
@@ -150,7 +150,7 @@ def test_a_model_that_diverges_is_in_no_checkpoint(dataset, at):
     run = go(job_of(dataset), at, device=diverging(STEPS + 3))
     assert run.diverged
     saved = read_saved(at)
-    assert (saved.place.epoch, saved.place.at) == (1, 2 * BATCH)
+    assert (saved.position.epoch, saved.position.at) == (1, 2 * BATCH)
     assert np.isfinite(saved.arrays.arrays["params"]).all()
 
 
@@ -208,7 +208,7 @@ def test_one_that_is_damaged_meanwhile_gives_way_to_the_next(dataset, at, name):
                 (at.folder / name).write_bytes(b"")
 
     go(job_of(dataset), at, callbacks=[Damaging()])
-    assert read_saved(at).place.ended
+    assert read_saved(at).position.ended
 
 
 def test_a_checkpoint_lies_where_its_path_led_at_first(dataset, tmp_path, monkeypatch):
@@ -234,7 +234,7 @@ def test_one_that_a_kill_left_aside_is_found_again(dataset, at):
     scratch.mkdir(0o700)
     at.folder.rename(scratch / "old")
     assert at.exists
-    assert read_saved(at).place.rows == (STEPS - 1) * BATCH
+    assert read_saved(at).position.rows == (STEPS - 1) * BATCH
 
 
 @pytest.mark.parametrize("state", [{"n": {1, 2}}, {"n": np.nan}, {"n": np.array([None])}])
@@ -307,7 +307,7 @@ def test_what_is_not_ours_is_never_removed(dataset, at, tmp_path, caplog):
 
 def test_a_state_that_is_not_finite_is_in_no_checkpoint(dataset, at, caplog):
     go(job_of(dataset), at, STEPS)
-    rows = read_saved(at).place.rows
+    rows = read_saved(at).position.rows
 
     class Spoiling(Callback):
         """Spoils the optimizer's state at the end of the first epoch."""
@@ -321,4 +321,4 @@ def test_a_state_that_is_not_finite_is_in_no_checkpoint(dataset, at, caplog):
     run = train(job_of(dataset), Sequential(BATCH, 0.05), executor, SCHEDULE, [Spoiling()], at)
     assert "kept: the state of the optimizer is not finite" in caplog.text
     assert len(run.records) == EPOCHS
-    assert read_saved(at).place.rows == rows
+    assert read_saved(at).position.rows == rows

@@ -180,7 +180,7 @@ def test_a_lockstep_run_over_processes_equals_the_simulated_one_to_the_bit(job):
     fleet = [VirtualDevice(speed=1.0, noise=0.1), VirtualDevice(speed=0.6)]
     runs = []
     for executor in (Simulated(cpu(), fleet, seed=1), Lockstep(cpu, fleet, seed=1)):
-        algorithm = Hogwild(batch=2, rate=0.1)
+        algorithm = Hogwild(batch=2, learning_rate=0.1)
         runs.append(train(job, algorithm, executor, Schedule(2)))
     np.testing.assert_array_equal(runs[0].params, runs[1].params)
     assert [record["seconds"] for record in runs[0].records] == [record["seconds"] for record in runs[1].records]

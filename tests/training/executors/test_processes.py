@@ -69,7 +69,7 @@ def test_a_worker_that_is_stopped_is_lost_and_its_rows_are_trained_by_the_others
     class Stopping(Synchronous):
         def submitted(self, w, rows):
             super().submitted(w, rows)
-            if self.pace.usual.keys() == {0, 1} and not executor.failures:
+            if self.throughput.usual.keys() == {0, 1} and not executor.failures:
                 executor.team.processes[1].process.send_signal(signal.SIGSTOP)
 
     with pytest.warns(UserWarning, match="worker 1 is lost: silent for too long, killed by SIGKILL"):

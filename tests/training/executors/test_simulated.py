@@ -1,4 +1,4 @@
-"""The simulated clock: repeatable, monotone, one task a device; who is away, who is parked, who goes on."""
+"""The simulated clock: repeatable, monotone, one task a device; who is away, who is excluded, who goes on."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ found out about them (speeds, sizes of batches, trials), the hash tables of a sa
 
 from .checkpoint import Checkpoint
 from .identity import checksum_of_rows
-from .saved import Place, Saved, read_saved
+from .saved import Saved, TrainingPosition, read_saved
 from .writer import Writer
 
-__all__ = ["Checkpoint", "Place", "Saved", "Writer", "checksum_of_rows", "read_saved"]
+__all__ = ["Checkpoint", "Saved", "TrainingPosition", "Writer", "checksum_of_rows", "read_saved"]

@@ -38,7 +38,7 @@ PARAMETERS = {
     "schedule.kind": "learning_rate",
     "schedule.warm_up": "warm_up",
     "batch": "batch_size",
-    "rate": "learning_rate_init",
+    "learning_rate": "learning_rate_init",
     "WeightAverage.share": "average_weights",
     "EarlyStopping.metric": "early_stopping",
     "EarlyStopping.patience": "n_epochs_no_change",
@@ -55,7 +55,7 @@ def identity(job: Job, algorithm: Algorithm, schedule: Schedule, callbacks: Sequ
     found.pop("network.gradient_rounding", None)  # it follows the device, and keeps the mean of gradients
     for name, callback in zip(names_of(callbacks), callbacks, strict=True):
         found |= _shown(name, callback.settings())
-    found |= _shown("", {"batch": algorithm.batch, "rate": algorithm.rate, "seed": job.seed})
+    found |= _shown("", {"batch": algorithm.batch, "learning_rate": algorithm.learning_rate, "seed": job.seed})
     found[DATA] = checksum_of_rows(job.dataset, job.sample_weight)
     if job.start and job.start.epochs:
         found[MODEL] = _checksum(job.start.params, job.start.state)

@@ -33,8 +33,8 @@ ANEW = "; remove the checkpoint to begin anew"
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where in its rows a run is; the defaults are those of its beginning.
+class TrainingPosition:
+    """Training position: where to continue a run; the defaults are its start.
 
     epoch : the one under way, of this run, from 0. at, returned : as the `Router` has them. loss : the sum over the
     rows of the epoch so far. rows, seconds : trained on and taken in all. ended : whether nothing is left to train.
@@ -58,7 +58,7 @@ class Place:
         return self.at - sum(stop - start for start, stop in self.returned)
 
     def is_of(self, epochs: int, n_rows: int) -> bool:
-        """Return whether there is such a place in a run of `epochs` times `n_rows` rows."""
+        """Return whether there is such a position in a run of `epochs` times `n_rows` rows."""
         ends = [0, *(end for span in sorted(self.returned) for end in span), self.at, n_rows]
         whole = sorted(ends) == ends and all(start < stop for start, stop in self.returned)
         in_time = 0 <= self.epoch <= epochs and (self.ended or self.epoch < epochs) and 0 <= self.seconds < np.inf
@@ -76,7 +76,7 @@ class Saved:
 
     run: dict[str, str]
     seed: int
-    place: Place
+    position: TrainingPosition
     steps: int
     records: list[EpochRecord]
     callbacks: dict[str, dict[str, Any]]
@@ -91,11 +91,13 @@ class Saved:
                 got = shorten(description.get(name))
                 raise ModelFileError(f"{arrays.path}: {name} must be {kind.__name__}, got {got}")
         try:
-            place = dict(description["place"])
-            place["returned"] = tuple((int(start), int(stop)) for start, stop in place["returned"])
-            return cls(**{name: description[name] for name in kinds}, place=Place(**place), arrays=arrays)
+            position = dict(description["position"])
+            position["returned"] = tuple((int(start), int(stop)) for start, stop in position["returned"])
+            return cls(
+                **{name: description[name] for name in kinds}, position=TrainingPosition(**position), arrays=arrays
+            )
         except (LookupError, TypeError, ValueError) as error:
-            raise ModelFileError(f"{arrays.path}: place must be one in a run, got {error!r}") from error
+            raise ModelFileError(f"{arrays.path}: position must be one in a run, got {error!r}") from error
 
     def start(self, job: Job) -> Start:
         """Return where the run goes on, in the arrays that `job` begins with, if it has any."""
@@ -114,7 +116,7 @@ class Saved:
                 if not all(array.dtype.kind in REAL and np.isfinite(array).all() for array in arrays.values()):
                     raise ValueError("numbers that are not finite")
                 state = {**self.callbacks.get(name, {}), **arrays}
-                callback.resume(ResumedRun(self.records, self.place.rows, self.place.seconds, state))
+                callback.resume(ResumedRun(self.records, self.position.rows, self.position.seconds, state))
             except (LookupError, TypeError, ValueError) as error:
                 raise ModelFileError(f"{self.arrays.path}: {name} cannot go on from it, got {error!r}{ANEW}") from error
 
@@ -122,10 +124,10 @@ class Saved:
         """Raise `ModelFileError` where this cannot be of such a run."""
         losses = [record.get("loss") if isinstance(record, dict) else None for record in self.records]
         told = all(is_number(loss) and np.isfinite(loss) for loss in losses)
-        fits = self.place.is_of(schedule.epochs, job.dataset.n_rows) and len(self.records) == self.place.epoch
+        fits = self.position.is_of(schedule.epochs, job.dataset.n_rows) and len(self.records) == self.position.epoch
         if not (told and fits and 0 <= self.steps < 1 << 62):
-            got = shorten(self.place, 100)
-            raise ModelFileError(f"{self.arrays.path}: must tell of a place in the run, got {got}{ANEW}")
+            got = shorten(self.position, 100)
+            raise ModelFileError(f"{self.arrays.path}: must tell of a position in the run, got {got}{ANEW}")
 
 
 def read_saved(checkpoint: Checkpoint, verify: bool = True) -> Saved | None:

@@ -17,7 +17,7 @@ from ...data.files.model_files import write_model
 from ...errors import DataError, ModelFileError
 from ...nn.parameters import is_finite
 from .identity import differences, identity
-from .saved import REAL, Place, Saved, identity_kept, names_of, read_saved
+from .saved import REAL, Saved, TrainingPosition, identity_kept, names_of, read_saved
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..executors.base import Executor
     from ..history import History
     from ..learner import Job
-    from ..progress import Course
+    from ..progress import TrainingProgress
     from .checkpoint import Checkpoint
 
 
@@ -43,7 +43,7 @@ class Writer:
         self._run, self._failed = identity(job, algorithm, schedule, callbacks), ""
         checkpoint.request.runs.append(self._run)
         self.saved = read_saved(checkpoint)
-        if self.saved and self.saved.place.ended and _begins_behind(job, self.saved):
+        if self.saved and self.saved.position.ended and _begins_behind(job, self.saved):
             self.saved = None
             checkpoint.remove()  # it is used up
         if self.saved:
@@ -52,7 +52,7 @@ class Writer:
                 raise DataError(f"{text}; go on as it was, or remove {checkpoint.path}")
             self.saved.check(job, schedule)
         self._check_writeable()
-        self._last, self._rows = time.monotonic(), self.saved.place.rows if self.saved else 0
+        self._last, self._rows = time.monotonic(), self.saved.position.rows if self.saved else 0
 
     def _check_writeable(self) -> None:
         """Raise `OSError` now for a place that can take no checkpoint."""
@@ -61,13 +61,15 @@ class Writer:
             if self._path.is_dir() and not any(self._path.iterdir()):
                 self._path.rmdir()  # what is mounted there cannot be replaced
 
-    def follow(self, executor: Executor, course: Course, history: History, watching: Sequence[Callback]) -> None:
+    def follow(
+        self, executor: Executor, progress: TrainingProgress, history: History, watching: Sequence[Callback]
+    ) -> None:
         """Write of these from now on; of a run that goes on let the callbacks go on, and say so."""
-        self._executor, self._course, self._history, self._watching = executor, course, history, watching
+        self._executor, self._progress, self._history, self._watching = executor, progress, history, watching
         if self.saved:
             self.saved.tell(watching)
-            total = course.n_rows * course.schedule.epochs
-            text = f"going on from {self.checkpoint.path}: {course.rows:,} of {total:,} rows are done"
+            total = progress.n_rows * progress.schedule.epochs
+            text = f"going on from {self.checkpoint.path}: {progress.rows:,} of {total:,} rows are done"
             logging.getLogger(LOGGER).warning(text)
             self.saved = None  # its files are mapped, which would keep them on the disk
 
@@ -80,22 +82,22 @@ class Writer:
         """Return whether it is time for the next."""
         return self.ends or time.monotonic() - self._last >= 60 * self.checkpoint.minutes
 
-    def write(self, place: Place) -> None:
+    def write(self, position: TrainingPosition) -> None:
         """Write one, unless nothing was trained since the last, or the run diverges; raise what it is to end by.
 
         Where that fails, say so and go on: the earlier one is as it was, and there will be another.
         """
         ending = self._taken()  # writing may take longer than whoever asked would wait for its beginning
-        with self._course.standing_still(self._executor):
-            if (place.rows != self._rows or place.ended) and is_finite(self._executor.center):
+        with self._progress.paused(self._executor):
+            if (position.rows != self._rows or position.ended) and is_finite(self._executor.center):
                 try:
-                    self._write(place)
+                    self._write(position)
                     self._failed = ""
                 except (OSError, ModelFileError) as error:
                     if str(error) != self._failed:
                         logging.getLogger(LOGGER).warning("no checkpoint was written: %s", error)
                     self._failed = str(error)
-            self._last, self._rows = time.monotonic(), place.rows
+            self._last, self._rows = time.monotonic(), position.rows
         if ending is not None:
             raise ending
 
@@ -115,7 +117,7 @@ class Writer:
         ending, self.checkpoint.request.error = self.checkpoint.request.error, None
         return ending
 
-    def _write(self, place: Place) -> None:
+    def _write(self, position: TrainingPosition) -> None:
         params, state, steps = self._executor.learned()
         if not is_finite(state):
             raise ModelFileError(f"{self.checkpoint.path}: the state of the optimizer is not finite")
@@ -124,7 +126,7 @@ class Writer:
             kept = callback.state()
             callbacks[name] = _numbers(name, kept)
             arrays |= {f"{name}-{key}": value for key, value in kept.items() if isinstance(value, np.ndarray)}
-        told = {"run": self._run, "seed": self._seed, "place": asdict(place), "steps": steps}
+        told = {"run": self._run, "seed": self._seed, "position": asdict(position), "steps": steps}
         told |= {"records": self._history.records, "callbacks": callbacks}
         if identity_kept(self._path) not in (None, self._run):
             raise ModelFileError(f"{self.checkpoint.path}: another run has written there meanwhile")

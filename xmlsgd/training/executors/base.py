@@ -169,9 +169,9 @@ class Executor(ABC):
         """Return the seconds of a merge of `members`, which has read and written `n_bytes` since second `begun`."""
         return self.now() - begun
 
-    def keep(self, slot: str, worker: int | None = None) -> None:
-        """Make a slot of the merge rules a copy of the center (`Merger.keep`)."""
-        self.model.keep(slot, worker)
+    def save_center(self, name: str, worker: int | None = None) -> None:
+        """Set a merge state to a copy of the center (`Merger.save_center`)."""
+        self.model.save_center(name, worker)
 
     def set_aside(self) -> None:
         """Keep the center and the optimizer states."""

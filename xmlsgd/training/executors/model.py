@@ -117,10 +117,10 @@ class SharedModel:
             self.outdate(members)
         return 4 * 2 * (1 + len(members)) * floats
 
-    def keep(self, slot: str, worker: int | None = None) -> None:
-        """Make a slot of the merge rules a copy of the center (`Merger.keep`)."""
+    def save_center(self, name: str, worker: int | None = None) -> None:
+        """Set a merge state to a copy of the center (`Merger.save_center`)."""
         self.bring_center()
-        self.merger.keep(slot, worker)
+        self.merger.save_center(name, worker)
 
     def set_aside(self) -> None:
         """Keep the center and the optimizer states."""

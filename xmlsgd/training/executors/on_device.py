@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..merging import Merger, Part
+from ..merging import Merger, ParameterSlice
 
 if TYPE_CHECKING:
     from ...nn.parameters import Layout
     from ..learner import Learner
-    from ..merging import Rule, Slot
+    from ..merging import MergeState, Rule
     from ..shared_parameters import Table
 
 SLICE = 1 << 24  # floats, 64 MB: few launches for a large model, and what a rule computes on the way stays small
 
 
-class DevicePart(Part):
-    """A part whose arrays lie on a GPU; `device` adds them up."""
+class DeviceSlice(ParameterSlice):
+    """A parameter slice whose arrays lie on a GPU; `device` adds them up."""
 
     device: Any
 
@@ -63,10 +63,10 @@ class DeviceMerger(Merger):
         self.bring_center()
         super().copy_center(worker)
 
-    def keep(self, slot: str, worker: int | None = None) -> None:
-        """Make a slot, one of a worker if that is given, a copy of the center."""
+    def save_center(self, name: str, worker: int | None = None) -> None:
+        """Set a merge state, that of a worker if one is given, to a copy of the center."""
         with self._device.start():
-            super().keep(slot, worker)
+            super().save_center(name, worker)
 
     def set_aside(self) -> None:
         """Keep the center and the optimizer states of the table."""
@@ -91,14 +91,16 @@ class DeviceMerger(Merger):
         return self._center if worker is None else self._replicas[worker]
 
     def _zeros(self) -> Any:
-        """Return the vector of a new slot."""
+        """Return the vector of a new merge state."""
         return self._device.to_device(np.zeros(self.layout.size, np.float32))
 
-    def _new_part(self, name: str, center: Any, replicas: dict[int, Any], touched: Any, slot: Slot) -> Part:
-        """Return a part that is added up on the GPU."""
-        part = DevicePart(name, center, replicas, touched, slot)
-        part.device = self._device
-        return part
+    def _new_slice(
+        self, name: str, center: Any, replicas: dict[int, Any], touched: Any, state: MergeState
+    ) -> ParameterSlice:
+        """Return a slice that is added up on the GPU."""
+        params = DeviceSlice(name, center, replicas, touched, state)
+        params.device = self._device
+        return params
 
     def _touched(self, members: list[int], name: str, rows: slice | np.ndarray) -> Any:
         """Return who has touched the rows of a slice, on the GPU, or None where a row is nobody's."""

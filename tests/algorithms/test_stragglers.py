@@ -9,7 +9,7 @@ from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.outer import HeavyBall, Outer
 from xmlsgd.training.messages import Report
 
-LONG = 20.0  # seconds, of workers that take one for a batch: the patience of the others is at an end by then
+LONG = 20.0  # seconds, of workers that take one for a batch: the straggler_timeout of the others is at an end by then
 
 
 class Played:

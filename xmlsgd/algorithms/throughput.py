@@ -1,4 +1,4 @@
-"""How long batches usually take, who is late with one, and who has time for another before somebody else is done."""
+"""Throughput of workers: who is a straggler, and who has time for another batch before the others are done."""
 
 from __future__ import annotations
 
@@ -12,25 +12,26 @@ from ..training.messages import Report
 NEWEST = 0.3
 
 
-class Pace:
-    """The pace of workers, and how those that are busy keep it.
+class Throughput:
+    """Seconds a row of each worker, and the deadlines of the busy ones.
 
-    patience : times its usual duration that a batch may take, > 1; then its worker is late, and nobody waits for it
-    until it is done. usual : seconds a row, by worker, of those that have done a batch. ends, due : by busy worker, the
-    second in which its batch should be done, and in which it is late. late : workers whose batch is overdue.
+    straggler_timeout : times its usual duration that a batch may take, > 1; then its worker is a straggler, and nobody
+    waits for it until it is done. usual : seconds a row, by worker, of those that have done a batch. ends, due : by
+    busy worker, the second in which its batch should be done, and in which it is overdue. stragglers : workers whose
+    batch is overdue.
     """
 
-    def __init__(self, patience: float) -> None:
-        self.patience = patience
+    def __init__(self, straggler_timeout: float) -> None:
+        self.straggler_timeout = straggler_timeout
         self.usual: dict[int, float] = {}
         self.ends: dict[int, float] = {}
         self.due: dict[int, float] = {}
-        self.late: set[int] = set()
+        self.stragglers: set[int] = set()
 
     def begun(self, w: int, rows: int, now: float) -> None:
         """Note that a worker has got a batch."""
         seconds = self.usual[w] * rows if w in self.usual else inf
-        self.ends[w], self.due[w] = now + seconds, now + self.patience * seconds
+        self.ends[w], self.due[w] = now + seconds, now + self.straggler_timeout * seconds
 
     def finished(self, report: Report) -> None:
         """Note that a batch is done, and how long it took."""
@@ -42,28 +43,28 @@ class Pace:
         """Note that a worker is not busy any more."""
         self.ends.pop(w, None)
         self.due.pop(w, None)
-        self.late.discard(w)
+        self.stragglers.discard(w)
 
     def overdue(self, now: float) -> list[int]:
-        """Return whose batch is overdue; they are late from now on."""
+        """Return whose batch is overdue; they are stragglers from now on."""
         found = [w for w, due in self.due.items() if due <= now]
-        self.late.update(found)
+        self.stragglers.update(found)
         return found
 
-    def waited_for(self, busy: Collection[int], now: float) -> bool:
+    def waits_for(self, busy: Collection[int], now: float) -> bool:
         """Return whether one of the busy is not overdue."""
-        return any(now < self.due[w] for w in busy if w not in self.late)
+        return any(now < self.due[w] for w in busy if w not in self.stragglers)
 
     def deadline(self) -> float:
-        """Return when the last of those that are not late would be, infinite if that is not known or nobody is busy."""
-        return max((due for w, due in self.due.items() if w not in self.late), default=inf)
+        """Return when the last busy worker in time becomes a straggler, infinity if unknown or none is busy."""
+        return max((due for w, due in self.due.items() if w not in self.stragglers), default=inf)
 
     def has_time(self, w: int, rows: int, now: float) -> bool:
         """Return whether a worker would be done with so many rows before a batch for which all wait."""
         if w not in self.usual:
             return False
         done = now + self.usual[w] * rows
-        return any(done <= end < inf for v, end in self.ends.items() if v not in self.late)
+        return any(done <= end < inf for v, end in self.ends.items() if v not in self.stragglers)
 
     def share(self, w: int, workers: Collection[int]) -> float:
         """Return a worker's share of the speed of all, 0 until all speeds are known."""
