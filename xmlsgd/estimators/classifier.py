@@ -55,7 +55,7 @@ class XMLClassifier(Trainer, BaseEstimator):
         as many labels as a row has on average.
     stacking : how the scores of candidates are combined, learned from rows that are held out: "logistic", a regression,
         from 2 % of the rows (at least 400 or a tenth), or "boosted", gradient-boosted trees that also see how frequent
-        a label is, from 10 % of 10,000 rows or more; more accurate by up to half a point at P@1, for a little more time.
+        a label is, from 10 % of 10,000 rows or more; up to half a point at P@1 more accurate, a little slower to train.
     max_epochs : passes over the rows; "auto" for 10, more where that would be fewer than 600 steps; beside a shortlist
         as many as make 500 steps.
     weight_decay, clip_norm : see `Optimizer`; for an optimizer given by name.
