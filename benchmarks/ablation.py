@@ -14,11 +14,19 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmlsgd import XMLClassifier
-from xmlsgd.candidates.knn import Neighbors
-from xmlsgd.candidates.linear import Linear
-from xmlsgd.candidates.model import Asked, has, held_out_rows, label_frequencies, n_near, n_scored, own_lists
-from xmlsgd.candidates.stacking import Blend, evidence_of
-from xmlsgd.candidates.weighting import rarity, unit_rows
+from xmlsgd.candidates.knn import KNNIndex
+from xmlsgd.candidates.linear import LinearClassifiers
+from xmlsgd.candidates.model import (
+    HeldOutVotes,
+    has_label,
+    held_out_rows,
+    label_frequencies,
+    n_near,
+    n_scored,
+    training_candidates,
+)
+from xmlsgd.candidates.stacking import LogisticStacking, meta_features
+from xmlsgd.candidates.weighting import idf_weights, unit_rows
 from xmlsgd.cli.kernels import compile_kernels
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
@@ -31,7 +39,7 @@ from .prepare import prepared_shape
 from .report import Table, publish
 from .runs import measures
 
-PATHS = ("network", "neighbors", "linear")  # in the order of `Blend`
+PATHS = ("network", "neighbors", "linear")  # in the order of `LogisticStacking`
 ROUNDED = {  # gradients of all labels, by threshold
     0.0: "network, all labels",
     **{threshold: f"... with gradients rounded at {threshold:g}" for threshold in (0.03, 0.1, 0.3)},
@@ -77,7 +85,7 @@ class Evidence:
         """Return the values of some paths, zeros in place of the others."""
         return self.values * np.isin(PATHS, paths).astype(np.float32)
 
-    def best(self, paths: tuple[str, ...], blend: Blend) -> np.ndarray:
+    def best(self, paths: tuple[str, ...], blend: LogisticStacking) -> np.ndarray:
         """Return the best K labels of each row by some paths, int32 (n, K)."""
         scores = self.of(paths) @ np.array(blend[:3], np.float32)
         scores[self.labels < 0] = -np.inf
@@ -118,22 +126,22 @@ def variants(rows: Dataset, X_test: CSR, threads: int) -> Iterator[tuple[str, fl
         model = network(SHORTLIST_NEGATIVES)
     yield SHARED, clock.seconds["network"], model.predict_topk(X_test, K)[0]
     learned, asked, tested = paths(rows, X_test, held_out, weight, model, CPU(threads), clock)
-    known, truth = learned.labels >= 0, has(rows.Y.take(held_out), learned.labels)
+    known, truth = learned.labels >= 0, has_label(rows.Y.take(held_out), learned.labels)
     truth, counts = truth[known], asked.counts(known)
     for n in range(1, len(PATHS) + 1):
         for chosen in itertools.combinations(PATHS, n):
             if chosen == ("network",):
                 continue  # on the neighbors' lists, which it would owe to them
             with clock.part("blend"):
-                blend = Blend.fit(learned.of(chosen)[known], truth, counts)
+                blend = LogisticStacking.fit(learned.of(chosen)[known], truth, counts)
             needed = {"neighbors", *chosen, *(["lists"] if "linear" in chosen else []), *(["blend"] if n > 1 else [])}
             yield " + ".join(chosen), clock.total(needed), tested.best(chosen, blend)
     with clock.part("blend"):
-        blend = Blend.fit(learned.values[known], truth, np.ones_like(counts))
+        blend = LogisticStacking.fit(learned.values[known], truth, np.ones_like(counts))
     yield ALIKE, clock.total({*PATHS, "lists", "blend"}), tested.best(PATHS, blend)
     with clock.part("blend"):
         before, after = label_frequencies(rows.Y, weight, np.ones_like(weight))
-        blend, calibration = Blend.fit_by_frequency(
+        blend, calibration = LogisticStacking.fit_calibrated(
             learned.values[known], truth, before[learned.labels[known]], counts
         )  # fmt: skip
     yield (
@@ -151,7 +159,7 @@ def paths(
     model: XMLClassifier,
     device: CPU,
     clock: Clock,
-) -> tuple[Evidence, Asked, Evidence]:
+) -> tuple[Evidence, HeldOutVotes, Evidence]:
     """Learn neighbors and linear path; return what these and the network say of held-out rows and of test rows.
 
     In between, what the neighbors alone say of the held-out rows.
@@ -159,23 +167,23 @@ def paths(
     size, X, Y = min(SHORTLIST_SIZE, rows.n_labels), rows.X, rows.Y
     logits = pair_scores(Scorer(model.network_, model.params_, device), device)
     with clock.part("neighbors"), device.start():
-        scale = rarity(X)
+        scale = idf_weights(X)
         scaled = unit_rows(X, scale, device)
-        neighbors = Neighbors.build(scaled, Y, np.ones(rows.n_rows, np.float32))
+        neighbors = KNNIndex.build(scaled, Y, np.ones(rows.n_rows, np.float32))
     with clock.part("lists"), device.start():
-        lists, asked = own_lists(neighbors, scaled, held_out, size, device)
+        lists, asked = training_candidates(neighbors, scaled, held_out, size, device)
     with clock.part("linear"), device.start():
-        linear = Linear.fit(scaled, Y, weight, lists, device)
+        linear = LinearClassifiers.fit(scaled, Y, weight, lists, device)
 
     def evidence(X: CSR, labels: np.ndarray, shares: np.ndarray) -> Evidence:
         with device.start():
             margins = linear.margins(unit_rows(X, scale, device), labels, device)
-        return Evidence(labels, evidence_of(logits(X, labels), shares, margins))
+        return Evidence(labels, meta_features(logits(X, labels), shares, margins))
 
     with device.start():
         fewer = asked.near, n_near(size)
         named, shares, _ = neighbors.votes(unit_rows(X_test, scale, device), n_scored(size), device, fewer=fewer)
-    return evidence(X.take(held_out), asked.labels, asked.votes), asked, evidence(X_test, named, shares)
+    return evidence(X.take(held_out), asked.labels, asked.shares), asked, evidence(X_test, named, shares)
 
 
 def table(name: str, found: dict[str, dict[str, Any]]) -> Table:

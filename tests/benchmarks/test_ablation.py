@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks.ablation import ALIKE, CALIBRATED, PATHS, ROUNDED, SHARED, Evidence, table, variants
 from xmlsgd import make_xmc
-from xmlsgd.candidates.model import has
-from xmlsgd.candidates.stacking import Blend
+from xmlsgd.candidates.model import has_label
+from xmlsgd.candidates.stacking import LogisticStacking
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.metrics import precision_at_k
 
@@ -43,7 +43,7 @@ def test_labels_are_ranked_by_the_chosen_paths_alone_and_none_before_any():
     labels = np.array([[4, 7, 9, 1, 2, -1]], np.int32)
     values = np.zeros((1, 6, 3), np.float32)
     values[0, :, 0], values[0, :, 2] = [5, 4, 3, 2, 1, 9], [1, 2, 3, 4, 5, 9]
-    evidence, blend = Evidence(labels, values), Blend(1.0, 1.0, 1.0, 0.0)
+    evidence, blend = Evidence(labels, values), LogisticStacking(1.0, 1.0, 1.0, 0.0)
     assert evidence.best(("network",), blend).tolist() == [[4, 7, 9, 1, 2]]
     assert evidence.best(("linear",), blend).tolist() == [[2, 1, 9, 7, 4]]
 
@@ -57,7 +57,7 @@ def test_calibrated_margins_are_those_of_their_labels():
 
 def test_labels_that_a_row_has_are_marked():
     Y = CSR(np.array([0, 2, 2]), np.array([1, 5], np.int32), np.ones(2, np.float32), 6)
-    assert has(Y, np.array([[5, 0], [1, -1]], np.int32)).tolist() == [[True, False], [False, False]]
+    assert has_label(Y, np.array([[5, 0], [1, -1]], np.int32)).tolist() == [[True, False], [False, False]]
 
 
 def test_the_table_keeps_the_order_of_the_parts():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.shortlists import DEVICE, SETTINGS
+from shared.candidates import DEVICE, SETTINGS
 from xmlsgd import XMLClassifier, make_xmc
-from xmlsgd.candidates.weighting import rarity, unit_rows
+from xmlsgd.candidates.weighting import idf_weights, unit_rows
 from xmlsgd.data.csr import CSR, Dataset
 
 
@@ -18,7 +18,7 @@ def data() -> Dataset:
 
 @pytest.fixture(scope="module")
 def rows(data) -> CSR:
-    return unit_rows(data.X, rarity(data.X), DEVICE)
+    return unit_rows(data.X, idf_weights(data.X), DEVICE)
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ import scipy.sparse as sp
 from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
-from shared.shortlists import DEVICE
+from shared.candidates import DEVICE
 from xmlsgd import XMLClassifier, make_xmc
-from xmlsgd.candidates import BOOSTED, LOGISTIC, fit_shortlist
-from xmlsgd.candidates.boosted_stacking import EVIDENCE, Boosted, complete_trees
+from xmlsgd.candidates import HELD_OUT_BOOSTED, HELD_OUT_LOGISTIC, fit_candidates
+from xmlsgd.candidates.boosted_stacking import N_META_FEATURES, BoostedStacking, complete_trees
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.files.model_arrays import ModelArrays
@@ -40,16 +40,16 @@ def model(many) -> XMLClassifier:
     return XMLClassifier(**SETTINGS).fit(many[0].X, many[0].Y)
 
 
-def evidence(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return evidence and truths that have to do with it."""
+def examples(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Return meta-features and labels that depend on them."""
     rng = np.random.default_rng(seed)
-    found = rng.normal(size=(n, EVIDENCE)).astype(np.float32)
+    found = rng.normal(size=(n, N_META_FEATURES)).astype(np.float32)
     found[:, 3] = rng.integers(0, 20, n)
     return found, rng.random(n) < 1 / (1 + np.exp(1 - 2 * found[:, 0] * found[:, 1] - found[:, 2]))
 
 
-def scores(boosted: Boosted, known: np.ndarray, device: CPU) -> np.ndarray:
-    """Return the scores of evidence (n, 4) as those of n / 6 rows with 6 labels, whose numbers are their frequency."""
+def scores(boosted: BoostedStacking, known: np.ndarray, device: CPU) -> np.ndarray:
+    """Return the scores of meta-features (n, 4), taken as n / 6 rows with 6 labels numbered by their frequency."""
     logits, votes, margins, labels = (np.ascontiguousarray(column).reshape(-1, 6) for column in known.T)
     with device.start():
         return boosted.scores(labels.astype(np.int32), logits, votes, margins, device)
@@ -58,11 +58,11 @@ def scores(boosted: Boosted, known: np.ndarray, device: CPU) -> np.ndarray:
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("options", [{"max_leaf_nodes": None}, {"max_leaf_nodes": 5}, {"max_iter": 1}])
 def test_the_sums_of_trees_are_the_decision_function_of_scikit_learn(options, n_threads):
-    known, truth = evidence(3000)
+    known, truth = examples(3000)
     with threadpool_limits(1, "openmp"):  # whose threads spin where another process has the core
         grown = HistGradientBoostingClassifier(max_depth=DEPTH, early_stopping=False, **options).fit(known, truth)
-    boosted = Boosted(*complete_trees(grown), np.arange(20, dtype=np.float32))
-    fresh = np.concatenate([evidence(3000, seed=1)[0], known])
+    boosted = BoostedStacking(*complete_trees(grown), np.arange(20, dtype=np.float32))
+    fresh = np.concatenate([examples(3000, seed=1)[0], known])
     thresholds = grown._predictors[0][0].nodes["num_threshold"]
     fresh[:50, 0] = np.resize(thresholds, 50).astype(np.float32)  # where rounding decides
     found = scores(boosted, fresh, CPU(n_threads)).reshape(-1)
@@ -72,9 +72,9 @@ def test_the_sums_of_trees_are_the_decision_function_of_scikit_learn(options, n_
 def test_a_threshold_between_two_float32_numbers_parts_them():
     low = np.float32(1 / 3)
     high = np.nextafter(low, np.float32(1))
-    known = np.zeros((400, EVIDENCE), np.float32)
+    known = np.zeros((400, N_META_FEATURES), np.float32)
     known[::2, 1], known[1::2, 1] = low, high
-    boosted = Boosted.fit(known, np.arange(400) % 2 == 0, np.zeros(1, np.float32), 1)
+    boosted = BoostedStacking.fit(known, np.arange(400) % 2 == 0, np.zeros(1, np.float32), 1)
     votes, nothing = np.array([[low, high]]), np.zeros((1, 2), np.float32)
     with DEVICE.start():
         found = boosted.scores(np.zeros((1, 2), np.int32), nothing, votes, nothing, DEVICE)
@@ -82,9 +82,9 @@ def test_a_threshold_between_two_float32_numbers_parts_them():
 
 
 def test_trees_find_what_no_weighted_sum_says():
-    known, truth = evidence(20_000)
-    fresh, answer = evidence(2400, seed=1)
-    boosted = Boosted.fit(known, truth, np.arange(20, dtype=np.float32), 1)
+    known, truth = examples(20_000)
+    fresh, answer = examples(2400, seed=1)
+    boosted = BoostedStacking.fit(known, truth, np.arange(20, dtype=np.float32), 1)
     best = np.argsort(-scores(boosted, fresh, DEVICE).reshape(-1))[:200]
     linear = np.argsort(-fresh[:, 2])[:200]
     assert answer[best].mean() > answer[linear].mean() + 0.1
@@ -105,15 +105,15 @@ def test_trees_rank_as_well_as_the_regression_or_better(many, model):
 
 
 def test_the_linear_path_learns_the_rows_held_out_for_trees_and_the_network_does_not(many, model, monkeypatch):
-    from xmlsgd.candidates.linear import Linear
+    from xmlsgd.candidates.linear import LinearClassifiers
 
-    learned, fit = [], Linear.fit
+    learned, fit = [], LinearClassifiers.fit
 
     def noted(X, Y, weight, *rest):
         learned.append(np.count_nonzero(weight))
         return fit(X, Y, weight, *rest)
 
-    monkeypatch.setattr(Linear, "fit", noted)
+    monkeypatch.setattr(LinearClassifiers, "fit", noted)
     again = XMLClassifier(**SETTINGS).fit(many[0].X, many[0].Y)
     assert learned == [9000, 10_000]
     np.testing.assert_array_equal(again.candidates_.linear.bias, model.candidates_.linear.bias)
@@ -164,11 +164,11 @@ def test_a_saved_model_keeps_its_trees_to_the_bit(many, model, tmp_path, predict
 )
 def test_trees_that_save_cannot_have_written_are_refused(model, name, change, complaint):
     described, arrays = to_arrays(model.candidates_)
-    arrays[f"shortlist_{name}"] = change(arrays[f"shortlist_{name}"])
+    arrays[f"candidates_{name}"] = change(arrays[f"candidates_{name}"])
     with pytest.raises(ModelFileError, match=complaint):
         from_arrays(described, ModelArrays(arrays, Path("model")), (600, 300))
     for trees in (-1, None, 2.5):
-        with pytest.raises(ModelFileError, match="size, blend, near, rows and trees"):
+        with pytest.raises(ModelFileError, match="size, stacking, near, rows and trees"):
             from_arrays({**described, "trees": trees}, ModelArrays(arrays, Path("model")), (600, 300))
 
 
@@ -214,14 +214,14 @@ def test_the_estimate_of_memory_counts_the_pairs_that_a_blend_learns_from(many):
 
 
 def test_more_rows_are_held_out_for_trees_than_for_a_regression():
-    assert [BOOSTED.of(n) for n in (9_999, 10_000, 47_175, 10**6)] == [0, 1000, 4717, 10_000]
-    assert [LOGISTIC.of(n) for n in (999, 10_000, 47_175, 10**6)] == [0, 400, 943, 2048]
+    assert [HELD_OUT_BOOSTED.of(n) for n in (9_999, 10_000, 47_175, 10**6)] == [0, 1000, 4717, 10_000]
+    assert [HELD_OUT_LOGISTIC.of(n) for n in (999, 10_000, 47_175, 10**6)] == [0, 400, 943, 2048]
 
 
 def test_trees_that_have_nothing_to_ask_say_how_often_labels_are_right():
-    nothing, truth = np.zeros((64, EVIDENCE), np.float32), np.arange(64) % 4 == 0
+    nothing, truth = np.zeros((64, N_META_FEATURES), np.float32), np.arange(64) % 4 == 0
     ones = np.ones((1, 3), np.float32)
-    trees, labels = Boosted.fit(nothing, truth, np.zeros(3, np.float32), 1), np.arange(3, dtype=np.int32)[None]
+    trees, labels = BoostedStacking.fit(nothing, truth, np.zeros(3, np.float32), 1), np.arange(3, dtype=np.int32)[None]
     with DEVICE.start():
         np.testing.assert_allclose(trees.scores(labels, ones, ones, ones, DEVICE), np.log(1 / 3), rtol=1e-5)
 
@@ -235,4 +235,4 @@ def test_no_trees_grow_where_no_held_out_row_has_a_label_on_its_list():
     def logits(X: CSR, labels: np.ndarray) -> np.ndarray:
         return np.zeros(labels.shape, np.float32)
 
-    assert fit_shortlist(Dataset(data.X, Y), None, held_out, 4, logits, DEVICE, True).boosted is None
+    assert fit_candidates(Dataset(data.X, Y), None, held_out, 4, logits, DEVICE, True).boosted is None

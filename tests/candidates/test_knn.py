@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from shared.shortlists import DEVICE, ones
-from xmlsgd.candidates.knn import NEIGHBORS, Neighbors
-from xmlsgd.candidates.weighting import rarity, unit_rows
+from shared.candidates import DEVICE, ones
+from xmlsgd.candidates.knn import N_NEIGHBORS, KNNIndex
+from xmlsgd.candidates.weighting import idf_weights, unit_rows
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu.kernels.neighbors import BINS, keep_best
@@ -18,7 +18,7 @@ def votes_by_hand(similarity: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> 
     """Return the shares (n, L) of the votes of the nearest rows, by cosines (n, n_train)."""
     shares = np.zeros((len(similarity), Y.shape[1]))
     for i, cosines in enumerate(similarity):
-        near = [j for j in np.argsort(-cosines, kind="stable")[:NEIGHBORS] if cosines[j] > 1e-20]
+        near = [j for j in np.argsort(-cosines, kind="stable")[:N_NEIGHBORS] if cosines[j] > 1e-20]
         power = weight[near] * cosines[near] ** 2
         shares[i] = power @ Y[near] / max(power.sum(), 1e-20)
     return shares
@@ -30,7 +30,7 @@ def test_neighbors_vote_with_the_square_of_their_cosine_and_no_row_for_itself(da
     weight = np.random.default_rng(0).random(data.n_rows).astype(np.float32)
     device = CPU(n_threads, precision="float32")
     with device.start():
-        labels, shares, nearest = Neighbors.build(rows, data.Y, weight).votes(rows, 80, device, own=0 if own else -1)
+        labels, shares, nearest = KNNIndex.build(rows, data.Y, weight).votes(rows, 80, device, own=0 if own else -1)
     dense = rows.to_scipy().toarray().astype(np.float64)
     similarity = dense @ dense.T
     if own:
@@ -61,7 +61,7 @@ def test_neighbors_of_weight_zero_name_no_labels():
     Y = CSR(np.arange(0, 701, 7), np.tile(np.arange(7, dtype=np.int32), 100), np.ones(700, np.float32), 7)
     X = CSR(np.arange(101), np.zeros(100, np.int32), np.ones(100, np.float32), 1)
     with DEVICE.start():
-        labels, shares, _ = Neighbors.build(X, Y, np.zeros(100, np.float32)).votes(X, 4, DEVICE)
+        labels, shares, _ = KNNIndex.build(X, Y, np.zeros(100, np.float32)).votes(X, 4, DEVICE)
     assert (labels == -1).all()
     assert not shares.any()
 
@@ -69,7 +69,7 @@ def test_neighbors_of_weight_zero_name_no_labels():
 def test_a_row_of_enormous_values_changes_no_other_row(data):
     X = data.X.to_scipy()[:50].tocsr()
     with_outlier = sp.vstack([X[:1] * np.float32(3e37), X[1:]]).tocsr()
-    scale = rarity(data.X)
+    scale = idf_weights(data.X)
     plain, other = (unit_rows(CSR.from_scipy(each), scale, DEVICE) for each in (X, with_outlier))
     np.testing.assert_array_equal(plain.data[X.indptr[1] :], other.data[X.indptr[1] :])
     np.testing.assert_allclose(plain.data, other.data, rtol=1e-6)
@@ -91,9 +91,10 @@ def test_stored_zeros_are_no_features(data, rows):
     )
     stored = CSR.from_scipy(full.tocsr())
     assert stored.nnz > data.X.nnz
-    np.testing.assert_array_equal(rarity(stored), rarity(data.X))
+    np.testing.assert_array_equal(idf_weights(stored), idf_weights(data.X))
     zeros, none = (
-        Neighbors.build(each, data.Y, ones(each.n_rows)) for each in (unit_rows(stored, rarity(stored), DEVICE), rows)
+        KNNIndex.build(each, data.Y, ones(each.n_rows))
+        for each in (unit_rows(stored, idf_weights(stored), DEVICE), rows)
     )
     assert zeros.postings.nnz == none.postings.nnz
     np.testing.assert_array_equal(zeros.postings.indices, none.postings.indices)
@@ -101,13 +102,13 @@ def test_stored_zeros_are_no_features(data, rows):
 
 def test_votes_are_shares_however_small_the_weights_of_rows(data, rows):
     with DEVICE.start():
-        found = [Neighbors.build(rows, data.Y, w * ones(data.n_rows)).votes(rows, 8, DEVICE)[1] for w in (1, 1e-30)]
+        found = [KNNIndex.build(rows, data.Y, w * ones(data.n_rows)).votes(rows, 8, DEVICE)[1] for w in (1, 1e-30)]
     np.testing.assert_allclose(found[0], found[1], rtol=1e-4, atol=1e-6)
 
 
 def test_a_row_without_features_has_no_neighbors(data, rows):
     with DEVICE.start():
-        memory = Neighbors.build(rows, data.Y, ones(data.n_rows))
+        memory = KNNIndex.build(rows, data.Y, ones(data.n_rows))
         labels, shares, nearest = memory.votes(
             CSR(np.zeros(3, np.int64), rows.indices[:0], rows.data[:0], 300), 4, DEVICE
         )
@@ -123,17 +124,17 @@ def test_entries_that_cancel_and_neighbors_of_no_weight_do_no_harm():
     X = CSR.from_scipy(sp.csr_array(np.repeat(dense, 25, axis=1) / np.float32(5)))
     Y = CSR.from_scipy(sp.csr_array(rng.random((40, 3)) < 0.5))
     with DEVICE.start():
-        labels, shares, _ = Neighbors.build(X, Y, np.zeros(40, np.float32)).votes(X, 3, DEVICE)
+        labels, shares, _ = KNNIndex.build(X, Y, np.zeros(40, np.float32)).votes(X, 3, DEVICE)
         assert (labels == -1).all()
         assert not shares.any()
-        labels, shares, _ = Neighbors.build(X, Y, ones(40)).votes(X, 3, DEVICE)
+        labels, shares, _ = KNNIndex.build(X, Y, ones(40)).votes(X, 3, DEVICE)
     assert labels.max() < 3
     assert ((shares >= 0) & (shares <= 1)).all()
 
 
 def test_rows_near_to_a_training_row_get_fewer_labels_those_with_the_most_votes(data, rows):
     with DEVICE.start():
-        memory = Neighbors.build(rows, data.Y, ones(data.n_rows))
+        memory = KNNIndex.build(rows, data.Y, ones(data.n_rows))
         labels, shares, nearest = memory.votes(rows, 20, DEVICE, own=0)
         middle = float(np.median(nearest))
         few, fewer, same = memory.votes(rows, 20, DEVICE, own=0, fewer=(middle, 5))
@@ -148,37 +149,48 @@ def test_rows_near_to_a_training_row_get_fewer_labels_those_with_the_most_votes(
 def test_rows_of_a_memory_may_be_added_with_new_features_and_labels(data, rows):
     rest = np.arange(400, 600)
     X, Y = (CSR.from_scipy(part.to_scipy()[:400, :width]) for part, width in ((rows, 200), (data.Y, 50)))
-    grown = Neighbors.build(X, Y, ones(400)).with_rows(rows.take(rest), data.Y.take(rest), ones(200))
+    grown = KNNIndex.build(X, Y, ones(400)).with_rows(rows.take(rest), data.Y.take(rest), ones(200))
     known = [sp.csr_array((part.data, part.indices, part.indptr), shape=(400, n)) for part, n in ((X, 300), (Y, 80))]
     wide_X, wide_Y = (
         CSR.from_scipy(sp.vstack([old, part.to_scipy()[400:]]).tocsr())
         for old, part in zip(known, (rows, data.Y), strict=True)
     )
-    whole = Neighbors.build(wide_X, wide_Y, ones(600))
+    whole = KNNIndex.build(wide_X, wide_Y, ones(600))
     np.testing.assert_array_equal(grown.postings.to_scipy().toarray(), whole.postings.to_scipy().toarray())
     np.testing.assert_array_equal(grown.Y.to_scipy().toarray() != 0, whole.Y.to_scipy().toarray() != 0)
 
 
 def test_rare_features_weigh_more_and_rows_have_norm_one(data, rows):
-    scale, counts = rarity(data.X), np.bincount(data.X.indices, minlength=300)
+    scale, counts = idf_weights(data.X), np.bincount(data.X.indices, minlength=300)
     assert scale[counts.argmax()] < scale[counts.argmin()]
     assert (scale > 0).all()
     np.testing.assert_allclose(np.sqrt(rows.to_scipy().power(2).sum(axis=1)), 1, rtol=1e-5)
 
 
 def test_rows_are_scaled_by_feature_and_counted_in_parts_as_at_once(data, rows, monkeypatch):
-    scale = rarity(data.X)
+    scale = idf_weights(data.X)
     scaled = data.X.to_scipy().toarray().astype(np.float64) * scale
     np.testing.assert_allclose(rows.to_scipy().toarray(), scaled / np.linalg.norm(scaled, axis=1)[:, None], rtol=1e-6)
     monkeypatch.setattr("xmlsgd.candidates.weighting.ENTRIES", 50)
-    np.testing.assert_array_equal(rarity(data.X), scale)
+    np.testing.assert_array_equal(idf_weights(data.X), scale)
 
 
 def test_features_of_too_many_rows_have_no_postings(data, rows, monkeypatch):
     counts = np.bincount(rows.indices, minlength=300)
-    monkeypatch.setattr("xmlsgd.candidates.knn.BUDGET", int(np.median(counts)))
+    monkeypatch.setattr("xmlsgd.candidates.knn.MAX_POSTINGS", int(np.median(counts)))
     dense = rows.to_scipy().toarray().T
     dense[counts > np.median(counts)] = 0
-    found = Neighbors.build(rows, data.Y, ones(600)).postings
+    found = KNNIndex.build(rows, data.Y, ones(600)).postings
     np.testing.assert_array_equal(found.to_scipy().toarray(), dense)
     assert found.nnz == np.count_nonzero(dense)
+
+
+def test_the_index_shares_no_memory_with_the_callers_labels_and_weights(data, rows):
+    Y, weight = CSR(data.Y.indptr.copy(), data.Y.indices.copy(), data.Y.data, data.Y.n_cols), ones(data.n_rows)
+    index = KNNIndex.build(rows, Y, weight)
+    with DEVICE.start():
+        before = index.votes(rows, 5, DEVICE)
+        Y.indices[:], Y.indptr[1:-1], weight[:] = 0, 0, 0
+        after = index.votes(rows, 5, DEVICE)
+    for a, b in zip(before, after, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.shortlists import DEVICE, ones
+from shared.candidates import DEVICE, ones
 from xmlsgd import XMLClassifier
-from xmlsgd.candidates.linear import Linear
+from xmlsgd.candidates.linear import LinearClassifiers
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.cpu import CPU
 
@@ -24,16 +24,16 @@ def test_the_linear_path_minimizes_the_squared_hinge_of_each_label_on_its_pairs_
 
     from xmlsgd.candidates import linear
 
-    for name, value in (("SMALLEST", 0.0), ("TOLERANCE", 1e-4), ("PASSES", 2000)):
+    for name, value in (("MIN_WEIGHT", 0.0), ("TOLERANCE", 1e-4), ("MAX_PASSES", 2000)):
         monkeypatch.setattr(linear, name, value)
-    shortlist = np.argsort(np.random.default_rng(0).random((600, 80)), axis=1)[:, :30].astype(np.int32)
+    candidates = np.argsort(np.random.default_rng(0).random((600, 80)), axis=1)[:, :30].astype(np.int32)
     weight = np.where(np.arange(600) % 7, 1.0, 0.0).astype(np.float32)
     weight[::5] *= 3
     with DEVICE.start():
-        found = Linear.fit(rows, data.Y, weight, shortlist.copy(), DEVICE)
+        found = LinearClassifiers.fit(rows, data.Y, weight, candidates.copy(), DEVICE)
     dense, truth = rows.to_scipy().toarray().astype(np.float64), data.Y.to_scipy().toarray() != 0
     for label in range(0, 80, 9):
-        paired = (truth[:, label] | (shortlist == label).any(axis=1)) & (weight > 0)
+        paired = (truth[:, label] | (candidates == label).any(axis=1)) & (weight > 0)
         own = (dense[paired & truth[:, label]] != 0).any(axis=0)
         X, cost = dense[paired] * own, weight[paired].astype(np.float64)
         sign = np.where(truth[paired, label], 1.0, -1.0)
@@ -47,11 +47,11 @@ def test_the_linear_path_minimizes_the_squared_hinge_of_each_label_on_its_pairs_
 def test_labels_solved_in_many_chunks_are_those_solved_in_one(data, rows, monkeypatch):
     from xmlsgd.candidates import linear
 
-    shortlist = np.argsort(np.random.default_rng(0).random((600, 80)), axis=1)[:, :30].astype(np.int32)
+    candidates = np.argsort(np.random.default_rng(0).random((600, 80)), axis=1)[:, :30].astype(np.int32)
 
     def fitted(device):
         with device.start():
-            return Linear.fit(rows, data.Y, ones(600), shortlist.copy(), device)
+            return LinearClassifiers.fit(rows, data.Y, ones(600), candidates.copy(), device)
 
     one = fitted(DEVICE)
     monkeypatch.setattr(linear, "CHUNK", 500)
@@ -66,14 +66,14 @@ def test_labels_solved_in_many_chunks_are_those_solved_in_one(data, rows, monkey
 def test_of_more_weights_than_there_is_room_for_the_largest_are_kept(data, rows, monkeypatch, chunk):
     from xmlsgd.candidates import linear
 
-    shortlist = np.argsort(np.random.default_rng(0).random((600, 80)), axis=1)[:, :30].astype(np.int32)
+    candidates = np.argsort(np.random.default_rng(0).random((600, 80)), axis=1)[:, :30].astype(np.int32)
 
     def fitted(most):
-        monkeypatch.setattr(linear, "LEAST_KEPT", most)
+        monkeypatch.setattr(linear, "MIN_LIMIT", most)
         with DEVICE.start():
-            return Linear.fit(rows, data.Y, ones(600), shortlist.copy(), DEVICE)
+            return LinearClassifiers.fit(rows, data.Y, ones(600), candidates.copy(), DEVICE)
 
-    monkeypatch.setattr(linear, "PER_ENTRY", 0)
+    monkeypatch.setattr(linear, "WEIGHTS_PER_ENTRY", 0)
     whole = fitted(1 << 20)
     monkeypatch.setattr(linear, "CHUNK", chunk)
     few = fitted(2000)
@@ -92,15 +92,15 @@ def test_the_estimate_of_memory_knows_how_many_weights_are_kept(many, monkeypatc
         return XMLClassifier((16,)).estimate_memory(X, Y)["candidates"]
 
     usual, own = estimated(), int(np.diff(X.indptr) @ np.diff(Y.indptr))
-    monkeypatch.setattr("xmlsgd.candidates.linear.PER_ENTRY", 0)
-    monkeypatch.setattr("xmlsgd.candidates.linear.LEAST_KEPT", 100)
+    monkeypatch.setattr("xmlsgd.candidates.linear.WEIGHTS_PER_ENTRY", 0)
+    monkeypatch.setattr("xmlsgd.candidates.linear.MIN_LIMIT", 100)
     assert usual - estimated() == 24 * (min(own, X.n_cols * Y.n_cols, 6 * X.nnz) - 100)
 
 
 def test_margins_are_those_of_the_weights(data, rows):
     shortlist = np.random.default_rng(0).integers(-1, 80, (600, 9)).astype(np.int32)
     with DEVICE.start():
-        path = Linear.fit(rows, data.Y, ones(600), np.tile(np.arange(80, dtype=np.int32), (600, 1)), DEVICE)
+        path = LinearClassifiers.fit(rows, data.Y, ones(600), np.tile(np.arange(80, dtype=np.int32), (600, 1)), DEVICE)
         found = path.margins(rows, shortlist, DEVICE)
     whole = (rows.to_scipy() @ path.weights.to_scipy().T).toarray() + path.bias
     expected = np.where(shortlist >= 0, np.take_along_axis(whole, np.maximum(shortlist, 0), axis=1), -1)
@@ -110,18 +110,20 @@ def test_margins_are_those_of_the_weights(data, rows):
 def test_a_label_without_rows_has_the_margin_of_none(data, rows):
     no_last = CSR(data.Y.indptr, data.Y.indices, data.Y.data, 81)
     with DEVICE.start():
-        path = Linear.fit(rows, no_last, ones(600), np.full((600, 1), -1, np.int32), DEVICE)
+        path = LinearClassifiers.fit(rows, no_last, ones(600), np.full((600, 1), -1, np.int32), DEVICE)
     assert path.bias[80] == -1
     assert path.weights.indptr[80] == path.weights.indptr[81]
 
 
 def test_the_linear_path_learns_nothing_from_rows_of_weight_zero(data, rows):
-    shortlist = np.argsort(np.random.default_rng(0).random((600, 80)), axis=1)[:, :30].astype(np.int32)
+    candidates = np.argsort(np.random.default_rng(0).random((600, 80)), axis=1)[:, :30].astype(np.int32)
     weight, first = np.repeat(np.float32([2, 0]), 300), np.arange(300)
     with DEVICE.start():
-        found = Linear.fit(rows, data.Y, weight, shortlist.copy(), DEVICE)
-        alone = Linear.fit(rows.take(first), data.Y.take(first), weight[:300], shortlist[:300].copy(), DEVICE)
-        even = Linear.fit(rows, data.Y, ones(600), shortlist.copy(), DEVICE)
+        found = LinearClassifiers.fit(rows, data.Y, weight, candidates.copy(), DEVICE)
+        alone = LinearClassifiers.fit(
+            rows.take(first), data.Y.take(first), weight[:300], candidates[:300].copy(), DEVICE
+        )
+        even = LinearClassifiers.fit(rows, data.Y, ones(600), candidates.copy(), DEVICE)
     np.testing.assert_array_equal(found.weights.to_scipy().toarray(), alone.weights.to_scipy().toarray())
     np.testing.assert_array_equal(found.bias, alone.bias)
     assert (found.bias != even.bias).any()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from shared.shortlists import DEVICE, SETTINGS
+from shared.candidates import DEVICE, SETTINGS
 from xmlsgd import XMLClassifier
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
 from xmlsgd.data.csr import CSR
@@ -91,7 +91,7 @@ def test_a_row_that_no_training_row_is_like_gets_the_labels_of_the_network(model
     labels, scores = model.predict_topk(X, 5)
     expected, logits = Scorer(model.network_, model.params_, DEVICE).top_k(CSR.from_scipy(X), 5)
     np.testing.assert_array_equal(labels, expected)
-    np.testing.assert_allclose(scores, model.candidates_.unlisted(logits), rtol=1e-5)
+    np.testing.assert_allclose(scores, model.candidates_.non_candidate_scores(logits), rtol=1e-5)
 
 
 def test_a_saved_model_keeps_its_shortlist(many, model, tmp_path):
@@ -116,7 +116,7 @@ def test_a_saved_model_keeps_its_shortlist(many, model, tmp_path):
 )
 def test_a_shortlist_that_save_cannot_have_written_is_refused(model, name, change, complaint):
     described, arrays = to_arrays(model.candidates_)
-    arrays[f"shortlist_{name}"] = change(arrays[f"shortlist_{name}"])
+    arrays[f"candidates_{name}"] = change(arrays[f"candidates_{name}"])
     with pytest.raises(ModelFileError, match=complaint):
         from_arrays(described, ModelArrays(arrays, Path("model")), (1500, 1100))
 
@@ -124,14 +124,14 @@ def test_a_shortlist_that_save_cannot_have_written_is_refused(model, name, chang
 @pytest.mark.parametrize("blend", [[1, 2, None, 4], [1, 1e39, 3, 4], [10**400, 2, 3, 4], [-0.1, 2, 3, 4], 7])
 def test_a_blend_that_save_cannot_have_written_is_refused(model, blend):
     described, arrays = to_arrays(model.candidates_)
-    with pytest.raises(ModelFileError, match="size, blend, near, rows and trees"):
-        from_arrays({**described, "blend": blend}, ModelArrays(arrays, Path("model")), (1500, 1100))
+    with pytest.raises(ModelFileError, match="size, stacking, near, rows and trees"):
+        from_arrays({**described, "stacking": blend}, ModelArrays(arrays, Path("model")), (1500, 1100))
 
 
 @pytest.mark.parametrize("near", [None, float("nan"), "0.5"])
 def test_a_cosine_that_save_cannot_have_written_is_refused(model, near):
     described, arrays = to_arrays(model.candidates_)
-    with pytest.raises(ModelFileError, match="size, blend, near, rows and trees"):
+    with pytest.raises(ModelFileError, match="size, stacking, near, rows and trees"):
         from_arrays({**described, "near": near}, ModelArrays(arrays, Path("model")), (1500, 1100))
 
 
@@ -153,7 +153,7 @@ def test_rows_of_partial_fit_are_remembered(many):
     before = model.score(fresh.X, fresh.Y)
     wider = CSR(fresh.X.indptr, fresh.X.indices, fresh.X.data, 1501)
     model.partial_fit(wider, CSR(fresh.Y.indptr, fresh.Y.indices, fresh.Y.data, 1100))
-    assert model.candidates_.neighbors.Y.n_rows == 9000
+    assert model.candidates_.knn.Y.n_rows == 9000
     assert model.score(wider, fresh.Y) > before
 
 
@@ -170,8 +170,8 @@ def test_weights_of_rows_count_in_every_path(many):
     weight = np.ones(8000)
     weight[4000:] = 0
     model = XMLClassifier(**SETTINGS, candidates=32, max_epochs=2).fit(X, Y, sample_weight=weight)
-    assert not model.candidates_.neighbors.weight[4000:].any()
-    assert model.candidates_.neighbors.weight[:4000].all()
+    assert not model.candidates_.knn.weight[4000:].any()
+    assert model.candidates_.knn.weight[:4000].all()
 
 
 def test_the_labels_of_rows_of_weight_zero_change_nothing(many):
@@ -195,8 +195,7 @@ def test_a_row_with_few_labels_on_its_list_gets_the_rest_from_the_network(many, 
     rare = np.argsort(counts)[:40]
     X = sp.csr_array((np.ones(40, np.float32), (np.arange(40), rare)), shape=(40, 1500))
     whole = model.decision_function(X)
-    with DEVICE.start():
-        listed, _, _ = model.candidates_.evidence(CSR.from_scipy(X), DEVICE)
+    listed, _ = model.candidates_.score(CSR.from_scipy(X), lambda X, labels: np.zeros(labels.shape, np.float32), DEVICE)
     n_listed = (listed >= 0).sum(axis=1)
     k = int(n_listed.min()) + 2
     labels, scores = model.predict_topk(X, k)
@@ -288,7 +287,7 @@ def test_an_error_while_the_shortlist_is_learned_keeps_the_network(many, monkeyp
     def failing(*_):
         raise error
 
-    monkeypatch.setattr("xmlsgd.candidates.linear.Linear.fit", failing)
+    monkeypatch.setattr("xmlsgd.candidates.linear.LinearClassifiers.fit", failing)
     model = XMLClassifier((8,), candidates=16, max_epochs=1, n_jobs=1, random_state=0)
     with pytest.raises(kind):
         model.fit(many[0].X, many[0].Y)
@@ -318,8 +317,8 @@ def test_ctrl_c_in_a_partial_fit_that_adds_features_keeps_a_whole_model(many, tm
 def test_a_diverged_partial_fit_remembers_no_rows(many):
     train = many[0]
     model = XMLClassifier((8,), candidates=16, max_epochs=1, n_jobs=1, random_state=0).fit(train.X, train.Y)
-    before = model.candidates_.neighbors.Y.n_rows
+    before = model.candidates_.knn.Y.n_rows
     model.set_params(optimizer="sgd", learning_rate_init=1e38)
     with pytest.raises(DivergenceError):
         model.partial_fit(train.X.span(0, 300), train.Y.span(0, 300))
-    assert model.candidates_.neighbors.Y.n_rows == before
+    assert model.candidates_.knn.Y.n_rows == before

@@ -1,57 +1,59 @@
-"""The blend of the paths: its weights, the calibration of margins, the rows that are held out for it."""
+"""The stacking of the paths: its weights, the calibration of margins, the rows that are held out for it."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from shared.shortlists import DEVICE, SETTINGS, ones
+from shared.candidates import DEVICE, SETTINGS, ones
 from xmlsgd import XMLClassifier, make_xmc
-from xmlsgd.candidates.linear import Linear
-from xmlsgd.candidates.model import held_out_rows, strangeness
-from xmlsgd.candidates.stacking import LEAST_VOTE, Blend, Calibration, log_probability
+from xmlsgd.candidates.linear import LinearClassifiers
+from xmlsgd.candidates.model import distance_weights, held_out_rows
+from xmlsgd.candidates.stacking import MIN_VOTE, Calibration, LogisticStacking, log_probability
 
 
 def test_the_blend_finds_the_weights_of_a_logistic_model():
     rng = np.random.default_rng(0)
-    evidence = rng.normal(size=(60_000, 3))
-    odds = evidence @ [0.3, 0.9, 2.0] - 1.0
-    blend = Blend.fit(evidence, rng.random(60_000) < 1 / (1 + np.exp(-odds)), ones(60_000))
-    np.testing.assert_allclose(blend, [0.3, 0.9, 2.0, -1.0], atol=0.06)
+    features = rng.normal(size=(60_000, 3))
+    odds = features @ [0.3, 0.9, 2.0] - 1.0
+    stacking = LogisticStacking.fit(features, rng.random(60_000) < 1 / (1 + np.exp(-odds)), ones(60_000))
+    np.testing.assert_allclose(stacking, [0.3, 0.9, 2.0, -1.0], atol=0.06)
 
 
 def test_the_blend_keeps_its_defaults_where_all_pairs_are_alike():
-    assert Blend.fit(np.zeros((5, 3)), np.zeros(5, bool), ones(5)) == Blend()
+    assert LogisticStacking.fit(np.zeros((5, 3)), np.zeros(5, bool), ones(5)) == LogisticStacking()
 
 
 def test_the_blend_believes_the_path_that_is_right_where_pairs_count():
     rng = np.random.default_rng(0)
-    evidence, truth, near = rng.normal(size=(4000, 3)), rng.random(4000) < 0.5, np.arange(4000) < 3000
-    evidence[near, 2] += 2 * truth[near]
-    evidence[~near, 0] += 2 * truth[~near]
-    alike, apart = (Blend.fit(evidence, truth, counts) for counts in (ones(4000), np.where(near, 0.01, 3.97)))
+    features, truth, near = rng.normal(size=(4000, 3)), rng.random(4000) < 0.5, np.arange(4000) < 3000
+    features[near, 2] += 2 * truth[near]
+    features[~near, 0] += 2 * truth[~near]
+    alike, apart = (
+        LogisticStacking.fit(features, truth, counts) for counts in (ones(4000), np.where(near, 0.01, 3.97))
+    )
     assert alike.linear > alike.network
     assert apart.network > 1 > 0.3 > apart.linear
 
 
 def test_a_row_counts_for_the_blend_by_how_far_the_nearest_is():
-    counts = strangeness(np.array([0.0, 0.5, 0.9, 1.0], np.float32))
+    counts = distance_weights(np.array([0.0, 0.5, 0.9, 1.0], np.float32))
     np.testing.assert_allclose(counts / counts[0], [1, 0.125, 1e-3, 1e-9], rtol=1e-3)
-    np.testing.assert_allclose(strangeness(ones(3)), 1)  # nothing but copies
+    np.testing.assert_allclose(distance_weights(ones(3)), 1)  # nothing but copies
     assert counts.mean() == pytest.approx(1)
 
 
 def test_margins_are_calibrated_by_how_frequent_a_label_is():
     rng = np.random.default_rng(0)
-    evidence, frequency = rng.normal(size=(60_000, 3)), rng.integers(0, 500, size=60_000).astype(np.float32)
+    features, frequency = rng.normal(size=(60_000, 3)), rng.integers(0, 500, size=60_000).astype(np.float32)
     x = np.log1p(frequency) - np.log1p(frequency).mean()
-    odds = evidence @ [0.3, 0.9, 2.0] - 1.0 + x * (0.5 * evidence[:, 2] - 0.8)
+    odds = features @ [0.3, 0.9, 2.0] - 1.0 + x * (0.5 * features[:, 2] - 0.8)
     truth = rng.random(60_000) < 1 / (1 + np.exp(-odds))
-    blend, calibration = Blend.fit_by_frequency(evidence, truth, frequency, ones(60_000))
-    np.testing.assert_allclose(blend, [0.3, 0.9, 2.0, -1.0], atol=0.07)
+    stacking, calibration = LogisticStacking.fit_calibrated(features, truth, frequency, ones(60_000))
+    np.testing.assert_allclose(stacking, [0.3, 0.9, 2.0, -1.0], atol=0.07)
     np.testing.assert_allclose(calibration[:2], [0.25, -0.4], atol=0.03)
     factor, shift = calibration.factors(np.array([0, 10, 400], np.float32))
-    of_pair = blend.linear * (factor * 1.5 + shift)
+    of_pair = stacking.linear * (factor * 1.5 + shift)
     there = np.log1p([0, 10, 400]) - np.log1p(frequency).mean()
     assert factor[0] == 0  # 1 + 0.25 * -5.2 would turn the margin round
     np.testing.assert_allclose(of_pair[1:], (2.0 * 1.5 + there * (0.5 * 1.5 - 0.8))[1:], atol=0.15)
@@ -60,12 +62,15 @@ def test_margins_are_calibrated_by_how_frequent_a_label_is():
 @pytest.mark.parametrize("sign", [1, -1])
 def test_margins_stay_as_they_are_where_nothing_is_learned_of_them(sign):
     rng = np.random.default_rng(0)
-    evidence, frequency = rng.normal(size=(1000, 3)), np.ones(1000, np.float32)
-    assert Blend.fit_by_frequency(evidence, np.ones(1000, bool), frequency, ones(1000)) == (Blend(), Calibration())
-    truth = evidence @ [1, 1, sign] > 0
-    blend, calibration = Blend.fit_by_frequency(evidence, truth, frequency, ones(1000))
-    np.testing.assert_allclose(blend, Blend.fit(evidence, truth, ones(1000)), rtol=1e-3)
-    assert (blend.linear == 0) == (sign < 0)
+    features, frequency = rng.normal(size=(1000, 3)), np.ones(1000, np.float32)
+    assert LogisticStacking.fit_calibrated(features, np.ones(1000, bool), frequency, ones(1000)) == (
+        LogisticStacking(),
+        Calibration(),
+    )
+    truth = features @ [1, 1, sign] > 0
+    stacking, calibration = LogisticStacking.fit_calibrated(features, truth, frequency, ones(1000))
+    np.testing.assert_allclose(stacking, LogisticStacking.fit(features, truth, ones(1000)), rtol=1e-3)
+    assert (stacking.linear == 0) == (sign < 0)
     factor, shift = calibration.factors(np.ones(4, np.float32))
     np.testing.assert_allclose([factor, shift], [np.ones(4), np.zeros(4)], atol=1e-5)
 
@@ -75,19 +80,19 @@ def test_a_calibrated_path_has_the_margins_that_its_factors_say(data, rows, monk
     lists = np.tile(np.arange(80, dtype=np.int32), (600, 1))
     factor, shift = np.random.default_rng(0).random((2, 80)).astype(np.float32)
     with DEVICE.start():
-        path = Linear.fit(rows, data.Y, ones(600), lists.copy(), DEVICE)
+        path = LinearClassifiers.fit(rows, data.Y, ones(600), lists.copy(), DEVICE)
         before = path.margins(rows, lists, DEVICE)
         after = path.calibrate(factor, shift).margins(rows, lists, DEVICE)
     np.testing.assert_allclose(after, factor * before + shift, rtol=1e-4, atol=1e-5)
 
 
 def test_scores_of_the_blend_are_log_odds():
-    blend = Blend(0.5, 1.0, 2.0, -1.0)
+    stacking = LogisticStacking(0.5, 1.0, 2.0, -1.0)
     z, votes, margins = (np.array([x], np.float32) for x in (0.7, 0.25, 0.5))
     expected = -0.5 * np.log1p(np.exp(-0.7)) + np.log(0.25) + 2.0 * 0.5 - 1.0
-    np.testing.assert_allclose(blend.scores(z, votes, margins), [expected], rtol=1e-5)
-    no_vote = blend.scores(z, np.zeros(1, np.float32), margins)
-    np.testing.assert_allclose(no_vote - blend.scores(z, votes, margins), np.log(LEAST_VOTE / 0.25), rtol=1e-4)
+    np.testing.assert_allclose(stacking.scores(z, votes, margins), [expected], rtol=1e-5)
+    no_vote = stacking.scores(z, np.zeros(1, np.float32), margins)
+    np.testing.assert_allclose(no_vote - stacking.scores(z, votes, margins), np.log(MIN_VOTE / 0.25), rtol=1e-4)
     assert log_probability(np.float32([-200.0]))[0] == pytest.approx(-200)
 
 
@@ -102,4 +107,4 @@ def test_rows_are_held_out_for_the_blend_where_there_are_enough():
 def test_sets_too_small_for_a_blend_of_their_own_take_the_defaults():
     data = make_xmc(999, 500, 200, nnz_per_row=8, labels_per_row=2, random_state=0)
     model = XMLClassifier(**SETTINGS, max_epochs=1, candidates=16).fit(data.X, data.Y)
-    assert model.candidates_.blend == Blend()
+    assert model.candidates_.stacking == LogisticStacking()

@@ -1,6 +1,13 @@
-"""A shortlist of labels for each row, and what is known of each label on it: neighbors, a linear path, the network."""
+"""Candidate labels of each row from a k-NN index, scored by stacking k-NN, linear classifiers and the network."""
 
 from .knn import check_sound
-from .model import BOOSTED, LOGISTIC, Shortlist, fit_shortlist, held_out_rows
+from .model import HELD_OUT_BOOSTED, HELD_OUT_LOGISTIC, CandidateModel, fit_candidates, held_out_rows
 
-__all__ = ["BOOSTED", "LOGISTIC", "Shortlist", "check_sound", "fit_shortlist", "held_out_rows"]
+__all__ = [
+    "HELD_OUT_BOOSTED",
+    "HELD_OUT_LOGISTIC",
+    "CandidateModel",
+    "check_sound",
+    "fit_candidates",
+    "held_out_rows",
+]

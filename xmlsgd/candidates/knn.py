@@ -1,4 +1,4 @@
-"""Training rows as a memory: a row's labels are those that its nearest training rows vote for."""
+"""The k-NN index: finds the nearest training rows of a row, whose labels become its candidate labels."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from ..devices.cpu import CPU
 from ..devices.cpu.compiling import for_kernels
 from ..devices.cpu.kernels.neighbors import scratch_shapes, vote, write_postings
 from ..errors import ModelFileError
-from .weighting import rows_with
+from .weighting import document_frequency
 
-NEIGHBORS = 64  # docs/decisions/shortlist.md compares what they say with the other paths
-# Entries of posting lists that a row reads: 7 microseconds, recall as with twice as many (docs/decisions/shortlist.md).
+N_NEIGHBORS = 64  # k; docs/decisions/candidates.md compares others
+# Postings that a query reads: 7 microseconds, with the same recall as twice as many (docs/decisions/candidates.md).
 # Frequent features come last and say little.
-BUDGET = 1 << 12
-VALUES = 32767  # of int16 that stand for 1
+MAX_POSTINGS = 1 << 12
+INT16_ONE = 32767  # the int16 value that stands for 1
 
 
 @dataclass(frozen=True, eq=False)
-class Neighbors:
-    """Training rows by feature, and their labels.
+class KNNIndex:
+    """Inverted index of the training rows, and their labels.
 
-    postings : CSR (F, n), feature f's rows and values in rows of norm 1. Y : their labels. weight : float32 (n,), how
-    much a row's vote counts. To predict only, indices may be uint16, and values int16, `VALUES` times what they are.
+    postings : CSR (F, n), the rows that have feature f and their values, from rows of norm 1. Y : CSR (n, L), labels of
+    the training rows. weight : float32 (n,), sample weight of a row's vote. In a compact model indices may be uint16
+    and values int16, `INT16_ONE` times the float.
     """
 
     postings: CSR
@@ -35,57 +36,61 @@ class Neighbors:
     weight: np.ndarray
 
     @classmethod
-    def build(cls, X: CSR, Y: CSR, weight: np.ndarray) -> Neighbors:
-        """Return the memory of rows of norm 1. Features of more rows than `BUDGET` are left out."""
-        lengths = rows_with(X)
-        indptr = pointers(np.where(lengths <= BUDGET, lengths, 0))
+    def build(cls, X: CSR, Y: CSR, weight: np.ndarray) -> KNNIndex:
+        """Return the index of rows of norm 1, which shares no memory with them.
+
+        Features of more than `MAX_POSTINGS` rows are left out.
+        """
+        lengths = document_frequency(X)
+        indptr = pointers(np.where(lengths <= MAX_POSTINGS, lengths, 0))
         rows, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
         write_postings.alone(*map(for_kernels, (X.indptr, X.indices, X.data)), indptr, indptr[:-1].copy(), rows, values)
-        return cls(CSR(indptr, rows, values, X.n_rows), Y, weight)
+        # Copies, because callers may change their arrays after fit.
+        labels = CSR(Y.indptr.copy(), Y.indices.copy(), np.broadcast_to(np.float32(1), Y.nnz), Y.n_cols)
+        return cls(CSR(indptr, rows, values, X.n_rows), labels, weight.copy())
 
-    def with_rows(self, X: CSR, Y: CSR, weight: np.ndarray) -> Neighbors:
-        """Return a memory of these rows as well, which may have more features and labels."""
-        old = self.postings.to_scipy().T
-        old.resize(old.shape[0], X.n_cols)
-        known = self.Y.to_scipy()
-        known.resize(known.shape[0], Y.n_cols)
-        both = CSR.from_scipy(sp.vstack([known, Y.to_scipy()]), "Y")
-        rows = CSR.from_scipy(sp.vstack([old, X.to_scipy()]))
-        return self.build(rows, both, np.concatenate([self.weight, weight]))
+    def with_rows(self, X: CSR, Y: CSR, weight: np.ndarray) -> KNNIndex:
+        """Return an index of these rows as well, which may have more features and labels."""
+        old_X, old_Y = self.postings.to_scipy().T, self.Y.to_scipy()
+        old_X.resize(old_X.shape[0], X.n_cols)
+        old_Y.resize(old_Y.shape[0], Y.n_cols)
+        all_X = CSR.from_scipy(sp.vstack([old_X, X.to_scipy()]))
+        all_Y = CSR.from_scipy(sp.vstack([old_Y, Y.to_scipy()]), "Y")
+        return self.build(all_X, all_Y, np.concatenate([self.weight, weight]))
 
     @property
     def arrays(self) -> tuple[Any, ...]:
-        """Return the memory in the order of the kernels."""
+        """Return the index in the order of the kernels' arguments."""
         postings, Y = self.postings, self.Y
-        unit = np.float32(1 / VALUES if postings.data.dtype == np.int16 else 1)
+        unit = np.float32(1 / INT16_ONE if postings.data.dtype == np.int16 else 1)
         return postings.indptr, postings.indices, postings.data, unit, Y.indptr, Y.indices, self.weight
 
     def scratch(self, device: CPU) -> tuple[np.ndarray, ...]:
-        """Return what the kernels need besides, for each thread of a device that is started."""
-        shapes = scratch_shapes(self.Y.n_rows, self.Y.n_cols, BUDGET, device.n_threads)
+        """Return the kernels' scratch arrays, a row for each thread of a started device."""
+        shapes = scratch_shapes(self.Y.n_rows, self.Y.n_cols, MAX_POSTINGS, device.n_threads)
         names, kinds = ("votes clean", "votes items", "votes values"), (np.float32, np.int32, np.float32)
         return tuple(map(device.buffer, names, shapes, kinds))
 
     def votes(
         self, X: CSR, size: int, device: CPU, own: int = -1, fewer: tuple[float, int] = (np.inf, 0)
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the `size` labels that most neighbors of each row vote for: (labels, shares, nearest).
+        """Return the `size` labels with the most votes among the neighbors of each row: (labels, shares, nearest).
 
-        Labels int32 and shares of the votes float32 (n, size), in no order, filled up with -1 and 0; the cosine of the
-        nearest training row, float32 (n,). own : X are the training rows from this one on; none votes for itself.
-        fewer : a cosine, and how many labels a row gets whose nearest training row has a larger one.
+        labels int32 and shares of the votes float32 (n, size), unordered, padded with -1 and 0; nearest float32 (n,),
+        cosine of the nearest training row. own : if not -1, X are the training rows from this one on, and no row votes
+        for itself. fewer : (cosine, count); a row whose nearest neighbor is more similar gets only `count` labels.
         """
         labels, shares = np.empty((X.n_rows, size), np.int32), np.empty((X.n_rows, size), np.float32)
         sound, nearest = np.empty(X.n_rows, np.bool_), np.empty(X.n_rows, np.float32)
         device.run(
-            vote, X.indptr, X.indices, X.data, *self.arrays, NEIGHBORS, BUDGET, own, np.float32(fewer[0]), fewer[1],
-            *self.scratch(device), device.n_threads, labels, shares, sound, nearest,
+            vote, X.indptr, X.indices, X.data, *self.arrays, N_NEIGHBORS, MAX_POSTINGS, own, np.float32(fewer[0]),
+            fewer[1], *self.scratch(device), device.n_threads, labels, shares, sound, nearest,
         )  # fmt: skip
         check_sound(sound)
         return labels, shares, nearest
 
 
 def check_sound(sound: np.ndarray) -> None:
-    """Raise `ModelFileError` unless all rows met what `save` writes; a compact model is checked as it is read."""
+    """Raise `ModelFileError` unless all pointers and indices were valid; a compact model is checked as it is read."""
     if not sound.all():
-        raise ModelFileError("the model's folder is damaged: a pointer or an index leads to nothing; copy it again")
+        raise ModelFileError("the model's folder is damaged: a pointer or an index is out of range; copy it again")

@@ -22,7 +22,7 @@ EPOCHS, MOST_EPOCHS = 10, 200
 LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
 # Found on library subject headings (13,000 to 20,000 rows, 256 units, BCE) and on scikit-learn's small sets.
 RATES = {"adam": 6e-3, "adagrad": 0.1, "row_adagrad": 0.1, "momentum": 0.1, "sgd": 0.5}
-# Of a shortlist (docs/shortlist.md), all measured (docs/decisions/shortlist.md):
+# Of a shortlist (docs/candidates.md), all measured (docs/decisions/candidates.md):
 SHORTLIST_SIZE = 64  # labels of a row
 MANY_LABELS = 64  # for each that a row has: so many are listed, fewer the network knows best
 SHORTLIST_ROWS = 2000  # at least; with 800 the network alone is as good

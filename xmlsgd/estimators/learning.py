@@ -218,7 +218,7 @@ class Trainer(NetworkPredictor):
         self.loss_curve_ = [record["loss"] for record in self.history_]
         self.n_epochs_ = epochs + len(run.records)
         if self.candidates_ is not None and not run.diverged:
-            self.candidates_ = self.candidates_.grown(task.dataset.X, task.dataset.Y, task.weight, task.cpu)
+            self.candidates_ = self.candidates_.extended(task.dataset.X, task.dataset.Y, task.weight, task.cpu)
 
     def _learned_bytes(self, task: Task | None = None) -> int:
         """Return the bytes of the model so far, which stays beside a new one; none where `task` goes on in place."""

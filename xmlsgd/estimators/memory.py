@@ -181,17 +181,17 @@ def _shortlist(task: Task) -> int:
     """
     if not task.shortlist_size:
         return 0
-    from ..candidates.linear import CHUNK, most_weights  # here, as above
-    from ..candidates.model import BOOSTED, LOGISTIC, n_scored
+    from ..candidates.linear import CHUNK, max_weights  # here, as above
+    from ..candidates.model import HELD_OUT_BOOSTED, HELD_OUT_LOGISTIC, n_scored
 
     X, Y = task.dataset.X, task.dataset.Y
     every = X.n_cols * Y.n_cols
     own = int(np.diff(X.indptr) @ np.diff(Y.indptr))
-    weights = min(own, every, MOST_PER_ENTRY * X.nnz, most_weights(X))
+    weights = min(own, every, MOST_PER_ENTRY * X.nnz, max_weights(X))
     pairs = Y.nnz + task.n_rows * task.shortlist_size
     room = min(CHUNK, pairs * X.nnz // task.n_rows, every)
-    learned = (BOOSTED if task.boosted else LOGISTIC).of(task.n_rows) * n_scored(task.shortlist_size)
-    rows = 12 * X.nnz + 4 * pairs + 4 * task.n_rows * task.shortlist_size
+    learned = (HELD_OUT_BOOSTED if task.boosted else HELD_OUT_LOGISTIC).of(task.n_rows) * n_scored(task.shortlist_size)
+    rows = 12 * X.nnz + 4 * Y.nnz + 4 * pairs + 4 * task.n_rows * task.shortlist_size
     return rows + 8 * room + (8 + 16) * weights + SOLVER_BYTES * task.n_threads * X.n_cols + PAIR_BYTES * learned
 
 

@@ -29,7 +29,7 @@ from .threads import flops, thread_count
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..candidates import Shortlist
+    from ..candidates import CandidateModel
     from ..data.csr import CSR
     from ..nn.network import Network
 
@@ -258,7 +258,7 @@ class NetworkPredictor(Predictor):
     # Learned. What decides answers is kept here: a parameter set after `fit` changes none.
     device_: str
     precision_: str
-    candidates_: Shortlist | None
+    candidates_: CandidateModel | None
     _params: np.ndarray | CompactParams
     _scorers: dict[tuple[str, int], Scorer]  # of the last predictions
 
@@ -295,7 +295,7 @@ class NetworkPredictor(Predictor):
 
 
 def _scorer_of(
-    network: Network, params: np.ndarray | CompactParams, device: Any, shortlist: Shortlist | None, n_threads: int
+    network: Network, params: np.ndarray | CompactParams, device: Any, shortlist: CandidateModel | None, n_threads: int
 ) -> Scorer:
     """Return what scores rows by a network, with its shortlist if it has one; only a CPU of `n_threads` reads lists."""
     if shortlist is None:

@@ -112,20 +112,19 @@ def read_checked(path: str | Path, verify: bool, read: Callable[[ModelFiles, Pat
 def learned_of(model: XMLClassifier, compact: bool) -> tuple[dict[str, Any] | None, dict[str, np.ndarray]]:
     """Return what describes the model's shortlist, None without one, and the arrays of all that was learned.
 
-    Those of a model that was loaded compact are what they were, or in float32 what these stand for.
+    Those of a model that was loaded compact are the arrays that were read.
     """
     held, layout = model._params, model.network_.layout
     if isinstance(held, CompactParams) and compact:
         return held.shortlist, held.arrays
+    if isinstance(held, CompactParams):
+        raise DataError("save: a model that was loaded compact has no float32 weights; pass compact=True")
     arrays = compact_params(model.params_, layout) if compact else {"params": model.params_}
     if model.candidates_ is None:
         return None, arrays
-    from ..candidates.compact import PREFIX, compact_arrays, full_arrays
+    from ..candidates.compact import compact_arrays
     from ..candidates.serialization import to_arrays  # here, so that a model without one loads no Numba
 
-    if isinstance(held, CompactParams):
-        lists = {name: array for name, array in held.arrays.items() if name.startswith(PREFIX)}
-        return held.shortlist, arrays | full_arrays(lists, held.path)
     described, lists = to_arrays(model.candidates_)
     return described, arrays | (compact_arrays(lists) if compact else lists)
 
@@ -201,13 +200,9 @@ def read_learned(model: XMLClassifier, saved: ModelArrays, described: Any, compa
     else:
         model.params_ = saved.finite("params", network.layout.size)
     if described is not None:
-        from ..candidates.serialization import (  # here, so that a model without one loads no Numba
-            from_arrays,
-            from_compact,
-        )
+        from ..candidates.serialization import from_arrays  # here, so that a model without one loads no Numba
 
-        read = from_compact if compact else from_arrays
-        model.candidates_ = read(described, saved, (network.n_features, network.n_labels))
+        model.candidates_ = from_arrays(described, saved, (network.n_features, network.n_labels), compact)
 
 
 def _read_state(model: XMLClassifier, saved: ModelArrays, compact: bool) -> None:

@@ -154,12 +154,12 @@ def _shortlist_size(model: XMLClassifier, dataset: Dataset, network: Network, la
 
 def _check_boosted(shortlist_size: int, n_rows: int) -> None:
     """Raise `DataError` where there is nothing for trees to blend, or too few rows of a weight above 0 to learn it."""
-    from ..candidates import BOOSTED  # here, so that an estimator can be made without loading Numba
+    from ..candidates import HELD_OUT_BOOSTED  # here, so that an estimator can be made without loading Numba
 
     if not shortlist_size:
         raise DataError("stacking: 'boosted' needs candidates, got none here; pass candidates=64 or 'logistic'")
-    if not BOOSTED.of(n_rows):
-        least = round(BOOSTED.least / BOOSTED.share)
+    if not HELD_OUT_BOOSTED.of(n_rows):
+        least = round(HELD_OUT_BOOSTED.least / HELD_OUT_BOOSTED.share)
         raise DataError(f"stacking: 'boosted' needs {least} rows of a weight above 0, got {n_rows}; pass 'logistic'")
 
 

@@ -20,7 +20,7 @@ from .scorer import Scorer, best_of_all, some_rows
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ...candidates import Shortlist
+    from ...candidates import CandidateModel
     from ...data.csr import CSR
     from ...devices.cpu import CPU
 
@@ -31,9 +31,9 @@ ROWS_A_CALL = 1 << 16  # Ctrl-C does not end a kernel: on one thread this takes 
 
 @dataclass(eq=False)
 class ListScorer(Scorer):
-    """A network with a shortlist, whose scores are those of the blend; see `Shortlist`."""
+    """A network with a shortlist, whose scores are those of the blend; see `CandidateModel`."""
 
-    shortlist: Shortlist
+    shortlist: CandidateModel
     cpu: CPU
 
     least: ClassVar[int] = 8  # names enough; a row that has fewer on its list takes as long as an exact search
@@ -43,7 +43,7 @@ class ListScorer(Scorer):
         """Return the labels of a list."""
         return self.shortlist.size
 
-    def is_of(self, params: np.ndarray | CompactParams, shortlist: Shortlist | None) -> bool:
+    def is_of(self, params: np.ndarray | CompactParams, shortlist: CandidateModel | None) -> bool:
         """Return whether these are what it scores by."""
         return self.params is params and self.shortlist is shortlist
 
@@ -53,7 +53,7 @@ class ListScorer(Scorer):
         first = weights_of(self._layers[0])
         if not self._in_one_call:
             first = tuple(part[:0] for part in first)
-        learned = *first, *weights_of(self.output), *self.shortlist.arrays(), *self.shortlist.numbers()
+        learned = *first, *weights_of(self.output), *self.shortlist.kernel_arguments()
         return tuple(for_kernels(each) if isinstance(each, np.ndarray) else each for each in learned)
 
     def load_kernels(self, X: CSR, k: int) -> None:
@@ -76,7 +76,7 @@ class ListScorer(Scorer):
             for part, A, span in self._parts(X):
                 self.cpu.call(
                     best_listed, *map(for_kernels, (part.indptr, part.indices, part.data)), A, *self._learned,
-                    *self.shortlist.neighbors.scratch(self.cpu), self.cpu.n_threads, labels[span], scores[span],
+                    *self.shortlist.knn.scratch(self.cpu), self.cpu.n_threads, labels[span], scores[span],
                 )  # fmt: skip
         if labels.min(initial=0) < 0:
             check_sound(labels[:, 0] != DAMAGED)
@@ -109,7 +109,7 @@ class ListScorer(Scorer):
         others, Z = super().top_k(X, min(2 * k, self.network.n_labels))
         fresh = (others >= 0) & ~(others[:, :, None] == labels[:, None, :]).any(axis=2)
         labels = np.concatenate([labels, others], axis=1)
-        scores = np.concatenate([scores, np.where(fresh, self.shortlist.unlisted(Z), -np.inf)], axis=1)
+        scores = np.concatenate([scores, np.where(fresh, self.shortlist.non_candidate_scores(Z), -np.inf)], axis=1)
         order = np.lexsort((labels, -scores))[:, :k]
         return np.take_along_axis(labels, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
@@ -117,11 +117,11 @@ class ListScorer(Scorer):
         """Yield row numbers and their blended scores (rows, L), or (rows, m) of m columns, a block at a time."""
         for rows, Z in super().logits(X, columns):
             whole = np.full((len(rows), self.network.n_labels), np.nan, np.float32)
-            labels, scores = self.shortlist.scored(X.span(rows[0], rows[-1] + 1), pair_scores(self, self.cpu), self.cpu)
+            labels, scores = self.shortlist.score(X.span(rows[0], rows[-1] + 1), pair_scores(self, self.cpu), self.cpu)
             row, j = np.nonzero(labels >= 0)
             whole[row, labels[row, j]] = scores[row, j]
             listed = whole if columns is None else whole[:, columns]
-            yield rows, np.where(np.isnan(listed), self.shortlist.unlisted(Z), listed)
+            yield rows, np.where(np.isnan(listed), self.shortlist.non_candidate_scores(Z), listed)
 
 
 def pair_scores(scorer: Scorer, cpu: CPU) -> Callable[[CSR, np.ndarray], np.ndarray]:

@@ -16,7 +16,7 @@ from .compact import CompactParams
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ...candidates import Shortlist
+    from ...candidates import CandidateModel
     from ...data.csr import CSR
     from ...devices.base import Layer
     from ...nn.network import Network
@@ -77,7 +77,7 @@ class Scorer:
         """Return how many labels of a row it names for hardly more than it takes to name the best."""
         return min(CANDIDATES, self.most)
 
-    def is_of(self, params: np.ndarray | CompactParams, shortlist: Shortlist | None) -> bool:
+    def is_of(self, params: np.ndarray | CompactParams, shortlist: CandidateModel | None) -> bool:
         """Return whether these are what it scores by."""
         return self.params is params and shortlist is None
 

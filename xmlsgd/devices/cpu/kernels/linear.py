@@ -18,7 +18,7 @@ from .copying import copy_into
 from .random import below, following
 
 _ZERO, _HALF, _ONE = np.float32(0), np.float32(0.5), np.float32(1)
-# Of a step; ten passes get twice as near to the optimum as with 1 (docs/decisions/shortlist.md).
+# Of a step; ten passes get twice as near to the optimum as with 1 (docs/decisions/candidates.md).
 RELAXATION = np.float32(1.3)
 AHEAD = 8  # rows asked for before they are copied
 DIGITS = 8  # bits of a feature's number that are sorted by in one pass

@@ -11,7 +11,7 @@ from numba import njit, prange
 
 from ..compiling import kernel
 
-DEPTH = 5  # of every tree; deeper ones are no better (docs/decisions/shortlist.md)
+DEPTH = 5  # of every tree; deeper ones are no better (docs/decisions/candidates.md)
 INNER = 2**DEPTH - 1  # nodes that compare; a tree has one leaf more
 # Numbers without a sign: for others Numba asks at each access whether they count from the end.
 _NONE, _ONE, _TWO, _INNER = np.uint32(0), np.uint32(1), np.uint32(2), np.uint32(INNER)
