@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from .metrics import micro_f1_at_k as micro_f1_at_k
     from .metrics import ndcg_at_k as ndcg_at_k
     from .metrics import precision_at_k as precision_at_k
-    from .metrics import propensities as propensities
     from .metrics import psndcg_at_k as psndcg_at_k
     from .metrics import psprecision_at_k as psprecision_at_k
     from .metrics import psrecall_at_k as psrecall_at_k
@@ -70,7 +69,6 @@ _NAMES_OF_MODULE = {
         "micro_f1_at_k",
         "ndcg_at_k",
         "precision_at_k",
-        "propensities",
         "psndcg_at_k",
         "psprecision_at_k",
         "psrecall_at_k",

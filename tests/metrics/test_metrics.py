@@ -48,7 +48,6 @@ def test_ndcg_equals_the_definition(case):
 def test_inverse_propensity_equals_the_definition(case, A, B):
     expected = naive_propensity(case.true, case.n_labels, A, B)
     np.testing.assert_allclose(metrics.inverse_propensity(case.Y, A, B), expected, **TOLERANCE)
-    np.testing.assert_allclose(metrics.propensities(case.Y, A, B), 1 / np.array(expected), **TOLERANCE)
 
 
 @pytest.mark.parametrize("normalize", [True, False])

@@ -49,7 +49,7 @@ def test_equal_scores_rank_by_the_smaller_label(form):
 
 def test_dense_scores_are_ranked_alike_in_any_chunk(case, monkeypatch):
     whole = metrics.precision_at_k(case.Y, case.scores)
-    monkeypatch.setattr("xmlsgd.metrics.ranking.DENSE_CHUNK", 3 * case.n_labels + 1)
+    monkeypatch.setattr("xmlsgd.metrics.comparison.DENSE_CHUNK", 3 * case.n_labels + 1)
     np.testing.assert_array_equal(metrics.precision_at_k(case.Y, case.scores), whole)
 
 

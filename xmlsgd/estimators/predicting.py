@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from ..data.csr import pointers
 from ..data.validation import is_number
 from ..errors import DataError, shorten
-from ..metrics.measures import inverse_propensity_of
+from ..metrics.propensity import inverse_propensity_of
 from .inference import Ranker, Scorer
 from .inference.compact import CompactParams
 from .inference.label_weights import WeighedRanker

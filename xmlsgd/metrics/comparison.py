@@ -1,0 +1,152 @@
+"""What all metrics start from: the top k predicted labels of each row, checked, and which of them are true."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data.csr import CSR, check_structure, pointers
+from ..errors import DataError, shorten
+
+Matrix: TypeAlias = Any  # CSR, scipy sparse matrix or array, numpy array
+
+MAX_RANK = 100  # of k, if there are fewer labels
+DENSE_CHUNK = 1 << 22  # dense scores ranked together; limits temporaries to about 100 MB
+
+
+class Compared(NamedTuple):
+    """Checked true labels and ranking."""
+
+    Y: CSR  # true labels
+    labels: np.ndarray  # int64 (n, k), best first, padded with -1
+    hits: np.ndarray  # bool (n, k), whether they are true
+    at_least_one: np.ndarray  # int64 (n, 1), max(n_i, 1)
+
+
+def compare(Y_true: Matrix, predicted: Matrix, k: int) -> Compared:
+    """Check true labels and prediction, and compare the top k of each row with its true labels."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise DataError(f"k: must be an integer of at least 1, got {shorten(k)}")
+    Y = labels_of(Y_true, "Y_true")
+    if k > max(Y.n_cols, MAX_RANK):
+        raise DataError(f"k: must be at most the number of labels {Y.n_cols}, or {MAX_RANK}, got {shorten(k)}")
+    labels = _top_labels(predicted, Y.shape, int(k))
+    # A key for each pair of a row and a label; those of Y are sorted, so that a binary search finds a pair.
+    offsets = np.arange(Y.n_rows, dtype=np.int64) * Y.n_cols
+    n_true = np.diff(Y.indptr)
+    true_keys = np.repeat(offsets, n_true) + Y.indices
+    keys = offsets[:, None] + labels
+    found = np.minimum(np.searchsorted(true_keys, keys), max(len(true_keys) - 1, 0))
+    hits = (true_keys[found] == keys) & (labels >= 0) if len(true_keys) else np.zeros(labels.shape, dtype=bool)
+    return Compared(Y, labels, hits, np.maximum(n_true, 1)[:, None])
+
+
+def labels_of(matrix: Matrix, name: str) -> CSR:
+    """Return the true labels as a canonical CSR without zeros."""
+    Y = matrix if isinstance(matrix, CSR) else CSR.from_scipy(_sparse(matrix, name), name)
+    if Y.n_rows == 0:
+        raise DataError(f"{name}: must have at least one row, got shape {Y.shape}")
+    return Y if Y.data.all() else Y.where(Y.data != 0)
+
+
+def _sparse(matrix: Matrix, name: str) -> Any:
+    """Return a sparse matrix unchanged, a dense one as a scipy array."""
+    if hasattr(matrix, "tocsr"):
+        return matrix
+    import scipy.sparse as sp
+
+    dense = np.asarray(matrix)
+    if dense.ndim != 2 or dense.dtype.kind not in "biuf":
+        raise DataError(f"{name}: must be a matrix of numbers, got {dense.dtype} of shape {dense.shape}")
+    return sp.csr_array(dense)
+
+
+def _top_labels(predicted: Matrix, shape: tuple[int, int], k: int) -> np.ndarray:
+    """Return the top k labels of each row, int64 (n, k), padded with -1."""
+    if isinstance(predicted, CSR):
+        _check_shape(predicted.shape, shape)
+        return top_of_rows(predicted.indptr, predicted.indices, predicted.data, k)
+    if hasattr(predicted, "tocsr"):
+        _check_shape(predicted.shape, shape)
+        csr = predicted.tocsr()
+        check_structure(csr, "predicted")
+        if not csr.has_canonical_format:
+            csr = csr.copy() if csr is predicted else csr
+            csr.sum_duplicates()
+        return top_of_rows(csr.indptr, csr.indices, csr.data, k)
+    dense = np.asarray(predicted)
+    if dense.ndim == 2 and dense.dtype.kind in "iu":
+        return _top_of_ranking(dense, shape, k)
+    if dense.ndim == 2 and dense.dtype.kind == "f":
+        _check_shape(dense.shape, shape)
+        rows = max(DENSE_CHUNK // max(shape[1], 1), 1)
+        return np.concatenate([_top_of_dense(dense[i : i + rows], k) for i in range(0, len(dense), rows)])
+    raise DataError(
+        f"predicted: must be an integer ranking (n, k) or scores (n, L), got {dense.dtype} of shape {dense.shape}"
+    )
+
+
+def _check_shape(got: tuple[int, int], expected: tuple[int, int]) -> None:
+    if tuple(got) != tuple(expected):
+        hint = "; a ranking must be of integers" if got[0] == expected[0] else ""
+        raise DataError(f"predicted: scores must have the shape of Y_true {tuple(expected)}, got {tuple(got)}{hint}")
+
+
+def _top_of_ranking(ranking: np.ndarray, shape: tuple[int, int], k: int) -> np.ndarray:
+    """Check a ranking and return its first k columns, padded with -1."""
+    n_rows, n_labels = shape
+    if len(ranking) != n_rows:
+        raise DataError(f"predicted: must have the {n_rows} rows of Y_true, got {len(ranking)}")
+    top = np.full((n_rows, k), -1, dtype=np.int64)
+    given = ranking[:, :k]
+    bad = np.argwhere((given < -1) | (given >= n_labels))
+    if len(bad):
+        row, rank = bad[0]
+        raise DataError(f"predicted: row {row}: label must be in [-1, {n_labels}), got {given[row, rank]}")
+    top[:, : given.shape[1]] = given
+    ordered = np.sort(top, axis=1)
+    twice = np.argwhere((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0))
+    if len(twice):
+        row, rank = twice[0]
+        raise DataError(f"predicted: row {row}: a label may occur once, got {ordered[row, rank]} twice")
+    return top
+
+
+def _top_of_dense(scores: np.ndarray, k: int) -> np.ndarray:
+    """Return the top k of dense scores (rows, L)."""
+    _check_numbers(scores)
+    n_labels = scores.shape[1]
+    if n_labels > k:
+        # Keep all entries equal to the k-th best, so that ties go to the smaller label.
+        bound = np.partition(scores, n_labels - k, axis=1)[:, n_labels - k, None]
+        candidates = (scores >= bound) & (scores > -np.inf)
+    else:
+        candidates = scores > -np.inf
+    rows, labels = np.nonzero(candidates)
+    indptr = pointers(np.bincount(rows, minlength=len(scores)))
+    return top_of_rows(indptr, labels, scores[rows, labels], k)
+
+
+def top_of_rows(indptr: np.ndarray, indices: np.ndarray, scores: np.ndarray, k: int) -> np.ndarray:
+    """Return the k best entries of each sparse row, ties in their order, padded with -1."""
+    _check_numbers(scores)
+    rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+    order = np.lexsort((-np.asarray(scores, dtype=np.float64), rows))  # stable: ties stay in the order of labels
+    ranks = np.arange(len(rows)) - indptr[rows]
+    first = ranks < k
+    top = np.full((len(indptr) - 1, k), -1, dtype=np.int64)
+    top[rows[first], ranks[first]] = indices[order[first]]
+    return top
+
+
+def _check_numbers(scores: np.ndarray) -> None:
+    n_bad = np.count_nonzero(np.isnan(scores))
+    if n_bad:
+        raise DataError(f"predicted: scores must be numbers, got NaN in {n_bad} of {scores.size}")
+
+
+def quotient(numerator: np.ndarray, denominator: np.ndarray) -> NDArray[np.float64]:
+    """Return numerator / denominator with 0/0 = 0."""
+    return np.divide(numerator, denominator, out=np.zeros(len(numerator)), where=denominator != 0)

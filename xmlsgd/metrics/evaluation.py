@@ -1,0 +1,85 @@
+"""Several metrics of one ranking, and metrics found by name."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import DataError, shorten
+from .comparison import compare
+from .propensity import inverse_propensity, psprecision_at_k
+from .ranking import ndcg_at_k, precision_at_k, recall_at_k
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .comparison import Matrix
+
+SUFFIX = "_at_k"
+
+
+def metric(name: str) -> Callable[..., np.ndarray]:
+    """Return the function `<name>_at_k` of a module in this folder; raise `DataError` if there is none."""
+    package = import_module(__package__)
+    modules = [import_module(f"{__package__}.{module.name}") for module in iter_modules(package.__path__)]
+    functions = {key: value for module in modules for key, value in vars(module).items() if key.endswith(SUFFIX)}
+    if name + SUFFIX not in functions:
+        names = ", ".join(sorted(key.removesuffix(SUFFIX) for key in functions))
+        raise DataError(f"metric: must be one of {names}; got {shorten(name)}")
+    return functions[name + SUFFIX]
+
+
+def evaluate_ranking(
+    Y_true: Matrix,
+    predicted: Matrix,
+    Y_train: Matrix | None = None,
+    ks: Sequence[int] = (1, 3, 5),
+    A: float = 0.55,
+    B: float = 1.5,
+    inv_propensity: np.ndarray | None = None,
+    metrics: Sequence[str] = (),
+) -> dict[str, float]:
+    """Compute the usual metrics in percent: P, nDCG and recall at k, and PSP if propensities are known.
+
+    Parameters
+    ----------
+    Y_true, predicted
+        As in `precision_at_k`.
+    Y_train : matrix of shape (N, L), optional
+        Labels of the training rows, for PSP by `inverse_propensity(Y_train, A, B)`. Labels of `Y_true` beyond those of
+        `Y_train` count as never trained.
+    ks : sequence of int
+        Ranks.
+    A, B : float
+        See `inverse_propensity`.
+    inv_propensity : ndarray of shape (L,), optional
+        q_l of each label, instead of `Y_train`: `model.inverse_propensity(n_labels=Y_true.shape[1])`.
+    metrics : sequence of str
+        Names of further metrics, such as "coverage" for `coverage_at_k`.
+
+    Returns
+    -------
+    dict
+        Percentages: "P@1", "P@3", ..., "nDCG@5", "R@5", "PSP@1", ..., and "coverage@1", ... for further metrics.
+
+    Raises
+    ------
+    DataError
+        If the inputs do not fit each other, or there is no metric of a name.
+    """
+    if Y_train is not None and inv_propensity is not None:
+        raise DataError("inv_propensity: must be given without Y_train, got both")
+    k = max(ks, default=0)
+    if min(ks, default=0) < 1:
+        raise DataError(f"ks: must be integers of at least 1, got {shorten(ks)}")
+    compared = compare(Y_true, predicted, k)
+    functions = {"P": precision_at_k, "nDCG": ndcg_at_k, "R": recall_at_k} | {name: metric(name) for name in metrics}
+    values = {name: function(compared.Y, compared.labels, k=k) for name, function in functions.items()}
+    if Y_train is not None:
+        inv_propensity = inverse_propensity(Y_train, A, B, n_labels=compared.Y.n_cols)
+    if inv_propensity is not None:
+        values["PSP"] = psprecision_at_k(compared.Y, compared.labels, inv_propensity, k)
+    return {f"{name}@{at}": 100 * float(vector[at - 1]) for name, vector in values.items() for at in ks}
