@@ -1,4 +1,4 @@
-"""What the README promises runs as it stands: its Python, its shell lines, its links and its table of spellings."""
+"""The commands and the Python of README and the user guide run; their links and tables are complete."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ from xmlsgd.cli.parameters import PARAMETERS
 from xmlsgd.cli.parser import canonical
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/*.md"))]
-SHELL_BLOCKS = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
-TRY, TEST, TEXT_TO_TOPK, WORKERS = SHELL_BLOCKS
+GUIDE = (ROOT / "docs" / "user_guide.md").read_text(encoding="utf-8")
+PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted(ROOT.glob("docs/**/*.md"))
+DEMO, TEST, TEXT_TO_TOPK = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+(WORKERS,) = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
     """A folder with a copy of `data/`, in which the lines run."""
     shutil.copytree(DATA, tmp_path / "data")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-@pytest.mark.parametrize(("page", "least"), [("README.md", 8), ("docs/workers.md", 12)])
-def test_the_python_of_a_page_runs(page, least, place):
+@pytest.mark.parametrize(("page", "least"), [("README.md", 8), ("docs/user_guide.md", 6), ("docs/workers.md", 12)])
+def test_the_python_of_a_page_runs(page, least, folder):
     text = (ROOT / page).read_text(encoding="utf-8")
     test = doctest.DocTestParser().get_doctest(text, {}, page, page, 0)
     assert len(test.examples) >= least
@@ -40,32 +41,32 @@ def test_the_python_of_a_page_runs(page, least, place):
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     runner.run(test, out=report.append)
     assert not report, "".join(report)
-    assert page != "README.md" or (place / "functions" / "model.json").is_file()
+    assert page != "README.md" or (folder / "functions" / "model.json").is_file()
 
 
-def run_lines(lines, place):
+def run_lines(lines, folder):
     """Run lines of a page in bash; return what they print."""
     script = 'set -euo pipefail\nxmlsgd() { "$PYTHON" -m xmlsgd "$@"; }\n' + lines
     environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
     result = subprocess.run(
-        ["bash", "-c", script], cwd=place, env=environment, capture_output=True, text=True, check=False, timeout=300
+        ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
     )
     assert result.returncode == 0, result.stderr
     return result.stdout.splitlines()
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_the_way_from_text_to_top_k_runs(place):
-    *_, prediction = run_lines(TEXT_TO_TOPK, place)
+def test_the_way_from_text_to_top_k_runs(folder):
+    *_, prediction = run_lines(TEXT_TO_TOPK, folder)
     assert len(prediction.split("\t")) == 5
     for name in ("vectorizer.json", "history.jsonl", "train.json", "learning_curve.png"):
-        assert (place / "model" / name).is_file()
+        assert (folder / "model" / name).is_file()
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-def test_the_lines_about_several_workers_run(place):
-    printed = run_lines(WORKERS, place)
-    assert (place / "pair" / "model.json").is_file()
+def test_the_lines_about_several_workers_run(folder):
+    printed = run_lines(WORKERS, folder)
+    assert (folder / "pair" / "model.json").is_file()
     assert {"adaptive", "synchronous"} <= {line.split()[0] for line in printed if line}
 
 
@@ -76,8 +77,8 @@ def test_every_algorithm_is_in_the_table_and_nothing_else():
 
 def test_the_two_commands_are_those_of_the_checks():
     checks = (ROOT / ".ci" / "run").read_text()
-    assert '-e ".[plot]"' in TRY
-    assert TRY.strip().endswith("xmlsgd demo")
+    assert '-e ".[plot]"' in DEMO
+    assert DEMO.strip().endswith("xmlsgd demo")
     assert '-e ".[test,plot]"' in TEST
     assert '-e ".[test,plot]"' in checks
     _, _, last = TEST.strip().rpartition(" && ")
@@ -85,9 +86,14 @@ def test_the_two_commands_are_those_of_the_checks():
     assert f"step {last}\n" in checks
 
 
-def test_every_verb_is_in_the_readme():
+def test_every_command_is_in_the_readme_and_in_the_user_guide():
     for verb in VERBS:
-        assert f"`xmlsgd {verb}" in README
+        assert f"`{verb}`" in README
+        assert f"`xmlsgd {verb}" in GUIDE
+
+
+def test_the_readme_is_read_in_four_minutes():
+    assert len(README.split()) <= 900
 
 
 def test_every_call_in_the_pages_can_be_parsed():
@@ -101,12 +107,12 @@ def test_every_call_in_the_pages_can_be_parsed():
 
 
 def test_the_table_of_spellings_is_complete():
-    rows = dict(re.findall(r"^\| `(\w+)` \| ((?:`--[a-z-]+` ?)+)\|", README, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `(\w+)` \| ((?:`--[a-z-]+` ?)+)\|", GUIDE, re.MULTILINE))
     shown = {name: tuple(re.findall(r"`(.*?)`", flags)) for name, flags in rows.items()}
     assert shown == {p.name: p.synonyms for p in PARAMETERS if p.synonyms}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_to_files_lead_somewhere(page):
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8"))
     assert [target for target in targets if not (page.parent / target).exists()] == []

@@ -155,7 +155,7 @@ def test_a_saved_model_keeps_its_trees_to_the_bit(many, model, tmp_path, predict
     [
         ("trees_feature", lambda a: a + 4, "trees_feature must be below 4"),
         ("trees_feature", lambda a: a.astype(np.int32), "trees_feature must be uint8"),
-        ("trees_threshold", lambda a: a * np.nan, "thresholds, which are numbers"),
+        ("trees_threshold", lambda a: a * np.nan, "none of them NaN"),
         ("trees_threshold", lambda a: a[:-1], "with as many thresholds"),
         ("trees_value", lambda a: a + np.inf, "trees_value must be finite"),
         ("trees_value", lambda a: a[:-1], "trees_value must be float32"),

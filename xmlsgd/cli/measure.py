@@ -43,6 +43,7 @@ def measure(
     quiet: bool = False,
     label_weight: np.ndarray | None = None,
     inv_propensity: np.ndarray | None = None,
+    metrics: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the measures in percent (`evaluate_ranking`), and "predict_seconds" and "predict_rows_per_second".
 
@@ -50,4 +51,4 @@ def measure(
     """
     labels, _, seconds = rank(model, test.X, max(ks), quiet, label_weight)
     speed = {"predict_seconds": seconds, "predict_rows_per_second": test.n_rows / max(seconds, 1e-9)}
-    return {**evaluate_ranking(test.Y, labels, ks=ks, inv_propensity=inv_propensity), **speed}
+    return {**evaluate_ranking(test.Y, labels, ks=ks, inv_propensity=inv_propensity, metrics=metrics), **speed}

@@ -33,6 +33,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", type=place, metavar="FILE", help="write the results as JSON, - for stdout")
     parser.add_argument("--k", type=whole, action="append", help="measure at this k too; may be repeated [-k]")
     parser.add_argument(
+        "--metric", action="append", metavar="NAME", help="another metric, such as coverage; may be repeated"
+    )
+    parser.add_argument(
         "--propensity",
         type=place,
         metavar="ROWS",
@@ -53,6 +56,7 @@ def run(args: Namespace) -> None:
     check_file(args.json, "--json", args.model, args.test, args.propensity)
     check_there(args.test, args.propensity)
     model = load_model_of(args, args.test)
+    from ...metrics import metric
     from ..input_warnings import warn_of_unknown
     from ..measure import measure
     from ..sizes import size_numbers
@@ -61,6 +65,9 @@ def run(args: Namespace) -> None:
     known = Known.of_model(model)
     if ks[-1] > max(KS[-1], known.n_labels):
         raise UsageError(f"--k: must be at most the {known.n_labels} labels of the model, got {ks[-1]}")
+    metrics = args.metric or ()
+    for name in metrics:
+        metric(name)  # before rows are read, so that a wrong name fails at once
     Y_train = None
     if args.propensity:
         Y_train, known = read_labels(args.propensity, args, known)
@@ -68,8 +75,8 @@ def run(args: Namespace) -> None:
     warn_of_unknown(test, len(model.classes_), args.test)
     weight = label_weight_of(model, args.propensity_power, args.propensity_a, args.propensity_b)
     q = inverse_propensity_for(args, model, Y_train, test.Y.n_cols)
-    result = measure(model, test, ks, args.quiet, weight, q)
-    kinds = [kind for kind in ("P", "nDCG", "R", "PSP") if f"{kind}@1" in result]
+    result = measure(model, test, ks, args.quiet, weight, q, metrics)
+    kinds = [kind for kind in ("P", "nDCG", "R", "PSP", *metrics) if f"{kind}@1" in result]
     rows = [(kind, {f"@{k}": result[f"{kind}@{k}"] for k in ks}) for kind in kinds]
     answer(args, table(rows, [f"@{k}" for k in ks]))
     show(args, f"{test.n_rows:,} rows ranked in {result['predict_seconds']:.2f} s")
