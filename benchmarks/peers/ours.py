@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 import xmlsgd
 from xmlsgd.cli.kernels import compile_kernels
-from xmlsgd.cli.model import template_of
+from xmlsgd.cli.models import template_of
 from xmlsgd.data import open_store
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.estimators.defaults import auto_rounding

@@ -54,7 +54,9 @@ def test_a_signal_lets_a_run_write_its_checkpoint_and_the_same_call_goes_on(tmp_
         returned, lines = end(process, signal.SIGTERM)
         assert returned == 143
         told = json.loads((tmp_path / "m.checkpoint" / "run.json").read_text())["place"]["epoch"]
-        assert lines == [f"xmlsgd: ended by SIGTERM after {told} whole epochs; the same call goes on from m.checkpoint"]
+        assert lines == [
+            f"xmlsgd: ended by SIGTERM after {told} whole epochs; the same command resumes from m.checkpoint"
+        ]
         assert names(tmp_path) == ["m.checkpoint"]
         assert told >= done
     assert main([*words, str(tmp_path / "m"), "--checkpoint", "0.5"]) == 0
@@ -72,7 +74,7 @@ def test_after_ctrl_c_the_model_lies_beside_as_well(tmp_path):
     text = (
         f"xmlsgd: interrupted after {told} whole epoch{'s' * (told != 1)}; the model as it was then is in m.interrupted"
     )
-    assert (returned, lines) == (130, [f"{text}; the same call goes on from m.checkpoint"])
+    assert (returned, lines) == (130, [f"{text}; the same command resumes from m.checkpoint"])
     assert names(tmp_path) == ["m.checkpoint", "m.interrupted"]
 
 
@@ -83,7 +85,7 @@ def test_a_checkpoint_that_nobody_asks_for_is_not_forgotten(tmp_path, capsys):
     wait_for(lambda: (tmp_path / "m.checkpoint").is_dir())
     end(process, signal.SIGKILL)
     assert main([*words, "--epochs", "1"]) == 0
-    told = f"warning: {out}.checkpoint has what a run had learned that was cut short; with --checkpoint the same call"
+    told = f"warning: {out}.checkpoint: found a checkpoint of an interrupted run; pass --checkpoint to resume"
     assert told in capsys.readouterr().err
     assert main([*words, "--epochs", "1", "--overwrite", "--checkpoint", "5"]) == 2
     told = f"xmlsgd: {out}.checkpoint: is the checkpoint of another run: max_epochs was 100000, is 1; go on as it was"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from shared.paths import ROOT
-from xmlsgd.cli.failures import describe, guarded
+from xmlsgd.cli.exit_codes import describe, run_guarded
 from xmlsgd.errors import DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
 
 NO_THREAD, NO_SEGMENT = "can't start new thread", "x.so: failed to map segment from shared object"
@@ -32,10 +32,10 @@ FAILURE = "Traceback (most recent call last):\n  File ...\nMemoryError: no room\
         (PermissionError(errno.EACCES, "Permission denied", "a"), 2, "a: Permission denied"),
         (OSError(errno.ENOSPC, "No space left on device", "a"), 1, "a: No space left on device"),
         (OSError(errno.EFBIG, "File too large", "a"), 1, "a: File too large; see ulimit -f"),
-        (OSError(errno.EMFILE, "Too many", "a"), 1, "a: Too many; let a process open more, by ulimit -n"),
+        (OSError(errno.EMFILE, "Too many", "a"), 1, "a: Too many; let a process open more files, by ulimit -n"),
         (OSError(errno.EIO, "Input/output error"), 1, "Input/output error"),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), 1, "Cannot allocate memory; see ulimit -v"),
-        (RuntimeError(NO_THREAD), 1, f"{NO_THREAD}; let the user have more, by ulimit -u, or pass fewer --threads"),
+        (RuntimeError(NO_THREAD), 1, f"{NO_THREAD}; raise the limit by ulimit -u, or pass fewer --threads"),
         (ImportError(NO_SEGMENT), 1, f"out of memory: a library cannot be loaded, got {NO_SEGMENT}; see ulimit -v"),
         (ImportError("no such name"), 1, "internal error: ImportError: no such name; --traceback shows where"),
         (OSError("no source could be reached"), 1, "no source could be reached"),
@@ -61,14 +61,14 @@ def failing(error):
 
 
 def test_ctrl_c_is_130(capsys):
-    assert guarded(failing(KeyboardInterrupt())) == 130
+    assert run_guarded(failing(KeyboardInterrupt())) == 130
     assert capsys.readouterr().err == "xmlsgd: interrupted\n"
 
 
 @pytest.mark.usefixtures("listening")
 def test_sigterm_and_sighup_raise_like_ctrl_c_and_say_so(capsys):
     for number, code in ((signal.SIGTERM, 143), (signal.SIGHUP, 129)):
-        assert guarded(lambda: os.kill(os.getpid(), number)) == code  # noqa: B023 (called at once)
+        assert run_guarded(lambda: os.kill(os.getpid(), number)) == code  # noqa: B023 (called at once)
         assert capsys.readouterr().err == f"xmlsgd: ended by {number.name}\n"
         assert signal.getsignal(number) is signal.SIG_DFL
 
@@ -76,28 +76,28 @@ def test_sigterm_and_sighup_raise_like_ctrl_c_and_say_so(capsys):
 def test_a_signal_that_is_ignored_stays_so():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        assert guarded(lambda: os.kill(os.getpid(), signal.SIGHUP)) == 0
+        assert run_guarded(lambda: os.kill(os.getpid(), signal.SIGHUP)) == 0
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
 def test_a_reader_that_left_is_no_error_message(capsys):
-    assert guarded(failing(BrokenPipeError())) == 141
+    assert run_guarded(failing(BrokenPipeError())) == 141
     assert capsys.readouterr().err == ""
 
 
 def test_an_error_of_several_lines_becomes_one(capsys):
-    assert guarded(failing(DataError("a\nb\r\n  c\ud800"))) == 2
+    assert run_guarded(failing(DataError("a\nb\r\n  c\ud800"))) == 2
     assert capsys.readouterr().err == "xmlsgd: a b c\\ud800\n"
 
 
 def test_a_warning_is_one_line(capsys):
-    assert guarded(lambda: warnings.warn("shape\ndiffers", stacklevel=1)) == 0
+    assert run_guarded(lambda: warnings.warn("shape\ndiffers", stacklevel=1)) == 0
     assert capsys.readouterr().err == "xmlsgd: warning: shape differs\n"
 
 
 def test_a_traceback_is_shown_on_request(capsys):
-    assert guarded(failing(TypeError("oops")), traceback=True) == 1
+    assert run_guarded(failing(TypeError("oops")), traceback=True) == 1
     shown = capsys.readouterr().err
     assert shown.startswith("Traceback")
     assert shown.endswith("xmlsgd: internal error: TypeError: oops; --traceback shows where\n")
@@ -115,7 +115,7 @@ def test_output_that_cannot_be_flushed_is_a_failed_run(capsys, monkeypatch):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(sys, "stdout", Full())
-    assert guarded(lambda: None) == 1
+    assert run_guarded(lambda: None) == 1
     assert capsys.readouterr().err == "xmlsgd: standard output: No space left on device\n"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import os
 from pathlib import Path
@@ -11,8 +10,8 @@ import numpy as np
 import pytest
 
 from shared.command_line import GOOD_ROWS, TINY, complaint
-from xmlsgd.cli.format_options import are_labelled, is_raw_text
-from xmlsgd.cli.outputs import check_file, check_folder
+from xmlsgd.cli.format_options import FormatOptions
+from xmlsgd.cli.output_files import check_file, check_folder
 from xmlsgd.cli.results import plain, table, text_file
 
 
@@ -39,12 +38,11 @@ from xmlsgd.cli.results import plain, table, text_file
 )
 def test_raw_text_is_told_from_rows_by_its_words(tmp_path, content, labelled, expected):
     file = tmp_path / "data"
-    args = argparse.Namespace(format="auto")
     file.write_text(content)
-    assert is_raw_text(str(file), args, labelled) is expected
+    assert FormatOptions().is_raw_text(str(file), labelled) is expected
     with gzip.open(tmp_path / "data.gz", "wt") as stream:
         stream.write(content)
-    assert is_raw_text(str(tmp_path / "data.gz"), args, labelled) is expected
+    assert FormatOptions().is_raw_text(str(tmp_path / "data.gz"), labelled) is expected
 
 
 @pytest.mark.parametrize(
@@ -57,7 +55,7 @@ def test_raw_text_is_told_from_rows_by_its_words(tmp_path, content, labelled, ex
     ],
 )
 def test_documents_are_labelled_where_half_of_them_have_a_tab_with_words_behind(lines, expected):
-    assert are_labelled(lines) is expected
+    assert FormatOptions().have_labels(lines) is expected
 
 
 def test_a_file_takes_its_name_when_it_is_complete(tmp_path):
@@ -108,7 +106,7 @@ def test_json_holds_plain_numbers_and_null_for_none():
 
 
 def test_tables_align_and_mark_what_is_missing():
-    text = table([("ours", {"P@1": 50.0, "P@5": None}), ("theirs", {"P@1": 7.125, "P@5": 1.0})], ["P@1", "P@5"])
+    text = table({"ours": {"P@1": 50.0, "P@5": None}, "theirs": {"P@1": 7.125, "P@5": 1.0}}, ["P@1", "P@5"])
     assert text.splitlines() == ["            P@1      P@5", "ours      50.00        -", "theirs     7.12     1.00"]
 
 
@@ -134,23 +132,23 @@ TAKEN_NAMES = {
     ),
     "convert onto itself": (
         ("convert", "{place}/good.txt", "{place}/good.txt"),
-        "TARGET good.txt: is what this call reads; choose another name",
+        "TARGET good.txt: is an input of this command; choose another name",
     ),
     "convert into what is converted": (
         ("convert", "{place}/store", "{place}/store/more"),
-        "TARGET store/more: lies in the store store; choose a place outside",
+        "TARGET store/more: lies in the store store; choose a folder outside",
     ),
     "convert onto the words": (
         ("convert", "{place}/text.txt", "{place}/words", "--vectorizer", "{place}/words"),
-        "TARGET words: is what this call reads; choose another name",
+        "TARGET words: is an input of this command; choose another name",
     ),
     "json onto the training rows": (
         (*GOOD_ROWS, "--out", "{place}/new", "--json", "{place}/good.txt"),
-        "--json good.txt: is what this call reads; choose another name",
+        "--json good.txt: is an input of this command; choose another name",
     ),
     "json onto the test rows": (
         (*GOOD_ROWS, "--test", "{place}/text.txt", "--out", "{place}/new", "--json", "{place}/text.txt"),
-        "--json text.txt: is what this call reads; choose another name",
+        "--json text.txt: is an input of this command; choose another name",
     ),
     "json onto a file of the training folder": (
         ("train", "{place}/pair", "--out", "{place}/new", "--json", "{place}/pair/test.txt"),
@@ -162,7 +160,7 @@ TAKEN_NAMES = {
     ),
     "json in the model": (
         ("evaluate", "{place}/rows", "{place}/good.txt", "--json", "{place}/rows/model.json"),
-        "--json rows/model.json: lies in the saved model rows; choose a place outside",
+        "--json rows/model.json: lies in the saved model rows; choose a folder outside",
     ),
     "json in any model": (("info", "--json", "{place}/words/info.json"), "lies in the saved model words; choose"),
     "json in a store": (("info", "--json", "{place}/store/info.json"), "lies in the store store; choose"),
@@ -176,15 +174,15 @@ TAKEN_NAMES = {
             "--json",
             "{place}/text.txt",
         ),
-        "--json text.txt: is what this call reads; choose another name",
+        "--json text.txt: is an input of this command; choose another name",
     ),
     "predict onto its data": (
         ("predict", "{place}/rows", "{place}/good.txt", "--out", "{place}/good.txt"),
-        "--out good.txt: is what this call reads; choose another name",
+        "--out good.txt: is an input of this command; choose another name",
     ),
     "predict onto its data by a link": (
         ("predict", "{place}/rows", "{place}/good.txt", "--out", "{place}/link.txt"),
-        "--out link.txt: is what this call reads; choose another name",
+        "--out link.txt: is an input of this command; choose another name",
     ),
     "train over the model that holds the rows": (
         ("train", "{place}/rows/good.txt", "--out", "{place}/rows"),
@@ -193,7 +191,7 @@ TAKEN_NAMES = {
     "convert over a model": (("convert", "{place}/good.txt", "{place}/rows"), "rows: exists and is not a store"),
     "train over an earlier model": (
         (*GOOD_ROWS, "--out", "{place}/words", *TINY),
-        "--out words: exists; --overwrite replaces it, --warm-start goes on from it, or choose another name",
+        "--out words: exists; --overwrite replaces it, --warm-start continues from it, or choose another name",
     ),
     "train several over an earlier model, from which they cannot go on": (
         (*GOOD_ROWS, "--out", "{place}/words", *TINY, "--n-estimators", "2"),

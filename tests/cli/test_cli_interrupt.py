@@ -13,8 +13,8 @@ import pytest
 from shared.paths import DATA
 from shared.processes import end, n_lines, start, wait_for
 from xmlsgd.cli import main, signals
-from xmlsgd.cli.folder import growing_history, name_of_interrupted
-from xmlsgd.cli.signals import Stopped, signal_of, signals_raise, signals_raise_once
+from xmlsgd.cli.model_folder import growing_history, name_of_interrupted
+from xmlsgd.cli.signals import SignalInterrupt, first_signal_raises, signal_number, signals_as_exceptions
 from xmlsgd.errors import WorkerDied
 from xmlsgd.estimators import XMLClassifier
 
@@ -77,7 +77,7 @@ def test_ctrl_c_before_the_first_epoch_is_over_saves_too(tmp_path, monkeypatch, 
         return step(self, task)
 
     monkeypatch.setattr(Learner, "step", interrupted_step)
-    monkeypatch.setattr("xmlsgd.cli.commands.train.prepare_kernels", lambda *_: None)
+    monkeypatch.setattr("xmlsgd.cli.commands.train.compile_kernels", lambda *_: None)
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK]) == 130
     assert "interrupted after 0 whole epochs" in capsys.readouterr().err
     assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 0
@@ -102,7 +102,7 @@ def test_a_run_that_an_error_ends_saves_the_model_as_it_is(tmp_path, monkeypatch
         return step(self, task)
 
     monkeypatch.setattr(Learner, "step", deadly_step)
-    monkeypatch.setattr("xmlsgd.cli.commands.train.prepare_kernels", lambda *_: None)
+    monkeypatch.setattr("xmlsgd.cli.commands.train.compile_kernels", lambda *_: None)
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK, "--epochs", "5"]) == 1
     where = f"the model as it was then is in {tmp_path}/m"
     assert f"xmlsgd: stopped after 2 whole epochs; {where}: {told}" in capsys.readouterr().err
@@ -132,10 +132,10 @@ def test_ctrl_c_while_the_model_is_saved_waits_until_it_is(tmp_path, monkeypatch
         signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr("xmlsgd.cli.commands.train.measures", interrupted)
-    monkeypatch.setattr("xmlsgd.cli.folder.draw_curve", interrupted_again)
+    monkeypatch.setattr("xmlsgd.cli.model_folder.draw_curve", interrupted_again)
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK, "--epochs", "1"]) == 130
     how = "interrupted after 1 whole epoch; the model as it was then is in"
-    where = how if stopped_before else "interrupted while the model was saved; it is whole, in"
+    where = how if stopped_before else "interrupted while the model was saved; it is complete, in"
     assert capsys.readouterr().err == f"xmlsgd: {where} {tmp_path}/m\n"
     assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 1
     assert json.loads((tmp_path / "m" / "train.json").read_text())["interrupted"] is stopped_before
@@ -160,7 +160,7 @@ def interrupted_twice(monkeypatch):
 
     monkeypatch.setattr(Learner, "step", interrupted_step)
     monkeypatch.setattr(Loop, "so_far", interrupted_again)
-    monkeypatch.setattr("xmlsgd.cli.commands.train.prepare_kernels", lambda *_: None)
+    monkeypatch.setattr("xmlsgd.cli.commands.train.compile_kernels", lambda *_: None)
 
 
 @pytest.mark.usefixtures("listening")
@@ -174,7 +174,7 @@ def test_a_second_ctrl_c_waits_for_the_end_that_the_first_has_begun(tmp_path, mo
 @pytest.mark.usefixtures("listening")
 def test_one_that_comes_long_after_cuts_the_end_short(tmp_path, monkeypatch, capsys):
     interrupted_twice(monkeypatch)
-    monkeypatch.setattr(signals, "PATIENCE", -1.0)
+    monkeypatch.setattr(signals, "CLEANUP_SECONDS", -1.0)
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK]) == 130
     assert capsys.readouterr().err == "xmlsgd: interrupted\n"
     assert list(tmp_path.iterdir()) == []
@@ -182,7 +182,7 @@ def test_one_that_comes_long_after_cuts_the_end_short(tmp_path, monkeypatch, cap
 
 @pytest.mark.usefixtures("listening")
 def test_who_interrupts_at_a_terminal_is_told_at_once(monkeypatch, capfd):
-    with pytest.raises(Stopped), signals_raise(), signals_raise_once("ending the run ..."):
+    with pytest.raises(SignalInterrupt), signals_as_exceptions(), first_signal_raises("ending the run ..."):
         signal.raise_signal(signal.SIGTERM)
     assert capfd.readouterr().err == "xmlsgd: ended by SIGTERM: ending the run ...\n"
 
@@ -195,7 +195,7 @@ def test_a_model_that_cannot_be_written_goes_among_the_temporary_files(tmp_path,
         return None
 
     asked = []
-    monkeypatch.setattr("xmlsgd.cli.folder.draw_curve", full)
+    monkeypatch.setattr("xmlsgd.cli.model_folder.draw_curve", full)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK, "--epochs", "1"]) == 1
     (place,) = tmp_path.glob("xmlsgd-model-*")
@@ -207,7 +207,7 @@ def test_where_there_is_no_room_either_nothing_is_left_there(tmp_path, monkeypat
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device", "m")
 
-    monkeypatch.setattr("xmlsgd.cli.folder.draw_curve", full)
+    monkeypatch.setattr("xmlsgd.cli.model_folder.draw_curve", full)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK, "--epochs", "1"]) == 1
     assert capsys.readouterr().err == "xmlsgd: m: No space left on device\n"
@@ -220,10 +220,7 @@ def test_where_there_is_no_room_either_nothing_is_left_there(tmp_path, monkeypat
 def test_a_model_for_which_the_disk_has_no_room_is_not_trained(tmp_path, monkeypatch, capsys, words, needed):
     monkeypatch.setattr("shutil.disk_usage", lambda _: types.SimpleNamespace(free=10_000))
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK, *words]) == 1
-    assert (
-        f"m: {needed} at least are needed for the model, 0.0 MB are free; nothing was trained"
-        in capsys.readouterr().err
-    )
+    assert f"m: the model needs at least {needed}, 0.0 MB are free; nothing was trained" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -232,7 +229,7 @@ def test_ctrl_c_before_anything_is_learned_leaves_nothing(tmp_path, monkeypatch,
         raise KeyboardInterrupt
 
     monkeypatch.setattr("xmlsgd.estimators.task.make_device", interrupted)
-    monkeypatch.setattr("xmlsgd.cli.commands.train.prepare_kernels", lambda *_: None)
+    monkeypatch.setattr("xmlsgd.cli.commands.train.compile_kernels", lambda *_: None)
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK]) == 130
     assert capsys.readouterr().err == "xmlsgd: interrupted\n"
     assert list(tmp_path.iterdir()) == []
@@ -280,11 +277,11 @@ def test_a_process_that_is_ended_while_it_reads_standard_input_leaves_no_tempora
 
 def stopped_while(act):
     """Do something that a signal interrupts, at the latest when it is over; return how the signal was raised."""
-    with signals_raise():
+    with signals_as_exceptions():
         try:
             act()
             assert not threading.Event().wait(60)
-        except Stopped as stop:
+        except SignalInterrupt as stop:
             return stop
     raise AssertionError("nothing was raised within a minute")
 
@@ -310,21 +307,21 @@ def test_a_signal_that_comes_in_a_finalizer_is_raised_after_it(capsys):
             signal.raise_signal(signal.SIGINT)
 
     stop = stopped_while(lambda: Closing() and None)
-    assert (str(stop), signal_of(stop)) == ("interrupted", signal.SIGINT)
+    assert (str(stop), signal_number(stop)) == ("interrupted", signal.SIGINT)
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.usefixtures("listening")
 def test_a_signal_that_is_looked_at_again_while_the_hook_of_finalizers_runs_is_not_lost(capsys, monkeypatch):
-    later, waited = signals._later, []
+    later, waited = signals._retry, []
 
     def slowly(number):
         later(number)
         if not waited:
             waited.append(number)
-            threading.Event().wait(3 * signals.AGAIN)  # in which the clock of the signal runs out
+            threading.Event().wait(3 * signals.RETRY_SECONDS)  # in which the clock of the signal runs out
 
-    monkeypatch.setattr(signals, "_later", slowly)
+    monkeypatch.setattr(signals, "_retry", slowly)
 
     class Closing:
         def __del__(self):
@@ -341,6 +338,6 @@ def test_another_failure_of_a_finalizer_is_told_as_ever(capsys):
             raise OSError("the file is gone")
 
     closing = Closing()
-    with signals_raise():
+    with signals_as_exceptions():
         del closing
     assert "OSError: the file is gone" in capsys.readouterr().err

@@ -61,7 +61,10 @@ def test_the_seconds_of_a_shortlist_count_as_training_and_its_curve_says_what_it
     result, last = json.loads((tmp_path / "r.json").read_text()), XMLClassifier.load(tmp_path / "m").history_[-1]
     assert last["seconds"] + 100 < result["train_seconds"] < last["seconds"] + 200
     assert result["rows_per_second"] == pytest.approx(2108 / result["train_seconds"])
-    assert "learning curve (of the network alone; the table has the shortlist too): " in capsys.readouterr().out
+    assert (
+        "learning curve (of the network alone; the table is of the model with its candidates): "
+        in capsys.readouterr().out
+    )
 
 
 def test_a_run_that_diverges_in_a_later_epoch_took_the_seconds_of_the_whole_ones(tmp_path, monkeypatch):
@@ -92,7 +95,7 @@ def test_labels_that_come_once_and_labels_that_nobody_knows_are_warned_of(tmp_pa
     (tmp_path / "swapped.txt").write_text("".join(f"{' '.join(a.split(','))}\t{b}\n" for a, b in swapped))
     run("train", tmp_path / "swapped.txt", "--test", TEST_TEXT, "--out", tmp_path / "m", *QUICK, "--epochs", "1")
     err = capsys.readouterr().err
-    assert "rows, hardly one of them twice; are they labels? Of raw text they stand before the tab" in err
+    assert "rows, hardly one of them twice; are they labels? In raw text labels stand before the tab" in err
     assert f"{TEST_TEXT}: the model knows none of its labels, so that all measures will be 0" in err
     run("evaluate", tmp_path / "m", TEST_TEXT)
     assert f"{TEST_TEXT}: the model knows none of its labels, so that all" in capsys.readouterr().err
@@ -102,7 +105,7 @@ def test_labels_that_come_once_and_labels_that_nobody_knows_are_warned_of(tmp_pa
     ("labels", "told"),
     [
         ('"Woolf, Virginia",novel', """the label '"Woolf' begins with a quote and does not end with it; quotes are"""),
-        ("novel;letter", "most of 1 labels have ';' in them; if it stands between labels: that must be a comma"),
+        ("novel;letter", "most of 1 labels contain ';'; if it separates labels, write a comma instead"),
         ('"novel",l\'histoire,a|b', None),
     ],
 )
@@ -206,7 +209,7 @@ def test_an_ensemble_is_trained_measured_and_asked_like_one_model(tmp_path, caps
     history = [json.loads(line) for line in (tmp_path / "m" / "history.jsonl").read_text().splitlines()]
     told = capsys.readouterr().out
     assert "trained 2 classifiers in" in told
-    assert "learning curve (of each network alone; the table has the mean of all)" in told
+    assert "learning curve (of each network alone; the table is of their mean)" in told
     assert [(record["estimator"], record["epoch"]) for record in history] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert result["epochs"] == 4
     assert result["parameters"]["n_estimators"] == 2
@@ -231,7 +234,7 @@ def test_an_ensemble_is_trained_measured_and_asked_like_one_model(tmp_path, caps
             ("--warm-start",),
             "m: must hold an XMLClassifier, got 'XMLEnsemble'; xmlsgd.load_model reads it",
         ),
-        (("--warm-start", "--n-estimators", "2"), "--warm-start: goes on from one model, got --n-estimators 2; use"),
+        (("--warm-start", "--n-estimators", "2"), "--warm-start: continues from one model, got --n-estimators 2; use"),
     ],
 )
 def test_an_ensemble_has_a_model_at_least_and_is_not_trained_further(tmp_path, capsys, words, told):

@@ -1,21 +1,15 @@
-"""The verb warmup: what it compiles, and the process that does half of it meanwhile."""
+"""The command warmup: what it compiles."""
 
 from __future__ import annotations
 
 import errno
-import multiprocessing
-import os
-import signal
 import subprocess
 import sys
-
-import pytest
 
 from shared.command_line import run
 from shared.paths import ROOT
 from xmlsgd import XMLClassifier
-from xmlsgd.cli.background import meanwhile
-from xmlsgd.cli.kernels import prepare_kernels
+from xmlsgd.cli.kernels import compile_kernels
 
 LEARN_AND_ANSWER = """
 from xmlsgd import XMLClassifier, make_xmc
@@ -39,7 +33,7 @@ def test_kernels_are_prepared_where_there_is_no_room_for_temporary_files(monkeyp
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(XMLClassifier, "save", full)
-    prepare_kernels({"n_jobs": 1, "max_epochs": 1})
+    compile_kernels({"n_jobs": 1, "max_epochs": 1})
     assert tried
 
 
@@ -53,36 +47,3 @@ def test_after_warmup_neither_one_thread_nor_two_compile_anything(capsys):
     compiled, found = map(int, done.stdout.split())
     assert compiled == 0
     assert found > 20
-
-
-def note(path):
-    """Note which process this is, and whether Ctrl-C reaches it."""
-    path.write_text(f"{os.getpid()} {signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])}")
-
-
-def note_if_this_is(pid, path):
-    """Do as `note` in the process `pid`, and fail in any other."""
-    if os.getpid() != pid:
-        raise OSError("no room")
-    note(path)
-
-
-def test_work_is_done_meanwhile_by_another_process_which_ctrl_c_does_not_reach(tmp_path):
-    with meanwhile(note, tmp_path / "noted"):
-        pass
-    pid, held = (tmp_path / "noted").read_text().split()
-    assert int(pid) != os.getpid()
-    assert held == "True"
-
-
-def test_work_that_fails_there_is_done_here(tmp_path, capfd):
-    with meanwhile(note_if_this_is, os.getpid(), tmp_path / "noted"):
-        pass
-    assert (tmp_path / "noted").read_text() == f"{os.getpid()} False"
-    assert capfd.readouterr().err == ""
-
-
-def test_who_is_interrupted_does_not_wait_for_the_other():
-    with pytest.raises(KeyboardInterrupt), meanwhile(signal.pause):
-        raise KeyboardInterrupt
-    assert multiprocessing.active_children() == []

@@ -1,45 +1,71 @@
-"""Warnings about data that cannot be what was meant."""
+"""Warnings of data and settings that are probably not what was meant."""
 
 from __future__ import annotations
 
+import re
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..data.cores import usable_cores
 from ..errors import shorten
+from .format_options import first_lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..data.csr import Dataset
+    from .sources import Rows
 
 QUOTES, SEPARATORS = "\"'", ";|"
-ONCE, FEW_ROWS = 1.2, 20  # of fewer rows times a label, or fewer rows, nothing can be said
+SPACED_COMMA, BARE_COMMA = re.compile(r", +(?=\S)"), re.compile(r",(?=[^ ,])")
+ONCE, FEW_ROWS = 1.2, 20  # with fewer rows per label, or fewer rows, nothing can be said
 
 
-def warn_of_labels(dataset: Dataset, path: str) -> None:
-    """Warn where hardly a label comes twice: then there is nothing to learn, or what was read as labels are texts."""
+def warn_of_training_rows(rows: Rows, train: str, test: str | None) -> None:
+    """Warn of what is suspicious in the rows of a training run."""
+    warn_of_rare_labels(rows.train, train)
+    warn_of_base(rows.train, train)
+    if rows.vectorizer is not None:
+        warn_of_names(rows.train.label_names or (), train)
+        warn_of_commas(train)
+    if rows.test is not None:
+        warn_of_unknown(rows.test, rows.train.n_labels, test or train)
+
+
+def warn_of_rare_labels(dataset: Dataset, path: str) -> None:
+    """Warn if hardly a label occurs twice: there is nothing to learn, or texts were taken for labels."""
     n_labels = len(np.unique(dataset.Y.indices))
     if dataset.n_rows >= FEW_ROWS and dataset.Y.nnz < ONCE * n_labels:
         text = f"{path}: {n_labels:,} labels in {dataset.n_rows:,} rows, hardly one of them twice"
-        warnings.warn(f"{text}; are they labels? Of raw text they stand before the tab", stacklevel=2)
+        warnings.warn(f"{text}; are they labels? In raw text labels stand before the tab", stacklevel=2)
 
 
 def warn_of_names(names: Sequence[str], path: str) -> None:
-    """Warn of names of labels of raw text that tell of a file that was written by other rules."""
+    """Warn of label names of raw text that look as if the file was written by other rules."""
     cut = next((name for name in names if name[0] in QUOTES and (len(name) == 1 or name[-1] != name[0])), None)
     if cut is not None:
         text = f"{path}: the label {shorten(cut)} begins with a quote and does not end with it"
         warnings.warn(f"{text}; quotes are part of a name, and every comma ends one: write names without", stacklevel=2)
     for mark in SEPARATORS:
         if 2 * sum(mark in name for name in names) > len(names):
-            text = f"{path}: most of {len(names):,} labels have {mark!r} in them"
-            warnings.warn(f"{text}; if it stands between labels: that must be a comma", stacklevel=2)
+            text = f"{path}: most of {len(names):,} labels contain {mark!r}"
+            warnings.warn(f"{text}; if it separates labels, write a comma instead", stacklevel=2)
+
+
+def warn_of_commas(path: str) -> None:
+    """Warn if raw text has both `a,b` and `a, b` between labels: the second may be one name that has a comma."""
+    labels = [line.partition("\t")[0] for line in first_lines(Path(path))] if Path(path).is_file() else []
+    spaced = next((each for each in labels if SPACED_COMMA.search(each)), None)
+    if spaced is not None and any(BARE_COMMA.search(each) for each in labels):
+        text = f"{path}: every comma ends a label, also in {shorten(spaced)}"
+        warnings.warn(f"{text}; if that is one name, write it without the comma", stacklevel=2)
 
 
 def warn_of_base(dataset: Dataset, path: str) -> None:
-    """Warn where neither feature 0 nor label 0 occurs: LIBSVM files count both from one, and no line is wrong then."""
+    """Warn if neither feature 0 nor label 0 occurs: LIBSVM files count from one, and no line is wrong then."""
     X, Y = dataset.X, dataset.Y
     if dataset.n_rows >= FEW_ROWS and X.nnz and Y.nnz and min(X.indices.min(), Y.indices.min()) > 0:
         text = f"{path}: neither feature 0 nor label 0 occurs"
@@ -47,7 +73,15 @@ def warn_of_base(dataset: Dataset, path: str) -> None:
 
 
 def warn_of_unknown(dataset: Dataset, n_known: int, path: str) -> None:
-    """Warn where no test row has a label that the model knows."""
+    """Warn if no test row has a label that the model knows."""
     if dataset.Y.nnz and dataset.Y.indices.min() >= n_known:
         text = f"{path}: the model knows none of its labels, so that all measures will be 0"
         warnings.warn(f"{text}; are these its test rows, with labels first?", stacklevel=2)
+
+
+def warn_of_workers(devices: Sequence[str]) -> None:
+    """Warn of more workers on the CPU than cores: they take turns, and none gets faster."""
+    n_workers, n_cores = sum(name == "cpu" for name in devices), usable_cores()
+    if n_workers > max(n_cores, 1):
+        text = f"--devices: {n_workers} workers on the CPU, but this machine has {n_cores} usable cores"
+        warnings.warn(f"{text}; pass at most cpu*{n_cores}", stacklevel=2)

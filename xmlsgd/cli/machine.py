@@ -1,4 +1,4 @@
-"""What a run tells of its machine: versions, processor, threads, peak memory."""
+"""Facts about the machine: versions, processor, threads, peak memory."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ import os
 import platform
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import __version__
 from ..errors import DataError
-
-if TYPE_CHECKING:
-    from argparse import Namespace
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "llvmlite")
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python, of this package and of what it stands on; nothing is imported for it."""
+    """Return the versions of Python, of this package and of its dependencies, without importing them."""
     found = {"xmlsgd": __version__, "python": platform.python_version()}
     for package in PACKAGES:
         try:
@@ -30,7 +27,7 @@ def versions() -> dict[str, str]:
 
 
 def peak_memory_bytes() -> int | None:
-    """Return the largest resident size of this process so far; None where the system does not tell."""
+    """Return the largest resident size of this process so far; None where the system does not say."""
     status = Path("/proc/self/status")
     if status.exists():  # Linux: getrusage would count the memory of the process that started this one
         for line in status.read_text().splitlines():
@@ -70,7 +67,7 @@ def gpu() -> str:
 
 
 def processor_name() -> str:
-    """Return the processor's own name where the system tells it."""
+    """Return the name of the processor, or of its architecture where the system does not say."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -79,16 +76,15 @@ def processor_name() -> str:
     return next(names, platform.machine())
 
 
-def limit_threads(args: Namespace) -> None:
-    """Hold parsers and kernels to `--n-jobs` threads: before Numba is loaded, which asks but once.
+def limit_threads(parameters: dict[str, Any]) -> None:
+    """Limit parsers, kernels and OpenBLAS to `n_jobs` threads, at most one per processor, before they are loaded.
 
-    More than the machine has processors are as many as it has. Where Numba is loaded already, the estimator's own limit
-    holds alone. OpenBLAS would start a thread a processor, with memory for each, as it is loaded; where it gets neither
-    it waits for ever, or says that the user has pressed Ctrl-C.
+    Numba reads its limit once, when it is loaded; where it is loaded already, the estimator's own limit holds alone.
+    OpenBLAS starts a thread per processor when it is loaded; where the system grants none, it hangs or reports Ctrl-C.
     """
-    n_jobs = getattr(args, "n_jobs", None)
+    n_jobs = parameters.get("n_jobs")
     if n_jobs and n_jobs > 0 and "numba" not in sys.modules:
-        args.n_jobs = min(n_jobs, os.cpu_count() or 1)
-        os.environ["NUMBA_NUM_THREADS"] = str(args.n_jobs)
+        parameters["n_jobs"] = min(n_jobs, os.cpu_count() or 1)
+        os.environ["NUMBA_NUM_THREADS"] = str(parameters["n_jobs"])
         if "numpy" not in sys.modules:
-            os.environ.setdefault("OPENBLAS_NUM_THREADS", str(args.n_jobs))
+            os.environ.setdefault("OPENBLAS_NUM_THREADS", str(parameters["n_jobs"]))

@@ -21,19 +21,16 @@ BATCH = 8192  # rows ranked between two movements of the bar
 
 def rank(
     model: XMLClassifier | XMLEnsemble, X: CSR, k: int, quiet: bool = False, label_weight: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Return label columns int32 (n, k) and scores float32 (n, k), best first, and the seconds it took.
-
-    A k above the number of labels is that number.
-    """
+) -> tuple[np.ndarray, float]:
+    """Return the best label columns int32 (n, min(k, L)), best first, and the seconds it took."""
     k = min(k, len(model.classes_))
-    labels, scores, seconds = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k), np.float32), 0.0
-    model.load_kernels(X.span(0, min(BATCH, X.n_rows)), k, label_weight=label_weight)  # not to be timed
+    labels, seconds = np.empty((X.n_rows, k), np.int32), 0.0
+    model.load_kernels(X.span(0, min(BATCH, X.n_rows)), k, label_weight=label_weight)  # outside the timed part
     for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=quiet):
         started = time.perf_counter()
-        labels[rows], scores[rows] = model.predict_topk(X.take(rows), k=k, label_weight=label_weight)
+        labels[rows], _ = model.predict_topk(X.take(rows), k=k, label_weight=label_weight)
         seconds += time.perf_counter() - started
-    return labels, scores, seconds
+    return labels, seconds
 
 
 def measure(
@@ -45,10 +42,10 @@ def measure(
     inv_propensity: np.ndarray | None = None,
     metrics: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the measures in percent (`evaluate_ranking`), and "predict_seconds" and "predict_rows_per_second".
+    """Return the metrics in percent (`evaluate_ranking`), "predict_seconds" and "predict_rows_per_second".
 
-    These count ranking alone: neither reading nor compiling nor measuring.
+    The time is that of ranking alone, without reading, compiling and measuring.
     """
-    labels, _, seconds = rank(model, test.X, max(ks), quiet, label_weight)
+    labels, seconds = rank(model, test.X, max(ks), quiet, label_weight)
     speed = {"predict_seconds": seconds, "predict_rows_per_second": test.n_rows / max(seconds, 1e-9)}
     return {**evaluate_ranking(test.Y, labels, ks=ks, inv_propensity=inv_propensity, metrics=metrics), **speed}

@@ -1,172 +1,93 @@
-"""The estimator's parameters as flags of the same names, with the spellings that the field has for them."""
+"""The estimator's parameters as flags of the same names, with the spellings that other programs have for them."""
 
 from __future__ import annotations
 
-import math
-from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from ..errors import suggest
+from .flags import Flag
+from .value_types import FLOAT, INT, NAME, SIZES, ValueType, or_word
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+PACKAGE = Path(__file__).parents[1]
 
 
-def sizes(text: str) -> tuple[int, ...]:
-    """Return the numbers of `256` or `512,256`."""
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise ArgumentTypeError(f"must be numbers separated by commas, as in 512,256, got {text!r}") from None
+def parts_in(folder: str) -> tuple[str, ...]:
+    """Return the names of the modules in a folder of the package: a loss, an optimizer ... is a module."""
+    return tuple(sorted(file.stem for file in (PACKAGE / folder).glob("[!_]*.py")))
 
 
-def place(text: str) -> str:
-    """Return a name of a file or folder: an empty one is mostly a variable that was never set."""
-    if not text:
-        raise ArgumentTypeError("must be a name, got ''")
-    return text
-
-
-def whole(text: str) -> int:
-    """Return a whole number."""
-    try:
-        return int(text)
-    except ValueError:
-        raise ArgumentTypeError(f"must be a whole number, got {text!r}") from None
-
-
-def number(text: str) -> float:
-    """Return a number."""
-    try:
-        return float(text)
-    except ValueError:
-        raise ArgumentTypeError(f"must be a number, got {text!r}") from None
-
-
-def minutes(text: str) -> float:
-    """Return a number of minutes from one checkpoint to the next."""
-    with suppress(ValueError):
-        if 0 <= float(text) < math.inf:
-            return float(text)
-    raise ArgumentTypeError(f"must be minutes, 0 or more, between checkpoints, which lie beside DIR, got {text!r}")
-
-
-def or_auto(read: Callable[[str], Any], *words: str) -> Callable[[str], Any]:
-    """Return a reader that lets the estimator choose where the text is `auto`; it may also be one of `words`."""
-
-    def read_or_keep(text: str) -> Any:
-        if text in ("auto", *words):
-            return text
-        try:
-            return read(text)
-        except ArgumentTypeError as error:
-            raise ArgumentTypeError(f"{error}{suggest(text, ('auto', *words))}") from error
-
-    return read_or_keep
+def named(*choices: str) -> ValueType:
+    """Return the type of a name that the estimator checks, which knows parts that were added elsewhere, too."""
+    return ValueType("NAME", str, choices)
 
 
 @dataclass(frozen=True)
-class Parameter:
-    """A parameter of `XMLClassifier`: how its value is read (None: a switch), its default as text, what it means.
+class Parameter(Flag):
+    """A parameter of `XMLClassifier`; without the flag the estimator's own default holds, which is shown."""
 
-    The default, which the estimator has itself, is "" where the meaning says what holds without the parameter.
-    """
-
-    name: str
-    read: Callable[[str], Any] | None
-    default: str
-    help: str
-    synonyms: tuple[str, ...] = ()
-
-    @property
-    def flag(self) -> str:
-        """Return the flag: `--batch-size` of `batch_size`."""
-        return "--" + self.name.replace("_", "-")
+    part_of: str = "parameters"
+    omitted: bool = True
 
 
-# In the order of the constructor. Ranges and names are checked by the estimator, in one place for all its users.
+AUTO_INT, AUTO_FLOAT = or_word(INT, "auto"), or_word(FLOAT, "auto")
+
+# Ranges and names are checked by the estimator, for all its users.
 PARAMETERS = (
-    Parameter("hidden_layer_sizes", sizes, "256", "units of the hidden layers, as in 256 or 512,256", ("--hidden",)),
-    Parameter("loss", str, "auto", "bce, softmax, squared_hinge or auto"),
-    Parameter("optimizer", str, "adam", "adam, adagrad, row_adagrad, momentum or sgd", ("--solver",)),
-    Parameter("learning_rate_init", or_auto(number), "auto", "the rate at the start, or auto", ("--lr", "--eta")),
-    Parameter(
-        "learning_rate", str, "linear", "how the rate falls: linear, constant, cosine, inverse_sqrt", ("--schedule",)
-    ),
-    Parameter("warm_up", number, "0.02", "share of the run over which the rate rises"),
-    Parameter("batch_size", or_auto(whole), "auto", "rows of a step, or auto", ("--batch",)),
-    Parameter("negatives", or_auto(whole, "all"), "auto", "labels besides its own that a batch trains, all, or auto"),
-    Parameter(
-        "gradient_rounding", or_auto(number), "auto", "gradients below this are rounded at random, 0 for none, or auto"
-    ),
-    Parameter(
-        "candidates",
-        or_auto(whole),
-        "auto",
-        "labels that neighbors propose and a linear path weighs, 0 for none, or auto",
-    ),
-    Parameter(
-        "stacking", str, "logistic", "how what is known of listed labels is weighed: logistic, or boosted for trees"
-    ),
-    Parameter(
-        "max_epochs",
-        or_auto(whole),
-        "auto",
-        "passes over the data, or auto",
-        ("--epochs", "--epoch", "--num-epochs", "--max-iter"),
-    ),
-    Parameter("weight_decay", number, "0", "decoupled decay, times the rate", ("--wd",)),
-    Parameter("clip_norm", number, "0", "largest norm of the gradient of one row of weights, 0 for none", ("--clip",)),
-    Parameter("input_dropout", number, "0", "share of features left out in training"),
-    Parameter("hidden_dropout", number, "0", "share of hidden units left out in training", ("--dropout",)),
-    Parameter("average_weights", number, "0", "share of the end of the run over which weights are averaged"),
-    Parameter("early_stopping", None, "", "stop when P@1 no longer rises on held-out rows; keep the best model"),
-    Parameter("validation_fraction", number, "0.1", "share of the rows held out for early stopping"),
-    Parameter("n_epochs_no_change", whole, "3", "epochs without a rise before stopping", ("--patience",)),
-    Parameter("tol", number, "0.0001", "a rise smaller than this is none"),
-    Parameter("class_weight", str, "", "balanced: rare classes weigh more; for one class a row"),
-    Parameter("algorithm", str, "auto", "how several workers learn together, as in local_sgd/outer=nesterov, or auto"),
-    Parameter("devices", str, "cpu", "who works: cpu, or several as in cpu*2", ("--device",)),
-    Parameter("precision", str, "auto", "of products: auto, float32 or bfloat16"),
-    Parameter(
-        "n_jobs",
-        whole,
-        "",
-        "threads, -1 for all; as many as the work can feed",
-        ("--threads", "--num-threads", "--thread"),
-    ),
-    Parameter("warm_start", None, "", "go on from the model in --out"),
-    Parameter("random_state", whole, "", "seed of all that is random", ("--seed",)),
-    Parameter("verbose", whole, "0", "0: no progress"),
-)
+    Parameter("hidden_layer_sizes", SIZES, "units of the hidden layers", "model", "256", synonyms=("--hidden",)),
+    Parameter("loss", named("auto", "bce", "softmax", "squared_hinge"), "loss function", "model", "auto"),
+    Parameter("candidates", AUTO_INT, "candidate labels per row, from k-nearest neighbors and linear classifiers; "
+              "0 for the network alone", "model", "auto"),
+    Parameter("stacking", named("logistic", "boosted"), "stacking of the candidates' scores, by logistic regression or "
+              "boosted trees", "model", "logistic"),
+    Parameter("class_weight", NAME, "balanced: rare classes weigh more; for one class per row", "model",
+              default_text="none"),
+    Parameter("optimizer", named("adam", "adagrad", "row_adagrad", "momentum", "sgd"), "update rule", "training",
+              "adam", synonyms=("--solver",)),
+    Parameter("learning_rate_init", AUTO_FLOAT, "initial learning rate", "training", "auto",
+              synonyms=("--lr", "--eta")),
+    Parameter("learning_rate", named("linear", "constant", "cosine", "inverse_sqrt"), "learning-rate schedule",
+              "training", "linear", synonyms=("--schedule",)),
+    Parameter("warm_up", FLOAT, "share of the run over which the learning rate rises", "training", "0.02"),
+    Parameter("batch_size", AUTO_INT, "rows per step", "training", "auto", synonyms=("--batch",)),
+    Parameter("negatives", or_word(INT, "auto", "all"), "labels per batch trained besides those of its rows",
+              "training", "auto"),
+    Parameter("gradient_rounding", AUTO_FLOAT, "gradients below this are rounded stochastically to 0 or to it; "
+              "0 for none", "training", "auto"),
+    Parameter("max_epochs", AUTO_INT, "passes over the data", "training", "auto",
+              synonyms=("--epochs", "--epoch", "--num-epochs", "--max-iter")),
+    Parameter("weight_decay", FLOAT, "decoupled weight decay, times the learning rate", "training", "0",
+              synonyms=("--wd",)),
+    Parameter("clip_norm", FLOAT, "largest gradient norm of a row of weights, 0 for no limit", "training", "0",
+              synonyms=("--clip",)),
+    Parameter("input_dropout", FLOAT, "share of features dropped in training", "training", "0"),
+    Parameter("hidden_dropout", FLOAT, "share of hidden units dropped in training", "training", "0",
+              synonyms=("--dropout",)),
+    Parameter("average_weights", FLOAT, "share of the run, at its end, over which weights are averaged", "training",
+              "0"),
+    Parameter("early_stopping", None, "stop when P@1 on held-out rows stops rising; keep the best model", "training"),
+    Parameter("validation_fraction", FLOAT, "share of the rows held out for early stopping", "training", "0.1"),
+    Parameter("n_epochs_no_change", INT, "epochs without a rise before stopping", "training", "3",
+              synonyms=("--patience",)),
+    Parameter("tol", FLOAT, "smallest rise of P@1 that counts", "training", "0.0001"),
+    Parameter("warm_start", None, "continue from the model in --out", "training"),
+    Parameter("random_state", INT, "seed of the random numbers", "training", default_text="another one each run",
+              synonyms=("--seed",)),
+    Parameter("algorithm", NAME, "how several workers train together, as in local_sgd/outer=nesterov; "
+              "docs/algorithms.md lists them", "workers", "auto"),
+    Parameter("devices", NAME, "one worker per device, as in cpu*2 or cuda:0,cpu", "workers", "cpu",
+              synonyms=("--device",)),
+    Parameter("n_jobs", INT, "threads of the CPU, -1 for all", "workers", default_text="as many as the work can use",
+              synonyms=("--threads", "--num-threads", "--thread")),
+    Parameter("precision", named("auto", "float32", "bfloat16"), "number format of matrix products", "workers",
+              "auto"),
+)  # fmt: skip
 
 
-def add_parameters(parser: ArgumentParser, names: tuple[str, ...] | None = None, **defaults: Any) -> None:
-    """Add the flags of the parameters in `names` (default: all).
-
-    One that is not given leaves no trace, unless the verb has a default of its own in `defaults`.
-    """
-    group = parser.add_argument_group("parameters (the estimator's names; other spellings in brackets)")
-    for parameter in PARAMETERS:
-        if names is not None and parameter.name not in names:
-            continue
-        shown, default = defaults.get(parameter.name, parameter.default), defaults.get(parameter.name, SUPPRESS)
-        text = parameter.help + (f" (default {shown})" if shown != "" else "")
-        text += f" [{', '.join(parameter.synonyms)}]" if parameter.synonyms else ""
-        if parameter.read is None:
-            group.add_argument(parameter.flag, action=BooleanOptionalAction, default=default, help=text)
-        else:
-            group.add_argument(parameter.flag, type=parameter.read, default=default, metavar="X", help=text)
-
-
-def add_propensity_power(parser: ArgumentParser) -> None:
-    """Add the flag that lets rare labels come earlier."""
-    text = "rank by chance x inverse propensity ^ P: 0 (default) for P@k, 1 for PSP@k, between them for some of both"
-    parser.add_argument("--propensity-power", type=number, default=0.0, metavar="P", help=text)
-
-
-def given_parameters(args: Namespace) -> dict[str, Any]:
-    """Return the parameters that the command line named."""
-    return {p.name: getattr(args, p.name) for p in PARAMETERS if hasattr(args, p.name)}
+def parameter_flags(*names: str, without: str = "", **defaults: Any) -> tuple[Flag, ...]:
+    """Return the flags of some parameters, or of all but one, with the defaults that a command has of its own."""
+    return tuple(
+        replace(flag, default=defaults[flag.name], default_text="", omitted=False) if flag.name in defaults else flag
+        for flag in PARAMETERS
+        if flag.name in names or not (names or flag.name == without)
+    )

@@ -1,4 +1,4 @@
-"""What simulated runs came to, as tables: algorithms side by side, or one in the course of time, device by device."""
+"""Tables of simulated runs: algorithms side by side, or one over time and device by device."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from ..training.executors.costs import VirtualDevice
-    from ..training.simulation import Outcome, Setting
+    from ..training.simulation import Outcome
 
-REACHED = 0.95  # of the best P@1 of a comparison: when each gets there
+REACHED = 0.95  # of the best P@1 of a comparison
 SIGNIFICANT = "three digits"
 DIVERGED = "the loss was not finite; pass a lower --learning-rate-init"
 # Columns and how their numbers are written.
@@ -26,29 +26,45 @@ DEVICES = {
     "speed": "g", "rows %": ".1f", "updates %": ".1f", "busy %": ".0f", "batch": ".0f",
     "brings %": ",.0f", "cost": SIGNIFICANT,
 }  # fmt: skip
+MEANING = {
+    "P@1": "precision at 1 on the test rows, in percent",
+    "seconds": "simulated seconds until the end",
+    "to 95 %": "simulated seconds until 95 % of the best final P@1 was reached",
+    "rows/s": "training rows per simulated second",
+    "busy %": "share of its time in which a device computes",
+    "effic. %": "rows/s in percent of what all devices could do without waiting",
+    "sync %": "share of the time spent on merges and transfers",
+    "cost": "price of all devices until the end",
+    "loss": "mean loss per row since the row above",
+    "speed": "of the device; this machine has speed 1",
+    "rows %": "share of the training rows",
+    "updates %": "share of the updates",
+    "batch": "rows per step at the end",
+    "brings %": "share of the throughput that would be lost without the device",
+}
 
 
-def describe_timing(base: VirtualDevice, setting: Setting, batch: int) -> str:
-    """Return what a step takes on this machine."""
-    update = base.overhead + batch * (base.per_row + base.per_nnz * setting.nnz)
-    return f"speed 1: {1000 * update:.2f} ms an update of {batch} rows, as timed on this machine; seconds are simulated"
+def legend(*tables: Mapping[str, str]) -> list[str]:
+    """Return a line about each column of some tables."""
+    columns = dict.fromkeys(name for columns in tables for name in columns)
+    return [f"  {name:<10} {MEANING[name]}" for name in columns]
 
 
 def format_table(columns: Mapping[str, str], rows: Mapping[str, Mapping[str, float | None]]) -> str:
-    """Return named rows as a table, each number in the form of its column."""
+    """Return named rows as a table, each number in the format of its column."""
     cells = [[format_number(row.get(column), form) for column, form in columns.items()] for row in rows.values()]
     return aligned(list(rows), list(columns), cells)
 
 
 def format_number(value: float | None, form: str) -> str:
-    """Return a number in a form, a dash for none."""
+    """Return a number in a format, a dash for none."""
     if value is None:
         return "-"
     return significant(value) if form == SIGNIFICANT else f"{value:{form}}"
 
 
 def significant(value: float) -> str:
-    """Return a number with at least three digits that count: 0.00128, 45.2, 1,234,567."""
+    """Return a number with at least three significant digits: 0.00128, 45.2, 1,234,567."""
     if not value or not math.isfinite(value):
         return f"{value:.0f}"
     decimals = max(2 - math.floor(math.log10(abs(value))), 0)
@@ -71,7 +87,7 @@ def summarize(outcome: Outcome, outcomes: Mapping[str, Outcome]) -> dict[str, fl
 
 
 def describe_outcome(outcome: Outcome) -> list[str]:
-    """Return P@1 over time, what each device did, and what is to be said of the whole."""
+    """Return P@1 over time, what each device did, and the figures of the whole run."""
     from ..training.worker_log import advice, choice
 
     found = [format_table(CURVE, {f"{point['rows']:>12,} rows": point for point in outcome.curve}), ""]
@@ -88,7 +104,7 @@ def describe_outcome(outcome: Outcome) -> list[str]:
 
 
 def describe_prices(fleet: Sequence[VirtualDevice]) -> list[str]:
-    """Return a line about what costs leave out, where some devices of a fleet have a price and some have none."""
+    """Return a line about the devices that costs leave out, where only some have a price."""
     free = [device.name for device in fleet if not device.price]
     if len(free) in (0, len(fleet)):
         return []

@@ -1,4 +1,4 @@
-"""What a verb leaves: files that appear whole or not at all, tables on stdout, JSON, notes on stderr."""
+"""What a command leaves: files that appear whole or not at all, JSON, tables and sizes of data."""
 
 from __future__ import annotations
 
@@ -9,30 +9,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ..data.files import naming, whole_file
-from .failures import STANDARD_OUTPUT
-from .outputs import STDOUT
+from .messages import STANDARD_OUTPUT, STDOUT
 
 if TYPE_CHECKING:
-    from argparse import Namespace
     from collections.abc import Iterator, Mapping, Sequence
 
-
-def note(args: Namespace, text: str) -> None:
-    """Tell a person at a terminal what happens; scripts and logs see nothing."""
-    if not args.quiet and sys.stderr.isatty():
-        print(text, file=sys.stderr)
-
-
-def show(args: Namespace, text: str) -> None:
-    """Print what came of a run that leaves something, unless stdout belongs to that or the user wants quiet."""
-    if not args.quiet:
-        answer(args, text)
-
-
-def answer(args: Namespace, text: str) -> None:
-    """Print what was asked for, quiet or not, unless stdout belongs to the JSON."""
-    if STDOUT not in (getattr(args, "json", None), getattr(args, "out", None)):
-        print(text)
+    from ..data.csr import Dataset
 
 
 @contextmanager
@@ -47,7 +29,7 @@ def text_file(path: str) -> Iterator[TextIO]:
 
 
 def write_json(path: str | None, result: Mapping[str, Any]) -> None:
-    """Write a result, if a file is asked for; numbers that are none become null."""
+    """Write a result if a file is asked for; numbers that are not finite become null."""
     if path is not None:
         with text_file(path) as stream:
             json.dump(plain(result), stream, indent=1, allow_nan=False)
@@ -67,10 +49,10 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def table(rows: Sequence[tuple[str, Mapping[str, float | None]]], columns: Sequence[str]) -> str:
+def table(rows: Mapping[str, Mapping[str, float | None]], columns: Sequence[str]) -> str:
     """Return lines of right-aligned numbers with two digits, below their columns."""
-    cells = [[("-" if (v := values.get(c)) is None else f"{v:.2f}") for c in columns] for _, values in rows]
-    return aligned([name for name, _ in rows], columns, cells)
+    cells = [[("-" if (v := values.get(c)) is None else f"{v:.2f}") for c in columns] for values in rows.values()]
+    return aligned(list(rows), columns, cells)
 
 
 def aligned(names: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
@@ -82,3 +64,21 @@ def aligned(names: Sequence[str], columns: Sequence[str], cells: Sequence[Sequen
         for name, row in zip(["", *names], [columns, *cells], strict=True)
     ]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def size_text(dataset: Dataset) -> str:
+    """Return a data set's size in words."""
+    per_row = dataset.X.nnz / max(dataset.n_rows, 1), dataset.Y.nnz / max(dataset.n_rows, 1)
+    return (
+        f"{dataset.n_rows:,} rows, {dataset.n_features:,} features ({per_row[0]:.1f} a row), "
+        f"{dataset.n_labels:,} labels ({per_row[1]:.1f} a row)"
+    )
+
+
+def size_numbers(dataset: Dataset) -> dict[str, int]:
+    """Return a data set's size as numbers for JSON."""
+    return {
+        "rows": dataset.n_rows, "features": dataset.n_features, "labels": dataset.n_labels,
+        "nnz": dataset.X.nnz, "label_nnz": dataset.Y.nnz,
+        "rows_without_label": int((dataset.Y.indptr[1:] == dataset.Y.indptr[:-1]).sum()),
+    }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Signals that end a process, as exceptions that reach whoever has to clean up."""
+"""Signals that end a process, as exceptions, so that `with` and `finally` blocks clean up."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from ..training.checkpoints import Checkpoint
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
-PLANS = (signal.SIG_DFL, signal.default_int_handler)  # what Python does with a signal of which nobody has said anything
-AGAIN = 0.02  # seconds until a signal that came at a bad moment is looked at again
-GRACE = 10.0  # seconds in which a run may come to a place where it writes a checkpoint; clusters kill after 30
-PATIENCE = 30.0  # seconds that a signal waits for the end that an earlier one has begun; the next one cuts it short
+DEFAULT_HANDLERS = (signal.SIG_DFL, signal.default_int_handler)  # Python's, where the user has set no other
+RETRY_SECONDS = 0.02  # until a signal that came at a bad moment is handled
+CHECKPOINT_SECONDS = 10.0  # for a run to write its checkpoint before it is interrupted; clusters kill after 30
+CLEANUP_SECONDS = 30.0  # for what the first signal has started; a later signal then cuts it short
 
 
-class Stopped(KeyboardInterrupt):
-    """Ctrl-C or what is treated like it; the text says more than that. `signal` is what was received."""
+class SignalInterrupt(KeyboardInterrupt):
+    """A signal as an exception; `signal` is its number."""
 
     def __init__(self, text: str, number: int = signal.SIGINT) -> None:
         super().__init__(text)
@@ -33,94 +33,96 @@ class Stopped(KeyboardInterrupt):
 
 
 @dataclass(eq=False)
-class _Watch:
-    """Signals that came while a part of the program had them wait: all, or those behind the first (`first_raises`).
+class _Deferral:
+    """A block of the program in which signals are kept in `received` instead of raised.
 
-    That one may be left to a run, which ends by it when its `checkpoint` is written.
+    first_raises : the first signal raises and only later ones are kept. A run with a `checkpoint` is first given a
+    moment to write it. text : printed when the first signal arrives.
     """
 
     first_raises: bool
     text: str = ""
     checkpoint: Checkpoint | None = None
-    came: list[Stopped] = field(default_factory=list)
+    received: list[SignalInterrupt] = field(default_factory=list)
     raised_at: float = 0.0
 
-    def raises(self) -> bool:
-        """Return whether one that comes now does not wait."""
-        return self.first_raises and (not self.came or time.monotonic() > self.raised_at + PATIENCE)
+    def raises_now(self) -> bool:
+        """Return whether a signal that arrives now is raised."""
+        return self.first_raises and (not self.received or time.monotonic() > self.raised_at + CLEANUP_SECONDS)
 
-    def leaves(self, stop: Stopped) -> bool:
-        """Return whether a run under way was told to end by one that does not wait."""
-        return self.checkpoint is not None and self.checkpoint.end_by(stop)
+    def ends_by_checkpoint(self, interrupt: SignalInterrupt) -> bool:
+        """Return whether a run was asked to write its checkpoint and to end by raising `interrupt`."""
+        return self.checkpoint is not None and self.checkpoint.end_by(interrupt)
 
-    def note(self, stop: Stopped) -> None:
-        """Note one that is raised, and tell those who wait for the end."""
-        self.came.append(stop)
+    def note(self, interrupt: SignalInterrupt) -> None:
+        """Record a signal that is raised, and print the text."""
+        self.received.append(interrupt)
         self.raised_at = time.monotonic()
         if self.text:
-            with suppress(OSError):  # no `print`: the stream may be in the middle of another
-                os.write(sys.__stderr__.fileno() if sys.__stderr__ else -1, f"xmlsgd: {stop}: {self.text}\n".encode())
+            with suppress(OSError):  # not `print`: the stream may be in the middle of another
+                line = f"xmlsgd: {interrupt}: {self.text}\n"
+                os.write(sys.__stderr__.fileno() if sys.__stderr__ else -1, line.encode())
 
 
-_WATCHES: list[_Watch] = []  # the innermost last
+_DEFERRALS: list[_Deferral] = []  # the innermost last
 
 
 @contextmanager
-def signals_raise() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise like Ctrl-C, so that nothing is left half-written and no temporary file stays.
+def signals_as_exceptions() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise like Ctrl-C, so that no half-written and no temporary file stays.
 
-    A signal for which the process has other plans keeps them: `nohup` ignores SIGHUP.
+    A signal that the process handles in another way already stays as it is: `nohup` ignores SIGHUP.
     """
     names = NAMES if threading.current_thread() is threading.main_thread() else ()
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
-    plans = {number: plan for number in numbers if (plan := signal.getsignal(number)) in PLANS}
-    hook, alarm = sys.unraisablehook, signal.getsignal(signal.SIGALRM) if plans else None
-    for number in plans:
-        signal.signal(number, _stop)
-    if plans:
+    handlers = {number: old for number in numbers if (old := signal.getsignal(number)) in DEFAULT_HANDLERS}
+    hook, alarm = sys.unraisablehook, signal.getsignal(signal.SIGALRM) if handlers else None
+    for number in handlers:
+        signal.signal(number, _handle)
+    if handlers:
         sys.unraisablehook = _raise_again
     try:
         yield
     finally:
         sys.unraisablehook = hook
-        if plans:
+        if handlers:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, alarm)
-        for number, plan in plans.items():
-            signal.signal(number, plan)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 @contextmanager
-def signals_wait() -> Iterator[list[Stopped]]:
-    """Let signals that would raise wait until what is written here is whole; give the list that takes them."""
-    with _watched(_Watch(first_raises=False)) as watch:
-        yield watch.came
+def signals_deferred() -> Iterator[list[SignalInterrupt]]:
+    """Keep signals in the list that is given, while something is written that must be complete."""
+    with _deferring(_Deferral(first_raises=False)) as deferral:
+        yield deferral.received
 
 
 @contextmanager
-def signals_raise_once(text: str, checkpoint: Checkpoint | None = None) -> Iterator[None]:
-    """Let the first signal raise, and others wait while what it has ended is brought to an end; `text` says that.
+def first_signal_raises(text: str, checkpoint: Checkpoint | None = None) -> Iterator[None]:
+    """Let the first signal raise and defer others while the interrupted run is brought to its end.
 
-    A run with a `checkpoint` is left a moment to write it first.
+    `text` tells the user so. A run with a `checkpoint` is given a moment to write it before the signal raises.
     """
-    with _watched(_Watch(first_raises=True, text=text, checkpoint=checkpoint)):
+    with _deferring(_Deferral(first_raises=True, text=text, checkpoint=checkpoint)):
         yield
 
 
 @contextmanager
-def _watched(watch: _Watch) -> Iterator[_Watch]:
-    _WATCHES.append(watch)
+def _deferring(deferral: _Deferral) -> Iterator[_Deferral]:
+    _DEFERRALS.append(deferral)
     try:
-        yield watch
+        yield deferral
     finally:
-        _WATCHES.remove(watch)
+        _DEFERRALS.remove(deferral)
 
 
-def signal_of(stop: BaseException) -> int:
-    """Return the number of the signal that an interruption came from, by its causes."""
-    if isinstance(stop, Stopped):
-        return stop.signal
-    return signal_of(stop.__cause__) if stop.__cause__ else int(signal.SIGINT)
+def signal_number(interrupt: BaseException) -> int:
+    """Return the number of the signal that an interruption, or the cause of it, came from."""
+    if isinstance(interrupt, SignalInterrupt):
+        return interrupt.signal
+    return signal_number(interrupt.__cause__) if interrupt.__cause__ else int(signal.SIGINT)
 
 
 def in_words(number: int) -> str:
@@ -128,57 +130,57 @@ def in_words(number: int) -> str:
     return "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
-    """Raise `Stopped`, but not where that does harm or is lost; there, look at it again in a moment."""
-    stop = Stopped(in_words(number), number)
-    watch = _WATCHES[-1] if _WATCHES else _Watch(first_raises=True)
-    if not watch.raises():
-        watch.came.append(stop)
+def _handle(number: int, frame: FrameType | None) -> None:
+    """Raise `SignalInterrupt`, unless it is deferred, would do harm or would be lost; then handle it later."""
+    interrupt = SignalInterrupt(in_words(number), number)
+    deferral = _DEFERRALS[-1] if _DEFERRALS else _Deferral(first_raises=True)
+    if not deferral.raises_now():
+        deferral.received.append(interrupt)
     elif _must_wait(frame):
-        _later(number)
-    elif watch.leaves(stop):
-        watch.note(stop)
-        _insist_later(watch, stop, GRACE)
+        _retry(number)
+    elif deferral.ends_by_checkpoint(interrupt):
+        deferral.note(interrupt)
+        _insist(deferral, interrupt, CHECKPOINT_SECONDS)
     else:
-        watch.note(stop)
-        raise stop
+        deferral.note(interrupt)
+        raise interrupt
 
 
 def _raise_again(lost: sys.UnraisableHookArgs) -> None:
-    """Raise a stop again that came in a finalizer or a callback, where Python prints an exception and goes on."""
-    if isinstance(lost.exc_value, Stopped):
-        for watch in _WATCHES:
-            watch.came = [stop for stop in watch.came if stop is not lost.exc_value]
-        _later(lost.exc_value.signal)
+    """Raise a signal again that arrived in a finalizer or a callback, where Python prints exceptions and goes on."""
+    if isinstance(lost.exc_value, SignalInterrupt):
+        for deferral in _DEFERRALS:
+            deferral.received = [each for each in deferral.received if each is not lost.exc_value]
+        _retry(lost.exc_value.signal)
     else:
         sys.__unraisablehook__(lost)
 
 
-def _later(number: int) -> None:
-    """Look at a signal again in a moment."""
-    signal.signal(signal.SIGALRM, lambda _, frame: _stop(number, frame))
-    signal.setitimer(signal.ITIMER_REAL, AGAIN)
+def _retry(number: int) -> None:
+    """Handle a signal again in a moment."""
+    signal.signal(signal.SIGALRM, lambda _, frame: _handle(number, frame))
+    signal.setitimer(signal.ITIMER_REAL, RETRY_SECONDS)
 
 
-def _insist_later(watch: _Watch, stop: Stopped, seconds: float) -> None:
-    """Raise a stop that was left to a run, unless that has ended by it until then."""
+def _insist(deferral: _Deferral, interrupt: SignalInterrupt, seconds: float) -> None:
+    """Raise an interrupt that a run was to end by, if the run has not ended within some seconds."""
 
     def insist(_: int, frame: FrameType | None) -> None:
-        if watch.checkpoint is None or watch.checkpoint.request.error is not stop:
+        if deferral.checkpoint is None or deferral.checkpoint.request.error is not interrupt:
             return
         if _must_wait(frame):
-            _insist_later(watch, stop, AGAIN)
+            _insist(deferral, interrupt, RETRY_SECONDS)
         else:
-            raise stop
+            raise interrupt
 
     signal.signal(signal.SIGALRM, insist)
     signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def _must_wait(frame: FrameType | None) -> bool:
-    """Return whether a frame, or one of those that called it, is of LLVM or of `_raise_again`.
+    """Return whether a frame, or one of its callers, is in LLVM or in `_raise_again`.
 
-    Objects of LLVM, freed in the wrong order, take the process down; what the hook raises is ignored.
+    LLVM's objects crash the process if they are freed in the wrong order; what the hook raises is ignored.
     """
     while frame is not None:
         module = frame.f_globals.get("__name__", "").partition(".")[0]

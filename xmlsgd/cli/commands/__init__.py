@@ -1,1 +1,1 @@
-"""The verbs of the command line, a file each: `add_arguments`, and `run`."""
+"""The commands, a module each: its docstring and `EXAMPLES` are the help, `FLAGS` its flags, `run` the function."""

@@ -1,75 +1,76 @@
-"""Turn data from one form into another: text into a store that opens in milliseconds, or any form into any other.
+"""Convert data between formats: text into a store that opens in milliseconds, or any format into any other.
 
-SOURCE is whatever train takes. TARGET is a store unless its name or --to says otherwise: a name that ends in .txt (.gz,
+SOURCE is whatever train reads. TARGET is a store unless its name or --to says otherwise: a name that ends in .txt (.gz,
 .bz2, .xz) is a text file of rows. A source with a test part gives a folder with both. Raw text becomes rows of words;
-the words are kept beside a store, so that a model trained on it takes text. A TARGET that exists, a store or a file,
-is replaced with --overwrite alone; folders above it that are missing are made.
+the words are saved with a store, so that a model trained on it reads text. An existing TARGET, a store or a file, is
+replaced with --overwrite only; missing folders above it are made.
 """
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...data.files import open_packed, parents_made, scratch_beside, scratch_folder
-from ..failures import UsageError, say
-from ..format_options import add_source_arguments, is_raw_text, row_options, texts_told
-from ..outputs import add_overwrite, check_above, check_apart, check_new, check_there
-from ..parameters import place, whole
-from ..results import show
+from ...data.files import parents_made, scratch_beside
+from ..exit_codes import UsageError
+from ..flags import FORMAT_FLAGS, OVERWRITE, Flag, positional
+from ..messages import STDOUT
+from ..output_files import check_apart, check_inputs, check_new, check_parent
+from ..value_types import DIR, PATH, name_among
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
+    from ..format_options import FormatOptions
+    from ..messages import Console
+
+FLAGS = (
+    positional("source", PATH, "SOURCE", "data in any format"),
+    positional("target", PATH, "TARGET", "file or folder for the other format"),
+    *FORMAT_FLAGS,
+    Flag("vectorizer", DIR, "model or store whose words raw text is turned into", "data",
+         default_text="the words of SOURCE"),
+    Flag("to", name_among("store", "text", "npz", "split"), "format of TARGET", "output", default_text="by its name"),
+    OVERWRITE,
+)  # fmt: skip
+EXAMPLES = """  xmlsgd convert train.txt.gz store
+  xmlsgd convert store rows.txt
+  xmlsgd convert new_texts.txt new_rows --vectorizer model"""
 
 
-FORMS = ("store", "text", "npz", "split")
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the flags of the verb."""
-    parser.add_argument("source", type=place, metavar="SOURCE", help="data of any form")
-    parser.add_argument("target", type=place, metavar="TARGET", help="file or folder that takes the other form")
-    add_overwrite(parser)
-    parser.add_argument("--to", choices=FORMS, help="form of the target (default: by its name)")
-    parser.add_argument(
-        "--vectorizer", type=place, metavar="DIR", help="model or store whose words raw text is turned into"
-    )
-    parser.add_argument(
-        "--max-errors", type=whole, default=1, metavar="N", help="list up to N broken lines (default 1)"
-    )
-    add_source_arguments(parser)
-
-
-def run(args: Namespace) -> None:
+def run(
+    source: str,
+    target: str,
+    format_options: FormatOptions,
+    vectorizer: str | None,
+    to: str | None,
+    overwrite: bool,
+    console: Console,
+) -> None:
     """Read the source, write the target."""
-    source, target = Path(args.source), Path(args.target)
-    if args.target == "-":
-        raise UsageError("TARGET -: nothing is converted to standard output; name a file or a folder")
-    check_apart(args.target, "TARGET", (args.source, args.vectorizer))
-    check_above(args.target, "TARGET")
-    check_there(args.source)
+    origin, end = Path(source), Path(target)
+    if target == STDOUT:
+        raise UsageError("TARGET -: convert writes no standard output; name a file or a folder")
+    check_apart(target, "TARGET", (source, vectorizer))
+    check_parent(target, "TARGET")
+    check_inputs(source)
     from ...data.conversion import convert
     from ...data.store import check_free
 
-    if not target.is_file():
-        check_free(target)  # what else it would say at the end, it says now
-    check_new(args.target, "TARGET", args)
-    of_texts = not source.exists() or is_raw_text(args.source, args, labelled=True)
-    if of_texts:
-        convert_rows_of(args)
+    if not end.is_file():
+        check_free(end)  # what writing would refuse at the end is refused now
+    check_new(target, "TARGET", overwrite)
+    has_texts = not origin.exists() or format_options.is_raw_text(source, labelled=True)
+    if has_texts:
+        convert_texts(source, end, format_options, vectorizer, to)
     else:
-        if args.max_errors > 1:
-            report_errors(args)
-        with texts_told(args.source, args):
-            convert(source, target, args.to, **row_options(args))
-    show(args, f"{args.target}: {size(target)}")
-    if gone := not_kept(source, target, of_texts):
-        show(args, f"not kept there: {' and '.join(gone)}; a store has them")
+        with format_options.explained(source):
+            convert(origin, end, to, **format_options.for_rows)
+    console.show(f"{target}: {size_on_disk(end)}")
+    if lost := lost_names(origin, end, has_texts):
+        console.show(f"not kept there: {' and '.join(lost)}; a store has them")
 
 
-def not_kept(source: Path, target: Path, of_texts: bool) -> list[str]:
-    """Return what the source knows by name, as texts do (`of_texts`), and the target does not."""
+def lost_names(source: Path, target: Path, has_texts: bool) -> list[str]:
+    """Return what the source knows by name, as texts do, and the target does not."""
     from ...data.store import LABEL_NAMES
     from ...data.vectorizer import VECTORIZER_FILE
 
@@ -77,84 +78,29 @@ def not_kept(source: Path, target: Path, of_texts: bool) -> list[str]:
         return {file.name for file in path.rglob("*")} if path.is_dir() else set()
 
     named = {LABEL_NAMES: "the names of labels", VECTORIZER_FILE: "the words of features"}
-    gone = (set(named) if of_texts else files_of(source)) - files_of(target)
-    return [what for file, what in named.items() if file in gone]
+    lost = (set(named) if has_texts else files_of(source)) - files_of(target)
+    return [what for file, what in named.items() if file in lost]
 
 
-def convert_rows_of(args: Namespace) -> None:
-    """Convert raw text or a data set that is known by name, by way of a store."""
+def convert_texts(source: str, target: Path, form: FormatOptions, vectorizer_of: str | None, to: str | None) -> None:
+    """Convert raw text or a named data set, by way of a store."""
     from ...data.conversion import convert
     from ...data.store import is_store, write_store
-    from ..sources import read_parts
+    from ..sources import read_source
 
-    train, test, vectorizer = read_parts(args.source, args, args.vectorizer)
-    target = Path(args.target)
+    rows = read_source(source, form, vectorizer_of)
     with parents_made(target), scratch_beside(target) as scratch:
-        write_store(train, Path(scratch, "train"))
-        if test is not None:
-            write_store(test, Path(scratch, "test"))
-        convert(scratch if test is not None else Path(scratch, "train"), target, args.to)
+        write_store(rows.train, Path(scratch, "train"))
+        if rows.test is not None:
+            write_store(rows.test, Path(scratch, "test"))
+        convert(scratch if rows.test is not None else Path(scratch, "train"), target, to)
     for folder in (target, target / "train"):
-        if vectorizer is not None and is_store(folder):
-            vectorizer.to_files(folder)
+        if rows.vectorizer is not None and is_store(folder):
+            rows.vectorizer.to_files(folder)
 
 
-def size(target: Path) -> str:
+def size_on_disk(target: Path) -> str:
     """Return the bytes of a file or folder in words."""
     files = [target] if target.is_file() else [file for file in target.rglob("*") if file.is_file()]
     where = f", a folder of {len(files)} files" if target.is_dir() else ""
     return f"{sum(file.stat().st_size for file in files) / 1e6:,.1f} MB{where}"
-
-
-def report_errors(args: Namespace) -> None:
-    """List the broken lines of a text file of rows, all but the last here, and raise the last."""
-    from ...data.xmc import is_text
-    from ...errors import DataError
-
-    if not is_text(Path(args.source)):
-        return
-    *before, last = [*errors_of(args.source, row_options(args), args.max_errors), ""]
-    if before:
-        *before, last = before
-        for line in before:
-            say(line)
-        raise DataError(last)
-
-
-def errors_of(path: str, options: dict[str, Any], limit: int) -> list[str]:
-    """Return the first `limit` errors of a file of rows, by reading on behind each broken line."""
-    from ...data.libsvm import read_blocks
-    from ...errors import DataError
-
-    found: list[str] = []
-    part, skipped = path, 0
-    with scratch_folder() as folder:
-        while len(found) < limit:
-            blocks = read_blocks(part, **options)
-            try:
-                for _ in blocks:
-                    pass
-                break
-            except DataError as error:
-                where = re.fullmatch(re.escape(part) + r":(\d+): (.*)", str(error), re.DOTALL)
-                if where is None or where[2].startswith("header"):
-                    found += [str(error)] if not found else []  # of the whole file: there is nothing behind it
-                    break
-                skipped, line = skipped + int(where[1]), int(where[1])
-                found.append(f"{path}:{skipped}: {where[2]}")
-            options |= {"header": False, "n_features": blocks.n_features, "n_labels": blocks.n_labels}
-            rest = str(Path(folder, f"rest-{skipped}"))
-            copy_behind(part, line, rest)
-            if part != path:
-                Path(part).unlink()
-            part = rest
-    return found
-
-
-def copy_behind(path: str, line: int, target: str) -> None:
-    """Copy what follows a line of a file that may be packed."""
-    with open_packed(path) as stream, open(target, "wb") as rest:
-        for _ in range(line):
-            stream.readline()
-        while block := stream.read(1 << 20):
-            rest.write(block)

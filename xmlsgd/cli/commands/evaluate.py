@@ -2,108 +2,117 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...errors import DataError
-from .. import folder
-from ..failures import UsageError
-from ..format_options import add_source_arguments
+from ..exit_codes import UsageError
+from ..flags import FORMAT_FLAGS, JSON_FILE, PROPENSITY_POWER, Flag, positional
 from ..machine import peak_memory_bytes, versions
-from ..model import classifiers_of, label_weight_of, load_model_of, parameters_of
-from ..outputs import check_file, check_there
-from ..parameters import add_parameters, add_propensity_power, number, place, whole
-from ..results import answer, show, table, write_json
+from ..model_folder import training_speed
+from ..models import classifiers_of, label_weight_of, parameters_of, read_model
+from ..output_files import check_file, check_inputs
+from ..parameters import parameter_flags
+from ..results import size_numbers, table, write_json
+from ..value_types import DIR, FLOAT, INT, NAME, PATH
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
-
     import numpy as np
 
     from ...data.csr import CSR
     from ...estimators import XMLClassifier, XMLEnsemble
+    from ..format_options import FormatOptions
+    from ..messages import Console
 
+FLAGS = (
+    positional("model", DIR, "DIR", "folder of the model"),
+    positional("test", PATH, "TEST", "labelled rows, in any format that train reads"),
+    *FORMAT_FLAGS,
+    Flag("propensity", PATH, "rows whose labels give the propensities", "data", default_text="the training rows"),
+    PROPENSITY_POWER,
+    *parameter_flags("precision", "n_jobs"),
+    Flag("k", INT, "measure at this k, too; may be repeated", "output", default_text="1, 3 and 5",
+         synonyms=("-k", "--top-k", "--topk"), repeated=True),
+    Flag("metric", NAME, "another metric, such as coverage; may be repeated", "output", repeated=True),
+    Flag("propensity_a", FLOAT, "A of the propensities (docs/metrics.md)", "output", 0.55, metavar="A"),
+    Flag("propensity_b", FLOAT, "B of the propensities (docs/metrics.md)", "output", 1.5, metavar="B"),
+    JSON_FILE,
+)  # fmt: skip
+EXAMPLES = """  xmlsgd evaluate model test.txt
+  xmlsgd evaluate model test.txt --k 10 --propensity train.txt --json results.json"""
 KS = (1, 3, 5)
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the flags of the verb."""
-    parser.add_argument("model", type=place, metavar="DIR", help="folder of the model")
-    parser.add_argument("test", type=place, metavar="TEST", help="labelled rows, in any form that train takes")
-    parser.add_argument("--json", type=place, metavar="FILE", help="write the results as JSON, - for stdout")
-    parser.add_argument("--k", type=whole, action="append", help="measure at this k too; may be repeated [-k]")
-    parser.add_argument(
-        "--metric", action="append", metavar="NAME", help="another metric, such as coverage; may be repeated"
-    )
-    parser.add_argument(
-        "--propensity",
-        type=place,
-        metavar="ROWS",
-        help="whose labels give the propensities (default: the rows of training)",
-    )
-    parser.add_argument("--propensity-a", type=number, default=0.55, metavar="A", help="see docs/metrics.md")
-    parser.add_argument("--propensity-b", type=number, default=1.5, metavar="B", help="see docs/metrics.md")
-    add_propensity_power(parser)
-    add_source_arguments(parser)
-    add_parameters(parser, ("precision", "n_jobs"))
-
-
-def run(args: Namespace) -> None:
+def run(
+    model: str,
+    test: str,
+    format_options: FormatOptions,
+    propensity: str | None,
+    propensity_power: float,
+    parameters: dict[str, Any],
+    k: list[int] | None,
+    metric: list[str] | None,
+    propensity_a: float,
+    propensity_b: float,
+    json: str | None,
+    console: Console,
+) -> None:
     """Load, rank, measure."""
-    ks = sorted({*KS, *(args.k or ())})
+    ks = sorted({*KS, *(k or ())})
     if ks[0] < 1:
         raise UsageError(f"--k: must be at least 1, got {ks[0]}")
-    check_file(args.json, "--json", args.model, args.test, args.propensity)
-    check_there(args.test, args.propensity)
-    model = load_model_of(args, args.test)
-    from ...metrics import metric
+    if not (0 <= propensity_a < math.inf and 0 < propensity_b < math.inf):
+        got = f"got {propensity_a:g} and {propensity_b:g}"
+        raise UsageError(f"--propensity-a, --propensity-b: must be finite, A at least 0 and B above 0, {got}")
+    check_file(json, "--json", model, test, propensity)
+    check_inputs(test, propensity)
+    estimator = read_model(model, test, "evaluate", parameters)
+    from ...metrics import metric as find_metric
     from ..input_warnings import warn_of_unknown
     from ..measure import measure
-    from ..sizes import size_numbers
-    from ..sources import Known, read_labels, read_test
+    from ..sources import Columns, read_labels, read_test
 
-    known = Known.of_model(model)
-    if ks[-1] > max(KS[-1], known.n_labels):
-        raise UsageError(f"--k: must be at most the {known.n_labels} labels of the model, got {ks[-1]}")
-    metrics = args.metric or ()
-    for name in metrics:
-        metric(name)  # before rows are read, so that a wrong name fails at once
+    more = metric or []
+    for name in more:
+        find_metric(name)  # before rows are read, so that a wrong name fails at once
+    columns = Columns.of_model(estimator)
+    if ks[-1] > max(KS[-1], columns.n_labels):
+        raise UsageError(f"--k: must be at most the {columns.n_labels} labels of the model, got {ks[-1]}")
     Y_train = None
-    if args.propensity:
-        Y_train, known = read_labels(args.propensity, args, known)
-    test = read_test(args.test, args, known)
-    warn_of_unknown(test, len(model.classes_), args.test)
-    weight = label_weight_of(model, args.propensity_power, args.propensity_a, args.propensity_b)
-    q = inverse_propensity_for(args, model, Y_train, test.Y.n_cols)
-    result = measure(model, test, ks, args.quiet, weight, q, metrics)
-    kinds = [kind for kind in ("P", "nDCG", "R", "PSP", *metrics) if f"{kind}@1" in result]
-    rows = [(kind, {f"@{k}": result[f"{kind}@{k}"] for k in ks}) for kind in kinds]
-    answer(args, table(rows, [f"@{k}" for k in ks]))
-    show(args, f"{test.n_rows:,} rows ranked in {result['predict_seconds']:.2f} s")
+    if propensity:
+        Y_train, columns = read_labels(propensity, format_options, columns)
+    rows = read_test(test, format_options, columns)
+    warn_of_unknown(rows, len(estimator.classes_), test)
+    weight = label_weight_of(estimator, propensity_power, propensity_a, propensity_b)
+    q = inverse_propensity_of(estimator, Y_train, propensity_a, propensity_b, rows.Y.n_cols)
+    result = measure(estimator, rows, ks, console.quiet, weight, q, more)
+    metrics = [name for name in ("P", "nDCG", "R", "PSP", *more) if f"{name}@1" in result]
+    console.answer(table({m: {f"@{j}": result[f"{m}@{j}"] for j in ks} for m in metrics}, [f"@{j}" for j in ks]))
+    console.show(f"{rows.n_rows:,} rows ranked in {result['predict_seconds']:.2f} s")
     result |= {
-        **folder.training_of(args.model, [end for each in classifiers_of(model) for end in each.history_[-1:]]),
+        **training_speed(model, [end for each in classifiers_of(estimator) for end in each.history_[-1:]]),
         "peak_memory_bytes": peak_memory_bytes(),
-        "parameters": parameters_of(model),
-        "data": {"test": size_numbers(test)},
+        "parameters": parameters_of(estimator),
+        "data": {"test": size_numbers(rows)},
         "versions": versions(),
     }
-    write_json(args.json, result)
+    write_json(json, result)
 
 
-def inverse_propensity_for(
-    args: Namespace, model: XMLClassifier | XMLEnsemble, Y_train: CSR | None, n_labels: int
+def inverse_propensity_of(
+    model: XMLClassifier | XMLEnsemble, Y_train: CSR | None, A: float, B: float, n_labels: int
 ) -> np.ndarray | None:
-    """Return q_l of each label by the rows of `--propensity`, else by those of training; None where these were too few.
+    """Return q_l of each label by the labels of some rows, by default those the model was trained on.
 
-    Or where the model does not know of them, of which a warning tells.
+    Warn and return None where the model does not know its label counts or was trained on too few rows.
     """
     from ...metrics import inverse_propensity
 
-    form = args.propensity_a, args.propensity_b
     if Y_train is not None:
-        return inverse_propensity(Y_train, *form, n_labels)
+        return inverse_propensity(Y_train, A, B, n_labels)
     try:
-        return model.inverse_propensity(*form, n_labels)
+        return model.inverse_propensity(A, B, n_labels)
     except DataError as error:
         warnings.warn(f"PSP is left out: {error}; or pass --propensity", stacklevel=2)
         return None

@@ -1,4 +1,4 @@
-"""Names that a verb will write under, checked before the work: nothing that counts may be lost."""
+"""Checks of output names before the work begins: nothing that matters may be overwritten."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..data.files import MODEL
-from .failures import UsageError
+from .exit_codes import UsageError
+from .messages import STDIN, STDOUT
 
 if TYPE_CHECKING:
-    from argparse import ArgumentParser, Namespace
     from collections.abc import Iterable
-
-STDIN = STDOUT = "-"
 
 
 def check_file(path: str | None, flag: str, *inputs: str | None, beside: str | None = None) -> None:
-    """Raise `UsageError` where no file can be made under this name, or where it would take the place of an input.
+    """Raise `UsageError` where no file of this name can be written, or where it would replace an input.
 
-    `beside` is a folder that the same call will write, which must not be the place of the file.
+    `beside` is a folder that the same command writes, in which the file must not lie.
     """
     if path is None or path == STDOUT:
         return
@@ -37,51 +35,40 @@ def check_file(path: str | None, flag: str, *inputs: str | None, beside: str | N
     check_apart(path, flag, inputs)
 
 
-def add_overwrite(parser: ArgumentParser) -> None:
-    """Add the flag without which no earlier model or data is replaced."""
-    parser.add_argument("--overwrite", action="store_true", help="replace what an earlier run left under this name")
-
-
-def check_new(path: str, flag: str, args: Namespace, remedy: str = "") -> None:
-    """Raise `UsageError` where there is a file or a folder of this name that is not empty, without `--overwrite`."""
+def check_new(path: str, flag: str, overwrite: bool, remedy: str = "") -> None:
+    """Raise `UsageError` where a file or a folder with content has this name, unless it may be overwritten."""
     here = Path(path)
-    if not args.overwrite and (here.is_file() or (here.is_dir() and any(here.iterdir()))):
+    if not overwrite and (here.is_file() or (here.is_dir() and any(here.iterdir()))):
         raise UsageError(f"{flag} {path}: exists; --overwrite replaces it{remedy}, or choose another name")
 
 
-def check_model(args: Namespace, *inputs: str | None) -> None:
-    """Raise `UsageError` where no model can be saved in `--out`, or where one is there that is not to be replaced."""
-    check_folder(args.out, *inputs)
-    if not getattr(args, "warm_start", False):
-        alone = getattr(args, "n_estimators", 1) == 1  # several are not trained further
-        check_new(args.out, "--out", args, ", --warm-start goes on from it" if alone else "")
-
-
 def check_folder(out: str, *inputs: str | None) -> None:
-    """Raise `UsageError` where no model folder can be made under `--out`, or where an input is or lies there."""
+    """Raise `UsageError` where no model folder can be written to `--out`, or where an input is or lies there."""
     path = Path(out).absolute()
     if reason := MODEL.in_the_way(path):
         raise UsageError(f"--out {out}: {reason}")
-    check_above(out, "--out")
+    if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):
+        raise UsageError(f"--out {out}: cannot be written; choose another name or change its permissions")
+    check_parent(out, "--out")
     check_apart(out, "--out", inputs)
 
 
-def check_above(path: str, flag: str) -> None:
-    """Raise `UsageError` where the folders above `path` that are missing cannot be made."""
-    above = folder_above(path)
+def check_parent(path: str, flag: str) -> None:
+    """Raise `UsageError` where the missing folders above `path` cannot be made."""
+    above = innermost_folder(path)
     if not above.is_dir():
         raise UsageError(f"{flag} {path}: {above} is not a folder")
     if not os.access(above, os.W_OK):
         raise UsageError(f"{flag} {path}: the folder {above} cannot be written")
 
 
-def folder_above(path: str) -> Path:
-    """Return the innermost of the folders above `path` that is there."""
+def innermost_folder(path: str) -> Path:
+    """Return the innermost existing folder above `path`."""
     return next(folder for folder in Path(path).absolute().parents if folder.exists())
 
 
-def check_there(*inputs: str | None) -> None:
-    """Raise `DataError` for the first input that is neither there nor standard input nor a data set by name."""
+def check_inputs(*inputs: str | None) -> None:
+    """Raise `DataError` for the first input that is neither a path, nor standard input, nor a named data set."""
     from ..data import check_known
 
     for given in inputs:
@@ -90,24 +77,24 @@ def check_there(*inputs: str | None) -> None:
 
 
 def check_apart(path: str, flag: str, inputs: Iterable[str | None]) -> None:
-    """Raise `UsageError` where an output is an input or one of its files, or lies in a saved model or store.
+    """Raise `UsageError` where an output is an input or one of its files, or lies in a saved model or a store.
 
-    An input in a folder that is going to be replaced would go with it.
+    An input in a folder that is going to be replaced would be lost with it.
     """
     for given in inputs:
         if given is None:
             continue
         if _is_same(given, path):
-            raise UsageError(f"{flag} {path}: is what this call reads; choose another name")
+            raise UsageError(f"{flag} {path}: is an input of this command; choose another name")
         if given != STDIN and os.path.exists(given):
             if os.path.isdir(path) and _is_in(given, path):
-                raise UsageError(f"{flag} {path}: holds {given}, which this call reads; choose another name")
+                raise UsageError(f"{flag} {path}: holds {given}, an input of this command; choose another name")
             if _is_in(path, given) and _is_data_file(path):
                 raise UsageError(f"{flag} {path}: is a data file of {given}; choose another name")
     for folder in Path(os.path.realpath(path)).parents:
-        kind = _kind_of(folder)
+        kind = _protected_kind(folder)
         if kind:
-            raise UsageError(f"{flag} {path}: lies in the {kind} {folder}; choose a place outside")
+            raise UsageError(f"{flag} {path}: lies in the {kind} {folder}; choose a folder outside")
 
 
 def _is_same(given: str, path: str) -> bool:
@@ -121,13 +108,13 @@ def _is_same(given: str, path: str) -> bool:
 
 
 def _is_in(path: str, folder: str) -> bool:
-    """Return whether a path is a folder, which may not be there yet, or lies in it."""
+    """Return whether a path is a folder, which need not exist yet, or lies in it."""
     real = Path(os.path.realpath(path))
     return Path(os.path.realpath(folder)) in (real, *real.parents)
 
 
 def _is_data_file(path: str) -> bool:
-    """Return whether a file is there that would be read with its folder."""
+    """Return whether an existing file would be read with its folder."""
     from ..data.xmc import LABEL_FILES, PAIRS, PARTS, SUFFIXES
 
     name = Path(path).name
@@ -136,8 +123,8 @@ def _is_data_file(path: str) -> bool:
     return Path(path).is_file() and (name.endswith(ends) or name in pairs or name in LABEL_FILES)
 
 
-def _kind_of(folder: Path) -> str:
-    """Return what a folder is that only its own writer may change, or nothing."""
+def _protected_kind(folder: Path) -> str:
+    """Return what a folder is if only its own writer may change it, else nothing."""
     if MODEL.is_at(folder):
         return "saved model"
     if (folder / "store.json").is_file() and (folder / "X_indptr.npy").is_file():

@@ -1,4 +1,4 @@
-"""From exceptions to one line on stderr and an exit code."""
+"""Exit codes: an exception becomes one line on stderr and a number."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import errno
 import os
 import sys
 import warnings
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.files import MACHINE_ERRORS, naming
 from ..errors import DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
-from .signals import signal_of, signals_raise
+from .messages import STANDARD_OUTPUT, say
+from .signals import signal_number, signals_as_exceptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,44 +19,43 @@ if TYPE_CHECKING:
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 SIGNALLED = 128  # plus the signal's number, as shells report it
 READER_LEFT = SIGNALLED + 13  # SIGPIPE
-STANDARD_OUTPUT = Path("standard output")  # as errors name it
 STANDARD_ERROR = 2  # the last number of the standard streams
 
 REMEDIES = {
-    errno.EMFILE: "; let a process open more, by ulimit -n",
+    errno.EMFILE: "; let a process open more files, by ulimit -n",
     errno.EFBIG: "; see ulimit -f",
     errno.ENOMEM: "; see ulimit -v",
 }
-NO_THREAD = "can't start new thread"  # as Python says it
-NOT_MAPPED = ("failed to map segment", "Cannot allocate memory")  # as the loader of libraries does
+NO_THREAD = "can't start new thread"  # Python's words
+NOT_MAPPED = ("failed to map segment", "Cannot allocate memory")  # those of the loader of libraries
 
 
 class UsageError(ValueError):
-    """The words of the command line do not fit."""
+    """The words of the command line are wrong."""
 
 
-class Halted(RuntimeError):
-    """An error ended a run whose model is saved all the same; the text says where, and what it was."""
+class TrainingStopped(RuntimeError):
+    """An error ended a run, whose model was saved nevertheless; the text says where."""
 
 
 def open_closed_streams() -> None:
-    """Let standard streams that were closed lead nowhere.
+    """Connect standard streams that were closed to the null device.
 
-    Else files of the run would have their numbers, and take what libraries say.
+    Otherwise files of the run would get their numbers and receive what libraries print.
     """
-    while (nothing := os.open(os.devnull, os.O_RDWR)) <= STANDARD_ERROR:
-        os.set_inheritable(nothing, True)
-    os.close(nothing)
+    while (null := os.open(os.devnull, os.O_RDWR)) <= STANDARD_ERROR:
+        os.set_inheritable(null, True)
+    os.close(null)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  for as long as the process lives
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  open as long as the process lives
 
 
-def guarded(run: Callable[[], None], traceback: bool = False) -> int:
-    """Call `run` and return the exit code; an error becomes one line, below its traceback where that is asked for."""
-    with warnings.catch_warnings(), signals_raise():
-        # What a user can act on, in one line, without the line of our source that Python would add. Warnings of NumPy
-        # about infinite numbers would come before our own error that says what to do.
+def run_guarded(run: Callable[[], None], traceback: bool = False) -> int:
+    """Call `run` and return the exit code; an error becomes one line, below its traceback if that is asked for."""
+    with warnings.catch_warnings(), signals_as_exceptions():
+        # A warning is one line without the source line that Python adds. NumPy's warnings of infinite numbers would
+        # come before our own error, which says what to do.
         warnings.simplefilter("default", UserWarning)
         warnings.simplefilter("ignore", RuntimeWarning)
         warnings.showwarning = _show_warning
@@ -68,11 +66,11 @@ def guarded(run: Callable[[], None], traceback: bool = False) -> int:
         except SystemExit as stop:  # argparse's --help and --version
             return stop.code if isinstance(stop.code, int) else DONE
         except BrokenPipeError:
-            _drop_output()
+            _discard_output()
             return READER_LEFT
         except KeyboardInterrupt as stop:
             say(str(stop) or "interrupted")
-            return SIGNALLED + signal_of(stop)
+            return SIGNALLED + signal_number(stop)
         except Exception as error:  # noqa: BLE001 (whatever it is, the user gets a line and no traceback)
             if traceback:
                 import traceback as tracebacks
@@ -81,7 +79,7 @@ def guarded(run: Callable[[], None], traceback: bool = False) -> int:
             code, text = describe(error)
             say(text)
             if isinstance(error, OSError) and error.filename == str(STANDARD_OUTPUT):
-                _drop_output()
+                _discard_output()
             return code
     return DONE
 
@@ -95,10 +93,10 @@ def describe(error: Exception) -> tuple[int, str]:
     if isinstance(error, WorkerDied):
         last = error.traceback.splitlines()[-1:]
         return FAILED, f"{error.what}: {last[0]}; --traceback shows where" if last else error.what
-    if isinstance(error, DivergenceError | MemoryEstimateError | Halted):
+    if isinstance(error, DivergenceError | MemoryEstimateError | TrainingStopped):
         return FAILED, str(error)
     if isinstance(error, RuntimeError) and NO_THREAD in str(error):
-        return FAILED, f"{NO_THREAD}; let the user have more, by ulimit -u, or pass fewer --threads"
+        return FAILED, f"{NO_THREAD}; raise the limit by ulimit -u, or pass fewer --threads"
     if isinstance(error, ImportError) and any(words in str(error) for words in NOT_MAPPED):
         return FAILED, f"out of memory: a library cannot be loaded, got {str(error).splitlines()[-1]}; see ulimit -v"
     if isinstance(error, MemoryError):
@@ -112,23 +110,16 @@ def describe(error: Exception) -> tuple[int, str]:
     return FAILED, f"internal error: {type(error).__name__}: {error}; --traceback shows where"
 
 
-def say(text: str) -> None:
-    """Write one line to stderr, whatever the text holds."""
-    line = " ".join(text.split())
-    with suppress(OSError):  # the terminal may be gone
-        print("xmlsgd:", line.encode(errors="backslashreplace").decode(), file=sys.stderr)
-
-
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     say(f"warning: {message}")
 
 
-def _drop_output() -> None:
-    """Point stdout at nothing, or its flush at exit would raise the same error again."""
+def _discard_output() -> None:
+    """Connect stdout to the null device, or its flush at exit would raise the same error again."""
     try:
         descriptor = sys.stdout.fileno()
     except (OSError, ValueError, AttributeError):
         return  # no real stream, as in tests
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, descriptor)
-    os.close(nothing)
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)

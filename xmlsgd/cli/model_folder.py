@@ -1,0 +1,159 @@
+"""The folder that `train` leaves: the saved model and, beside its files, the history, the curve and the report."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import os
+import shutil
+import tempfile
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..data.files import CURVE, HISTORY, MANIFEST, REPORT, parents_made, whole_folder
+from .exit_codes import TrainingStopped, describe
+from .models import template_of
+from .output_files import check_folder, innermost_folder
+from .results import plain, write_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..data.csr import Dataset
+    from ..estimators import XMLClassifier, XMLEnsemble
+    from ..training.checkpoints import Checkpoint
+    from ..training.history import EpochRecord, History
+
+COMPACT = 4  # a parameter of a compact model takes one byte instead of four
+
+
+@contextmanager
+def growing_history(out: str) -> Iterator[History]:
+    """Give a `History` that writes each epoch to `OUT.history.jsonl`; the folder itself comes at the end.
+
+    The file is removed when the folder, which has the same lines, is there, and where no epoch was finished. It stays
+    where the process is killed or the folder cannot be written.
+    """
+    from ..training.history import History
+
+    path = Path(f"{Path(out)}.{HISTORY}")
+    history = History(path)
+    with parents_made(path):
+        try:
+            yield history
+        except BaseException:
+            if not history.records:
+                path.unlink(missing_ok=True)
+            raise
+    path.unlink(missing_ok=True)
+
+
+def checkpoint_of(out: str, minutes: float | None, n_estimators: int) -> Checkpoint | None:
+    """Return the checkpoint of a run, `OUT.checkpoint`, after a check of what it holds; None without `minutes`."""
+    from ..training.checkpoints import Checkpoint, read_saved
+
+    path = f"{Path(out)}.checkpoint"
+    if minutes is None:
+        if Checkpoint(path).exists:
+            text = f"{path}: found a checkpoint of an interrupted run"
+            warnings.warn(f"{text}; pass --checkpoint to resume", stacklevel=2)
+        return None
+    checkpoint = Checkpoint(path, minutes, keep=True)
+    if n_estimators > 1:
+        checkpoint.check_parts()
+    else:
+        read_saved(checkpoint, verify=False)
+    return checkpoint
+
+
+def name_of_interrupted(out: str, resumable: bool = False) -> str:
+    """Return where the model of an interrupted run is saved: `out`, unless that has a model, which may be better.
+
+    Then, and where the run can be resumed, which needs `out`, it is `OUT.interrupted`, or with a number the first such
+    name that is free.
+    """
+    if not (resumable or Path(out, MANIFEST).is_file()):
+        return out
+    beside = f"{Path(out)}.interrupted"
+    numbered = (f"{beside}-{number}" for number in itertools.count(2))
+    return next(name for name in itertools.chain([beside], numbered) if not os.path.lexists(name))
+
+
+def check_room(model: XMLClassifier | XMLEnsemble, n_models: int, dataset: Dataset, out: str, compact: bool) -> None:
+    """Raise `OSError` where the disk has no room for the parameters of the models that will be trained."""
+    from ..nn.network import Network
+
+    hidden = tuple(template_of(model).hidden_layer_sizes)
+    floats = Network(dataset.n_features, dataset.n_labels, hidden).layout.size
+    needed = n_models * 4 * floats // (COMPACT if compact else 1)
+    free = shutil.disk_usage(innermost_folder(out)).free
+    if needed > free:
+        text = f"the model needs at least {needed / 1e6:,.1f} MB, {free / 1e6:,.1f} MB are free"
+        raise OSError(errno.ENOSPC, f"{text}; nothing was trained: make room, or pass another --out or --compact", out)
+
+
+def save(model: XMLClassifier | XMLEnsemble, out: str, result: dict[str, Any], title: str, compact: bool) -> None:
+    """Write the folder of a model; add to `result` where the learning curve is, or why there is none.
+
+    Where that fails, write it among the temporary files and raise `TrainingStopped`, which says where.
+    """
+    try:
+        _write(model, out, result, title, compact)
+    except Exception as error:
+        spare = Path(tempfile.mkdtemp(prefix="xmlsgd-model-"))
+        try:
+            _write(model, str(spare / Path(out).name), result, title, compact)
+        except Exception:  # noqa: BLE001  the first error counts
+            shutil.rmtree(spare, ignore_errors=True)
+            raise error from None
+        text = f"{describe(error)[1]}; the model is in {spare / Path(out).name} instead"
+        raise TrainingStopped(text) from error
+
+
+def _write(model: XMLClassifier | XMLEnsemble, out: str, result: dict[str, Any], title: str, compact: bool) -> None:
+    """Write the folder as a whole."""
+    with whole_folder(out) as folder:
+        model.save(folder, compact=compact)
+        lines = [json.dumps(plain(record)) + "\n" for record in model.history_]
+        (folder / HISTORY).write_text("".join(lines))
+        result["not_drawn"] = draw_curve(folder, model.history_, title)
+        result["learning_curve"] = None if result["not_drawn"] else f"{out}/{CURVE}"
+        write_json(str(folder / REPORT), result)
+        check_folder(out)  # another process may have taken the name meanwhile
+
+
+def draw_curve(folder: Path, records: list[EpochRecord], title: str) -> str | None:
+    """Draw the learning curve; return why there is none, None where there is one."""
+    from ..training.plots import plot_learning_curve
+
+    if not records:
+        return "not drawn, no epoch was finished"
+    try:
+        plot_learning_curve(records, folder / CURVE, title)
+    except ImportError:
+        return 'not drawn, matplotlib is missing: pip install "xmlsgd[plot]"'
+    except Exception as error:  # noqa: BLE001 (whatever it is, the model must not be lost for its picture)
+        (folder / CURVE).unlink(missing_ok=True)
+        return f"not drawn, {type(error).__name__}: {error}"
+    return None
+
+
+def training_speed(folder: str, ends: list[EpochRecord]) -> dict[str, Any]:
+    """Return "train_seconds" and "rows_per_second" of a saved model, from its report or else from `ends`.
+
+    Those are the last record of the model, or of each classifier of an ensemble.
+    """
+    try:
+        report = json.loads((Path(folder) / REPORT).read_text(encoding="utf-8"))
+        return {name: report[name] for name in ("train_seconds", "rows_per_second")}
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):  # saved by the estimator, or altered
+        return speed(ends)
+
+
+def speed(ends: list[EpochRecord], seconds_after: float = 0.0) -> dict[str, Any]:
+    """Return the seconds of runs with these last records, plus what came after them, and the rows per second."""
+    rows, seconds = (sum(end.get(name, 0) for end in ends) for name in ("rows", "seconds"))
+    return {"train_seconds": seconds + seconds_after, "rows_per_second": rows / max(seconds + seconds_after, 1e-9)}
