@@ -133,7 +133,7 @@ BAD_CALLS = {
     "fraction for a count": ((*GOOD_ROWS, *TRAIN, "--epochs", "1.5"), "argument --max-epochs: must be a whole number"),
     "words for sizes": (
         (*GOOD_ROWS, *TRAIN, "--hidden", "8,x"),
-        "argument --hidden-layer-sizes: must be whole numbers",
+        "--hidden-layer-sizes: must be whole numbers",
     ),
     "no epochs": ((*GOOD_ROWS, *TRAIN, "--epochs", "0"), "max_epochs: must be 'auto' or a positive integer, got 0"),
     "no epochs and a broken file": (("train", "{place}/counts.csv", *TRAIN, "--epochs", "0"), "max_epochs: must be"),
