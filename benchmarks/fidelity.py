@@ -14,8 +14,9 @@ from xmlsgd.algorithms.base import Algorithm
 from xmlsgd.devices.base import EXACT
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.executors.costs import VirtualDevice, fit_device
+from xmlsgd.training.executors.calibration import fit_device
 from xmlsgd.training.executors.simulated import Simulated
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Report

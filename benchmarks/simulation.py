@@ -18,10 +18,10 @@ from xmlsgd.devices.cpu import CPU
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.base import Executor
-from xmlsgd.training.executors.costs import VirtualDevice
 from xmlsgd.training.executors.scenarios import scenario
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.simulated import Simulated
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 

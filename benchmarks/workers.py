@@ -70,7 +70,7 @@ class Watch(Callback):
     def epoch(self, record: dict[str, Any], center: np.ndarray) -> bool:
         """Measure."""
         self.executor.pause()
-        team = self.executor.team
+        team = self.executor.pool
         assert team.folder is not None
         memory = sum(proportional_bytes(p.process.pid) for p in team.processes.values())
         self.memory = max(self.memory, memory + proportional_bytes(os.getpid(), team.folder.path))

@@ -26,8 +26,8 @@ from xmlsgd.devices.cpu import CPU
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import Adam
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.executors.costs import VirtualDevice
 from xmlsgd.training.executors.scenarios import scenario
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
 from xmlsgd.training.merging import ParameterSlice
 from xmlsgd.training.simulation import Setting, simulate

@@ -15,7 +15,7 @@ from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.algorithms.synchronous import Synchronous
-from xmlsgd.training.executors.costs import VirtualDevice, fastest
+from xmlsgd.training.executors.virtual_device import VirtualDevice, fastest
 from xmlsgd.training.plots import plot_workers
 
 from .study import Method, Study, as_json, compared

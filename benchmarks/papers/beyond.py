@@ -20,7 +20,7 @@ from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.omnivore import Omnivore
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.algorithms.synchronous import Synchronous
-from xmlsgd.training.executors.costs import VirtualDevice, fastest, row_speeds
+from xmlsgd.training.executors.virtual_device import VirtualDevice, fastest, row_speeds
 
 from ..report import Table, are_most
 from .hogbatch import unequal

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from xmlsgd.algorithms.crossbow import Crossbow
-from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.plots import save_figure
 
 from ..report import Table, are_most

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
 from xmlsgd.algorithms.hogbatch import Hogbatch
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.simulation import Outcome
 
 from ..report import Table, are_most

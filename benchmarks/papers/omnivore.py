@@ -13,7 +13,7 @@ from typing import Any
 from xmlsgd.algorithms.asynchrony import divisors, implicit_momentum
 from xmlsgd.algorithms.group_tuning import MOMENTA
 from xmlsgd.algorithms.omnivore import Omnivore
-from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.simulation import Outcome
 
 from ..report import Table

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from xmlsgd.algorithms.base import Algorithm
-from xmlsgd.training.executors.costs import VirtualDevice
 from xmlsgd.training.executors.scenarios import SCENARIOS, scenario
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.plots import plot_over_time
 from xmlsgd.training.simulation import Outcome, Setting, simulate
 

@@ -8,7 +8,7 @@ import pytest
 from shared import toy
 from shared.adaptive_runs import did, started, traced_run
 from xmlsgd.algorithms.adaptive import SIZE_RULES, AdaptiveSGD
-from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 
 
 def test_a_mega_batch_has_its_rows_and_less_than_one_batch_more():

@@ -12,8 +12,8 @@ from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.errors import DataError
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.executors.costs import VirtualDevice
 from xmlsgd.training.executors.processes import Processes
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Sharing
@@ -97,7 +97,7 @@ def test_a_parked_process_stands_in_when_all_others_are_killed(one_memory):
         def submitted(self, w, rows):
             super().submitted(w, rows)
             if w != 2 and self.situation.now:
-                executor.team.processes[w].process.kill()
+                executor.pool.processes[w].process.kill()
 
     algorithm = Killing(10, 0.1, speeds=EXCLUDED, one_memory=one_memory)
     data = toy.dataset(240)

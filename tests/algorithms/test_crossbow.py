@@ -12,7 +12,7 @@ from xmlsgd.algorithms.learner_tuning import LearnerTuner
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
 
 

@@ -14,8 +14,8 @@ from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.executors.costs import VirtualDevice
 from xmlsgd.training.executors.threads import Threads
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 

@@ -18,9 +18,9 @@ from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.errors import DataError
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.executors.costs import VirtualDevice
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.simulated import Simulated
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job, Learner
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Sharing, Step

@@ -15,8 +15,8 @@ from xmlsgd.data.csr import CSR, Dataset, epoch_order
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.executors.costs import VirtualDevice
 from xmlsgd.training.executors.simulated import Simulated
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.router import Router

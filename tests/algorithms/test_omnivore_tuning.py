@@ -13,10 +13,10 @@ from shared.omnivore_runs import N_ROWS, NETWORK, SPEEDS, Updates, cpu, go, simu
 from xmlsgd.algorithms.group_tuning import FRACTIONS, Setting
 from xmlsgd.nn.optimizers import Adam
 from xmlsgd.training.callbacks import Callback
-from xmlsgd.training.executors.costs import VirtualDevice
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.threads import Threads
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.runs import Interrupted
 
 

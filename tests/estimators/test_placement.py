@@ -118,8 +118,8 @@ class KillingAll(Callback):
 
     def step(self, report):
         if not self.epochs:
-            self.executor.team.restarts = 0
-            for process in self.executor.team.processes.values():
+            self.executor.pool.restarts = 0
+            for process in self.executor.pool.processes.values():
                 process.process.kill()
 
     def epoch(self, record, center):

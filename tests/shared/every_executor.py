@@ -5,11 +5,11 @@ from __future__ import annotations
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.network import Network
-from xmlsgd.training.executors.costs import VirtualDevice
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.threads import Threads
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.messages import Step
 
 N_ROWS = 12

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from xmlsgd.training.executors.simulated import Simulated
-from xmlsgd.training.executors.worker_pool import Team
+from xmlsgd.training.executors.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from xmlsgd.devices.base import Device
-    from xmlsgd.training.executors.costs import VirtualDevice
+    from xmlsgd.training.executors.virtual_device import VirtualDevice
     from xmlsgd.training.learner import Job
     from xmlsgd.training.messages import Sharing
 
@@ -26,11 +26,11 @@ class Lockstep(Simulated):
 
     def __init__(self, make_device: Callable[[], Device], fleet: Sequence[VirtualDevice], **settings: Any) -> None:
         super().__init__(make_device(), fleet, **settings)
-        self.team = Team([make_device] * len(fleet))
+        self.pool = WorkerPool([make_device] * len(fleet))
 
     def _start_learners(self, job: Job, sharing: Sharing) -> None:
-        self.team.assign(job, self._prepare(job, sharing, self.team.make_table(job)), sharing)
-        processes = [self.team.processes[w] for w in self.workers]
+        self.pool.start(job, self._prepare(job, sharing, self.pool.make_table(job)), sharing)
+        processes = [self.pool.processes[w] for w in self.workers]
         for process in processes:
             process.receive()  # that it is ready
         self.learners = processes
@@ -38,9 +38,9 @@ class Lockstep(Simulated):
     def result(self) -> tuple[np.ndarray, np.ndarray, int]:
         """Return model, optimizer state and steps, in the arrays of `Job.start` where there are any."""
         params, state, steps = super().result()
-        return *self.team.bring_home(params, state), steps
+        return *self.pool.copy_result(params, state), steps
 
     def close(self) -> None:
         """End the processes."""
         super().close()
-        self.team.close()
+        self.pool.close()

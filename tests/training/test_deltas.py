@@ -10,7 +10,7 @@ from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.deltas import Deltas
-from xmlsgd.training.executors.costs import VirtualDevice
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
 from xmlsgd.training.shared_parameters import Shape, Table
 

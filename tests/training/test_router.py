@@ -14,8 +14,8 @@ from xmlsgd.algorithms.staleness import Staleness
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training import loop as engine
-from xmlsgd.training.executors.costs import VirtualDevice
 from xmlsgd.training.executors.processes import Processes
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.router import Router
@@ -182,7 +182,7 @@ def test_every_row_is_in_the_model_once_though_processes_are_killed(tmp_path, mo
 
         def merge(self, comm, members):
             if not self.killed:
-                executor.team.processes[min(members)].process.kill()
+                executor.pool.processes[min(members)].process.kill()
                 self.killed += 1
             super().merge(comm, members)
 

@@ -15,7 +15,7 @@ from xmlsgd.errors import WorkerDied
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
-from xmlsgd.training.executors.model import SharedModel
+from xmlsgd.training.executors.base import Executor
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
@@ -82,13 +82,13 @@ def test_a_disk_that_fills_up_while_a_snapshot_is_written_costs_no_model(monkeyp
 def test_a_device_that_is_lost_with_the_model_leaves_that_of_the_last_whole_epoch(monkeypatch):
     data = toy.dataset(N_ROWS)
 
-    def bring(*given):
+    def fetch(*given):
         raise MemoryError("the GPU is gone")
 
     class Losing(Failing):
         def epoch(self, record, center):
             super().epoch(record, center)
-            monkeypatch.setattr(SharedModel, "bring", bring)
+            monkeypatch.setattr(Executor, "_fetch", fetch)
             return False
 
     with pytest.raises(KeyError) as lost:

@@ -27,8 +27,8 @@ from xmlsgd.metrics import precision_at_k
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.executors.costs import VirtualDevice
 from xmlsgd.training.executors.scenarios import scenario
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
 from xmlsgd.training.simulation import Setting, fastest_alone, simulate
 

@@ -22,9 +22,9 @@ from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.executors.costs import VirtualDevice, scheduling_efficiency
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.simulated import Simulated
+from xmlsgd.training.executors.virtual_device import VirtualDevice, scheduling_efficiency
 from xmlsgd.training.history import History
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train

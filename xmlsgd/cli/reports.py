@@ -10,7 +10,7 @@ from .results import aligned
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from ..training.executors.costs import VirtualDevice
+    from ..training.executors.virtual_device import VirtualDevice
     from ..training.simulation import Outcome
 
 REACHED = 0.95  # of the best P@1 of a comparison

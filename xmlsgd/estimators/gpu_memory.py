@@ -12,7 +12,7 @@ from ..devices.cuda.memory import LIBRARY_BYTES, Sizes, step_bytes, top_k_bytes
 from ..errors import MemoryEstimateError
 from ..nn.network import state_layout
 from ..nn.optimizers import SGD_KIND
-from ..training.executors.on_device import SLICE
+from ..training.executors.device_merging import SLICE
 from ..training.messages import Sharing
 from .inference.blocks import row_blocks
 from .memory import largest_batch, largest_hidden

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import MemoryEstimateError
 from ..nn.network import state_layout
-from ..training.executors.model import table_shape
+from ..training.executors.base import table_shape
 from ..training.messages import Sharing
 from .inference.blocks import row_blocks
 from .placement import have_one_memory

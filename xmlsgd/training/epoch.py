@@ -135,7 +135,7 @@ class Epoch:
             self._commit([w])
         if not trial:
             if any(callback.reads(report) for callback in self.watching):
-                self.executor.bring_center()
+                self.executor.fetch_center()
             for callback in self.watching:
                 callback.step(report)
 

@@ -1,4 +1,4 @@
-"""A learner: one device, one replica of the parameters, the network; it runs one batch at a time."""
+"""A learner trains one replica of the model on one device, one batch at a time."""
 
 from __future__ import annotations
 
@@ -28,10 +28,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    """Where a run begins: a model, and what an earlier run left to go on with.
+    """Where a run starts: the model and optimizer state of an earlier run. A single learner changes both in place.
 
-    params : float32 (n_params,). state : float32, the optimizer's (`state_layout`). A single learner changes both in
-    place. steps, epochs : done so far; they set Adam's bias correction and the order of the rows.
+    Attributes
+    ----------
+    params : ndarray of shape (n_params,), float32
+        The model.
+    state : ndarray, float32
+        The optimizer state (`state_layout`).
+    steps : int, default=0
+        Updates so far, for Adam's bias correction.
+    epochs : int, default=0
+        Epochs so far, for the order of the rows.
     """
 
     params: np.ndarray
@@ -42,10 +50,24 @@ class Start:
 
 @dataclass(frozen=True)
 class Job:
-    """What is learned, by what, and from where: everything that a worker needs to make its learner.
+    """A training job: everything that a worker needs to make its learner.
 
-    seed : of the first weights, the order of the rows and all that is drawn. sample_weight : float32 (n,), None for
-    ones. start : where to begin, None for first weights (`Network.initialize`). sampler : which labels a batch trains.
+    Attributes
+    ----------
+    dataset : Dataset
+        The training rows.
+    network : Network
+        The network to train.
+    optimizer : Optimizer, default=Adam()
+        Turns gradients into updates.
+    seed : int, default=0
+        Seed of the initial weights, the order of the rows and all random draws.
+    sample_weight : ndarray of shape (n_rows,), float32, optional
+        Weights of the rows; None for ones.
+    start : Start, optional
+        Where to start; None for initial weights (`Network.initialize`).
+    sampler : Sampler, default=ALL_LABELS
+        Chooses the labels that a batch trains.
     """
 
     dataset: Dataset
@@ -57,26 +79,26 @@ class Job:
     sampler: Sampler = ALL_LABELS
 
 
-class Order:
-    """The order of the rows of the current epoch."""
+class RowOrder:
+    """The order of the rows in the current epoch."""
 
     def __init__(self, n_rows: int, seed: int) -> None:
         self._n_rows, self._seed = n_rows, seed
         self._epoch, self._rows = -1, np.empty(0, np.int64)
 
     def rows(self, step: Step) -> np.ndarray:
-        """Return the rows of a step, int64, in the order that (seed, epoch) gives."""
+        """Return the rows of a step, int64; the order depends on seed and epoch."""
         if step.epoch != self._epoch:
             self._epoch, self._rows = step.epoch, epoch_order(self._n_rows, self._seed, step.epoch)
         return self._rows[step.start : step.stop]
 
 
 class Learner:
-    """Runs the steps of a job on `flat`, float32 (n_params,), with an optimizer state, in place or by copies on a GPU.
+    """Runs the steps of a job on the model `flat`, float32 (n_params,), and an optimizer state.
 
-    `touched`, uint8 (F + L,), gets a mark for each feature and each label of a batch; None where nobody asks.
-    A device with a memory of its own trains copies there. They are made before and written back after each step, or,
-    `lazy`, only when `outdate` and `bring` ask for it.
+    `touched`, uint8 (F + L,), marks each feature and each label of the trained batches; None to leave that out. A GPU
+    trains copies in its memory. They are made before each step and written back after it, or, if `lazy`, only when
+    `invalidate` and `fetch` ask for it.
     """
 
     def __init__(
@@ -86,18 +108,18 @@ class Learner:
         layout = state_layout(job.network.layout, job.optimizer)
         self.job, self.device, self.flat, self.touched = job, device, flat, touched
         self.state = zeros(layout.size) if state is None else state
-        self._lazy, self._behind, self._ahead = lazy, False, False
-        self._placed = [(device.to_device(host), host) for host in (flat, self.state)]
+        self._lazy, self._host_is_newer, self._device_is_newer = lazy, False, False
+        self._copies = [(device.to_device(host), host) for host in (flat, self.state)]
         none = device.to_device(np.zeros((1, 1), np.float32))
-        self.layers = job.network.layers(self._placed[0][0], layout.views(self._placed[1][0]), none)
+        self.layers = job.network.layers(self._copies[0][0], layout.views(self._copies[1][0]), none)
         self.sampler = job.sampler.begin(job.dataset.Y, job.seed)
-        self._order = Order(job.dataset.n_rows, job.seed)
+        self._order = RowOrder(job.dataset.n_rows, job.seed)
 
     @classmethod
     def of(cls, job: Job, device: Device, table: Table, worker: int, sharing: Sharing, lazy: bool = False) -> Learner:
-        """Return the learner of a worker of `table`; a shared model has one state for all.
+        """Return the learner of a worker of `table`; workers of a shared model share one optimizer state.
 
-        One that steps on differences is never lazy: what it copies changes with every step.
+        With `Sharing.DELTA` it is never lazy: its copy of the model is pulled anew for every step.
         """
         if sharing is Sharing.REPLICAS:
             return cls(job, device, table.params[1 + worker], table.states[worker], table.touched[worker], lazy)
@@ -105,53 +127,53 @@ class Learner:
             return cls(job, device, table.params[0], table.states[0], lazy=lazy)
         return cls(job, device, table.params[1 + worker], table.states[0])
 
-    def outdate(self) -> None:
-        """Copy model and state to the device before the next step: someone has written them."""
-        self._behind = True
+    def invalidate(self) -> None:
+        """Note that model and state were written on the host: copy them to the device before the next step."""
+        self._host_is_newer = True
 
-    def bring(self) -> None:
-        """Copy model and state back from the device if they have been trained there since."""
-        if self._ahead:
-            for placed, host in self._placed:
-                self.device.to_host(placed, host)
-        self._ahead = False
+    def fetch(self) -> None:
+        """Copy model and state back to the host if the device has trained them since."""
+        if self._device_is_newer:
+            for copy, host in self._copies:
+                self.device.to_host(copy, host)
+        self._device_is_newer = False
 
-    def hold(self) -> Any:
-        """Return the model in the device's memory, up to date there, to be changed there."""
-        if self._behind or not self._lazy:
-            for placed, host in self._placed:
-                self.device.copy_to_device(placed, host)
-        self._behind, self._ahead = False, True
-        return self._placed[0][0]
+    def device_params(self) -> Any:
+        """Return the up-to-date model in the device's memory, which the caller may change."""
+        if self._host_is_newer or not self._lazy:
+            for copy, host in self._copies:
+                self.device.copy_to_device(copy, host)
+        self._host_is_newer, self._device_is_newer = False, True
+        return self._copies[0][0]
 
     def warm_up(self) -> None:
-        """Compile all kernels that the job needs, so that none compiles on the clock."""
+        """Compile all kernels that the job needs before the clock starts."""
         network = self.job.network
         self.device.warm_up(
             [get_loss(network.loss)], len(network.hidden) > 1, network.hidden_dropout > 0, network.gradient_rounding > 0
         )
 
     def step(self, step: Step) -> Report:
-        """Train on a span, update after update; the loss of the report is the sum over its rows, before the updates.
+        """Train on a span of rows; the reported loss is the sum over its rows, each before the update of its batch.
 
-        A device that computes in the process's memory must have been started.
+        The device must have been started, unless it is a GPU.
         """
         with nullcontext() if self.device.memory is None else self.device.start():  # on the device's own stream
             return self._step(step)
 
     def _step(self, step: Step) -> Report:
         started, loss, nnz = time.perf_counter(), 0.0, 0
-        self.hold()
+        self.device_params()
         rows = self._order.rows(step)
         size = step.batch or len(rows)
-        with np.errstate(over="ignore", invalid="ignore"):  # the loss tells of a diverged run
+        with np.errstate(over="ignore", invalid="ignore"):  # a diverged run shows in the loss
             for i, at in enumerate(range(0, len(rows), size), 1):
                 batch, seed = rows[at : at + size], _batch_seed(self.job.seed, step.epoch, step.start + at)
                 loss += self._update(batch, self.job.optimizer.update(step.learning_rate, step.seen + i), seed)
                 nnz += self._nnz(batch)
         loss = float(loss)
         if not self._lazy:
-            self.bring()
+            self.fetch()
         return Report(step.worker, len(rows), nnz, loss, time.perf_counter() - started, step.updates)
 
     def _update(self, rows: np.ndarray, update: Update, seed: int) -> float:
@@ -174,5 +196,5 @@ class Learner:
 
 
 def _batch_seed(seed: int, epoch: int, start: int) -> int:
-    """Return the seed of all that a step draws: it names the batch, not who trains it."""
+    """Return the seed of the random draws of a batch; it does not depend on the worker."""
     return int(np.random.SeedSequence((seed, MASKS, epoch, start)).generate_state(1)[0] >> 1)

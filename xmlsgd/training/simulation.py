@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from ..algorithms.sequential import Sequential
 from ..errors import DataError
 from .callbacks import Callback
-from .executors.costs import fastest, scheduling_efficiency
 from .executors.simulated import Simulated
+from .executors.virtual_device import fastest, scheduling_efficiency
 from .history import EpochRecord
 from .loop import train
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..algorithms.base import Algorithm
     from ..devices.base import Device
     from ..nn.schedules import Schedule
-    from .executors.costs import VirtualDevice
+    from .executors.virtual_device import VirtualDevice
     from .learner import Job
     from .messages import Report
 

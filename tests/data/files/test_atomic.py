@@ -357,7 +357,7 @@ def test_where_no_file_can_be_opened_any_more_the_scratch_folder_goes_all_the_sa
 LARGE = """
 import os, resource, sys
 from pathlib import Path
-from xmlsgd.training.executors.run_folder import RunFolder
+from xmlsgd.training.executors.shared_files import RunFolder
 from xmlsgd.data.files import scratch_beside, scratch_folder, whole_file, whole_folder
 from xmlsgd.training.shared_parameters import Shape, Table
 def nested():

@@ -22,11 +22,11 @@ from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.checkpoints import TrainingPosition, read_saved
-from xmlsgd.training.executors.costs import VirtualDevice
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.threads import Threads
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.runs import Interrupted

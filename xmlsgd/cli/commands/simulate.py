@@ -3,10 +3,9 @@
 DATA is what train reads. The arithmetic is real and only the clock is simulated: a device of speed 1 is as fast as this
 machine, whose steps are timed first. Without a test part a fifth of the rows is held out.
 
-A fleet is NAME:SPEED[*COUNT][/OPTION=VALUE]... with commas between, as in "gpu:1*2/price=3,cpu:.1/noise=.05", or one of
-the scenarios S1 to S8. Options: price (money per hour), noise, stalls=SHARExFACTOR, absent=FROM-TO (seconds),
-trace=FROM:SPEED, overhead (seconds per update), in_place=1. Merges take time by --bandwidth, and so do pulls of a
-shared model and pushes of the changes to it, except by devices that write it in place.
+A fleet is NAME:SPEED[*COUNT][@PRICE] with commas between, as in "gpu:1*2@3,cpu:.1", or one of the scenarios S1 to S8,
+which have noise, stalls, slowdowns and absences. The price is per hour. Devices named cpu write a shared model in
+place; all others pull copies of it and push their changes. That takes time by --bandwidth, and so do merges.
 
 Columns of the tables:
 """
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from ...algorithms.base import Algorithm
     from ...data.csr import Dataset
     from ...estimators.task import Task
-    from ...training.executors.costs import VirtualDevice
+    from ...training.executors.virtual_device import VirtualDevice
     from ...training.simulation import Outcome
     from ..format_options import FormatOptions
     from ..messages import Console
@@ -66,7 +65,7 @@ FLAGS = (
     Flag("plot", FILE, "draw P@1 over time (needs matplotlib)", "output"),
     JSON_FILE,
 )  # fmt: skip
-EXAMPLES = """  xmlsgd simulate train.txt --fleet "gpu:1*2/price=3,cpu:.1"
+EXAMPLES = """  xmlsgd simulate train.txt --fleet "gpu:1*2@3,cpu:.1"
   xmlsgd simulate train.txt --fleet S3 --compare adaptive,synchronous --plot curves.png"""
 TEST_ROWS = 2000  # measured several times per epoch: more would take longer than training
 ALONE = "fastest alone"
@@ -196,7 +195,7 @@ def algorithm_of(name: str, batch: int, rate: float, fleet: Sequence[VirtualDevi
     """Return the algorithm of a name; "auto" is told the speeds, and whether all devices write one memory."""
     from ...algorithms import get_algorithm
     from ...algorithms.auto import Auto
-    from ...training.executors.costs import row_speeds
+    from ...training.executors.virtual_device import row_speeds
 
     if name != "auto":
         return get_algorithm(name, batch, rate)
@@ -205,9 +204,8 @@ def algorithm_of(name: str, batch: int, rate: float, fleet: Sequence[VirtualDevi
 
 def check_fleet(fleet: str) -> None:
     """Raise `DataError` for a text that is no scenario and lists no devices."""
-    from ...training.executors.costs import VirtualDevice
-    from ...training.executors.fleet_text import parse_fleet
-    from ...training.executors.scenarios import SCENARIOS
+    from ...training.executors.scenarios import SCENARIOS, parse_fleet
+    from ...training.executors.virtual_device import VirtualDevice
 
     if fleet.upper() in SCENARIOS:
         return
@@ -219,8 +217,7 @@ def check_fleet(fleet: str) -> None:
 
 def devices_of(fleet: str, base: VirtualDevice, n_rows: int, nnz: float, batch: int) -> list[VirtualDevice]:
     """Return the devices of a scenario or a list; `base` is the device of speed 1."""
-    from ...training.executors.fleet_text import parse_fleet
-    from ...training.executors.scenarios import SCENARIOS, scenario
+    from ...training.executors.scenarios import SCENARIOS, parse_fleet, scenario
 
     if fleet.upper() in SCENARIOS:
         return scenario(fleet.upper(), base, n_rows, nnz, batch)

@@ -1,36 +1,60 @@
-"""What an executor is: where steps run and whose clock counts. Waiting happens here and nowhere else."""
+"""The executor interface: where steps run and whose clock counts. Only executors wait."""
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..messages import Left, Report
-from .model import SharedModel
-from .update_count import UpdateCount
+from ...nn.network import state_layout
+from ..learner import RowOrder
+from ..merging import Merger
+from ..messages import Left, Report, Sharing
+from ..shared_parameters import Shape, Table
+from .device_merging import DeviceMerger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from ..learner import Job
-    from ..merging import Merger, Rule
-    from ..messages import Event, Sharing, Step
-    from ..shared_parameters import Shape, Table
+    from ...nn.network import Network
+    from ...nn.optimizers import Optimizer
+    from ..deltas import Deltas
+    from ..learner import Job, Learner
+    from ..merging import Rule
+    from ..messages import Event, Step
 
 
 class Executor(ABC):
-    """Base of all executors; a kind of executor gives `start`, `_begin`, `_next`, `now` and `close`.
+    """Base class of executors. Subclasses implement `start`, `_begin`, `_next` and `close`.
 
-    A replica is written by its worker while that worker is busy, by the coordinator while it is idle. With a shared
-    model in place all workers write the center, on purpose and without locks (`Sharing`).
+    A replica is written by its worker while that worker is busy, and by the coordinator while it is idle. With
+    `Sharing.IN_PLACE` all workers write the center at once, on purpose and without locks.
 
-    workers : those alive, ascending. busy : those with a step. departures : of all who left so far. merge_threads,
-    push_threads : threads that merge, and that pull and push. concurrent : whether workers write the shared model
-    itself while others do. merge_seconds, merge_bytes : what merges have taken, read and written so far.
-    transfer_seconds : what pulls and pushes have taken.
+    Attributes
+    ----------
+    table : Table
+        Center, replicas and optimizer states.
+    merger : Merger
+        Applies the rules of merges to the table.
+    workers : list of int
+        Workers that are alive, ascending.
+    busy : set of int
+        Workers that have a step.
+    departures : list of Left
+        Workers that left the run so far.
+    updates_seen : list of int
+        Updates that each optimizer state has seen.
+    concurrent : bool
+        Whether workers write the center while others do.
+    merges, merge_seconds, merge_bytes : int, float, int
+        Number of merges so far, their duration, and the bytes they read and wrote.
+    transfer_seconds : float
+        Duration of the pulls and pushes so far.
+    merge_threads, push_threads : int
+        Threads that merge, and threads that pull and push.
     """
 
     merge_threads = 1
@@ -39,51 +63,77 @@ class Executor(ABC):
 
     def __init__(self, n_workers: int) -> None:
         self.n_workers = n_workers
-        self.model: SharedModel
-        self.count: UpdateCount
-        self._begin_run()
+        self.table: Table
+        self.merger: Merger
+        self.updates_seen: list[int]
+        self._reset()
 
-    def _begin_run(self) -> None:
-        """Have all workers again, and none of what an earlier run left."""
+    def _reset(self) -> None:
+        """Forget an earlier run; all workers are back."""
         self.workers = list(range(self.n_workers))
         self.busy: set[int] = set()
         self.departures: list[Left] = []
         self.merge_seconds, self.merge_bytes, self.transfer_seconds = 0.0, 0, 0.0
+        self._deltas: Deltas | None = None
+        self._local_learners: Sequence[Learner] = ()
+        self._updates_pushed = 0  # updates of the shared model
+        self._updates_read: dict[int, int] = {}  # of these, those that a worker's current step began with
+        self._unpushed: dict[int, int] = {}  # updates of a worker's last step, until they are pushed
 
-    @property
-    def table(self) -> Table:
-        """Return the memory of center, replicas and optimizer states."""
-        return self.model.table
+    def _prepare(self, job: Job, sharing: Sharing, make: Callable[[Shape], Table]) -> Shape:
+        """Make the table with `make`, write the first model and states into it and return its shape."""
+        self._reset()
+        layout = job.network.layout
+        shape = table_shape(job.network, job.optimizer, self.n_workers, sharing)
+        self.table = make(shape)
+        self.merger = Merger(self.table, layout, self.merge_threads)
+        self._own_states, self._first = sharing is Sharing.REPLICAS, job.start
+        self.updates_seen = [0 if job.start is None else job.start.steps] * shape.states
+        self._saved_updates = list(self.updates_seen)
+        params, states = self.table.params, self.table.states
+        if job.start is None:
+            job.network.initialize(params[0], job.dataset.Y, job.seed, job.sample_weight)
+        elif not np.may_share_memory(params, job.start.params):
+            params[0] = job.start.params
+            states[:] = job.start.state
+        if sharing is Sharing.DELTA:
+            from ..deltas import Deltas  # loads Numba, which only workers need otherwise
 
-    @property
-    def merger(self) -> Merger:
-        """Return what applies the rules of merges."""
-        return self.model.merger
+            self._deltas = Deltas(self.table, layout, self.push_threads)
+            self._X, self._order = job.dataset.X, RowOrder(job.dataset.n_rows, job.seed)
+        else:
+            params[1:] = params[0]
+        return shape
+
+    def _use_local_learners(self, learners: Sequence[Learner]) -> None:
+        """Take the learners of this process; merge on the GPU if all replicas are there."""
+        self._local_learners = learners
+        memories = {learner.device.memory for learner in learners}
+        if self._own_states and None not in memories and len(memories) == 1:
+            self.merger = DeviceMerger(self.table, self.merger.layout, learners)
+        for learner in learners:
+            learner.warm_up()
 
     @property
     def center(self) -> np.ndarray:
-        """Return the shared or merged model, float32 (n_params,)."""
-        self.bring_center()
+        """The shared or merged model, float32 (n_params,)."""
+        self.fetch_center()
         center: np.ndarray = self.table.params[0]
         return center
 
-    def bring_center(self) -> None:
-        """Copy the shared model to this process's memory, if a device has trained it in its own."""
-        self.model.bring_center()
-
     @property
     def n_params(self) -> int:
-        """Return the number of parameters, padding included."""
+        """Number of parameters, padding included."""
         return int(self.table.params.shape[1])
 
     @property
     def merges(self) -> int:
-        """Return the number of merges so far."""
+        """Number of merges so far."""
         return self.merger.merges
 
     @property
     def expecting(self) -> bool:
-        """Return whether a worker is yet to join."""
+        """Whether a worker has yet to join."""
         return False
 
     @abstractmethod
@@ -94,16 +144,17 @@ class Executor(ABC):
         """
 
     def submit(self, step: Step) -> None:
-        """Give an idle worker a step."""
-        w = step.worker
+        """Give a step to an idle worker."""
+        w, begun = step.worker, self.now()
         self.busy.add(w)
-        self.count.begins(w)
-        begun = self.now()
-        self._note_transfer(w, self.model.pull(step), begun)
-        self._begin(replace(step, seen=self.count.seen[self.count.state_of(w)]))
+        self._reads_model(w)
+        if self._deltas is not None:
+            features = np.unique(self._X.row_entries(self._order.rows(step)))
+            self._count_transfer(w, self._deltas.pull(w, features), begun)
+        self._begin(replace(step, seen=self.updates_seen[self._state_of(w)]))
 
     def wait(self, until: float | None = None) -> Event | None:
-        """Return what happens next, in clock order: a report, or a worker that leaves or joins.
+        """Return the next event in clock order: a report, or a worker that leaves or joins.
 
         None when nothing happens before second `until`. An executor in which nothing happens by itself never gives up.
         """
@@ -113,15 +164,18 @@ class Executor(ABC):
         w = event.worker
         if isinstance(event, Report):
             self.busy.discard(w)
-            event = self.count.ends(event)
-        elif isinstance(event, Left):
+            self.updates_seen[self._state_of(w)] += event.updates
+            self._unpushed[w] = event.updates
+            return replace(event, staleness=self._updates_pushed - self._updates_read[w])
+        if isinstance(event, Left):
             self.workers.remove(w)
             self.busy.discard(w)
             self.departures.append(event)
-            self.model.drop(w)
+            if self._deltas:
+                self._deltas.drop(w)
         else:
             self.workers = sorted([*self.workers, w])
-            self._begin_anew(w)
+            self._initialize(w)
         return event
 
     @abstractmethod
@@ -130,91 +184,131 @@ class Executor(ABC):
 
     @abstractmethod
     def _next(self, until: float | None) -> Event | None:
-        """Return the next event, None when there is none before second `until`."""
+        """Return the next event, or None if there is none before second `until`."""
 
-    @abstractmethod
+    def _start_clock(self) -> None:
+        """Set the wall clock to zero."""
+        self._started = time.perf_counter()
+
     def now(self) -> float:
         """Return the seconds of the run so far."""
+        return time.perf_counter() - self._started
 
     @abstractmethod
     def close(self) -> None:
         """Release workers and files; the center stays readable."""
 
     def push(self, worker: int, weight: float) -> None:
-        """Add `weight` times what a worker's last step changed to the center, where workers step on copies of it.
+        """Add `weight` times the change of a worker's last step to the center, if workers step on copies of it.
 
-        A step of weight 0 makes nobody's model older.
+        A step of weight 0 makes no other worker's model staler.
         """
-        self.count.pushes(worker, weight)
-        begun = self.now()
-        self._note_transfer(worker, self.model.push(worker, weight), begun)
-
-    def _note_transfer(self, worker: int, n_bytes: int | None, begun: float) -> None:
-        """Count a pull or push that has read and written `n_bytes` since second `begun`, None for none."""
-        if n_bytes is not None:
-            self.transfer_seconds += self._transferred(worker, n_bytes, begun)
-
-    def _transferred(self, worker: int, n_bytes: int, begun: float) -> float:
-        """Return the seconds of a worker's pull or push, which has read and written `n_bytes` since second `begun`."""
-        return self.now() - begun
+        updates, begun = self._unpushed.pop(worker), self.now()
+        if weight:
+            self._updates_pushed += updates
+        if self._deltas is not None:
+            self._count_transfer(worker, self._deltas.push(worker, weight), begun)
 
     def merge(self, rule: Rule, members: Collection[int], memory: int = 0, equal: bool = True) -> None:
         """Apply a rule to the center and the replicas of `members` (`Merger.run`)."""
         begun = self.now()
-        n_bytes = self.model.merge(rule, members, memory, equal)
+        if not self.merger.on_device:
+            self._fetch(members)
+        floats = self.merger.run(rule, members, memory, equal)
+        if not self.merger.on_device:
+            self._invalidate(members)
+        n_bytes = 4 * 2 * (1 + len(members)) * floats
         self.merge_bytes += n_bytes
-        self.merge_seconds += self._merged(members, n_bytes, begun)
+        self.merge_seconds += self._elapsed(members, n_bytes, begun)
 
-    def _merged(self, members: Collection[int], n_bytes: int, begun: float) -> float:
-        """Return the seconds of a merge of `members`, which has read and written `n_bytes` since second `begun`."""
+    def _count_transfer(self, worker: int, floats: int, begun: float) -> None:
+        """Count a pull or a push that read and wrote `floats` since second `begun`."""
+        self.transfer_seconds += self._elapsed([worker], 4 * floats, begun)
+
+    def _elapsed(self, workers: Collection[int], n_bytes: int, begun: float) -> float:
+        """Return the seconds since `begun`, in which `n_bytes` of `workers` were read and written."""
         return self.now() - begun
 
     def save_center(self, name: str, worker: int | None = None) -> None:
         """Set a merge state to a copy of the center (`Merger.save_center`)."""
-        self.model.save_center(name, worker)
+        self.fetch_center()
+        self.merger.save_center(name, worker)
 
     def set_aside(self) -> None:
-        """Keep the center and the optimizer states."""
-        self.model.set_aside()
-        self.count.set_aside()
+        """Save the center and the optimizer states."""
+        self._fetch()
+        self.merger.set_aside()
+        self._saved_updates = list(self.updates_seen)
 
     def put_back(self) -> None:
-        """Put center, replicas and states back to what was set aside; nobody may be busy."""
-        self.model.put_back()
-        self.count.put_back()
+        """Restore center, replicas and states to what `set_aside` saved; no worker may be busy."""
+        self._fetch()
+        self.merger.put_back()
+        self._invalidate()
+        self.updates_seen = list(self._saved_updates)
 
     def norm(self, worker: int) -> float:
         """Return the Euclidean norm of a replica."""
-        self.model.bring([worker])
+        self._fetch([worker])
         replica = self.table.params[1 + worker]
         return float(np.sqrt(np.dot(replica, replica)))
 
     def learned(self) -> tuple[np.ndarray, np.ndarray, int]:
-        """Return model and optimizer state as they lie in the table, float32, and the steps it has seen.
+        """Return views of the model and the optimizer state, float32, and the updates that the state has seen.
 
-        Of several states it is the one of most steps: that of a worker which came late has hardly begun.
+        Of several states, return the one with most updates: a worker that joined late has hardly begun.
         """
-        self.model.bring()
-        steps = max(self.count.seen)
-        state: np.ndarray = self.table.states[self.count.seen.index(steps)]
-        return self.center, state, steps
+        self._fetch()
+        updates = max(self.updates_seen)
+        return self.center, self.table.states[self.updates_seen.index(updates)], updates
 
     def result(self) -> tuple[np.ndarray, np.ndarray, int]:
-        """Return what a later run goes on with: model and optimizer state, float32, and the steps it has seen.
-
-        Both are this process's own memory.
-        """
+        """Return what `learned` does, in memory that outlives the executor."""
         return self.learned()
 
-    def _prepare(self, job: Job, sharing: Sharing, make: Callable[[Shape], Table]) -> Shape:
-        """Make the table with `make` and write the first model and states into it; return its shape."""
-        self._begin_run()
-        model = SharedModel(job, sharing, len(self.workers), make, self.merge_threads, self.push_threads)
-        self.model, self.count = model, UpdateCount(model.shape.states, model.first_steps)
-        return model.shape
+    def fetch_center(self) -> None:
+        """Copy the center from the device to the table if it is newer there."""
+        if self._own_states:
+            self.merger.bring_center()
+        else:
+            self._fetch()
 
-    def _begin_anew(self, worker: int) -> None:
-        """Give a worker that joins what it begins with."""
-        self.model.begin_anew(worker)
-        if self.model.own_states:
-            self.count.begin_anew(worker, self.model.first_steps)
+    def _fetch(self, workers: Iterable[int] | None = None) -> None:
+        """Copy what idle workers (default: all) have trained in a device's memory to the table."""
+        for learner in self._learners_of(workers):
+            learner.fetch()
+
+    def _invalidate(self, workers: Iterable[int] | None = None) -> None:
+        """Tell workers (default: all) that their rows of the table have been written."""
+        for learner in self._learners_of(workers):
+            learner.invalidate()
+
+    def _learners_of(self, workers: Iterable[int] | None) -> list[Learner]:
+        """Return the learners of workers, as far as they are in this process."""
+        learners = self._local_learners
+        return list(learners) if workers is None else [learners[w] for w in workers if w < len(learners)]
+
+    def _state_of(self, worker: int) -> int:
+        """Return the number of the optimizer state of a worker."""
+        return worker if self._own_states else 0
+
+    def _reads_model(self, worker: int) -> None:
+        """Note that a step of a worker reads the model now: its staleness counts the updates from here on."""
+        self._updates_read[worker] = self._updates_pushed
+
+    def _initialize(self, worker: int) -> None:
+        """Give the center and the first optimizer state to a worker that joins."""
+        self._fetch([worker])
+        self.merger.copy_center(worker)
+        self._invalidate([worker])
+        if self._own_states:
+            self.table.states[worker] = 0 if self._first is None else self._first.state
+            self.updates_seen[worker] = 0 if self._first is None else self._first.steps
+
+
+def table_shape(network: Network, optimizer: Optimizer, n_workers: int, sharing: Sharing) -> Shape:
+    """Return the shape of the table of a run."""
+    model, state = network.layout.size, state_layout(network.layout, optimizer).size
+    replicas = {Sharing.IN_PLACE: 0, Sharing.DELTA: 2 * n_workers, Sharing.REPLICAS: n_workers}[sharing]
+    states = n_workers if sharing is Sharing.REPLICAS else 1
+    return Shape(model, state, replicas, states, network.n_features + network.n_labels)

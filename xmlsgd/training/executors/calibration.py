@@ -1,39 +1,57 @@
-"""The costs of a real device, found by timing its steps: what makes the seconds of a simulated clock mean something."""
+"""Fit the costs of a virtual device to the timed steps of a real one."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ...errors import DataError
 from ...nn.parameters import zeros
 from ..learner import Learner
-from ..messages import Report, Step
-from .costs import VirtualDevice, fit_device
+from ..messages import Step
+from .virtual_device import VirtualDevice
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ...devices.base import Device
     from ..learner import Job
+    from ..messages import Report
 
 SIZES = (1, 4, 16, 32, 64, 128, 256)  # rows of the timed updates
-REPEATS = 5  # of which the shortest counts: what else runs on the machine only makes steps longer
+REPEATS = 5  # the shortest counts: other work on the machine only lengthens steps
 
 
 def measure_device(job: Job, device: Device, lazy: bool = False) -> VirtualDevice:
-    """Return the virtual device of speed 1 that takes as long as `device`, without noise.
+    """Return the virtual device of speed 1, without noise, that takes as long as `device`.
 
-    lazy : whether a device with a memory of its own keeps the model from step to step, as it does by itself. The device
-    must have been started. Takes about as long as 2,500 rows of training.
+    lazy : whether a GPU keeps the model from step to step. The device must have been started. Takes about as long as
+    training on 2,500 rows.
     """
     flat = zeros(job.network.layout.size)
     job.network.initialize(flat, job.dataset.Y, job.seed)
     learner = Learner(job, device, flat, lazy=lazy)
     learner.warm_up()
     sizes = sorted({min(size, job.dataset.n_rows) for size in SIZES})
-    reports = [_shortest([learner.step(Step(0, 0, 0, size, 0.0)) for _ in range(1 + REPEATS)][1:]) for size in sizes]
-    # Few rows leave few sizes; each twice says no more and no less.
+    timed = [[learner.step(Step(0, 0, 0, size, 0.0)) for _ in range(1 + REPEATS)][1:] for size in sizes]
+    reports = [min(repeats, key=lambda report: report.seconds) for repeats in timed]
+    # Few rows allow few sizes; repeating their reports changes no least-squares solution.
     return replace(fit_device(reports if len(reports) >= 3 else 3 * reports), noise=0.0)
 
 
-def _shortest(reports: list[Report]) -> Report:
-    """Return the report of the shortest duration."""
-    return min(reports, key=lambda report: report.seconds)
+def fit_device(reports: Iterable[Report]) -> VirtualDevice:
+    """Return the device whose costs fit real reports best, by non-negative least squares of relative errors.
+
+    The noise is the standard deviation of the logarithm of real over fitted durations. Needs at least three reports.
+    """
+    from scipy.optimize import nnls
+
+    table = np.array([(r.updates, r.rows, r.nnz, r.seconds) for r in reports], np.float64)
+    if len(table) < 3:
+        raise DataError(f"at least 3 reports are needed to fit the costs of a device, got {len(table)}")
+    costs, _ = nnls(table[:, :3] / table[:, 3:], np.ones(len(table)))
+    fitted = table[:, :3] @ costs
+    overhead, per_row, per_nnz = map(float, costs)
+    return VirtualDevice(overhead, per_row, per_nnz, noise=float(np.std(np.log(table[:, 3] / fitted))))

@@ -1,6 +1,7 @@
-"""How long a worker may say nothing before it counts as lost: a process that is stopped or stuck never ends its pipe.
+"""Liveness timeouts: detect workers that are stopped or stuck, whose pipes stay open.
 
-The report of a step is its heartbeat. It is due within several times what the slowest rows so far would take.
+The report of a step is the worker's heartbeat. It is due within a multiple of the time that the slowest steps so far
+would take.
 """
 
 from __future__ import annotations
@@ -12,74 +13,80 @@ from ...errors import DataError, shorten
 if TYPE_CHECKING:
     from ..messages import Report
 
-# Chosen so that no worker that goes on is taken for lost (docs/decisions/workers.md):
-FACTOR = 10.0  # times the slowest pace that a worker has shown
-FIRST = 100.0  # times the slowest pace that anybody has shown, for a first step: a CPU may be as slow beside a GPU
-START = 600.0  # seconds to start, and for a first step beside nobody: cold caches and a busy disk take minutes at worst
-STARTED = 60.0  # seconds to start, at least, where others have: FACTOR times as long as the slowest of them
-LOOKS = 10  # within the shortest silence
+# Chosen so that no worker that makes progress is taken for lost (docs/decisions/workers.md):
+FACTOR = 10.0  # times the slowest steps of the worker itself
+FIRST = 100.0  # times the slowest steps of other workers, for a first step: a CPU may be that slow beside a GPU
+START = 600.0  # seconds to start, and for a first step of all: cold caches and a busy disk may take minutes
+STARTED = 60.0  # minimum seconds to start once other workers have: FACTOR times the slowest of them
+CHECKS = 10  # per minimum timeout
 
 
-class Silence:
-    """Says who is silent for too long; `least` is the shortest such silence, in seconds, > 0, else `DataError`.
+class Liveness:
+    """Tracks which workers owe a message and which messages are overdue.
 
-    Only time in which somebody looked counts, so that a job that was stopped as a whole finds its workers alive.
+    Only time in which the coordinator listened counts, so that workers of a job that was suspended as a whole are not
+    taken for lost.
+
+    Parameters
+    ----------
+    timeout : float
+        Minimum timeout in seconds, > 0.
+    now : float
+        The current time in seconds.
     """
 
-    def __init__(self, least: float, now: float) -> None:
-        if not isinstance(least, int | float) or not least > 0:
-            raise DataError(f"silence must be above 0, got {shorten(least)}")
-        self.least, self.slice = least, least / LOOKS
-        self._looked, self._watched = now, 0.0
-        # Who owes a message: since which second, of those watched, and for how many rows.
-        self._owed: dict[int, tuple[float, int]] = {}
-        self._pace: dict[int, float] = {}  # seconds a row, the slowest
-        self._start: float | None = None  # seconds to start, the slowest; None while nobody has started
+    def __init__(self, timeout: float, now: float) -> None:
+        if not isinstance(timeout, int | float) or not timeout > 0:
+            raise DataError(f"liveness_timeout must be above 0, got {shorten(timeout)}")
+        self.timeout, self.interval = timeout, timeout / CHECKS
+        self._checked, self._listened = now, 0.0
+        self._due: dict[int, tuple[float, int]] = {}  # worker -> listened seconds when it began, rows of its step
+        self._row_seconds: dict[int, float] = {}  # worker -> seconds per row of its slowest step
+        self._slowest_start: float | None = None
 
-    def look(self, now: float) -> None:
-        """Note the time; of what has passed since the last look at most a slice counts."""
-        self._watched += min(now - self._looked, self.slice)
-        self._looked = now
+    def tick(self, now: float) -> None:
+        """Note the time; at most one interval counts of the time since the last call."""
+        self._listened += min(now - self._checked, self.interval)
+        self._checked = now
 
     def starts(self, w: int) -> None:
         """Expect worker `w` to become ready."""
-        self._owed[w] = self._watched, 0
+        self._due[w] = self._listened, 0
 
     def works(self, w: int, rows: int) -> None:
         """Expect the report of a step of `rows` rows, > 0."""
-        self._owed[w] = self._watched, rows
+        self._due[w] = self._listened, rows
 
     def heard(self, w: int, report: Report | None) -> None:
-        """Note a message: None for a worker that is ready, whose pace is not known."""
-        since, _ = self._owed.pop(w, (self._watched, 0))
+        """Note a report, or None from a worker that is ready."""
+        since, _ = self._due.pop(w, (self._listened, 0))
         if report is None:
-            self._pace.pop(w, None)
-            self._start = max(self._start or 0.0, self._watched - since)
+            self._row_seconds.pop(w, None)  # those of the process before it
+            self._slowest_start = max(self._slowest_start or 0.0, self._listened - since)
         else:
-            self._pace[w] = max(self._pace.get(w, 0.0), report.seconds / report.rows)
+            self._row_seconds[w] = max(self._row_seconds.get(w, 0.0), report.seconds / report.rows)
 
     def gone(self, w: int) -> None:
         """Expect nothing more from worker `w`."""
-        self._owed.pop(w, None)
+        self._due.pop(w, None)
 
     def overdue(self) -> list[int]:
-        """Return the workers whose message should have come."""
-        return [w for w, (since, rows) in self._owed.items() if self._watched - since > self._limit(w, rows)]
+        """Return the workers whose message is overdue."""
+        return [w for w, (since, rows) in self._due.items() if self._listened - since > self._limit(w, rows)]
 
     @property
-    def start(self) -> float:
-        """Return the seconds within which a worker has to start."""
-        due = START if self._start is None else min(max(FACTOR * self._start, STARTED), START)
-        return max(due, self.least)
+    def start_timeout(self) -> float:
+        """Seconds within which a worker has to start."""
+        due = START if self._slowest_start is None else min(max(FACTOR * self._slowest_start, STARTED), START)
+        return max(due, self.timeout)
 
     def _limit(self, w: int, rows: int) -> float:
-        """Return the seconds within which a message is due: the report of `rows` rows, or that of being ready for 0."""
+        """Return the seconds within which the report of `rows` rows is due; 0 rows for becoming ready."""
         if not rows:
-            return self.start
-        if w in self._pace:
-            due = FACTOR * self._pace[w] * rows
-        elif self._pace:  # those of others, who may have shown theirs while this one was at work
-            due = min(FIRST * max(self._pace.values()) * rows, START)
-        else:
-            due = START
-        return max(due, self.least)
+            return self.start_timeout
+        due = START
+        if w in self._row_seconds:
+            due = FACTOR * self._row_seconds[w] * rows
+        elif self._row_seconds:  # others may have shown their speed while this worker was busy
+            due = min(FIRST * max(self._row_seconds.values()) * rows, START)
+        return max(due, self.timeout)

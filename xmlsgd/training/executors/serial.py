@@ -1,4 +1,4 @@
-"""Everything in this process, one step at a time, on the wall clock."""
+"""All workers in this process, one step at a time, on the wall clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from ..learner import Learner
 from ..messages import Sharing
 from ..shared_parameters import Table
-from .wall_clock import OnWallClock
+from .base import Executor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from ..shared_parameters import Shape
 
 
-class Serial(OnWallClock):
-    """Workers in turn, one for each device; steps run when they are waited for, in the order of submission.
+class Serial(Executor):
+    """Workers that take turns, one for each device; steps run in the order of submission when they are waited for.
 
-    A shared model is updated in place; it goes on in the arrays of an earlier run (`Job.start`).
+    A shared model is updated in place, in the arrays of the earlier run if there is one (`Job.start`).
     """
 
     def __init__(self, devices: Sequence[Device]) -> None:
@@ -33,7 +33,7 @@ class Serial(OnWallClock):
         self._queue: deque[Step] = deque()
 
     def start(self, job: Job, sharing: Sharing) -> None:
-        """Make the table and one learner a device."""
+        """Make the table and one learner for each device."""
         if sharing is Sharing.DELTA:
             sharing = Sharing.IN_PLACE  # nobody writes between a step's reading and its writing
 
@@ -45,7 +45,7 @@ class Serial(OnWallClock):
 
         self._prepare(job, sharing, make)
         self.learners = [Learner.of(job, self.devices[w], self.table, w, sharing, lazy=True) for w in self.workers]
-        self.model.employ(self.learners)
+        self._use_local_learners(self.learners)
         self._start_clock()
 
     def _begin(self, step: Step) -> None:
@@ -53,13 +53,13 @@ class Serial(OnWallClock):
 
     def _next(self, until: float | None) -> Event:
         step = self._queue.popleft()
-        self.count.begins(step.worker)
-        if not self.model.own_states and len(self.learners) > 1:  # one model, which others may have in their memory
-            self.model.bring()
-            self.model.outdate([step.worker])
+        self._reads_model(step.worker)
+        if not self._own_states and len(self.learners) > 1:  # the model may be on the device of another learner
+            self._fetch()
+            self._invalidate([step.worker])
         return self.learners[step.worker].step(step)
 
     def close(self) -> None:
-        """Drop what was queued."""
+        """Drop queued steps."""
         self._queue.clear()
         self.busy.clear()

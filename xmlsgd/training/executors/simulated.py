@@ -1,7 +1,7 @@
-"""Real arithmetic on a simulated clock: a heap of what ends when, with durations from a cost model.
+"""Real arithmetic on a simulated clock: a heap of events, with durations from a cost model.
 
-A step is computed when it is given out, on the model of that moment, and takes effect when its duration is over, so
-that staleness is just what the durations make it. Nothing depends on the wall clock: a run repeats to the bit.
+A step is computed when it is submitted, on the model of that moment, and takes effect when its simulated duration is
+over, so that staleness follows from the durations. Nothing depends on the wall clock: runs are reproducible to the bit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..learner import Learner
 from ..messages import Joined, Left, Report, Sharing
 from ..shared_parameters import Table
 from .base import Executor
-from .costs import step_noise
+from .virtual_device import step_noise
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from ...devices.base import Device
     from ..learner import Job
     from ..messages import Event, Step
-    from .costs import VirtualDevice
+    from .virtual_device import VirtualDevice
 
 
-class Runs(Protocol):
-    """Whoever computes steps."""
+class StepRunner(Protocol):
+    """A learner, or a process that has one."""
 
     def step(self, step: Step) -> Report:
         """Run one step."""
@@ -37,9 +37,9 @@ class Runs(Protocol):
 
 
 class Simulated(Executor):
-    """Virtual devices whose arithmetic one real `device` does.
+    """Workers on virtual devices; one real `device` computes the steps of all.
 
-    bandwidth : bytes a second of what merges, pulls and pushes read and write. seed : of the noise.
+    bandwidth : bytes per second that merges, pulls and pushes read and write. seed : of the noise of durations.
     """
 
     def __init__(
@@ -50,17 +50,16 @@ class Simulated(Executor):
             raise DataError("a fleet needs at least one device, got none")
         super().__init__(len(fleet))
         self.device, self.fleet, self.bandwidth, self.seed = device, fleet, bandwidth, seed
-        # The device's own: beside them, those of a merge, which are others, have no processor left.
         self.merge_threads, self.push_threads = merge_threads, device.n_threads
         self._events: list[tuple[float, int, Event]] = []
 
     @property
     def expecting(self) -> bool:
-        """Return whether a worker is yet to join."""
+        """Whether a worker has yet to join."""
         return any(isinstance(event, Joined) for _, _, event in self._events)
 
     def start(self, job: Job, sharing: Sharing) -> None:
-        """Make the table, the learners and the events known beforehand: absences; one from second 0 is a late join."""
+        """Make the table and the learners, and schedule the absences; an absence from second 0 is a late join."""
         self._one_model = sharing is Sharing.IN_PLACE
         self._start_learners(job, sharing.over(one_memory=False))
         self._time, self._serial, self._tasks = 0.0, count(), [0] * len(self.fleet)
@@ -77,11 +76,11 @@ class Simulated(Executor):
                     self._schedule(end, Joined(w))
 
     def _start_learners(self, job: Job, sharing: Sharing) -> None:
-        """Make the table and who computes the steps, one a worker."""
+        """Make the table and one learner for each worker."""
         self._prepare(job, sharing, Table.in_memory)
         learners = [Learner.of(job, self.device, self.table, w, sharing, lazy=True) for w in range(len(self.fleet))]
-        self.learners: Sequence[Runs] = learners
-        self.model.learners = learners
+        self.learners: Sequence[StepRunner] = learners
+        self._local_learners = learners
 
     def _begin(self, step: Step) -> None:
         w = step.worker
@@ -107,20 +106,14 @@ class Simulated(Executor):
                 continue  # the worker left before the end
             return event
 
-    def _merged(self, members: Collection[int], n_bytes: int, begun: float) -> float:
-        return self._occupy(members, n_bytes)
-
-    def _transferred(self, worker: int, n_bytes: int, begun: float) -> float:
-        if self._one_model and (self.fleet[worker].in_place or len(self.fleet) == 1):
+    def _elapsed(self, workers: Collection[int], n_bytes: int, begun: float) -> float:
+        """Let `workers` wait until the coordinator has read and written the bytes; return the seconds."""
+        if self._one_model and (len(self.fleet) == 1 or all(self.fleet[w].in_place for w in workers)):
             return 0.0
-        return self._occupy([worker], n_bytes)
-
-    def _occupy(self, waiting: Collection[int], n_bytes: int) -> float:
-        """Let the coordinator, once it is free, read and write bytes while others go on; return the seconds."""
         seconds = n_bytes / self.bandwidth
         self._free = max(self._free, self._time) + seconds
         if self.busy:
-            for w in waiting:
+            for w in workers:
                 self._ready[w] = self._free
         else:
             self._time = self._free
@@ -131,12 +124,12 @@ class Simulated(Executor):
         return self._time
 
     def close(self) -> None:
-        """Forget what is scheduled."""
+        """Drop scheduled events."""
         self._events.clear()
         self.busy.clear()
 
     def _schedule(self, at: float, event: Event) -> int:
-        """Put an event on the heap; equal times keep the order of their scheduling."""
+        """Put an event on the heap; simultaneous events keep the order in which they were scheduled."""
         number = next(self._serial)
         heapq.heappush(self._events, (at, number, event))
         return number

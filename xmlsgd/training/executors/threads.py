@@ -1,4 +1,4 @@
-"""One thread a worker, in this process; the kernels release the interpreter's lock."""
+"""One thread per worker in this process; the kernels release the GIL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..learner import Learner
 from ..messages import Sharing
 from ..shared_parameters import Table
-from .wall_clock import OnWallClock
+from .base import Executor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ..messages import Event, Step
 
 
-class Threads(OnWallClock):
-    """Workers that run at once, one for each device. Devices of one thread each overlap best."""
+class Threads(Executor):
+    """Workers that run concurrently, one for each device. Devices of one thread each overlap best."""
 
     def __init__(self, devices: Sequence[Device], merge_threads: int = 1) -> None:
         super().__init__(len(devices))
@@ -29,7 +29,7 @@ class Threads(OnWallClock):
         self._inboxes: list[queue.SimpleQueue[Step | None]] = []
 
     def start(self, job: Job, sharing: Sharing) -> None:
-        """Make the table and one learner and one thread a device."""
+        """Make the table, and one learner and one thread for each device."""
         sharing = sharing.over(one_memory=all(device.memory is None for device in self.devices))
         self.concurrent = sharing is Sharing.IN_PLACE
         self._prepare(job, sharing, Table.in_memory)
@@ -38,7 +38,7 @@ class Threads(OnWallClock):
         self.learners = [
             Learner.of(job, device, self.table, w, sharing, lazy=True) for w, device in enumerate(self.devices)
         ]
-        self.model.employ(self.learners)
+        self._use_local_learners(self.learners)
         for learner, inbox in zip(self.learners, self._inboxes, strict=True):
             thread = threading.Thread(target=self._work, args=(learner, inbox), daemon=True)
             thread.start()
@@ -46,7 +46,7 @@ class Threads(OnWallClock):
         self._start_clock()
 
     def _work(self, learner: Learner, inbox: queue.SimpleQueue[Step | None]) -> None:
-        """Run the steps of one worker until None comes; what goes wrong is raised where it is waited for."""
+        """Run the steps of one worker until the inbox yields None; pass errors on to `_next`."""
         try:
             with learner.device.start():
                 while (step := inbox.get()) is not None:
@@ -67,7 +67,7 @@ class Threads(OnWallClock):
         return event
 
     def close(self) -> None:
-        """Let the workers finish what they are at, and end them."""
+        """Let the workers finish their steps, and end the threads."""
         for inbox in self._inboxes:
             inbox.put(None)
         for thread in self._threads:

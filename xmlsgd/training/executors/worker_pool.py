@@ -1,4 +1,4 @@
-"""The processes of a run of several workers: how they are started and replaced, and what they share."""
+"""The worker processes of a run: started, replaced when they die, and ended together."""
 
 from __future__ import annotations
 
@@ -7,29 +7,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...data.csr import CSR
 from ...errors import WorkerDied
-from ..messages import Sharing
 from ..shared_parameters import Table
-from .mapped import MappedJob
-from .run_folder import RunFolder
-from .worker import Assignment, WorkerProcess
+from .shared_files import MappedJob, RunFolder, data_arrays
+from .worker_process import Assignment, WorkerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ...devices.base import Device
     from ..learner import Job
+    from ..messages import Sharing
     from ..shared_parameters import Shape
 
-# Of what nobody here does: a worker that is stuck is killed with other words.
-KILLED = "the system does that where memory ran out, of which fewer workers take less"
+# Only for a SIGKILL from outside: that of a stuck worker is reported in other words.
+OUT_OF_MEMORY = "probably killed by the out-of-memory killer; use fewer workers"
 
 
-class Team:
-    """The processes of a run, what they share, and how they are started.
+class WorkerPool:
+    """One process for each of `makers`, which make the devices.
 
-    restarts : how many of them are started anew. failures : what became of those that died.
+    restarts : number of processes that may be replaced. failures : how processes died, as text.
     """
 
     def __init__(
@@ -43,17 +41,16 @@ class Team:
         self.folder: RunFolder | None = None
 
     def make_table(self, job: Job) -> Callable[[Shape], Table]:
-        """Return what makes the table in a folder with room for it and for the job's data."""
+        """Return a function that makes the table, in a folder with room for it and for the data of the job."""
 
         def make(shape: Shape) -> Table:
-            weight = 0 if job.sample_weight is None else job.sample_weight.nbytes
-            self.folder = RunFolder(4 * shape.floats + _bytes(job.dataset.X) + _bytes(job.dataset.Y) + weight)
+            self.folder = RunFolder(4 * shape.floats + sum(array.nbytes for array in data_arrays(job).values()))
             with self.folder.naming():
                 return Table.create(self.folder.path / "table", shape)
 
         return make
 
-    def assign(self, job: Job, shape: Shape, sharing: Sharing) -> None:
+    def start(self, job: Job, shape: Shape, sharing: Sharing) -> None:
         """Start all processes."""
         assert self.folder is not None
         self.failures.clear()
@@ -68,15 +65,15 @@ class Team:
             self.launch(w)
 
     def launch(self, w: int) -> None:
-        """Start the process of worker `w`; it says when it is ready."""
+        """Start the process of worker `w`, which sends a message when it is ready."""
         self.processes[w] = WorkerProcess(self._assignments[w])
 
     def replace(self, w: int, reason: str) -> bool:
-        """Note why the process of worker `w` is lost, and start another; return whether there may and can be one."""
+        """Record why the process of worker `w` was lost and start another; return False if that is not possible."""
         self.failures.append(f"worker {w}: {reason}")
         lost = self.processes.pop(w)
         lost.close()
-        # One that does not even die may go on to write its replica, which is nobody else's then.
+        # A process that cannot even be killed may go on writing to its replica.
         if len(self.failures) > self.restarts or not lost.dead:
             return False
         try:
@@ -86,16 +83,17 @@ class Team:
             return False
         return True
 
-    def fates(self) -> str:
-        """Return what became of those that died, each fate once, and what SIGKILL mostly means."""
+    def describe_failures(self) -> str:
+        """Return how processes died, each failure once, with the usual cause of a SIGKILL."""
         counts = Counter(self.failures)
-        told = "; ".join(f"{fate}, {n} times" if n > 1 else fate for fate, n in counts.items())
-        return f"{told}; {KILLED}" if any(fate.endswith(": killed by SIGKILL") for fate in counts) else told
+        told = "; ".join(f"{failure}, {n} times" if n > 1 else failure for failure, n in counts.items())
+        killed = any(failure.endswith(": killed by SIGKILL") for failure in counts)
+        return f"{told}; {OUT_OF_MEMORY}" if killed else told
 
-    def bring_home(self, params: np.ndarray, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return model and optimizer state in memory of this process: the arrays of `Job.start` where there are any.
+    def copy_result(self, params: np.ndarray, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Copy model and optimizer state out of the table, into the arrays of `Job.start` if there are any.
 
-        Views of the table would hold the memory of all replicas, and be one memory with that of forked processes.
+        Views of the table would keep the memory of all replicas alive, and forked processes would share it.
         """
         if self._start is None:
             return np.array(params), np.array(state)
@@ -103,16 +101,11 @@ class Team:
         return self._start.params, self._start.state
 
     def close(self) -> None:
-        """End the processes and remove what they share."""
+        """End the processes and remove the shared files."""
         for process in self.processes.values():
-            process.pipe.close()  # all of them leave at once, and none is waited for by itself
+            process.dismiss()  # so that all end at the same time
         for process in self.processes.values():
             process.close()
         self.processes.clear()
         if self.folder:
             self.folder.close()
-
-
-def _bytes(rows: CSR) -> int:
-    """Return the bytes of the arrays of `rows`."""
-    return rows.indptr.nbytes + rows.indices.nbytes + rows.data.nbytes

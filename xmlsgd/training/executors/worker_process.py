@@ -1,8 +1,7 @@
-"""A worker process: takes steps from its pipe, runs them on the mapped table, sends reports back.
+"""A worker process: receives steps through a pipe, runs them on the mapped table, sends reports back.
 
-Started with a program of its own and the coordinator's `sys.path`, so that it imports neither the caller's script nor
-what lies in the current folder. It ends when the pipe does, or its coordinator: no worker outlives it, unless it was
-stopped, until it goes on.
+It is started with the coordinator's `sys.path`, and imports neither the caller's script nor modules of the current
+folder. It ends when the pipe is closed or the coordinator ends.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from ...data.files.compiled import LOGGER
 from ...errors import DataError, WorkerDied
 from ..learner import Learner
 from ..shared_parameters import Table
-from .run_folder import remove_abandoned
+from .shared_files import remove_abandoned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -38,21 +37,21 @@ if TYPE_CHECKING:
     from ...devices.base import Device
     from ..messages import Report, Sharing, Step
     from ..shared_parameters import Shape
-    from .mapped import MappedJob
+    from .shared_files import MappedJob
 
 PROGRAM = f"import sys; sys.path[:] = sys.argv[2:]; from {__name__} import main; main(int(sys.argv[1]))"
 PACKAGE_ROOT = str(Path(__file__).parents[3])
-GRACE = 10.0  # seconds to finish a step and leave, before a worker is killed
-ORPHANED = 2.0  # seconds between two looks of a worker at who its parent is
-MOMENT = 0.02  # seconds within which a process ends whose pipe has: the system closes its files before
-STREAMS = 3  # standard input, output and error have the numbers below
+GRACE = 10.0  # seconds to finish a step and exit before a worker is killed
+PARENT_CHECK = 2.0  # seconds between a worker's checks that its coordinator is alive
+CLOSING = 5.0  # seconds within which a killed process ends after the system has closed its pipe
+STREAMS = 3  # standard input, output and error have lower descriptors
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """All that a worker needs to know: which job, which rows of which table, on which device.
+    """What a worker is sent: the job, its rows of the table and its device.
 
-    slowdown : every step is made to take that many times as long, to try out unequal workers; 1 for as fast as can be.
+    slowdown : factor by which every step is made to take longer, to try out unequal workers.
     """
 
     worker: int
@@ -66,28 +65,28 @@ class Assignment:
 
 
 class WorkerProcess:
-    """The coordinator's end of a worker process; `WorkerDied` where none can be started.
+    """The coordinator's side of a worker process.
 
-    `DataError` for an assignment that cannot be sent: a device, a sampler or an optimizer that does not pickle.
+    Raises `WorkerDied` if the process cannot be started, and `DataError` if the assignment does not pickle.
     """
 
     def __init__(self, assignment: Assignment) -> None:
         self.worker = assignment.worker
-        try:  # before there is a process that would wait for it
-            told = ForkingPickler.dumps(assignment)
+        try:
+            message = ForkingPickler.dumps(assignment)
         except (PicklingError, AttributeError, TypeError) as error:
-            raise DataError(f"what worker processes are told must pickle, no lambdas and locks, got {error}") from error
+            raise DataError(f"device, sampler and optimizer of worker processes must pickle, got {error}") from error
         try:
             self._start(assignment)
-        except OSError as error:  # no process, no memory or no file is left to this user
+        except OSError as error:  # out of processes, memory or file descriptors
             where = f"{error.filename}: " if error.filename else ""
             raise WorkerDied(f"worker {self.worker} did not start: {where}{error.strerror}") from error
-        with suppress(OSError):  # a dead worker: the end of its pipe is the next thing heard of it
-            self.pipe.send_bytes(told)
+        with suppress(OSError):  # if the worker is dead, the coordinator will see the end of its pipe
+            self.pipe.send_bytes(message)
 
     def _start(self, assignment: Assignment) -> None:
         """Start the process at the other end of a new pipe."""
-        if not sys.executable:  # as where another program holds the interpreter
+        if not sys.executable:  # Python is embedded in another program
             raise OSError(errno.ENOENT, "sys.executable names no Python")
         self.pipe, theirs = (_above_streams(end) for end in Pipe())
         threads = str(assignment.n_threads)
@@ -97,21 +96,21 @@ class WorkerProcess:
             "OPENBLAS_NUM_THREADS": "1",
         }
         paths = [path for path in sys.path if isinstance(path, str)]
-        if PACKAGE_ROOT not in paths:  # found by an import hook, as in an editable install
+        if PACKAGE_ROOT not in paths:  # found by an import hook, such as that of an editable install
             paths.append(PACKAGE_ROOT)
-        with theirs, signals_held():
+        with theirs, signals_blocked():
             self.process = subprocess.Popen(
                 [sys.executable, "-c", PROGRAM, str(theirs.fileno()), *paths],
                 env=environment, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL,
-                # Where these were closed, their numbers are those of files of ours by now.
+                # If a stream was closed, its descriptor belongs to another file by now.
                 stdout=None if sys.__stdout__ else subprocess.DEVNULL,
                 stderr=None if sys.__stderr__ else subprocess.DEVNULL,
             )  # fmt: skip
 
     def receive(self) -> Report | None:
-        """Return the next report, None for a worker that has become ready; raise `WorkerDied` for one that failed.
+        """Return the next report, or None from a worker that has become ready.
 
-        `EOFError` when the process is gone.
+        Raises `WorkerDied` if the worker raised an error, `EOFError` or `OSError` if the process is gone.
         """
         message = self.pipe.recv()
         if isinstance(message, str):
@@ -127,25 +126,24 @@ class WorkerProcess:
 
     @property
     def dead(self) -> bool:
-        """Return whether the process has ended."""
+        """Whether the process has ended."""
         return self.process.poll() is not None
 
     def fate(self) -> str:
-        """Return how the process ended; kill one that does not."""
+        """Return how the process ended; kill it if it does not end."""
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(GRACE)
-            return self._code()
-        return self.kill()
+        return self._exit_status() if self.dead else self.kill()
 
     def kill(self) -> str:
-        """Kill the process and return how it ended; one that is stuck in the system may not end at all."""
+        """Kill the process and return how it ended; a process that is stuck in a system call may not end."""
         self.process.kill()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(GRACE)
-        return self._code() if self.dead else "cannot be killed"
+        return self._exit_status() if self.dead else "cannot be killed"
 
-    def _code(self) -> str:
-        """Return what the exit code means."""
+    def _exit_status(self) -> str:
+        """Describe the exit code."""
         code = self.process.returncode
         if code >= 0:
             return f"exit code {code}"
@@ -153,23 +151,30 @@ class WorkerProcess:
         return f"killed by {names.get(-code, f'signal {-code}')}"
 
     def close(self) -> None:
-        """Let the process end; kill one that does not."""
-        self.pipe.close()
+        """Let the process end; kill it if it does not."""
+        self.dismiss()
         self.fate()
+
+    def dismiss(self) -> None:
+        """Tell the process to end after its step; may be called again."""
+        if not self.pipe.closed:
+            with suppress(OSError):  # the process is dead
+                self.pipe.send(None)
+            self.pipe.close()
 
 
 def _above_streams(pipe: Connection) -> Connection:
-    """Return `pipe` under a number above those of the standard streams, which it may have where these were closed."""
+    """Move `pipe` to a descriptor above those of the standard streams, which it may have if these were closed."""
     with pipe:
         return Connection(fcntl.fcntl(pipe.fileno(), fcntl.F_DUPFD_CLOEXEC, STREAMS))
 
 
 @contextmanager
-def signals_held() -> Iterator[None]:
-    """Let processes that are started meanwhile never see the signals that end a run, not even while they import.
+def signals_blocked() -> Iterator[None]:
+    """Block the signals that end a run in processes that are started in this context.
 
-    These go to all processes of a terminal or a job. The coordinator ends its workers; should it be gone at once, they
-    still have its files to remove.
+    A terminal or a job sends these to all its processes. The coordinator ends its workers; if it is gone at once, they
+    remove its files.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
     try:
@@ -179,13 +184,14 @@ def signals_held() -> Iterator[None]:
 
 
 def _serve(pipe: Connection, folders: list[Path]) -> None:
-    """Run the steps of one worker until the pipe ends; note the run's folder in `folders`."""
+    """Run the steps of one worker until it is dismissed; append the folder of the run to `folders`."""
     try:
         assignment: Assignment = pipe.recv()
     except (AttributeError, ImportError) as error:
-        raise DataError(f"worker processes import modules, no script or notebook: put it in a file; {error}") from error
+        hint = "worker processes do not import scripts and notebooks; put the class in a module"
+        raise DataError(f"{error}; {hint}") from error
     folders.append(assignment.table.parent)
-    if assignment.worker > 0:  # all of them compile the same: one tells it
+    if assignment.worker > 0:  # all workers compile the same kernels; one reports that
         logging.getLogger(LOGGER).addHandler(logging.NullHandler())
     device = assignment.make_device()
     learner = Learner.of(
@@ -195,42 +201,52 @@ def _serve(pipe: Connection, folders: list[Path]) -> None:
     with device.start():
         learner.warm_up()
         pipe.send(None)
-        while True:
-            report = learner.step(pipe.recv())
+        while (step := pipe.recv()) is not None:
+            report = learner.step(step)
             if assignment.slowdown > 1:
                 time.sleep((assignment.slowdown - 1) * report.seconds)
                 report = replace(report, seconds=assignment.slowdown * report.seconds)
             pipe.send(report)
 
 
-def _leave_with(parent: int, folders: list[Path]) -> None:
-    """End this process soon after its coordinator, of which a forked child may hold the end of the pipe for longer."""
+def _end_with_parent(parent: int, folders: list[Path]) -> None:
+    """End this process soon after its coordinator: a forked child of that may keep the pipe open."""
     while os.getppid() == parent:
-        time.sleep(ORPHANED)
+        time.sleep(PARENT_CHECK)
     _clean_up_after(parent, folders)
     os._exit(1)
 
 
 def _clean_up_after(parent: int, folders: list[Path]) -> None:
-    """Remove the folder of a run whose coordinator was killed; nothing where that lives and has closed the pipe."""
-    until = time.monotonic() + MOMENT
+    """Remove the folder of a run whose coordinator was killed; do nothing if it stays alive."""
+    until = time.monotonic() + CLOSING
     while os.getppid() == parent:
         if time.monotonic() > until:
             return
-        time.sleep(MOMENT / 10)
+        time.sleep(0.01)
     for folder in folders:
         remove_abandoned(folder)
 
 
+def _is_dismissed(pipe: Connection) -> bool:
+    """Return whether the coordinator dismissed this worker before it closed the pipe."""
+    with suppress(EOFError, OSError):
+        while True:
+            if pipe.recv() is None:
+                return True
+    return False
+
+
 def main(fd: int) -> None:
-    """Serve the coordinator at the other end of the pipe; signals that end a run are for that, and held back here."""
+    """Serve the coordinator at the other end of the pipe; the signals that end a run are blocked here."""
     parent, folders = os.getppid(), list[Path]()
     with Connection(fd) as pipe:
         try:
-            threading.Thread(target=_leave_with, args=(parent, folders), daemon=True).start()
+            threading.Thread(target=_end_with_parent, args=(parent, folders), daemon=True).start()
             _serve(pipe, folders)
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            _clean_up_after(parent, folders)
-        except BaseException:  # noqa: BLE001  told to the coordinator, which raises it
-            with suppress(OSError):  # unless it is gone as well
+            if not _is_dismissed(pipe):
+                _clean_up_after(parent, folders)
+        except BaseException:  # noqa: BLE001  sent to the coordinator, which raises it
+            with suppress(OSError):  # the coordinator is gone as well
                 pipe.send(traceback.format_exc())

@@ -1,4 +1,4 @@
-"""Merging on a GPU that holds all replicas: the same rules, on arrays that stay there, the center among them."""
+"""Merge replicas in the memory of their GPU: the same rules, on arrays that stay there."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class DeviceMerger(Merger):
 
     def run(self, rule: Rule, members: Collection[int], memory: int = 0, equal: bool = True) -> int:
         """Apply `rule` to every slice of the center and the replicas of `members`; return the floats of a vector."""
-        self._replicas = {w: self._learners[w].hold() for w in members}
+        self._replicas = {w: self._learners[w].device_params() for w in members}
         with self._device.start():
             floats = super().run(rule, members, memory, equal)
             self._device.wait()  # learners go on in streams of their own

@@ -1,36 +1,47 @@
-"""What a step costs on a simulated device: overhead, work, a speed that changes, noise, stalls, absences."""
+"""The cost model of a simulated device: overhead, work, changing speed, noise, stalls and absences."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...data.csr import NOISE
 from ...errors import DataError, shorten
 
-if TYPE_CHECKING:
-    from ..messages import Report
-
-
-MOST_FACTOR, MOST_SECONDS, MOST_NOISE = 1e9, 1e6, 10.0  # beyond them times are no numbers any more
+MAX_FACTOR, MAX_SECONDS, MAX_NOISE = 1e9, 1e6, 10.0  # larger values would make durations overflow
 
 
 @dataclass(frozen=True)
 class VirtualDevice:
     """A device on the simulated clock.
 
-    overhead : seconds an update, in [0, 1e6]. per_row, per_nnz : seconds a row and a stored feature at speed 1, in
-    [0, 1e6]. speed : factor of the speed, in [1e-9, 1e9]; `trace` : (from second, factor) pieces that replace it,
-    ascending. noise : standard deviation of the logarithm of a step's duration, in [0, 10]. stalls : (share of updates,
-    factor of duration, at most 1e9). absent : (from, to) seconds in which it is away; it then loses what it has not
-    merged. price : money an hour, in [0, 1e9],
-    while it is there. in_place : whether it writes a shared model itself, as the CPUs of one machine do, and a device
-    alone; others pull a copy of it and push what they changed. name : for tables.
+    Attributes
+    ----------
+    overhead : float
+        Seconds per update, in [0, 1e6].
+    per_row, per_nnz : float
+        Seconds per row and per stored feature at speed 1, in [0, 1e6].
+    speed : float
+        Factor of the speed, in [1e-9, 1e9].
+    trace : tuple of (float, float)
+        Changes of the speed: (from second, factor), ascending.
+    noise : float
+        Standard deviation of the logarithm of a step's duration, in [0, 10].
+    stalls : (float, float)
+        Share of the updates that stall, and the factor of their duration, at most 1e9.
+    absent : tuple of (float, float)
+        (from, to) seconds in which the device is away. It loses the work that it has not merged.
+    price : float
+        Price per hour of presence, in [0, 1e9].
+    in_place : bool
+        Whether it writes a shared model in place, as the CPUs of one machine and a single device do. Other devices
+        pull a copy and push their changes.
+    name : str
+        Name for tables.
     """
 
     overhead: float = 1e-3
@@ -46,31 +57,31 @@ class VirtualDevice:
     name: str = "device"
 
     def __post_init__(self) -> None:
-        """Raise `DataError` for a device on which a step would take no time, or for ever."""
+        """Raise `DataError` if a step would take no time or forever."""
         speeds = [self.speed, *(factor for _, factor in self.trace)]
-        if not all(1 / MOST_FACTOR <= s <= MOST_FACTOR for s in speeds):
-            raise DataError(f"speed must be in [{1 / MOST_FACTOR:g}, {MOST_FACTOR:g}], got {shorten(speeds)}")
+        if not all(1 / MAX_FACTOR <= s <= MAX_FACTOR for s in speeds):
+            raise DataError(f"speed must be in [{1 / MAX_FACTOR:g}, {MAX_FACTOR:g}], got {shorten(speeds)}")
         costs = self.overhead, self.per_row, self.per_nnz
-        if not all(0 <= c <= MOST_SECONDS for c in costs) or sum(costs) == 0:
+        if not all(0 <= c <= MAX_SECONDS for c in costs) or sum(costs) == 0:
             raise DataError(
-                f"overhead, per_row and per_nnz must be in [0, {MOST_SECONDS:g}] and not all 0, got {shorten(costs)}"
+                f"overhead, per_row and per_nnz must be in [0, {MAX_SECONDS:g}] and not all 0, got {shorten(costs)}"
             )
-        if not (0 <= self.noise <= MOST_NOISE and 0 <= self.price <= MOST_FACTOR):
+        if not (0 <= self.noise <= MAX_NOISE and 0 <= self.price <= MAX_FACTOR):
             raise DataError(
-                f"noise must be in [0, {MOST_NOISE:g}] and price in [0, {MOST_FACTOR:g}], "
+                f"noise must be in [0, {MAX_NOISE:g}] and price in [0, {MAX_FACTOR:g}], "
                 f"got {self.noise} and {self.price}"
             )
-        if not (0 <= self.stalls[0] <= 1 and 1 <= self.stalls[1] <= MOST_FACTOR):
+        if not (0 <= self.stalls[0] <= 1 and 1 <= self.stalls[1] <= MAX_FACTOR):
             raise DataError(
-                f"stalls must be a share in [0, 1] and a factor in [1, {MOST_FACTOR:g}], got {shorten(self.stalls)}"
+                f"stalls must be a share in [0, 1] and a factor in [1, {MAX_FACTOR:g}], got {shorten(self.stalls)}"
             )
         for moments in [moment for span in self.absent for moment in span], [since for since, _ in self.trace]:
             if not all(moment >= 0 for moment in moments) or moments != sorted(set(moments)):
                 got = f"{shorten(self.trace)} and {shorten(self.absent)}"
-                raise DataError(f"moments of trace and absent must be at least 0 and ascend, got {got}")
+                raise DataError(f"times of trace and absent must be at least 0 and ascending, got {got}")
 
     def seconds(self, at: float, rows: int, nnz: int, updates: int, draw: np.random.Generator) -> float:
-        """Return the duration of a step that begins at second `at`; `draw` gives its noise."""
+        """Return the duration of a step that begins at second `at`; `draw` draws its noise."""
         work = self.per_row * rows + self.per_nnz * nnz
         factor = math.exp(self.noise * draw.standard_normal()) if self.noise else 1.0
         if self.stalls[0]:
@@ -83,19 +94,19 @@ class VirtualDevice:
         return next((factor for since, factor in reversed(self.trace) if since <= at), self.speed)
 
     def presence(self, until: float) -> list[tuple[float, float]]:
-        """Return the (from, to) seconds until `until` in which the device is there."""
+        """Return the (from, to) seconds until `until` in which the device is present."""
         moments = [0.0, *(moment for span in self.absent for moment in span), until]
         spans = zip(moments[::2], moments[1::2], strict=True)
         return [(begin, min(end, until)) for begin, end in spans if begin < min(end, until)]
 
     def row_seconds(self, at: float, batch: int, nnz: float) -> float:
-        """Return the mean seconds a row at second `at`, in batches of `batch` rows of `nnz` stored features."""
+        """Return the mean seconds per row at second `at`, in batches of `batch` rows of `nnz` stored features."""
         seconds = self.overhead / batch + (self.per_row + self.per_nnz * nnz) / self.speed_at(at)
         share, factor = self.stalls
         return seconds * math.exp(self.noise**2 / 2) * (1 + share * (factor - 1))
 
     def capacity(self, until: float, batch: int, nnz: float) -> float:
-        """Return the rows that the device could train until second `until` if it never waited (`row_seconds`)."""
+        """Return the rows that the device could train until second `until` without ever waiting."""
         total = 0.0
         for begin, end in self.presence(until):
             moments = [begin, *(since for since, _ in self.trace if begin < since < end), end]
@@ -103,7 +114,7 @@ class VirtualDevice:
         return total
 
     def cost(self, until: float) -> float:
-        """Return the money for the device until second `until`."""
+        """Return the price of the device until second `until`."""
         return self.price * sum(end - begin for begin, end in self.presence(until)) / 3600
 
     def _end(self, at: float, work: float) -> float:
@@ -118,43 +129,25 @@ class VirtualDevice:
 
 
 def scheduling_efficiency(fleet: Sequence[VirtualDevice], rows: int, seconds: float, batch: int, nnz: float) -> float:
-    """Return useful work over the sum of device speeds times elapsed time: 1 if nobody ever waits or loses work.
+    """Return the rows trained in `seconds` over those that the fleet could have trained: 1 if no device ever waits.
 
-    `rows` were trained in `seconds`. The speed of a device is that at `batch` rows an update (`capacity`), so that
-    smaller batches count as losses, as merges do, and larger ones could bring it above 1.
+    Speeds are those in batches of `batch` rows (`capacity`). Smaller batches and merges lower the efficiency; larger
+    batches could raise it above 1.
     """
     possible = sum(device.capacity(seconds, batch, nnz) for device in fleet)
     return rows / possible if possible else 0.0
 
 
 def fastest(fleet: Sequence[VirtualDevice]) -> VirtualDevice:
-    """Return the device of the highest speed, as it is at first."""
+    """Return the device with the highest initial speed."""
     return max(fleet, key=lambda device: device.speed)
 
 
 def row_speeds(fleet: Sequence[VirtualDevice], batch: int, nnz: float) -> tuple[float, ...]:
-    """Return the rows a second of each device at first, in batches of `batch` rows of `nnz` stored features."""
+    """Return the initial rows per second of each device, in batches of `batch` rows of `nnz` stored features."""
     return tuple(1 / device.row_seconds(0.0, batch, nnz) for device in fleet)
 
 
 def step_noise(seed: int, worker: int, task: int) -> np.random.Generator:
-    """Return the generator of the noise of one task of one worker: it depends on nothing that happened before."""
+    """Return the generator of the noise of one task of one worker, independent of all others."""
     return np.random.default_rng((seed, NOISE, worker, task))
-
-
-def fit_device(reports: Iterable[Report]) -> VirtualDevice:
-    """Return the device whose costs fit real reports best: least squares with costs that are not negative.
-
-    The noise is the spread of the logarithm of real over fitted durations. Needs at least three reports.
-    """
-    from scipy.optimize import nnls
-
-    seen = [(r.updates, r.rows, r.nnz, r.seconds) for r in reports]
-    if len(seen) < 3:
-        raise DataError(f"at least 3 reports are needed to fit the costs of a device, got {len(seen)}")
-    table = np.array(seen, np.float64)
-    # Relative errors count: weigh every step by its duration.
-    costs, _ = nnls(table[:, :3] / table[:, 3:], np.ones(len(table)))
-    fitted = table[:, :3] @ costs
-    overhead, per_row, per_nnz = map(float, costs)
-    return VirtualDevice(overhead, per_row, per_nnz, noise=float(np.std(np.log(table[:, 3] / fitted))))

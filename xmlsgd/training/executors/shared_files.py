@@ -1,0 +1,172 @@
+"""Files that worker processes share: the folder of a run and the data of its job.
+
+The folder is in memory if there is room. It belongs to the process that holds its lock. The system releases the lock
+of a process that is killed, so that its workers, or the next run, can remove the folder. Workers map the data:
+nothing is copied for a worker and nothing goes through a pipe.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import warnings
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ...data.csr import CSR, Dataset
+from ...data.files import lock_folder, make_locked, naming, remove_locked
+from ...errors import DataError
+from ..learner import Job
+
+MEMORY = Path("/dev/shm")
+SPARE = 64 << 20  # bytes of shared memory left to other programs
+PARTS = ("indptr", "indices", "data")
+
+
+class RunFolder:
+    """A new folder for `n_bytes`, private to its user; `OSError` if there is no room."""
+
+    def __init__(self, n_bytes: int) -> None:
+        disk, prefix = Path(tempfile.gettempdir()), f"xmlsgd-run-{os.getuid()}-"
+        for root in (MEMORY, disk):  # first, as abandoned folders may be what fills them
+            for folder in root.glob(f"{prefix}*"):
+                remove_abandoned(folder)
+        root = MEMORY if _free_bytes(MEMORY) >= n_bytes + SPARE else disk
+        if (free := _free_bytes(root)) < n_bytes:
+            raise OSError(
+                errno.ENOSPC,
+                f"the workers share {n_bytes / 1e6:,.1f} MB, but only {free / 1e6:,.1f} MB are free; free some space, "
+                "use fewer workers, or set TMPDIR to a folder on another disk",
+                str(root),
+            )
+        if root != MEMORY and MEMORY.is_dir():
+            warnings.warn(
+                f"{n_bytes / 1e6:,.1f} MB, and {SPARE >> 20} for other programs, do not fit into {MEMORY}; the shared "
+                f"model is in {root}, on a disk",
+                stacklevel=4,
+            )
+        self.path, self._lock = make_locked(lambda: Path(tempfile.mkdtemp(prefix=prefix, dir=root)))
+
+    def naming(self) -> AbstractContextManager[None]:
+        """Return a context for writing files of the folder, whose errors name the file system that is full."""
+        return naming(self.path.parent, self.path)
+
+    def close(self) -> None:
+        """Remove the folder; mapped files stay readable."""
+        remove_locked(self.path, self._lock)
+        self._lock = None
+
+
+def _free_bytes(folder: Path) -> int:
+    """Return the free bytes of a folder's file system, -1 if there is no such folder."""
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        return -1
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove a folder whose owner is gone; do nothing if its run is alive."""
+    try:
+        lock = lock_folder(folder)
+    except OSError:
+        return  # its run is alive, or the folder is gone
+    if lock is not None:
+        remove_locked(folder, lock)
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """An array in a file: dtype, shape, offset in bytes, and the `_identity` of the file."""
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    identity: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, array: np.ndarray, path: Path) -> ArrayFile:
+        """Return the file of a memory-mapped array; write any other array to `path`."""
+        array = np.ascontiguousarray(array)
+        base = array
+        while base is not None and not (isinstance(base, np.memmap) and not isinstance(base.base, np.ndarray)):
+            base = base.base if isinstance(base, np.ndarray) else None
+        if base is None or not _matches_its_file(base):
+            with naming(path), path.open("wb") as stream:
+                stream.write(array.reshape(-1).view(np.uint8).data)  # unlike `tofile`, reports which error occurred
+            return cls(str(path), array.dtype.str, array.shape, 0, _identity(path))
+        offset, file = base.offset + _address(array) - _address(base), str(base.filename)
+        return cls(file, array.dtype.str, array.shape, offset, _identity(file))
+
+    def open(self) -> np.ndarray:
+        """Map the array, read-only; `DataError` if the file has changed."""
+        if 0 in self.shape:
+            return np.empty(self.shape, self.dtype)
+        if not os.path.exists(self.path) or _identity(self.path) != self.identity:
+            raise DataError(f"{self.path}: must not change during training, but was removed or replaced")
+        return np.memmap(self.path, self.dtype, "r", self.offset, self.shape)
+
+
+def _identity(path: str | Path) -> tuple[int, int, int]:
+    """Return inode, size and modification time, which tell a file from another one under its name."""
+    state = os.stat(path)
+    return state.st_ino, state.st_size, state.st_mtime_ns
+
+
+def _matches_its_file(mapped: np.memmap) -> bool:
+    """Return whether mapping the file of that name gives the same data.
+
+    It does not if the file was removed or replaced, or if `mapped` holds changes of its own (mode "c").
+    """
+    if mapped.filename is None or mapped.mode == "c":
+        return False
+    at = _address(mapped)
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, *_, name = line.split(maxsplit=5)
+        first, last = (int(end, 16) for end in span.split("-"))
+        if first <= at < last:
+            return name == os.path.realpath(mapped.filename)  # the system adds " (deleted)" to a removed file
+    return False
+
+
+def _address(array: np.ndarray) -> int:
+    """Return the address of an array."""
+    return int(array.__array_interface__["data"][0])
+
+
+def data_arrays(job: Job) -> dict[str, np.ndarray]:
+    """Return the arrays of a job's rows, labels and weights by name."""
+    X, Y = job.dataset.X, job.dataset.Y
+    arrays = {f"X_{name}": getattr(X, name) for name in PARTS} | {f"Y_{name}": getattr(Y, name) for name in PARTS}
+    return arrays if job.sample_weight is None else arrays | {"weight": job.sample_weight}
+
+
+@dataclass(frozen=True)
+class MappedJob:
+    """A job whose arrays are files. `job` is the same without data; its start has no arrays."""
+
+    job: Job
+    files: dict[str, ArrayFile]
+    n_features: int
+    n_labels: int
+
+    @classmethod
+    def of(cls, job: Job, folder: Path) -> MappedJob:
+        """Write the data of the job that is not yet in files into `folder`."""
+        files = {name: ArrayFile.of(array, folder / name) for name, array in data_arrays(job).items()}
+        empty = np.empty(0, np.float32)
+        start = None if job.start is None else replace(job.start, params=empty, state=empty)
+        bare = replace(job, dataset=None, sample_weight=None, start=start)  # type: ignore[arg-type]
+        return cls(bare, files, job.dataset.X.n_cols, job.dataset.Y.n_cols)
+
+    def open(self) -> Job:
+        """Return the job over mapped data."""
+        arrays = {name: file.open() for name, file in self.files.items()}
+        X = CSR(arrays["X_indptr"], arrays["X_indices"], arrays["X_data"], self.n_features)
+        Y = CSR(arrays["Y_indptr"], arrays["Y_indices"], arrays["Y_data"], self.n_labels)
+        return replace(self.job, dataset=Dataset(X, Y), sample_weight=arrays.get("weight"))
