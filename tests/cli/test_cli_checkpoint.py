@@ -87,9 +87,13 @@ def test_a_checkpoint_that_nobody_asks_for_is_not_forgotten(tmp_path, capsys):
     assert main([*words, "--epochs", "1"]) == 0
     told = f"warning: {out}.checkpoint: found a checkpoint of an interrupted run; pass --checkpoint to resume"
     assert told in capsys.readouterr().err
+    growing = tmp_path / "m.history.jsonl"
+    growing.write_text("of the interrupted run")
+    kept = {file: file.read_bytes() for file in [growing, *(tmp_path / "m.checkpoint").iterdir()]}
     assert main([*words, "--epochs", "1", "--overwrite", "--checkpoint", "5"]) == 2
-    told = f"xmlsgd: {out}.checkpoint: is the checkpoint of another run: max_epochs was 100000, is 1; go on as it was"
+    told = f"xmlsgd: {out}.checkpoint: is the checkpoint of another run: max_epochs was 100000, is 1; resume with the"
     assert told in capsys.readouterr().err
+    assert {file: file.read_bytes() for file in [growing, *(tmp_path / "m.checkpoint").iterdir()]} == kept
 
 
 @pytest.mark.parametrize("minutes", ["-1", "nan", "inf", "soon"])

@@ -97,7 +97,7 @@ def test_other_rows_to_measure_on_make_it_another_run_where_they_decide(rows, he
         return small(max_epochs=3, early_stopping=True)
 
     killed(stopping(), rows, 4, tmp_path / "kept", eval_set=held_out)
-    with pytest.raises(DataError, match="kept: is the checkpoint of another run: other rows to measure on; go on"):
+    with pytest.raises(DataError, match="kept: is the checkpoint of another run: other rows to evaluate on; resume"):
         stopping().fit(*rows, eval_set=(held_out[0][:9], held_out[1][:9]), checkpoint=tmp_path / "kept")
 
 

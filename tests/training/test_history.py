@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from xmlsgd.training.averaging import SAMPLES, WeightAverage
-from xmlsgd.training.callbacks import Callback, EarlyStopping, Evaluation
+from xmlsgd.training.callbacks import Callback, EarlyStopping, Evaluation, ResumedRun
 from xmlsgd.training.history import History
 from xmlsgd.training.messages import Report
 from xmlsgd.training.rollback import LastGoodModel
@@ -58,13 +58,27 @@ def test_history_without_a_path_writes_no_file(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_file_of_an_earlier_run_stays_until_an_epoch_has_ended(tmp_path):
+    """Also in a run that resumes: it may still be refused."""
+    file = tmp_path / "history.jsonl"
+    file.write_text("earlier")
+    history = History(file)
+    history.start(1, 2, vector(0))
+    history.resume(ResumedRun([{"epoch": 0}], 1, 0.5, {}))
+    assert file.read_text() == "earlier"
+    history.epoch({"epoch": 1}, vector(0))
+    history.epoch({"epoch": 2}, vector(0))
+    assert [json.loads(line) for line in file.read_text().splitlines()] == [{"epoch": epoch} for epoch in range(3)]
+    assert history.records == [{"epoch": epoch} for epoch in range(3)]
+
+
 def test_evaluation_adds_its_measures_to_the_record():
     record = {"epoch": 3}
     assert Evaluation(lambda center: {"P@1": float(center[0])}).epoch(record, vector(7)) is False
     assert record == {"epoch": 3, "P@1": 7.0}
 
 
-def test_a_plain_monitor_changes_nothing_and_never_stops_a_run():
+def test_the_base_callback_changes_nothing_and_never_stops_a_run():
     record, center = {"epoch": 0}, vector(2)
     callback = Callback()
     callback.start(10, 1, center)

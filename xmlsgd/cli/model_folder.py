@@ -32,28 +32,21 @@ COMPACT = 4  # a parameter of a compact model takes one byte instead of four
 
 @contextmanager
 def growing_history(out: str) -> Iterator[History]:
-    """Give a `History` that writes each epoch to `OUT.history.jsonl`; the folder itself comes at the end.
+    """Yield a `History` that is written to `OUT.history.jsonl` during training, as the folder is written at the end.
 
-    The file is removed when the folder, which has the same lines, is there, and where no epoch was finished. It stays
-    where the process is killed or the folder cannot be written.
+    The file is removed when the folder has been written. It stays if the process is killed or fails.
     """
     from ..training.history import History
 
     path = Path(f"{Path(out)}.{HISTORY}")
-    history = History(path)
     with parents_made(path):
-        try:
-            yield history
-        except BaseException:
-            if not history.records:
-                path.unlink(missing_ok=True)
-            raise
+        yield History(path)
     path.unlink(missing_ok=True)
 
 
 def checkpoint_of(out: str, minutes: float | None, n_estimators: int) -> Checkpoint | None:
     """Return the checkpoint of a run, `OUT.checkpoint`, after a check of what it holds; None without `minutes`."""
-    from ..training.checkpoints import Checkpoint, read_saved
+    from ..training.checkpoints import Checkpoint, read_checkpoint
 
     path = f"{Path(out)}.checkpoint"
     if minutes is None:
@@ -65,7 +58,7 @@ def checkpoint_of(out: str, minutes: float | None, n_estimators: int) -> Checkpo
     if n_estimators > 1:
         checkpoint.check_parts()
     else:
-        read_saved(checkpoint, verify=False)
+        read_checkpoint(checkpoint, verify=False)
     return checkpoint
 
 

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from ..errors import DataError, DivergenceError
 from ..nn.schedules import Schedule
-from ..training.checkpoints import read_saved
+from ..training.checkpoints import read_checkpoint
 from ..training.learner import Start
 from ..training.runs import Run, raise_with, run_of, tell
 from . import memory
@@ -179,7 +179,7 @@ class Trainer(NetworkPredictor):
     def _begin_anew(self, checkpoint: Checkpoint | None = None) -> None:
         """Begin the history, and draw a seed; where `random_state` is None, a run that goes on has one already."""
         self._seed = int(random_state_of(self).randint(np.iinfo(np.int32).max))
-        if checkpoint and self.random_state is None and (saved := read_saved(checkpoint, verify=False)):
+        if checkpoint and self.random_state is None and (saved := read_checkpoint(checkpoint, verify=False)):
             self._seed = saved.seed
         self.n_epochs_, self.history_, self.candidates_ = 0, [], None
 

@@ -14,7 +14,7 @@ from .messages import Event, Left, Report, Sharing, Step
 if TYPE_CHECKING:
     from ..algorithms.base import Algorithm
     from .callbacks import Callback
-    from .checkpoints import Writer
+    from .checkpoints import CheckpointWriter
     from .executors.base import Executor
     from .progress import TrainingProgress
     from .router import Router
@@ -35,7 +35,7 @@ class Epoch:
     executor: Executor
     progress: TrainingProgress
     watching: Sequence[Callback]
-    writer: Writer | None = None
+    writer: CheckpointWriter | None = None
     loss: float = field(init=False)
     open: dict[int, list[Report]] = field(default_factory=dict, init=False)
 

@@ -29,7 +29,8 @@ class History(Callback):
     Parameters
     ----------
     path : path-like, optional
-        File to which each record is appended as a line of JSON when its epoch ends; emptied by the first run.
+        File of the records as lines of JSON. Each is added when its epoch ends. Until the first epoch ends, an earlier
+        file of that name stays as it is: it may be all that is left of an interrupted run that could not be resumed.
 
     Attributes
     ----------
@@ -40,23 +41,19 @@ class History(Callback):
     def __init__(self, path: str | Path | None = None) -> None:
         self.records: list[EpochRecord] = []
         self.path = Path(path) if path else None
-
-    def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
-        """Empty the file before the first run."""
-        if self.path and not self.records:
-            self.path.write_text("")
+        self._n_written = 0
 
     def resume(self, run: ResumedRun) -> None:
         """Take over the records of the interrupted run."""
-        for record in run.records:
-            self.epoch(record)
+        self.records += run.records
 
-    def epoch(self, record: EpochRecord, center: np.ndarray | None = None) -> bool:
+    def epoch(self, record: EpochRecord, center: np.ndarray) -> bool:
         """Append the record."""
         self.records.append(record)
         if self.path:
-            with self.path.open("a") as lines:
-                lines.write(json.dumps(record) + "\n")
+            with self.path.open("a" if self._n_written else "w") as lines:
+                lines.writelines(json.dumps(record) + "\n" for record in self.records[self._n_written :])
+            self._n_written = len(self.records)
         return False
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from ..data.csr import epoch_order
 from ..nn.parameters import is_finite
 from .callbacks import Callback
-from .checkpoints import TrainingPosition, Writer
+from .checkpoints import CheckpointWriter, TrainingPosition
 from .epoch import Epoch
 from .history import EpochRecord, History
 from .progress import TrainingProgress
@@ -50,7 +50,7 @@ def train(
     where it is what another run has left, `OSError` where none can be written. It stays when the run is done.
     """
     with closing(LastGoodModel()) as snapshot, closing(executor):
-        writer = None if checkpoint is None else Writer(checkpoint, job, algorithm, schedule, callbacks)
+        writer = None if checkpoint is None else CheckpointWriter(checkpoint, job, algorithm, schedule, callbacks)
         if writer and writer.saved:
             job = replace(job, start=writer.saved.start(job))
         executor.start(job, algorithm.sharing)
@@ -58,7 +58,7 @@ def train(
         loop.start()
         try:
             loop.set_aside()
-            with nullcontext() if writer is None else writer.heeding():
+            with nullcontext() if writer is None else writer.accepting_requests():
                 while not loop.position.ended:
                     if not loop.epoch():
                         return loop.before()
@@ -74,7 +74,7 @@ class Loop:
 
     def __init__(
         self, job: Job, algorithm: Algorithm, executor: Executor, schedule: Schedule, callbacks: Sequence[Callback],
-        writer: Writer | None, snapshot: LastGoodModel,
+        writer: CheckpointWriter | None, snapshot: LastGoodModel,
     ) -> None:  # fmt: skip
         self.job, self.algorithm, self.executor, self.schedule = job, algorithm, executor, schedule
         self.writer, self.snapshot = writer, snapshot

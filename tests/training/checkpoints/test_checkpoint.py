@@ -1,4 +1,4 @@
-"""A run that was cut short anywhere goes on from there and ends as one that never was."""
+"""A run that was interrupted anywhere resumes and ends as an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.samplers import SharedNegatives
 from xmlsgd.training.averaging import WeightAverage
 from xmlsgd.training.callbacks import Callback, EarlyStopping
-from xmlsgd.training.checkpoints import read_saved, writer
+from xmlsgd.training.checkpoints import read_checkpoint, writer
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.history import History
 from xmlsgd.training.learner import Start
@@ -42,7 +42,7 @@ def snapshot():
 def test_a_run_killed_after_any_step_ends_as_one_that_never_was(dataset, at, steps):
     whole = go(job_of(dataset))
     assert go(job_of(dataset), at, steps) is None
-    position = read_saved(at).position
+    position = read_checkpoint(at).position
     epochs, rest = divmod(steps - 1, STEPS)
     assert (position.epoch * N_ROWS + position.at) == position.rows == epochs * N_ROWS + rest * BATCH
     assert_same(go(job_of(dataset), at), whole)
@@ -69,7 +69,7 @@ def test_a_run_that_ended_trains_nothing_more(dataset, at):
     run = go(job_of(dataset), at, device=device)
     assert_same(run, whole)
     assert [record["epoch"] for record in run.records] == [0, 1, 2]
-    assert read_saved(at).position.ended
+    assert read_checkpoint(at).position.ended
 
 
 def test_a_run_on_an_earlier_model_goes_on_in_its_arrays(dataset, at):
@@ -102,8 +102,8 @@ def test_the_clock_goes_on_and_stands_still_while_checkpoints_are_written(datase
         for _ in range(1000):
             next(seconds)
 
-    write_one = writer.Writer.write
-    monkeypatch.setattr(writer.Writer, "write", write)
+    write_one = writer.CheckpointWriter.write
+    monkeypatch.setattr(writer.CheckpointWriter, "write", write)
     monkeypatch.setattr(writer, "write_model", write_slowly)
     with pytest.raises(Killed):
         train(job_of(dataset), Sequential(BATCH, 0.05), executor, SCHEDULE, [Failing(Killed(), STEPS + 3)], at)
@@ -114,7 +114,7 @@ def test_the_clock_goes_on_and_stands_still_while_checkpoints_are_written(datase
 
 def test_checkpoints_are_written_no_more_often_than_asked(dataset, at, monkeypatch):
     written = []
-    monkeypatch.setattr(writer.Writer, "write", lambda self, position: written.append(position))
+    monkeypatch.setattr(writer.CheckpointWriter, "write", lambda self, position: written.append(position))
     go(job_of(dataset), replace(at, minutes=60.0))
     assert [position.ended for position in written] == [True]
 
@@ -143,7 +143,7 @@ def test_averages_best_models_and_records_go_on(dataset, at, snapshot, tmp_path)
     assert [record["averaged"] for record in run.records] == [0, 5, 11]
 
 
-def test_monitors_of_one_class_are_told_apart(dataset, at):
+def test_callbacks_of_one_class_are_told_apart(dataset, at):
     class Counting(Callback):
         """Counts steps from a number on."""
 
@@ -176,11 +176,11 @@ def test_progress_begins_where_the_run_does(dataset, at, capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_a_run_that_goes_on_says_so(dataset, at, caplog):
+def test_a_run_that_resumes_is_logged(dataset, at, caplog):
     go(job_of(dataset), at, STEPS + 2)
     with caplog.at_level(logging.WARNING, "xmlsgd"):
         go(job_of(dataset), at)
-    assert [record.getMessage() for record in caplog.records] == [f"going on from {at.path}: 63 of 159 rows are done"]
+    assert [record.getMessage() for record in caplog.records] == [f"resuming from {at.path}: 63 of 159 rows are done"]
 
 
 def test_nothing_of_a_checkpoint_stays_open_in_a_run_that_goes_on(dataset, at):
@@ -215,4 +215,4 @@ def test_what_was_learned_from_is_used_up(dataset, at):
     start = Start(first.params.copy(), first.state.copy(), first.steps, epochs=EPOCHS)
     run = go(job_of(dataset, start=start), at)
     assert [record["epoch"] for record in run.records] == [3, 4, 5]
-    assert [record["epoch"] for record in read_saved(at).records] == [3, 4, 5]
+    assert [record["epoch"] for record in read_checkpoint(at).records] == [3, 4, 5]

@@ -1,4 +1,4 @@
-"""Whose checkpoint one is, what is refused as one, and where none can be written."""
+"""Checkpoints that are refused, and folders in which none can be written."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from xmlsgd.nn.samplers import SharedNegatives
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.averaging import WeightAverage
 from xmlsgd.training.callbacks import Callback
-from xmlsgd.training.checkpoints import Checkpoint, read_saved, writer
+from xmlsgd.training.checkpoints import Checkpoint, read_checkpoint, writer
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.learner import Start
 from xmlsgd.training.loop import train
 
 SIZE = NETWORK.layout.size
 OTHER = Start(np.ones(SIZE, np.float32), np.ones(2 * SIZE, np.float32), steps=1, epochs=1)
-PLACE = {"epoch": 0, "at": 20, "returned": [], "loss": 1.0, "rows": 20, "seconds": 0.1, "ended": False}
+POSITION = {"epoch": 0, "at": 20, "returned": [], "loss": 1.0, "rows": 20, "seconds": 0.1, "ended": False}
 
 
 @pytest.mark.parametrize(
@@ -41,17 +41,16 @@ PLACE = {"epoch": 0, "at": 20, "returned": [], "loss": 1.0, "rows": 20, "seconds
         ({"dataset": toy.random_data(N_ROWS, 12, 9, seed=1)}, "other rows, labels or weights"),
         (
             {"start": OTHER},
-            "another model to begin with",
+            "another initial model",
         ),
     ],
     ids=["hidden", "optimizer", "decay", "sampler", "seed", "weights", "data", "start"],
 )
-def test_another_run_does_not_go_on_from_it(dataset, at, change, said):
+def test_another_run_does_not_resume_from_it(dataset, at, change, said):
     go(job_of(dataset), at, STEPS)
     before = {file.name: file.read_bytes() for file in at.folder.iterdir()}
-    with pytest.raises(
-        DataError, match=f"kept: is the checkpoint of another run: {said}; go on as it was, or remove .*kept$"
-    ):
+    advice = "resume with the same settings, or remove .*kept$"
+    with pytest.raises(DataError, match=f"kept: is the checkpoint of another run: {said}; {advice}"):
         go(replace(job_of(dataset), **change), at)
     assert {file.name: file.read_bytes() for file in at.folder.iterdir()} == before
 
@@ -65,7 +64,7 @@ def test_another_run_does_not_go_on_from_it(dataset, at, change, said):
         ({"algorithm": Sequential(11, 0.05)}, "batch_size was 10, is 11"),
     ],
 )
-def test_nor_does_one_of_another_length_rate_or_batch(dataset, at, given, said):
+def test_a_run_of_another_length_learning_rate_or_batch_does_not_resume(dataset, at, given, said):
     go(job_of(dataset), at, STEPS)
     with pytest.raises(DataError, match=said):
         go(job_of(dataset), at, **given)
@@ -87,17 +86,17 @@ def test_a_damaged_checkpoint_is_refused_and_says_what_to_do(dataset, at, name):
         {"position": 3},
         {"position": {"epoch": 0, "at": "x"}},
         {"position": {"no": 1}},
-        {"position": {**PLACE, "epoch": 10**30}},
-        {"position": {**PLACE, "at": -5}},
-        {"position": {**PLACE, "at": N_ROWS + 1}},
-        {"position": {**PLACE, "epoch": 3}},
-        {"position": {**PLACE, "returned": [[5, 2]]}},
-        {"position": {**PLACE, "returned": [[0, 5], [3, 7]]}},
+        {"position": {**POSITION, "epoch": 10**30}},
+        {"position": {**POSITION, "at": -5}},
+        {"position": {**POSITION, "at": N_ROWS + 1}},
+        {"position": {**POSITION, "epoch": 3}},
+        {"position": {**POSITION, "returned": [[5, 2]]}},
+        {"position": {**POSITION, "returned": [[0, 5], [3, 7]]}},
         {"steps": None},
         {"steps": -1},
         {"steps": 10**400},
         {"steps": True},
-        {"position": {**PLACE, "rows": 10**30}},
+        {"position": {**POSITION, "rows": 10**30}},
         {"records": [{"loss": 10**400}]},
         {"callbacks": 1},
         {"records": [{}]},
@@ -107,13 +106,13 @@ def test_a_damaged_checkpoint_is_refused_and_says_what_to_do(dataset, at, name):
         {"run": []},
     ],
 )
-def test_what_tells_of_no_run_is_refused(dataset, at, change):
+def test_contents_that_fit_no_run_are_refused(dataset, at, change):
     go(job_of(dataset), at, STEPS)
     files = read_model(at.folder, kind=CHECKPOINT)
     arrays = {name: np.array(array) for name, array in files.arrays.items()}
     write_model(at.folder, {**files.description, **change}, arrays, kind=CHECKPOINT)
     with pytest.raises(
-        ModelFileError, match=r"kept: (\w+ must be|must tell of a position in) .*, got .*; remove .* to begin anew"
+        ModelFileError, match=r"kept: (\w+ must be|must hold a position of) .*, got .*; remove .* to start over"
     ):
         go(job_of(dataset), at)
 
@@ -149,12 +148,12 @@ def test_a_checkpoint_that_cannot_be_written_costs_nothing_but_itself(dataset, a
 def test_a_model_that_diverges_is_in_no_checkpoint(dataset, at):
     run = go(job_of(dataset), at, device=diverging(STEPS + 3))
     assert run.diverged
-    saved = read_saved(at)
+    saved = read_checkpoint(at)
     assert (saved.position.epoch, saved.position.at) == (1, 2 * BATCH)
     assert np.isfinite(saved.arrays.arrays["params"]).all()
 
 
-def test_the_interval_must_be_one():
+def test_invalid_parameters_are_refused():
     for minutes in (-1.0, np.inf, np.nan, "10"):
         with pytest.raises(DataError, match="minutes: must be 0 or more, got"):
             Checkpoint("kept", minutes)
@@ -165,7 +164,7 @@ def test_the_interval_must_be_one():
         Checkpoint("kept", keep=3)
 
 
-def test_where_none_can_be_written_nothing_is_trained(dataset, tmp_path, monkeypatch):
+def test_nothing_is_trained_if_no_checkpoint_can_be_written(dataset, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -194,12 +193,12 @@ def test_another_run_that_writes_there_meanwhile_is_not_overwritten(dataset, at,
 
     with caplog.at_level(logging.WARNING, "xmlsgd"):
         go(job_of(dataset), at, callbacks=[Meddling()], schedule=Schedule(1))
-    assert "kept: another run has written there meanwhile" in caplog.text
-    assert read_saved(at).seed == 99
+    assert "kept: another run has written a checkpoint there in the meantime" in caplog.text
+    assert read_checkpoint(at).seed == 99
 
 
 @pytest.mark.parametrize("name", ["params.npy", "run.json"])
-def test_one_that_is_damaged_meanwhile_gives_way_to_the_next(dataset, at, name):
+def test_a_checkpoint_that_is_damaged_during_the_run_is_replaced(dataset, at, name):
     class Damaging(Callback):
         """Cuts a file of the checkpoint short, at the end of an epoch."""
 
@@ -208,10 +207,10 @@ def test_one_that_is_damaged_meanwhile_gives_way_to_the_next(dataset, at, name):
                 (at.folder / name).write_bytes(b"")
 
     go(job_of(dataset), at, callbacks=[Damaging()])
-    assert read_saved(at).position.ended
+    assert read_checkpoint(at).position.ended
 
 
-def test_a_checkpoint_lies_where_its_path_led_at_first(dataset, tmp_path, monkeypatch):
+def test_a_checkpoint_stays_where_its_path_led_at_first(dataset, tmp_path, monkeypatch):
     (tmp_path / "there").mkdir()
     (tmp_path / "link").symlink_to("there")
     monkeypatch.chdir(tmp_path)
@@ -227,45 +226,45 @@ def test_a_checkpoint_lies_where_its_path_led_at_first(dataset, tmp_path, monkey
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["else", "link"]
 
 
-def test_one_that_a_kill_left_aside_is_found_again(dataset, at):
+def test_a_checkpoint_that_a_kill_left_aside_is_found(dataset, at):
     """Where names cannot be exchanged a kill may come between two renames."""
     go(job_of(dataset), at, STEPS)
     scratch = at.folder.with_name(".kept.0123abcd.partial")
     scratch.mkdir(0o700)
     at.folder.rename(scratch / "old")
     assert at.exists
-    assert read_saved(at).position.rows == (STEPS - 1) * BATCH
+    assert read_checkpoint(at).position.rows == (STEPS - 1) * BATCH
 
 
 @pytest.mark.parametrize("state", [{"n": {1, 2}}, {"n": np.nan}, {"n": np.array([None])}])
-def test_a_monitor_with_a_state_that_cannot_be_written_is_named(dataset, at, state):
+def test_a_callback_with_a_state_that_cannot_be_written_is_named(dataset, at, state):
     class Odd(Callback):
         """Has a strange state."""
 
         def state(self):
             return state
 
-    with pytest.raises(DataError, match=r"Odd.state: must be finite numbers, texts and arrays by name, got"):
+    with pytest.raises(DataError, match=r"Odd.state: must be finite numbers, strings and arrays by name, got"):
         go(job_of(dataset), at, callbacks=[Odd()])
 
 
 @pytest.mark.parametrize(
     "mean", [np.full(SIZE, np.nan), np.ones(3), np.ones(SIZE) * 1j], ids=["nan", "short", "complex"]
 )
-def test_a_state_that_is_none_of_a_monitor_is_refused(dataset, at, mean):
+def test_a_state_that_does_not_fit_a_callback_is_refused(dataset, at, mean):
     go(job_of(dataset), at, EPOCHS * STEPS, [WeightAverage(0.9)])
     files = read_model(at.folder, kind=CHECKPOINT)
     arrays = {name: np.array(array) for name, array in files.arrays.items()} | {"WeightAverage-mean": mean}
     write_model(at.folder, files.description, arrays, kind=CHECKPOINT)
-    with pytest.raises(ModelFileError, match="WeightAverage cannot go on from it, got"):
+    with pytest.raises(ModelFileError, match="WeightAverage cannot resume from it, got"):
         go(job_of(dataset), at, callbacks=[WeightAverage(0.9)])
 
 
 @pytest.mark.parametrize("how", ["missing", "a folder"])
-def test_one_without_its_description_is_one_all_the_same(dataset, at, how):
+def test_a_checkpoint_without_its_description_is_not_overwritten(dataset, at, how):
     go(job_of(dataset), at, STEPS)
     (at.folder / "run.json").unlink()
-    told = r"run.json.*; remove the checkpoint to begin anew|is not a checkpoint: run.json is missing; remove"
+    told = r"run.json.*; remove the checkpoint to start over|is not a checkpoint: run.json is missing; remove"
     if how == "a folder":
         (at.folder / "run.json").mkdir()
         told = "holds run.json, which is no part of the checkpoint; move it or choose another name$"
@@ -275,19 +274,19 @@ def test_one_without_its_description_is_one_all_the_same(dataset, at, how):
     assert (at.folder / "params.npy").exists()
 
 
-def test_one_of_another_run_is_left_when_a_run_is_done(dataset, at, caplog):
+def test_a_checkpoint_of_another_run_is_kept_when_a_run_is_done(dataset, at, caplog):
     ours = Checkpoint(at.path, minutes=0)
     go(job_of(dataset), ours)
     at.remove()
     go(replace(job_of(dataset), seed=99), at, steps=3)
     ours.done()
-    assert "kept: another run has written there meanwhile" in caplog.text
-    assert read_saved(at).seed == 99
+    assert "kept: another run has written a checkpoint there in the meantime" in caplog.text
+    assert read_checkpoint(at).seed == 99
     at.done()
     assert not at.exists
 
 
-def test_what_is_not_ours_is_never_removed(dataset, at, tmp_path, caplog):
+def test_other_files_are_never_removed(dataset, at, tmp_path, caplog):
     go(job_of(dataset), at, STEPS)
     for name in ("train.json", "thesis.partial", "letter.txt"):
         (at.folder / name).write_text("dear")
@@ -307,7 +306,7 @@ def test_what_is_not_ours_is_never_removed(dataset, at, tmp_path, caplog):
 
 def test_a_state_that_is_not_finite_is_in_no_checkpoint(dataset, at, caplog):
     go(job_of(dataset), at, STEPS)
-    rows = read_saved(at).position.rows
+    rows = read_checkpoint(at).position.rows
 
     class Spoiling(Callback):
         """Spoils the optimizer's state at the end of the first epoch."""
@@ -319,6 +318,6 @@ def test_a_state_that_is_not_finite_is_in_no_checkpoint(dataset, at, caplog):
 
     executor = Serial([toy.Marking()])
     run = train(job_of(dataset), Sequential(BATCH, 0.05), executor, SCHEDULE, [Spoiling()], at)
-    assert "kept: the state of the optimizer is not finite" in caplog.text
+    assert "kept: the optimizer state is not finite" in caplog.text
     assert len(run.records) == EPOCHS
-    assert read_saved(at).position.rows == rows
+    assert read_checkpoint(at).position.rows == rows

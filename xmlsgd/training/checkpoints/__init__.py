@@ -1,14 +1,14 @@
-"""Checkpoints: what a run has learned so far, in a folder, from which the same run goes on after a kill or a power cut.
+"""Checkpoints: the state of a run in a folder, from which the same run resumes after a kill or a power cut.
 
-One is written between two steps, while nobody is in the middle of one, and takes its name when it is whole and on the
-disk. With one worker a run that goes on does the same steps with the same numbers as one that was never cut short: with
-one thread it ends with the same bits. Several workers begin again from the shared model, and what an algorithm has
-found out about them (speeds, sizes of batches, trials), the hash tables of a sampler too, is made anew.
+A checkpoint is written between two steps and takes its name when it is complete on the disk. With one worker of one
+thread, a resumed run gives the same bits as an uninterrupted one. Several workers start again from the shared model;
+what an algorithm has found out about them (speeds, batch sizes, trials) and the hash tables of a sampler start over.
 """
 
 from .checkpoint import Checkpoint
 from .identity import checksum_of_rows
-from .saved import Saved, TrainingPosition, read_saved
-from .writer import Writer
+from .position import TrainingPosition
+from .reader import SavedRun, read_checkpoint
+from .writer import CheckpointWriter
 
-__all__ = ["Checkpoint", "Saved", "TrainingPosition", "Writer", "checksum_of_rows", "read_saved"]
+__all__ = ["Checkpoint", "CheckpointWriter", "SavedRun", "TrainingPosition", "checksum_of_rows", "read_checkpoint"]

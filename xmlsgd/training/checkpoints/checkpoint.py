@@ -1,4 +1,4 @@
-"""What a user says of checkpoints: where they lie, how often they are written, whether the last one stays."""
+"""The checkpoint of a run, as users configure it: its folder, how often it is written, and whether it is kept."""
 
 from __future__ import annotations
 
@@ -12,48 +12,60 @@ from ...data.files import CHECKPOINT, read_unreplaced, scratch_beside
 from ...data.files.compiled import LOGGER
 from ...data.validation import is_number
 from ...errors import DataError, ModelFileError, shorten
-from .saved import identity_kept
+from .reader import read_identity
 
 
 @dataclass
-class Request:
-    """What a run is to end by when its next checkpoint is written, and whether one is under way that heeds it.
+class EndRequest:
+    """The request to end a run with its next checkpoint.
 
-    runs : what tells the runs that have had the checkpoint here from others (`identity`).
+    error : what the run is to end by, if requested. accepted : whether a run is in progress that accepts requests.
+    runs : identities of the runs of this process that have used the checkpoint.
     """
 
     error: BaseException | None = None
-    heard: bool = False
+    accepted: bool = False
     runs: list[dict[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a run keeps what it has learned, and how often.
+    """Where and how often a run saves its state, so that it can be resumed.
 
-        kept = Checkpoint("run", minutes=5, keep=True)
-        model.fit(X, Y, checkpoint=kept).save("model")  # after a kill the same call goes on
-        kept.remove()                                   # now that the model is saved
+    The run is resumed by the same call: with the same rows, labels, weights, layer sizes, loss, optimizer, learning
+    rate, batch size, epochs and, if given, seed. Devices, threads and algorithm may change.
 
-    The same call: the same rows, labels, weights, sizes, loss, optimizer, rate, batch, epochs, and seed where one is
-    given. Devices, threads and the algorithm may be others.
+    Parameters
+    ----------
+    path : path-like
+        Folder of the checkpoint; for an ensemble, of one checkpoint for each classifier. It takes as much space as the
+        model and the optimizer state, with Adam three times the model, and twice that while it is written.
+    minutes : float, default=10.0
+        Minimum time between checkpoints; 0 to write one after every step.
+    keep : bool, default=False
+        Whether the checkpoint stays when `fit` is done, until `remove` is called. `train` always leaves it.
 
-    Whoever has a copy of it (`replace`) ends the same run (`end_by`).
+    Notes
+    -----
+    Copies by `dataclasses.replace` share the request to end the run (`end_by`).
 
-    path : of a folder that is nothing but the checkpoint, or, of several classifiers, one for each. It is as large as
-    the model and the state of its optimizer, with Adam three times the model, and twice that while it is written.
-    minutes : from one to the next, at least; 0 for one after every step. keep : whether it stays when `fit` is done,
-    until `remove`; else `fit` removes it. `train` always leaves it.
+    Examples
+    --------
+    After a kill the same call resumes::
+
+        checkpoint = Checkpoint("run", minutes=5, keep=True)
+        model.fit(X, Y, checkpoint=checkpoint).save("model")
+        checkpoint.remove()  # the model is saved
     """
 
     path: str | os.PathLike[str]
     minutes: float = 10.0
     keep: bool = False
-    folder: Path = field(init=False, repr=False)  # where `path` led when this was made
-    request: Request = field(default_factory=Request, repr=False, compare=False)
+    folder: Path = field(init=False, repr=False)  # the real path at the time of creation
+    request: EndRequest = field(default_factory=EndRequest, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Raise `DataError` for a path, an interval or a flag that is none."""
+        """Raise `DataError` for invalid parameters."""
         if not isinstance(self.path, str | os.PathLike) or not os.fspath(self.path):
             raise DataError(f"checkpoint: must be a path or a Checkpoint, got {shorten(self.path)}")
         if not (is_number(self.minutes) and 0 <= self.minutes < float("inf")):
@@ -64,21 +76,21 @@ class Checkpoint:
 
     @property
     def exists(self) -> bool:
-        """Return whether something is kept; it may be damaged."""
+        """Whether a checkpoint has been written; it may be damaged."""
         return read_unreplaced(self.folder, CHECKPOINT.is_at) or bool(self.parts)
 
     def end_by(self, error: BaseException) -> bool:
-        """Let the run write one as soon as it can be, and end by `error`; return whether one is under way that will."""
-        if self.request.heard:
+        """End the run by `error` after one more checkpoint; return False if no run accepts that."""
+        if self.request.accepted:
             self.request.error = error
-        return self.request.heard
+        return self.request.accepted
 
     def part(self, number: int) -> Checkpoint:
-        """Return the checkpoint of one of several runs, from 0, in a folder of this one, which removes them all."""
+        """Return the checkpoint of classifier `number` of an ensemble, in a subfolder."""
         return replace(self, path=self.folder / str(number), keep=True)
 
     def check_parts(self) -> None:
-        """Raise `ModelFileError` where something else than the checkpoints of several runs is."""
+        """Raise `ModelFileError` if the folder holds anything but the checkpoints of an ensemble."""
         parts = self.parts
         others = [entry.name for entry in self.folder.glob("[!.]*") if entry not in parts]
         if self.folder.is_file() or others:
@@ -86,28 +98,28 @@ class Checkpoint:
             raise ModelFileError(f"{self.path}: {got}; the checkpoint of an ensemble needs a folder of its own")
 
     def done(self) -> None:
-        """Remove what is kept, unless it is to stay or is another run's; where that fails, say so: all is learned."""
+        """Remove the checkpoint unless it is to be kept or belongs to another run; log an error instead of raising."""
         if not self.keep:
             try:
-                if any(identity_kept(part) not in (None, *self.request.runs) for part in (self.folder, *self.parts)):
-                    raise ModelFileError(f"{self.path}: another run has written there meanwhile")
+                if any(read_identity(part) not in (None, *self.request.runs) for part in (self.folder, *self.parts)):
+                    raise ModelFileError(f"{self.path}: another run has written a checkpoint there in the meantime")
                 self.remove()
             except (OSError, ModelFileError) as error:
                 logging.getLogger(LOGGER).warning("the checkpoint cannot be removed: %s", error)
 
     def remove(self) -> None:
-        """Remove what is kept, if anything is; of several runs all. `ModelFileError` where more lies with it."""
+        """Remove the checkpoint, those of all classifiers of an ensemble; `ModelFileError` if other files are in it."""
         for part in (self.folder, *self.parts):
             if CHECKPOINT.is_at(part):
                 if reason := CHECKPOINT.in_the_way(part):
                     raise ModelFileError(f"{part}: {reason}")
-                with scratch_beside(part) as scratch:  # in one step: half of one would be in the way
+                with scratch_beside(part) as scratch:  # atomically: half of a checkpoint would be in the way
                     part.rename(scratch / part.name)
-        with suppress(OSError):  # nothing, or something else is in there
+        with suppress(OSError):  # does not exist, or holds something else
             self.folder.rmdir()
 
     @property
     def parts(self) -> list[Path]:
-        """Return the checkpoints of several runs."""
+        """The checkpoints of the classifiers of an ensemble."""
         numbered = (part for part in self.folder.glob("[0-9]*") if part.name.isdecimal())
         return [part for part in numbered if CHECKPOINT.is_at(part)]

@@ -1,4 +1,4 @@
-"""What tells one run from another: a checkpoint is gone on from by the run that wrote it and by no other."""
+"""The identity of a run: only the run that wrote a checkpoint may resume from it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .saved import names_of
+from .reader import names_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from ..callbacks import Callback
     from ..learner import Job
 
-DATA, MODEL = "data", "model to begin with"
+DATA, MODEL = "data", "initial model"
 NONE = "none"
-# What another checksum means.
+# Descriptions of a different checksum.
 SUMS = {
     DATA: "other rows, labels or weights",
-    MODEL: "another model to begin with",
-    "Evaluation.rows": "other rows to measure on",
+    MODEL: "another initial model",
+    "Evaluation.rows": "other rows to evaluate on",
 }
-# As users of the estimator know them.
+# Names of the estimator's parameters.
 PARAMETERS = {
     "network.hidden": "hidden_layer_sizes",
     "network.loss": "loss",
@@ -47,15 +47,15 @@ PARAMETERS = {
 
 
 def identity(job: Job, algorithm: Algorithm, schedule: Schedule, callbacks: Sequence[Callback]) -> dict[str, str]:
-    """Return what tells a run from another one, by name; not who works, which may change."""
+    """Return the settings that identify a run, by name; workers and devices may change."""
     parts = {"network": job.network, "optimizer": job.optimizer, "sampler": job.sampler, "schedule": schedule}
     found: dict[str, str] = {}
     for name, part in parts.items():
-        found |= {name: type(part).__name__} | _shown(name, vars(part))
-    found.pop("network.gradient_rounding", None)  # it follows the device, and keeps the mean of gradients
+        found |= {name: type(part).__name__} | _as_text(name, vars(part))
+    found.pop("network.gradient_rounding", None)  # depends on the device, and does not change the mean of gradients
     for name, callback in zip(names_of(callbacks), callbacks, strict=True):
-        found |= _shown(name, callback.settings())
-    found |= _shown("", {"batch": algorithm.batch, "learning_rate": algorithm.learning_rate, "seed": job.seed})
+        found |= _as_text(name, callback.settings())
+    found |= _as_text("", {"batch": algorithm.batch, "learning_rate": algorithm.learning_rate, "seed": job.seed})
     found[DATA] = checksum_of_rows(job.dataset, job.sample_weight)
     if job.start and job.start.epochs:
         found[MODEL] = _checksum(job.start.params, job.start.state)
@@ -63,7 +63,7 @@ def identity(job: Job, algorithm: Algorithm, schedule: Schedule, callbacks: Sequ
 
 
 def checksum_of_rows(dataset: Dataset, weight: np.ndarray | None = None) -> str:
-    """Return the SHA-256 of rows, labels and weights: one pass over them."""
+    """Return the SHA-256 of rows, labels and weights."""
     X, Y = dataset.X, dataset.Y
     return _checksum(X.indptr, X.indices, X.data, Y.indptr, Y.indices, Y.data, weight)
 
@@ -78,23 +78,23 @@ def _checksum(*arrays: np.ndarray | None) -> str:
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """Return in words in what two runs differ, "" where they are one."""
-    told = []
+    """Describe how two runs differ; return "" if they are the same."""
+    changes = []
     for name in sorted(before.keys() | now.keys()):
         part = name.partition(".")[0]
-        of_others = part != name and before.get(part) != now.get(part)  # the fields of another kind of part
+        of_others = part != name and before.get(part) != now.get(part)  # fields of a part that is of another class
         if before.get(name) != now.get(name) and not of_others:
             change = f"{PARAMETERS.get(name, name)} was {before.get(name, NONE)}, is {now.get(name, NONE)}"
-            told.append(SUMS.get(name, change))
-    return "; ".join(told)
+            changes.append(SUMS.get(name, change))
+    return "; ".join(changes)
 
 
-def _shown(part: str, values: Mapping[str, Any]) -> dict[str, str]:
-    """Return values as texts, by the name of what they are of and their own; what is private is none of them."""
+def _as_text(part: str, values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the public values as text, by names that begin with the name of their part."""
     begins = f"{part}." if part else ""
     return {f"{begins}{name}": _text(value) for name, value in values.items() if not name.startswith("_")}
 
 
 def _text(value: Any) -> str:
-    """Return a value as a text, 2 and 2.0 alike."""
+    """Return a value as text, the same for 2 and 2.0."""
     return repr(int(value)) if isinstance(value, float) and value.is_integer() else repr(value)

@@ -1,4 +1,4 @@
-"""Algorithms and executors, of several workers too, go on from a checkpoint, and end by one."""
+"""Algorithms and executors of several workers resume from a checkpoint and end with one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
-from xmlsgd.training.checkpoints import TrainingPosition, read_saved
+from xmlsgd.training.checkpoints import TrainingPosition, read_checkpoint
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.simulated import Simulated
@@ -32,7 +32,7 @@ from xmlsgd.training.loop import train
 from xmlsgd.training.runs import Interrupted
 
 
-def test_who_works_may_change(dataset, at):
+def test_workers_may_change(dataset, at):
     go(job_of(dataset), at, STEPS + 2)
     executor = Serial([Reference(), Reference()])
     run = train(job_of(dataset), Hogwild(BATCH, 0.05), executor, SCHEDULE, checkpoint=at)
@@ -53,7 +53,7 @@ def test_each_row_is_trained_once_an_epoch_by_workers_that_were_killed(at, kind)
     }[kind]
     with pytest.raises(Killed):
         train(job, Hogwild(4, 0.1), make(), Schedule(3), [Failing(Killed(), 22)], at)
-    position = read_saved(at).position
+    position = read_checkpoint(at).position
     assert 0 < position.rows < 180
     run = train(job, Hogwild(4, 0.1), make(), Schedule(3), checkpoint=at)
     trained = job.network.layout.views(run.params)["W0"][:, 0]
@@ -62,7 +62,7 @@ def test_each_row_is_trained_once_an_epoch_by_workers_that_were_killed(at, kind)
 
 
 @pytest.mark.parametrize("name", sorted({*algorithm_names()} - {"sequential"}))
-def test_every_algorithm_goes_on(name, at):
+def test_every_algorithm_resumes(name, at):
     """Replicas are not waited for: what is kept is of the last time at which all work was in the model."""
     job = Job(toy.learnable_data(200), toy.FITTING, SGD())
     fleet = [VirtualDevice(speed=speed) for speed in (1.0, 0.7)]
@@ -71,7 +71,7 @@ def test_every_algorithm_goes_on(name, at):
     with device.start():
         with pytest.raises(Killed):
             train(job, algorithm, Simulated(device, fleet), Schedule(3), [Late(330)], at)
-        left = 600 - read_saved(at).position.rows
+        left = 600 - read_checkpoint(at).position.rows
         run = train(job, again, logged, Schedule(3), checkpoint=at)
     assert 200 < left <= 400
     assert [record["rows"] for record in run.records] == [200, 400, 600]
@@ -92,7 +92,7 @@ class Careful(Omnivore):
 
 
 @pytest.mark.parametrize("name", sorted({*algorithm_names()} - {"omnivore"}))
-def test_every_algorithm_goes_on_in_the_middle_of_an_epoch(name, at):
+def test_every_algorithm_resumes_in_the_middle_of_an_epoch(name, at):
     goes_on_in_the_middle(at, lambda: get_algorithm(name, batch=5, learning_rate=0.1), (1.0, 0.7))
 
 
@@ -108,7 +108,7 @@ def goes_on_in_the_middle(at, algorithm, speeds):
     with device.start():
         with pytest.raises(Killed):
             train(job, Sequential(5, 0.1), Serial([device]), Schedule(3), [Late(100)], at)
-        assert read_saved(at).position.done == 95
+        assert read_checkpoint(at).position.done == 95
         executor = Simulated(device, fleet)
         run = train(job, algorithm(), executor, Schedule(3), checkpoint=at)
     assert [record["rows"] for record in run.records] == [200, 400, 600]
@@ -120,7 +120,7 @@ def test_replicas_that_are_never_merged_together_are_kept_at_the_end_of_an_epoch
     algorithm = LocalSGD(5, 0.1, steps=100)
     with pytest.raises(Killed):
         train(job, algorithm, Serial([Reference(), Reference()]), Schedule(3), [Failing(Killed(), 20)], at)
-    assert read_saved(at).position == TrainingPosition(1, rows=60, seconds=read_saved(at).position.seconds)
+    assert read_checkpoint(at).position == TrainingPosition(1, rows=60, seconds=read_checkpoint(at).position.seconds)
 
 
 @pytest.mark.parametrize("n_workers", [1, 2])
@@ -146,7 +146,7 @@ def test_a_run_that_is_to_end_writes_a_checkpoint_first(dataset, at, algorithm, 
     with pytest.raises(Interrupted) as ended:
         train(job_of(dataset), algorithm(BATCH, 0.05), executor, SCHEDULE, [stopping], seldom)
     assert ended.value.__cause__ is stop
-    saved = read_saved(at)
+    saved = read_checkpoint(at)
     assert N_ROWS < stopping.asked <= saved.position.rows <= stopping.asked + (n_workers - 1) * stopping.longest
     np.testing.assert_array_equal(saved.arrays.arrays["params"], ended.value.run.params)
     assert seldom.request.error is None
