@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from xmlsgd.data import read_libsvm, write_store
-from xmlsgd.data.libsvm_blocks import HEADER
+from xmlsgd.data.parser.blocks import HEADER
 
 from .launch import RunnerFailed
 from .plan import Plan

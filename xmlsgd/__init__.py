@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from .data import load_dataset as load_dataset
     from .data.csr import CSR as CSR
     from .data.csr import Dataset as Dataset
+    from .data.loading import load_file as load_file
     from .data.public import load_public as load_public
     from .data.synthetic import make_xmc as make_xmc
-    from .data.xmc import load_file as load_file
     from .errors import DataError as DataError
     from .errors import DivergenceError as DivergenceError
     from .errors import MemoryEstimateError as MemoryEstimateError
@@ -52,7 +52,7 @@ _NAMES_OF_MODULE = {
     "training.checkpoints": ("Checkpoint",),
     "data.csr": ("CSR", "Dataset"),
     "data": ("load_dataset",),
-    "data.xmc": ("load_file",),
+    "data.loading": ("load_file",),
     "data.public": ("load_public",),
     "data.synthetic": ("make_xmc",),
     "training.loop": ("train",),

@@ -14,7 +14,7 @@ from xmlsgd import XMLClassifier
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
 from xmlsgd.data.csr import CSR
 from xmlsgd.data.files.model_arrays import ModelArrays
-from xmlsgd.data.store import open_store, write_store
+from xmlsgd.data.formats.store import open_store, write_store
 from xmlsgd.devices.cpu.kernel_cache import kernels
 from xmlsgd.devices.cpu.kernels.pairs import ONE_SCALE, best_of_list
 from xmlsgd.errors import DataError, DivergenceError, ModelFileError

@@ -9,7 +9,7 @@ import numpy as np
 
 from shared.command_line import QUICK, ROWS, TEST_TEXT, TEXT, run
 from shared.paths import DATA
-from xmlsgd.data.xmc import load_folder
+from xmlsgd.data.loading import load_folder
 
 
 def same_rows(one, other):
@@ -22,7 +22,7 @@ def test_rows_go_through_all_forms_and_come_back_the_same(tmp_path, capsys):
     run("convert", DATA, tmp_path / "split", "--to", "split")
     run("convert", tmp_path / "split", tmp_path / "npz", "--to", "npz")
     run("convert", tmp_path / "npz", tmp_path / "store")
-    run("convert", tmp_path / "store", tmp_path / "text", "--to", "text")
+    run("convert", tmp_path / "store", tmp_path / "text", "--to", "libsvm")
     for before, after in zip(load_folder(DATA), load_folder(tmp_path / "text"), strict=True):
         assert same_rows(before, after)
         assert list(before.label_names) == list(after.label_names)

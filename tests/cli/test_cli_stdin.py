@@ -119,7 +119,7 @@ def test_the_first_rows_are_answered_while_more_come_and_nothing_is_copied(model
 
 @pytest.mark.parametrize("verb", ["predict", "evaluate", "convert"])
 def test_a_line_without_end_is_refused_before_it_fills_memory_or_disk(models, tmp_path, give, monkeypatch, verb):
-    for module in ("cli.sources", "data.libsvm_blocks"):
+    for module in ("cli.sources", "data.parser.blocks"):
         monkeypatch.setattr(f"xmlsgd.{module}.MAX_LINE_BYTES", 1 << 21)
     words = {"convert": ["-", tmp_path / "store"]}.get(verb, [models / "rows", "-"])
     content = b"0 1:1\n0 " + b"1:1 " * (1 << 20)

@@ -8,7 +8,7 @@ import pytest
 
 from shared.file_server import Server
 from xmlsgd.data.csr import Dataset
-from xmlsgd.data.libsvm import read_libsvm
+from xmlsgd.data.formats.libsvm import read_libsvm
 
 
 @pytest.fixture

@@ -12,13 +12,15 @@ import pytest
 from shared.data_sets import FORMS, TEST, TRAIN, equal
 from shared.paths import DATA, ROOT
 from xmlsgd import data as datasets
-from xmlsgd.data import conversion, libsvm_blocks, public, python_functions, store
+from xmlsgd.data import public, python_functions
 from xmlsgd.data.conversion import convert
 from xmlsgd.data.csr import Dataset
-from xmlsgd.data.libsvm import write_libsvm
-from xmlsgd.data.store import open_store, write_store
+from xmlsgd.data.formats import base
+from xmlsgd.data.formats.libsvm import write_libsvm
+from xmlsgd.data.formats.store import open_store, write_store
+from xmlsgd.data.loading import load_file, load_folder
+from xmlsgd.data.parser import blocks as parser
 from xmlsgd.data.synthetic import make_xmc
-from xmlsgd.data.xmc import load_file, load_folder
 from xmlsgd.errors import DataError
 
 NAMELESS = Dataset(TRAIN.X, TRAIN.Y)
@@ -52,7 +54,7 @@ def test_a_single_set_of_rows_becomes_what_the_name_of_the_target_says(tmp_path,
     write_store(NAMELESS, tmp_path / "store")
     sources = {"rows.txt": tmp_path, "store": tmp_path}
     convert(sources.get(source, folders["npz"].parent) / source, tmp_path / "out" / name)
-    assert store.is_store(tmp_path / "out" / name) == (name == "set")
+    assert base.is_store(tmp_path / "out" / name) == (name == "set")
     assert equal(load_file(tmp_path / "out" / name), NAMELESS)
     assert [entry.name for entry in (tmp_path / "out").iterdir()] == [name]
 
@@ -88,7 +90,7 @@ def test_an_earlier_text_file_or_store_is_replaced_and_nothing_else(tmp_path):
 
 
 def test_bad_text_in_the_middle_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(libsvm_blocks, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(parser, "BLOCK_BYTES", 64)
     (tmp_path / "rows.txt").write_text("0 0:1\n" * 500 + "0 0:x\n")
     for form in FORMS:
         with pytest.raises(DataError, match=r"rows.txt:501: feature value must be a number, got 'x'"):
@@ -102,8 +104,7 @@ def test_a_failure_of_the_writer_leaves_nothing(tmp_path, monkeypatch, form):
         raise OSError("the disk is full")
 
     write_store(TRAIN, tmp_path / "train")
-    monkeypatch.setattr(conversion, "write_label_names", failing)
-    monkeypatch.setattr("xmlsgd.data.split_and_npz.write_label_names", failing)
+    monkeypatch.setattr("xmlsgd.data.text.write_label_names", failing)
     with pytest.raises(OSError, match="the disk is full"):
         convert(tmp_path, tmp_path / "out" / "set", form)
     assert [entry.name for entry in tmp_path.iterdir()] == ["train"]
@@ -120,7 +121,7 @@ def test_what_a_killed_conversion_left_goes_away_with_the_next(tmp_path):
 
 def test_an_unknown_form_or_source_is_refused(tmp_path):
     write_store(TRAIN, tmp_path / "store")
-    with pytest.raises(DataError, match="form must be one of store, text, npz, split, got 'hdf5'"):
+    with pytest.raises(DataError, match="form must be one of libsvm, npz, split, store, got 'hdf5'"):
         convert(tmp_path / "store", tmp_path / "set", "hdf5")
     with pytest.raises(DataError, match="nowhere: no such file or folder"):
         convert(tmp_path / "nowhere", tmp_path / "set")
@@ -130,7 +131,7 @@ def test_conversion_of_text_into_a_store_needs_memory_for_a_few_blocks_only(tmp_
     dataset = make_xmc(4000, 1000, 500, nnz_per_row=100, labels_per_row=5)
     write_libsvm(dataset, tmp_path / "rows.txt")
     convert(tmp_path / "rows.txt", tmp_path / "warm", n_threads=1)  # what is imported and compiled once
-    monkeypatch.setattr(libsvm_blocks, "BLOCK_BYTES", 1 << 14)
+    monkeypatch.setattr(parser, "BLOCK_BYTES", 1 << 14)
     tracemalloc.start()
     try:
         convert(tmp_path / "rows.txt", tmp_path / "set", n_threads=1)
@@ -222,7 +223,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 
 def test_type_checkers_see_the_names_that_are_imported_lazily():
-    tree = ast.parse((ROOT / "xmlsgd" / "datasets" / "__init__.py").read_text())
+    tree = ast.parse((ROOT / "xmlsgd" / "data" / "__init__.py").read_text())
     (block,) = [node for node in tree.body if isinstance(node, ast.If)]
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom) and node.level == 1]
     seen = {(node.module, alias.name) for node in imports for alias in node.names}

@@ -15,9 +15,10 @@ import pytest
 
 from shared.libsvm_grammar import FLOAT32_MIN, PLAIN, PLAIN_ROWS, as_float32, assert_same, reference, rows_of
 from shared.paths import ROOT
-from xmlsgd.data import libsvm_blocks
 from xmlsgd.data.csr import CSR, Dataset
-from xmlsgd.data.libsvm import read_blocks, read_features, read_libsvm
+from xmlsgd.data.formats.libsvm import read_features, read_libsvm
+from xmlsgd.data.parser import blocks as parser
+from xmlsgd.data.parser.blocks import LibsvmBlocks
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ from xmlsgd.data.libsvm import read_blocks, read_features, read_libsvm
 )
 @pytest.mark.parametrize("block_bytes", [1, 7, 1 << 20])
 def test_text_is_read_as_the_grammar_says(read, monkeypatch, text, rows, block_bytes):
-    monkeypatch.setattr(libsvm_blocks, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(parser, "BLOCK_BYTES", block_bytes)
     assert rows_of(read(text, n_threads=2)) == rows
     assert reference(text)[0] == rows
 
@@ -131,10 +132,10 @@ def test_compressed_files_are_known_by_their_first_bytes(read, compress):
 
 
 def test_blocks_hold_all_rows_and_tell_the_shape_at_the_end(tmp_path, monkeypatch):
-    monkeypatch.setattr(libsvm_blocks, "BLOCK_BYTES", 64)
+    monkeypatch.setattr(parser, "BLOCK_BYTES", 64)
     path = tmp_path / "data.txt"
     path.write_bytes(b"\n".join(b"%d %d:1 %d:2" % (i, i, i + 1) for i in range(100)))
-    blocks = read_blocks(path, n_threads=2)
+    blocks = LibsvmBlocks(path, n_threads=2)
     assert (blocks.n_features, blocks.n_labels) == (None, None)
     with pytest.raises(RuntimeError, match="once all blocks were taken"):
         _ = blocks.shape
@@ -152,7 +153,7 @@ def test_blocks_hold_all_rows_and_tell_the_shape_at_the_end(tmp_path, monkeypatc
 def test_blocks_tell_the_shape_of_the_header_with_the_first_one(tmp_path):
     path = tmp_path / "data.txt"
     path.write_bytes(b"2 40 30\n" + PLAIN)
-    blocks = read_blocks(path)
+    blocks = LibsvmBlocks(path)
     next(blocks)
     assert (blocks.n_features, blocks.n_labels) == (40, 30)
 
@@ -160,12 +161,12 @@ def test_blocks_tell_the_shape_of_the_header_with_the_first_one(tmp_path):
 PEAK = """
 import sys
 from xmlsgd.cli.machine import peak_memory_bytes as peak
-from xmlsgd.data.libsvm import read_blocks
+from xmlsgd.data.parser.blocks import LibsvmBlocks
 
-for _ in read_blocks(sys.argv[1], n_threads=2):
+for _ in LibsvmBlocks(sys.argv[1], n_threads=2):
     pass
 before, n_rows = peak(), 0
-for block in read_blocks(sys.argv[2], n_threads=2):
+for block in LibsvmBlocks(sys.argv[2], n_threads=2):
     n_rows += len(block.X_indptr) - 1
 print(n_rows, peak() - before)
 """
@@ -174,14 +175,14 @@ print(n_rows, peak() - before)
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the peak may be that of a parent")
 def test_blocks_of_a_large_file_are_parsed_within_the_memory_of_a_few(tmp_path):
     line = b"1,2,3 " + b" ".join(b"%d:0.%d" % (i * 7, i + 1) for i in range(40)) + b"\n"
-    n_small, n_large = (n * libsvm_blocks.BLOCK_BYTES // len(line) for n in (8, 100))
+    n_small, n_large = (n * parser.BLOCK_BYTES // len(line) for n in (8, 100))
     (tmp_path / "small.txt").write_bytes(line * n_small)  # enough to fill every buffer once
     (tmp_path / "large.txt").write_bytes(line * n_large)
     command = [sys.executable, "-c", PEAK, str(tmp_path / "small.txt"), str(tmp_path / "large.txt")]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     n_rows, more = map(int, result.stdout.split())
     assert n_rows == n_large
-    assert more < 16 * libsvm_blocks.BLOCK_BYTES  # of 100 blocks
+    assert more < 16 * parser.BLOCK_BYTES  # of 100 blocks
 
 
 def test_files_of_features_alone_are_read_as_one_matrix(tmp_path):
@@ -194,7 +195,7 @@ def test_files_of_features_alone_are_read_as_one_matrix(tmp_path):
 def test_threads_and_block_sizes_change_nothing_on_real_data(real_data, monkeypatch):
     path = real_data("bibtex") / "test.txt.gz"
     expected = read_libsvm(path, n_threads=1)
-    monkeypatch.setattr(libsvm_blocks, "BLOCK_BYTES", 10_000)
+    monkeypatch.setattr(parser, "BLOCK_BYTES", 10_000)
     assert_same(read_libsvm(path, n_threads=2), expected)
 
 

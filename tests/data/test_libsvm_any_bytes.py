@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.libsvm_grammar import PLAIN, reference, rows_of
-from xmlsgd.data import libsvm_blocks
 from xmlsgd.data.csr import CSR, Dataset
-from xmlsgd.data.libsvm import read_libsvm
-from xmlsgd.data.libsvm_parse import Options, parse
+from xmlsgd.data.formats.libsvm import read_libsvm
+from xmlsgd.data.parser import blocks as parser
+from xmlsgd.data.parser.parse import Options, parse
 from xmlsgd.errors import DataError
 
 PIECES = (
@@ -33,7 +33,7 @@ def assert_read_as_by_the_reference(path, data: bytes, block_bytes: int, n_threa
         rows, shape = reference(data, duplicates == "sum")
     except ValueError:
         rows = None
-    with mock.patch.object(libsvm_blocks, "BLOCK_BYTES", block_bytes):
+    with mock.patch.object(parser, "BLOCK_BYTES", block_bytes):
         if rows is None:
             with pytest.raises(DataError) as caught:
                 read_libsvm(path, n_threads=n_threads, duplicates=duplicates)

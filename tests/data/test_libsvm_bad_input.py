@@ -9,8 +9,8 @@ import os
 
 import pytest
 
-from xmlsgd.data import libsvm_blocks
-from xmlsgd.data.libsvm import read_features, read_libsvm
+from xmlsgd.data.formats.libsvm import read_features, read_libsvm
+from xmlsgd.data.parser import blocks as parser
 from xmlsgd.errors import TO_UTF8, DataError
 
 GOOD = b"0,2 0:1 3:-0.5\n1 1:2\n"
@@ -220,8 +220,8 @@ FILES = [
 @pytest.mark.parametrize(("data", "options", "message"), [pytest.param(*case[1:], id=case[0]) for case in FILES])
 def test_a_malformed_file_gives_one_line(tmp_path, monkeypatch, data, options, message):
     if "line must be at most" in message:
-        monkeypatch.setattr(libsvm_blocks, "BLOCK_BYTES", 10)
-        monkeypatch.setattr(libsvm_blocks, "MAX_LINE_BYTES", 100)
+        monkeypatch.setattr(parser, "BLOCK_BYTES", 10)
+        monkeypatch.setattr(parser, "MAX_LINE_BYTES", 100)
     path = tmp_path / "train.txt"
     path.write_bytes(data)
     with pytest.raises(DataError) as caught:
@@ -231,7 +231,7 @@ def test_a_malformed_file_gives_one_line(tmp_path, monkeypatch, data, options, m
 
 @pytest.mark.parametrize("block_bytes", [1, 9, 50])
 def test_line_numbers_do_not_depend_on_blocks_and_threads(tmp_path, monkeypatch, block_bytes):
-    monkeypatch.setattr(libsvm_blocks, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(parser, "BLOCK_BYTES", block_bytes)
     path = tmp_path / "train.txt"
     path.write_bytes(b"# c\n60 4 3\n" + GOOD * 20 + b"\n# d\n\n0 1:x\n" + GOOD * 10 + b"0 1:nan\n")
     with pytest.raises(DataError) as caught:

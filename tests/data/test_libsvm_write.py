@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared.libsvm_grammar import PLAIN, assert_same
-from xmlsgd.data import libsvm_write
 from xmlsgd.data.csr import CSR, Dataset
-from xmlsgd.data.libsvm import read_libsvm, write_libsvm
+from xmlsgd.data.formats import libsvm
+from xmlsgd.data.formats.libsvm import read_libsvm, write_libsvm
 from xmlsgd.errors import DataError
 
 
@@ -38,7 +38,7 @@ def datasets(draw):
 @given(datasets(), st.sampled_from(["", ".gz", ".bz2", ".xz"]), st.sampled_from([1, 5, 1 << 16]))
 def test_what_is_written_is_read_back_bit_for_bit(tmp_path_factory, dataset, suffix, entries):
     path = tmp_path_factory.getbasetemp() / f"round.txt{suffix}"
-    with mock.patch.object(libsvm_write, "WRITE_ENTRIES", entries):
+    with mock.patch.object(libsvm, "WRITE_ENTRIES", entries):
         write_libsvm(dataset, path)
     assert_same(read_libsvm(path), dataset)
 
@@ -66,7 +66,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(read, tmp_path,
     path = folder / "data.txt.gz"
     write_libsvm(dataset, path)
     before = path.read_bytes()
-    monkeypatch.setattr(libsvm_write, "_format_rows", mock.Mock(side_effect=OSError("disk full")))
+    monkeypatch.setattr(libsvm, "write_rows", mock.Mock(side_effect=OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         write_libsvm(dataset, path)
     assert [p.name for p in folder.iterdir()] == ["data.txt.gz"]

@@ -18,10 +18,10 @@ from hypothesis.extra import numpy as npst
 from shared.data_sets import csr, equal, example
 from shared.paths import ROOT
 from xmlsgd.data import csr as rows
-from xmlsgd.data import store, store_arrays
 from xmlsgd.data.csr import Dataset
 from xmlsgd.data.files import checked
-from xmlsgd.data.store import open_store, row_blocks, write_blocks, write_store
+from xmlsgd.data.formats import store
+from xmlsgd.data.formats.store import open_store, row_blocks, write_blocks, write_store
 from xmlsgd.errors import DataError
 
 NAMES = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\ufeff"), min_size=1).filter(
@@ -35,7 +35,7 @@ def datasets(draw):
     values = st.just(0.0) | st.floats(width=32, allow_nan=False, allow_infinity=False)
     X = csr(draw(npst.arrays(np.float32, (n, F), elements=values)))
     Y = csr(draw(npst.arrays(np.bool_, (n, L))).astype(np.float32))
-    return Dataset(X, Y, draw(st.none() | st.lists(NAMES, min_size=L, max_size=L)))
+    return Dataset(X, Y, draw(st.none() | st.lists(NAMES, min_size=L, max_size=L, unique=True)))
 
 
 @settings(max_examples=25, deadline=None)
@@ -60,7 +60,7 @@ def test_blocks_of_any_size_make_the_same_store(tmp_path_factory, dataset, entri
 def test_every_array_is_a_plain_npy_file(tmp_path):
     dataset = example()
     write_store(dataset, tmp_path / "set")
-    for name, dtype in store_arrays.DTYPES.items():
+    for name, dtype in store.DTYPES.items():
         array = np.load(tmp_path / "set" / f"{name}.npy")
         assert array.dtype == dtype
         assert np.array_equal(array, getattr(getattr(dataset, name[0]), name[2:]))
@@ -215,7 +215,7 @@ def test_any_four_bytes_written_over_are_refused_or_leave_rows_that_are_sound(tm
     write_store(example(), tmp_path / "set")
     good = (tmp_path / "set" / f"{name}.npy").read_bytes()
     rng = np.random.default_rng(0)
-    for at in rng.integers(store_arrays.HEADER_BYTES, len(good) - 4, 60).tolist():
+    for at in rng.integers(store.HEADER_BYTES, len(good) - 4, 60).tolist():
         (tmp_path / "set" / f"{name}.npy").write_bytes(good[:at] + rng.bytes(4) + good[at + 4 :])
         try:
             opened = open_store(tmp_path / "set")

@@ -16,7 +16,7 @@ import pytest
 from numba.core import caching
 
 from xmlsgd import devices
-from xmlsgd.data import libsvm_kernels
+from xmlsgd.data.parser import kernels as parser_kernels
 from xmlsgd.devices.cpu import kernel_cache
 from xmlsgd.devices.cpu.compiling import STAMP, Kernel
 
@@ -62,7 +62,7 @@ def test_a_kernel_that_the_cache_has_no_room_for_is_used_all_the_same(monkeypatc
 
 def test_rows_are_parsed_where_no_folder_for_kernels_can_be_written(monkeypatch):
     monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
-    kernels = runpy.run_path(libsvm_kernels.__file__, run_name=libsvm_kernels.__name__)
+    kernels = runpy.run_path(parser_kernels.__file__, run_name=parser_kernels.__name__)
     keys = np.array([3, 1, 2])
     kernels["sort_keys"](keys, 3)
     assert keys.tolist() == [1, 2, 3]

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from xmlsgd.data.csr import CSR, Dataset
 
-FORMS = ("store", "text", "npz", "split")
+FORMS = ("store", "libsvm", "npz", "split")
 
 
 def csr(dense):

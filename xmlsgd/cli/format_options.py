@@ -76,7 +76,7 @@ class FormatOptions:
         try:
             yield
         except DataError as error:
-            from ..data.libsvm_parse import CSV, is_csv
+            from ..data.parser.parse import CSV, is_csv
 
             if OTHER_SEPARATOR.search(str(error)):
                 raise DataError(f"{error}{COMMAS}") from error

@@ -69,7 +69,7 @@ def innermost_folder(path: str) -> Path:
 
 def check_inputs(*inputs: str | None) -> None:
     """Raise `DataError` for the first input that is neither a path, nor standard input, nor a named data set."""
-    from ..data import check_known
+    from ..data.datasets import check_known
 
     for given in inputs:
         if given not in (None, STDIN):
@@ -115,12 +115,9 @@ def _is_in(path: str, folder: str) -> bool:
 
 def _is_data_file(path: str) -> bool:
     """Return whether an existing file would be read with its folder."""
-    from ..data.xmc import LABEL_FILES, PAIRS, PARTS, SUFFIXES
+    from ..data.loading import is_data_file
 
-    name = Path(path).name
-    ends = tuple(f"{part}.txt{suffix}" for part in PARTS for suffix in SUFFIXES)
-    pairs = {file for names in PAIRS for pair in names.values() for file in pair}
-    return Path(path).is_file() and (name.endswith(ends) or name in pairs or name in LABEL_FILES)
+    return is_data_file(Path(path))
 
 
 def _protected_kind(folder: Path) -> str:

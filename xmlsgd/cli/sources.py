@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from ..data import BUILT_IN, load_dataset
 from ..data.csr import CSR, Dataset
+from ..data.datasets import BUILT_IN, load_dataset
 from ..data.files import BLOCK_BYTES, scratch_folder
-from ..data.store import is_store
+from ..data.files.reading import MAX_LINE_BYTES
+from ..data.formats.base import is_store
 from ..data.text import index_labels, read_raw_text
-from ..data.text_files import MAX_LINE_BYTES
 from ..data.vectorizer import VECTORIZER_FILE, TextVectorizer
 from ..errors import DataError
 from .exit_codes import UsageError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from ..data.csr import CSR
 from ..data.files import BROKEN_STREAM, MAGIC
-from ..data.libsvm import read_blocks
+from ..data.parser.blocks import LibsvmBlocks
 from ..data.text import lines_of, split_labels
 from ..errors import DataError
 from .sources import NO_VECTORIZER, check_features, check_words
@@ -53,7 +53,7 @@ def _decompressed(stream: BinaryIO) -> BinaryIO:
 
 def _blocks_of_rows(stream: BinaryIO, form: FormatOptions, columns: Columns) -> Iterator[CSR]:
     """Yield the features of rows of numbers; `DataError` for a feature that the model does not have."""
-    blocks = read_blocks(NAME, stream=stream, labels_required=False, **form.for_rows)
+    blocks = LibsvmBlocks(NAME, stream=stream, labels_required=False, **form.for_rows)
     for block in blocks:
         seen = int(block.X_indices.max(initial=-1)) + 1
         check_features(blocks.n_features or seen, columns, NAME)

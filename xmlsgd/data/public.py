@@ -23,6 +23,7 @@ from .archive import extract
 from .fetch import DownloadError
 from .fetch import download as fetch
 from .files import whole_folder
+from .loading import load_folder
 
 try:
     import fcntl
@@ -133,8 +134,6 @@ def load_public(
             raise DataError(f"{dataset.name}: not in {home}; {by_hand(dataset, home)}")
         install(dataset, folder)
     source = chosen_split(innermost(folder), split)
-
-    from .xmc import load_folder  # compiles the parser: only now that there is something to parse
 
     train, test = load_folder(source, **options)
     if test is None:

@@ -11,14 +11,15 @@ import numpy as np
 
 from ..errors import TO_UTF8, DataError, shorten
 from .csr import CSR
-from .files import BROKEN_STREAM, whole_file
-from .text_files import MAX_LINE_BYTES, open_text
+from .files import BROKEN_STREAM, open_text, whole_file
+from .files.reading import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 LINE_END = re.compile(r"[\0\r\n]")
 LABEL_END = re.compile(r"[\0\r\n\t,]")
+NO_NAME = re.compile("[\0\r\n\ufeff\ud800-\udfff]")  # what a line of UTF-8 cannot hold, or a reader would drop
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,35 @@ def index_labels(labels: Iterable[Sequence[str]], names: Sequence[str] | None = 
     ids = (column for row in rows for column in sorted(index[name] for name in row))
     indices = np.fromiter(ids, dtype=np.int32, count=int(indptr[-1]))
     return CSR(indptr, indices, np.ones(len(indices), dtype=np.float32), len(columns)), columns
+
+
+def check_distinct(names: Sequence[str], where: str) -> None:
+    """Raise `DataError` for a label name that comes twice: which of the two labels is meant could not be told."""
+    seen: dict[str, int] = {}
+    for line, name in enumerate(names, 1):
+        first = seen.setdefault(name, line)
+        if first != line:
+            raise DataError(f"{where}: label names must differ, got {shorten(name)} on lines {first} and {line}")
+
+
+def read_label_names(path: str | Path, n_labels: int) -> list[str]:
+    """Return the names of `n_labels` labels, one a line; raise `DataError` for more, fewer, or equal ones."""
+    names = read_raw_text(path).texts
+    if len(names) != n_labels:
+        raise DataError(f"{path}: must have a line for each of {n_labels} labels, got {len(names)}")
+    check_distinct(names, str(path))
+    return names
+
+
+def write_label_names(names: Sequence[str], n_labels: int, path: Path) -> None:
+    """Write a line for each label; raise `DataError` where that would not be read back."""
+    if len(names) != n_labels:
+        raise DataError(f"label names must be one for each of {n_labels} labels, got {len(names)}")
+    for label, name in enumerate(names):
+        if not isinstance(name, str) or not name.strip() or NO_NAME.search(name):
+            raise DataError(f"label {label}: its name must be a line of text that is not blank, got {shorten(name)}")
+    check_distinct(names, str(path.name))
+    path.write_text("".join(f"{name}\n" for name in names), encoding="utf-8", newline="\n")
 
 
 def _lines(path: str | Path) -> Iterator[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...data.files import parents_made, scratch_beside
+from ...data.formats import format_names
 from ..exit_codes import UsageError
 from ..flags import FORMAT_FLAGS, OVERWRITE, Flag, positional
 from ..messages import STDOUT
@@ -28,7 +29,7 @@ FLAGS = (
     *FORMAT_FLAGS,
     Flag("vectorizer", DIR, "model or store whose words raw text is turned into", "data",
          default_text="the words of SOURCE"),
-    Flag("to", name_among("store", "text", "npz", "split"), "format of TARGET", "output", default_text="by its name"),
+    Flag("to", name_among(*format_names()), "format of TARGET", "output", default_text="by its name"),
     OVERWRITE,
 )  # fmt: skip
 EXAMPLES = """  xmlsgd convert train.txt.gz store
@@ -53,7 +54,7 @@ def run(
     check_parent(target, "TARGET")
     check_inputs(source)
     from ...data.conversion import convert
-    from ...data.store import check_free
+    from ...data.formats.base import check_free
 
     if not end.is_file():
         check_free(end)  # what writing would refuse at the end is refused now
@@ -71,7 +72,7 @@ def run(
 
 def lost_names(source: Path, target: Path, has_texts: bool) -> list[str]:
     """Return what the source knows by name, as texts do, and the target does not."""
-    from ...data.store import LABEL_NAMES
+    from ...data.formats.base import LABEL_NAMES
     from ...data.vectorizer import VECTORIZER_FILE
 
     def files_of(path: Path) -> set[str]:
@@ -85,7 +86,8 @@ def lost_names(source: Path, target: Path, has_texts: bool) -> list[str]:
 def convert_texts(source: str, target: Path, form: FormatOptions, vectorizer_of: str | None, to: str | None) -> None:
     """Convert raw text or a named data set, by way of a store."""
     from ...data.conversion import convert
-    from ...data.store import is_store, write_store
+    from ...data.formats.base import is_store
+    from ...data.formats.store import write_store
     from ..sources import read_source
 
     rows = read_source(source, form, vectorizer_of)

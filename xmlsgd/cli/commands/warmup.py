@@ -17,7 +17,7 @@ EXAMPLES = "  xmlsgd warmup"
 
 def run(parameters: dict[str, Any], console: Console) -> None:
     """Compile, and say how long it took."""
-    from ...data.libsvm_parse import Options, parse
+    from ...data.parser.parse import Options, parse
     from ...estimators.placement import make_device
     from ...estimators.threads import thread_count
     from ...nn.losses import LOSSES

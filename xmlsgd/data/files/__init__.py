@@ -5,7 +5,7 @@ from .checked import CHECKED, checked_states, note_checked, note_checked_again, 
 from .faults import MACHINE_ERRORS, NO_ROOM
 from .folders import CHECKPOINT, CURVE, HISTORY, MANIFEST, MODEL, REPORT, FolderKind
 from .locks import lock_folder, make_locked, remove_locked
-from .reading import BLOCK_BYTES, BROKEN_STREAM, MAGIC, PACKED_ENDS, open_packed, open_regular, sha256_of
+from .reading import BLOCK_BYTES, BROKEN_STREAM, MAGIC, PACKED_ENDS, open_packed, open_regular, open_text, sha256_of
 from .scratch import naming, restore, scratch_beside, scratch_folder
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "note_checked_again",
     "open_packed",
     "open_regular",
+    "open_text",
     "parents_made",
     "read_unreplaced",
     "remove_locked",

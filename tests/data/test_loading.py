@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import shutil
+import sys
 
 import numpy as np
 import pytest
@@ -13,12 +14,14 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from shared.data_sets import FORMS, TEST, TRAIN, csr, equal, example, put
+from xmlsgd.data import formats
 from xmlsgd.data.conversion import convert
 from xmlsgd.data.csr import CSR, Dataset
-from xmlsgd.data.libsvm import write_libsvm
-from xmlsgd.data.split_and_npz import write_npz, write_split
-from xmlsgd.data.store import write_store
-from xmlsgd.data.xmc import load_file, load_folder
+from xmlsgd.data.formats.libsvm import write_libsvm
+from xmlsgd.data.formats.npz import write_npz
+from xmlsgd.data.formats.split import write_split
+from xmlsgd.data.formats.store import write_store
+from xmlsgd.data.loading import load_file, load_folder
 from xmlsgd.errors import DataError
 
 
@@ -152,10 +155,10 @@ def test_stores_go_before_text_and_text_before_pairs(tmp_path):
 
 
 def test_a_folder_of_nothing_known_is_told_what_would_do(tmp_path):
-    with pytest.raises(DataError, match=r"must hold train.txt and test.txt \(or .*X.trn.npz.*; got an empty folder"):
+    with pytest.raises(DataError, match=r"must hold stores .*train.txt .*X.trn.npz.*; got an empty folder"):
         load_folder(tmp_path)
     put(tmp_path, notes__md="", test__txt="0 0:1\n")
-    with pytest.raises(DataError, match=r"must hold train.txt .*; got notes.md, test.txt"):
+    with pytest.raises(DataError, match=r"must hold .*train.txt .*; got notes.md, test.txt"):
         load_folder(tmp_path)
 
 
@@ -280,3 +283,70 @@ def test_options_of_text_are_refused_where_there_is_none_to_read(tmp_path):
         with pytest.raises(DataError, match=f"{path.name}: zero_based is for text files only"):
             load_file(path, zero_based=False)
         assert load_file(path, zero_based=True, header="auto", duplicates="error", n_threads=2).n_rows == 40
+
+
+def test_equal_label_names_are_refused_with_their_lines(tmp_path):
+    put(tmp_path / "set", train__txt="2 2 2\n0 0:1\n1 1:1\n", labels__txt="pear\npear\n")
+    with pytest.raises(DataError, match=r"labels.txt: label names must differ, got 'pear' on lines 1 and 2"):
+        load_folder(tmp_path / "set")
+    with pytest.raises(DataError, match="label names must differ"):
+        write_store(Dataset(TRAIN.X, TRAIN.Y, ["pear"] * TRAIN.n_labels), tmp_path / "store")
+
+
+TOY = """
+import numpy as np
+import scipy.sparse as sp
+from ..csr import CSR, Dataset
+from .base import Format, Rows
+
+class Toy(Format):
+    files = "train.toy and test.toy"
+
+    def recognizes(self, path):
+        return path.suffix == ".toy"
+
+    def find(self, folder):
+        return {part: folder / f"{part}.toy" for part in ("train", "test") if (folder / f"{part}.toy").exists()}
+
+    def read(self, path, cache, options):
+        features, labels = ([int(n) for n in line.split()] for line in path.read_text().splitlines())
+        return Rows(Dataset(*(one_hot(rows) for rows in (features, labels))), path, (False, False))
+
+    def write(self, path, train, test, single):
+        path.write_text(" ".join(map(str, train.X.indices)) + "\\n" + " ".join(map(str, train.Y.indices)))
+
+def one_hot(columns):
+    n = len(columns)
+    return CSR.from_scipy(sp.csr_array((np.ones(n), columns, np.arange(n + 1))))
+
+FORMAT = Toy()
+"""
+
+
+@pytest.fixture
+def toy_format(tmp_path, monkeypatch):
+    """Add a module to the folder of formats, as a contributor would, and return the folder it lies in."""
+    folder = tmp_path / "formats"
+    folder.mkdir()
+    (folder / "toy.py").write_text(TOY)
+    monkeypatch.setattr(formats, "__path__", [*formats.__path__, str(folder)])
+    yield folder
+    sys.modules.pop(f"{formats.__name__}.toy", None)
+    vars(formats).pop("toy", None)
+
+
+def test_a_format_is_added_by_one_module(tmp_path, toy_format):
+    put(tmp_path / "set", train__toy="0 1 2\n1 0 1", test__toy="2\n0")
+    train, test = load_folder(tmp_path / "set")
+    assert (train.X.shape, test.Y.indices.tolist()) == ((3, 3), [0])
+    convert(tmp_path / "set" / "train.toy", tmp_path / "store")
+    convert(tmp_path / "store", tmp_path / "again.toy", "toy")
+    assert equal(load_file(tmp_path / "again.toy"), load_file(tmp_path / "set" / "train.toy"))
+    with pytest.raises(DataError, match=r"must hold .*train.toy and test.toy; got an empty folder"):
+        (tmp_path / "empty").mkdir() or load_folder(tmp_path / "empty")
+
+
+def test_a_module_of_formats_without_a_format_is_named(toy_format):
+    (toy_format / "toy.py").write_text("")
+    with pytest.raises(TypeError, match=r"formats.toy must define FORMAT, an instance of a subclass of base.Format"):
+        formats.get_format("toy")

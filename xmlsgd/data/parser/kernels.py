@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from .files.compiled import cached
+from ..files.compiled import cached
 
 # What a block was found to be; the position that goes with a code is that of the offending token.
 OK, LABEL, LABEL_RANGE, INDEX, INDEX_RANGE, VALUE, FLOAT32, DUPLICATE, SUM = range(9)

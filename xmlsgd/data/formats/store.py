@@ -15,41 +15,43 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from ..errors import DataError, shorten
-from .csr import CSR, INT32_MAX, Dataset, check_entries, check_pointers
-from .files import (
+from ...errors import DataError, shorten
+from ..csr import CSR, INT32_MAX, Dataset, check_entries, check_pointers
+from ..files import (
     checked_states,
     note_checked,
     note_checked_again,
     open_regular,
     read_unreplaced,
-    restore,
     state_of,
-    whole_folder,
 )
-from .store_arrays import DTYPES, open_array, write_arrays
-from .text import read_raw_text
+from ..parser.parse import RowBlock
+from ..text import read_label_names, write_label_names
+from .base import DESCRIPTION, LABEL_NAMES, PARTS, Format, Rows, is_store, refuse_options, replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from .libsvm_parse import RowBlock
-
-FORMAT, VERSION = "xmlsgd-store", 1
-DESCRIPTION, LABEL_NAMES = "store.json", "labels.txt"
+FORMAT_NAME, VERSION = "xmlsgd-store", 1
 COUNTS = ("n_rows", "n_features", "n_labels", "nnz", "label_nnz")
 MAX_DESCRIPTION_BYTES = 1 << 16
 MAX_ENTRIES = 1 << 48  # far above any disk, and small enough that sizes in bytes stay below 2^63
-NO_NAME = re.compile("[\0\r\n\ufeff\ud800-\udfff]")  # what a line of UTF-8 cannot hold, or a reader would drop
+DTYPES: dict[str, np.dtype[Any]] = {
+    "X_indptr": np.dtype("<i8"),
+    "X_indices": np.dtype("<i4"),
+    "X_data": np.dtype("<f4"),
+    "Y_indptr": np.dtype("<i8"),
+    "Y_indices": np.dtype("<i4"),
+}
+HEADER_BYTES = 128  # what NumPy writes before a vector of any length
 BLOCK_ENTRIES = 1 << 20  # entries written at once: bounds memory
 
 
@@ -80,12 +82,12 @@ def write_blocks(
     """
     path = Path(path)
     with replacing(path) as folder:
-        counts = write_arrays(blocks, folder)
+        counts = _write_arrays(blocks, folder)
         n_features, n_labels = shape()
         if label_names is not None:
             write_label_names(label_names, n_labels, folder / LABEL_NAMES)
         description = {
-            "format": FORMAT,
+            "format": FORMAT_NAME,
             "version": VERSION,
             "n_rows": counts["X_indptr"] - 1,
             "n_features": n_features,
@@ -97,12 +99,6 @@ def write_blocks(
         }
         (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
         note_checked(folder, _states(folder))
-
-
-def is_store(path: str | os.PathLike[str]) -> bool:
-    """Say whether `path` is a folder that looks like a store; it may be damaged."""
-    restore(Path(path))
-    return (Path(path) / DESCRIPTION).is_file()
 
 
 def open_store(path: str | os.PathLike[str], check: bool = False) -> Dataset:
@@ -124,7 +120,7 @@ def _open_checked(path: Path, check: bool) -> tuple[Dataset, dict[str, Any]]:
     F, L = store["n_features"], store["n_labels"]
     sizes = {"X_indptr": store["n_rows"] + 1, "X_indices": store["nnz"], "X_data": store["nnz"]}
     sizes |= {"Y_indptr": store["n_rows"] + 1, "Y_indices": store["label_nnz"]}
-    arrays = {name: open_array(path / f"{name}.npy", DTYPES[name], size) for name, size in sizes.items()}
+    arrays = {name: _open_array(path / f"{name}.npy", DTYPES[name], size) for name, size in sizes.items()}
     ones = np.broadcast_to(np.float32(1), store["label_nnz"])  # one number for all entries, in no memory
     X = CSR(arrays["X_indptr"], arrays["X_indices"], arrays["X_data"], F)
     Y = CSR(arrays["Y_indptr"], arrays["Y_indices"], ones, L)
@@ -139,8 +135,6 @@ def _open_checked(path: Path, check: bool) -> tuple[Dataset, dict[str, Any]]:
 
 def row_blocks(dataset: Dataset, entries: int = BLOCK_ENTRIES) -> Iterator[RowBlock]:
     """Yield a data set in blocks of rows with about `entries` entries of X and as many of Y, or a single row."""
-    from .libsvm_parse import RowBlock
-
     X, Y = dataset.X, dataset.Y
     start = 0
     while start < dataset.n_rows:
@@ -150,43 +144,6 @@ def row_blocks(dataset: Dataset, entries: int = BLOCK_ENTRIES) -> Iterator[RowBl
         pointers = [M.indptr[start : stop + 1] - M.indptr[start] for M in (X, Y)]
         yield RowBlock(pointers[0], X.indices[x], X.data[x], pointers[1], Y.indices[y])
         start = stop
-
-
-def read_label_names(path: str | os.PathLike[str], n_labels: int) -> list[str]:
-    """Return the names of `n_labels` labels, one a line; raise `DataError` for more or fewer of them."""
-    names = read_raw_text(Path(path)).texts
-    if len(names) != n_labels:
-        raise DataError(f"{path}: must have a line for each of {n_labels} labels, got {len(names)}")
-    return names
-
-
-def write_label_names(names: Sequence[str], n_labels: int, path: Path) -> None:
-    """Write a line for each label; raise `DataError` where that would not be read back."""
-    if len(names) != n_labels:
-        raise DataError(f"label names must be one for each of {n_labels} labels, got {len(names)}")
-    for label, name in enumerate(names):
-        if not isinstance(name, str) or not name.strip() or NO_NAME.search(name):
-            raise DataError(f"label {label}: its name must be a line of text that is not blank, got {shorten(name)}")
-    path.write_text("".join(f"{name}\n" for name in names), encoding="utf-8", newline="\n")
-
-
-def check_free(path: Path) -> None:
-    """Raise `FileExistsError` where `path` is anything but a store, a pair of them, an empty folder, or nothing."""
-    if path.exists() and not is_store(path) and not (path.is_dir() and all(map(_is_part, path.iterdir()))):
-        raise FileExistsError(f"{path}: exists and is not a store; remove it or choose another name")
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give a new folder beside `path` that takes its name once it is complete and on the disk.
-
-    An earlier store or pair of stores of that name goes away then. Raises `FileExistsError` where anything else but an
-    empty folder has the name.
-    """
-    check_free(path)
-    with whole_folder(path) as folder:
-        yield folder
-        check_free(path)  # writing may have taken hours
 
 
 def read_description(path: Path) -> dict[str, Any]:
@@ -199,8 +156,8 @@ def read_description(path: Path) -> dict[str, Any]:
         raise DataError(f"{path}: must be a store, but {DESCRIPTION} is missing") from error
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{file}: must be readable JSON, got {shorten(str(error))}") from error
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise DataError(f"{file}: must be of format {FORMAT!r}, got {shorten(found)}")
+    if not isinstance(found, dict) or found.get("format") != FORMAT_NAME:
+        raise DataError(f"{file}: must be of format {FORMAT_NAME!r}, got {shorten(found)}")
     if found.get("version") != VERSION:
         raise DataError(f"{file}: must be of version {VERSION}, got {shorten(found.get('version'))}")
     for name in COUNTS:
@@ -214,9 +171,37 @@ def read_description(path: Path) -> dict[str, Any]:
     return found
 
 
-def _is_part(path: Path) -> bool:
-    """Say whether `path` is the store of the train or test part of a data set, as `convert` writes them."""
-    return path.name in ("train", "test") and is_store(path)
+class Store(Format):
+    """Folders of arrays."""
+
+    files = f"stores train/ and test/, or a store ({DESCRIPTION})"
+    precedence = 0
+
+    def recognizes(self, path: Path) -> bool:
+        """Return whether a path is a store."""
+        return is_store(path)
+
+    def find(self, folder: Path) -> dict[str, Path]:
+        """Return the stores `train` and `test`."""
+        return {part: folder / part for part in PARTS if is_store(folder / part)}
+
+    def read(self, path: Path, cache: Any, options: dict[str, Any]) -> Rows:
+        """Open a store."""
+        refuse_options(options, path)
+        return Rows(open_store(path), path)
+
+    def write(self, path: Path, train: Dataset, test: Dataset | None, single: bool) -> None:
+        """Write a store, or a folder with a store for each part."""
+        if single:
+            write_store(train, path)
+            return
+        with replacing(path) as folder:
+            for part, dataset in zip(PARTS, (train, test), strict=True):
+                if dataset is not None:
+                    write_store(dataset, folder / part)
+
+
+FORMAT = Store()
 
 
 def _states(path: Path) -> dict[str, dict[str, int]]:
@@ -237,11 +222,74 @@ class _LabelNames(Sequence[str]):
     def __len__(self) -> int:
         return self._size
 
-    @overload
-    def __getitem__(self, label: int) -> str: ...
-    @overload
-    def __getitem__(self, label: slice) -> list[str]: ...
-    def __getitem__(self, label: int | slice) -> str | list[str]:
+    def __getitem__(self, label: Any) -> Any:
         if self._names is None:
             self._names = read_label_names(self._path, self._size)
         return self._names[label]
+
+
+def _write_arrays(blocks: Iterable[Sequence[np.ndarray]], folder: Path) -> dict[str, int]:
+    """Write the arrays of a store into `folder` and return the length of each."""
+    with ExitStack() as stack:
+        files = {
+            name: stack.enter_context(closing(_ArrayFile(folder / f"{name}.npy", DTYPES[name]))) for name in DTYPES
+        }
+        for pointers in ("X_indptr", "Y_indptr"):
+            files[pointers].append(np.zeros(1, np.int64))
+        for X_indptr, X_indices, X_data, Y_indptr, Y_indices in blocks:
+            files["X_indptr"].append(X_indptr[1:] + files["X_indices"].size)
+            files["Y_indptr"].append(Y_indptr[1:] + files["Y_indices"].size)
+            files["X_indices"].append(X_indices)
+            files["X_data"].append(X_data)
+            files["Y_indices"].append(Y_indices)
+        for file in files.values():
+            file.finish()
+        return {name: file.size for name, file in files.items()}
+
+
+def _open_array(file: Path, dtype: np.dtype[Any], size: int) -> np.ndarray:
+    """Map a vector; raise `DataError` unless the file holds exactly one of this type and length."""
+    n_bytes = HEADER_BYTES + size * dtype.itemsize
+    try:
+        with open_regular(file) as stream:
+            got = os.fstat(stream.fileno()).st_size
+            if got != n_bytes:
+                raise DataError(f"{file}: must have {n_bytes} bytes for {size} {dtype.name} values, got {got}")
+            header = stream.read(HEADER_BYTES)
+            if header != _npy_header(dtype, size):
+                raise DataError(f"{file}: must be a vector of {size} {dtype.name} values, got {shorten(header[10:])}")
+            mapped = np.memmap(stream, dtype, mode="r", offset=HEADER_BYTES, shape=(size,))
+    except OSError as error:
+        raise DataError(f"{file}: must be a readable file, got {error.strerror or error}") from error
+    return mapped.view(np.ndarray)  # Numba knows the plain class faster
+
+
+class _ArrayFile:
+    """A `.npy` file of a vector that grows; its header is written last, when the length is known."""
+
+    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
+        self._stream: BinaryIO = path.open("xb")
+        self._stream.write(bytes(HEADER_BYTES))
+        self._dtype = dtype
+        self.size = 0
+
+    def append(self, part: np.ndarray) -> None:
+        """Write the next entries."""
+        self._stream.write(np.ascontiguousarray(part, dtype=self._dtype).data)
+        self.size += len(part)
+
+    def finish(self) -> None:
+        """Write the header."""
+        self._stream.seek(0)
+        self._stream.write(_npy_header(self._dtype, self.size))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._stream.close()
+
+
+def _npy_header(dtype: np.dtype[Any], size: int) -> bytes:
+    """Return what NumPy writes before a vector (format 1.0), of one length for every size."""
+    text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({size},), }}".encode()
+    start = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little")
+    return start + text.ljust(HEADER_BYTES - 11) + b"\n"

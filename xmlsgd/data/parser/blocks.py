@@ -1,4 +1,4 @@
-"""The rows of a LIBSVM file, block by block: cut at line ends, parsed by several threads, handed out in order."""
+"""Read LIBSVM text in blocks that end at a line end, parse them in several threads, return their rows in order."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 
 import numpy as np
 
-from ..errors import DataError, shorten
-from .cores import usable_cores
-from .csr import INT32_MAX
-from .files import BROKEN_STREAM
-from .libsvm_parse import CSV, Options, Parsed, RowBlock, parse
-from .text_files import MAX_LINE_BYTES, open_text
+from ...errors import DataError, shorten
+from ..cores import usable_cores
+from ..csr import INT32_MAX
+from ..files import BROKEN_STREAM, open_text
+from ..files.reading import MAX_LINE_BYTES
+from .parse import CSV, Options, Parsed, RowBlock, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,25 +37,44 @@ class _LineTooLong(Exception):
 
 
 class LibsvmBlocks:
-    """An iterator of `RowBlock`s; `n_features` and `n_labels` may be None until the last one was handed out.
+    """An iterator over the rows of a LIBSVM file, block by block, for data larger than memory.
 
-    A header makes them known with the first block.
+    `n_features` and `n_labels` are None until the last block was returned, unless a header or the caller gives them.
+    Errors of the file are raised when the iteration comes to them.
+
+    Parameters
+    ----------
+    path : str or path
+        File, or the name of `stream` in errors.
+    labelled : bool
+        Whether rows begin with labels; False for files of `index:value` entries alone.
+    stream : binary stream, optional
+        Where the text is read from instead of the file.
+    **options
+        All others are those of `read_libsvm`.
     """
 
     def __init__(
         self,
         path: str | os.PathLike[str],
-        options: Options,
-        n_features: int | None,
-        n_labels: int | None,
-        n_threads: int | None,
+        *,
+        zero_based: bool = True,
+        zero_based_labels: bool = True,
+        header: bool | str = "auto",
+        duplicates: str = "error",
+        n_features: int | None = None,
+        n_labels: int | None = None,
+        labelled: bool = True,
+        labels_required: bool = True,
+        n_threads: int | None = None,
         stream: BinaryIO | None = None,
     ) -> None:
         self.path = Path(path)
         self._stream = stream
         self.n_features = _check_size("n_features", n_features)
         self.n_labels = _check_size("n_labels", n_labels)
-        self._options = options
+        self._options = Options(zero_based, zero_based_labels, header, duplicates, labelled)
+        self._labels_required = labelled and labels_required
         if n_threads is not None and n_threads < 1:
             raise ValueError(f"n_threads must be at least 1, got {n_threads}")
         self._threads = n_threads or min(usable_cores(), MAX_THREADS)
@@ -184,7 +203,7 @@ class LibsvmBlocks:
         if n_entries == 0:
             hint = CSV if n_labels > n_rows else ""  # its numbers were read as labels
             raise DataError(f"{self.path}: file must have at least one feature, got {n_rows} rows without any{hint}")
-        if n_labels == 0 and self._options.labelled and self._options.labels_required:
+        if n_labels == 0 and self._labels_required:
             raise DataError(
                 f"{self.path}: file must have at least one label, got {n_rows} rows without any;"
                 " labels stand at the start of the line"

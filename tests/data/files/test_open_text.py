@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from xmlsgd.data.libsvm import read_libsvm
+from xmlsgd.data.formats.libsvm import read_libsvm
 from xmlsgd.data.text import read_raw_text
 from xmlsgd.errors import DataError
 

@@ -1,4 +1,4 @@
-"""One block of LIBSVM text: its rows, or the place and the description of the first thing wrong with it."""
+"""Parse one block of LIBSVM text: return its rows, or line and description of the first error."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from ..errors import TO_UTF8, shorten
-from .csr import INT32_MAX
+from ...errors import TO_UTF8, shorten
+from ..csr import INT32_MAX
 
 TOKEN = re.compile(rb"[^ \t\r\n#]*")
 NUMBERS, ENTRY = re.compile(rb"[-+\d., ]*"), re.compile(rb":[-+.\d]")
@@ -31,17 +31,13 @@ class RowBlock(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How the text is to be read; `labelled=False` reads rows that hold features alone.
-
-    `labels_required=False` lets a whole file do without labels, in the form of labelled rows.
-    """
+    """How text is read, as in `LibsvmBlocks`."""
 
     zero_based: bool
     zero_based_labels: bool
     header: bool | str
     duplicates: str
     labelled: bool = True
-    labels_required: bool = True
 
     def __post_init__(self) -> None:
         """Check the two options that are words."""
@@ -64,7 +60,7 @@ class Parsed(NamedTuple):
 
 def parse(block: bytes, options: Options, n_features: int | None, n_labels: int | None) -> Parsed:
     """Parse one block; allocate what its newlines, colons and commas can need at most."""
-    from . import libsvm_kernels as kernels
+    from . import kernels
 
     text = np.frombuffer(block, dtype=np.uint8)
     n_lines = int(np.count_nonzero(text == kernels.NEWLINE))
@@ -150,7 +146,7 @@ def _describe(
     block: bytes, code: int, position: int, got: int, limits: np.ndarray, n_features: int | None, n_labels: int | None
 ) -> str:
     """Say what was wrong and what was got at the place where the kernel stopped."""
-    from . import libsvm_kernels as kernels
+    from . import kernels
 
     token = _token(block, position, 400)
     first_feature, first_label = int(limits[0]), int(limits[2])

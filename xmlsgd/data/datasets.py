@@ -1,0 +1,79 @@
+"""Load data sets by path or by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DataError, suggest
+from .files import restore
+
+if TYPE_CHECKING:
+    import os
+
+    from .csr import Dataset
+
+BUILT_IN = "python-functions"
+
+
+def check_known(path_or_name: str | os.PathLike[str]) -> None:
+    """Raise `DataError` for what is no path that exists and no data set known by name."""
+    path, name = Path(path_or_name), str(path_or_name)
+    restore(path)
+    if path.exists() or name == BUILT_IN:
+        return
+    from .public import PUBLIC
+
+    if name.lower() in PUBLIC:
+        return
+    if path.suffix.islower() or len(path.parts) > 1:
+        raise DataError(f"{name}: no such file or folder")
+    known = [BUILT_IN, *(dataset.name for dataset in PUBLIC.values())]
+    text = f"{name}: no such path, and no data set of this name; known are {', '.join(known)}"
+    raise DataError(f"{text}{suggest(name, known)}")
+
+
+def load_dataset(
+    path_or_name: str | os.PathLike[str], *, data_home: str | os.PathLike[str] | None = None, **options: Any
+) -> tuple[Dataset, Dataset | None]:
+    """Load a data set from a folder, file or store, or by its name.
+
+    Parameters
+    ----------
+    path_or_name : str or path
+        A path, which is loaded as by `load_folder`; or a name: "python-functions", made of the installed Python
+        sources, or that of a public set, downloaded on first use as by `load_public`. A path that exists goes first.
+    data_home : str or path, optional
+        Where data sets with names are kept, by default `~/.cache/xmlsgd/datasets`.
+    **options
+        Passed to the function that loads.
+
+    Returns
+    -------
+    train : Dataset
+    test : Dataset or None
+        None where there is no test part.
+
+    Raises
+    ------
+    DataError
+        For what is neither a path nor a name, and for bad input.
+
+    Examples
+    --------
+    >>> from xmlsgd import load_dataset
+    >>> train, test = load_dataset("data")  # doctest: +SKIP
+    """
+    check_known(path_or_name)
+    path, name = Path(path_or_name), str(path_or_name)
+    if path.exists():
+        from .loading import load_folder
+
+        return load_folder(path, **options)
+    if name == BUILT_IN:
+        from .python_functions import load_python_functions
+
+        return load_python_functions(data_home=None if data_home is None else Path(data_home), **options)
+    from .public import load_public
+
+    return load_public(name, data_home, **options)

@@ -1,0 +1,165 @@
+"""What a file format of data sets defines, and what several formats need."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ...errors import DataError
+from ..csr import CSR, Dataset
+from ..files import restore, whole_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PARTS = ("train", "test")
+DEFAULTS = {"zero_based": True, "zero_based_labels": True, "header": "auto", "duplicates": "error"}  # of others: None
+NEUTRAL = ("n_threads", "labels_required")  # options that do not change what is read
+DESCRIPTION = "store.json"  # a folder with this file is a store
+LABEL_NAMES = "labels.txt"  # the name of label l on line l
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows, the file they came from, and whether it declared its numbers of (features, labels)."""
+
+    dataset: Dataset
+    path: Path
+    declared: tuple[bool, bool] = (True, True)
+
+
+class Format(ABC):
+    """A file format of data sets.
+
+    Each module of this folder defines one as `FORMAT`; the module's name is the name of the format.
+
+    files : the names of its files in a folder, for error messages.
+    precedence : where a folder holds files of several formats, those of the lowest number are read.
+    """
+
+    files: ClassVar[str]
+    precedence: ClassVar[int] = 9
+
+    @abstractmethod
+    def recognizes(self, path: Path) -> bool:
+        """Return whether a file or folder holds one set of rows in this format, by its name."""
+
+    @abstractmethod
+    def find(self, folder: Path) -> dict[str, Path]:
+        """Return what `read` takes for the "train" and the "test" part of a folder, as far as they are there."""
+
+    @abstractmethod
+    def read(self, path: Path, cache: Any, options: dict[str, Any]) -> Rows:
+        """Read one set of rows; `cache` and `options` are those of `load_file`."""
+
+    @abstractmethod
+    def write(self, path: Path, train: Dataset, test: Dataset | None, single: bool) -> None:
+        """Write a data set as `path`, whole or not at all.
+
+        single : whether the rows are one set without parts, so that a single file would do.
+        """
+
+
+class PairFormat(Format):
+    """A format with X and Y in two files, which have fixed names.
+
+    names : the files of X and Y of each part.
+    """
+
+    names: ClassVar[dict[str, tuple[str, str]]]
+
+    def recognizes(self, path: Path) -> bool:
+        """Return whether a path has the name of X or Y."""
+        return not path.is_dir() and any(path.name in pair for pair in self.names.values())
+
+    def find(self, folder: Path) -> dict[str, Path]:
+        """Return the file of X of each part that has at least one of its files."""
+        found = {part: [folder / name for name in pair] for part, pair in self.names.items()}
+        return {part: pair[0] for part, pair in found.items() if any(file.is_file() for file in pair)}
+
+    def pair_of(self, path: Path) -> tuple[Path, Path]:
+        """Return the files of X and Y of which `path` is one; raise `DataError` where the other one is missing."""
+        X_name, Y_name = next(pair for pair in self.names.values() if path.name in pair)
+        pair = path.with_name(X_name), path.with_name(Y_name)
+        for file in pair:
+            if not file.is_file():
+                raise DataError(f"{file}: X and Y must lie beside each other, got only one of them")
+        return pair
+
+    def read(self, path: Path, cache: Any, options: dict[str, Any]) -> Rows:
+        """Read a pair of files; entries of Y with value zero are dropped."""
+        X_path, Y_path = self.pair_of(path)
+        X, Y, declared = self.read_pair(X_path, Y_path, options)
+        if X.n_rows != Y.n_rows:
+            raise DataError(f"{Y_path}: must have the {X.n_rows} rows of {X_path.name}, got {Y.n_rows}")
+        if not Y.data.all():
+            Y = Y.where(Y.data != 0)
+        return Rows(Dataset(X, replace(Y, data=np.ones(Y.nnz, np.float32))), X_path, declared)
+
+    @abstractmethod
+    def read_pair(self, X_path: Path, Y_path: Path, options: dict[str, Any]) -> tuple[CSR, CSR, tuple[bool, bool]]:
+        """Return X, Y and whether their numbers of columns were declared."""
+
+    @abstractmethod
+    def write_matrix(self, matrix: CSR, path: Path) -> None:
+        """Write X or Y."""
+
+    def write(self, path: Path, train: Dataset, test: Dataset | None, single: bool) -> None:
+        """Write a folder with both files of each part, and with the label names of the train part."""
+        from ..text import write_label_names
+
+        with replacing(path) as folder:
+            for part, dataset in zip(PARTS, (train, test), strict=True):
+                if dataset is not None:
+                    for matrix, name in zip((dataset.X, dataset.Y), self.names[part], strict=True):
+                        self.write_matrix(matrix, folder / name)
+            if train.label_names is not None:
+                write_label_names(train.label_names, train.n_labels, folder / LABEL_NAMES)
+
+
+def changed_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of `read_libsvm` that change what is read."""
+    given = {name: value for name, value in options.items() if name not in NEUTRAL}
+    return {name: value for name, value in given.items() if value != DEFAULTS.get(name)}
+
+
+def refuse_options(options: dict[str, Any], path: Path) -> None:
+    """Raise `DataError` for options that change how text is read, where there is no text."""
+    if given := changed_options(options):
+        raise DataError(f"{path}: {', '.join(given)} is for text files only")
+
+
+def is_store(path: str | os.PathLike[str]) -> bool:
+    """Return whether `path` is a folder that looks like a store; it may be damaged."""
+    restore(Path(path))
+    return (Path(path) / DESCRIPTION).is_file()
+
+
+def check_free(path: Path) -> None:
+    """Raise `FileExistsError` where `path` is anything but a store, a pair of them, an empty folder, or nothing."""
+    if path.exists() and not is_store(path) and not (path.is_dir() and all(map(_is_part, path.iterdir()))):
+        raise FileExistsError(f"{path}: exists and is not a store; remove it or choose another name")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a new folder that takes the name `path` once it is complete and on the disk.
+
+    An earlier store or pair of stores of that name is removed then. Raises `FileExistsError` where anything else but an
+    empty folder has the name.
+    """
+    check_free(path)
+    with whole_folder(path) as folder:
+        yield folder
+        check_free(path)  # writing may have taken hours
+
+
+def _is_part(path: Path) -> bool:
+    """Return whether `path` is the store of the train or test part of a data set."""
+    return path.name in PARTS and is_store(path)

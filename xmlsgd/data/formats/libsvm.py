@@ -1,0 +1,221 @@
+"""Multi-label LIBSVM text, the format of the Extreme Classification Repository.
+
+    n_rows n_features n_labels        (header, optional; two integers name rows and features)
+    3,17 0:0.5 9:1.25                 (labels, then index:value of each feature)
+     4:1                              (a row without labels begins with a blank; so may a first `index:value`)
+
+Features and labels count from zero; `zero_based=False` says that features, and `zero_based_labels=False` that labels
+count from one. Values are rounded to float32, subnormals to zero. A blank line is a row with neither labels nor
+features, except at the end of the file, where blank lines count only up to the number of rows in the header.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from ...errors import DataError
+from .. import cache as store_cache
+from ..csr import CSR, Dataset, pointers
+from ..files import PACKED_ENDS, open_packed, whole_file
+from ..parser.blocks import COMMENTS, HEADER, MARK, LibsvmBlocks
+from .base import LABEL_NAMES, PARTS, Format, Rows, replacing
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+SUFFIXES = ("", *PACKED_ENDS)
+SEEN_BYTES = 1 << 16  # in which a header is looked for: small, since packed files are unpacked for it at each load
+WRITE_ENTRIES = 1 << 16  # features formatted at a time
+COMPRESSORS: dict[str, Callable[..., Any]] = {
+    ".gz": partial(gzip.GzipFile, "", "wb", 6, mtime=0),
+    ".bz2": partial(bz2.BZ2File, mode="wb"),
+    ".xz": partial(lzma.LZMAFile, mode="wb"),
+}
+
+
+def read_libsvm(path: str | os.PathLike[str], **options: Any) -> Dataset:
+    """Read a multi-label LIBSVM file; `.gz`, `.bz2` and `.xz` are known by their first bytes.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+    zero_based, zero_based_labels : bool, default True
+        Whether features, and labels, count from zero; from one otherwise.
+    header : {"auto", True, False}, default "auto"
+        Whether the first line is a header. "auto": if it has two or three plain integers.
+    duplicates : {"error", "sum"}, default "error"
+        What to do with a feature that comes twice in a row. A label that does counts once.
+    n_features, n_labels : int, optional
+        The shape; by default that of the header, or else of the largest index.
+    labels_required : bool, default True
+        Whether a file without any label is an error; False for rows to predict labels for.
+    n_threads : int, optional
+        Threads that parse; by default one a core, at most 8.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    DataError
+        For whatever is wrong with the file, as `file:line: what was wrong, what was got`.
+    """
+    X, Y = _concatenated(LibsvmBlocks(path, **options))
+    return Dataset(X, Y)
+
+
+def read_features(path: str | os.PathLike[str], **options: Any) -> CSR:
+    """Read a file whose rows hold `index:value` alone; options and errors are those of `read_libsvm`."""
+    return _concatenated(LibsvmBlocks(path, labelled=False, **options))[0]
+
+
+def write_libsvm(dataset: Dataset, path: str | os.PathLike[str], header: bool = True) -> None:
+    """Write a data set as LIBSVM text; a name that ends in `.gz`, `.bz2` or `.xz` is compressed.
+
+    `read_libsvm` returns it bit for bit (but subnormals as zero, and entries of Y as one): values have the fewest
+    digits that name their float32.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The rows.
+    path : str or path
+        The file. It appears, or replaces an earlier one, when it is complete.
+    header : bool
+        Whether the first line holds the shape; without it, the shape is that of the largest indices.
+
+    Raises
+    ------
+    DataError
+        For what could not be read back: values that are not finite, no feature or no label in the whole set, or empty
+        last rows without a header.
+    """
+    _check_writable(dataset, header)
+    path = Path(path)
+    with whole_file(path) as raw:
+        packed = COMPRESSORS[path.suffix](raw) if path.suffix in COMPRESSORS else nullcontext(raw)
+        with packed as stream:
+            if header:
+                stream.write(b"%d %d %d\n" % (dataset.n_rows, dataset.n_features, dataset.n_labels))
+            write_rows(stream, dataset.X, dataset.Y)
+
+
+def write_rows(stream: BinaryIO, X: CSR, Y: CSR | None = None) -> None:
+    """Write rows as text, with their labels first where there are any."""
+    start = 0
+    while start < X.n_rows:
+        most = X.indptr[start] + WRITE_ENTRIES
+        stop = int(np.searchsorted(X.indptr, most, side="right")) - 1
+        stop = min(max(stop, start + 1), start + WRITE_ENTRIES, X.n_rows)
+        rows = X.span(start, stop)
+        # NumPy prints the shortest decimal of a float32, Python would print that of the float64 of equal value.
+        values = [text.removesuffix(b".0") for text in rows.data.astype("S32").tolist()]
+        pairs = list(map(b"%d:%b".__mod__, zip(rows.indices.tolist(), values, strict=True)))
+        ends = rows.indptr.tolist()
+        lines = [b" ".join(pairs[ends[row] : ends[row + 1]]) for row in range(rows.n_rows)]
+        if Y is not None:
+            labels = Y.span(start, stop)
+            names, ends = list(map(b"%d".__mod__, labels.indices.tolist())), labels.indptr.tolist()
+            starts = [b",".join(names[ends[row] : ends[row + 1]]) for row in range(rows.n_rows)]
+            lines = [b" ".join((first, line)) if line else first for first, line in zip(starts, lines, strict=True)]
+        stream.write(b"\n".join(lines) + b"\n")
+        start = stop
+
+
+def declared_sizes(path: Path, options: dict[str, Any]) -> tuple[bool, bool]:
+    """Return whether a header, or an option, declares the numbers of features and of labels of a text file."""
+    header = None
+    if options.get("header", "auto") is not False and path.is_file():
+        with open_packed(path) as stream:
+            text = stream.read(SEEN_BYTES).removeprefix(MARK)
+        comments = COMMENTS.match(text)
+        header = HEADER.match(text, comments.end() if comments else 0)
+    return (
+        header is not None or options.get("n_features") is not None,
+        (header is not None and header[3] is not None) or options.get("n_labels") is not None,
+    )
+
+
+class Libsvm(Format):
+    """Text files of rows."""
+
+    files = "train.txt and test.txt (or NAME_train.txt and NAME_test.txt; .gz, .bz2, .xz)"
+    precedence = 1
+
+    def recognizes(self, path: Path) -> bool:
+        """Return whether a file has a name that only train and test files have."""
+        ends = tuple(f"{part}.txt{suffix}" for part in PARTS for suffix in SUFFIXES)
+        return path.name.endswith(ends) and not path.is_dir()
+
+    def find(self, folder: Path) -> dict[str, Path]:
+        """Return `train.txt` and `test.txt`, or `NAME_train.txt` and `NAME_test.txt` where these are not."""
+        found: dict[str, Path] = {}
+        start = ""
+        for part in PARTS:
+            files = [folder / f"{start}{part}.txt{suffix}" for suffix in SUFFIXES]
+            files = [file for file in files if file.is_file()]
+            if not files and part == "train":
+                files = sorted(file for suffix in SUFFIXES for file in folder.glob(f"*_train.txt{suffix}"))
+            if len(files) > 1:
+                raise DataError(f"{folder}: must hold one {part} file, got {', '.join(file.name for file in files)}")
+            if files:
+                found[part] = files[0]
+                start = files[0].name.partition("train.txt")[0]
+        return found
+
+    def read(self, path: Path, cache: Any, options: dict[str, Any]) -> Rows:
+        """Read a text file, or the store that was made of it before."""
+        dataset = store_cache.read_cached(path, cache, options)
+        return Rows(read_libsvm(path, **options) if dataset is None else dataset, path, declared_sizes(path, options))
+
+    def write(self, path: Path, train: Dataset, test: Dataset | None, single: bool) -> None:
+        """Write a file, or a folder with a file for each part and one of label names."""
+        if single:
+            write_libsvm(train, path)
+            return
+        from ..text import write_label_names
+
+        with replacing(path) as folder:
+            for part, dataset in zip(PARTS, (train, test), strict=True):
+                if dataset is not None:
+                    write_libsvm(dataset, folder / f"{part}.txt")
+            if train.label_names is not None:
+                write_label_names(train.label_names, train.n_labels, folder / LABEL_NAMES)
+
+
+FORMAT = Libsvm()
+
+
+def _concatenated(blocks: LibsvmBlocks) -> tuple[CSR, CSR]:
+    """Return X and Y of all blocks."""
+    X_indptr, X_indices, X_data, Y_indptr, Y_indices = zip(*blocks, strict=True)
+    n_features, n_labels = blocks.shape
+    X_ends, Y_ends = (pointers(np.concatenate(list(map(np.diff, part)))) for part in (X_indptr, Y_indptr))
+    X = CSR(X_ends, np.concatenate(X_indices), np.concatenate(X_data), n_features)
+    return X, CSR(Y_ends, np.concatenate(Y_indices), np.ones(int(Y_ends[-1]), np.float32), n_labels)
+
+
+def _check_writable(dataset: Dataset, header: bool) -> None:
+    """Raise `DataError` for a data set that could not be read back."""
+    X, Y = dataset.X, dataset.Y
+    if X.nnz == 0 or Y.nnz == 0:
+        what = "label" if X.nnz else "feature"
+        raise DataError(f"dataset must have at least one {what}, got {dataset.n_rows} rows without any")
+    for start in range(0, X.nnz, WRITE_ENTRIES):
+        bad = np.flatnonzero(~np.isfinite(X.data[start : start + WRITE_ENTRIES]))
+        if len(bad):
+            row = int(np.searchsorted(X.indptr, start + bad[0], side="right")) - 1
+            raise DataError(f"X: row {row}: values must be finite float32, got {X.data[start + bad[0]]}")
+    if not header and X.indptr[-2] == X.nnz and Y.indptr[-2] == Y.nnz:
+        raise DataError(f"X: row {dataset.n_rows - 1}: last row must not be empty without a header; pass header=True")

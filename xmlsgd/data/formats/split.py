@@ -1,0 +1,79 @@
+"""Pairs of text files, the split form of the Extreme Classification Repository.
+
+    trn_X_Xf.txt  trn_X_Y.txt  tst_X_Xf.txt  tst_X_Y.txt    header `rows columns`, then `index:value index:value`
+
+An entry of Y is a label of the row if its value is not zero; the value itself is dropped. `labels.txt` beside the files
+holds the label names, where they are known.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ...errors import DataError
+from .base import PairFormat
+from .libsvm import declared_sizes, read_features, write_rows
+
+if TYPE_CHECKING:
+    from ..csr import CSR, Dataset
+
+FILTERS = "*filter_labels*.txt"
+
+
+class Split(PairFormat):
+    """Pairs of text files."""
+
+    files = "trn_X_Xf.txt and trn_X_Y.txt (tst_*)"
+    precedence = 2
+    names: ClassVar = {"train": ("trn_X_Xf.txt", "trn_X_Y.txt"), "test": ("tst_X_Xf.txt", "tst_X_Y.txt")}
+
+    def read_pair(self, X_path: Path, Y_path: Path, options: dict[str, Any]) -> tuple[CSR, CSR, tuple[bool, bool]]:
+        """Return X and Y; the options are those of `read_libsvm`."""
+        X_options = dict(options)
+        X_options.pop("labels_required", None)  # the file of Y has some
+        Y_options: dict[str, Any] = {
+            "zero_based": X_options.pop("zero_based_labels", True),
+            "n_features": X_options.pop("n_labels", None),
+            "duplicates": "sum",  # a label twice counts once
+            **{name: options[name] for name in ("header", "n_threads") if name in options},
+        }
+        for filters in sorted(X_path.parent.glob(FILTERS)):
+            warnings.warn(f"{filters}: not read; the labels that it excludes are ranked like others", stacklevel=5)
+        X, Y = read_features(X_path, **X_options), read_features(Y_path, **Y_options)
+        return X, Y, (declared_sizes(X_path, X_options)[0], declared_sizes(Y_path, Y_options)[0])
+
+    def write_matrix(self, matrix: CSR, path: Path) -> None:
+        """Write a matrix as text; raise `DataError` for what could not be read back."""
+        if not matrix.nnz or not np.isfinite(matrix.data).all():
+            raise DataError(f"{path.name}: must have entries, all finite, got {matrix.nnz} entries")
+        with path.open("xb") as stream:
+            stream.write(b"%d %d\n" % matrix.shape)
+            write_rows(stream, matrix)
+
+
+FORMAT = Split()
+
+
+def write_split(path: str | os.PathLike[str], train: Dataset, test: Dataset | None = None) -> None:
+    """Write a folder in the split form; values have the fewest digits that name their float32.
+
+    Parameters
+    ----------
+    path : str or path
+        The new folder. It appears when it is complete.
+    train, test : Dataset
+        The parts; `test` may be missing.
+
+    Raises
+    ------
+    FileExistsError
+        If there is a folder that is neither empty nor a store.
+    DataError
+        For a matrix without entries or with values that are not finite, which could not be read back.
+    """
+    FORMAT.write(Path(path), train, test, single=False)

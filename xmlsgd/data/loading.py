@@ -1,0 +1,147 @@
+"""Load data sets of any format from files and folders.
+
+A file or a store holds one set of rows, a folder a train and a test part.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import DataError
+from .csr import Dataset
+from .files import MODEL, restore
+from .formats import find_parts, format_names, format_of, get_format
+from .formats.base import LABEL_NAMES, PARTS, Rows
+from .formats.libsvm import SUFFIXES
+from .text import check_distinct, read_raw_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LABEL_FILES = tuple(f"{LABEL_NAMES}{suffix}" for suffix in SUFFIXES)
+
+
+def load_file(
+    path: str | os.PathLike[str], *, cache: bool | str | os.PathLike[str] | None = None, **options: Any
+) -> Dataset:
+    """Return the rows of a text file, of a store, or of the pair of files of which `path` is one.
+
+    Parameters
+    ----------
+    path : str or path
+        The file or store.
+    cache : bool, str, path or None
+        Whether a text file is converted once into a store, which is opened as long as the text has the same size and
+        time of change: True for a store in `~/.cache/xmlsgd/stores`, a path for another folder, None (the default) for
+        True if the file has 4 MB or more, False for never. Where no store can be written, the text is parsed each time.
+    **options
+        How text is read, as in `read_libsvm`.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    DataError
+        For bad input, as `file:line: what was wrong, what was got`.
+    """
+    return _read(Path(path), cache, options).dataset
+
+
+def load_folder(
+    path: str | os.PathLike[str], *, cache: bool | str | os.PathLike[str] | None = None, **options: Any
+) -> tuple[Dataset, Dataset | None]:
+    """Return the train and the test part of a folder.
+
+    Both get the same features and labels: as a header, an option, a matrix or a store declares; otherwise as the
+    largest index of the two parts requires. A folder of text or of pairs may have `labels.txt` (`.gz`, `.bz2`, `.xz`)
+    with the name of label l on line l.
+
+    Parameters
+    ----------
+    path : str or path
+        The folder; a file or a store counts as a train part.
+    cache, **options
+        As in `load_file`.
+
+    Returns
+    -------
+    train : Dataset
+    test : Dataset or None
+        None where the folder has no test part.
+
+    Raises
+    ------
+    DataError
+        For a folder without files of a known format, and for parts that contradict each other.
+    """
+    path = Path(path)
+    if format_of(path) is not None:
+        return load_file(path, cache=cache, **options), None
+    found = find_parts(path)
+    if found is None and MODEL.is_at(path):
+        raise DataError(f"{path}: must hold data, got a saved model")
+    if found is None:
+        known = sorted(map(get_format, format_names()), key=lambda kind: kind.precedence)
+        got = ", ".join(sorted(entry.name for entry in path.iterdir())[:8]) or "an empty folder"
+        raise DataError(f"{path}: must hold {', '.join(kind.files for kind in known)}; got {got}")
+    kind, files = found
+    parts = [kind.read(files[part], cache, options) for part in PARTS if part in files]
+    names_file = next((path / name for name in LABEL_FILES if (path / name).is_file()), None)
+    parts = _agreed(parts, names_file)
+    return parts[0].dataset, parts[1].dataset if len(parts) > 1 else None
+
+
+def is_data_file(path: Path) -> bool:
+    """Return whether a path is a file that would be read with its folder."""
+    kinds = map(get_format, format_names())
+    return path.is_file() and (path.name in LABEL_FILES or any(kind.recognizes(path) for kind in kinds))
+
+
+def _read(path: Path, cache: bool | str | os.PathLike[str] | None, options: dict[str, Any]) -> Rows:
+    """Return the rows of a file, pair or store."""
+    restore(path)
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder")
+    name = format_of(path)
+    if name is None:
+        raise DataError(f"{path}: must be a file or a store, got a folder; load_folder loads its train and test")
+    return get_format(name).read(path, cache, options)
+
+
+def _agreed(parts: list[Rows], names_file: Path | None) -> list[Rows]:
+    """Return all parts with the same features, labels and label names; raise `DataError` where they contradict."""
+    n_features = _agreed_size([part.dataset.n_features for part in parts], parts, 0, "features")
+    n_labels = _agreed_size([part.dataset.n_labels for part in parts], parts, 1, "labels")
+    names: Sequence[str] | None = None
+    if names_file is not None:
+        names = read_raw_text(names_file).texts
+        if len(names) < n_labels or (len(names) > n_labels and any(part.declared[1] for part in parts)):
+            wanted = f"{n_labels} labels of {parts[0].path.name}"
+            raise DataError(f"{names_file}: must have a line for each of the {wanted}, got {len(names)}")
+        check_distinct(names, str(names_file))
+        n_labels = len(names)
+    known = next((part.dataset.label_names for part in parts if part.dataset.label_names is not None), names)
+    return [replace(part, dataset=_shaped(part.dataset, n_features, n_labels, known)) for part in parts]
+
+
+def _agreed_size(sizes: list[int], parts: list[Rows], axis: int, what: str) -> int:
+    """Return the number of features or labels that all parts can have."""
+    declaring = [i for i, part in enumerate(parts) if part.declared[axis]]
+    if not declaring:
+        return max(sizes)
+    known = declaring[0]
+    for part, size in zip(parts, sizes, strict=True):
+        if size > sizes[known] or (size < sizes[known] and part.declared[axis]):
+            raise DataError(f"{part.path}: must have the {sizes[known]} {what} of {parts[known].path.name}, got {size}")
+    return sizes[known]
+
+
+def _shaped(dataset: Dataset, n_features: int, n_labels: int, names: Sequence[str] | None) -> Dataset:
+    """Return the same rows with the given shape, and with `names` unless they have label names of their own."""
+    X, Y = replace(dataset.X, n_cols=n_features), replace(dataset.Y, n_cols=n_labels)
+    return Dataset(X, Y, names if dataset.label_names is None else dataset.label_names)
