@@ -17,9 +17,11 @@ from xmlsgd.estimators.defaults import auto_rounding
 from xmlsgd.estimators.inference import Scorer
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import Adam
-from xmlsgd.nn.samplers import ALL_LABELS, Batch, Drawn, ImportanceSampled, Sampler, SharedNegatives
+from xmlsgd.nn.samplers import ALL_LABELS, Batch, Drawn, Sampler
+from xmlsgd.nn.samplers.frequency import FrequencyNegatives
 from xmlsgd.nn.samplers.hard import HardNegatives
 from xmlsgd.nn.samplers.lsh import LSH
+from xmlsgd.nn.samplers.uniform import UniformNegatives
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.learner import Job
@@ -34,10 +36,10 @@ from .runs import measures
 NEGATIVES = 1024
 SAMPLERS: dict[str, Sampler] = {
     "all labels": ALL_LABELS,
-    "true labels of the batch alone": SharedNegatives(0),
-    f"{NEGATIVES} drawn evenly": SharedNegatives(NEGATIVES),
-    "... with importance weights": ImportanceSampled(NEGATIVES),
-    "... by frequency to the power 0.75, with weights": ImportanceSampled(NEGATIVES, 0.75),
+    "true labels of the batch alone": UniformNegatives(0),
+    f"{NEGATIVES} drawn evenly": UniformNegatives(NEGATIVES),
+    "... with importance weights": FrequencyNegatives(NEGATIVES, 0.0),
+    "... by frequency to the power 0.75, with weights": FrequencyNegatives(NEGATIVES),
     f"{NEGATIVES // 2} hard ones by clusters, {NEGATIVES // 2} evenly": HardNegatives(NEGATIVES),
     f"{NEGATIVES} hard ones by clusters": HardNegatives(NEGATIVES, hard=1.0),
     "LSH, SimHash 9 x 50, 32 a row": LSH(),
@@ -73,7 +75,7 @@ def samplers(prepared: Path, plan: Plan) -> None:
     X, Y, X_test = (CSR.from_scipy(sp.load_npz(prepared / f"{name}.npz")) for name in ("X.trn", "Y.trn", "X.tst"))
     rows, device = Dataset(X, Y), CPU(plan.threads)
     found: dict[str, dict[str, Any]] = {}
-    train_with(SharedNegatives(1), Dataset(X.span(0, 1000), Y.span(0, 1000)), device, 1)  # loads the kernels
+    train_with(UniformNegatives(1), Dataset(X.span(0, 1000), Y.span(0, 1000)), device, 1)  # loads the kernels
     for name, sampler in SAMPLERS.items():
         params, seconds, size = train_with(sampler, rows, device, plan.epochs)
         labels, _ = Scorer(network_of(rows), params, device).top_k(X_test, 5)

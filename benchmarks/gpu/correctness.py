@@ -14,9 +14,9 @@ from xmlsgd.data.synthetic import make_xmc
 from xmlsgd.devices.base import Device, Targets
 from xmlsgd.devices.cuda import SOFTMAX_FORMS
 from xmlsgd.devices.reference import Reference
-from xmlsgd.nn.losses import LOSSES
+from xmlsgd.nn.losses import loss_names
 from xmlsgd.nn.network import Network, state_layout
-from xmlsgd.nn.optimizers import OPTIMIZERS
+from xmlsgd.nn.optimizers import find_optimizer, optimizer_names
 
 from .place import Place
 
@@ -42,8 +42,8 @@ def correctness(place: Place, few: bool = False) -> Iterator[dict[str, Any]]:
     if not (place.shim or few):
         cases = [
             (loss, optimizer, form)
-            for loss in LOSSES
-            for optimizer in OPTIMIZERS
+            for loss in loss_names()
+            for optimizer in optimizer_names()
             for form in (SOFTMAX_FORMS if loss == "softmax" else [DEFAULT_FORM])
         ]
     for precision, limit in LIMITS.items():
@@ -65,7 +65,7 @@ def correctness(place: Place, few: bool = False) -> Iterator[dict[str, Any]]:
 def _step(device: Device, loss: str, optimizer: str, seed: int) -> dict[str, np.ndarray]:
     """Return what one step changes in each parameter, and the scores of the best labels."""
     data = make_xmc(2 * ROWS, 300, 400, nnz_per_row=20, labels_per_row=4, random_state=seed)
-    network, rule = Network(300, 400, (48,), loss), OPTIMIZERS[optimizer]()
+    network, rule = Network(300, 400, (48,), loss), find_optimizer(optimizer)()
     flat = np.zeros(network.layout.size, np.float32)
     network.initialize(flat, data.Y, seed)
     views = network.layout.views(flat)

@@ -15,7 +15,7 @@ from xmlsgd.data.csr import CSR, Dataset, pointers
 from xmlsgd.devices.base import Targets
 from xmlsgd.devices.cuda import CUDA, SOFTMAX_FORMS
 from xmlsgd.devices.cuda.chunks import CHUNK_BYTES
-from xmlsgd.nn.losses import get_loss
+from xmlsgd.nn.losses import find_loss
 from xmlsgd.nn.network import Network, state_layout
 from xmlsgd.nn.optimizers import get_optimizer
 
@@ -78,7 +78,7 @@ class Stepper:
         flat = np.resize(some, self.network.layout.size)
         states = state_layout(self.network.layout, self.rule)
         with device.start():
-            device.warm_up([get_loss(loss)], deep=False, dropout=False, rounding=False)
+            device.warm_up([find_loss(loss)], deep=False, dropout=False, rounding=False)
             self.layers = self.network.layers(
                 device.to_device(flat), states.views(device.to_device(np.zeros(states.size, np.float32))),
                 device.to_device(np.zeros((1, 1), np.float32)),

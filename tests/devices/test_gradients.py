@@ -10,7 +10,7 @@ import pytest
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.base import Targets
 from xmlsgd.devices.reference import Reference
-from xmlsgd.nn.losses import LOSSES
+from xmlsgd.nn.losses import loss_names
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
 
@@ -67,7 +67,7 @@ def random_parameters(network):
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("hidden", [(4,), (4, 3)], ids=str)
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", loss_names())
 def test_gradients_are_the_finite_differences_of_the_loss(loss, hidden, dropout):
     network = Network(7, 5, hidden, loss, input_dropout=dropout, hidden_dropout=dropout)
     flat = random_parameters(network)
@@ -92,7 +92,7 @@ def test_a_rate_of_zero_changes_no_parameter():
     np.testing.assert_array_equal(loss_and_step(network, flat, rate=0.0)[1], flat)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", loss_names())
 def test_small_steps_down_the_gradient_lower_the_loss(loss):
     network = Network(7, 5, (4, 3), loss)
     flat = random_parameters(network)

@@ -14,8 +14,8 @@ from shared.layers import (
 )
 from xmlsgd.devices.base import Dropout
 from xmlsgd.devices.reference import Reference
-from xmlsgd.nn.losses import LOSSES
-from xmlsgd.nn.optimizers import OPTIMIZERS, SGD
+from xmlsgd.nn.losses import find_loss
+from xmlsgd.nn.optimizers import SGD, find_optimizer, optimizer_names
 
 NO_DROPOUT = Dropout(0.0, 0)
 
@@ -42,9 +42,9 @@ def test_a_row_without_features_gets_the_biases(device):
 
 @pytest.mark.parametrize("dropout", [NO_DROPOUT, Dropout(0.3, 7)], ids=str)
 @pytest.mark.parametrize("numbers", [{}, {"weight_decay": 0.5}, {"clip_norm": 0.1}], ids=str)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", optimizer_names())
 def test_input_step_updates_parameters_and_state_like_the_reference(device, optimizer, numbers, dropout):
-    rule = OPTIMIZERS[optimizer](**numbers)
+    rule = find_optimizer(optimizer)(**numbers)
     X, rows, layer, dZ = input_batch(optimizer=rule)
     expected, got = copy(layer), copy(layer)
     for steps in (1, 2):
@@ -53,9 +53,9 @@ def test_input_step_updates_parameters_and_state_like_the_reference(device, opti
     assert_same_change(layer, got, expected, ADAM if optimizer == "adam" else 1e-5)
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", optimizer_names())
 def test_rows_of_features_that_the_batch_lacks_are_not_touched(device, optimizer):
-    rule = OPTIMIZERS[optimizer](weight_decay=0.5)
+    rule = find_optimizer(optimizer)(weight_decay=0.5)
     X, rows, layer, dZ = input_batch(B=4, optimizer=rule)
     got = copy(layer)
     device.input_step(X, rows, dZ, got, rule.update(0.1, 1), NO_DROPOUT)
@@ -69,10 +69,10 @@ def test_rows_of_features_that_the_batch_lacks_are_not_touched(device, optimizer
     assert np.all(np.any(got.W[present] != layer.W[present], axis=1))
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("optimizer", optimizer_names())
 @pytest.mark.parametrize("numbers", [{}, {"weight_decay": 0.5, "clip_norm": 0.1}], ids=str)
 def test_dense_layers_are_those_of_the_reference(device, optimizer, numbers):
-    rule = OPTIMIZERS[optimizer](**numbers)
+    rule = find_optimizer(optimizer)(**numbers)
     rng = np.random.default_rng(1)
     layer = random_layer(rng, (24, 40), 24, rule)
     A, dZ = (rng.standard_normal((33, n)).astype(np.float32) for n in (40, 24))
@@ -92,13 +92,13 @@ def test_read_only_data_are_read_where_they_lie(device):
     expected = copy(layer), copy(output)
     A0 = device.input_forward(X, rows, layer, NO_DROPOUT)
     device.input_step(X, rows, dZ, expected[0], SGD().update(0.1, 1), NO_DROPOUT)
-    device.output_step(A, targets, expected[1], LOSSES["bce"], SGD().update(0.1, 1))
+    device.output_step(A, targets, expected[1], find_loss("bce"), SGD().update(0.1, 1))
     for part in (X, targets.Y):
         for array in (part.indptr, part.indices, part.data):
             array.flags.writeable = False
     got = copy(layer), copy(output)
     np.testing.assert_array_equal(device.input_forward(X, rows, layer, NO_DROPOUT), A0)
     device.input_step(X, rows, dZ, got[0], SGD().update(0.1, 1), NO_DROPOUT)
-    device.output_step(A, targets, got[1], LOSSES["bce"], SGD().update(0.1, 1))
+    device.output_step(A, targets, got[1], find_loss("bce"), SGD().update(0.1, 1))
     np.testing.assert_array_equal(got[0].W, expected[0].W)
     np.testing.assert_array_equal(got[1].W, expected[1].W)

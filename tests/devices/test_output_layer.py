@@ -16,10 +16,9 @@ from shared.layers import (
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.base import Targets
 from xmlsgd.devices.cpu.intrinsics import avx512
-from xmlsgd.devices.cpu.kernels import rows
 from xmlsgd.devices.reference import Reference
-from xmlsgd.nn.losses import LOSSES
-from xmlsgd.nn.optimizers import OPTIMIZERS, SGD
+from xmlsgd.nn.losses import bce, find_loss, loss_names
+from xmlsgd.nn.optimizers import SGD, find_optimizer, optimizer_names
 
 # (B, H, L): one row, one label, no multiple of 32, whole blocks, fewer labels than a chunk, several chunks.
 SHAPES = [(1, 24, 1), (7, 32, 5), (33, 40, 100), (64, 64, 256), (37, 24, 700), (260, 40, 515)]
@@ -37,9 +36,9 @@ def test_output_step_is_exact_where_every_number_is_a_small_integer(device, shap
     targets = targets._replace(scale=rng.integers(1, 3, B).astype(np.float32))  # sample weights
     update = SGD().update(0.25, 1)
     expected, got = copy(layer), copy(layer)
-    value, dA = Reference().output_step(A, targets, expected, LOSSES["squared_hinge"], update)
+    value, dA = Reference().output_step(A, targets, expected, find_loss("squared_hinge"), update)
     assert np.abs(A @ layer.W.T + layer.b).max() * 2 * 2 < 256, "the gradient must be exact in bfloat16"
-    value2, dA2 = device.output_step(A, targets, got, LOSSES["squared_hinge"], update)
+    value2, dA2 = device.output_step(A, targets, got, find_loss("squared_hinge"), update)
     assert value2 == value
     np.testing.assert_array_equal(dA2, dA)
     np.testing.assert_array_equal(got.W, expected.W)
@@ -75,14 +74,14 @@ def gradient_bounds(loss, A, W, b, has, scale, half_ulp):
     return e_value, e_dA, e_dW, eG.sum(axis=0)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", loss_names())
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_loss_and_gradients_of_the_output_layer_are_within_the_rounding_of_products(device, shape, loss):
     A, targets, layer = output_batch(shape)
     update = SGD().update(1.0, 1)
     expected, got = copy(layer), copy(layer)
-    value, dA = Reference().output_step(A, targets, expected, LOSSES[loss], update)
-    value2, dA2 = device.output_step(A, targets, got, LOSSES[loss], update)
+    value, dA = Reference().output_step(A, targets, expected, find_loss(loss), update)
+    value2, dA2 = device.output_step(A, targets, got, find_loss(loss), update)
     has = targets.Y.take(targets.rows).to_scipy().astype(bool).toarray()
     bounds = gradient_bounds(loss, A, layer.W, layer.b, has, targets.scale, HALF_ULP if device.bfloat16 else 0.0)
     read_off = 2.0**-23 * 4  # a gradient is read off as the difference of two float32
@@ -93,7 +92,7 @@ def test_loss_and_gradients_of_the_output_layer_are_within_the_rounding_of_produ
         assert excess.max() <= 0, name
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", loss_names())
 @pytest.mark.parametrize("shape", SHAPES[1:], ids=str)
 def test_loss_and_logit_gradient_are_accurate_where_bfloat16_holds_the_operands(device, shape, loss):
     """With exact operands bfloat16 rounds only the gradient of the logits, and not for the loss and the biases."""
@@ -102,8 +101,8 @@ def test_loss_and_logit_gradient_are_accurate_where_bfloat16_holds_the_operands(
     A = rng.integers(0, 128, A.shape).astype(np.float32) / 64
     layer.W[:] = rng.integers(-127, 128, layer.W.shape) / np.float32(512)
     expected, got = copy(layer), copy(layer)
-    value, dA = Reference().output_step(A, targets, expected, LOSSES[loss], SGD().update(1.0, 1))
-    value2, dA2 = device.output_step(A, targets, got, LOSSES[loss], SGD().update(1.0, 1))
+    value, dA = Reference().output_step(A, targets, expected, find_loss(loss), SGD().update(1.0, 1))
+    value2, dA2 = device.output_step(A, targets, got, find_loss(loss), SGD().update(1.0, 1))
     assert value2 == pytest.approx(value, rel=FLOAT32)
     assert_same_change(layer, got, expected, 2 * FLOAT32, names="b")
     rounding = HALF_ULP if device.bfloat16 else FLOAT32
@@ -113,11 +112,11 @@ def test_loss_and_logit_gradient_are_accurate_where_bfloat16_holds_the_operands(
 
 OPTIMIZER_CASES = [
     (name, loss, numbers)
-    for i, name in enumerate(OPTIMIZERS)
+    for i, name in enumerate(optimizer_names())
     for loss, numbers in [
-        (list(LOSSES)[i % 3], {}),
-        (list(LOSSES)[(i + 1) % 3], {"weight_decay": 0.5}),
-        (list(LOSSES)[(i + 2) % 3], {"clip_norm": 0.01}),
+        (loss_names()[i % 3], {}),
+        (loss_names()[(i + 1) % 3], {"weight_decay": 0.5}),
+        (loss_names()[(i + 2) % 3], {"clip_norm": 0.01}),
         ("bce", {"weight_decay": 0.1, "clip_norm": 0.02}),
     ]
 ]
@@ -126,7 +125,7 @@ OPTIMIZER_CASES = [
 @pytest.mark.parametrize(("optimizer", "loss", "numbers"), OPTIMIZER_CASES)
 @pytest.mark.parametrize("shape", [(33, 40, 100), (37, 24, 700)], ids=str)
 def test_output_step_updates_parameters_and_state_like_the_reference(output_device, optimizer, loss, numbers, shape):
-    rule = OPTIMIZERS[optimizer](**numbers)
+    rule = find_optimizer(optimizer)(**numbers)
     A, targets, layer = output_batch(shape, optimizer=rule)
     # Operands that bfloat16 holds, in the first step: only the rounding of the gradient is left to tolerate.
     A[:] = np.round(A * 32) / 32
@@ -134,19 +133,19 @@ def test_output_step_updates_parameters_and_state_like_the_reference(output_devi
     expected, got = copy(layer), copy(layer)
     for steps in (3,) if output_device.bfloat16 else (3, 4):
         update = rule.update(0.1, steps)
-        Reference().output_step(A, targets, expected, LOSSES[loss], update)
-        output_device.output_step(A, targets, got, LOSSES[loss], update)
+        Reference().output_step(A, targets, expected, find_loss(loss), update)
+        output_device.output_step(A, targets, got, find_loss(loss), update)
     assert_same_change(layer, got, expected, 4 * HALF_ULP if output_device.bfloat16 else 10 * FLOAT32)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", loss_names())
 def test_a_batch_without_any_label_is_all_negative_or_skipped(output_device, loss):
     A, targets, layer = output_batch((33, 40, 100))
     none = CSR(np.zeros(40, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 100)
     targets = targets._replace(Y=none)
     expected, got = copy(layer), copy(layer)
-    value, dA = Reference().output_step(A, targets, expected, LOSSES[loss], SGD().update(0.1, 1))
-    value2, dA2 = output_device.output_step(A, targets, got, LOSSES[loss], SGD().update(0.1, 1))
+    value, dA = Reference().output_step(A, targets, expected, find_loss(loss), SGD().update(0.1, 1))
+    value2, dA2 = output_device.output_step(A, targets, got, find_loss(loss), SGD().update(0.1, 1))
     tolerance = 4 * HALF_ULP if output_device.bfloat16 else FLOAT32
     assert value2 == pytest.approx(value, rel=tolerance)
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=tolerance * np.abs(dA).max())
@@ -168,22 +167,22 @@ def test_softmax_stands_logits_of_ten_thousand(output_device):
     layer.W[1, 0] = 10048
     targets = Targets(Y, np.arange(B), np.full(B, 1 / B, np.float32))
     expected, got = copy(layer), copy(layer)
-    value, dA = Reference().output_step(A, targets, expected, LOSSES["softmax"], SGD().update(1.0, 1))
-    value2, dA2 = output_device.output_step(A, targets, got, LOSSES["softmax"], SGD().update(1.0, 1))
+    value, dA = Reference().output_step(A, targets, expected, find_loss("softmax"), SGD().update(1.0, 1))
+    value2, dA2 = output_device.output_step(A, targets, got, find_loss("softmax"), SGD().update(1.0, 1))
     assert value == pytest.approx((20032 + 0 + 20032 + 64) / 4)
     assert value2 == pytest.approx(value, rel=1e-6)
     np.testing.assert_allclose(dA2, dA, rtol=1e-5, atol=1e-3)
     np.testing.assert_allclose(got.b, expected.b, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", loss_names())
 def test_a_row_of_weight_zero_changes_nothing(output_device, loss):
     A, targets, layer = output_batch((8, 32, 50))
     targets.scale[3:] = 0
     first = Targets(targets.Y, targets.rows[:3], targets.scale[:3])
     all_rows, three = copy(layer), copy(layer)
-    value, dA = output_device.output_step(A, targets, all_rows, LOSSES[loss], SGD().update(0.1, 1))
-    value3, dA3 = output_device.output_step(A[:3], first, three, LOSSES[loss], SGD().update(0.1, 1))
+    value, dA = output_device.output_step(A, targets, all_rows, find_loss(loss), SGD().update(0.1, 1))
+    value3, dA3 = output_device.output_step(A[:3], first, three, find_loss(loss), SGD().update(0.1, 1))
     assert value == pytest.approx(value3, rel=1e-6)
     np.testing.assert_array_equal(dA[3:], 0)
     np.testing.assert_allclose(dA[:3], dA3, rtol=0, atol=1e-6)
@@ -195,11 +194,11 @@ def test_a_smaller_batch_after_a_larger_one_sees_nothing_of_it(make_device):
     device, fresh = make_device(), make_device()
     update = SGD().update(0.1, 1)
     A, targets, layer = output_batch((64, 64, 700))
-    device.output_step(A, targets, layer, LOSSES["bce"], update)
+    device.output_step(A, targets, layer, find_loss("bce"), update)
     A, targets, layer = output_batch((37, 64, 700))
     used, unused = copy(layer), copy(layer)
-    value, dA = device.output_step(A, targets, used, LOSSES["bce"], update)
-    value2, dA2 = fresh.output_step(A, targets, unused, LOSSES["bce"], update)
+    value, dA = device.output_step(A, targets, used, find_loss("bce"), update)
+    value2, dA2 = fresh.output_step(A, targets, unused, find_loss("bce"), update)
     assert value == value2
     np.testing.assert_array_equal(dA, dA2)
     np.testing.assert_array_equal(used.W, unused.W)
@@ -208,9 +207,9 @@ def test_a_smaller_batch_after_a_larger_one_sees_nothing_of_it(make_device):
 def gradient_kernels():
     """Return the kernels of binary cross-entropy that this processor can run."""
     vectors = pytest.param(
-        rows.bce_gradient, marks=pytest.mark.skipif(not avx512.HAS_AVX512, reason="the processor lacks AVX-512")
+        bce.negatives, marks=pytest.mark.skipif(not avx512.HAS_AVX512, reason="the processor lacks AVX-512")
     )
-    return [rows.bce_gradient_loops, vectors]
+    return [bce.negatives_loops, vectors]
 
 
 @pytest.mark.parametrize("kernel", gradient_kernels(), ids=["loops", "vectors"])
@@ -221,7 +220,7 @@ def test_the_gradient_of_cross_entropy_holds_for_logits_of_any_size(kernel):
     x = z.astype(np.float64) + bias
     share = 1 / (1 + np.exp(-np.clip(x, -700, 700)))
     got = z.copy()
-    value, total = kernel(got, bias, scale)
+    value, total = kernel(got, bias, scale, scale)
     np.testing.assert_allclose(got, scale * share, rtol=1e-5, atol=1e-30)
     assert value == pytest.approx(float(scale @ np.logaddexp(0, x)), rel=1e-5)
     assert total == pytest.approx(float(scale @ share), rel=1e-5)

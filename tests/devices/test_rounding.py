@@ -18,11 +18,11 @@ from xmlsgd.devices.cpu.intrinsics.avx512 import HAS_AVX512
 from xmlsgd.devices.cpu.kernels import rounded_layer
 from xmlsgd.devices.reference import Reference, rounded
 from xmlsgd.errors import DataError
-from xmlsgd.nn.losses import LOSSES
+from xmlsgd.nn.losses import find_loss, loss_names
 from xmlsgd.nn.network import Network
-from xmlsgd.nn.optimizers import OPTIMIZERS, SGD
+from xmlsgd.nn.optimizers import SGD, Adam, find_optimizer, optimizer_names
 from xmlsgd.nn.parameters import zeros
-from xmlsgd.nn.samplers import ImportanceSampled
+from xmlsgd.nn.samplers.frequency import FrequencyNegatives
 
 PRECISIONS = ["float32", *(["bfloat16"] if bf16.HAS_AVX512_BF16 else [])]
 DEVICES = pytest.mark.parametrize(
@@ -41,22 +41,24 @@ def exact_batch(shape, optimizer=None):
 
 
 @DEVICES
-@pytest.mark.parametrize(("optimizer", "loss"), list(zip(OPTIMIZERS, [*LOSSES, *LOSSES], strict=False)))
+@pytest.mark.parametrize(
+    ("optimizer", "loss"), list(zip(optimizer_names(), [*loss_names(), *loss_names()], strict=False))
+)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (33, 40, 100), (37, 24, 700)], ids=str)
 def test_a_rounded_step_is_that_of_the_reference(device, loss, optimizer, shape):
-    rule = OPTIMIZERS[optimizer](clip_norm=0.05, weight_decay=0.1)
+    rule = find_optimizer(optimizer)(clip_norm=0.05, weight_decay=0.1)
     A, targets, layer = exact_batch(shape, optimizer=rule)
     expected, got, update = copy(layer), copy(layer), rule.update(0.1, 3)
-    value, dA = Reference().output_step(A, targets, expected, LOSSES[loss], update, Rounding(0.2, 7))
+    value, dA = Reference().output_step(A, targets, expected, find_loss(loss), update, Rounding(0.2, 7))
     with device.start():
-        value2, dA2 = device.output_step(A, targets, got, LOSSES[loss], update, Rounding(0.2, 7))
+        value2, dA2 = device.output_step(A, targets, got, find_loss(loss), update, Rounding(0.2, 7))
     assert value2 == pytest.approx(value, rel=1e-5)
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=1e-5 * np.abs(dA).max() + 1e-6)
     assert_same_change(layer, got, expected, 1e-4)
 
 
 @DEVICES
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", loss_names())
 def test_a_true_pair_is_never_rounded_whatever_its_gradient(device, loss):
     """With softmax, a label that all rows share and that is likelier than 1 / labels has a gradient above 0."""
     A, targets, layer = exact_batch((64, 40, 100))
@@ -66,23 +68,23 @@ def test_a_true_pair_is_never_rounded_whatever_its_gradient(device, loss):
     layer.b[5] = 3
     targets.scale[::7] = 0
     expected, got = copy(layer), copy(layer)
-    value, dA = Reference().output_step(A, targets, expected, LOSSES[loss], SGD().update(1, 1), Rounding(0.9, 3))
+    value, dA = Reference().output_step(A, targets, expected, find_loss(loss), SGD().update(1, 1), Rounding(0.9, 3))
     with device.start():
-        value2, dA2 = device.output_step(A, targets, got, LOSSES[loss], SGD().update(1, 1), Rounding(0.9, 3))
+        value2, dA2 = device.output_step(A, targets, got, find_loss(loss), SGD().update(1, 1), Rounding(0.9, 3))
     assert value2 == pytest.approx(value, rel=1e-5)
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=1e-5 * np.abs(dA).max())
     assert_same_change(layer, got, expected, 1e-5)
 
 
 @DEVICES
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", loss_names())
 def test_rounding_to_a_threshold_below_every_gradient_is_the_exact_step(device, loss):
     A, targets, layer = exact_batch((33, 40, 100))
     layer.b[:] += 4
     exact, got = copy(layer), copy(layer)
     with device.start():
-        value, dA = device.output_step(A, targets, exact, LOSSES[loss], SGD().update(0.1, 1))
-        value2, dA2 = device.output_step(A, targets, got, LOSSES[loss], SGD().update(0.1, 1), Rounding(1e-30, 1))
+        value, dA = device.output_step(A, targets, exact, find_loss(loss), SGD().update(0.1, 1))
+        value2, dA2 = device.output_step(A, targets, got, find_loss(loss), SGD().update(0.1, 1), Rounding(1e-30, 1))
     tolerance = 2.0**-7 if device.bfloat16 else 1e-5  # the exact step rounds the gradient to bfloat16
     assert value2 == pytest.approx(value, rel=1e-6)
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=tolerance * np.abs(dA).max())
@@ -107,13 +109,13 @@ def test_the_mean_of_rounded_gradients_is_the_exact_gradient():
 
 @DEVICES
 def test_a_label_that_keeps_no_pair_changes_only_in_its_bias(device):
-    rule = OPTIMIZERS["adam"](weight_decay=0.1)
+    rule = Adam(weight_decay=0.1)
     A, targets, layer = exact_batch((33, 40, 700), optimizer=rule)
     layer.b[:] -= 4
     exact, got = copy(layer), copy(layer)
     with device.start():
-        device.output_step(A, targets, exact, LOSSES["bce"], rule.update(0.1, 3))
-        device.output_step(A, targets, got, LOSSES["bce"], rule.update(0.1, 3), Rounding(0.5, 1))
+        device.output_step(A, targets, exact, find_loss("bce"), rule.update(0.1, 3))
+        device.output_step(A, targets, got, find_loss("bce"), rule.update(0.1, 3), Rounding(0.5, 1))
     same = (got.W == layer.W).all(axis=1)
     assert 100 < same.sum() < 690
     assert not same[targets.Y.row_entries(targets.rows)].any(), "true labels are always updated"
@@ -128,7 +130,7 @@ def test_draws_follow_the_seed_and_nothing_else():
     def step(n_threads, seed):
         got, device = copy(layer), CPU(n_threads, "float32")
         with device.start():
-            device.output_step(A, targets, got, LOSSES["bce"], SGD().update(0.1, 1), Rounding(0.3, seed))
+            device.output_step(A, targets, got, find_loss("bce"), SGD().update(0.1, 1), Rounding(0.3, seed))
         return got.W
 
     np.testing.assert_array_equal(step(1, 5), step(2, 5))
@@ -203,7 +205,7 @@ def test_rounded_gradients_are_refused_on_a_gpu(monkeypatch):
     with pytest.raises(DataError, match=r"gradient_rounding: must be 'auto' or 0 on a GPU, got 0\.2 and 'cuda:0'"):
         XMLClassifier(devices="cuda:0,cpu", gradient_rounding=0.2, **small).fit(data.X, data.Y)
     with pytest.raises(DataError, match="gradient_rounding: must be 0 on a GPU"):
-        get_device("cuda:0")(1).warm_up([0], rounding=True)
+        get_device("cuda:0")(1).warm_up([find_loss("bce")], rounding=True)
 
 
 def test_groups_of_drawn_labels_draw_for_themselves():
@@ -218,7 +220,7 @@ def test_groups_of_drawn_labels_draw_for_themselves():
     flat = zeros(network.layout.size)
     network.initialize(flat, data.Y, 0)
     rows, scale = np.arange(32), np.full(32, 1 / 32, np.float32)
-    sampler = ImportanceSampled(200).begin(data.Y, 0)
+    sampler = FrequencyNegatives(200, 0.0).begin(data.Y, 0)
     network.step(
         Listening(), network.layers(flat), data.X, Targets(data.Y, rows, scale), SGD().update(0.1, 1), 7, sampler
     )

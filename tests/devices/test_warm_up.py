@@ -15,14 +15,15 @@ from shared.layers import (
 )
 from xmlsgd.devices.base import Dropout
 from xmlsgd.devices.cpu import kernel_cache
-from xmlsgd.nn.losses import LOSSES
+from xmlsgd.devices.cpu.kernels import parts
+from xmlsgd.nn.losses import find_loss, loss_names
 from xmlsgd.nn.network import Network
-from xmlsgd.nn.optimizers import OPTIMIZERS
-from xmlsgd.nn.samplers import SharedNegatives
+from xmlsgd.nn.optimizers import find_optimizer, optimizer_names
+from xmlsgd.nn.samplers.uniform import UniformNegatives
 
 
 def compiled_signatures():
-    return {
+    return set(parts.compiled_parts()) | {
         (form.py_func.__qualname__, signature)
         for kernel in kernel_cache.kernels()
         for form in (kernel.alone, kernel.threaded)
@@ -33,16 +34,21 @@ def compiled_signatures():
 def test_nothing_compiles_after_warming_up(cpu):
     """Every loss, optimizer, depth and dropout; drawn labels; memory maps, whose arrays are read-only; prediction."""
     for rounding in (False, True):
-        cpu.warm_up(list(LOSSES.values()), rounding=rounding)
+        cpu.warm_up(
+            [find_loss(name) for name in loss_names()],
+            [find_optimizer(name)() for name in optimizer_names()],
+            rounding=rounding,
+        )
     before = compiled_signatures()
-    for loss in LOSSES:
-        for name in OPTIMIZERS:
+    assert len(set(parts.compiled_parts())) == len(parts.compiled_parts())  # by their names they are kept on disk
+    for loss in loss_names():
+        for name in optimizer_names():
             for hidden, share in (((24,), 0.0), ((40, 32), 0.3)):
                 network = Network(60, 200, hidden, loss, input_dropout=share, hidden_dropout=share)
                 rounded = replace(network, gradient_rounding=0.5)
-                whole_step(cpu, network, OPTIMIZERS[name]())
-                whole_step(cpu, rounded, OPTIMIZERS[name]())
-                whole_step(cpu, rounded, OPTIMIZERS[name](), sampler=SharedNegatives(4))
+                whole_step(cpu, network, find_optimizer(name)())
+                whole_step(cpu, rounded, find_optimizer(name)())
+                whole_step(cpu, rounded, find_optimizer(name)(), sampler=UniformNegatives(4))
     X, rows, layer, _ = input_batch()
     for array in (*layer, X.indptr, X.indices, X.data):
         array.flags.writeable = False
@@ -58,10 +64,11 @@ def test_warming_up_compiles_only_what_the_settings_need():
     source = (
         "from xmlsgd.devices.cpu.kernels import input_layer, output_layer, rounded_layer\n"
         "from xmlsgd.devices.cpu import CPU\n"
+        "from xmlsgd.nn.losses import find_loss\n"
         "steps = output_layer.output_step_float32, rounded_layer.rounded_step_float32\n"
         "others = input_layer.drop, output_layer.rows_update, output_layer.log_sums_float32, input_layer.input_update\n"
         "for rounding in (False, True):\n"
-        "    CPU(1, 'float32').warm_up([0], deep=False, dropout=False, rounding=rounding)\n"
+        "    CPU(1, 'float32').warm_up([find_loss('bce')], deep=False, dropout=False, rounding=rounding)\n"
         "    print(*[len(kernel.alone.signatures) for kernel in (*steps, *others)])\n"
     )
     result = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)

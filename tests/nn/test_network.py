@@ -11,7 +11,7 @@ from xmlsgd.data.csr import CSR
 from xmlsgd.devices.base import Dropout, Targets
 from xmlsgd.devices.reference import Reference, kept
 from xmlsgd.errors import DataError
-from xmlsgd.nn.losses import LOSSES, get_loss
+from xmlsgd.nn.losses import find_loss, loss_names
 from xmlsgd.nn.network import Network, state_layout
 from xmlsgd.nn.optimizers import SGD, Adam, RowAdagrad
 
@@ -64,7 +64,7 @@ def test_output_biases_start_at_the_frequencies_of_the_labels():
     indptr = np.concatenate([[0], has.sum(axis=1).cumsum()])
     labels = CSR(indptr, np.nonzero(has)[1].astype(np.int32), np.ones(indptr[-1], np.float32), 4)
     biases = {}
-    for loss in LOSSES:
+    for loss in loss_names():
         network = Network(3, 4, (2,), loss)
         flat = np.zeros(network.layout.size, np.float32)
         network.initialize(flat, labels, 0)
@@ -131,7 +131,7 @@ def loss_by_hand(loss, logits, has):
     return sum(max(0, 1 - z if y else 1 + z) ** 2 for z, y in zip(logits, has, strict=True))
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", loss_names())
 def test_the_loss_of_a_step_is_the_weighted_sum_over_its_rows_before_the_update(loss):
     network = Network(3, 4, (5,), loss)
     flat = parameters(network)
@@ -208,4 +208,4 @@ def test_input_dropout_leaves_whole_entries_out_and_scales_the_others():
 
 def test_an_unknown_loss_lists_the_losses_there_are():
     with pytest.raises(DataError, match="loss must be one of bce, softmax, squared_hinge, got 'mse'"):
-        get_loss("mse")
+        find_loss("mse")

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ..data.csr import CSR
-    from ..nn.optimizers import Update
+    from ..nn.losses import Loss
+    from ..nn.optimizers import Optimizer, Update
 
 
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -115,11 +116,14 @@ class Device(Protocol):
         """Return the context in which one Python thread at a time calls the operations."""
         ...
 
-    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True, rounding: bool = False) -> None:
-        """Compile or load every kernel of networks with these losses, so that nothing compiles on a run's clock.
+    def warm_up(
+        self, losses: Collection[Loss], optimizers: Collection[Optimizer] = (), deep: bool = True,
+        dropout: bool = True, rounding: bool = False,
+    ) -> None:  # fmt: skip
+        """Compile or load every kernel of networks with these losses and optimizers before a run's clock starts.
 
         `deep`: also those of a second hidden layer; `dropout`: also that of dropped activations; `rounding`: those of
-        rounded gradients in place of exact ones. Optimizers, sizes and k choose no kernel; prediction, and steps on
+        rounded gradients in place of exact ones. Sizes and k choose no kernel; prediction, and steps on
         some of the labels, are always included.
         """
         ...
@@ -170,7 +174,7 @@ class Device(Protocol):
         ...
 
     def output_step(
-        self, A: np.ndarray, targets: Targets, layer: Layer, loss: int, update: Update, rounding: Rounding = EXACT
+        self, A: np.ndarray, targets: Targets, layer: Layer, loss: Loss, update: Update, rounding: Rounding = EXACT
     ) -> tuple[float, np.ndarray]:
         """Update the output layer on one batch; return the loss, weighed by row, and dA.
 

@@ -10,30 +10,16 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import expit
 
-from ..nn.losses import BCE, SOFTMAX
-from ..nn.optimizers import (
-    ADAGRAD_KIND,
-    ADAM_KIND,
-    CLIP,
-    DECAY,
-    EPSILON,
-    FIRST,
-    FIRST_SCALE,
-    MOMENTUM_KIND,
-    RATE,
-    ROW_ADAGRAD_KIND,
-    SECOND,
-    SECOND_SCALE,
-)
+from ..nn.optimizers import CLIP, DECAY, RATE
 from .base import EXACT, GOLDEN, Dropout, HostMemory, Layer, Rounding, Targets
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from ..data.csr import CSR
-    from ..nn.optimizers import Update
+    from ..nn.losses import Loss
+    from ..nn.optimizers import Optimizer, Update
 
 
 class Reference(HostMemory):
@@ -43,7 +29,10 @@ class Reference(HostMemory):
         """Return a context that changes nothing."""
         return nullcontext()
 
-    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True, rounding: bool = False) -> None:
+    def warm_up(
+        self, losses: Collection[Loss], optimizers: Collection[Optimizer] = (), deep: bool = True,
+        dropout: bool = True, rounding: bool = False,
+    ) -> None:  # fmt: skip
         """Do nothing: nothing is compiled."""
 
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:
@@ -61,7 +50,7 @@ class Reference(HostMemory):
         A[:] = np.where(mask, A * dropout.factor, 0)
 
     def output_step(
-        self, A: np.ndarray, targets: Targets, layer: Layer, loss: int, update: Update, rounding: Rounding = EXACT
+        self, A: np.ndarray, targets: Targets, layer: Layer, loss: Loss, update: Update, rounding: Rounding = EXACT
     ) -> tuple[float, np.ndarray]:
         """Update the output layer on one batch; return the loss, weighed by row, and dA."""
         has, scale = indicator(targets.Y, targets.rows), targets.scale
@@ -160,19 +149,15 @@ def logits(A: np.ndarray, layer: Layer) -> np.ndarray:
     return A.astype(np.float64) @ layer.W.T + layer.b
 
 
-def loss_and_gradient(loss: int, Z: np.ndarray, has: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return each row's loss (B,) and the gradient of the logits Z (B, L); equations in `losses.py`."""
-    if loss == BCE:
-        return (np.logaddexp(0, Z) - has * Z).sum(axis=1), expit(Z) - has
-    if loss == SOFTMAX:
-        counts = has.sum(axis=1, keepdims=True)
-        targets = has / np.maximum(counts, 1)
-        top = Z.max(axis=1, keepdims=True)
-        log_share = Z - top - np.log(np.exp(Z - top).sum(axis=1, keepdims=True))
-        return -(targets * log_share).sum(axis=1), (counts > 0) * (np.exp(log_share) - targets)
-    sign = np.where(has, 1, -1)
-    short = np.maximum(0, 1 - sign * Z)
-    return (short**2).sum(axis=1), -2 * sign * short
+def loss_and_gradient(loss: Loss, Z: np.ndarray, has: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return each row's loss (B,) and the gradient of the logits Z (B, L), 0 for rows that a normalized loss skips."""
+    target, log_sum, counted = has.astype(np.float64), np.zeros((len(Z), 1)), np.ones((len(Z), 1))
+    if loss.normalized:
+        counts, top = has.sum(axis=1, keepdims=True), Z.max(axis=1, keepdims=True)
+        target, counted = has / np.maximum(counts, 1), counts > 0
+        log_sum = top + np.log(np.exp(Z - top).sum(axis=1, keepdims=True))
+    value, gradient = loss.value_and_gradient(Z, target, log_sum)
+    return (value * counted).sum(axis=1), gradient * counted
 
 
 def update_rows(rows: Any, dW: np.ndarray, layer: Layer, update: Update) -> None:
@@ -183,36 +168,24 @@ def update_rows(rows: Any, dW: np.ndarray, layer: Layer, update: Update) -> None
         if 0 < limit < norm:
             g = g * (limit / norm)
         s, t = layer.Ws[min(row, len(layer.Ws) - 1)], layer.Wt[min(row, len(layer.Wt) - 1)]
-        update_row(update.kind, layer.W[row], g, s, t, update.hyper)
+        update_row(update.optimizer, layer.W[row], g, s, t, update.hyper)
 
 
 def update_biases(db: np.ndarray, layer: Layer, update: Update) -> None:
     """Update the biases in place: no decay, no clipping, one accumulator each."""
-    kind = ADAGRAD_KIND if update.kind == ROW_ADAGRAD_KIND else update.kind
-    plain = update.hyper.copy()
-    plain[DECAY] = 0
-    update_row(kind, layer.b, db, layer.bs, layer.bt, plain)
+    update = update.for_biases()
+    update_row(update.optimizer, layer.b, db, layer.bs, layer.bt, update.hyper)
 
 
-def update_row(kind: int, w: np.ndarray, g: np.ndarray, s: np.ndarray, t: np.ndarray, hyper: np.ndarray) -> None:
-    """Update the parameters w (m,) by their gradient g (m,) in place; s and t are their state (`optimizers.py`)."""
+def update_row(
+    optimizer: Optimizer, w: np.ndarray, g: np.ndarray, s: np.ndarray, t: np.ndarray, hyper: np.ndarray
+) -> None:
+    """Update the parameters w (m,) by their gradient g (m,) in place; s and t are their state, (1,) for one a row."""
     h = hyper.astype(np.float64)
-    moved = w * (1 - h[RATE] * h[DECAY])
-    if kind == ADAM_KIND:
-        s[:] = h[FIRST] * s + (1 - h[FIRST]) * g
-        t[:] = h[SECOND] * t + (1 - h[SECOND]) * g * g
-        w[:] = moved - h[RATE] * h[FIRST_SCALE] * s / (np.sqrt(t) * h[SECOND_SCALE] + h[EPSILON])
-    elif kind == ADAGRAD_KIND:
-        s[:] = s + g * g
-        w[:] = moved - h[RATE] * g / (np.sqrt(s) + h[EPSILON])
-    elif kind == ROW_ADAGRAD_KIND:
-        s[0] = s[0] + np.mean(g * g)
-        w[:] = moved - h[RATE] * g / (np.sqrt(s[0]) + h[EPSILON])
-    elif kind == MOMENTUM_KIND:
-        s[:] = h[FIRST] * s + g
-        w[:] = moved - h[RATE] * s
-    else:
-        w[:] = moved - h[RATE] * g
+    if optimizer.slots:
+        square = np.mean(g * g) if optimizer.row_state and len(w) > len(s) else g * g
+        s[:], t[:] = optimizer.state(g, square, s.astype(np.float64), t.astype(np.float64), h)
+    w[:] = w * (1 - h[RATE] * h[DECAY]) - optimizer.step(g, s, t, h)
 
 
 DEVICE = Reference

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DataError, shorten
-from ..nn.optimizers import OPTIMIZERS, Adam
+from ..nn.optimizers import Adam
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -20,8 +20,6 @@ SMALL_BATCH = 32  # one register block of the bfloat16 products; a smaller batch
 STEPS_PER_EPOCH = 64  # wanted at least: small data get smaller batches before they get more epochs
 EPOCHS, MOST_EPOCHS = 10, 200
 LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
-# Found on library subject headings (13,000 to 20,000 rows, 256 units, BCE) and on scikit-learn's small sets.
-RATES = {"adam": 6e-3, "adagrad": 0.1, "row_adagrad": 0.1, "momentum": 0.1, "sgd": 0.5}
 # Of a shortlist (docs/candidates.md), all measured (docs/decisions/candidates.md):
 SHORTLIST_SIZE = 64  # labels of a row
 MANY_LABELS = 64  # for each that a row has: so many are listed, fewer the network knows best
@@ -72,12 +70,10 @@ def auto_rounding(n_labels: int, loss: str, optimizer: Any, kinds: Collection[st
 
 def auto_rate(optimizer: Any) -> float:
     """Return the learning rate that suits the optimizer at a batch of 256."""
-    for name, kind in OPTIMIZERS.items():
-        if type(optimizer) is kind:
-            return RATES[name]
-    raise DataError(
-        f"learning_rate_init: 'auto' knows {', '.join(OPTIMIZERS)}, got {shorten(optimizer)}; pass a number"
-    )
+    rate: float | None = type(optimizer).default_rate
+    if rate is None:
+        raise DataError(f"learning_rate_init: no rate is known for {shorten(optimizer)}; pass a number")
+    return rate
 
 
 def input_scale(X: CSR) -> float:

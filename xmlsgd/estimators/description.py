@@ -15,10 +15,10 @@ from ..algorithms.base import Algorithm
 from ..algorithms.options import read_field, write_field
 from ..data.validation import is_count, is_number
 from ..data.vectorizer import TextVectorizer
-from ..errors import ModelFileError, shorten
-from ..nn.losses import LOSSES
+from ..errors import DataError, ModelFileError, shorten
+from ..nn.losses import find_loss
 from ..nn.network import Network
-from ..nn.optimizers import OPTIMIZERS, Optimizer
+from ..nn.optimizers import Optimizer, find_optimizer, optimizer_names
 from .parameters import check_parameters
 from .placement import parse_devices
 
@@ -69,9 +69,14 @@ def described_model(kind: type[XMLClassifier], description: dict[str, Any], path
         raise ModelFileError(f"{path}: parameters: {error}") from error
     model.network_ = _network(description.get("network"), path)
     model.n_features_in_ = model.network_.n_features
-    model._seed, model.n_epochs_, model.n_steps_, model._optimizer_kind = (
-        int(_number(description, name, int, path)) for name in ("seed", "epochs", "steps", "optimizer_kind")
+    model._seed, model.n_epochs_, model.n_steps_ = (
+        int(_number(description, name, int, path)) for name in ("seed", "epochs", "steps")
     )
+    model._optimizer_kind = description.get("optimizer_kind")
+    try:
+        find_optimizer(model._optimizer_kind)
+    except DataError as error:
+        raise ModelFileError(f"{path}: optimizer_kind: {error}") from error
     form = description.get("label_form")
     if form not in FORMS:
         raise ModelFileError(f"{path}: label_form must be one of {', '.join(FORMS)}, got {shorten(form)}")
@@ -108,10 +113,9 @@ def check_estimator(description: dict[str, Any], name: str, path: Path) -> None:
 def _to_json(name: str, value: Any) -> Any:
     """Return a constructor's value as JSON."""
     if isinstance(value, Optimizer):
-        names = [name for name, kind in OPTIMIZERS.items() if type(value) is kind]
-        if not names:
+        if value.name not in optimizer_names() or find_optimizer(value.name) is not type(value):
             raise ModelFileError(f"{name}: only optimizers of this package can be saved, got {shorten(value)}")
-        return {"name": names[0], "numbers": asdict(value)}
+        return {"name": value.name, "numbers": asdict(value)}
     if isinstance(value, np.generic):
         return value.item()
     if name == "hidden_layer_sizes":
@@ -184,7 +188,7 @@ def _parameters(kind: type[XMLClassifier], saved: Any, path: Path) -> dict[str, 
     optimizer = read.get("optimizer")
     if isinstance(optimizer, dict):
         try:
-            read["optimizer"] = OPTIMIZERS[optimizer["name"]](**optimizer["numbers"])
+            read["optimizer"] = find_optimizer(optimizer["name"])(**optimizer["numbers"])
         except (KeyError, TypeError, ValueError) as error:
             raise ModelFileError(f"{path}: unknown optimizer, got {shorten(optimizer, 100)}") from error
     if isinstance(read.get("algorithm"), dict):
@@ -205,8 +209,10 @@ def _network(saved: Any, path: Path) -> Network:
     hidden, loss = saved["hidden"], saved["loss"]
     if not isinstance(hidden, list) or not hidden or not all(is_count(size) for size in hidden):
         raise ModelFileError(f"{path}: hidden must be a list of positive integers, got {shorten(hidden)}")
-    if not isinstance(loss, str) or loss not in LOSSES:
-        raise ModelFileError(f"{path}: loss must be one of {', '.join(LOSSES)}, got {shorten(loss)}")
+    try:
+        find_loss(loss)
+    except DataError as error:
+        raise ModelFileError(f"{path}: {error}") from error
     numbers: dict[str, Any] = {name: _number(saved, name, int, path) for name in ("n_features", "n_labels")}
     for name in ("input_dropout", "hidden_dropout", "input_scale", "gradient_rounding"):
         numbers[name] = _number(saved, name, float, path)

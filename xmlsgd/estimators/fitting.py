@@ -9,7 +9,8 @@ import numpy as np
 
 from ..algorithms.base import Algorithm
 from ..errors import DataError, shorten
-from ..nn.samplers import ALL_LABELS, Sampler, SharedNegatives
+from ..nn.samplers import ALL_LABELS, Sampler
+from ..nn.samplers.uniform import UniformNegatives
 from ..nn.schedules import Schedule
 from ..training.averaging import WeightAverage
 from ..training.callbacks import Callback, EarlyStopping, Evaluation
@@ -86,7 +87,7 @@ def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan) -> Run:
 
 def sampler_of(task: Task) -> Sampler:
     """Return what chooses the labels of a batch."""
-    return ALL_LABELS if task.n_negatives is None else SharedNegatives(task.n_negatives)
+    return ALL_LABELS if task.n_negatives is None else UniformNegatives(task.n_negatives)
 
 
 def schedule_of(model: XMLClassifier, task: Task) -> Schedule:

@@ -11,7 +11,7 @@ from ..devices.cuda.gpus import free_bytes_of
 from ..devices.cuda.memory import LIBRARY_BYTES, Sizes, step_bytes, top_k_bytes
 from ..errors import MemoryEstimateError
 from ..nn.network import state_layout
-from ..nn.optimizers import SGD_KIND
+from ..nn.optimizers import SGD
 from ..training.executors.device_merging import SLICE
 from ..training.messages import Sharing
 from .inference.blocks import row_blocks
@@ -91,7 +91,7 @@ def _gpus(task: Task) -> list[str]:
 
 def _sizes(task: Task, travels: bool) -> Sizes:
     """Return the sizes of a step."""
-    fused = task.optimizer.kind == SGD_KIND and task.optimizer.clip_norm == 0
+    fused = type(task.optimizer) is SGD and task.optimizer.clip_norm == 0
     entries, labels = (largest_batch(matrix, task.batch) for matrix in (task.dataset.X, task.dataset.Y))
     return Sizes(task.batch, entries, labels, task.network.hidden, task.network.n_labels, travels, fused)
 

@@ -55,7 +55,7 @@ class Trainer(NetworkPredictor):
     n_epochs_: int
     n_steps_: int
     candidates_seconds_: float
-    _optimizer_kind: int
+    _optimizer_kind: str
     _seed: int
 
     def fit(
@@ -191,7 +191,7 @@ class Trainer(NetworkPredictor):
                 "without predict_only and compact"
             )
         params = _writeable(self.params_)
-        if self._optimizer_kind != task.optimizer.kind:
+        if self._optimizer_kind != task.optimizer.name:
             return Start(params, begin_state(self.network_, task.optimizer), 0, self.n_epochs_)
         return Start(params, _writeable(self.optimizer_state_), self.n_steps_, self.n_epochs_)
 
@@ -212,7 +212,7 @@ class Trainer(NetworkPredictor):
         names = task.labels.classes
         self.classes_, self.network_ = np.arange(len(names)) if isinstance(names, range) else names, task.network
         self.params_, self.optimizer_state_, self.n_steps_ = run.params, run.state, run.steps
-        self._optimizer_kind, self._scorers = task.optimizer.kind, {}
+        self._optimizer_kind, self._scorers = task.optimizer.name, {}
         self.device_, self.precision_ = task.workers[0].name, precision_of(task.device)
         self.history_ = [*self.history_, *run.records]
         self.loss_curve_ = [record["loss"] for record in self.history_]
@@ -227,7 +227,7 @@ class Trainer(NetworkPredictor):
         params, state = self._params, self.optimizer_state_
         if task is not None and self.network_.layout == task.network.layout and params.flags.writeable:
             params = None
-            state = None if self._optimizer_kind == task.optimizer.kind else state
+            state = None if self._optimizer_kind == task.optimizer.name else state
         return memory.resident(params) + memory.resident(state)
 
     def _check_memory(self, task: Task, earlier: int) -> None:

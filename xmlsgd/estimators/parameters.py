@@ -14,7 +14,7 @@ from ..data.validation import FLOAT32_MAX, check_choice, is_count, is_number, is
 from ..data.vectorizer import TextVectorizer
 from ..devices.base import PRECISIONS
 from ..errors import DataError, shorten, suggest
-from ..nn.losses import get_loss
+from ..nn.losses import find_loss
 from ..nn.optimizers import Optimizer, get_optimizer
 from ..nn.schedules import SCHEDULES
 from .placement import parse_devices
@@ -107,7 +107,7 @@ def check_parameters(model: XMLClassifier) -> None:
 def _check_names(model: XMLClassifier) -> None:
     """Raise `DataError` for a loss, an optimizer, a schedule or a stacking that there is not."""
     if not _is(model.loss, "auto"):
-        get_loss(model.loss)
+        find_loss(model.loss)
     optimizer_of(model)
     if not _is(model.learning_rate, *SCHEDULES):
         refused = _refused(model, "learning_rate", f"one of {', '.join(SCHEDULES)}")

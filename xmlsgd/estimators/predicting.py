@@ -15,6 +15,7 @@ from ..data.csr import pointers
 from ..data.validation import is_number
 from ..errors import DataError, shorten
 from ..metrics.propensity import inverse_propensity_of
+from ..nn.losses import find_loss
 from .inference import Ranker, Scorer
 from .inference.compact import CompactParams
 from .inference.label_weights import WeighedRanker
@@ -35,14 +36,16 @@ if TYPE_CHECKING:
 
 
 LOG_HALF = math.log(0.5)
+NO_PROBABILITIES = "needs a loss with probabilities, such as 'bce' or 'softmax'; a score of {!r} is a margin"
 MOST_SCORERS = 2  # kept: that of single rows, on one thread, and that of many
 
 
 def _has_probabilities(model: Predictor) -> bool:
     """Return whether scores are log odds; a margin is not."""
     told = next(getattr(model, name) for name in ("network_", "estimator", "loss") if hasattr(model, name))
-    if getattr(told, "loss", told) == "squared_hinge":
-        raise AttributeError("predict_proba needs loss='bce' or 'softmax'; a hinge score is a margin, not a log odds")
+    loss = getattr(told, "loss", told)
+    if loss != "auto" and find_loss(loss).probability is None:
+        raise AttributeError(f"predict_proba: {NO_PROBABILITIES.format(loss)}")
     return True
 
 
@@ -67,10 +70,11 @@ class Predictor(ClassifierMixin):
         """Return what ranks the labels of rows such as X, each of which counts as much as its weight, if given."""
         if label_weight is None:
             return self._scorer(X)
-        if self.network_.loss == "squared_hinge":
-            raise DataError("label_weight: needs loss='bce' or 'softmax'; a hinge score is a margin, not a log odds")
+        loss = find_loss(self.network_.loss)
+        if loss.probability is None:
+            raise DataError(f"label_weight: {NO_PROBABILITIES.format(loss.name)}")
         weight = checked_weight(label_weight, self.network_.n_labels)
-        return WeighedRanker(self._scorer(X), weight, self.network_.loss == "softmax")
+        return WeighedRanker(self._scorer(X), weight, loss.normalized)
 
     @property
     def classes_(self) -> np.ndarray:
@@ -209,13 +213,11 @@ class Predictor(ClassifierMixin):
         X = read_features(self, X)
         check_dense(X.n_rows, self.network_.n_labels, 8)
         chances = np.empty((X.n_rows, self.network_.n_labels))
-        softmax = self.network_.loss == "softmax"
+        loss = find_loss(self.network_.loss)
+        assert loss.probability is not None
         for rows, Z in self._logits(X):
-            Z = np.asarray(Z, dtype=np.float64)
-            if softmax:
-                Z -= Z.max(axis=1, keepdims=True)
-            chances[rows] = np.exp(Z) if softmax else np.exp(-np.logaddexp(0, -Z))
-        if softmax or self.label_form_ == "multiclass":
+            chances[rows] = loss.probability(np.asarray(Z, dtype=np.float64))
+        if self.label_form_ == "multiclass" and not loss.normalized:
             chances /= chances.sum(axis=1, keepdims=True)
         return chances
 
@@ -308,6 +310,6 @@ def _scorer_of(
 
 def _picked_labels(Z: np.ndarray, loss: str) -> np.ndarray:
     """Return which labels `predict` names, given logits."""
-    if loss == "softmax":
+    if find_loss(loss).normalized:
         return Z - Z.max(axis=1, keepdims=True) >= LOG_HALF
     return Z > 0

@@ -16,7 +16,7 @@ from ..data.validation import check_choice, is_whole
 from ..devices.base import PRECISIONS
 from ..errors import DataError, ModelFileError, shorten
 from ..nn.network import state_layout
-from ..nn.optimizers import OPTIMIZERS
+from ..nn.optimizers import find_optimizer
 from .description import describe, described_model
 from .inference.compact import CompactParams, compact_params
 from .names import MappedNames, names_from_arrays, names_to_arrays
@@ -210,9 +210,6 @@ def _read_state(model: XMLClassifier, saved: ModelArrays, compact: bool) -> None
     if "optimizer_state" not in saved.arrays:
         how = "compact" if compact else "predict_only"
         raise ModelFileError(f"{saved.path}: cannot learn on, saved with {how}; load it predict_only")
-    kinds = [optimizer() for optimizer in OPTIMIZERS.values() if optimizer.kind == model._optimizer_kind]
-    if not kinds:
-        raise ModelFileError(f"{saved.path}: unknown optimizer_kind, got {model._optimizer_kind}")
-    size = state_layout(model.network_.layout, kinds[0]).size
+    size = state_layout(model.network_.layout, find_optimizer(model._optimizer_kind)()).size
     model.optimizer_state_ = saved.finite("optimizer_state", size).copy()
     model.params_ = model.params_.copy()

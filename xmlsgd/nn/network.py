@@ -13,7 +13,7 @@ import numpy as np
 
 from ..data.csr import CSR, WEIGHTS
 from ..devices.base import Dropout, Layer, Rounding, Targets
-from .losses import SOFTMAX, get_loss
+from .losses import find_loss
 from .parameters import Layout
 from .samplers import ALL_LABELS, Batch
 
@@ -58,8 +58,8 @@ class Network:
     def initialize(self, flat: np.ndarray, Y: CSR, seed: int, weight: np.ndarray | None = None) -> None:
         """Write the starting parameters: random W0, He-scaled hidden layers, zero output weights.
 
-        Output biases start at the log odds of each label's frequency (softmax: log frequency), so that the first
-        steps are not spent on learning that most labels are rare. weight : float32 (n,), of each row; None for ones.
+        Output biases start where the loss says given each label's frequency, so that the first steps are not spent on
+        learning that most labels are rare. weight : float32 (n,), of each row; None for ones.
         """
         rng = np.random.default_rng((seed, WEIGHTS))
         views = self.layout.views(flat)
@@ -78,13 +78,7 @@ class Network:
             mean = weight.sum(dtype=np.float64) / max(n_rows, 1)
             shares = np.repeat(weight / (mean or 1.0), np.diff(Y.indptr))
         frequency = (np.bincount(Y.indices, shares, self.n_labels) + 1e-2) / (n_rows + 1)
-        bias = views[f"b{len(self.hidden)}"]
-        if self.loss == "bce":
-            bias[:] = np.log(frequency) - np.log1p(-np.minimum(frequency, 0.999))
-        elif self.loss == "softmax":
-            bias[:] = np.log(frequency / frequency.sum())
-        else:
-            bias[:] = -1
+        views[f"b{len(self.hidden)}"][:] = find_loss(self.loss).initial_bias(frequency)
 
     def layers(
         self, flat: np.ndarray, slots: dict[str, np.ndarray] | None = None, none: np.ndarray | None = None
@@ -159,13 +153,13 @@ class Network:
         A group of labels of one weight is a step of its own, with rows that weigh as much: each label is in one only.
         Softmax needs all logits at once, so there they are raised by the logs of the weights.
         """
-        loss = get_loss(self.loss)
+        loss = find_loss(self.loss)
         if drawn is None:
             return device.output_step(A, targets, output, loss, update, rounding)
         (Y, rows, scale), raised = targets, None
         places = np.arange(len(rows))
         labels, groups = drawn
-        if loss == SOFTMAX and groups:
+        if loss.normalized and groups:
             labels, logs = drawn.joined()
             groups, raised = (), device.to_device(logs)
         part = device.take(output, labels)

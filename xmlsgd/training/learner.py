@@ -11,7 +11,7 @@ import numpy as np
 
 from ..data.csr import MASKS, epoch_order
 from ..devices.base import Targets
-from ..nn.losses import get_loss
+from ..nn.losses import find_loss
 from ..nn.network import state_layout
 from ..nn.optimizers import Adam
 from ..nn.parameters import zeros
@@ -150,7 +150,11 @@ class Learner:
         """Compile all kernels that the job needs before the clock starts."""
         network = self.job.network
         self.device.warm_up(
-            [get_loss(network.loss)], len(network.hidden) > 1, network.hidden_dropout > 0, network.gradient_rounding > 0
+            [find_loss(network.loss)],
+            [self.job.optimizer],
+            len(network.hidden) > 1,
+            network.hidden_dropout > 0,
+            network.gradient_rounding > 0,
         )
 
     def step(self, step: Step) -> Report:

@@ -27,7 +27,7 @@ from xmlsgd.devices.cuda.topk import MOST_RANKED
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
 from xmlsgd.estimators.inference import Scorer
-from xmlsgd.nn.losses import LOSSES
+from xmlsgd.nn.losses import find_loss, loss_names
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD, Adam, RowAdagrad
 from xmlsgd.nn.schedules import Schedule
@@ -127,13 +127,13 @@ def test_more_labels_than_a_list_in_shared_memory_holds_are_ranked_by_sorting_wh
         np.testing.assert_array_equal(np.sort(labels), np.sort(expected))
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", loss_names())
 def test_the_size_of_chunks_changes_no_result(make, loss):
     A, targets, layer = output_batch((37, 24, 700), optimizer=Adam())
     update = Adam().update(0.1, 3)
     whole, pieces = copy(layer), copy(layer)
-    value, dA = OnHost(make("float32", chunk_bytes=1 << 30)).output_step(A, targets, whole, LOSSES[loss], update)
-    value2, dA2 = OnHost(make("float32", chunk_bytes=1)).output_step(A, targets, pieces, LOSSES[loss], update)
+    value, dA = OnHost(make("float32", chunk_bytes=1 << 30)).output_step(A, targets, whole, find_loss(loss), update)
+    value2, dA2 = OnHost(make("float32", chunk_bytes=1)).output_step(A, targets, pieces, find_loss(loss), update)
     assert value2 == pytest.approx(value, rel=1e-6)
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=1e-5 * np.abs(dA).max())
     np.testing.assert_allclose(pieces.W, whole.W, rtol=0, atol=1e-5)

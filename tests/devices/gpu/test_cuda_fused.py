@@ -18,7 +18,7 @@ from xmlsgd.devices.cuda.once import PILOT, Exponentials, SoftmaxOnce
 from xmlsgd.devices.cuda.runtime import kernel_source
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
-from xmlsgd.nn.losses import SOFTMAX
+from xmlsgd.nn.losses import find_loss
 from xmlsgd.nn.optimizers import SGD, Adam
 
 BUGS = {
@@ -67,8 +67,8 @@ def compare(make, shape, optimizer, peak=0.0):
     A[:], layer.W[:] = rounded(A), rounded(layer.W)
     layer.b[-1] += peak
     expected, got, update = copy(layer), copy(layer), optimizer.update(0.1, 3)
-    value, dA = Reference().output_step(A, targets, expected, SOFTMAX, update)
-    value2, dA2 = fused(make, chunk_bytes=100_000).output_step(A, targets, got, SOFTMAX, update)
+    value, dA = Reference().output_step(A, targets, expected, find_loss("softmax"), update)
+    value2, dA2 = fused(make, chunk_bytes=100_000).output_step(A, targets, got, find_loss("softmax"), update)
     assert value2 == pytest.approx(value, rel=1e-4, abs=1e-4)
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=4e-3 * max(np.abs(dA).max(), 1e-3))
     assert_same_change(layer, got, expected, 1e-2)

@@ -15,7 +15,7 @@ from shared.on_host import OnHost
 from xmlsgd.devices.base import Dropout
 from xmlsgd.devices.cuda.runtime import SOURCE
 from xmlsgd.devices.reference import Reference
-from xmlsgd.nn.losses import LOSSES
+from xmlsgd.nn.losses import find_loss, loss_names
 from xmlsgd.nn.optimizers import SGD, Adam, RowAdagrad
 
 pytestmark = NEEDS_COMPILER
@@ -59,7 +59,7 @@ def compare(make):
     for update in (clipped.update(0.1, 2), Adam().update(0.1, 2)):
         step = partial(input_step, (X, rows, dZ), update, dropout)
         steps(device, layer, step)
-    for i, loss in enumerate(LOSSES.values()):
+    for i, loss in enumerate(map(find_loss, loss_names())):
         rule = (Adam(), RowAdagrad(clip_norm=0.01), RowAdagrad())[i]
         A, targets, layer = output_batch((37, 24, 700), optimizer=rule)
         step = partial(output_step, (A, targets), loss, rule.update(0.1, 2))
@@ -69,7 +69,7 @@ def compare(make):
     once = OnHost(make("float32", chunk_bytes=40_000, softmax="kept"))
     for optimizer in (SGD(), Adam()):
         A, targets, layer = output_batch((33, 24, 300), optimizer=optimizer)
-        step = partial(output_step, (A, targets), LOSSES["softmax"], optimizer.update(0.1, 2))
+        step = partial(output_step, (A, targets), find_loss("softmax"), optimizer.update(0.1, 2))
         (value, dA), (expected, dA_expected) = steps(once, layer, step, 10 * FLOAT32)
         assert value == pytest.approx(expected, rel=FLOAT32)
         np.testing.assert_allclose(dA, dA_expected, rtol=0, atol=FLOAT32 * np.abs(dA_expected).max())

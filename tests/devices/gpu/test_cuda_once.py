@@ -11,7 +11,7 @@ from shared.needs import NEEDS_COMPILER
 from shared.on_host import OnHost
 from xmlsgd.devices.cuda.once import PILOT
 from xmlsgd.devices.reference import Reference
-from xmlsgd.nn.losses import SOFTMAX
+from xmlsgd.nn.losses import find_loss
 from xmlsgd.nn.optimizers import SGD, Adam
 
 FORMS = [
@@ -35,8 +35,8 @@ def make(make):
 def test_one_exponential_a_logit_makes_the_step_of_two(make, shape, optimizer):
     A, targets, layer = output_batch(shape, optimizer=optimizer)
     update, expected, got = optimizer.update(0.1, 3), copy(layer), copy(layer)
-    value, dA = Reference().output_step(A, targets, expected, SOFTMAX, update)
-    value2, dA2 = make("float32", chunk_bytes=100_000).output_step(A, targets, got, SOFTMAX, update)
+    value, dA = Reference().output_step(A, targets, expected, find_loss("softmax"), update)
+    value2, dA2 = make("float32", chunk_bytes=100_000).output_step(A, targets, got, find_loss("softmax"), update)
     assert value2 == pytest.approx(value, rel=1e-5, abs=1e-6)
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=3e-5 * max(np.abs(dA).max(), 1e-3))
     assert_same_change(layer, got, expected, 1e-3)
@@ -49,8 +49,8 @@ def test_logits_far_above_the_reference_beyond_the_pilot_are_scaled_anew(make, p
     layer.b[PILOT + 700] += 200
     layer.b[PILOT + 1000 :: 90] += 45 * np.arange(len(layer.b[PILOT + 1000 :: 90]), dtype=np.float32)
     expected, got, update = copy(layer), copy(layer), SGD().update(0.1, 1)
-    value, dA = Reference().output_step(A, targets, expected, SOFTMAX, update)
-    value2, dA2 = make(precision, **options).output_step(A, targets, got, SOFTMAX, update)
+    value, dA = Reference().output_step(A, targets, expected, find_loss("softmax"), update)
+    value2, dA2 = make(precision, **options).output_step(A, targets, got, find_loss("softmax"), update)
     tolerance = 1e-4 if precision == "float32" else 2e-2
     assert value2 == pytest.approx(value, rel=tolerance)
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=tolerance * np.abs(dA).max())
@@ -84,8 +84,8 @@ def test_bfloat16_logits_less_a_reference_are_twice_as_precise_as_those_as_they_
     A[:], layer.W[:] = rounded(A), rounded(layer.W)  # the rounding of operands is common to both
     expected, got = copy(layer), copy(layer)
     update = SGD().update(0.1, 1)
-    value, dA = Reference().output_step(A, targets, expected, SOFTMAX, update)
-    value2, dA2 = make("bfloat16", **options).output_step(A, targets, got, SOFTMAX, update)
+    value, dA = Reference().output_step(A, targets, expected, find_loss("softmax"), update)
+    value2, dA2 = make("bfloat16", **options).output_step(A, targets, got, find_loss("softmax"), update)
     usual = hidden_gradient(rounded(A @ layer.W.T + layer.b), targets, layer.W)
     assert error(dA2, dA) < error(usual, dA) / 2
     assert error(dA2, dA) < 5e-3
@@ -102,7 +102,7 @@ def test_neither_the_order_of_threads_nor_that_of_blocks_changes_a_bit(precision
     for seed in (0, 1):
         changed = copy(layer)
         value, dA = shim(precision, seed=seed, **options).output_step(
-            A, targets, changed, SOFTMAX, SGD().update(0.1, 1)
+            A, targets, changed, find_loss("softmax"), SGD().update(0.1, 1)
         )
         results.append([np.array(value), dA, changed.W, changed.b])
     for first, second in zip(*results, strict=True):

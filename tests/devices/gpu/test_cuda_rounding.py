@@ -8,7 +8,7 @@ import pytest
 from shared.layers import copy, output_batch
 from shared.on_host import OnHost
 from xmlsgd.devices.cuda import SOFTMAX_FORMS
-from xmlsgd.nn.losses import LOSSES
+from xmlsgd.nn.losses import find_loss
 from xmlsgd.nn.optimizers import SGD
 
 DRAWS = 400
@@ -51,7 +51,7 @@ def test_steps_draw_anew_and_two_devices_draw_alike(make, softmax):
     update, results = SGD().update(0.1, 1), []
     for stochastic in (True, True, False):
         device = OnHost(make(precision="bfloat16", stochastic=stochastic, softmax=softmax))
-        steps = [device.output_step(A, targets, copy(layer), LOSSES["softmax"], update)[1] for _ in range(2)]
+        steps = [device.output_step(A, targets, copy(layer), find_loss("softmax"), update)[1] for _ in range(2)]
         assert np.array_equal(*steps) is not stochastic
         results.append(steps)
     np.testing.assert_array_equal(results[0], results[1])

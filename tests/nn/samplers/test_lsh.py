@@ -16,9 +16,8 @@ from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.samplers import ALL_LABELS, Batch
-from xmlsgd.nn.samplers.hashing import DWTA, SimHash, buckets
-from xmlsgd.nn.samplers.lsh import LSH, Tables
-from xmlsgd.nn.samplers.refresh import Refresh
+from xmlsgd.nn.samplers.base import Refresh
+from xmlsgd.nn.samplers.lsh import DWTA, LSH, SimHash, Tables, buckets
 
 ONE, TWO = CPU(1), CPU(2)
 
@@ -179,7 +178,7 @@ def true_labels(n_rows, n_labels):
 def test_only_labels_that_were_trained_are_hashed_again_and_ever_more_seldom(monkeypatch):
     sizes = counted(monkeypatch)
     Y, layer = true_labels(4, 200), model()
-    sampler = LSH(hashes=3, tables=4, per_row=2, least=0, refresh=Refresh(2, 0.7)).begin(Y, 0)
+    sampler = LSH(hashes=3, tables=4, per_row=2, negatives=0, refresh=Refresh(2, 0.7)).begin(Y, 0)
     trained, expected = set(range(200)), []
     for i in range(8):
         if i in (0, 2, 6):  # 2, and then 2 e^0.7 = 4 more
@@ -194,7 +193,7 @@ def test_only_labels_that_were_trained_are_hashed_again_and_ever_more_seldom(mon
 
 def test_rehashed_tables_hold_each_label_once_and_are_those_that_are_built_from_the_new_weights():
     Y, layer = true_labels(4, 200), model()
-    settings = LSH(hashes=3, tables=4, capacity=500, least=0)
+    settings = LSH(hashes=3, tables=4, capacity=500, negatives=0)
     sampler, fresh = settings.begin(Y, 0), settings.begin(Y, 0)
     sampler.rehash(layer.W, ONE)
     layer.W[[3, 70]] *= -1
@@ -210,7 +209,7 @@ def test_rehashed_tables_hold_each_label_once_and_are_those_that_are_built_from_
 @pytest.mark.parametrize("settings", [{"family": "simhash", "hashes": 5}, {"family": "dwta", "hashes": 2}], ids=str)
 def test_a_batch_trains_labels_of_large_inner_products_with_its_rows(settings):
     Y, layer = true_labels(4, 2000), model(2000, 64)
-    sampler = LSH(**settings, tables=30, per_row=20, frequent=True, least=0).begin(Y, 0)
+    sampler = LSH(**settings, tables=30, per_row=20, frequent=True, negatives=0).begin(Y, 0)
     rows = np.arange(2)
     A = np.maximum(layer.W[[100, 200]], 0)
     drawn = sampler.draw(Batch(Y, rows, 0, A, layer, ONE)).labels
@@ -223,13 +222,13 @@ def test_a_batch_trains_labels_of_large_inner_products_with_its_rows(settings):
 def test_where_tables_find_little_labels_are_drawn_evenly():
     Y, layer = true_labels(4, 2000), model(2000)
     rows = np.arange(2)
-    sampler = LSH(hashes=30, tables=1, per_row=5, least=300).begin(Y, 0)
+    sampler = LSH(hashes=30, tables=1, per_row=5, negatives=300).begin(Y, 0)
     drawn = sampler.draw(Batch(Y, rows, 0, layer.W[rows], layer, ONE)).labels
     assert 250 < len(drawn) <= 302
     assert {0, 1} <= set(drawn)
 
 
-@pytest.mark.parametrize("settings", [{"per_row": 40, "hashes": 1, "least": 0}, {"least": 10_000}], ids=str)
+@pytest.mark.parametrize("settings", [{"per_row": 40, "hashes": 1, "negatives": 0}, {"negatives": 10_000}], ids=str)
 def test_a_step_in_which_all_labels_are_active_is_that_of_the_dense_output_layer(settings):
     """To the bit: found in the tables, or drawn."""
     data, network = toy.random_data(12, 6, 40), Network(6, 40, (8,))
@@ -245,7 +244,7 @@ def test_a_step_in_which_all_labels_are_active_is_that_of_the_dense_output_layer
 
 def test_on_other_devices_than_a_cpu_all_batches_are_hashed_by_one_cpu():
     Y, layer = true_labels(4, 200), model()
-    sampler = LSH(hashes=3, tables=4, least=0).begin(Y, 0)
+    sampler = LSH(hashes=3, tables=4, negatives=0).begin(Y, 0)
     used = []
     for seed in range(2):
         sampler.draw(Batch(Y, np.arange(2), seed, layer.W[:2], layer, Reference()))
@@ -263,7 +262,7 @@ def test_on_other_devices_than_a_cpu_all_batches_are_hashed_by_one_cpu():
         ({"refresh": 50}, "refresh must be a Refresh such as .*, got 50"),
         ({"rule": "lifo"}, "rule must be one of reservoir, fifo, got 'lifo'"),
         ({"tables": 0}, "tables must be at least 1, got 0"),
-        ({"least": -1}, "least must be at least 0, got -1"),
+        ({"negatives": -1}, "negatives must be at least 0, got -1"),
         ({"family": "dwta", "hashes": 22}, "hashes must be at most 21 for dwta, got 22"),
     ],
 )

@@ -20,10 +20,12 @@ from xmlsgd.estimators.inference import Scorer
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.nn.network import Network, state_layout
 from xmlsgd.nn.optimizers import SGD, Adam, RowAdagrad
-from xmlsgd.nn.samplers import Batch, Drawn, ImportanceSampled, Sampler, SharedNegatives
+from xmlsgd.nn.samplers import Batch, Drawn, Sampler
+from xmlsgd.nn.samplers.base import Refresh, Turns
+from xmlsgd.nn.samplers.frequency import FrequencyNegatives
 from xmlsgd.nn.samplers.hard import HardNegatives, balanced_clusters
 from xmlsgd.nn.samplers.lsh import LSH
-from xmlsgd.nn.samplers.refresh import Refresh, Turns
+from xmlsgd.nn.samplers.uniform import UniformNegatives
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.learner import Job
@@ -55,7 +57,7 @@ def test_all_labels_take_part_by_default(dataset):
 @pytest.mark.parametrize("negatives", [0, 1, 50])
 def test_shared_negatives_hold_every_true_label_of_the_batch_and_some_more(dataset, negatives):
     rows = np.array([3, 17, 5])
-    labels = labels_of(SharedNegatives(negatives), dataset.Y, rows, 1)
+    labels = labels_of(UniformNegatives(negatives), dataset.Y, rows, 1)
     true = np.unique(dataset.Y.row_entries(rows))
     assert set(true) <= set(labels)
     assert np.all(np.diff(labels) > 0)
@@ -65,7 +67,7 @@ def test_shared_negatives_hold_every_true_label_of_the_batch_and_some_more(datas
 
 
 def test_the_same_batch_draws_the_same_labels_and_another_draws_others(dataset):
-    rows, sampler = np.arange(4), SharedNegatives(50)
+    rows, sampler = np.arange(4), UniformNegatives(50)
     first, again, other = (labels_of(sampler, dataset.Y, rows, seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
@@ -73,12 +75,12 @@ def test_the_same_batch_draws_the_same_labels_and_another_draws_others(dataset):
 
 def test_where_nearly_all_labels_would_take_part_all_do(dataset):
     """It is the dense output layer then."""
-    assert labels_of(SharedNegatives(10_000), dataset.Y, np.arange(4), 0) is None
+    assert labels_of(UniformNegatives(10_000), dataset.Y, np.arange(4), 0) is None
 
 
 def test_negatives_are_not_fewer_than_none():
     with pytest.raises(DataError, match="negatives must be at least 0, got -1"):
-        SharedNegatives(-1)
+        UniformNegatives(-1)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +95,7 @@ def test_negatives_are_not_fewer_than_none():
 @pytest.mark.parametrize("optimizer", [Adam(), RowAdagrad()], ids=["adam", "row_adagrad"])
 def test_a_step_on_some_labels_is_the_step_of_a_network_that_has_only_these(dataset, device, optimizer):
     made, rows = device(), np.array([1, 2, 8, 9])
-    active = labels_of(SharedNegatives(20), dataset.Y, rows, (0,))
+    active = labels_of(UniformNegatives(20), dataset.Y, rows, (0,))
     few = Network(N_FEATURES, len(active), (8,))
     rng = np.random.default_rng(1)
     whole = rng.standard_normal(NETWORK.layout.size).astype(np.float32)
@@ -109,7 +111,7 @@ def test_a_step_on_some_labels_is_the_step_of_a_network_that_has_only_these(data
         X = dataset.X.take(rows)
         expected = few.step(made, small, X, Targets(Y, np.arange(4), scale), update, 0)
         targets = Targets(dataset.Y, rows, scale)
-        loss = NETWORK.step(made, layers, dataset.X, targets, update, 0, SharedNegatives(20))
+        loss = NETWORK.step(made, layers, dataset.X, targets, update, 0, UniformNegatives(20))
     assert loss == pytest.approx(expected, rel=1e-6)
     others = np.setdiff1d(np.arange(N_LABELS), active)
     for new, old, part in zip(layers[-1], before, small[-1], strict=True):
@@ -155,7 +157,7 @@ def gradient(network, dataset, rows, sampler, seed, device):
 def test_the_mean_gradient_of_importance_sampling_is_that_of_all_labels(dataset, power, loss):
     network, rows, device = Network(N_FEATURES, N_LABELS, (8,), loss), np.arange(6), CPU(1, "float32")
     full = gradient(network, dataset, rows, Sampler(), 0, device)
-    sampler = ImportanceSampled(60, power).begin(dataset.Y, 0)
+    sampler = FrequencyNegatives(60, power).begin(dataset.Y, 0)
     draws = np.array([gradient(network, dataset, rows, sampler, seed, device) for seed in range(400)], np.float64)
     error = draws.std(axis=0) / np.sqrt(len(draws))
     deviations = (draws.mean(axis=0) - full)[error > 1e-7] / error[error > 1e-7]
@@ -170,8 +172,8 @@ def test_softmax_with_raised_logits_comes_close_to_the_gradient_of_all_labels(da
     draws = {
         name: np.mean([gradient(network, dataset, rows, sampler, seed, device) for seed in range(60)], axis=0)
         for name, sampler in {
-            "raised": ImportanceSampled(100).begin(dataset.Y, 0),
-            "as they are": SharedNegatives(100),
+            "raised": FrequencyNegatives(100, 0.0).begin(dataset.Y, 0),
+            "as they are": UniformNegatives(100),
         }.items()
     }
     distance = {name: np.linalg.norm(mean - full) / np.linalg.norm(full) for name, mean in draws.items()}
@@ -181,13 +183,13 @@ def test_softmax_with_raised_logits_comes_close_to_the_gradient_of_all_labels(da
 @pytest.mark.parametrize("power", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("negatives", [1, 60, 250, 1000])
 def test_importance_sampling_draws_as_many_labels_as_asked_for(dataset, power, negatives):
-    strata = ImportanceSampled(negatives, power).begin(dataset.Y, 0).strata
+    strata = FrequencyNegatives(negatives, power).begin(dataset.Y, 0).strata
     assert sum(len(labels) * chance for labels, chance in strata) == pytest.approx(min(negatives, N_LABELS))
     np.testing.assert_array_equal(np.sort(np.concatenate([labels for labels, _ in strata])), np.arange(N_LABELS))
 
 
 def test_a_label_of_higher_frequency_is_drawn_more_often(dataset):
-    strata = ImportanceSampled(60, 1.0).begin(dataset.Y, 0).strata
+    strata = FrequencyNegatives(60, 1.0).begin(dataset.Y, 0).strata
     counts = np.bincount(dataset.Y.indices, minlength=N_LABELS)
     means = [counts[labels].mean() for labels, _ in strata]
     assert means == sorted(means, reverse=True)
@@ -203,13 +205,13 @@ def test_joined_groups_are_in_order_with_the_logs_of_their_weights():
 @pytest.mark.parametrize(
     ("make", "text"),
     [
-        (lambda: ImportanceSampled(0), "negatives must be at least 1, got 0"),
-        (lambda: ImportanceSampled(5, 1.5), "power must be in"),
+        (lambda: FrequencyNegatives(0), "negatives must be at least 1, got 0"),
+        (lambda: FrequencyNegatives(5, 1.5), "power must be in"),
         (lambda: HardNegatives(-1), "negatives must be at least 0, got -1"),
         (lambda: HardNegatives(hard=2), "hard must be in"),
         (lambda: HardNegatives(cluster=0), "cluster must be at least 1, got 0"),
-        (lambda: SharedNegatives("x"), "negatives must be a whole number, got 'x'"),
-        (lambda: ImportanceSampled(5, float("nan")), "power must be a number, got nan"),
+        (lambda: UniformNegatives("x"), "negatives must be a whole number, got 'x'"),
+        (lambda: FrequencyNegatives(5, float("nan")), "power must be a number, got nan"),
         (lambda: HardNegatives(cluster=2.5), "cluster must be a whole number, got 2.5"),
         (lambda: HardNegatives(refresh=None), "refresh must be a Refresh such as .*, got None"),
         (lambda: Refresh("5"), "first must be a whole number, got '5'"),
@@ -261,12 +263,12 @@ def test_hard_negatives_are_the_labels_that_the_model_gives_high_scores(dataset)
 
 
 SAMPLERS = {
-    "shared": SharedNegatives(100),
-    "even": ImportanceSampled(100),
-    "by frequency": ImportanceSampled(100, 0.75),
+    "shared": UniformNegatives(100),
+    "even": FrequencyNegatives(100, 0.0),
+    "by frequency": FrequencyNegatives(100, 0.75),
     "hard": HardNegatives(100, refresh=Refresh(20)),
-    "simhash": LSH(hashes=4, tables=10, per_row=4, least=100, refresh=Refresh(20)),
-    "dwta": LSH("dwta", hashes=2, tables=10, per_row=4, least=100, rule="fifo", frequent=True, refresh=Refresh(20)),
+    "simhash": LSH(hashes=4, tables=10, per_row=4, negatives=100, refresh=Refresh(20)),
+    "dwta": LSH("dwta", hashes=2, tables=10, per_row=4, negatives=100, rule="fifo", frequent=True, refresh=Refresh(20)),
 }
 
 

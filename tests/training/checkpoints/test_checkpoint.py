@@ -18,7 +18,7 @@ from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.files.model_files import write_model
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
-from xmlsgd.nn.samplers import SharedNegatives
+from xmlsgd.nn.samplers.uniform import UniformNegatives
 from xmlsgd.training.averaging import WeightAverage
 from xmlsgd.training.callbacks import Callback, EarlyStopping
 from xmlsgd.training.checkpoints import read_checkpoint, writer
@@ -57,7 +57,7 @@ def test_a_run_may_be_killed_again_and_again(dataset, at):
 
 
 def test_kernels_draw_the_same_masks_labels_and_roundings_again(dataset, at):
-    job = job_of(dataset, sampler=SharedNegatives(3))
+    job = job_of(dataset, sampler=UniformNegatives(3))
     whole = go(job, device=CPU(1))
     assert go(job, at, STEPS + 3, device=CPU(1)) is None
     assert_same(go(job, at, device=CPU(1)), whole)

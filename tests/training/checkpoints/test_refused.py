@@ -15,7 +15,7 @@ from xmlsgd.data.files import CHECKPOINT
 from xmlsgd.data.files.model_files import read_model, write_model
 from xmlsgd.errors import DataError, ModelFileError
 from xmlsgd.nn.optimizers import SGD, Adam
-from xmlsgd.nn.samplers import SharedNegatives
+from xmlsgd.nn.samplers.uniform import UniformNegatives
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.averaging import WeightAverage
 from xmlsgd.training.callbacks import Callback
@@ -35,7 +35,7 @@ POSITION = {"epoch": 0, "at": 20, "returned": [], "loss": 1.0, "rows": 20, "seco
         ({"network": replace(NETWORK, hidden=(9,))}, r"hidden_layer_sizes was \(8,\), is \(9,\)"),
         ({"optimizer": SGD()}, "optimizer was Adam, is SGD"),
         ({"optimizer": Adam(weight_decay=0.5)}, "weight_decay was 0.01, is 0.5"),
-        ({"sampler": SharedNegatives(3)}, "sampler was Sampler, is SharedNegatives"),
+        ({"sampler": UniformNegatives(3)}, "sampler was AllLabels, is UniformNegatives"),
         ({"seed": 5}, "seed was 4, is 5"),
         ({"sample_weight": None}, "other rows, labels or weights"),
         ({"dataset": toy.random_data(N_ROWS, 12, 9, seed=1)}, "other rows, labels or weights"),

@@ -20,13 +20,16 @@ def run(parameters: dict[str, Any], console: Console) -> None:
     from ...data.parser.parse import Options, parse
     from ...estimators.placement import make_device
     from ...estimators.threads import thread_count
-    from ...nn.losses import LOSSES
+    from ...nn.losses import find_loss, loss_names
+    from ...nn.optimizers import find_optimizer, optimizer_names
 
     started = time.perf_counter()
+    losses = [find_loss(name) for name in loss_names()]
+    optimizers = [find_optimizer(name)() for name in optimizer_names()]
     parse(b"0 0:1\n", Options(True, True, "auto", "error"), None, None)
     for n_threads in sorted({1, thread_count(parameters.get("n_jobs"))}):
         compile_kernels({**parameters, "n_jobs": n_threads})
         device = make_device("cpu", n_threads, parameters.get("precision", "auto"))
         for rounding in (False, True):
-            device.warm_up(LOSSES.values(), rounding=rounding)
+            device.warm_up(losses, optimizers, rounding=rounding)
     console.show(f"kernels are compiled ({time.perf_counter() - started:.1f} s)")

@@ -21,13 +21,17 @@ from ...data.files.compiled import cached
 from .intrinsics import avx512, bf16
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 FOLDER = Path(__file__).parent
-PACKAGE = FOLDER.parents[1]
-BESIDE = (PACKAGE / "devices" / "base.py", PACKAGE / "nn" / "losses.py", PACKAGE / "nn" / "optimizers.py")
-SOURCES = (*sorted(FOLDER.rglob("*.py")), *BESIDE)
-STAMP = hashlib.sha256(b"".join(source.read_bytes() for source in SOURCES)).hexdigest()[:12]
+
+
+def stamp_of(sources: Iterable[Path], beside: str = "") -> str:
+    """Return a hash of the contents of files, and of a text beside them."""
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources) + beside.encode()).hexdigest()[:12]
+
+
+STAMP = stamp_of((*sorted(FOLDER.rglob("*.py")), FOLDER.parent / "base.py"))
 PROCESSOR = "".join(str(int(has)) for has in (bf16.HAS_AMX, bf16.HAS_AVX512_BF16, avx512.HAS_AVX512))
 
 

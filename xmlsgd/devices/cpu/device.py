@@ -20,6 +20,7 @@ from . import kernel_cache, search, step
 from .compiling import for_kernels
 from .intrinsics import bf16
 from .kernels import active_rows, input_layer, output_layer
+from .kernels.parts import update_address
 from .search import weights_of
 from .threads import Alone, launch
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from contextlib import AbstractContextManager
 
-    from ...nn.optimizers import Update
+    from ...nn.losses import Loss
+    from ...nn.optimizers import Optimizer, Update
     from ..base import Device
     from .compiling import Kernel
 
@@ -83,8 +85,11 @@ class CPU(HostMemory):
             finally:
                 numba.set_num_threads(before)
 
-    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True, rounding: bool = False) -> None:
-        """Compile or load every kernel of networks with these losses, by running each operation on one row."""
+    def warm_up(
+        self, losses: Collection[Loss], optimizers: Collection[Optimizer] = (), deep: bool = True,
+        dropout: bool = True, rounding: bool = False,
+    ) -> None:  # fmt: skip
+        """Compile or load every kernel of such networks, by running each operation on one row."""
         X = CSR(np.array([0, 1]), np.zeros(1, np.int32), np.ones(1, np.float32), 1)
         row, update = np.zeros(1, np.int64), SGD().update(0.0, 1)
         none = np.zeros((1, 1), np.float32)
@@ -101,6 +106,9 @@ class CPU(HostMemory):
             self.input_step(X, row, A, layer, update, Dropout(0.0, 0))
             for n_rows in (1, search.FEW + 1):
                 self.top_k(np.repeat(A, n_rows, axis=0), layer, 1)
+            for optimizer in optimizers:
+                update_address(optimizer)
+                update_address(optimizer.for_biases())
             two, one = Layer(np.zeros((2, 1), np.float32), *np.zeros((5, 2), np.float32)), np.zeros(1, np.int32)
             self.put(self.take(two, one), two, one)
 
@@ -123,7 +131,7 @@ class CPU(HostMemory):
         self.run(input_layer.drop, A, *_mask(dropout))
 
     def output_step(
-        self, A: np.ndarray, targets: Targets, layer: Layer, loss: int, update: Update, rounding: Rounding = EXACT
+        self, A: np.ndarray, targets: Targets, layer: Layer, loss: Loss, update: Update, rounding: Rounding = EXACT
     ) -> tuple[float, np.ndarray]:
         """Update the output layer on one batch; return the loss, weighed by row, and dA."""
         return step.output_step(self, A, targets, layer, loss, update, rounding)
@@ -156,9 +164,10 @@ class CPU(HostMemory):
         """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""
         dA = dZ @ layer.W
         self.run(
-            output_layer.rows_update, layer.W, dZ.T @ A, layer.Ws, layer.Wt, update.kind, update.hyper, self.n_threads
-        )
-        output_layer.biases_update.alone(update.kind, layer.b, dZ.sum(axis=0), layer.bs, layer.bt, update.hyper)
+            output_layer.rows_update, layer.W, dZ.T @ A, layer.Ws, layer.Wt, update_address(update.optimizer),
+            update.hyper, self.n_threads,
+        )  # fmt: skip
+        self._update_biases(dZ, layer, update)
         return dA
 
     def input_step(
@@ -175,9 +184,16 @@ class CPU(HostMemory):
         )  # fmt: skip
         self.run(
             input_layer.input_update, dZ, features[:n], starts, entry_row, entry_value, layer.W, layer.Ws, layer.Wt,
-            update.kind, update.hyper, self.buffer("gradients", (self.n_threads, dZ.shape[1])),
+            update_address(update.optimizer), update.hyper, self.buffer("gradients", (self.n_threads, dZ.shape[1])),
         )  # fmt: skip
-        output_layer.biases_update.alone(update.kind, layer.b, dZ.sum(axis=0), layer.bs, layer.bt, update.hyper)
+        self._update_biases(dZ, layer, update)
+
+    def _update_biases(self, dZ: np.ndarray, layer: Layer, update: Update) -> None:
+        """Update the biases of a layer by the sums of dZ (B, H) over its rows."""
+        update = update.for_biases()
+        output_layer.biases_update.alone(
+            layer.b, dZ.sum(axis=0), layer.bs, layer.bt, update_address(update.optimizer), update.hyper
+        )
 
     def top_k(self, A: np.ndarray, layer: Layer | CompactLayer, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return labels int32 (n, k) and logits float32 (n, k), best first, ties to the smaller label.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from . import kernels as kernel_modules
 from .compiling import STAMP, Kernel
+from .kernels.parts import PARTS_STAMP
 
 MODULES = sorted(found.name for found in pkgutil.iter_modules(kernel_modules.__path__))
 
@@ -30,7 +31,7 @@ def refresh() -> None:
     for folder in cache_folders():
         with contextlib.suppress(OSError):
             for file in _kernel_files(folder):
-                if STAMP not in file.name:
+                if not (STAMP in file.name or PARTS_STAMP in file.name):
                     file.unlink(missing_ok=True)
 
 

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...nn.losses import SOFTMAX
 from .compiling import for_kernels
 from .intrinsics import bf16
 from .kernels import output_layer, rounded_layer
+from .kernels.parts import loss_address, update_address
 
 if TYPE_CHECKING:
+    from ...nn.losses import Loss
     from ...nn.optimizers import Update
     from ..base import Layer, Rounding, Targets
     from .device import CPU
@@ -20,7 +21,7 @@ CHUNK = 256  # labels: at B = H = 256 a chunk's operands and weights take 1.2 MB
 
 
 def output_step(
-    cpu: CPU, A: np.ndarray, targets: Targets, layer: Layer, loss: int, update: Update, rounding: Rounding
+    cpu: CPU, A: np.ndarray, targets: Targets, layer: Layer, loss: Loss, update: Update, rounding: Rounding
 ) -> tuple[float, np.ndarray]:
     """Update the output layer on one batch; return the loss, weighed by row, and dA. As `Device.output_step`."""
     B, H = A.shape
@@ -29,19 +30,24 @@ def output_step(
     # Less where there would be too few chunks for the threads.
     chunk = min(CHUNK, bf16.pad(-(-len(layer.b) // n)))
     scales, target, log_sum = np.zeros((3, Bp), np.float32)
-    scales[:B] = targets.scale
-    if loss == SOFTMAX:
+    if loss.normalized:
         target[:B], scales[:B] = targets.of_softmax()
+    else:
+        target[:B], scales[:B] = 1, targets.scale
     padded = cpu.padded("A", A, Bp, Hp)
     Z = cpu.buffer("Z", (n, bf16.BLOCK if cpu.bfloat16 else chunk, Bp))
     dA, db = cpu.buffer("dA", (n, Bp, Hp)), cpu.buffer("db", (n, chunk))
     ints, logits = cpu.buffer("ints", (n, Bp), np.int64), cpu.buffer("logits", (n, Bp))
     losses = np.zeros(n)
     operands = _operands(cpu, padded, chunk) if cpu.bfloat16 else ()
-    if loss == SOFTMAX:
+    if loss.normalized:
         log_sum[:] = _log_sum(cpu, layer, chunk, Z, logits, padded, operands)
     layer_arrays, pairs = (layer.W, layer.b, layer.Ws, layer.Wt, layer.bs, layer.bt), _positives(targets)
-    head = (*layer_arrays, pairs, scales, target, log_sum, loss, update.kind, update.hyper)
+    of_biases = update.for_biases()
+    head = (
+        *layer_arrays, pairs, scales, target, log_sum, loss_address(loss), update_address(update.optimizer),
+        update.hyper, update_address(of_biases.optimizer), of_biases.hyper,
+    )  # fmt: skip
     if rounding.threshold > 0:
         kept, g = cpu.buffer("kept", (n, Bp), np.int64), cpu.buffer("g", (n, H))
         cpu.run(

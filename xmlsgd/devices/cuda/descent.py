@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...nn.optimizers import CLIP, DECAY, RATE, SGD_KIND
+from ...nn.optimizers import CLIP, DECAY, RATE, SGD
 
 if TYPE_CHECKING:
     from ...nn.optimizers import Update
@@ -21,7 +21,7 @@ class Factors(NamedTuple):
 
 def is_descent(update: Update) -> bool:
     """Return whether a product can do the update."""
-    return bool(update.kind == SGD_KIND and update.hyper[CLIP] == 0)
+    return bool(type(update.optimizer) is SGD and update.hyper[CLIP] == 0)
 
 
 def descent_factors(update: Update) -> np.ndarray:

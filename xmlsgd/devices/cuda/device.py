@@ -14,8 +14,7 @@ import numpy as np
 from ...data.csr import CSR
 from ...data.validation import check_choice
 from ...errors import DataError
-from ...nn.losses import SOFTMAX
-from ...nn.optimizers import CLIP, ROW_ADAGRAD_KIND, SGD
+from ...nn.optimizers import CLIP, SGD
 from ..base import EXACT, PRECISIONS, Dropout, Layer, Targets
 from .chunks import CHUNK_BYTES
 from .data import Rows, fill_entries
@@ -31,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
     from contextlib import AbstractContextManager
 
-    from ...nn.optimizers import Update
+    from ...nn.losses import Loss
+    from ...nn.optimizers import Optimizer, Update
     from ..base import Rounding
     from .data import Batch
 
@@ -89,7 +89,10 @@ class CUDA:
         """Return the context in which one Python thread at a time calls the operations."""
         return self.runtime.start()
 
-    def warm_up(self, losses: Collection[int], deep: bool = True, dropout: bool = True, rounding: bool = False) -> None:
+    def warm_up(
+        self, losses: Collection[Loss], optimizers: Collection[Optimizer] = (), deep: bool = True,
+        dropout: bool = True, rounding: bool = False,
+    ) -> None:  # fmt: skip
         """Run every operation once: cuBLAS and CuPy load their kernels at the first call, those that add losses too."""
         _check_rounding(rounding)
         X = CSR(np.array([0, 1, 2]), np.zeros(2, np.int32), np.ones(2, np.float32), 1)
@@ -150,14 +153,15 @@ class CUDA:
         self.runtime.launch("drop", blocks_of(A.size), A, A.size, *_mask(dropout))
 
     def output_step(
-        self, A: Any, targets: Targets, layer: Layer, loss: int, update: Update, rounding: Rounding = EXACT
+        self, A: Any, targets: Targets, layer: Layer, loss: Loss, update: Update, rounding: Rounding = EXACT
     ) -> tuple[Any, Any]:
         """Update the output layer on one batch; return the loss, weighed by row, float64 () on the GPU, and dA."""
         _check_rounding(rounding.threshold > 0)
+        loss.on_cuda()  # a loss without code for GPUs is refused before anything is sent
         sent, B = send_weights(self.runtime, targets, loss), len(targets.rows)
         weights = Weights(sent[:B], sent[B:])
         labels = self._rows.batch(targets.Y, targets.rows, "Y")
-        if loss == SOFTMAX and self._softmax:
+        if loss.normalized and self._softmax:
             value, dA = self._softmax.step(A, labels, weights, layer, update)
         else:
             value, dA = self._output.step(A, labels, weights, layer, loss, update)
@@ -181,7 +185,7 @@ class CUDA:
         batch, hyper = self._rows.batch(X, rows, "X"), run.send("hyper", update.hyper)
         keys, entry_row, entry_value = self._entries(batch, dropout)
         warps = min(max(SHARED_LIMIT // (4 * H), 1), THREADS // WARP)
-        norms = update.kind == ROW_ADAGRAD_KIND or update.hyper[CLIP] > 0
+        norms = update.optimizer.row_state or update.hyper[CLIP] > 0
         run.launch(
             "input_update", (blocks_of(len(keys), warps), 1 if norms else blocks_of(H, TILE)), keys, len(keys),
             entry_row, entry_value, dZ, layer.W, layer.Ws, layer.Wt, H, update.kind, hyper, threads=WARP * warps,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...nn.losses import get_loss
+from ...nn.losses import find_loss
 from ...nn.optimizers import CLIP
 from .data import fill_entries, fill_labels
 from .descent import with_factors
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from ...data.csr import CSR
+    from ...nn.losses import Loss
     from ...nn.optimizers import Update
     from ..base import Layer, Targets
     from .data import Rows
@@ -143,7 +144,7 @@ class Graphs:
         if self._blas is None:
             self._blas = GraphBlas(self._library(), self._runtime.new_handle(), self._runtime)
         fixed = self._kinds.setdefault(key, Fixed(self._runtime, self._blas))
-        self._prepare(fixed, room, X, targets, update, get_loss(network.loss))
+        self._prepare(fixed, room, X, targets, update, find_loss(network.loss))
         if not fixed.warm:  # libraries load what they need, and buffers find their places
             fixed.warm = True
             with fixed.in_use():
@@ -159,7 +160,7 @@ class Graphs:
         fixed.graph.launch(self._runtime.stream)
         return fixed.value
 
-    def _prepare(self, fixed: Fixed, room: list[int], X: CSR, targets: Targets, update: Update, loss: int) -> None:
+    def _prepare(self, fixed: Fixed, room: list[int], X: CSR, targets: Targets, update: Update, loss: Loss) -> None:
         """Write what changes from batch to batch to its places."""
         run, output = self._runtime, update.for_output()
         fixed.feed("weights", send_weights(run, targets, loss))

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...nn.losses import SOFTMAX
 from .chunks import Chunks, padded, part_of
 from .data import fill_labels
 from .descent import factors_of, is_descent, with_factors
 from .runtime import THREADS, WARP, blocks_of
 
 if TYPE_CHECKING:
+    from ...nn.losses import Loss
     from ...nn.optimizers import Update
     from ..base import Layer, Targets
     from .data import Batch
@@ -34,10 +34,10 @@ class Weights(NamedTuple):
     target: Any
 
 
-def send_weights(runtime: Runtime, targets: Targets, loss: int) -> Any:
+def send_weights(runtime: Runtime, targets: Targets, loss: Loss) -> Any:
     """Send what the rows of a batch weigh, and behind that the target of each label of a row, float32 (2 B,)."""
     target, scale = np.zeros(len(targets.rows), np.float32), targets.scale
-    if loss == SOFTMAX:
+    if loss.normalized:
         target, scale = targets.of_softmax()
     return runtime.send("weights", np.asarray(scale, np.float32), target)
 
@@ -45,7 +45,9 @@ def send_weights(runtime: Runtime, targets: Targets, loss: int) -> Any:
 class OutputStep(Chunks):
     """The training step of the output layer."""
 
-    def step(self, A: Any, labels: Batch, weights: Weights, layer: Layer, loss: int, update: Update) -> tuple[Any, Any]:
+    def step(
+        self, A: Any, labels: Batch, weights: Weights, layer: Layer, loss: Loss, update: Update
+    ) -> tuple[Any, Any]:
         """Update the layer on a batch; return the loss, float64 (1,), and dA (B, H)."""
         run, B, H = self.runtime, A.shape[0], A.shape[1]
         hyper = run.send("output hyper", with_factors(update))
@@ -56,7 +58,7 @@ class OutputStep(Chunks):
         partial = run.buffer("partial", (parts, stride))
         keys = label_keys(run, labels)
         operand = self.operand("A operand", A)
-        log_sum, W = self._log_sums(operand, layer, chunks, Z) if loss == SOFTMAX else (weights.scale, None)
+        log_sum, W = self._log_sums(operand, layer, chunks, Z) if loss.normalized else (weights.scale, None)
         blocks = blocks_of(stride, THREADS * PER_LANE), parts
         losses = run.buffer("losses", (len(chunks) * blocks[0] * blocks[1] + labels.nnz,))
         positive = losses[len(losses) - labels.nnz :]
@@ -65,11 +67,11 @@ class OutputStep(Chunks):
             part, n, last = part_of(layer, start, stop), stop - start, stop == len(layer.b)
             W = W if last and W is not None else self._logits(operand, part, Z)
             run.launch(
-                "negatives", blocks, loss, Z, stride, part.b, weights.scale, log_sum, B, n, ROWS_A_PART, G, partial,
-                losses[c * blocks[0] * parts :],
+                "negatives", blocks, loss.on_cuda(), Z, stride, part.b, weights.scale, log_sum, B, n, ROWS_A_PART, G,
+                partial, losses[c * blocks[0] * parts :],
             )  # fmt: skip
             run.launch(
-                "positives", blocks_of(labels.nnz), loss, keys, labels.nnz, start, n, Z, stride, part.b,
+                "positives", blocks_of(labels.nnz), loss.on_cuda(), keys, labels.nnz, start, n, Z, stride, part.b,
                 weights.scale, weights.target, log_sum, G, partial, positive,
             )  # fmt: skip
             run.gemm(G[:, :n], W[:, :H], dA, beta=float(not last))

@@ -1,13 +1,30 @@
-"""Which labels a batch trains: all of them, or its own true labels and some that no row of it has.
+"""Samplers: which labels a batch trains; a file each, found by its name (`registry`).
 
-A row and a label that it does not have teach little, and most of a step goes into such pairs. That a whole batch shares
-its labels keeps the work a product of dense matrices. LSH, as in SLIDE, is in `lsh`, hard negatives are in `hard`: both
-need Numba or the model, which those here do not.
+All of them, or the batch's own true labels and some that no row of it has. A row and a label that it does not have
+teach little, and most of a step goes into such pairs. That a whole batch shares its labels keeps the work a product of
+dense matrices.
 """
 
-from .base import ALL_LABELS as ALL_LABELS
+from __future__ import annotations
+
+from ...errors import DataError
+from ..registry import find_part, part_names
+from .all import ALL_LABELS as ALL_LABELS
 from .base import Batch as Batch
 from .base import Drawn as Drawn
 from .base import Sampler as Sampler
-from .uniform import ImportanceSampled as ImportanceSampled
-from .uniform import SharedNegatives as SharedNegatives
+
+
+def sampler_names() -> list[str]:
+    """Return the names of all samplers."""
+    return part_names(__name__)
+
+
+def find_sampler(name: str) -> type[Sampler]:
+    """Return the class of a name; `DataError` for an unknown one, and where its module lacks something."""
+    kind = find_part(__name__, "sampler", name, "SAMPLER")
+    if not (isinstance(kind, type) and issubclass(kind, Sampler)):
+        raise DataError(f"sampler {name!r}: SAMPLER must be a class of Sampler, got {kind!r}")
+    if kind.draw is Sampler.draw and kind.begin is Sampler.begin:
+        raise DataError(f"sampler {name!r}: {kind.__name__} does not define draw; see Sampler.draw")
+    return kind

@@ -9,9 +9,7 @@ import numpy as np
 from ...data.csr import CSR, NEGATIVES
 from ...data.validation import check_instance, check_kinds
 from ...errors import DataError, shorten
-from .base import Batch, Drawn, Sampler, marked
-from .refresh import Refresh, Turns
-from .uniform import check_negatives
+from .base import Batch, Drawn, Refresh, Sampler, Turns, check_least, marked
 
 
 @dataclass(frozen=True)
@@ -32,11 +30,9 @@ class HardNegatives(Sampler):
         """Raise `DataError` for a field of the wrong kind, or a number outside its range."""
         check_kinds(self)
         check_instance("refresh", self.refresh, Refresh, "Refresh(50)", or_none=False)
-        check_negatives(self.negatives)
+        check_least(negatives=(self.negatives, 0), cluster=(self.cluster, 1))
         if not 0 <= self.hard <= 1:
             raise DataError(f"hard must be in [0, 1], got {shorten(self.hard)}")
-        if not self.cluster >= 1:
-            raise DataError(f"cluster must be at least 1, got {shorten(self.cluster)}")
 
     def begin(self, Y: CSR, seed: int) -> Clusters:
         """Return the sampler of a learner, without clusters."""
@@ -97,3 +93,6 @@ def balanced_clusters(V: np.ndarray, size: int, rng: np.random.Generator) -> np.
         order = np.take_along_axis(order, np.argsort(places, axis=1), axis=1).reshape(2 * n, half)
         order = rng.permuted(order, axis=1)
     return order
+
+
+SAMPLER = HardNegatives

@@ -8,20 +8,98 @@ rows of a batch share theirs, so all of them train the union.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from ...data.csr import CSR, NEGATIVES
 from ...data.validation import check_choice, check_instance, check_kinds
 from ...devices.cpu import CPU, cpu_of
-from ...devices.cpu.kernels.lsh import fill_tables, retrieve
+from ...devices.cpu.kernels.lsh import dwta_codes, fill_tables, retrieve
 from ...errors import DataError, shorten
-from .base import Batch, Drawn, Sampler, marked
-from .hashing import FAMILIES, buckets
-from .refresh import Refresh, Turns
+from .base import Batch, Drawn, Refresh, Sampler, Turns, check_least, marked
 
+BIN_BITS = 3  # of a winner-take-all code: bins of eight columns, as SLIDE has them
+BLOCK = 1 << 13  # rows hashed together
+FOLD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: times it, keys are spread over their high bits
 RULES = ("reservoir", "fifo")
 MOST_BITS = 18  # of a bucket's number, as in SLIDE
+
+
+class Family(Protocol):
+    """A hash family; `bits` are those of a code."""
+
+    bits: int
+
+    def codes(self, V: np.ndarray, device: CPU) -> np.ndarray:
+        """Return the codes of the rows of V float32 (n, H), uint8 (n, N)."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class SimHash:
+    """Signs of projections (Charikar 2002): two vectors at an angle a have equal signs with probability 1 - a / pi.
+
+    directions float32 (H, N) : a third of the entries of each are 1 or -1, the others 0, as in SLIDE.
+    """
+
+    directions: np.ndarray
+    bits = 1
+
+    @classmethod
+    def make(cls, n_units: int, n_codes: int, rng: np.random.Generator) -> SimHash:
+        """Return `n_codes` directions of `n_units`."""
+        return cls(rng.choice([1, -1, 0, 0, 0, 0], (n_units, n_codes)).astype(np.float32))
+
+    def codes(self, V: np.ndarray, device: CPU) -> np.ndarray:
+        """Return the signs, 1 for those that are not negative."""
+        return (V @ self.directions >= 0).astype(np.uint8)
+
+
+@dataclass(frozen=True, eq=False)
+class DWTA:
+    """Densified winner-take-all (Chen and Shrivastava 2018): the place of the largest entry among eight columns.
+
+    bins int32 (N, 8) : columns, those of random permutations cut in pieces.
+    """
+
+    bins: np.ndarray
+    bits = BIN_BITS
+
+    @classmethod
+    def make(cls, n_units: int, n_codes: int, rng: np.random.Generator) -> DWTA:
+        """Return `n_codes` bins of `n_units` columns."""
+        width = min(1 << BIN_BITS, n_units)
+        a_round = n_units // width
+        rounds = [rng.permutation(n_units)[: a_round * width].reshape(-1, width) for _ in range(-(-n_codes // a_round))]
+        return cls(np.concatenate(rounds)[:n_codes].astype(np.int32))
+
+    def codes(self, V: np.ndarray, device: CPU) -> np.ndarray:
+        """Return the places, 0 where a row is all zeros."""
+        codes = np.empty((len(V), len(self.bins)), np.uint8)
+        device.run(dwta_codes, np.ascontiguousarray(V, np.float32), self.bins, codes)
+        return codes
+
+
+FAMILIES: dict[str, type[SimHash] | type[DWTA]] = {"simhash": SimHash, "dwta": DWTA}
+
+
+def buckets(family: Family, V: np.ndarray, tables: int, width: int, device: CPU) -> np.ndarray:
+    """Return the bucket of each row of V in each table, int32 (tables, n), below 2^width.
+
+    A table has N / tables codes, written one after another; where that takes more than `width` bits they are folded.
+    """
+    out = np.empty((tables, len(V)), np.int32)
+    for first in range(0, len(V), BLOCK):
+        codes = family.codes(V[first : first + BLOCK], device)
+        codes = codes.reshape(len(codes), tables, -1)
+        keys = np.zeros(codes.shape[:2], np.uint64)
+        for k in range(codes.shape[2]):
+            keys = (keys << np.uint64(family.bits)) | codes[:, :, k]
+        if codes.shape[2] * family.bits > width:
+            keys = (keys * FOLD) >> np.uint64(64 - width)
+        out[:, first : first + BLOCK] = keys.T
+    return out
 
 
 @dataclass(frozen=True)
@@ -31,7 +109,7 @@ class LSH(Sampler):
     family : "simhash" or "dwta". hashes : K, codes of a table's key. tables : how many. capacity : labels of a bucket
     at most; `rule` says which: "reservoir" for an even sample, "fifo" for those rehashed last. frequent : take the
     labels that most tables name, in place of those of the first tables asked (SLIDE's top-k and vanilla sampling).
-    least : negatives of a batch at least; where fewer are found, others are drawn evenly, as in SLIDE. refresh : when
+    negatives : of a batch at least; where fewer are found, others are drawn evenly, as in SLIDE. refresh : when
     labels are rehashed; only those that this learner trained since the last time are.
     """
 
@@ -42,7 +120,7 @@ class LSH(Sampler):
     capacity: int = 128
     rule: str = "reservoir"
     frequent: bool = False
-    least: int = 1024
+    negatives: int = 1024
     refresh: Refresh = field(default_factory=Refresh)
 
     def __post_init__(self) -> None:
@@ -51,9 +129,8 @@ class LSH(Sampler):
         check_instance("refresh", self.refresh, Refresh, "Refresh(50)", or_none=False)
         for name, known in (("family", tuple(FAMILIES)), ("rule", RULES)):
             check_choice(name, getattr(self, name), known)
-        for name, lowest in (("hashes", 1), ("tables", 1), ("per_row", 1), ("capacity", 1), ("least", 0)):
-            if not getattr(self, name) >= lowest:
-                raise DataError(f"{name} must be at least {lowest}, got {shorten(getattr(self, name))}")
+        counts = {name: (getattr(self, name), 1) for name in ("hashes", "tables", "per_row", "capacity")}
+        check_least(**counts, negatives=(self.negatives, 0))
         most = 64 // FAMILIES[self.family].bits
         if self.hashes > most:
             raise DataError(f"hashes must be at most {most} for {self.family}, got {shorten(self.hashes)}")
@@ -91,7 +168,7 @@ class Tables(Sampler):
         n_true = np.count_nonzero(marks)
         found = self.find(batch.device.to_host(batch.A), device, batch.seed)
         marks[found[found >= 0]] = True
-        missing = self.settings.least - (np.count_nonzero(marks) - n_true)
+        missing = self.settings.negatives - (np.count_nonzero(marks) - n_true)
         if missing > 0:
             marks[np.random.default_rng((batch.seed, NEGATIVES)).integers(len(marks), size=missing)] = True
         drawn = marked(marks)
@@ -123,3 +200,6 @@ class Tables(Sampler):
             device.n_threads, found,
         )  # fmt: skip
         return found
+
+
+SAMPLER = LSH

@@ -10,8 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from ...base import GOLDEN
-from .llvm import LANES, broadcast, declare, f16x, host_features, i32, i32x, i64, load, loop, store
+from .llvm import LANES, broadcast, declare, f16x, host_features, i32, i64, load, loop, store
 
 _features = host_features()
 HAS_AVX512 = bool(_features.get("avx512f") and _features.get("avx512dq"))
@@ -52,7 +51,7 @@ def _sum(builder, x):
 
 @intrinsic
 def bce_gradient_avx512(typingctx, z, bias, scale, size):
-    """Do what `rows.bce_gradient_loops` does; addresses and a `size` that is a multiple of 16.
+    """Do what `negatives_loops` of `nn.losses.bce` does; addresses and a `size` that is a multiple of 16.
 
     Writes scale * sigmoid(z + bias) over z; returns the loss of all-negative rows and the sum of what was written.
     """
@@ -82,23 +81,3 @@ def bce_gradient_avx512(typingctx, z, bias, scale, size):
         return context.make_tuple(builder, pair, [_sum(builder, total) for total in following])
 
     return pair(types.uintp, types.float32, types.uintp, types.intp), codegen
-
-
-@intrinsic
-def above_draws_avx512(typingctx, z, scale, threshold, start):
-    """Return which of 16 gradients at z are above their draw times threshold * scale, bit i for row i.
-
-    Row i draws from the upper 23 bits of start + i GOLDEN (`rounded_layer.round_loops`).
-    """
-
-    def codegen(context, builder, signature, args):
-        z, scale, threshold, start = args
-        steps = ir.Constant(i32x, [i * GOLDEN % 2**32 for i in range(LANES)])
-        words = builder.add(broadcast(builder, builder.trunc(start, i32)), steps)
-        drawn = builder.sitofp(builder.lshr(words, ir.Constant(i32x, [9] * LANES)), f16x)
-        limit = builder.fmul(broadcast(builder, threshold, f16x), load(builder, scale))
-        level = builder.fmul(builder.fmul(builder.fadd(drawn, _all(0.5)), _all(2.0**-23)), limit)
-        above = builder.fcmp_ordered(">", load(builder, z), level)
-        return builder.zext(builder.bitcast(above, ir.IntType(LANES)), i64)
-
-    return types.int64(types.uintp, types.uintp, types.float32, types.int64), codegen

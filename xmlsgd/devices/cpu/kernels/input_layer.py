@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from ....nn.optimizers import CLIP
 from ..compiling import kernel
+from ..intrinsics.elementary import FAST
 from .copying import copy_into
+from .parts import update_row
 from .random import kept
-from .rows import FAST, clip_row, update_row
 
 _ZERO = np.float32(0)
 
@@ -98,7 +98,7 @@ def group_entries(
 
 
 @kernel(fastmath=FAST)
-def input_update(dA, features, starts, entry_row, entry_value, W, s, t, kind, hyper, gradients):
+def input_update(dA, features, starts, entry_row, entry_value, W, s, t, update, hyper, gradients):
     """Sum the gradient of each named row of W (F, H) and update it: W[f] -= rule(sum of value * dA[row]).
 
     `gradients` (threads, H) is scratch. One thread owns a feature, so no two write one row.
@@ -114,10 +114,8 @@ def input_update(dA, features, starts, entry_row, entry_value, W, s, t, kind, hy
                 x, d = entry_value[q], dA[entry_row[q]]
                 for j in range(g.size):
                     g[j] += x * d[j]
-            if hyper[CLIP] > 0:
-                clip_row(g, hyper[CLIP])
             row = features[f]
-            update_row(kind, W[row], g, s[min(row, s_rows - 1)], t[min(row, t_rows - 1)], hyper)
+            update_row(update, W[row], g, s[min(row, s_rows - 1)], t[min(row, t_rows - 1)], hyper)
 
 
 @kernel()

@@ -11,7 +11,7 @@ from numba import njit, prange
 from ..compiling import kernel
 from ..intrinsics import bf16
 from ..intrinsics.bf16 import BLOCK, TILE_BYTES
-from .rows import FAST
+from ..intrinsics.elementary import FAST
 from .topk import offer_block
 
 _NONE, _ZERO = np.float32(-np.inf), np.float32(0)

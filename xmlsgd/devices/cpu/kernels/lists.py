@@ -10,11 +10,11 @@ import numpy as np
 from numba import njit, prange
 
 from ..compiling import kernel
+from ..intrinsics.elementary import FAST
 from .input_layer import activate_row
 from .margins import margins_of_row
 from .neighbors import vote_of_row
 from .pairs import best_of_list, logits_of_row
-from .rows import FAST
 from .trees import trees_of_row
 
 DAMAGED = -2  # in place of a label

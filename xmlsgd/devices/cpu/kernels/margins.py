@@ -10,8 +10,8 @@ import numpy as np
 from numba import njit, prange
 
 from ..compiling import kernel
+from ..intrinsics.elementary import FAST
 from ..intrinsics.llvm import prefetch
-from .rows import FAST
 
 _ZERO = np.float32(0)
 _GOLDEN = np.uint32(2654435769)  # 2^32 over the golden ratio: spreads numbers that lie close together (Knuth)

@@ -11,9 +11,9 @@ import numpy as np
 from numba import njit, prange
 
 from ..compiling import kernel
+from ..intrinsics.elementary import FAST
 from ..intrinsics.llvm import prefetch
 from .copying import copy_into
-from .rows import FAST
 
 TINY = np.float32(1e-20)  # a similarity must exceed it
 BINS = 1024  # of a histogram of values

@@ -14,13 +14,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from ....nn.optimizers import CLIP
 from ..compiling import kernel
 from ..intrinsics import bf16
 from ..intrinsics.bf16 import BLOCK, TILE_BYTES
+from ..intrinsics.elementary import FAST, exp_negative
 from ..intrinsics.llvm import prefetch_row
 from .copying import copy_into
-from .rows import FAST, clip_row, exp_negative, label_gradient, update_biases, update_row
+from .parts import label_gradient, update_row
 
 _ZERO = np.float32(0)
 _LOWEST = np.float32(-3.0e38)
@@ -180,7 +180,7 @@ def first_key(keys, label):
 
 @kernel()
 def output_step_bf16(
-    W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper,
+    W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, update, hyper, bias_update, bias_hyper,
     chunk, Z, dW, dA, db, ints, logits, losses, backward, forward, packed, pads, configuration,
 ):  # fmt: skip
     """Run one step of the output layer in bfloat16 products; W, b and their state are updated in place.
@@ -220,33 +220,31 @@ def output_step_bf16(
                     prefetch_row(Wt, label + r)
                     prefetch_row(W, label + BLOCK + r)
                     at, n = positives_of(keys, at, label + r, positives)
-                    part, d_bias[block * BLOCK + r] = label_gradient(
-                        loss, z[r], b[label + r], scale, positives[:n], target, log_sum, logits[thread]
-                    )
-                    value += part
+                    value += label_gradient(
+                        loss, z[r], b[label + r], scale, target, log_sum, positives[:n], logits[thread],
+                        d_bias[block * BLOCK + r :],
+                    )  # fmt: skip
                 for r in range(n_labels, BLOCK):
                     z[r] = _ZERO
                 pack_gradient(z, gradient, transposed, chunk_tiles, block, words)
                 bf16.multiply(gradient, backward.ctypes.data, g.ctypes.data, BLOCK, Hp, Hp * 4, B // 32, 0)
                 for r in range(n_labels):
-                    row, d = label + r, g[r, :H]
-                    if hyper[CLIP] > 0:
-                        clip_row(d, hyper[CLIP])
-                    update_row(kind, W[row], d, Ws[min(row, s_rows - 1)], Wt[min(row, t_rows - 1)], hyper)
+                    row = label + r
+                    update_row(update, W[row], g[r, :H], Ws[min(row, s_rows - 1)], Wt[min(row, t_rows - 1)], hyper)
             for j in range(0, Hp, BLOCK):
                 for i in range(0, B, BLOCK):
                     bf16.block(
                         transposed + i // 16 * panel, panel, as_b + j // 16 * panel, panel,
                         dA[thread].ctypes.data + (i * Hp + j) * 4, Hp * 4, n_blocks, c > first_chunk,
                     )  # fmt: skip
-            update_biases(kind, b[start:stop], d_bias[: stop - start], bs[start:stop], bt[start:stop], hyper)
+            update_row(bias_update, b[start:stop], d_bias[: stop - start], bs[start:stop], bt[start:stop], bias_hyper)
         losses[thread] = value
         bf16.tiles_off()
 
 
 @kernel()
 def output_step_float32(
-    W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper,
+    W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, update, hyper, bias_update, bias_hyper,
     chunk, Z, dW, dA, db, ints, logits, losses, A, dA_part,
 ):  # fmt: skip
     """Run one step of the output layer in float32 products; as `output_step_bf16`."""
@@ -266,34 +264,29 @@ def output_step_float32(
             np.dot(W[start:stop], A.T, z)
             for r in range(stop - start):
                 at, n = positives_of(keys, at, start + r, positives)
-                part, d_bias[r] = label_gradient(
-                    loss, z[r], b[start + r], scale, positives[:n], target, log_sum, logits[thread]
+                value += label_gradient(
+                    loss, z[r], b[start + r], scale, target, log_sum, positives[:n], logits[thread], d_bias[r:]
                 )
-                value += part
             np.dot(z.T, W[start:stop], dA_part[thread])
             dA[thread] += dA_part[thread]
             np.dot(z, A, g)
             for r in range(stop - start):
                 row = start + r
-                if hyper[CLIP] > 0:
-                    clip_row(g[r], hyper[CLIP])
-                update_row(kind, W[row], g[r], Ws[min(row, s_rows - 1)], Wt[min(row, t_rows - 1)], hyper)
-            update_biases(kind, b[start:stop], d_bias[: stop - start], bs[start:stop], bt[start:stop], hyper)
+                update_row(update, W[row], g[r], Ws[min(row, s_rows - 1)], Wt[min(row, t_rows - 1)], hyper)
+            update_row(bias_update, b[start:stop], d_bias[: stop - start], bs[start:stop], bt[start:stop], bias_hyper)
         losses[thread] = value
 
 
-@kernel(fastmath=FAST)
-def rows_update(W, G, s, t, kind, hyper, n_threads):
+@kernel()
+def rows_update(W, G, s, t, update, hyper, n_threads):
     """Update every row of W (R, C) by the gradient G (R, C) in place; G is clipped in place."""
     s_rows, t_rows = s.shape[0], t.shape[0]
     for thread in prange(n_threads):
         for row in range(thread, W.shape[0], n_threads):
-            if hyper[CLIP] > 0:
-                clip_row(G[row], hyper[CLIP])
-            update_row(kind, W[row], G[row], s[min(row, s_rows - 1)], t[min(row, t_rows - 1)], hyper)
+            update_row(update, W[row], G[row], s[min(row, s_rows - 1)], t[min(row, t_rows - 1)], hyper)
 
 
 @kernel()
-def biases_update(kind, b, g, s, t, hyper):
+def biases_update(b, g, s, t, update, hyper):
     """Update all biases b (m,) of a layer by their gradient g (m,)."""
-    update_biases(kind, b, g, s, t, hyper)
+    update_row(update, b, g, s, t, hyper)

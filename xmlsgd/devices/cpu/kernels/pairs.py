@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit, prange
 
 from ..compiling import kernel
-from .rows import FAST, exp_negative, log1p_unit
+from ..intrinsics.elementary import FAST, exp_negative, log1p_unit
 
 ONE_SCALE = np.ones(1, np.float32)  # of weights in float32
 _ZERO, _LOWEST = np.float32(0), np.float32(-3.0e38)

@@ -10,18 +10,20 @@ optimization, NeurIPS 2018). What is left is a few dozen pairs a row, and a labe
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from llvmlite import ir
+from numba import njit, prange, types
+from numba.extending import intrinsic
 
-from ....nn.optimizers import CLIP
 from ...base import GOLDEN
 from ..compiling import kernel
 from ..intrinsics import bf16
-from ..intrinsics.avx512 import HAS_AVX512, above_draws_avx512
+from ..intrinsics.avx512 import HAS_AVX512
 from ..intrinsics.bf16 import BLOCK
-from ..intrinsics.llvm import LANES
+from ..intrinsics.elementary import FAST
+from ..intrinsics.llvm import LANES, broadcast, f16x, i32, i32x, i64, load
 from .output_layer import first_key, pack_labels, positives_of
+from .parts import label_gradient, update_row
 from .random import hashed
-from .rows import FAST, clip_row, label_gradient, update_biases, update_row
 
 _DRAW_UNIT = np.float32(2.0**-23)
 _HALF = np.float32(0.5)
@@ -44,6 +46,27 @@ def round_loops(z, scale, threshold, start, out):
             out[n] = i
             n += 1
     return n
+
+
+@intrinsic
+def above_draws_avx512(typingctx, z, scale, threshold, start):
+    """Return which of 16 gradients at z are above their draw times threshold * scale, bit i for row i.
+
+    Row i draws from the upper 23 bits of start + i GOLDEN (`round_loops`).
+    """
+
+    def codegen(context, builder, signature, args):
+        z, scale, threshold, start = args
+        steps = ir.Constant(i32x, [i * GOLDEN % 2**32 for i in range(LANES)])
+        words = builder.add(broadcast(builder, builder.trunc(start, i32)), steps)
+        drawn = builder.sitofp(builder.lshr(words, ir.Constant(i32x, [9] * LANES)), f16x)
+        limit = builder.fmul(broadcast(builder, threshold, f16x), load(builder, scale))
+        u = builder.fmul(builder.fadd(drawn, ir.Constant(f16x, [0.5] * LANES)), ir.Constant(f16x, [2.0**-23] * LANES))
+        level = builder.fmul(u, limit)
+        above = builder.fcmp_ordered(">", load(builder, z), level)
+        return builder.zext(builder.bitcast(above, ir.IntType(LANES)), i64)
+
+    return types.int64(types.uintp, types.uintp, types.float32, types.int64), codegen
 
 
 @njit(nogil=True)
@@ -98,7 +121,8 @@ def add_pairs(z, rows, A, w, g, dA):
 
 @njit(nogil=True)
 def train_block(
-    Z, label, n_labels, W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper, threshold, seed,
+    Z, label, n_labels, W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, update, hyper, bias_update,
+    bias_hyper, threshold, seed,
     A, g, dA, db, ints, kept, logits,
 ):  # fmt: skip
     """Train `n_labels` labels from `label` on, given their logits Z without biases; return their part of the loss."""
@@ -109,22 +133,20 @@ def train_block(
         row, z = label + r, Z[r]
         at, n_positives = positives_of(keys, at, row, ints)
         positives = ints[:n_positives]
-        part, db[r] = label_gradient(loss, z, b[row], scale, positives, target, log_sum, logits)
-        value += part
+        value += label_gradient(loss, z, b[row], scale, target, log_sum, positives, logits, db[r:])
         n = keep_pairs(z, scale, threshold, np.int64(hashed(seed, row)), positives, kept, logits)
         if n:
             add_pairs(z, kept[:n], A, W[row], g, dA)
-            if hyper[CLIP] > 0:
-                clip_row(g, hyper[CLIP])
-            update_row(kind, W[row], g, Ws[min(row, s_rows - 1)], Wt[min(row, t_rows - 1)], hyper)
+            update_row(update, W[row], g, Ws[min(row, s_rows - 1)], Wt[min(row, t_rows - 1)], hyper)
     stop = label + n_labels
-    update_biases(kind, b[label:stop], db[:n_labels], bs[label:stop], bt[label:stop], hyper)
+    update_row(bias_update, b[label:stop], db[:n_labels], bs[label:stop], bt[label:stop], bias_hyper)
     return value
 
 
 @kernel()
 def rounded_step_bf16(
-    W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper, threshold, seed,
+    W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, update, hyper, bias_update,
+    bias_hyper, threshold, seed,
     A, Z, g, dA, db, ints, kept, logits, losses, forward, packed, pads, configuration,
 ):  # fmt: skip
     """Run one step of the output layer in bfloat16 products; W, b and their state are updated in place.
@@ -145,8 +167,9 @@ def rounded_step_bf16(
             pack_labels(W, label, BLOCK, as_a, 0, 0, pads[thread])
             bf16.multiply(as_a, forward.ctypes.data, z.ctypes.data, BLOCK, B, B * 4, n_tiles, 0)
             value += train_block(
-                z, label, min(BLOCK, L - label), W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper,
-                threshold, seed, A, g[thread], dA[thread], db[thread], ints[thread], kept[thread], logits[thread],
+                z, label, min(BLOCK, L - label), W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, update,
+                hyper, bias_update, bias_hyper, threshold, seed, A, g[thread], dA[thread], db[thread], ints[thread],
+                kept[thread], logits[thread],
             )  # fmt: skip
         losses[thread] = value
         bf16.tiles_off()
@@ -154,7 +177,8 @@ def rounded_step_bf16(
 
 @kernel()
 def rounded_step_float32(
-    W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper, threshold, seed,
+    W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, update, hyper, bias_update,
+    bias_hyper, threshold, seed,
     A, Z, g, dA, db, ints, kept, logits, losses,
 ):  # fmt: skip
     """Run one step of the output layer in float32 products; as `rounded_step_bf16`."""
@@ -168,7 +192,8 @@ def rounded_step_float32(
             z = Z[thread][:n_labels]
             np.dot(W[label : label + n_labels], A.T, z)
             value += train_block(
-                z, label, n_labels, W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, kind, hyper,
-                threshold, seed, A, g[thread], dA[thread], db[thread], ints[thread], kept[thread], logits[thread],
+                z, label, n_labels, W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, update,
+                hyper, bias_update, bias_hyper, threshold, seed, A, g[thread], dA[thread], db[thread], ints[thread],
+                kept[thread], logits[thread],
             )  # fmt: skip
         losses[thread] = value

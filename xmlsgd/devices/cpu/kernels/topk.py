@@ -14,10 +14,10 @@ from numba.extending import intrinsic
 from ..compiling import kernel
 from ..intrinsics import bf16
 from ..intrinsics.bf16 import BLOCK, TILE_BYTES
+from ..intrinsics.elementary import FAST
 from ..intrinsics.llvm import LANES, broadcast, f16x, i32, load
 from .output_layer import pack_labels
 from .pairs import logit_of
-from .rows import FAST
 
 _NONE = np.float32(-np.inf)
 

@@ -1,0 +1,20 @@
+"""Losses of a row of logits against its labels: a file each, found by its name (`registry`)."""
+
+from __future__ import annotations
+
+from ...errors import DataError
+from ..registry import find_part, part_names
+from .base import Loss as Loss
+
+
+def loss_names() -> list[str]:
+    """Return the names of all losses."""
+    return part_names(__name__)
+
+
+def find_loss(name: str) -> Loss:
+    """Return the loss of a name; `DataError` for an unknown one, and where its module has no `Loss`."""
+    loss = find_part(__name__, "loss", name, "LOSS")
+    if not isinstance(loss, Loss):
+        raise DataError(f"loss {name!r}: LOSS must be a Loss, got {loss!r}; see CONTRIBUTING.md")
+    return loss

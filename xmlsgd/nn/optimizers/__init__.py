@@ -1,0 +1,50 @@
+"""Optimizers: a file each, found by its name (`registry`).
+
+Only rows with a gradient are updated ("lazy" rows): a feature that a batch lacks keeps its weights and its state, and
+so does a label whose gradients are all dropped by sparsification. With rare features this is what makes a step cost
+what its batch costs.
+"""
+
+from __future__ import annotations
+
+from ...errors import DataError
+from ..registry import find_part, part_names
+from .adagrad import Adagrad as Adagrad
+from .adam import Adam as Adam
+from .base import CLIP as CLIP
+from .base import DECAY as DECAY
+from .base import EPSILON as EPSILON
+from .base import RATE as RATE
+from .base import Optimizer as Optimizer
+from .base import Update as Update
+from .momentum import Momentum as Momentum
+from .row_adagrad import RowAdagrad as RowAdagrad
+from .sgd import SGD as SGD
+
+
+def optimizer_names() -> list[str]:
+    """Return the names of all optimizers."""
+    return part_names(__name__)
+
+
+def find_optimizer(name: str) -> type[Optimizer]:
+    """Return the class of a name; `DataError` for an unknown one, and where its module lacks something."""
+    kind = find_part(__name__, "optimizer", name, "OPTIMIZER", " or an Optimizer")
+    if not (isinstance(kind, type) and issubclass(kind, Optimizer)):
+        raise DataError(f"optimizer {name!r}: OPTIMIZER must be a class of Optimizer, got {kind!r}")
+    needed = ("step", "state") if kind.slots else ("step",)
+    if lacking := [method for method in needed if getattr(kind, method) is getattr(Optimizer, method)]:
+        raise DataError(f"optimizer {name!r}: {kind.__name__} does not define {lacking[0]}; see Optimizer.{lacking[0]}")
+    return kind
+
+
+def get_optimizer(optimizer: str | Optimizer, **numbers: float) -> Optimizer:
+    """Return the optimizer of a name, built with `numbers`; an `Optimizer` is returned as it is.
+
+    Raises `DataError` for unknown names, and for numbers other than 0 beside an `Optimizer`, which has its own.
+    """
+    if isinstance(optimizer, Optimizer):
+        if given := [name for name, number in numbers.items() if number]:
+            raise DataError(f"{given[0]}: is part of the optimizer, got it beside {optimizer}; leave it out")
+        return optimizer
+    return find_optimizer(optimizer)(**numbers)

@@ -1,0 +1,25 @@
+"""All labels take part in every batch: nothing is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .base import Batch, Drawn, Sampler
+
+
+@dataclass(frozen=True)
+class AllLabels(Sampler):
+    """Every label takes part in every batch."""
+
+    @classmethod
+    def of(cls, negatives: int) -> AllLabels:
+        """Return the sampler, whatever the number."""
+        return cls()
+
+    def draw(self, batch: Batch) -> Drawn | None:
+        """Return None, which stands for all labels."""
+        return None
+
+
+ALL_LABELS = AllLabels()
+SAMPLER = AllLabels
