@@ -1,9 +1,9 @@
-"""Rows on disk, not in memory: train on a memory-mapped store, then go on with rows and labels that arrive later.
+"""Train on rows that stay on disk, in a memory-mapped store, and continue with rows that arrive later.
 
     python examples/larger_than_memory.py
 
-A store is a folder of plain arrays. Kernels read its pages through the row numbers of a batch; the system keeps in
-memory what fits. `xmlsgd convert train.txt store` makes one from text of any size, block by block.
+A store is a folder of plain arrays. Kernels read the rows of a batch from the mapped pages, and the operating system
+keeps in memory what fits. `xmlsgd convert train.txt store` converts text of any size, block by block.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""A rule of your own for how unequal devices learn together, raced against published ones on a simulated clock.
+"""Write a merge rule and compare it with published algorithms on simulated devices of unequal speed.
 
     python examples/own_merge_rule.py
 
-The rule: everybody trains a few batches, then each number of the common model becomes the median of what the devices
-made of it, so that one of them that goes astray moves nothing. `Rounds` says who trains when; the rest is below. It
-should end beside elastic averaging, at about 63: both wait for the slowest device, and share the work out evenly.
-Adaptive SGD, which gives each device what it can do, ends at about 78 in half the time.
+The rule: every worker trains a few batches, then each parameter of the shared model becomes the median of the
+replicas, so that one diverging replica has no effect. `Rounds` schedules the batches. The rule should end near elastic
+averaging, with a P@1 of about 63: both wait for the slowest device and divide the work evenly. Adaptive SGD, which
+gives each device as much work as it can do, ends at about 78 in half the time.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from xmlsgd.training.simulation import Setting, simulate
 
 @dataclass
 class Median(Rounds):
-    """Every worker trains `steps` batches; then the common model is the median of the replicas."""
+    """Every worker trains `steps` batches; then the shared model becomes the median of the replicas."""
 
     steps: int = 4
 
     def open_rows(self, w: int) -> float:
-        """Return the rows of the round that are left for worker `w`."""
+        """Return how many rows of this round worker `w` has not trained yet."""
         return self.left_of(self.steps * self.batch * len(self.given), w)
 
     def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
-        """Take the median as the common model."""
+        """Set the shared model to the median."""
 
         def rule(params: ParameterSlice) -> None:
             params.center[:] = np.median(list(params.replicas.values()), axis=0)

@@ -1,4 +1,4 @@
-"""A scikit-learn classifier like any other: in a pipeline, tuned by cross-validation.
+"""Use the classifier in a scikit-learn pipeline and tune it by cross-validation.
 
 python examples/pipeline_and_grid_search.py
 """
@@ -33,7 +33,7 @@ def main() -> None:
 
     for parameters, score in zip(search.cv_results_["params"], search.cv_results_["mean_test_score"], strict=True):
         print(f"P@1 {100 * score:5.2f}  {parameters}")
-    print(f"test P@1 {100 * search.score(test.texts, binarizer.transform(test.labels)):.2f} of the best")
+    print(f"test P@1 {100 * search.score(test.texts, binarizer.transform(test.labels)):.2f} with the best parameters")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""From raw text to tags: texts and lists of tags in, the five best tags of a new text out.
+"""Train on texts and lists of tags; predict the five best tags of new texts.
 
 python examples/text_to_tags.py
 """
@@ -18,7 +18,7 @@ def main() -> None:
     assert train.labels is not None
 
     model = XMLClassifier(hidden_layer_sizes=(64,), random_state=0)
-    model.fit(train.texts, train.labels)  # its words are learned, too, and saved along with the model
+    model.fit(train.texts, train.labels)  # the vocabulary is learned and saved with the model
 
     texts = ["read a json file and decode it", "close the socket of the connection", "parse an xml element"]
     labels, scores = model.predict_topk(texts, k=5)

@@ -1,4 +1,4 @@
-"""XMC files in, precision@k out: the main job in ten lines, then the model saved and loaded again.
+"""Train on XMC files, evaluate, save the model and load it again.
 
 python examples/xmc_files.py
 """
@@ -17,7 +17,7 @@ def main() -> None:
     train, test = load_dataset(DATA)  # train.txt, test.txt, labels.txt
     assert test is not None
     model = XMLClassifier(hidden_layer_sizes=(64,), random_state=0)
-    print("bytes in training:", f"{model.estimate_memory(train.X, train.Y)['total']:,}")
+    print("bytes needed for training:", f"{model.estimate_memory(train.X, train.Y)['total']:,}")
     model.fit(train.X, train.Y, eval_set=(test.X, test.Y), label_names=train.label_names)
 
     labels, _ = model.predict_topk(test.X, k=5)

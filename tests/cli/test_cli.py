@@ -1,4 +1,4 @@
-"""The other verbs, the flags and their spellings, and help."""
+"""The commands demo and info, the flags and their spellings, and the help."""
 
 from __future__ import annotations
 
@@ -17,16 +17,6 @@ from xmlsgd.cli.flags import collect
 from xmlsgd.cli.parameters import PARAMETERS
 from xmlsgd.data.text import read_raw_text
 from xmlsgd.estimators import XMLClassifier
-
-
-def test_bench_measures_training_and_prediction(capsys):
-    shape = ["--rows", "500", "--features", "200", "--labels", "100", "--nnz", "8"]
-    run("bench", *shape, "--json", "-", *QUICK, "--epochs", "1")
-    result = json.loads(capsys.readouterr().out)
-    assert result["rows_per_second"] > 0
-    assert result["predict_rows_per_second"] > 0
-    assert result["threads"] == 1
-    assert result["data"]["labels"] == 100
 
 
 def test_demo_trains_on_real_functions_and_shows_them(capsys, tmp_path, monkeypatch):
@@ -58,12 +48,16 @@ def test_version_and_help_end_with_zero(capsys):
         assert "--quiet" in capsys.readouterr().out
 
 
-def loaded_by(*words):
-    """Return the modules that a command line leaves loaded in a fresh interpreter, and its exit code."""
-    code = f"import sys; from xmlsgd.cli import main; print(main({list(words)}), *sys.modules, file=sys.stderr)"
+def loaded_by(*calls):
+    """Return the modules that command lines leave loaded in a fresh interpreter, and their exit codes."""
+    code = (
+        "import json, sys; from xmlsgd.cli import main\n"
+        f"codes = [main(words) for words in {list(calls)}]\n"
+        "print(json.dumps([list(sys.modules), codes]), file=sys.stderr)"
+    )
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    returned, *modules = result.stderr.splitlines()[-1].split()
-    return set(modules), int(returned)
+    modules, codes = json.loads(result.stderr.splitlines()[-1])
+    return set(modules), codes
 
 
 def test_openblas_starts_no_more_threads_than_are_asked_for(monkeypatch):
@@ -77,28 +71,23 @@ def test_openblas_starts_no_more_threads_than_are_asked_for(monkeypatch):
     assert {each["num_threads"] for each in libraries if each["internal_api"] == "openblas"} <= {1}
 
 
-def test_help_loads_nothing_heavy():
-    modules, returned = loaded_by("train", "--help")
+REFUSED = [
+    ["train", "nowhere", "--out", "m"],
+    ["train", ROWS, "--test", "nowhere", "--out", "m"],
+    ["evaluate", "nowhere", ROWS],
+    ["predict", "nowhere", ROWS],
+    ["convert", "nowhere.txt", "m"],
+    ["simulate", "nowhere"],
+]
+
+
+def test_help_and_a_wrong_path_load_nothing_heavy():
+    modules, returned = loaded_by(["train", "--help"])
     assert {"numpy", "scipy", "numba", "sklearn", "tqdm", "matplotlib"}.isdisjoint(modules)
-    assert returned == 0
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("train", "nowhere", "--out", "m"),
-        ("train", ROWS, "--test", "nowhere", "--out", "m"),
-        ("evaluate", "nowhere", ROWS),
-        ("predict", "nowhere", ROWS),
-        ("convert", "nowhere.txt", "m"),
-        ("simulate", "nowhere"),
-    ],
-    ids=["train", "test rows", "evaluate", "predict", "convert", "simulate"],
-)
-def test_a_wrong_path_is_refused_before_anything_heavy_is_loaded(words):
-    modules, returned = loaded_by(*words)
+    assert returned == [0]
+    modules, returned = loaded_by(*REFUSED)
     assert {"scipy", "numba", "sklearn", "tqdm", "matplotlib"}.isdisjoint(modules)
-    assert returned == 2
+    assert returned == [2] * len(REFUSED)
 
 
 def test_every_parameter_of_the_estimator_that_text_can_tell_is_a_flag():

@@ -17,6 +17,7 @@ def place(place):
     (place / "texts.csv").write_text("text,label\nread a file,open\nclose the file,close\n")
     (place / "spaces.txt").write_text("open,read    read a file\nclose    close the file\n" * 3)
     (place / "numbers.csv").write_text("0.5,1.5,2\n0.25,1.75,1\n")
+    (place / "semicolons.txt").write_text("0;1 0:1\n1 2:1\n")
     (place / "counts.csv").write_text("5,1,2\n2,7,1\n")
     (place / "others.txt").write_text("a\tsome other words\na\tof other words\n")
     assert main(["convert", str(place / "others.txt"), str(place / "others"), "--quiet"]) == 0
@@ -255,8 +256,24 @@ BAD_CALLS = {
         ("train", "eurlex", *TRAIN),
         "eurlex: no such path, and no data set of this name; known are python-functions, ",
     ),
-    "bench without rows": (("bench", "--rows", "0", *TINY), "--rows: must be at least 1, got 0"),
-    "bench of a batch without rows": (("bench", "--batch", "0", *TINY), "batch_size: must be 'auto' or a positive"),
+    "simulate without rows": (
+        ("simulate", "{place}/good.txt", "--rows", "0"),
+        "--rows and --points: must be at least 1",
+    ),
+    "a batch without rows": ((*GOOD_ROWS, *TRAIN, "--batch", "0"), "batch_size: must be 'auto' or a positive"),
+    "logistic loss": ((*GOOD_ROWS, *TRAIN, "--loss", "logistic"), "logistic loss is called 'bce'"),
+    "labels separated by semicolons": (
+        ("train", "{place}/semicolons.txt", *TRAIN),
+        "semicolons.txt:1: label must be a plain integer, got '0;1'; labels are separated by commas",
+    ),
+    "words of a model of rows": (
+        ("convert", "{place}/text.txt", "{place}/new", "--vectorizer", "{place}/rows"),
+        "--vectorizer rows: has no words; pass a model that was trained on text",
+    ),
+    "propensities with a negative A": (
+        ("evaluate", "{place}/rows", "{place}/good.txt", "--propensity-a", "-1"),
+        "--propensity-a, --propensity-b: must be finite, A at least 0 and B above 0, got -1 and 1.5",
+    ),
 }
 
 

@@ -117,14 +117,13 @@ def test_the_first_rows_are_answered_while_more_come_and_nothing_is_copied(model
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("verb", ["predict", "evaluate", "convert"])
-def test_a_line_without_end_is_refused_before_it_fills_memory_or_disk(models, tmp_path, give, monkeypatch, verb):
-    for module in ("cli.sources", "data.parser.blocks"):
-        monkeypatch.setattr(f"xmlsgd.{module}.MAX_LINE_BYTES", 1 << 21)
-    words = {"convert": ["-", tmp_path / "store"]}.get(verb, [models / "rows", "-"])
+@pytest.mark.parametrize("command", ["predict", "evaluate", "convert"])
+def test_a_line_without_end_is_refused_before_it_fills_memory_or_disk(models, tmp_path, give, monkeypatch, command):
+    monkeypatch.setattr("xmlsgd.data.parser.blocks.MAX_LINE_BYTES", 1 << 21)
+    words = {"convert": ["-", tmp_path / "store"]}.get(command, [models / "rows", "-"])
     content = b"0 1:1\n0 " + b"1:1 " * (1 << 20)
-    code, out, err = give(content, verb, *words)
+    code, out, err = give(content, command, *words)
     assert code == 2
-    assert out.count("\n") == (verb == "predict"), "what stood before it is answered"
+    assert out.count("\n") == (command == "predict"), "what stood before it is answered"
     assert "line must be at most 2097152 bytes, got more" in err
     assert list(tmp_path.iterdir()) == []

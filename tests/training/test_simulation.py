@@ -18,8 +18,8 @@ from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.cli import main
 from xmlsgd.cli.commands.simulate import algorithm_of
-from xmlsgd.cli.reports import COLUMNS, format_table, significant
-from xmlsgd.cli.results import aligned
+from xmlsgd.cli.reports import COLUMNS
+from xmlsgd.cli.results import aligned, significant, table
 from xmlsgd.data.synthetic import make_xmc, split_rows
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
@@ -156,8 +156,8 @@ def test_a_number_has_the_digits_that_its_magnitude_asks_for(value, text):
 @pytest.mark.parametrize("scale", [1e-7, 1e-3, 1.0, 1e4, 1e9, 1e13])
 def test_columns_of_a_comparison_never_meet_whatever_their_numbers(scale):
     row = dict.fromkeys(COLUMNS, scale * 123456.789)
-    table = format_table(COLUMNS, {"adaptive": row, "the longest of all names": {**row, "to 95 %": None}})
-    header, *lines = table.split("\n")
+    text = table({"adaptive": row, "the longest of all names": {**row, "to 95 %": None}}, COLUMNS)
+    header, *lines = text.split("\n")
     names = [re.split(r"  +", line)[0] for line in lines]
     assert names == ["adaptive", "the longest of all names"]
     assert re.split(r"  +", header.strip()) == list(COLUMNS)

@@ -18,7 +18,7 @@ from .parser import Parser
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-COMMANDS = ("demo", "train", "evaluate", "predict", "convert", "simulate", "bench", "warmup", "info")
+COMMANDS = ("demo", "train", "evaluate", "predict", "convert", "simulate", "warmup", "info")
 ALIASES = {"evaluate": ["test"]}
 
 

@@ -65,7 +65,7 @@ class Flag:
 
     def add_to(self, group: Any) -> None:
         """Add the argument to a parser or to a group of one."""
-        if self.group == "arguments":
+        if self.group == "arguments" and self.value_type is not None:
             group.add_argument(self.name, type=self.value_type.read, metavar=self.metavar, help=self.help_text)
             return
         default = SUPPRESS if self.omitted else self.default

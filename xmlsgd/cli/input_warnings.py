@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import re
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..data.cores import usable_cores
+from ..data.csr import Dataset
 from ..errors import shorten
 from .format_options import first_lines
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..data.csr import Dataset
-    from .sources import Rows
+from .sources import Rows
 
 QUOTES, SEPARATORS = "\"'", ";|"
 SPACED_COMMA, BARE_COMMA = re.compile(r", +(?=\S)"), re.compile(r",(?=[^ ,])")

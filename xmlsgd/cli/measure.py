@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from ..metrics import evaluate_ranking
+from ..data.csr import CSR, Dataset
+from ..errors import DataError
+from ..estimators import XMLClassifier, XMLEnsemble
+from ..metrics import evaluate_ranking, inverse_propensity
 from ..training.progress_bar import in_batches
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..data.csr import CSR, Dataset
-    from ..estimators import XMLClassifier, XMLEnsemble
 
 BATCH = 8192  # rows ranked between two movements of the bar
 
@@ -49,3 +48,19 @@ def measure(
     labels, seconds = rank(model, test.X, max(ks), quiet, label_weight)
     speed = {"predict_seconds": seconds, "predict_rows_per_second": test.n_rows / max(seconds, 1e-9)}
     return {**evaluate_ranking(test.Y, labels, ks=ks, inv_propensity=inv_propensity, metrics=metrics), **speed}
+
+
+def inverse_propensity_of(
+    model: XMLClassifier | XMLEnsemble, n_labels: int, Y_train: CSR | None = None, A: float = 0.55, B: float = 1.5
+) -> np.ndarray | None:
+    """Return q_l of each label by the labels `Y_train`, by default those the model was trained on.
+
+    Warn and return None where the model does not know its label counts or was trained on too few rows.
+    """
+    if Y_train is not None:
+        return inverse_propensity(Y_train, A, B, n_labels)
+    try:
+        return model.inverse_propensity(A, B, n_labels)
+    except DataError as error:
+        warnings.warn(f"PSP is left out: {error}; or pass --propensity", stacklevel=2)
+        return None

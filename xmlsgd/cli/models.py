@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ..data.files import MODEL
+from ..data.files import MODEL, restore
 from .exit_codes import UsageError
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 def read_model(folder: str, data: str, command: str, parameters: dict[str, Any]) -> XMLClassifier | XMLEnsemble:
     """Return the model in a folder with `parameters` set; `data` is the argument that follows it in the command."""
+    restore(Path(folder))
     if not MODEL.is_at(Path(folder)):
         if MODEL.is_at(Path(data)):
             right = f"xmlsgd {command} {data} {folder}"

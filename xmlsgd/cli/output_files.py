@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..data.files import MODEL
+from ..data.files import MODEL, restore
 from .exit_codes import UsageError
 from .messages import STDIN, STDOUT
 
@@ -45,6 +45,7 @@ def check_new(path: str, flag: str, overwrite: bool, remedy: str = "") -> None:
 def check_folder(out: str, *inputs: str | None) -> None:
     """Raise `UsageError` where no model folder can be written to `--out`, or where an input is or lies there."""
     path = Path(out).absolute()
+    restore(path)
     if reason := MODEL.in_the_way(path):
         raise UsageError(f"--out {out}: {reason}")
     if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,17 @@ from .flags import Flag
 from .value_types import FLOAT, INT, NAME, SIZES, ValueType, or_word
 
 PACKAGE = Path(__file__).parents[1]
+
+
+OTHER_LOSSES = dict.fromkeys(("logistic", "sigmoid", "log"), "bce") | {"hinge": "squared_hinge"}
+OTHER_LOSSES |= dict.fromkeys(("cross_entropy", "categorical_crossentropy"), "softmax")
+
+
+def read_loss(text: str) -> str:
+    """Return the name of a loss, which the estimator checks; tell what other programs' names are called here."""
+    if text in OTHER_LOSSES:
+        raise ArgumentTypeError(f"{text} loss is called {OTHER_LOSSES[text]!r} here, got {text!r}")
+    return text
 
 
 def parts_in(folder: str) -> tuple[str, ...]:
@@ -35,7 +47,8 @@ AUTO_INT, AUTO_FLOAT = or_word(INT, "auto"), or_word(FLOAT, "auto")
 # Ranges and names are checked by the estimator, for all its users.
 PARAMETERS = (
     Parameter("hidden_layer_sizes", SIZES, "units of the hidden layers", "model", "256", synonyms=("--hidden",)),
-    Parameter("loss", named("auto", "bce", "softmax", "squared_hinge"), "loss function", "model", "auto"),
+    Parameter("loss", ValueType("NAME", read_loss, ("auto", "bce", "softmax", "squared_hinge")), "loss function",
+              "model", "auto"),
     Parameter("candidates", AUTO_INT, "candidate labels per row, from k-nearest neighbors and linear classifiers; "
               "0 for the network alone", "model", "auto"),
     Parameter("stacking", named("logistic", "boosted"), "stacking of the candidates' scores, by logistic regression or "

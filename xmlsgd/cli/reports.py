@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
-from .results import aligned
+from .results import SIGNIFICANT, significant, table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from ..training.simulation import Outcome
 
 REACHED = 0.95  # of the best P@1 of a comparison
-SIGNIFICANT = "three digits"
 DIVERGED = "the loss was not finite; pass a lower --learning-rate-init"
 # Columns and how their numbers are written.
 COLUMNS = {
@@ -44,31 +42,9 @@ MEANING = {
 }
 
 
-def legend(*tables: Mapping[str, str]) -> list[str]:
-    """Return a line about each column of some tables."""
-    columns = dict.fromkeys(name for columns in tables for name in columns)
-    return [f"  {name:<10} {MEANING[name]}" for name in columns]
-
-
-def format_table(columns: Mapping[str, str], rows: Mapping[str, Mapping[str, float | None]]) -> str:
-    """Return named rows as a table, each number in the format of its column."""
-    cells = [[format_number(row.get(column), form) for column, form in columns.items()] for row in rows.values()]
-    return aligned(list(rows), list(columns), cells)
-
-
-def format_number(value: float | None, form: str) -> str:
-    """Return a number in a format, a dash for none."""
-    if value is None:
-        return "-"
-    return significant(value) if form == SIGNIFICANT else f"{value:{form}}"
-
-
-def significant(value: float) -> str:
-    """Return a number with at least three significant digits: 0.00128, 45.2, 1,234,567."""
-    if not value or not math.isfinite(value):
-        return f"{value:.0f}"
-    decimals = max(2 - math.floor(math.log10(abs(value))), 0)
-    return f"{value:,.{decimals}f}" if decimals < 8 else f"{value:.2e}"
+def legend() -> str:
+    """Return a line about each column of the tables."""
+    return "\n".join(f"  {name:<10} {meaning}" for name, meaning in MEANING.items())
 
 
 def summarize(outcome: Outcome, outcomes: Mapping[str, Outcome]) -> dict[str, float | None]:
@@ -90,10 +66,10 @@ def describe_outcome(outcome: Outcome) -> list[str]:
     """Return P@1 over time, what each device did, and the figures of the whole run."""
     from ..training.worker_log import advice, choice
 
-    found = [format_table(CURVE, {f"{point['rows']:>12,} rows": point for point in outcome.curve}), ""]
+    found = [table({f"{point['rows']:>12,} rows": point for point in outcome.curve}, CURVE), ""]
     if outcome.workers:
         devices = {outcome.fleet[entry["worker"]].name: summarize_device(outcome, entry) for entry in outcome.workers}
-        found += [format_table(DEVICES, devices), ""]
+        found += [table(devices, DEVICES), ""]
     found.append(
         f"{significant(outcome.rows_per_second)} rows/s; scheduling efficiency {100 * outcome.efficiency:.0f} %, "
         f"merges and transfers {100 * outcome.sync_share:.1f} % of the time; cost {significant(outcome.cost)}"

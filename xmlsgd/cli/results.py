@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from ..data.csr import Dataset
+
+SIGNIFICANT = "three digits"  # a format of numbers
 
 
 @contextmanager
@@ -49,10 +52,26 @@ def plain(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
-def table(rows: Mapping[str, Mapping[str, float | None]], columns: Sequence[str]) -> str:
-    """Return lines of right-aligned numbers with two digits, below their columns."""
-    cells = [[("-" if (v := values.get(c)) is None else f"{v:.2f}") for c in columns] for values in rows.values()]
-    return aligned(list(rows), columns, cells)
+def table(rows: Mapping[str, Mapping[str, float | None]], columns: Sequence[str] | Mapping[str, str]) -> str:
+    """Return named rows of numbers below their columns; a mapping gives each column's format, by default two digits."""
+    formats = columns if isinstance(columns, dict) else dict.fromkeys(columns, ".2f")
+    cells = [[format_number(row.get(name), form) for name, form in formats.items()] for row in rows.values()]
+    return aligned(list(rows), list(columns), cells)
+
+
+def format_number(value: float | None, form: str) -> str:
+    """Return a number in a format, a dash for none."""
+    if value is None:
+        return "-"
+    return significant(value) if form == SIGNIFICANT else f"{value:{form}}"
+
+
+def significant(value: float) -> str:
+    """Return a number with at least three significant digits: 0.00128, 45.2, 1,234,567."""
+    if not value or not math.isfinite(value):
+        return f"{value:.0f}"
+    decimals = max(2 - math.floor(math.log10(abs(value))), 0)
+    return f"{value:,.{decimals}f}" if decimals < 8 else f"{value:.2e}"
 
 
 def aligned(names: Sequence[str], columns: Sequence[str], cells: Sequence[Sequence[str]]) -> str:

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
 
 from ..data.csr import CSR, Dataset
 from ..data.datasets import BUILT_IN, load_dataset
-from ..data.files import BLOCK_BYTES, scratch_folder
-from ..data.files.reading import MAX_LINE_BYTES
+from ..data.files import scratch_folder
 from ..data.formats.base import is_store
-from ..data.text import index_labels, read_raw_text
+from ..data.text import RawText, index_labels, read_raw_text
 from ..data.vectorizer import VECTORIZER_FILE, TextVectorizer
 from ..errors import DataError
+from ..estimators import XMLClassifier, XMLEnsemble
 from .exit_codes import UsageError
-from .format_options import first_lines
+from .format_options import FormatOptions, first_lines
 from .messages import STDIN
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ..data.text import RawText
-    from ..estimators import XMLClassifier, XMLEnsemble
-    from .format_options import FormatOptions
 
 NO_VECTORIZER = "the model was trained on rows of numbers and has no words, got text; pass rows, or train on text"
 
@@ -70,22 +64,11 @@ def on_disk(path: str) -> Iterator[str]:
     with scratch_folder() as folder:
         file = folder / "stdin"
         with file.open("wb") as stream:
-            _copy_lines(sys.stdin.buffer, stream)
+            shutil.copyfileobj(sys.stdin.buffer, stream)
         try:
             yield str(file)
         except DataError as error:
             raise DataError(str(error).replace(str(file), "stdin")) from error
-
-
-def _copy_lines(source: BinaryIO, target: BinaryIO) -> None:
-    """Copy text; raise `DataError` for a line that no reader would take, before it fills the disk."""
-    length = 0
-    while block := source.read(BLOCK_BYTES):
-        target.write(block)
-        end = block.rfind(b"\n") + 1
-        length = len(block) - end if end else length + len(block)
-        if length > MAX_LINE_BYTES:
-            raise DataError(f"stdin: a line must be at most {MAX_LINE_BYTES} bytes, got more")
 
 
 def read_training(train: str, test: str | None, form: FormatOptions, columns: Columns | None = None) -> Rows:

@@ -5,20 +5,16 @@ from __future__ import annotations
 import io
 import itertools
 import sys
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, cast
 
 from ..data.csr import CSR
 from ..data.files import BROKEN_STREAM, MAGIC
 from ..data.parser.blocks import LibsvmBlocks
 from ..data.text import lines_of, split_labels
 from ..errors import DataError
-from .sources import NO_VECTORIZER, check_features, check_words
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from .format_options import FormatOptions
-    from .sources import Columns
+from .format_options import FormatOptions
+from .sources import NO_VECTORIZER, Columns, check_features, check_words
 
 NAME = "stdin"  # in errors
 HEAD_BYTES = 1 << 16  # by which text is told from rows

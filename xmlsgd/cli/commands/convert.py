@@ -9,19 +9,15 @@ replaced with --overwrite only; missing folders above it are made.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...data.files import parents_made, scratch_beside
 from ...data.formats import format_names
 from ..exit_codes import UsageError
 from ..flags import FORMAT_FLAGS, OVERWRITE, Flag, positional
-from ..messages import STDOUT
+from ..format_options import FormatOptions
+from ..messages import STDOUT, Console
 from ..output_files import check_apart, check_inputs, check_new, check_parent
 from ..value_types import DIR, PATH, name_among
-
-if TYPE_CHECKING:
-    from ..format_options import FormatOptions
-    from ..messages import Console
 
 FLAGS = (
     positional("source", PATH, "SOURCE", "data in any format"),

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import math
-import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ...errors import DataError
 from ..exit_codes import UsageError
 from ..flags import FORMAT_FLAGS, JSON_FILE, PROPENSITY_POWER, Flag, positional
+from ..format_options import FormatOptions
 from ..machine import peak_memory_bytes, versions
+from ..messages import Console
 from ..model_folder import training_speed
 from ..models import classifiers_of, label_weight_of, parameters_of, read_model
 from ..output_files import check_file, check_inputs
 from ..parameters import parameter_flags
 from ..results import size_numbers, table, write_json
 from ..value_types import DIR, FLOAT, INT, NAME, PATH
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from ...data.csr import CSR
-    from ...estimators import XMLClassifier, XMLEnsemble
-    from ..format_options import FormatOptions
-    from ..messages import Console
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),
@@ -70,7 +62,7 @@ def run(
     estimator = read_model(model, test, "evaluate", parameters)
     from ...metrics import metric as find_metric
     from ..input_warnings import warn_of_unknown
-    from ..measure import measure
+    from ..measure import inverse_propensity_of, measure
     from ..sources import Columns, read_labels, read_test
 
     more = metric or []
@@ -85,7 +77,7 @@ def run(
     rows = read_test(test, format_options, columns)
     warn_of_unknown(rows, len(estimator.classes_), test)
     weight = label_weight_of(estimator, propensity_power, propensity_a, propensity_b)
-    q = inverse_propensity_of(estimator, Y_train, propensity_a, propensity_b, rows.Y.n_cols)
+    q = inverse_propensity_of(estimator, rows.Y.n_cols, Y_train, propensity_a, propensity_b)
     result = measure(estimator, rows, ks, console.quiet, weight, q, more)
     metrics = [name for name in ("P", "nDCG", "R", "PSP", *more) if f"{name}@1" in result]
     console.answer(table({m: {f"@{j}": result[f"{m}@{j}"] for j in ks} for m in metrics}, [f"@{j}" for j in ks]))
@@ -98,21 +90,3 @@ def run(
         "versions": versions(),
     }
     write_json(json, result)
-
-
-def inverse_propensity_of(
-    model: XMLClassifier | XMLEnsemble, Y_train: CSR | None, A: float, B: float, n_labels: int
-) -> np.ndarray | None:
-    """Return q_l of each label by the labels of some rows, by default those the model was trained on.
-
-    Warn and return None where the model does not know its label counts or was trained on too few rows.
-    """
-    from ...metrics import inverse_propensity
-
-    if Y_train is not None:
-        return inverse_propensity(Y_train, A, B, n_labels)
-    try:
-        return model.inverse_propensity(A, B, n_labels)
-    except DataError as error:
-        warnings.warn(f"PSP is left out: {error}; or pass --propensity", stacklevel=2)
-        return None

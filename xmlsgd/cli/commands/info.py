@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ..flags import JSON_FILE
 from ..machine import gpu, processor, versions
+from ..messages import Console
 from ..output_files import check_file
 from ..results import write_json
-
-if TYPE_CHECKING:
-    from ..messages import Console
 
 FLAGS = (JSON_FILE,)
 EXAMPLES = "  xmlsgd info --json -"

@@ -22,18 +22,8 @@ from ..kernels import compile_kernels
 from ..machine import versions
 from ..output_files import check_file, check_inputs
 from ..parameters import parameter_flags
-from ..reports import (
-    COLUMNS,
-    CURVE,
-    DEVICES,
-    DIVERGED,
-    describe_outcome,
-    describe_prices,
-    format_table,
-    legend,
-    summarize,
-)
-from ..results import write_json
+from ..reports import COLUMNS, DIVERGED, describe_outcome, describe_prices, legend, summarize
+from ..results import table, write_json
 from ..value_types import FILE, FLOAT, INT, NAME, PATH
 
 if TYPE_CHECKING:
@@ -47,7 +37,7 @@ if TYPE_CHECKING:
     from ..format_options import FormatOptions
     from ..messages import Console
 
-__doc__ += "\n".join(legend(COLUMNS, CURVE, DEVICES))
+__doc__ += legend()
 FLAGS = (
     positional("train", PATH, "DATA", "rows to learn from"),
     Flag("test", PATH, "rows to measure on", "data", default_text="the test part of DATA, or a fifth of its rows"),
@@ -97,7 +87,7 @@ def run(
         from ...training.plots import check_suffix
 
         check_suffix(plot)
-    check_fleet(fleet)
+    devices_of(fleet)  # refuses a wrong one before anything is read
     algorithms = algorithms_of(parameters["algorithm"], compare)
     from ...estimators.fitting import rate_of, sampler_of, schedule_of
     from ...estimators.inference import Measure
@@ -129,7 +119,7 @@ def run(
     if task.shortlist_size:
         console.show("P@1 is of the network alone: its candidates are trained afterwards, by one process")
     if compare:
-        lines = [format_table(COLUMNS, {name: summarize(outcome, outcomes) for name, outcome in outcomes.items()})]
+        lines = [table({name: summarize(outcome, outcomes) for name, outcome in outcomes.items()}, COLUMNS)]
         if diverged := [name for name, outcome in outcomes.items() if outcome.diverged]:
             lines.append(f"{', '.join(diverged)}: {DIVERGED}")
         lines += [f"{name}: {line}" for name, outcome in outcomes.items() for line in choice(outcome.records)]
@@ -202,26 +192,19 @@ def algorithm_of(name: str, batch: int, rate: float, fleet: Sequence[VirtualDevi
     return Auto(batch, rate, row_speeds(fleet, batch, nnz), all(device.in_place for device in fleet))
 
 
-def check_fleet(fleet: str) -> None:
-    """Raise `DataError` for a text that is no scenario and lists no devices."""
-    from ...training.executors.scenarios import SCENARIOS, parse_fleet
+def devices_of(
+    fleet: str, base: VirtualDevice | None = None, n_rows: int = 1, nnz: float = 1.0, batch: int = 1
+) -> list[VirtualDevice]:
+    """Return the devices of a scenario or a list; `base` is the device of speed 1. Raise `DataError` for neither."""
+    from ...training.executors.scenarios import SCENARIOS, parse_fleet, scenario
     from ...training.executors.virtual_device import VirtualDevice
 
     if fleet.upper() in SCENARIOS:
-        return
+        return scenario(fleet.upper(), base or VirtualDevice(), n_rows, nnz, batch)
     if ":" not in fleet:
         known = f"a scenario, one of {', '.join(SCENARIOS)}, or NAME:SPEED, as in gpu:1*2,cpu:.1"
         raise DataError(f"--fleet: must be {known}, got {fleet!r}{suggest(fleet, SCENARIOS)}")
-    parse_fleet(fleet, VirtualDevice())
-
-
-def devices_of(fleet: str, base: VirtualDevice, n_rows: int, nnz: float, batch: int) -> list[VirtualDevice]:
-    """Return the devices of a scenario or a list; `base` is the device of speed 1."""
-    from ...training.executors.scenarios import SCENARIOS, parse_fleet, scenario
-
-    if fleet.upper() in SCENARIOS:
-        return scenario(fleet.upper(), base, n_rows, nnz, batch)
-    return parse_fleet(fleet, base)
+    return parse_fleet(fleet, base or VirtualDevice())
 
 
 def results(

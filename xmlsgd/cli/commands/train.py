@@ -60,7 +60,6 @@ EXAMPLES = """  xmlsgd train train.txt --test test.txt --out model
   xmlsgd train train.txt --out model --hidden 512 --epochs 20 --lr 0.002 --seed 0
   xmlsgd train more.txt --out model --warm-start
   xmlsgd train train.txt --out model --devices "cpu*2" --checkpoint 10"""
-PROPENSITY_ROWS = 3  # the least number of training rows for which propensities are defined
 OF_NETWORK = " (of the network alone; the table is of the model with its candidates)"
 OF_EACH = " (of each network alone; the table is of their mean)"
 COLUMNS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "R@5")
@@ -217,11 +216,9 @@ def measures(model: XMLClassifier | XMLEnsemble, rows: Rows, console: Console) -
     """Return the metrics of the test rows, if there are any."""
     if rows.test is None:
         return {}
-    from ...metrics import inverse_propensity
-    from ..measure import measure
+    from ..measure import inverse_propensity_of, measure
 
-    Y, n_labels = rows.train.Y, rows.test.Y.n_cols
-    q = inverse_propensity(Y, n_labels=n_labels) if Y.n_rows >= PROPENSITY_ROWS else None
+    q = inverse_propensity_of(model, rows.test.Y.n_cols)
     return measure(model, rows.test, quiet=console.quiet, inv_propensity=q)
 
 

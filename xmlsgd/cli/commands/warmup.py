@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..kernels import compile_kernels
+from ..messages import Console
 from ..parameters import parameter_flags
-
-if TYPE_CHECKING:
-    from ..messages import Console
 
 FLAGS = parameter_flags("precision", "n_jobs")
 EXAMPLES = "  xmlsgd warmup"
