@@ -30,7 +30,7 @@ from xmlsgd.training.executors.scenarios import scenario
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
 from xmlsgd.training.merging import ParameterSlice
-from xmlsgd.training.simulation import Setting, simulate
+from xmlsgd.training.simulation import Experiment, simulate
 
 
 @dataclass
@@ -56,13 +56,13 @@ class Median(Rounds):
 def main() -> None:
     rows, test = split_rows(make_xmc(4000, 1000, 300, nnz_per_row=20, labels_per_row=3, random_state=0))
     network, device = Network(rows.n_features, rows.n_labels, hidden=(64,)), CPU(n_threads=1)
-    setting = Setting(Job(rows, network, Adam()), Schedule(6), device, Measure(test, network, device))
+    experiment = Experiment(Job(rows, network, Adam()), Schedule(6), device, Measure(test, network, device))
     print("devices of speed 1, 1, 0.5 and 0.25; seconds are simulated\n")
     print(f"{'algorithm':<14} {'P@1':>6} {'seconds':>8} {'busy %':>7}")
     with device.start():
         for algorithm in (Median(32, 8e-3), Elastic(32, 8e-3, mega_batch=512), AdaptiveSGD(32, 8e-3, mega_batch=512)):
-            fleet = scenario("S3", VirtualDevice(), setting.rows, setting.nnz, algorithm.batch)
-            found = simulate(setting, algorithm, fleet)
+            fleet = scenario("S3", VirtualDevice(), experiment.rows, experiment.nnz, algorithm.batch)
+            found = simulate(experiment, algorithm, fleet)
             name = type(algorithm).__name__
             print(f"{name:<14} {found.final():6.2f} {found.seconds:8.3f} {100 * found.utilisation:7.0f}")
 

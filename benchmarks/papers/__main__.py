@@ -23,7 +23,7 @@ from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.calibration import measure_device
 from xmlsgd.training.executors.scenarios import SCENARIOS
 from xmlsgd.training.learner import Job
-from xmlsgd.training.simulation import Setting
+from xmlsgd.training.simulation import Experiment
 
 from ..prepare import unit_rows
 from ..report import RESULTS
@@ -91,12 +91,12 @@ def main(words: Sequence[str] | None = None) -> int:
     )  # fmt: skip
     device, optimizer = CPU(args.threads), get_optimizer(args.optimizer)
     job, schedule = Job(train, network, optimizer), Schedule(args.epochs, "constant", 0.05)
-    setting = Setting(job, schedule, device, Measure(test, network, device), bandwidth=1e9 * args.bandwidth)
+    experiment = Experiment(job, schedule, device, Measure(test, network, device), bandwidth=1e9 * args.bandwidth)
     args.out.mkdir(parents=True, exist_ok=True)
     with device.start():
         base = measure_device(job, device)
         study = Study(
-            setting, base, args.batch, args.rates, args.seeds, args.threads, args.out, args.data.resolve().name,
+            experiment, base, args.batch, args.rates, args.seeds, args.threads, args.out, args.data.resolve().name,
             args.scenarios,
         )  # fmt: skip
         for name in args.only or EXPERIMENTS:

@@ -47,7 +47,7 @@ def methods(study: Study, fleet: Sequence[VirtualDevice]) -> list[Method]:
     """Return the rivals and the steps from elastic averaging to Adaptive SGD."""
     batch = study.batch
     low = max(batch // LOW, 1)
-    mega = max(-(-study.setting.job.dataset.n_rows // MERGES), len(fleet) * batch)
+    mega = max(-(-study.experiment.job.dataset.n_rows // MERGES), len(fleet) * batch)
 
     def step(name: str, parts: dict[str, Any]) -> Method:
         return Method(

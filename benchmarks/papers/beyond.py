@@ -53,7 +53,7 @@ def methods(study: Study, scenario: str) -> list[Method]:
     mega = LocalSGD.steps * batch * len(fleet)
     low = max(batch // 8, 1)
     paper: dict[str, Any] = {"low": low, "size_step": low / 2, **PAPER}
-    speeds = row_speeds(fleet, batch, study.setting.nnz)
+    speeds = row_speeds(fleet, batch, study.experiment.nnz)
     return [
         Method("one device", lambda rate: Sequential(batch, rate), [fastest(fleet)]),
         Method("synchronous", lambda rate: Synchronous(batch, rate), fleet),

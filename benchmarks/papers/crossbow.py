@@ -39,7 +39,7 @@ def method(study: Study, k: int) -> Method:
 
 def learners(study: Study, batch: int, k: int) -> list[VirtualDevice]:
     """Return the learners of one device."""
-    work = batch * (study.base.per_row + study.base.per_nnz * study.setting.nnz)
+    work = batch * (study.base.per_row + study.base.per_nnz * study.experiment.nnz)
     return [replace(study.base, overhead=IDLE * work, speed=1 / k, name=f"learner {i}") for i in range(k)]
 
 
@@ -48,7 +48,7 @@ def epochs_to_target(study: Study, runs: Runs, goal: float) -> float | None:
     points = points_at(runs, goal)
     if not are_most(points, runs.outcomes):
         return None
-    return median([point["rows"] / study.setting.job.dataset.n_rows for point in points])
+    return median([point["rows"] / study.experiment.job.dataset.n_rows for point in points])
 
 
 def table(study: Study, runs: Mapping[str, Runs]) -> Table:
@@ -66,7 +66,7 @@ def table(study: Study, runs: Mapping[str, Runs]) -> Table:
                 f"{speed:,.0f}",
                 f"{speed / one:.2f}",
                 "-" if epochs is None else f"{epochs:.2f}",
-                "-" if epochs is None else f"{epochs * study.setting.job.dataset.n_rows / speed:.1f}",
+                "-" if epochs is None else f"{epochs * study.experiment.job.dataset.n_rows / speed:.1f}",
                 f"{100 * median([outcome.sync_share for outcome in found.outcomes]):.1f}",
                 f"{found.rate:g}",
             ]

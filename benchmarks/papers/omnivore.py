@@ -57,7 +57,7 @@ def method(study: Study, g: int, momentum: float) -> Method:
 
 def fleet(study: Study) -> list[VirtualDevice]:
     """Return the devices, with all work in the rows: the model knows of no rows that keep a group waiting."""
-    nnz = study.setting.nnz
+    nnz = study.experiment.nnz
     return [replace(d, per_row=d.per_row + d.per_nnz * nnz, per_nnz=0.0) for d in study.fleet(SCENARIO)]
 
 
@@ -75,7 +75,7 @@ def tuned(study: Study) -> Method:
 
 def model(study: Study, vector: float) -> HardwareEfficiency:
     """Return the model of the four devices, with `vector` seconds to read and write a model in a merge."""
-    compute = study.batch * (study.base.per_row + study.base.per_nnz * study.setting.nnz)
+    compute = study.batch * (study.base.per_row + study.base.per_nnz * study.experiment.nnz)
     return HardwareEfficiency(WORKERS, compute, overhead=study.base.overhead, server=vector, exchange=vector)
 
 
@@ -86,7 +86,7 @@ def verdict(runs: Mapping[str, Runs]) -> str:
     best = max(grid, key=lambda name: grid[name])
     regret = grid[best] - median(finals(runs[TUNED]))
     return (
-        f"The tuner chose {name_of(chosen['groups'], chosen['momentum'])} at rate {chosen['rate']:g}; best of the "
+        f"The tuner chose {name_of(chosen['groups'], chosen['momentum'])} at rate {chosen['learning_rate']:g}; best of the "
         f"grid: {best} at rate {runs[best].rate:g}. Regret: {regret:.2f} points of P@1."
     )
 

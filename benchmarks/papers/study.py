@@ -1,4 +1,4 @@
-"""What all experiments share: one setting, one grid of rates for all methods, seeds, medians and ranges."""
+"""What all studies share: one experiment, one grid of rates for all methods, seeds, medians and ranges."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xmlsgd.algorithms.base import Algorithm
 from xmlsgd.training.executors.scenarios import SCENARIOS, scenario
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.plots import plot_over_time
-from xmlsgd.training.simulation import Outcome, Setting, simulate
+from xmlsgd.training.simulation import Experiment, Outcome, simulate
 
 from ..report import Table, are_most, publish
 
@@ -42,12 +42,12 @@ class Runs:
 
 @dataclass(frozen=True)
 class Study:
-    """The setting of all runs, the device of speed 1, rows a batch, rates and seeds, and where results go.
+    """The experiment of all runs, the device of speed 1, rows a batch, rates and seeds, and where results go.
 
-    scenarios : of the experiment that takes any.
+    scenarios : of the study that takes any.
     """
 
-    setting: Setting
+    experiment: Experiment
     base: VirtualDevice
     batch: int
     rates: Sequence[float]
@@ -59,7 +59,7 @@ class Study:
 
     def fleet(self, name: str) -> list[VirtualDevice]:
         """Return the devices of a scenario."""
-        return scenario(name, self.base, self.setting.rows, self.setting.nnz, self.batch)
+        return scenario(name, self.base, self.experiment.rows, self.experiment.nnz, self.batch)
 
     def run(self, methods: Sequence[Method], *, soonest: bool = False) -> dict[str, Runs]:
         """Run all methods, each at every rate with the first seed, then at its best rate with the others.
@@ -88,13 +88,13 @@ class Study:
 
     def _simulate(self, method: Method, rate: float, seed: int) -> Outcome:
         """Return one run."""
-        return simulate(self.setting.seeded(seed), method.make(rate), method.fleet)
+        return simulate(self.experiment.seeded(seed), method.make(rate), method.fleet)
 
     def publish(self, name: str, table: Table, result: Mapping[str, Any]) -> None:
         """Print a table and write it, with the runs behind it."""
-        job, rates = self.setting.job, ", ".join(f"{rate:g}" for rate in self.rates)
+        job, rates = self.experiment.job, ", ".join(f"{rate:g}" for rate in self.rates)
         note = (
-            f"{job.dataset.n_rows:,} rows, {self.setting.schedule.epochs} epochs, {job.network.hidden[0]} hidden "
+            f"{job.dataset.n_rows:,} rows, {self.experiment.schedule.epochs} epochs, {job.network.hidden[0]} hidden "
             f"units, batches of at most {self.batch} rows, rates {rates} for everybody, and beyond these while the "
             f"best is at their edge; seeds: {self.seeds}, median and range. Seconds are simulated; a device of speed 1 "
             "is as fast as the machine named below."

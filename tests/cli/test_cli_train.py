@@ -74,7 +74,7 @@ def test_a_run_that_diverges_in_a_later_epoch_took_the_seconds_of_the_whole_ones
         def close(self):
             """Be in the place of the bar."""
 
-    monkeypatch.setattr(progress, "Progress", lambda: Spoiled(1))
+    monkeypatch.setattr(progress, "ProgressBar", lambda: Spoiled(1))
     run("train", ROWS, *QUICK, "--out", tmp_path / "m", "--json", tmp_path / "r.json")
     result, (record,) = json.loads((tmp_path / "r.json").read_text()), XMLClassifier.load(tmp_path / "m").history_
     assert result["train_seconds"] == record["seconds"]
@@ -252,7 +252,7 @@ def test_of_an_ensemble_that_is_interrupted_whole_models_are_saved_and_counted(t
             """Be in the place of the bar."""
 
     steps = math.ceil(2108 / auto_batch_size(2108))
-    monkeypatch.setattr(progress, "Progress", lambda: Pressed(KeyboardInterrupt, steps + 3))
+    monkeypatch.setattr(progress, "ProgressBar", lambda: Pressed(KeyboardInterrupt, steps + 3))
     words = (*QUICK, "--epochs", "1", "--n-estimators", "3", "--out", str(tmp_path / "m"))
     assert main(["train", ROWS, *words]) == 130
     assert "interrupted with 1 of 3 classifiers, after 1 whole epoch; the model as it was" in capsys.readouterr().err

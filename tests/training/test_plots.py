@@ -11,7 +11,7 @@ import pytest
 from xmlsgd.training.history import History, seconds_of_all_runs
 from xmlsgd.training.messages import Report
 from xmlsgd.training.plots import draw, draw_over_time, draw_workers, plot_learning_curve, plot_over_time, plot_workers
-from xmlsgd.training.progress_bar import Progress, in_batches
+from xmlsgd.training.progress_bar import ProgressBar, in_batches
 
 RECORDS = [
     {"epoch": 0, "rows": 10, "seconds": 1.5, "loss": 3.0, "P@1": 50.0, "P@3": 30.0},
@@ -80,7 +80,7 @@ def test_plots_do_not_load_matplotlib_before_they_are_drawn():
 def watch(stream):
     """Return what a bar over two epochs of 100 rows writes to `stream`."""
     center = np.zeros(1, np.float32)
-    with Progress(stream) as bar:
+    with ProgressBar(stream) as bar:
         bar.start(100, 2, center)
         for epoch in range(2):
             bar.step(Report(0, 100, 500, 250.0, 0.1))
@@ -145,7 +145,7 @@ def test_the_bar_is_silent_where_there_is_no_stream(monkeypatch):
 
 def test_a_run_that_breaks_off_ends_the_line_of_the_bar():
     stream = Terminal()
-    bar = Progress(stream)
+    bar = ProgressBar(stream)
     bar.start(100, 1, np.zeros(1, np.float32))
     with pytest.raises(KeyboardInterrupt), bar:
         raise KeyboardInterrupt

@@ -20,7 +20,7 @@ from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 from xmlsgd.training.rollback import LastGoodModel
-from xmlsgd.training.runs import Interrupted, WorkersLost, raise_with, run_of, tell, whole_epochs
+from xmlsgd.training.runs import Interrupted, WorkersLost, add_hint, raise_with, run_of, whole_epochs
 
 N_ROWS, BATCH = 12, 4
 
@@ -119,7 +119,7 @@ def test_an_attribute_of_the_name_on_an_error_of_others_is_no_run():
 def test_what_is_kept_is_said_before_the_traceback_of_the_worker_that_died_last():
     with pytest.raises(WorkersLost) as raised:
         raise_with(WorkerDied("worker 0 failed", "Traceback\nMemoryError: no room"), run_with())
-    tell(raised.value, "save it")
+    add_hint(raised.value, "save it")
     kept = "what was learned until then is kept, 5 whole epochs of this run; save it"
     for error in (raised.value, pickle.loads(pickle.dumps(raised.value))):
         assert str(error) == f"worker 0 failed; {kept}:\nTraceback\nMemoryError: no room"

@@ -30,13 +30,13 @@ from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.scenarios import scenario
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
-from xmlsgd.training.simulation import Setting, fastest_alone, simulate
+from xmlsgd.training.simulation import Experiment, fastest_alone, simulate
 
 FLEET = [VirtualDevice(0.0, 1e-3, speed=speed, price=3600.0) for speed in (1.0, 0.5)]
 
 
 def setting_of(n_rows, n_features, n_labels, optimizer, schedule, points):
-    """A setting of synthetic rows, a fifth of them measured."""
+    """A experiment of synthetic rows, a fifth of them measured."""
     data = make_xmc(n_rows, n_features, n_labels, nnz_per_row=8, labels_per_row=1.5, random_state=0)
     train, test = split_rows(data)
     network, device = Network(n_features, n_labels, (8,)), Reference()
@@ -47,16 +47,16 @@ def setting_of(n_rows, n_features, n_labels, optimizer, schedule, points):
         labels, _ = device.top_k(A, layers[-1], 1)
         return {"P@1": 100 * float(precision_at_k(test.Y, labels, 1)[0])}
 
-    return Setting(Job(train, network, optimizer), schedule, device, measure, points)
+    return Experiment(Job(train, network, optimizer), schedule, device, measure, points)
 
 
 @pytest.fixture(scope="module")
-def setting():
+def experiment():
     return setting_of(300, 60, 12, Adam(), Schedule(2), points=3)
 
 
-def test_a_run_is_measured_in_the_course_of_its_epochs_and_after_each(setting):
-    outcome = simulate(setting, Hogwild(10, 0.02), FLEET)
+def test_a_run_is_measured_in_the_course_of_its_epochs_and_after_each(experiment):
+    outcome = simulate(experiment, Hogwild(10, 0.02), FLEET)
     seconds = [point["seconds"] for point in outcome.curve]
     assert seconds == sorted(seconds)
     assert len(outcome.curve) == 6
@@ -65,20 +65,20 @@ def test_a_run_is_measured_in_the_course_of_its_epochs_and_after_each(setting):
     assert outcome.final() == outcome.curve[-1]["P@1"]
 
 
-def test_the_time_to_a_measure_is_when_it_was_first_reached(setting):
-    outcome = simulate(setting, Hogwild(10, 0.02), FLEET)
+def test_the_time_to_a_measure_is_when_it_was_first_reached(experiment):
+    outcome = simulate(experiment, Hogwild(10, 0.02), FLEET)
     assert outcome.seconds_to(0.0) == outcome.curve[0]["seconds"]
     assert outcome.seconds_to(101.0) is None
 
 
-def test_two_runs_of_a_setting_are_the_same_to_the_last_digit(setting):
+def test_two_runs_of_a_setting_are_the_same_to_the_last_digit(experiment):
     fleet = [VirtualDevice(1e-3, 1e-3, noise=0.2, stalls=(0.1, 5.0)) for _ in range(3)]
-    first, second = (simulate(setting, AdaptiveSGD(10, 0.02, mega_batch=80), fleet) for _ in range(2))
+    first, second = (simulate(experiment, AdaptiveSGD(10, 0.02, mega_batch=80), fleet) for _ in range(2))
     assert (first.curve, first.records, first.workers) == (second.curve, second.records, second.workers)
 
 
-def test_the_fleet_costs_what_its_devices_cost_until_the_end(setting):
-    outcome = simulate(setting, Hogwild(10, 0.02), FLEET)
+def test_the_fleet_costs_what_its_devices_cost_until_the_end(experiment):
+    outcome = simulate(experiment, Hogwild(10, 0.02), FLEET)
     assert outcome.cost == pytest.approx(2 * outcome.seconds)
     assert outcome.rows_per_second == pytest.approx(1500, rel=0.1)
     assert 0.9 < outcome.efficiency <= 1
@@ -86,19 +86,19 @@ def test_the_fleet_costs_what_its_devices_cost_until_the_end(setting):
     assert 0 < outcome.sync_share < 1e-3
 
 
-def test_the_fastest_device_alone_is_the_fastest(setting):
-    outcome = fastest_alone(setting, Hogwild(10, 0.02), FLEET[::-1])
+def test_the_fastest_device_alone_is_the_fastest(experiment):
+    outcome = fastest_alone(experiment, Hogwild(10, 0.02), FLEET[::-1])
     assert [device.speed for device in outcome.fleet] == [1.0]
     assert outcome.rows_per_second == pytest.approx(1000, rel=1e-3)
     assert outcome.utilisation == 1
     assert outcome.efficiency == pytest.approx(1, abs=1e-3)
 
 
-def test_who_waits_for_the_slowest_is_less_efficient(setting):
+def test_who_waits_for_the_slowest_is_less_efficient(experiment):
     """Shares given out beforehand against batches for whoever is free."""
     fleet = [VirtualDevice(0.0, 1e-3, speed=speed) for speed in (1.0, 1.0, 0.5, 0.25)]
     static, dynamic = (
-        simulate(setting, algorithm, fleet)
+        simulate(experiment, algorithm, fleet)
         for algorithm in (Elastic(5, 0.02, mega_batch=120), AdaptiveSGD(5, 0.02, mega_batch=120))
     )
     assert static.efficiency < 0.5
@@ -106,37 +106,40 @@ def test_who_waits_for_the_slowest_is_less_efficient(setting):
     assert dynamic.seconds < 0.7 * static.seconds
 
 
-def elastic_and_adaptive(setting, name, momentum, seed):
+def elastic_and_adaptive(experiment, name, momentum, seed):
     """The runs of both on a scenario, with one rate and merges after as many rows."""
-    fleet, setting = scenario(name, VirtualDevice(0.0, 1e-3), setting.rows, setting.nnz, 8), setting.seeded(seed)
+    fleet, experiment = (
+        scenario(name, VirtualDevice(0.0, 1e-3), experiment.rows, experiment.nnz, 8),
+        experiment.seeded(seed),
+    )
     algorithms = Elastic(8, 1.0, mega_batch=120), AdaptiveSGD(8, 1.0, mega_batch=120, momentum=momentum)
-    return [simulate(setting, algorithm, fleet) for algorithm in algorithms]
+    return [simulate(experiment, algorithm, fleet) for algorithm in algorithms]
 
 
 def test_on_unequal_devices_adaptive_sgd_is_there_in_half_the_time_and_on_equal_ones_nothing_is_lost():
     """Time to a P@1 on S3, for every seed; on S1, without momentum, P@1 differs by no more than seeds do."""
-    setting = setting_of(900, 80, 16, SGD(), Schedule(3, "constant"), points=8)
+    experiment = setting_of(900, 80, 16, SGD(), Schedule(3, "constant"), points=8)
     for seed in range(2):
-        elastic, adaptive = elastic_and_adaptive(setting, "S3", None, seed)
+        elastic, adaptive = elastic_and_adaptive(experiment, "S3", None, seed)
         goal = 0.9 * max(elastic.final(), adaptive.final())
         assert adaptive.seconds_to(goal) < 0.5 * (elastic.seconds_to(goal) or elastic.seconds)
-    elastic, adaptive = zip(*(elastic_and_adaptive(setting, "S1", 0.0, seed) for seed in range(3)), strict=True)
+    elastic, adaptive = zip(*(elastic_and_adaptive(experiment, "S1", 0.0, seed) for seed in range(3)), strict=True)
     finals = [[run.final() for run in runs] for runs in (elastic, adaptive)]
     assert abs(np.median(finals[0]) - np.median(finals[1])) <= max(map(np.ptp, finals))
 
 
-def test_a_run_that_diverges_says_so(setting):
-    wild = dataclasses.replace(setting, job=dataclasses.replace(setting.job, optimizer=SGD()))
+def test_a_run_that_diverges_says_so(experiment):
+    wild = dataclasses.replace(experiment, job=dataclasses.replace(experiment.job, optimizer=SGD()))
     with np.errstate(all="ignore"):
         outcome = simulate(wild, Hogwild(10, 1e30), FLEET)
     assert outcome.diverged
     assert outcome.final() == 0
 
 
-def test_numbers_outside_their_ranges_are_refused(setting):
+def test_numbers_outside_their_ranges_are_refused(experiment):
     for wrong in ({"points": 0}, {"bandwidth": 0.0}, {"bandwidth": float("nan")}):
         with pytest.raises(DataError, match="points must be at least 1, bandwidth above 0"):
-            dataclasses.replace(setting, **wrong)
+            dataclasses.replace(experiment, **wrong)
 
 
 def test_numbers_too_wide_for_their_column_widen_it():

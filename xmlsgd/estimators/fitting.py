@@ -17,9 +17,9 @@ from ..training.callbacks import Callback, EarlyStopping, Evaluation
 from ..training.checkpoints import Checkpoint, checksum_of_rows
 from ..training.learner import Job
 from ..training.loop import train
-from ..training.progress_bar import Progress
+from ..training.progress_bar import ProgressBar
 from ..training.rollback import LastGoodModel
-from ..training.runs import Run, tell
+from ..training.runs import Run, add_hint
 from .defaults import auto_epochs, auto_rate
 from .inference import Measure
 from .parameters import optimizer_of
@@ -69,7 +69,7 @@ def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan) -> Run:
     algorithm = algorithm_of(model.algorithm, task.batch, rate, workers, lambda: speeds)
     executor = executor_of(workers, device, model.precision)
     measure = Measure(task.held_out, task.network, device) if task.held_out else None
-    snapshot, progress = LastGoodModel(), Progress() if model.verbose else None
+    snapshot, progress = LastGoodModel(), ProgressBar() if model.verbose else None
     try:
         watching = _callbacks(model, measure, snapshot, _deciding_rows(model, task, plan))
         watching += [*([progress] if progress else []), *plan.callbacks]
@@ -77,7 +77,7 @@ def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan) -> Run:
             return train(job, algorithm, executor, plan.schedule, watching, plan.checkpoint)
     except BaseException as error:
         if excluded := names_of_excluded(task.workers, workers):
-            tell(error, f"{excluded} was excluded, with no process to stand in; go on with it alone in devices")
+            add_hint(error, f"{excluded} was excluded, with no process to stand in; go on with it alone in devices")
         raise
     finally:
         snapshot.close()

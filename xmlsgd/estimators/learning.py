@@ -15,7 +15,7 @@ from ..errors import DataError, DivergenceError
 from ..nn.schedules import Schedule
 from ..training.checkpoints import read_checkpoint
 from ..training.learner import Start
-from ..training.runs import Run, raise_with, run_of, tell
+from ..training.runs import Run, add_hint, raise_with, run_of
 from . import memory
 from .fitting import Plan, advice, as_checkpoint, check_callbacks, launch, schedule_of
 from .gpu_memory import check_gpus
@@ -202,7 +202,7 @@ class Trainer(NetworkPredictor):
         except BaseException as error:
             if run := run_of(error):
                 self._keep(task, run, start.epochs)
-                tell(error, "save it, or go on from it by partial_fit or by fit with warm_start=True")
+                add_hint(error, "save it, or go on from it by partial_fit or by fit with warm_start=True")
             raise
 
     def _keep(self, task: Task, run: Run, epochs: int) -> None:

@@ -1,7 +1,7 @@
-"""The learning curve of a run, the curves of several over time, and what the workers of a run did.
+"""Plot the learning curve of a run, the curves of several runs over time, and the statistics of workers.
 
-Figures appear whole or not at all. All raise `ImportError` without matplotlib (`pip install "xmlsgd[plot]"`), and
-`ValueError` where there is nothing to draw.
+Files are written atomically. All functions raise `ImportError` without matplotlib (`pip install "xmlsgd[plot]"`), and
+`ValueError` if there is nothing to draw.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from .history import EpochRecord
 
 MEASURES = ("P@1", "P@3", "P@5")
-STYLES = ("-", "--", ":", "-.")  # beyond ten methods, whose colours are all there are
+STYLES = ("-", "--", ":", "-.")  # for more than ten methods, the number of colours
 
 
 def plot_learning_curve(records: Sequence[EpochRecord], path: str | Path, title: str = "") -> Path:
-    """Draw `records` (`History.records`) into an image file of the type of its suffix; return its path."""
+    """Plot `records` (`History.records`) into an image file, whose suffix gives its type; return its path."""
     if not records:
         raise ValueError("records: must hold at least one epoch, got none")
     return save_figure(lambda figure: draw(figure, records), path, title)
@@ -32,10 +32,10 @@ def plot_learning_curve(records: Sequence[EpochRecord], path: str | Path, title:
 def plot_over_time(
     runs: Mapping[str, Sequence[Sequence[EpochRecord]]], path: str | Path, measure: str = "P@1", title: str = ""
 ) -> Path:
-    """Draw a measure by seconds for several methods into one image file; return its path.
+    """Plot a metric over time for several methods into one image file; return its path.
 
-    `runs` has the runs of each method, as of several seeds: records with "seconds" and the measure. Runs of a method
-    have a colour.
+    `runs` has the runs of each method, such as those of several seeds: records with "seconds" and the metric. Runs of
+    a method share a colour.
     """
     if not any(len(run) for of_method in runs.values() for run in of_method):
         raise ValueError("runs: must hold at least one record, got none")
@@ -43,17 +43,17 @@ def plot_over_time(
 
 
 def plot_workers(records: Sequence[EpochRecord], path: str | Path, names: Sequence[str] = (), title: str = "") -> Path:
-    """Draw batch sizes by epoch and utilisation of the workers of a run into an image file; return its path.
+    """Plot batch sizes by epoch and utilisation of the workers of a run into an image file; return its path.
 
-    `records` are those of a run of several workers; `names` are of the workers, in their order (default: numbers).
+    `records` are those of a run of several workers; `names` are their names in order (default: numbers).
     """
     if not any("workers" in record for record in records):
-        raise ValueError("records: must be of a run of several workers, got none that tells of them")
+        raise ValueError("records: must be those of a run of several workers, got none with workers")
     return save_figure(lambda figure: draw_workers(figure, records, names), path, title)
 
 
 def check_suffix(path: str | Path) -> None:
-    """Raise `DataError` for a file of a type that is not drawn."""
+    """Raise `DataError` if matplotlib cannot write files of this type."""
     from matplotlib.figure import Figure
 
     known = sorted(Figure().canvas.get_supported_filetypes())
@@ -62,8 +62,8 @@ def check_suffix(path: str | Path) -> None:
 
 
 def save_figure(draw_into: Callable[[Any], None], path: str | Path, title: str) -> Path:
-    """Let `draw_into` draw into a matplotlib figure, write it to a file of the type of the suffix; return its path."""
-    # No pyplot: it would choose a window system and keep every figure for the rest of the process.
+    """Draw a matplotlib figure by `draw_into` and write it to a file of the type of the suffix; return its path."""
+    # Not pyplot, which would choose a window system and keep every figure alive.
     from matplotlib.figure import Figure
 
     path = Path(path)
@@ -76,7 +76,7 @@ def save_figure(draw_into: Callable[[Any], None], path: str | Path, title: str) 
 
 
 def draw(figure: Any, records: Sequence[EpochRecord]) -> None:
-    """Draw loss by epoch and, where it was measured, precision by seconds of all runs into a matplotlib figure."""
+    """Draw the loss by epoch and, if it was measured, the precision by seconds into a matplotlib figure."""
     timed = [{**record, "at": at} for at, record in zip(seconds_of_all_runs(records), records, strict=True)]
     measures = [name for name in MEASURES if any(name in record for record in records)]
     losses, *others = figure.subplots(1, 2 if measures else 1, squeeze=False)[0]
@@ -96,7 +96,7 @@ def draw(figure: Any, records: Sequence[EpochRecord]) -> None:
 
 
 def _models(records: Sequence[EpochRecord]) -> list[list[EpochRecord]]:
-    """Return the records of each model, where several were trained one after the other: epochs begin again."""
+    """Split the records of models that were trained one after the other, whose epochs start again."""
     models: list[list[EpochRecord]] = []
     for record in records:
         if models and record["epoch"] > models[-1][-1]["epoch"]:
@@ -107,7 +107,7 @@ def _models(records: Sequence[EpochRecord]) -> list[list[EpochRecord]]:
 
 
 def draw_over_time(figure: Any, runs: Mapping[str, Sequence[Sequence[EpochRecord]]], measure: str) -> None:
-    """Draw a measure by seconds, a line a run, into a matplotlib figure."""
+    """Draw a metric by seconds, a line per run, into a matplotlib figure."""
     panel = figure.subplots()
     for i, (method, of_method) in enumerate(runs.items()):
         for j, run in enumerate(of_method):
@@ -128,7 +128,7 @@ def draw_over_time(figure: Any, runs: Mapping[str, Sequence[Sequence[EpochRecord
 
 
 def draw_workers(figure: Any, records: Sequence[EpochRecord], names: Sequence[str]) -> None:
-    """Draw batch sizes by epoch, where they are noted, and the busy share of the run into a matplotlib figure."""
+    """Draw batch sizes by epoch, if recorded, and the utilisation into a matplotlib figure."""
     told = [record for record in records if "workers" in record]
     workers = sorted({entry["worker"] for record in told for entry in record["workers"]})
     name = {w: names[w] if w < len(names) else f"worker {w}" for w in workers}

@@ -1,4 +1,4 @@
-"""What a run leaves: the model with its records, in the hands of the error that ended the run where one did."""
+"""The result of a run: the model and its records; attached to the error if one ended the run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,20 @@ if TYPE_CHECKING:
 
 @dataclass
 class Run:
-    """What `train` returns: the model float32 (n_params,), one record an epoch, and whether the loss diverged.
+    """The result of `train`.
 
-    `state` and `steps` are the optimizer's: with them a later run goes on (`Start`).
+    Attributes
+    ----------
+    params : ndarray of shape (n_params,), float32
+        The model.
+    records : list of dict
+        One record per epoch.
+    state : ndarray, float32
+        The optimizer state, for a later run (`Start`).
+    steps : int
+        Updates that the optimizer state has seen.
+    diverged : bool, default=False
+        Whether the loss diverged; `params` is then the last good model.
     """
 
     params: np.ndarray
@@ -30,12 +41,12 @@ class Run:
 
     @property
     def workers(self) -> list[EpochRecord]:
-        """Return what each of several workers did and brings (`worker_log.summary`)."""
+        """Summary of each of several workers (`worker_log.summary`)."""
         return summary(self.records)
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during a run; `run` is the model as it is then, with the finished epochs and the optimizer's state."""
+    """Ctrl-C during a run; `run` is the result so far."""
 
     def __init__(self, run: Run) -> None:
         super().__init__()
@@ -46,9 +57,9 @@ class Interrupted(KeyboardInterrupt):
 
 
 class WorkersLost(WorkerDied):
-    """Workers died for good in the middle of a run; `run` is what was learned until then, as of `Interrupted`."""
+    """All workers died during a run; `run` is the result so far."""
 
-    run: Run  # no argument: errors cross between processes as their arguments and attributes
+    run: Run  # not an argument, so that the error pickles
 
 
 def whole_epochs(n: int) -> str:
@@ -57,32 +68,32 @@ def whole_epochs(n: int) -> str:
 
 
 def raise_with(error: BaseException, run: Run) -> NoReturn:
-    """Raise what ended a run, with what was learned until then as its `run`.
+    """Raise the error that ended a run, with the result so far as its `run`.
 
-    Ctrl-C becomes `Interrupted`, `WorkerDied` becomes `WorkersLost`; any other error stays what it is.
+    `KeyboardInterrupt` becomes `Interrupted` and `WorkerDied` becomes `WorkersLost`.
     """
     if isinstance(error, KeyboardInterrupt):
         raise Interrupted(run) from error
     ending: Any = WorkersLost(error.what, error.traceback) if isinstance(error, WorkerDied) else error
     ending.run = run
-    tell(ending, f"what was learned until then is kept, {whole_epochs(len(run.records))} of this run")
+    add_hint(ending, f"what was learned until then is kept, {whole_epochs(len(run.records))} of this run")
     if ending is error:
         raise ending
     raise ending from error
 
 
 def run_of(error: BaseException) -> Run | None:
-    """Return what was learned until an error ended a run, None where nothing was."""
+    """Return the result attached to the error that ended a run, or None."""
     run = getattr(error, "run", None)
     return run if isinstance(run, Run) else None
 
 
-def tell(error: BaseException, more: str) -> None:
-    """Add to what an error that ended a run says: to the text of `WorkersLost`, as a note to others (from Python 3.11).
+def add_hint(error: BaseException, hint: str) -> None:
+    """Add a hint to an error that ended a run: to the text of `WorkersLost`, else as a note (from Python 3.11).
 
-    Ctrl-C needs no words.
+    `KeyboardInterrupt` needs none.
     """
     if isinstance(error, WorkersLost):
-        error.what += f"; {more}"
+        error.what += f"; {hint}"
     elif sys.version_info >= (3, 11) and not isinstance(error, KeyboardInterrupt):
-        error.add_note(more)
+        error.add_note(hint)

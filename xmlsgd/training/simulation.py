@@ -1,4 +1,4 @@
-"""What would this fleet give me? Runs on a simulated clock, and what they reached at which time and price.
+"""Simulate training on a fleet of devices: accuracy over time, utilisation and cost.
 
 The arithmetic is real, so that the model is the one that such a fleet would train; only the clock is simulated.
 """
@@ -33,11 +33,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
-    """What the runs of a comparison have in common.
+class Experiment:
+    """What the simulated runs of a comparison have in common.
 
-    job : its seed is that of the devices' noise, too. measure : from parameters to {"P@1": percent, ...}. points :
-    measurements an epoch, >= 1. bandwidth : bytes a second of merges, pulls and pushes.
+    Attributes
+    ----------
+    job : Job
+        The job; its seed is also that of the noise of the devices.
+    schedule : Schedule
+        Learning-rate schedule and number of epochs.
+    device : Device
+        Computes the steps; must have been started.
+    measure : callable
+        Maps the model to metrics by name, e.g. ``{"P@1": 80.5}``.
+    points : int, default=4
+        Measurements per epoch.
+    bandwidth : float, default=2e10
+        Bytes per second of merges, pulls and pushes.
     """
 
     job: Job
@@ -48,31 +60,31 @@ class Setting:
     bandwidth: float = 2e10
 
     def __post_init__(self) -> None:
-        """Raise `DataError` for numbers outside their ranges."""
+        """Raise `DataError` for numbers out of range."""
         if self.points < 1 or not 0 < self.bandwidth < math.inf:
             raise DataError(f"points must be at least 1, bandwidth above 0, got {self.points} and {self.bandwidth}")
 
     @property
     def rows(self) -> int:
-        """Return the rows of all epochs."""
+        """Rows of all epochs."""
         return self.schedule.epochs * self.job.dataset.n_rows
 
     @property
     def nnz(self) -> float:
-        """Return the stored features of an average row."""
+        """Stored features of an average row."""
         return self.job.dataset.X.nnz / self.job.dataset.n_rows
 
-    def seeded(self, seed: int) -> Setting:
-        """Return the same with another seed."""
+    def seeded(self, seed: int) -> Experiment:
+        """Return the experiment with another seed."""
         return replace(self, job=replace(self.job, seed=seed))
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a run was: the records of its epochs, the workers' summary, and measurements in the course of time.
+    """The outcome of a simulated run: its epoch records, the summary of its workers, and its learning curve.
 
-    curve : records of "seconds", "rows", "loss" (mean over the rows since the last) and what was measured.
-    efficiency : see `scheduling_efficiency`. cost : money for the fleet until the end.
+    curve : records of "seconds", "rows", "loss" (mean over the rows since the last record) and metrics. efficiency :
+    `scheduling_efficiency`. cost : price of the fleet for the run.
     """
 
     fleet: Sequence[VirtualDevice]
@@ -85,58 +97,58 @@ class Outcome:
 
     @property
     def seconds(self) -> float:
-        """Return the simulated seconds of the run."""
+        """Simulated seconds of the run."""
         return float(self.records[-1]["seconds"]) if self.records else 0.0
 
     @property
     def rows_per_second(self) -> float:
-        """Return the rows trained a second."""
+        """Rows per simulated second."""
         return self.records[-1]["rows"] / self.seconds if self.records else 0.0
 
     @property
     def utilisation(self) -> float:
-        """Return the busy share of the workers' time, 1 for a device alone."""
+        """Busy share of the workers' time, 1 for a single device."""
         shares = [entry["utilisation"] for entry in self.workers]
         return sum(shares) / len(shares) if shares else 1.0
 
     @property
     def sync_share(self) -> float:
-        """Return the seconds of merges, pulls and pushes over those of the run; others may work meanwhile."""
+        """Seconds of merges, pulls and pushes over those of the run; workers may be busy at the same time."""
         spent = sum(record.get(name, 0.0) for record in self.records for name in ("merge_seconds", "transfer_seconds"))
         return spent / self.seconds if self.seconds else 0.0
 
     def final(self, name: str = "P@1") -> float:
-        """Return a measure at the end, 0 for a run that diverged."""
+        """Return a metric at the end, 0 for a run that diverged."""
         return float(self.curve[-1][name]) if self.curve and not self.diverged else 0.0
 
     def seconds_to(self, target: float, name: str = "P@1") -> float | None:
-        """Return the second at which a measure first reached `target`, None if it never did."""
+        """Return the second at which a metric first reached `target`, None if it never did."""
         return next((point["seconds"] for point in self.curve if point[name] >= target), None)
 
 
-class Curve(Callback):
-    """Measure the model some times an epoch, by the rows that are done; the simulated clock does not count it."""
+class LearningCurve(Callback):
+    """Measure the model `points` times per epoch; the simulated clock stands still meanwhile."""
 
     def __init__(self, measure: Measure, executor: Simulated, points: int) -> None:
         self.measure, self.executor, self.points = measure, executor, points
         self.curve: list[EpochRecord] = []
 
     def start(self, n_rows: int, epochs: int, center: np.ndarray) -> None:
-        """Place the measurements."""
+        """Schedule the measurements."""
         self.center, self.rows, self.end, self.n_rows = center, 0, n_rows, n_rows
         self.losses, self.counted = 0.0, 0
         self.every = n_rows / self.points
         self.next = self.every
 
     def step(self, report: Report) -> None:
-        """Measure if it is time; at the end of an epoch its last merge comes first."""
+        """Measure the model if it is time, except at the end of an epoch, before its last merge."""
         self.rows += report.rows
         self.losses, self.counted = self.losses + report.loss, self.counted + report.rows
         if self.next <= self.rows < self.end:
             self._note(self.executor.now(), self.rows, self.measure(self.center))
 
     def lost(self, reports: Sequence[Report]) -> None:
-        """Count rows that are trained again once; their losses were measured all the same."""
+        """Do not count lost rows, which are trained again; their losses stay in the mean."""
         self.rows -= sum(report.rows for report in reports)
 
     def epoch(self, record: EpochRecord, center: np.ndarray) -> bool:
@@ -148,24 +160,24 @@ class Curve(Callback):
         return False
 
     def _note(self, seconds: float, rows: int, found: dict[str, float]) -> None:
-        """Add a point; the next is due after the rows of a part of an epoch."""
+        """Add a point and schedule the next one."""
         loss = self.losses / max(self.counted, 1)
         self.losses, self.counted = 0.0, 0
         self.curve.append({"seconds": seconds, "rows": rows, "loss": loss, **found})
         self.next = self.every * (rows // self.every + 1)
 
 
-def simulate(setting: Setting, algorithm: Algorithm, fleet: Sequence[VirtualDevice]) -> Outcome:
-    """Train with `algorithm` on `fleet` and return what came of it. The setting's device must have been started."""
-    executor = Simulated(setting.device, fleet, setting.bandwidth, setting.job.seed)
-    curve = Curve(setting.measure, executor, setting.points)
-    run = train(setting.job, algorithm, executor, setting.schedule, [curve])
+def simulate(experiment: Experiment, algorithm: Algorithm, fleet: Sequence[VirtualDevice]) -> Outcome:
+    """Train with `algorithm` on `fleet`."""
+    executor = Simulated(experiment.device, fleet, experiment.bandwidth, experiment.job.seed)
+    curve = LearningCurve(experiment.measure, executor, experiment.points)
+    run = train(experiment.job, algorithm, executor, experiment.schedule, [curve])
     rows, seconds = (run.records[-1]["rows"], run.records[-1]["seconds"]) if run.records else (0, 0.0)
-    efficiency = scheduling_efficiency(fleet, rows, seconds, algorithm.batch, setting.nnz)
+    efficiency = scheduling_efficiency(fleet, rows, seconds, algorithm.batch, experiment.nnz)
     cost = sum(device.cost(seconds) for device in fleet)
     return Outcome(fleet, run.records, run.workers, curve.curve, run.diverged, efficiency, cost)
 
 
-def fastest_alone(setting: Setting, algorithm: Algorithm, fleet: Sequence[VirtualDevice]) -> Outcome:
-    """Return what the fastest device would do without the others, at the batch and the rate of `algorithm`."""
-    return simulate(setting, Sequential(algorithm.batch, algorithm.learning_rate), [fastest(fleet)])
+def fastest_alone(experiment: Experiment, algorithm: Algorithm, fleet: Sequence[VirtualDevice]) -> Outcome:
+    """Train on the fastest device alone, with the batch size and learning rate of `algorithm`."""
+    return simulate(experiment, Sequential(algorithm.batch, algorithm.learning_rate), [fastest(fleet)])

@@ -1,6 +1,6 @@
-"""Who did what in a run of several workers: work, waiting, staleness, merges, and what each worker brings.
+"""Statistics of the workers of a run: work, utilization, staleness, merges, and the contribution of each worker.
 
-The epoch records get it as "workers"; `summary` adds them up.
+They are added to the epoch records as "workers"; `summary` adds up those of a run.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from ..algorithms.base import Algorithm
     from .executors.base import Executor
 
-COUNTERS = ("merges", "merge_seconds", "transfer_seconds")  # of the executor, told by epoch
-EARNS = 0.2  # of an equal share of the throughput: who brings less is hardly missed; chosen, for a line of advice alone
+COUNTERS = ("merges", "merge_seconds", "transfer_seconds")  # of the executor
+LOW_SHARE = 0.2  # of an equal share of the throughput: advise to exclude workers that contribute less (chosen)
 
 
 @dataclass
 class Tally:
-    """The work of one worker: rows and updates that count, seconds at work, rows whose work was lost.
+    """The work of one worker: rows and updates, seconds busy, and rows whose work was lost, which are not in `rows`.
 
-    staleness : summed over the updates. stalest : the largest.
+    staleness : sum over the updates. stalest : the maximum.
     """
 
     rows: int = 0
@@ -49,13 +49,13 @@ class Tally:
 
     @classmethod
     def of(cls, entry: EpochRecord) -> Tally:
-        """Return what an entry of a record tells."""
+        """Return the work in an entry of a record."""
         updates, staleness = entry["updates"], entry.get("staleness", 0.0)
         stalest, lost = entry.get("staleness_max", 0), entry.get("lost", 0)
         return cls(entry["rows"], updates, entry["busy"], staleness * updates, stalest, lost)
 
     def entry(self, worker: int, elapsed: float, stale: bool) -> EpochRecord:
-        """Return the numbers as a record; utilisation is the busy share of `elapsed` seconds."""
+        """Return the entry of a record; utilisation is the busy share of `elapsed` seconds."""
         found: EpochRecord = {
             "worker": worker,
             "rows": self.rows,
@@ -69,13 +69,12 @@ class Tally:
 
 
 class WorkerLog(Callback):
-    """Tell of the workers of a run: where there is more than one, every record gets what they did in its epoch.
+    """Add statistics of the workers to each epoch record if there are several.
 
-    "workers" holds for each worker rows, updates, seconds busy, utilisation, mean and largest staleness (where the
-    model is shared), rows whose work was lost with it, if any, which are not among its rows, and what the algorithm
-    notes of it: rows of its next batch, weight in the last merge. "merges",
-    "merge_seconds" and "transfer_seconds", of pulls and pushes, are of the epoch, "algorithm" holds its other notes.
-    "left" tells who left in the epoch, and why.
+    "workers" has for each worker rows, updates, seconds busy, utilisation, mean and maximum staleness (of a shared
+    model), lost rows, if any, and notes of the algorithm: rows of the next batch, weight in the last merge. "merges",
+    "merge_seconds" and "transfer_seconds" (pulls and pushes) are those of the epoch, "algorithm" has its other notes.
+    "left" lists the workers that left, with the reason.
     """
 
     def __init__(self, executor: Executor, algorithm: Algorithm) -> None:
@@ -83,26 +82,26 @@ class WorkerLog(Callback):
         self._known: set[int] = set()
         self._epoch: dict[int, Tally] = {}
         self._seconds, self._departures = 0.0, 0
-        self._counted: dict[str, float] = dict.fromkeys(COUNTERS, 0)  # until the last record
+        self._counted: dict[str, float] = dict.fromkeys(COUNTERS, 0)  # at the last record
 
     def resume(self, run: ResumedRun) -> None:
-        """Count from here: what was done before in the epoch is not known any more."""
+        """Start counting: the work of the interrupted epoch is not known."""
         self._seconds = run.seconds
 
     def step(self, report: Report) -> None:
-        """Count a finished span."""
+        """Count a finished step."""
         done = Tally(report.rows, report.updates, report.seconds, report.staleness * report.updates, report.staleness)
         self._epoch.setdefault(report.worker, Tally()).add(done)
 
     def lost(self, reports: Sequence[Report]) -> None:
-        """Count what is lost apart: others do it again. Its worker was busy with it all the same."""
+        """Count lost rows separately, as they are trained again; the worker was busy all the same."""
         for report in reports:
-            # Of a shared model, where staleness is counted, no finished step is ever lost.
+            # No finished step of a shared model, whose staleness counts, is ever lost.
             gone = Tally(-report.rows, -report.updates, lost=report.rows)
             self._epoch.setdefault(report.worker, Tally()).add(gone)
 
     def epoch(self, record: EpochRecord, center: np.ndarray) -> bool:
-        """Add the work of an epoch to its record."""
+        """Add the statistics to the record."""
         for w in self.executor.workers:
             self._epoch.setdefault(w, Tally())
         self._known |= self._epoch.keys()
@@ -118,7 +117,7 @@ class WorkerLog(Callback):
         return False
 
     def _entries(self, elapsed: float) -> list[EpochRecord]:
-        """Return an entry a worker of the epoch, with what the algorithm notes of it."""
+        """Return an entry for each worker, with the notes of the algorithm."""
         tells_staleness, notes = self.algorithm.sharing is not Sharing.REPLICAS, self.algorithm.worker_notes()
         return [
             self._epoch[w].entry(w, elapsed, tells_staleness)
@@ -128,7 +127,7 @@ class WorkerLog(Callback):
 
 
 def summary(records: Sequence[EpochRecord]) -> list[EpochRecord]:
-    """Return an entry a worker over all records of runs, with what it brings; none where it was alone."""
+    """Return an entry for each of several workers over all records, with its contribution ("brings")."""
     told = [record for record in records if "workers" in record]
     tallies: dict[int, Tally] = {}
     for record in told:
@@ -143,10 +142,10 @@ def summary(records: Sequence[EpochRecord]) -> list[EpochRecord]:
 
 
 def marginal_values(tallies: Mapping[int, Tally], merge_seconds: float) -> dict[int, float]:
-    """Return the share of the throughput that each of several workers brings: 1 - rows/s without it over with it.
+    """Return the contribution of each worker to the throughput: 1 - rows/s without it / rows/s with it.
 
-    A run takes as long as its busiest worker is busy, plus its merges. Without a worker the others take over its rows
-    in proportion to theirs, and a merge reads and writes a vector less. Below 0: the run would be faster without it.
+    Model: a run takes as long as its busiest worker is busy, plus its merges. Without a worker the others take over
+    its rows in proportion to theirs, and merges read and write one vector less. Negative if the worker slows the run.
     """
     n, rows = len(tallies), sum(tally.rows for tally in tallies.values())
     whole = max(tally.busy for tally in tallies.values()) + merge_seconds
@@ -163,18 +162,18 @@ def marginal_values(tallies: Mapping[int, Tally], merge_seconds: float) -> dict[
 
 
 def choice(records: Sequence[EpochRecord]) -> list[str]:
-    """Return a line with the algorithm that `auto` has chosen for several workers, and why; none where a user chose."""
+    """Return a line with the algorithm that "auto" chose for several workers, and the reason."""
     notes = records[-1].get("algorithm", {}) if records else {}
     return [f"algorithm: {notes['algorithm']}; {notes['reason']}"] if "reason" in notes else []
 
 
 def advice(workers: Sequence[EpochRecord]) -> list[str]:
-    """Return a line for each worker of a run's `summary` that is not worth its place."""
+    """Return a line of advice for each worker of a `summary` that contributes little or nothing."""
     lines = []
     for entry in workers:
         who, brings = f"worker {entry['worker']}", entry["brings"]
         if brings < 0:
             lines.append(f"{who} slows the others: without it, {-100 * brings:.0f} % more rows a second")
-        elif brings < EARNS / len(workers):
+        elif brings < LOW_SHARE / len(workers):
             lines.append(f"{who} brings {100 * brings:.0f} % of the rows a second; it can be excluded")
     return lines

@@ -26,7 +26,7 @@ from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.history import History
 from xmlsgd.training.learner import Start
 from xmlsgd.training.loop import train
-from xmlsgd.training.progress_bar import Lines, Progress
+from xmlsgd.training.progress_bar import ProgressBar, ProgressLines
 from xmlsgd.training.rollback import LastGoodModel
 from xmlsgd.training.runs import Interrupted
 
@@ -169,9 +169,9 @@ def test_callbacks_of_one_class_are_told_apart(dataset, at):
 
 def test_progress_begins_where_the_run_does(dataset, at, capsys):
     go(job_of(dataset), at, STEPS + 2)
-    bar = Progress()
+    bar = ProgressBar()
     go(job_of(dataset), at, callbacks=[bar])
-    assert isinstance(bar.bar, Lines)
+    assert isinstance(bar.bar, ProgressLines)
     assert (bar.bar.done, bar.bar.rows) == (N_ROWS + BATCH, EPOCHS * N_ROWS)
     assert capsys.readouterr().err == ""
 

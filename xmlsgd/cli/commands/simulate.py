@@ -93,27 +93,29 @@ def run(
     from ...estimators.inference import Measure
     from ...training.executors.calibration import measure_device
     from ...training.learner import Job
-    from ...training.simulation import Setting, fastest_alone, simulate
+    from ...training.simulation import Experiment, fastest_alone, simulate
     from ...training.worker_log import choice
 
     model, task = prepare_task(train, test, rows, format_options, parameters)
     assert task.held_out is not None
     job = Job(task.dataset, task.network, task.optimizer, parameters.get("random_state", 0), sampler=sampler_of(task))
     measure = Measure(task.held_out, task.network, task.device)
-    setting = Setting(job, schedule_of(model, task), task.device, measure, points, 1e9 * bandwidth)
+    experiment = Experiment(job, schedule_of(model, task), task.device, measure, points, 1e9 * bandwidth)
     compile_kernels(model.get_params(), task.dataset.n_labels)
     rate = rate_of(model, task.optimizer)
     outcomes: dict[str, Outcome] = {}
     with task.device.start():
         base = measure_device(job, task.device)
-        devices = devices_of(fleet, base, setting.rows, setting.nnz, task.batch)
+        devices = devices_of(fleet, base, experiment.rows, experiment.nnz, task.batch)
         for name in algorithms:
             console.note(f"{name} ...")
-            outcomes[name] = simulate(setting, algorithm_of(name, task.batch, rate, devices, setting.nnz), devices)
+            outcomes[name] = simulate(
+                experiment, algorithm_of(name, task.batch, rate, devices, experiment.nnz), devices
+            )
         if compare:
-            sequential = algorithm_of("sequential", task.batch, rate, devices, setting.nnz)
-            outcomes[ALONE] = fastest_alone(setting, sequential, devices)
-    update = base.overhead + task.batch * (base.per_row + base.per_nnz * setting.nnz)
+            sequential = algorithm_of("sequential", task.batch, rate, devices, experiment.nnz)
+            outcomes[ALONE] = fastest_alone(experiment, sequential, devices)
+    update = base.overhead + task.batch * (base.per_row + base.per_nnz * experiment.nnz)
     text = f"{1000 * update:.2f} ms an update of {task.batch} rows, as timed on this machine"
     console.show(f"speed 1: {text}; seconds are simulated; --help explains the columns")
     if task.shortlist_size:

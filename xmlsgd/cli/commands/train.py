@@ -226,7 +226,7 @@ def fit(
     model: XMLClassifier | XMLEnsemble, rows: Rows, history: History, checkpoint: Checkpoint | None, console: Console
 ) -> None:
     """Train with a progress bar, measuring P@k on the test rows after every epoch."""
-    from ...training.progress_bar import Progress
+    from ...training.progress_bar import ProgressBar
     from ..sources import first_labels, names_of_rows
 
     train, test = rows.train, rows.test
@@ -236,7 +236,7 @@ def fit(
     eval_set = None if test is None else (test.X, first_labels(test.Y, train.n_labels))
     # A model that is trained further finds its label columns by name and adds new ones.
     Y = names_of_rows(train) if template_of(model).warm_start and train.label_names is not None else train.Y
-    bars = [] if console.quiet else [Progress()]
+    bars = [] if console.quiet else [ProgressBar()]
     try:
         callbacks = [*bars, history]
         model.fit(
