@@ -22,7 +22,6 @@ from .prediction import prediction
 from .prepare import prepare
 from .report import RESULTS
 from .samplers import samplers
-from .simulation import simulation
 from .throughput import VARIANTS, throughput
 from .workers import ALONE, workers
 
@@ -35,7 +34,7 @@ TABLES = {
     "workers": workers,
 }
 # What `all` leaves out.
-OTHERS = {"frontier": frontier, "samplers": samplers, "simulation": simulation, "ablation": ablation}
+OTHERS = {"frontier": frontier, "samplers": samplers, "ablation": ablation}
 NAMES = [name for name in algorithm_names() if name != ALONE]
 WHAT = ("all", *TABLES, *OTHERS, "parsing", "amazon", "install")
 

@@ -19,10 +19,11 @@ from shared.paths import ROOT, TESTS
 
 GPU = TESTS / "devices" / "gpu"
 FILES = [
-    GPU / f"test_{name}.py" for name in ("sanitizer", "cuda", "cuda_once", "cuda_fused", "cuda_merging", "cuda_mutants")
+    GPU / f"test_{name}.py"
+    for name in ("sanitizer", "cuda", "cuda_softmax", "tensor_cores", "cuda_merging", "cuda_mutants")
 ]
 FILES.append(TESTS / "devices" / "test_output_layer.py")
-CHOSEN = "not planted and (cuda or sanitizer or once-shim)"  # of the tests of all devices only what is of the GPU alone
+CHOSEN = "not planted and (cuda or sanitizer or softmax)"  # of the tests of all devices only what is of the GPU alone
 
 
 def library():

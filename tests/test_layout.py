@@ -41,7 +41,7 @@ def test_only_tests_and_fixtures_lie_outside_shared():
 def test_no_line_of_a_kernel_is_longer_than_one_of_python():
     longest = int(re.search(r"(?m)^line-length = (\d+)", (ROOT / "pyproject.toml").read_text())[1])
     folders = [ROOT / "xmlsgd" / "devices" / "cuda", *(TESTS / "shared" / name for name in ("fake_gpu", "fake_cuda"))]
-    sources = [file for folder in folders for file in folder.iterdir() if file.suffix in (".cu", ".cuh", ".h", ".cpp")]
+    sources = [file for folder in folders for file in folder.rglob("*") if file.suffix in (".cu", ".cuh", ".h", ".cpp")]
     assert len(sources) >= 9
     for source in sources:
         for number, line in enumerate(source.read_text().splitlines(), 1):

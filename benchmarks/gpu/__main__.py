@@ -1,8 +1,8 @@
-"""Measure a GPU: `python -m benchmarks.gpu`. Writes `gpu-NAME.json` and `.md`, after every part what there is so far.
+"""Measure a GPU: `python -m benchmarks.gpu`. Writes `gpu-NAME.json` and `.md` after every part.
 
-A part that would not fit into the seconds that are left is noted as left out; what one measures again stands in place
-of what a file of the same sources says. `--tests` runs the tests that need a GPU before all. `--shim` runs a tiny form
-of everything on the CPU, to test this program; its figures say nothing.
+A part that would not fit into the remaining seconds is noted as left out; a part that is measured again replaces its
+earlier result from the same sources. `--tests` runs the tests that need a GPU first. `--shim` runs everything at tiny
+sizes on the CPU, to test this program; those figures mean nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from xmlsgd.devices.cuda.gpus import check_gpu
+from xmlsgd.devices.cuda.availability import check_gpu
 from xmlsgd.errors import DataError
 
 from ..machine import describe

@@ -10,7 +10,7 @@ import numpy as np
 
 from xmlsgd.devices.cuda import CUDA
 
-from .place import Place
+from .target import Target
 
 COPY_FLOATS = 1 << 28  # 1 GB read and 1 GB written: beyond every cache
 CACHED_FLOATS = 1 << 22  # 16 MB each: both inside the level-2 cache of a data-center GPU
@@ -18,18 +18,18 @@ GEMM_SIZE = 8192
 LAUNCHES = 1000
 
 
-def ceilings(place: Place) -> Iterator[dict[str, Any]]:
+def ceilings(target: Target) -> Iterator[dict[str, Any]]:
     """Yield, as they come, bytes and operations a second, and the host's seconds of a launch and of a product."""
-    device = place.device("auto")
-    far, near, side, launches = (1 << 12, 1 << 10, 64, 4) if place.shim else (
+    device = target.device("auto")
+    far, near, side, launches = (1 << 12, 1 << 10, 64, 4) if target.shim else (
         COPY_FLOATS, CACHED_FLOATS, GEMM_SIZE, LAUNCHES,
     )  # fmt: skip
-    result: dict[str, Any] = {"copied_bytes_per_second": _copy(place, device, far)}
+    result: dict[str, Any] = {"copied_bytes_per_second": _copy(target, device, far)}
     yield result
-    result["cached_bytes_per_second"] = _copy(place, device, near)
-    result["float32_flops_per_second"] = _product(place, device, side // 2, np.float32)
+    result["cached_bytes_per_second"] = _copy(target, device, near)
+    result["float32_flops_per_second"] = _product(target, device, side // 2, np.float32)
     if device.bfloat16:
-        result["bfloat16_flops_per_second"] = _product(place, device, side, np.uint16)
+        result["bfloat16_flops_per_second"] = _product(target, device, side, np.uint16)
     yield result
     run = device.runtime
     with device.start():
@@ -40,26 +40,26 @@ def ceilings(place: Place) -> Iterator[dict[str, Any]]:
     yield result
 
 
-def _copy(place: Place, device: CUDA, floats: int) -> float:
+def _copy(target: Target, device: CUDA, floats: int) -> float:
     """Return the bytes a second, read and written, of the kernel that copies rows."""
     run, width = device.runtime, 1024
     n = floats // width
     with device.start():
         random = np.random.default_rng(0).standard_normal((n, width), dtype=np.float32)
         source, rows = run.to_device(random), run.to_device(np.arange(n, dtype=np.int32))
-        target = run.empty((n, width))
-        call = lambda: run.launch("gather_rows", -(-n // 8), source, rows, n, width, target)  # noqa: E731
-        return 8 * floats / place.seconds(device, call)["median"]
+        out = run.empty((n, width))
+        call = lambda: run.launch("gather_rows", -(-n // 8), source, rows, n, width, out)  # noqa: E731
+        return 8 * floats / target.seconds(device, call)["median"]
 
 
-def _product(place: Place, device: CUDA, side: int, dtype: Any) -> float:
+def _product(target: Target, device: CUDA, side: int, dtype: Any) -> float:
     """Return the operations a second of a product of random square matrices; one of zeros would take less power."""
     rng, run = np.random.default_rng(0), device.runtime
     with device.start():
         A = rng.standard_normal((side, side), dtype=np.float32)
         placed = run.to_device(A if dtype is np.float32 else (A.view(np.uint32) >> 16).astype(np.uint16))
         C = run.empty((side, side))
-        return 2 * side**3 / place.seconds(device, lambda: run.gemm(placed, placed, C, tb=True))["median"]
+        return 2 * side**3 / target.seconds(device, lambda: run.gemm(placed, placed, C, tb=True))["median"]
 
 
 def _host(device: CUDA, n: int, call: Any) -> float:

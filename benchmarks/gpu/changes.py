@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from xmlsgd.devices.cuda.runtime import kernel_source
+from xmlsgd.devices.cuda.kernels import kernel_source
 
 from ..report import RESULTS
 
@@ -42,7 +42,7 @@ def changed(result: dict[str, Any], stamps: dict[str, str]) -> list[str]:
 
 def summary(results: Path) -> list[str]:
     """Return a line for each GPU of which there are results in the folder."""
-    stamps, lines = kernel_stamps(kernel_source(products=True)), []
+    stamps, lines = kernel_stamps(kernel_source(tensor_cores=True)), []
     for file in sorted(results.glob("gpu-*.json")):
         result = json.loads(file.read_text())
         names = changed(result, stamps)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from .place import ROOT, Place
+from .target import ROOT, Target
 
 _OUTCOME = re.compile(r"^(?P<test>tests/\S+(?: .*?)?) (?P<outcome>PASSED|FAILED|ERROR|SKIPPED)\b")
 _REASON = re.compile(r"^E   +(?P<reason>\S.*)$")
@@ -22,7 +22,7 @@ SANITIZER_SECONDS = 80  # for each of its tools
 TESTS = ROOT / "tests" / "devices"
 
 
-def tests(place: Place) -> Iterator[dict[str, Any]]:
+def tests(target: Target) -> Iterator[dict[str, Any]]:
     """Yield how many tests that need a GPU have passed, failed and been left out so far; who failed, and why."""
     # Units first; fits of whole models, which compile for the CPU too, last.
     files = [
@@ -48,10 +48,10 @@ def tests(place: Place) -> Iterator[dict[str, Any]]:
     yield found
 
 
-def torch_steps(place: Place) -> Iterator[list[dict[str, Any]]]:
+def torch_steps(target: Target) -> Iterator[list[dict[str, Any]]]:
     """Yield PyTorch's results so far, from a process of its own: two sets of CUDA libraries in one may clash."""
     results: list[dict[str, Any]] = []
-    if place.shim:
+    if target.shim:
         yield results
         return
     last = ""
@@ -65,12 +65,12 @@ def torch_steps(place: Place) -> Iterator[list[dict[str, Any]]]:
         raise RuntimeError(last)
 
 
-def sanitizer(place: Place) -> Iterator[dict[str, str]]:
+def sanitizer(target: Target) -> Iterator[dict[str, str]]:
     """Yield what compute-sanitizer says of memory and of races in the smallest steps; why not where it cannot run."""
     found: dict[str, str] = {}
     tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     for check in ("memcheck", "racecheck"):
-        if place.shim or shutil.which(tool) is None:
+        if target.shim or shutil.which(tool) is None:
             found[check] = "there is no compute-sanitizer"
         else:
             limit = ["timeout", "-k", "1", str(SANITIZER_SECONDS)]  # ends what the tool has started, too

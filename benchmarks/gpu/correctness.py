@@ -12,47 +12,32 @@ import numpy as np
 
 from xmlsgd.data.synthetic import make_xmc
 from xmlsgd.devices.base import Device, Targets
-from xmlsgd.devices.cuda import SOFTMAX_FORMS
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.losses import loss_names
 from xmlsgd.nn.network import Network, state_layout
 from xmlsgd.nn.optimizers import find_optimizer, optimizer_names
 
-from .place import Place
+from .target import Target
 
 ROWS, LIMITS = 64, {"float32": 1e-3, "bfloat16": 3e-2}  # of the largest change of a tensor
 K = 5
 
 
-DEFAULT_FORM = "chunked"  # of losses that are no softmax, too
-FEW = [
-    ("bce", "adam", DEFAULT_FORM),
-    ("softmax", "sgd", "kept"),
-    ("softmax", "sgd", "fused"),
-    ("squared_hinge", "row_adagrad", DEFAULT_FORM),
-]
+FEW = [("bce", "adam"), ("softmax", "sgd"), ("squared_hinge", "row_adagrad")]
 
 
-def correctness(place: Place, few: bool = False) -> Iterator[dict[str, Any]]:
+def correctness(target: Target, few: bool = False) -> Iterator[dict[str, Any]]:
     """Yield, as they come, each case's error relative to the largest change of its tensor, and what went wrong."""
     seed = int(np.random.SeedSequence().entropy or 0) % 2**31
     errors: dict[str, float] = {}
     failures: list[str] = []
     cases = FEW
-    if not (place.shim or few):
-        cases = [
-            (loss, optimizer, form)
-            for loss in loss_names()
-            for optimizer in optimizer_names()
-            for form in (SOFTMAX_FORMS if loss == "softmax" else [DEFAULT_FORM])
-        ]
+    if not (target.shim or few):
+        cases = [(loss, optimizer) for loss in loss_names() for optimizer in optimizer_names()]
     for precision, limit in LIMITS.items():
-        for loss, optimizer, form in cases:
-            if (precision, form) == ("float32", "fused"):
-                continue  # products of our own take bfloat16
-            name, options = f"{precision} {loss} {optimizer}", {"softmax": form}
-            name += f", {form}" if loss == "softmax" else ""
-            changes, again = (_step(place.device(precision, **options), loss, optimizer, seed) for _ in range(2))
+        for loss, optimizer in cases:
+            name = f"{precision} {loss} {optimizer}"
+            changes, again = (_step(target.device(precision), loss, optimizer, seed) for _ in range(2))
             expected = _step(Reference(), loss, optimizer, seed)
             errors[name] = max(_error(changes[tensor], expected[tensor]) for tensor in changes)
             if not errors[name] <= limit:
@@ -93,5 +78,5 @@ def _error(got: np.ndarray, expected: np.ndarray) -> float:
 
 
 if __name__ == "__main__":
-    *_, result = correctness(Place(shim=False), few=True)
+    *_, result = correctness(Target(shim=False), few=True)
     print(*result["failures"] or ["no failure"], sep="\n")

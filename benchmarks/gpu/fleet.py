@@ -29,35 +29,35 @@ from xmlsgd.training.executors.threads import Threads
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 
-from .place import Place
+from .target import Target
 
 LEARNERS = (1, 2, 4, 8)
 CPU_THREADS = 8
 
 
-def learners(place: Place) -> Iterator[list[dict[str, Any]]]:
+def learners(target: Target) -> Iterator[list[dict[str, Any]]]:
     """Yield rows a second of 1 to 8 learners on one GPU where a step alone does not fill it."""
-    n_rows, L = (64, 60) if place.shim else (20_000, 20_000)
+    n_rows, L = (64, 60) if target.shim else (20_000, 20_000)
     data = make_xmc(n_rows, 2 * L, L, nnz_per_row=20, labels_per_row=4)
-    network, batch, results = Network(2 * L, L, (64,)), 16 if place.shim else 64, []
-    for n in LEARNERS[: 2 if place.shim else None]:
-        devices = [place.device() for _ in range(n)]
+    network, batch, results = Network(2 * L, L, (64,)), 16 if target.shim else 64, []
+    for n in LEARNERS[: 2 if target.shim else None]:
+        devices = [target.device() for _ in range(n)]
         executor = Threads(devices) if n > 1 else Serial(devices)
         algorithm = LocalSGD(batch, 1e-3) if n > 1 else Sequential(batch, 1e-3)
         results.append({"learners": n, **_run(Job(data, network, SGD()), algorithm, executor, epochs=1)})
         yield results
 
 
-def mixed(place: Place) -> Iterator[list[dict[str, Any]]]:
+def mixed(target: Target) -> Iterator[list[dict[str, Any]]]:
     """Yield what the CPU adds to a GPU under Hogbatch, with fixed and with adaptive sizes; the GPU alone first.
 
     On a GPU the workers are processes, and a GPU's steps travel as differences.
     """
-    n_rows, L = (64, 60) if place.shim else (60_000, 30_000)
+    n_rows, L = (64, 60) if target.shim else (60_000, 30_000)
     data = make_xmc(n_rows, 2 * L, L, nnz_per_row=30, labels_per_row=4)
-    network, batch = Network(2 * L, L, (128,)), 16 if place.shim else 512
+    network, batch = Network(2 * L, L, (128,)), 16 if target.shim else 512
     both = ("cuda:0", "cpu")
-    sizes, threads = (batch, max(batch // 16, 1)), (1, 1 if place.shim else CPU_THREADS)
+    sizes, threads = (batch, max(batch // 16, 1)), (1, 1 if target.shim else CPU_THREADS)
     algorithms: dict[str, tuple[Algorithm, tuple[str, ...]]] = {
         "GPU alone": (Sequential(batch, 1e-3), both[:1]),
         "Hogbatch": (Hogbatch(batch, 1e-3, sizes=sizes, threads=threads), both),
@@ -66,8 +66,8 @@ def mixed(place: Place) -> Iterator[list[dict[str, Any]]]:
     results = []
     for name, (algorithm, names) in algorithms.items():
         executor: Executor
-        if place.shim or len(names) == 1:
-            executor = Serial([place.device() if kind != "cpu" else get_device("cpu")(1, "auto") for kind in names])
+        if target.shim or len(names) == 1:
+            executor = Serial([target.device() if kind != "cpu" else get_device("cpu")(1, "auto") for kind in names])
         else:
             makers = [partial(get_device(kind), CPU_THREADS, "auto") for kind in names]
             executor = Processes(makers, [1, CPU_THREADS], one_memory=False)
@@ -75,10 +75,10 @@ def mixed(place: Place) -> Iterator[list[dict[str, Any]]]:
         yield results
 
 
-def to_accuracy(place: Place, rows: int, hidden: int = 128) -> Iterator[dict[str, Any]]:
+def to_accuracy(target: Target, rows: int, hidden: int = 128) -> Iterator[dict[str, Any]]:
     """Yield P@1 and seconds after each epoch on synthetic rows of the shape of Amazon-670K."""
     shape = {**AMAZON_670K, "n_rows": rows}
-    if place.shim:
+    if target.shim:
         shape |= {"n_rows": 120, "n_features": 200, "n_labels": 60, "nnz_per_row": 8, "labels_per_row": 2}
     begun = time.perf_counter()
     data = make_xmc(**shape)  # type: ignore[arg-type]
@@ -86,13 +86,13 @@ def to_accuracy(place: Place, rows: int, hidden: int = 128) -> Iterator[dict[str
     held = max(min(10_000, shape["n_rows"] // 10), 1)
     order = np.arange(shape["n_rows"])
     parts = [Dataset(data.X.take(part), data.Y.take(part)) for part in (order[held:], order[:held])]
-    network = Network(data.n_features, data.n_labels, (hidden if not place.shim else 16,), "softmax")
-    device = place.device()
+    network = Network(data.n_features, data.n_labels, (hidden if not target.shim else 16,), "softmax")
+    device = target.device()
     measure = Evaluation(Measure(parts[1], network, device))
-    algorithm = Sequential(16 if place.shim else 1024, 6e-3)
+    algorithm = Sequential(16 if target.shim else 1024, 6e-3)
     result = {"seconds_of_making": made, "rows": len(order) - held, "records": []}
     yield result
-    run = _run(Job(parts[0], network), algorithm, Serial([device]), 2 if place.shim else 5, [measure])
+    run = _run(Job(parts[0], network), algorithm, Serial([device]), 2 if target.shim else 5, [measure])
     yield {**result, **run}
 
 

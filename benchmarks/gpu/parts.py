@@ -18,24 +18,24 @@ from typing import Any
 from . import checks, fleet, steps
 from .ceilings import ceilings
 from .correctness import correctness
-from .place import ROOT, Place
+from .target import ROOT, Target
 
-Part = Callable[[Place, int], Iterator[Any]]
+Part = Callable[[Target, int], Iterator[Any]]
 
 # By name, in the order in which they count: seconds that each takes at most, and what it does, given --rows. A fresh
 # machine compiles the kernels of the GPU in the first part, those of the CPU in "mixed".
 PARTS: dict[str, tuple[float, Part]] = {
-    "gpu": (120, lambda place, _: iter([place.facts()])),
-    "tests": (200, lambda place, _: checks.tests(place)),
-    "ceilings": (30, lambda place, _: ceilings(place)),
-    "correctness": (60, lambda place, _: correctness(place)),
-    "steps": (120, lambda place, _: steps.steps(place)),
-    "kernels": (40, lambda place, _: steps.kernels(place)),
-    "torch": (140, lambda place, _: checks.torch_steps(place)),
-    "mixed": (180, lambda place, _: fleet.mixed(place)),
+    "gpu": (120, lambda target, _: iter([target.facts()])),
+    "tests": (200, lambda target, _: checks.tests(target)),
+    "ceilings": (30, lambda target, _: ceilings(target)),
+    "correctness": (60, lambda target, _: correctness(target)),
+    "steps": (120, lambda target, _: steps.steps(target)),
+    "kernels": (40, lambda target, _: steps.kernels(target)),
+    "torch": (140, lambda target, _: checks.torch_steps(target)),
+    "mixed": (180, lambda target, _: fleet.mixed(target)),
     "to_accuracy": (90, fleet.to_accuracy),
-    "learners": (30, lambda place, _: fleet.learners(place)),
-    "sanitizer": (180, lambda place, _: checks.sanitizer(place)),
+    "learners": (30, lambda target, _: fleet.learners(target)),
+    "sanitizer": (180, lambda target, _: checks.sanitizer(target)),
 }
 
 
@@ -71,7 +71,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=120_000)
     parser.add_argument("--shim", action="store_true")
     args = parser.parse_args()
-    for result in PARTS[args.name][1](Place(args.shim), args.rows):
+    for result in PARTS[args.name][1](Target(args.shim), args.rows):
         written = args.file.with_suffix(".new")
         written.write_text(json.dumps(result))
         written.replace(args.file)

@@ -13,20 +13,16 @@ import numpy as np
 
 from xmlsgd.data.csr import CSR, Dataset, pointers
 from xmlsgd.devices.base import Targets
-from xmlsgd.devices.cuda import CUDA, SOFTMAX_FORMS
+from xmlsgd.devices.cuda import CUDA
 from xmlsgd.devices.cuda.chunks import CHUNK_BYTES
 from xmlsgd.nn.losses import find_loss
 from xmlsgd.nn.network import Network, state_layout
 from xmlsgd.nn.optimizers import get_optimizer
 
-from .place import Place
+from .target import Target
 from .traffic import traffic
 
-# Loss, optimizer, way through a softmax, CUDA graph.
-FORMS = (
-    ("softmax", "sgd", "chunked", False), ("softmax", "sgd", "kept", False), ("softmax", "sgd", "fused", False),
-    ("softmax", "sgd", "fused", True), ("bce", "sgd", "chunked", False), ("bce", "adam", "chunked", False),
-)  # fmt: skip
+CASES = (("softmax", "sgd", False), ("softmax", "sgd", True), ("bce", "sgd", False), ("bce", "adam", False))  # graphs
 RANDOM, SPREAD = 999_983, np.float32(0.05)  # of first weights: how many differ, and their standard deviation
 POOL = 32  # batches of rows that steps take in turn: more than a level-2 cache holds
 
@@ -51,9 +47,9 @@ class Shape:
         return Dataset(_rows(rng, n, self.n_features, self.nnz), _rows(rng, n, self.n_labels, self.labels))
 
 
-def shapes(place: Place) -> list[Shape]:
+def shapes(target: Target) -> list[Shape]:
     """Return the shapes that are measured, the most telling first."""
-    if place.shim:
+    if target.shim:
         return [Shape("tiny", 200, 300, 8, 3, 24, 16)]
     amazon, delicious = ("Amazon-670K", 135_909, 670_091, 76, 6), ("Delicious-200K", 782_585, 205_443, 302, 75)
     sizes = [
@@ -70,7 +66,7 @@ def shapes(place: Place) -> list[Shape]:
 class Stepper:
     """Steps of one network on one device."""
 
-    def __init__(self, device: CUDA, shape: Shape, loss: str, optimizer: str, form: str) -> None:
+    def __init__(self, device: CUDA, shape: Shape, loss: str, optimizer: str) -> None:
         self.device, self.shape, self.rule = device, shape, get_optimizer(optimizer)
         self.network = Network(shape.n_features, shape.n_labels, (shape.hidden,), loss)
         # The same random numbers over and over; zeros, as an output layer begins with, are multiplied faster.
@@ -84,7 +80,7 @@ class Stepper:
                 device.to_device(np.zeros((1, 1), np.float32)),
             )  # fmt: skip
         entries, one_chunk = shape.dataset.X.nnz + shape.dataset.Y.nnz, CHUNK_BYTES
-        if loss == "softmax" and form != "chunked":  # which keeps the exponentials of all labels
+        if loss == "softmax":  # which keeps the exponentials of all labels
             one_chunk = max(shape.batch * shape.n_labels * device.runtime.operand.itemsize, CHUNK_BYTES)
         self.least_bytes = 4 * (self.network.layout.size + states.size) + 8 * entries + one_chunk
         self._scale = np.full(shape.batch, 1 / shape.batch, np.float32)
@@ -164,13 +160,13 @@ class Stepper:
         return found
 
 
-def steps(place: Place) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rates so far: softmax by all ways, BCE by descent and Adam."""
+def steps(target: Target) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rates so far: softmax by SGD with and without graphs, BCE by SGD and Adam."""
     results = []
-    for shape in shapes(place):
-        for loss, optimizer, form, graphs in FORMS:
-            found = _tried(lambda: _rate(place, shape, loss, optimizer, form, graphs))  # noqa: B023  called at once
-            named = {"loss": loss, "form": form, "graphs": graphs, "optimizer": optimizer}
+    for shape in shapes(target):
+        for loss, optimizer, graphs in CASES:
+            found = _tried(lambda: _rate(target, shape, loss, optimizer, graphs))  # noqa: B023  called at once
+            named = {"loss": loss, "graphs": graphs, "optimizer": optimizer}
             results.append({"shape": _named(shape), **named, **found})
             yield results
 
@@ -183,28 +179,25 @@ def _tried(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return {"failure": f"{type(error).__name__}: {error}".partition("\n")[0]}
 
 
-def _rate(place: Place, shape: Shape, loss: str, optimizer: str, form: str, graphs: bool) -> dict[str, float]:
+def _rate(target: Target, shape: Shape, loss: str, optimizer: str, graphs: bool) -> dict[str, float]:
     """Return the rate of a shape, and what memory it takes over what it must."""
-    device = place.device(softmax=form, graphs=graphs)
+    device = target.device(graphs=graphs)
     pool = device.runtime.cupy.get_default_memory_pool()
     gc.collect()  # the devices before
     pool.free_all_blocks()
-    stepper = Stepper(device, shape, loss, optimizer, form)
-    found = stepper.rate(0.05 if place.shim else 1.2, 3 * POOL if graphs and not place.shim else 3)
+    stepper = Stepper(device, shape, loss, optimizer)
+    found = stepper.rate(0.05 if target.shim else 1.2, 3 * POOL if graphs and not target.shim else 3)
     return {**found, "memory_share": pool.total_bytes() / stepper.least_bytes}
 
 
-def kernels(place: Place) -> Iterator[list[dict[str, Any]]]:
-    """Yield the kernels of a step so far, all ways of softmax by descent and BCE by Adam."""
+def kernels(target: Target) -> Iterator[list[dict[str, Any]]]:
+    """Yield the kernels of a step so far: softmax by SGD and BCE by Adam."""
     results = []
-    for shape in shapes(place)[:2]:
-        for loss, optimizer, form in (
-            *(("softmax", "sgd", form) for form in SOFTMAX_FORMS),
-            ("bce", "adam", "chunked"),
-        ):
-            stepper = Stepper(place.device(softmax=form), shape, loss, optimizer, form)
-            found = stepper.kernels(1 if place.shim else 10)
-            named = {"shape": _named(shape), "loss": loss, "form": form, "optimizer": optimizer}
+    for shape in shapes(target)[:2]:
+        for loss, optimizer in (("softmax", "sgd"), ("bce", "adam")):
+            stepper = Stepper(target.device(), shape, loss, optimizer)
+            found = stepper.kernels(1 if target.shim else 10)
+            named = {"shape": _named(shape), "loss": loss, "optimizer": optimizer}
             results.append({**named, "kernels": found})
             yield results
 

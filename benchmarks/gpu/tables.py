@@ -79,17 +79,17 @@ def _steps(result: Result) -> list[Table]:
 
 
 def _targets(result: Result) -> Table:
-    """Return what was wanted of softmax by descent on Amazon-670K at a batch of 1,024, and the best form's figures."""
+    """Return the targets for softmax by SGD on Amazon-670K at a batch of 1,024, and the best measured figures."""
     rows = []
     for hidden, wanted in TARGETS.items():
-        forms = [
+        found_steps = [
             one for one in result["steps"]
             if (one["shape"]["name"], one["shape"]["hidden"], one["shape"]["batch"], one["loss"], one["optimizer"])
             == ("Amazon-670K", hidden, 1024, "softmax", "sgd") and "failure" not in one
         ]  # fmt: skip
-        if not forms:
+        if not found_steps:
             continue
-        best = max(forms, key=lambda one: one["steps_per_second"])
+        best = max(found_steps, key=lambda one: one["steps_per_second"])
         found = {
             "steps/s": best["steps_per_second"],
             "times PyTorch compiled": best["steps_per_second"] / _peer_rate(result.get("torch", []), best, "compiled"),
@@ -102,13 +102,12 @@ def _targets(result: Result) -> Table:
             measured = "-" if found[what] == 0 else f"{found[what]:.2f}"
             row = [str(hidden), what, f"{limit:g}", measured, "" if measured == "-" else "met" if met else "missed"]
             rows.append(row)
-    return Table("Softmax by descent, Amazon-670K, batch 1,024", ["hidden", "what", "wanted", "measured", ""], rows)
+    return Table("Softmax by SGD, Amazon-670K, batch 1,024", ["hidden", "what", "wanted", "measured", ""], rows)
 
 
 def _loss(result: Result) -> str:
-    """Return the loss, how softmax took its exponentials, and whether the step was a graph."""
-    form = [result["form"]] * (result["loss"] == "softmax")
-    return ", ".join([result["loss"], *form, *["graph"] * result.get("graphs", False)])
+    """Return the loss, and whether the step was a graph."""
+    return ", ".join([result["loss"], *["graph"] * result.get("graphs", False)])
 
 
 def _peer(results: list[Result], ours: Result, mode: str) -> str:
@@ -118,7 +117,7 @@ def _peer(results: list[Result], ours: Result, mode: str) -> str:
 
 
 def _peer_rate(results: list[Result], ours: Result, mode: str) -> float:
-    """Return PyTorch's steps a second of the same shape by descent, infinite where there are none."""
+    """Return PyTorch's steps a second of the same shape by SGD, infinite where there are none."""
     wanted = [ours["shape"]["name"], ours["shape"]["hidden"], ours["shape"]["batch"], ours["loss"], mode, "sgd"]
     for one in results:
         same = [*(one.get(key) for key in ("shape", "hidden", "batch", "loss", "mode")), ours["optimizer"]] == wanted

@@ -16,8 +16,8 @@ import torch
 
 from xmlsgd.data.csr import CSR
 
-from .place import Place
 from .steps import POOL, Shape, shapes
+from .target import Target
 
 SECONDS = 1.5  # of each measurement
 
@@ -109,7 +109,7 @@ def main() -> None:
     tiny = "--tiny" in sys.argv
     device = "cpu" if tiny else "cuda"
     for loss in ("softmax", "bce"):
-        for shape in shapes(Place(shim=tiny))[:3]:
+        for shape in shapes(Target(shim=tiny))[:3]:
             sparse = False
             for mode in [word for word in sys.argv[1:] if word in ("eager", "compiled")]:
                 result: dict[str, Any] = {"shape": shape.name, "hidden": shape.hidden, "batch": shape.batch}

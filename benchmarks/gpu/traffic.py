@@ -7,8 +7,6 @@ from typing import Any
 # Of kernels that stream: how often each array is read or written, as far as it holds valid columns.
 STREAMED = {
     "pack": {"x": 1, "out": 1},
-    "pack_columns": {"x": 1, "out": 1},
-    "softmax_sums": {"Z": 1},
     "negatives": {"Z": 1, "G": 1},
     "exponentials": {"E": 2},
     "exponential_sums": {"E": 1},
@@ -19,7 +17,7 @@ STREAMED = {
     "biases_update": {"partial": 1},
     "column_sums": {"dZ": 1},
     "through_relu": {"dA": 2, "A": 1},
-    "finish_hidden": {"dA": 2, "pulled": 1},
+    "finish_hidden": {"dA": 2, "label_sum": 1},
     "row_factors": {"A": 1, "scaled": 1},
 }
 GATHERED = {"input_forward": 1, "input_update": 1}  # rows of H floats an entry of the batch; caches keep some

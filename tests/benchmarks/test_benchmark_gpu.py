@@ -12,32 +12,32 @@ from benchmarks.gpu import checks
 from benchmarks.gpu.__main__ import chosen, command_line, main
 from benchmarks.gpu.changes import changed, kernel_stamps, summary
 from benchmarks.gpu.parts import PARTS, measured
-from benchmarks.gpu.place import Place
 from benchmarks.gpu.tables import markdown
+from benchmarks.gpu.target import Target
 from benchmarks.gpu.traffic import traffic
 from shared.needs import NEEDS_COMPILER, missing_gpu
-from xmlsgd.devices.cuda.runtime import kernel_source
+from xmlsgd.devices.cuda.kernels import kernel_source
 from xmlsgd.errors import DataError
 
 
 @pytest.mark.parametrize(
     ("old", "new", "names"),
     [
-        ("*s = velocity;", "*s = -velocity;", ["input_update", "biases_update", "rows_update"]),
+        ("*s = velocity;", "*s = -velocity;", ["biases_update", "rows_update", "input_update"]),
         ("#define TILE 128", "#define TILE 64", ["input_forward", "input_update"]),
         ("drop(float *A, i64 n,", "drop(float *A, i64 size,", ["drop"]),
         ("// Write four", "// Write 4", []),
     ],
 )
 def test_kernels_that_use_what_was_changed_are_named(old, new, names):
-    source = kernel_source(products=True)
+    source = kernel_source(tensor_cores=True)
     stamps, result = kernel_stamps(source), {"gpu": {"kernels": kernel_stamps(source.replace(old, new))}}
     assert source.count("__global__") == len(stamps)
     assert changed(result, stamps) == names
 
 
 def test_results_of_gpus_are_compared_with_the_kernels_of_today(tmp_path):
-    stamps = kernel_stamps(kernel_source(products=True))
+    stamps = kernel_stamps(kernel_source(tensor_cores=True))
     assert summary(tmp_path) == [f"none of the {len(stamps)} kernels has run on a GPU"]
     (tmp_path / "gpu-a.json").write_text(json.dumps({"gpu": {"gpu": "A", "kernels": stamps}}))
     (tmp_path / "gpu-b.json").write_text(json.dumps({"gpu": {"gpu": "B", "kernels": {**stamps, "pack": "0"}}}))
@@ -59,9 +59,10 @@ def measure(monkeypatch, capsys):
     return run
 
 
+@pytest.mark.slow
 @NEEDS_COMPILER
 def test_every_part_is_measured_and_written(measure, tmp_path):
-    earlier = {"gpu": {"kernels": {**kernel_stamps(kernel_source(products=True)), "drop": "0"}}}
+    earlier = {"gpu": {"kernels": {**kernel_stamps(kernel_source(tensor_cores=True)), "drop": "0"}}}
     (tmp_path / "gpu-shim.json").write_text(json.dumps(earlier))
     assert measure("--shim", "--tests", "--out", str(tmp_path)) == (0, [])
     found = json.loads((tmp_path / "gpu-shim.json").read_text())
@@ -102,7 +103,7 @@ def test_parts_are_chosen_by_name_and_stand_beside_those_that_are_known(measure,
     def measured_here(name, seconds, rows, shim, folder):
         if name == "correctness":
             return {"errors": {"float32 bce": 1e-6}, "failures": []}, ""
-        *_, last = PARTS[name][1](Place(shim), rows)
+        *_, last = PARTS[name][1](Target(shim), rows)
         return json.loads(json.dumps(last)), ""
 
     monkeypatch.setattr("benchmarks.gpu.__main__.measured", measured_here)
@@ -160,7 +161,7 @@ def test_outcomes_of_tests_are_counted_as_they_come(monkeypatch):
         "end",
     ]
     monkeypatch.setattr(checks, "_lines", lambda command: iter(lines))
-    *_, last = checks.tests(Place(shim=True))
+    *_, last = checks.tests(Target(shim=True))
     assert last == {
         "passed": 1, "failed": 1, "error": 0, "skipped": 0, "failures": ["tests/test_a.py::test_two"],
         "reasons": ["it is lost"], "last": "end",
@@ -170,7 +171,7 @@ def test_outcomes_of_tests_are_counted_as_they_come(monkeypatch):
 def test_results_of_a_gpu_are_held_against_what_was_wanted():
     shape = {"name": "Amazon-670K", "hidden": 128, "batch": 1024, "labels": 670_091}
     ours = {
-        "shape": shape, "loss": "softmax", "form": "chunked", "optimizer": "sgd", "steps_per_second": 400.0,
+        "shape": shape, "loss": "softmax", "optimizer": "sgd", "steps_per_second": 400.0,
         "rows_per_second": 409_600.0, "host_seconds": 1e-3, "memory_share": 1.1,
     }  # fmt: skip
     peers = [
@@ -195,4 +196,4 @@ def test_results_of_a_gpu_are_held_against_what_was_wanted():
     ):  # fmt: skip
         assert row in text
     assert "100.0 (4.00x) | 250.0 (1.60x) |" in text
-    assert "softmax, chunked: too large" in text
+    assert "softmax: too large" in text

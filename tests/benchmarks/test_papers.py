@@ -30,7 +30,9 @@ COLUMNS_OF_ALL = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("experiment", TABLES)
+@pytest.mark.parametrize(
+    "experiment", [pytest.param(name, marks=() if name == "crossbow" else pytest.mark.slow) for name in TABLES]
+)
 def test_every_experiment_leaves_tables_runs_and_plots(experiment, tmp_path):
     pytest.importorskip("matplotlib")
     assert main(["--data", str(DATA), "--out", str(tmp_path), "--only", experiment, *TINY]) == 0
@@ -48,6 +50,7 @@ def test_every_experiment_leaves_tables_runs_and_plots(experiment, tmp_path):
         assert (tmp_path / f"{name}-data.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_all_scenarios_are_in_the_table_that_goes_beyond_the_papers(tmp_path):
     assert main(["--data", str(DATA), "--out", str(tmp_path), "--only", "beyond", *TINY, *FEW]) == 0
     text = (tmp_path / "beyond-data.md").read_text()

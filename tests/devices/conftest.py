@@ -34,10 +34,6 @@ DEVICES = CPUS + [
     for name, make, marks in MAKERS
     for precision in ("float32", "bfloat16")
 ]
-KEEPING = [
-    pytest.param(partial(make, "float32", softmax="kept"), id=f"once-{name}", marks=marks)
-    for name, make, marks in MAKERS
-]
 
 
 def started(make):
@@ -54,12 +50,6 @@ def make_device(request):
 @pytest.fixture(scope="module")
 def device(make_device):
     yield from started(make_device)
-
-
-@pytest.fixture(scope="module", params=DEVICES + KEEPING)
-def output_device(request):
-    """Every device, and a GPU that keeps the exponentials of a softmax: another way through the output layer."""
-    yield from started(request.param)
 
 
 @pytest.fixture(scope="module", params=CPUS)

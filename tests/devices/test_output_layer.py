@@ -13,6 +13,7 @@ from shared.layers import (
     output_batch,
     random_layer,
 )
+from shared.on_host import OnHost
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.base import Targets
 from xmlsgd.devices.cpu.intrinsics import avx512
@@ -95,7 +96,10 @@ def test_loss_and_gradients_of_the_output_layer_are_within_the_rounding_of_produ
 @pytest.mark.parametrize("loss", loss_names())
 @pytest.mark.parametrize("shape", SHAPES[1:], ids=str)
 def test_loss_and_logit_gradient_are_accurate_where_bfloat16_holds_the_operands(device, shape, loss):
-    """With exact operands bfloat16 rounds only the gradient of the logits, and not for the loss and the biases."""
+    """With exact operands bfloat16 rounds only the gradient of the logits, and not for the loss and the biases.
+
+    On a GPU softmax rounds its exponentials, of which loss and biases are sums; their errors average out.
+    """
     A, targets, layer = output_batch(shape)
     rng = np.random.default_rng(shape)
     A = rng.integers(0, 128, A.shape).astype(np.float32) / 64
@@ -103,8 +107,9 @@ def test_loss_and_logit_gradient_are_accurate_where_bfloat16_holds_the_operands(
     expected, got = copy(layer), copy(layer)
     value, dA = Reference().output_step(A, targets, expected, find_loss(loss), SGD().update(1.0, 1))
     value2, dA2 = device.output_step(A, targets, got, find_loss(loss), SGD().update(1.0, 1))
-    assert value2 == pytest.approx(value, rel=FLOAT32)
-    assert_same_change(layer, got, expected, 2 * FLOAT32, names="b")
+    on_gpu = loss == "softmax" and device.bfloat16 and isinstance(device, OnHost)
+    assert value2 == pytest.approx(value, rel=HALF_ULP / 8 if on_gpu else FLOAT32)
+    assert_same_change(layer, got, expected, HALF_ULP if on_gpu else 2 * FLOAT32, names="b")
     rounding = HALF_ULP if device.bfloat16 else FLOAT32
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=rounding * np.abs(dA).max())
     assert_same_change(layer, got, expected, rounding, names="W")
@@ -124,29 +129,29 @@ OPTIMIZER_CASES = [
 
 @pytest.mark.parametrize(("optimizer", "loss", "numbers"), OPTIMIZER_CASES)
 @pytest.mark.parametrize("shape", [(33, 40, 100), (37, 24, 700)], ids=str)
-def test_output_step_updates_parameters_and_state_like_the_reference(output_device, optimizer, loss, numbers, shape):
+def test_output_step_updates_parameters_and_state_like_the_reference(device, optimizer, loss, numbers, shape):
     rule = find_optimizer(optimizer)(**numbers)
     A, targets, layer = output_batch(shape, optimizer=rule)
     # Operands that bfloat16 holds, in the first step: only the rounding of the gradient is left to tolerate.
     A[:] = np.round(A * 32) / 32
     layer.W[:] = np.round(layer.W * 64) / 64
     expected, got = copy(layer), copy(layer)
-    for steps in (3,) if output_device.bfloat16 else (3, 4):
+    for steps in (3,) if device.bfloat16 else (3, 4):
         update = rule.update(0.1, steps)
         Reference().output_step(A, targets, expected, find_loss(loss), update)
-        output_device.output_step(A, targets, got, find_loss(loss), update)
-    assert_same_change(layer, got, expected, 4 * HALF_ULP if output_device.bfloat16 else 10 * FLOAT32)
+        device.output_step(A, targets, got, find_loss(loss), update)
+    assert_same_change(layer, got, expected, 4 * HALF_ULP if device.bfloat16 else 10 * FLOAT32)
 
 
 @pytest.mark.parametrize("loss", loss_names())
-def test_a_batch_without_any_label_is_all_negative_or_skipped(output_device, loss):
+def test_a_batch_without_any_label_is_all_negative_or_skipped(device, loss):
     A, targets, layer = output_batch((33, 40, 100))
     none = CSR(np.zeros(40, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), 100)
     targets = targets._replace(Y=none)
     expected, got = copy(layer), copy(layer)
     value, dA = Reference().output_step(A, targets, expected, find_loss(loss), SGD().update(0.1, 1))
-    value2, dA2 = output_device.output_step(A, targets, got, find_loss(loss), SGD().update(0.1, 1))
-    tolerance = 4 * HALF_ULP if output_device.bfloat16 else FLOAT32
+    value2, dA2 = device.output_step(A, targets, got, find_loss(loss), SGD().update(0.1, 1))
+    tolerance = 4 * HALF_ULP if device.bfloat16 else FLOAT32
     assert value2 == pytest.approx(value, rel=tolerance)
     np.testing.assert_allclose(dA2, dA, rtol=0, atol=tolerance * np.abs(dA).max())
     if loss == "softmax":
@@ -154,7 +159,7 @@ def test_a_batch_without_any_label_is_all_negative_or_skipped(output_device, los
         np.testing.assert_array_equal(got.W, layer.W)
 
 
-def test_softmax_stands_logits_of_ten_thousand(output_device):
+def test_softmax_stands_logits_of_ten_thousand(device):
     """Weights of 1e4 on a single active unit: exp overflows unless the largest logit is taken off first."""
     B, H, L = 4, 32, 70
     A = np.zeros((B, H), np.float32)
@@ -168,7 +173,7 @@ def test_softmax_stands_logits_of_ten_thousand(output_device):
     targets = Targets(Y, np.arange(B), np.full(B, 1 / B, np.float32))
     expected, got = copy(layer), copy(layer)
     value, dA = Reference().output_step(A, targets, expected, find_loss("softmax"), SGD().update(1.0, 1))
-    value2, dA2 = output_device.output_step(A, targets, got, find_loss("softmax"), SGD().update(1.0, 1))
+    value2, dA2 = device.output_step(A, targets, got, find_loss("softmax"), SGD().update(1.0, 1))
     assert value == pytest.approx((20032 + 0 + 20032 + 64) / 4)
     assert value2 == pytest.approx(value, rel=1e-6)
     np.testing.assert_allclose(dA2, dA, rtol=1e-5, atol=1e-3)
@@ -176,13 +181,13 @@ def test_softmax_stands_logits_of_ten_thousand(output_device):
 
 
 @pytest.mark.parametrize("loss", loss_names())
-def test_a_row_of_weight_zero_changes_nothing(output_device, loss):
+def test_a_row_of_weight_zero_changes_nothing(device, loss):
     A, targets, layer = output_batch((8, 32, 50))
     targets.scale[3:] = 0
     first = Targets(targets.Y, targets.rows[:3], targets.scale[:3])
     all_rows, three = copy(layer), copy(layer)
-    value, dA = output_device.output_step(A, targets, all_rows, find_loss(loss), SGD().update(0.1, 1))
-    value3, dA3 = output_device.output_step(A[:3], first, three, find_loss(loss), SGD().update(0.1, 1))
+    value, dA = device.output_step(A, targets, all_rows, find_loss(loss), SGD().update(0.1, 1))
+    value3, dA3 = device.output_step(A[:3], first, three, find_loss(loss), SGD().update(0.1, 1))
     assert value == pytest.approx(value3, rel=1e-6)
     np.testing.assert_array_equal(dA[3:], 0)
     np.testing.assert_allclose(dA[:3], dA3, rtol=0, atol=1e-6)

@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from xmlsgd.devices.cpu.intrinsics import bf16
-from xmlsgd.devices.cuda.gpus import check_gpu
+from xmlsgd.devices.cuda.availability import check_gpu
 from xmlsgd.errors import DataError
 
 COMPILER = shutil.which("g++")

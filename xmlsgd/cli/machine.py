@@ -57,7 +57,7 @@ def processor() -> dict[str, Any]:
 
 def gpu() -> str:
     """Return "cuda:0" where the first GPU can be used, else what is missing; imports CuPy if it is there."""
-    from ..devices.cuda.gpus import check_gpu
+    from ..devices.cuda.availability import check_gpu
 
     try:
         check_gpu(0)

@@ -6,12 +6,11 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ..devices.cuda.data import RESIDENT_SHARE
-from ..devices.cuda.gpus import free_bytes_of
+from ..devices.cuda.availability import free_bytes_of
+from ..devices.cuda.batches import RESIDENT_SHARE
 from ..devices.cuda.memory import LIBRARY_BYTES, Sizes, step_bytes, top_k_bytes
 from ..errors import MemoryEstimateError
 from ..nn.network import state_layout
-from ..nn.optimizers import SGD
 from ..training.executors.device_merging import SLICE
 from ..training.messages import Sharing
 from .inference.blocks import row_blocks
@@ -91,9 +90,11 @@ def _gpus(task: Task) -> list[str]:
 
 def _sizes(task: Task, travels: bool) -> Sizes:
     """Return the sizes of a step."""
-    fused = type(task.optimizer) is SGD and task.optimizer.clip_norm == 0
     entries, labels = (largest_batch(matrix, task.batch) for matrix in (task.dataset.X, task.dataset.Y))
-    return Sizes(task.batch, entries, labels, task.network.hidden, task.network.n_labels, travels, fused)
+    network = task.network
+    return Sizes(
+        task.batch, entries, labels, network.hidden, network.n_labels, travels, network.loss == "softmax"
+    )  # fmt: skip
 
 
 def _bytes(matrix: CSR) -> int:

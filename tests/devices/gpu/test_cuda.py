@@ -21,9 +21,9 @@ from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.csr import Dataset
 from xmlsgd.devices import get_device
 from xmlsgd.devices.base import Targets
-from xmlsgd.devices.cuda import CUDA, sender
-from xmlsgd.devices.cuda.runtime import kernel_parameters, kernel_source
-from xmlsgd.devices.cuda.topk import MOST_RANKED
+from xmlsgd.devices.cuda import CUDA, staging
+from xmlsgd.devices.cuda.kernels import kernel_parameters, kernel_source
+from xmlsgd.devices.cuda.top_k import MAX_RANKED
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
 from xmlsgd.estimators.inference import Scorer
@@ -119,8 +119,8 @@ def test_a_scorer_answers_as_the_reference_does(make, dataset, network):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_more_labels_than_a_list_in_shared_memory_holds_are_ranked_by_sorting_whole_rows(make, precision):
-    A, _, layer = output_batch((5, 24, MOST_RANKED + 100))
-    for k in (MOST_RANKED + 1, MOST_RANKED + 200):
+    A, _, layer = output_batch((5, 24, MAX_RANKED + 100))
+    for k in (MAX_RANKED + 1, MAX_RANKED + 200):
         labels, scores = OnHost(make(precision, chunk_bytes=100_000)).top_k(A, layer, k)
         expected, values = Reference().top_k(A, layer, k)
         np.testing.assert_allclose(scores, values, rtol=1e-5, atol=1e-5)
@@ -145,7 +145,7 @@ def test_entries_that_travel_with_every_batch_train_as_those_that_stay_on_the_gp
     network = Network(60, 90, (24,), "bce", input_dropout=0.3)
     device = shim_device("float32", free=1 << 30 if resident else 0)
     got = trained(device, dataset, network)
-    kept = [value for value in device._rows._resident.values() if value]
+    kept = [value for value in device._loader._resident.values() if value]
     assert len(kept) == (2 if resident else 0)
     np.testing.assert_allclose(got.params, trained(Reference(), dataset, network).params, rtol=0, atol=2e-4)
 
@@ -200,9 +200,9 @@ def test_data_leave_the_gpu_with_their_last_user():
     device, rng = shim_device("float32"), np.random.default_rng(0)
     dataset = Dataset(random_csr(rng, 50, 30, 3), random_csr(rng, 50, 30, 3))
     trained(device, dataset, Network(30, 30, (8,)))
-    assert len(device._rows._resident) == 2
+    assert len(device._loader._resident) == 2
     del dataset
-    assert len(device._rows._resident) == 0
+    assert len(device._loader._resident) == 0
 
 
 @NEEDS_COMPILER
@@ -229,12 +229,12 @@ def test_what_is_no_argument_of_a_kernel_is_refused():
 
 
 def test_every_kernel_s_parameters_are_read_from_the_source():
-    parameters = kernel_parameters(kernel_source(products=True), np.dtype(np.uint16))
+    parameters = kernel_parameters(kernel_source(tensor_cores=True), np.dtype(np.uint16))
     assert [(p.name, p.is_pointer, p.dtype.name) for p in parameters["pack"]] == [
         ("x", True, "float32"), ("rows", False, "int32"), ("H", False, "int32"), ("width", False, "int32"),
-        ("seed", False, "uint32"), ("out", True, "uint16"),
+        ("out", True, "uint16"),
     ]  # fmt: skip
-    assert kernel_source(products=True).count("__global__") == len(parameters)
+    assert kernel_source(tensor_cores=True).count("__global__") == len(parameters)
 
 
 def present(monkeypatch, **cuda):
@@ -326,7 +326,7 @@ def sent_and_seen(late):
     arrays, seen = [np.full(5, i, np.float32) for i in range(12)], []
     with runtime.start():
         for array in arrays:
-            placed = runtime.send("numbers", array)
+            placed = runtime.upload("numbers", array)
             runtime.stream.do(lambda placed=placed: seen.append(placed.host.copy()))
         runtime.stream.synchronize()
     return [array.tolist() for array in arrays], [array.tolist() for array in seen]
@@ -342,12 +342,12 @@ def sent_and_seen(late):
     ],
 )
 def test_a_wait_that_is_lost_is_found(monkeypatch, lost, late):
-    source = Path(sender.__file__).read_text()
+    source = Path(staging.__file__).read_text()
     assert source.count(lost) == 1
     sent, seen = sent_and_seen(late)
     assert sent == seen
-    broken = {"__name__": "xmlsgd.devices.cuda.sender", "__package__": "xmlsgd.devices.cuda"}
-    exec(compile(source.replace(lost, "pass"), "sender.py", "exec"), broken)
-    monkeypatch.setattr("xmlsgd.devices.cuda.runtime.Sender", broken["Sender"])
+    broken = {"__name__": "xmlsgd.devices.cuda.staging", "__package__": "xmlsgd.devices.cuda"}
+    exec(compile(source.replace(lost, "pass"), "staging.py", "exec"), broken)
+    monkeypatch.setattr("xmlsgd.devices.cuda.runtime.StagingRing", broken["StagingRing"])
     sent, seen = sent_and_seen(late)
     assert sent != seen

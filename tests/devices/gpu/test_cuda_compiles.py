@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from xmlsgd.devices.cuda.fused import PRODUCT_THREADS
-from xmlsgd.devices.cuda.runtime import BFLOAT16_CAPABILITY, kernel_source
+from xmlsgd.devices.cuda.kernels import kernel_source
+from xmlsgd.devices.cuda.runtime import BFLOAT16_CAPABILITY
+from xmlsgd.devices.cuda.tensor_cores import PRODUCT_THREADS
 
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)  # Turing to Blackwell
+QUICK = 90  # the one outside the slow tier
 FACTS = re.compile(  # what `-v` has ptxas say of every kernel; a warning is another line
     r"ptxas info *: (\d+ bytes gmem|Compiling entry function|Function properties for|Used \d+ registers|Compile time)"
     r"|ptxas *\. *\d+ bytes stack frame, "
@@ -55,10 +57,9 @@ def compiled(source, *options):
 
 def of_architecture(architecture, precision):
     """Return the source and the options by which a GPU gets its kernels."""
-    products = precision == "bfloat16" and architecture >= BFLOAT16_CAPABILITY
     of_cupy = ["-ftz=true", "--device-as-default-execution-space"]  # which it adds to ours
     options = ["--std=c++17", *["-DBFLOAT16"] * (precision == "bfloat16"), f"--gpu-architecture=sm_{architecture}"]
-    return kernel_source(products), *options, *of_cupy
+    return kernel_source(precision == "bfloat16"), *options, *of_cupy
 
 
 @cache
@@ -67,8 +68,20 @@ def told(architecture, precision):
     return compiled(*of_architecture(architecture, precision), "--ptxas-options=-v")
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def slow(architecture, *values):
+    """Return the parameters of an architecture; all but one are for the slow tier."""
+    return pytest.param(architecture, *values, marks=pytest.mark.slow if architecture != QUICK else ())
+
+
+@pytest.mark.parametrize(
+    ("architecture", "precision"),
+    [
+        slow(architecture, precision)
+        for architecture in ARCHITECTURES
+        for precision in ("float32", "bfloat16")
+        if precision == "float32" or architecture >= BFLOAT16_CAPABILITY
+    ],
+)
 def test_every_kernel_compiles_without_a_warning(architecture, precision):
     ok, log, size = told(architecture, precision)
     assert ok, log
@@ -76,7 +89,7 @@ def test_every_kernel_compiles_without_a_warning(architecture, precision):
     assert size > 10_000
 
 
-@pytest.mark.parametrize(("architecture", "blocks"), [(80, 2), (90, 3), (100, 3), (120, 2)])
+@pytest.mark.parametrize(("architecture", "blocks"), [slow(80, 2), slow(90, 3), slow(100, 3), slow(120, 2)])
 def test_products_keep_their_sums_in_registers_and_several_blocks_fit_a_multiprocessor(architecture, blocks):
     ok, log, _ = told(architecture, "bfloat16")
     assert ok, log

@@ -10,7 +10,7 @@ from shared.needs import NEEDS_COMPILER
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.csr import Dataset
 from xmlsgd.devices.base import Targets
-from xmlsgd.devices.cuda.graph import GraphBlas
+from xmlsgd.devices.cuda.graph import GraphCublas
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.schedules import Schedule
@@ -19,24 +19,23 @@ from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 
 
-def trained(device, dataset, network, optimizer=None, epochs=3, batch=16):
-    """Return the run, of 7 batches and a smaller one an epoch."""
+def trained(device, dataset, network, optimizer=None, epochs=4, batch=40):
+    """Return the run, of 3 batches an epoch, most of which are of one kind."""
     algorithm = Sequential(batch, 0.05)
     return train(Job(dataset, network, optimizer or SGD(0.01)), algorithm, Serial([device]), Schedule(epochs))
 
 
 def graphs_of(device):
     """Return the captured steps of a device."""
-    return [fixed for fixed in device._graphs._kinds.values() if fixed.graph is not None]
+    return [static for static in device._graphs._kinds.values() if static.graph is not None]
 
 
 @pytest.mark.parametrize(
     ("loss", "optimizer", "options"),
     [
-        ("softmax", SGD(0.01), {"precision": "float32"}), ("softmax", SGD(), {"softmax": "kept"}),
-        ("softmax", SGD(0.01), {"softmax": "fused"}), ("bce", SGD(clip_norm=0.1), {}),
-        ("softmax", Adam(), {"softmax": "kept", "precision": "float32"}),
-        ("squared_hinge", Adam(), {"chunk_bytes": 9_000}),
+        ("softmax", SGD(0.01), {"precision": "float32"}), ("softmax", SGD(0.01), {}), ("bce", SGD(clip_norm=0.1), {}),
+        pytest.param("softmax", Adam(), {"precision": "float32"}, marks=pytest.mark.slow),
+        pytest.param("squared_hinge", Adam(), {"chunk_bytes": 9_000}, marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_steps_as_graphs_end_in_the_model_of_steps_as_they_are(make, dataset, loss, optimizer, options):
@@ -57,7 +56,9 @@ def test_two_runs_by_graphs_are_bitwise_equal(make, dataset):
 
 
 @NEEDS_COMPILER
-@pytest.mark.parametrize("late", [(), {1}, {0}, {0, 1}])
+@pytest.mark.parametrize(
+    "late", [(), pytest.param({1}, marks=pytest.mark.slow), pytest.param({0}, marks=pytest.mark.slow), {0, 1}]
+)
 def test_on_the_shim_the_bits_are_those_of_steps_as_they_are_however_late_work_is_done(dataset, late):
     network = Network(60, 90, (24,), "softmax")
     runs = [trained(shim_device("bfloat16", graphs=graphs, late=late), dataset, network) for graphs in (False, True)]
@@ -99,7 +100,7 @@ def test_a_graph_keeps_its_buffers_when_a_larger_batch_takes_larger_ones(dataset
         placed = device.to_device(flat)
         layers = network.layers(placed, none=device.to_device(np.zeros((1, 1), np.float32)))
         with device.start():
-            for size in (10, 10, 10, 10, 80, 80, 80, 10, 10, 80):
+            for size in (10, 10, 10, 10, 40, 40, 40, 10, 40):
                 scale = np.full(size, 1 / size, np.float32)
                 network.step(
                     device, layers, dataset.X, Targets(dataset.Y, np.arange(size), scale), SGD().update(0.1, 1), 0
@@ -113,7 +114,7 @@ def test_a_graph_is_of_one_model_and_its_data(dataset):
     """Two runs on one device, whose memory the second may find where the first had other things."""
     device, network = shim_device("float32", graphs=True), Network(60, 90, (24,), "softmax")
     other = Dataset(dataset.X.take(np.arange(60)), dataset.Y.take(np.arange(60)))
-    for data in (dataset, other, dataset):
+    for data in (dataset, other):
         got, expected = (trained(one, data, network, Adam()) for one in (device, shim_device("float32")))
         np.testing.assert_array_equal(got.params, expected.params)
 
@@ -127,11 +128,10 @@ def test_a_graph_is_of_one_model_and_its_data(dataset):
     ],
     ids=["input dropout", "hidden dropout", "data travel"],
 )  # fmt: skip
-def test_steps_that_draw_or_whose_data_travel_stay_as_they_are(dataset, network, options):
+def test_steps_with_dropout_or_uploaded_data_are_no_graphs(dataset, network, options):
     device = shim_device("float32", graphs=True, **options)
     trained(device, dataset, network, epochs=1)
     assert not device._graphs._kinds
-    assert shim_device("bfloat16", graphs=True, stochastic=True)._graphs is None
 
 
 @NEEDS_COMPILER
@@ -139,4 +139,4 @@ def test_what_cublas_refuses_is_told():
     runtime = shim_device("float32").runtime
     library = type("Library", (), {"cublasSetStream_v2": lambda *_: 13})()
     with runtime.start(), pytest.raises(RuntimeError, match="cublasSetStream_v2: cuBLAS status 13"):
-        GraphBlas(library, 1, runtime)
+        GraphCublas(library, 1, runtime)

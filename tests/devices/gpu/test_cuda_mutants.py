@@ -1,4 +1,4 @@
-"""Bugs planted in the GPU's kernels are found by comparing them with the reference on the CPU."""
+"""Bugs planted in the CUDA kernels are found by comparing them with the reference."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from shared.layers import FLOAT32, assert_same_change, copy, input_batch, output
 from shared.needs import NEEDS_COMPILER
 from shared.on_host import OnHost
 from xmlsgd.devices.base import Dropout
-from xmlsgd.devices.cuda.runtime import SOURCE
+from xmlsgd.devices.cuda.softmax import PILOT
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.losses import find_loss, loss_names
 from xmlsgd.nn.optimizers import SGD, Adam, RowAdagrad
 
 pytestmark = NEEDS_COMPILER
 
-BUGS = {
+KERNEL_BUGS = {
     "a barrier is lost": ("parts[threadIdx.x >> 5] = x;\n    __syncthreads();", "parts[threadIdx.x >> 5] = x;"),
     "a butterfly stops halfway": ("offset > 0; offset >>= 1) x +=", "offset > 1; offset >>= 1) x +="),
     "a loop ends one early": ("e < found", "e < found - 1"),
@@ -33,19 +33,50 @@ BUGS = {
     "ties go to the larger label": ("<< 32) | (u64)(~label)", "<< 32) | (u64)label"),
     "positives overwrite the sum of a bias": ("partial[column] += sum", "partial[column] = sum"),
     "positives of other chunks are mended": ("if (column < 0 || column >= C) return;", "if (column < 0) return;"),
-    "the sum of earlier chunks is not scaled": ("total[blockIdx.x] * expf(before - top)", "total[blockIdx.x]"),
     "a state is not kept": ("        *t = square;\n", ""),
     "the norm is not clipped": ("factor = hyper[CLIP] / norm", "factor = 1.0f"),
     "the mask is that of the batch": ("kept(seed, q + number, threshold)", "kept(seed, q, threshold)"),
     "the last row of a part has no loss": ("i = first; i < last; ++i) {", "i = first; i < last - 1; ++i) {"),
-    "biases are left out of the logits": ("last[0] = high", "last[0] = 0.0f"),
+    "biases are left out of the logits": ("b[at + c] - shift", "-shift"),
     "a sum of exponentials counts labels": ("sum += from_operand(rounded);", "sum += 1.0f;"),
     "labels are not added to the gradient": ("W[column * H + j] += step[0] * sum;", ";"),
     "the gradient of a bias keeps its labels": ("partial[column] -= sum;", ";"),
-    "a row's labels pull with another row's share": ("target[row] * pulled[at]", "target[0] * pulled[at]"),
+    "a row's labels pull with another row's share": ("target[row] * label_sum[at]", "target[0] * label_sum[at]"),
     "replicas are added unweighed": ("sum += weights[r] *", "sum += weights[0] *"),
+    "an unknown optimizer is SGD": ("__trap();  // no such optimizer", "moved -= rate * g;"),
     "operands are cut instead of rounded": ("(bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16", "bits >> 16"),
 }  # fmt: skip
+
+
+TENSOR_CORE_BUGS = {
+    "copies are not waited for": ("wait_for_copies<STAGES - 2>", "wait_for_copies<STAGES - 1>"),
+    "copies of rows are not waited for": ("<WEIGHT_STAGES - 2>", "<WEIGHT_STAGES - 1>"),
+    "a stage is written while it is read": ("written == (STAGES - 1) * whole ? 0", "written == whole ? 0"),
+    "a stage of rows is written while it is read": ("written == (WEIGHT_STAGES - 1) * whole", "written == 3 * whole"),
+    "half of a stage is left out": ("half < DEEP / 16", "half < 1"),
+    "groups are looked for elsewhere": ("label, half * 2 + ((lane >> 3) & 1), 3)", "label, half * 2, 3)"),
+    "labels are written in another order": ("int column = label_of(n,", "int column = label_of(n ^ 4,"),
+    "labels that are not there count": ("label < C ? b[label] : LOWEST", "b[label < C ? label : 0]"),
+    "biases are those of the first block": ("label < C ? b[label]", "label < C ? b[label - first_label]"),
+    "the reference is left out": ("row < B ? reference[row] : 0.0f, top", "0.0f, top"),
+    "the last band is as wide as the others": ("n_labels - first < band", "n_labels < band"),
+    "large logits are not brought down": ("if (all > MOST) top = best - shift;", ""),
+    "tiles keep their references": ("expf(mine[2 * (at / LABELS)] - top)", "1.0f"),
+    "a total leaves out what was scaled anew": ("                sum += written[c];\n", ""),
+    "the sums of later chunks overwrite the first": ("start / LABELS + tile", "tile"),
+    "exponentials of later chunks are not read": ("E + line * stride + start + first", "E + line * stride + first"),
+    "the last group of a row is left out": ("last && fetched", "false && fetched"),
+    "rows behind the last are taken": ("two = fetched + 8 < B", "two = true"),
+    "weights are replaced": ("beta * old[n][0]", "0.0f"),
+    "every second column is left out": ("both.y = beta * old[n][1] + alpha * got[1]", "both.y = 0.0f"),
+    "the factor is one operand": ("partial[label] = got[0] + got[1]", "partial[label] = got[0]"),
+}  # fmt: skip
+
+
+class Unknown(SGD):
+    """An optimizer whose number no kernel knows."""
+
+    cuda = 9
 
 
 def compare(make):
@@ -66,24 +97,25 @@ def compare(make):
         (value, dA), (expected, dA_expected) = steps(device, layer, step, 10 * FLOAT32)
         assert value == pytest.approx(expected, rel=FLOAT32)
         np.testing.assert_allclose(dA, dA_expected, rtol=0, atol=FLOAT32 * np.abs(dA_expected).max())
-    once = OnHost(make("float32", chunk_bytes=40_000, softmax="kept"))
     for optimizer in (SGD(), Adam()):
         A, targets, layer = output_batch((33, 24, 300), optimizer=optimizer)
         step = partial(output_step, (A, targets), find_loss("softmax"), optimizer.update(0.1, 2))
-        (value, dA), (expected, dA_expected) = steps(once, layer, step, 10 * FLOAT32)
+        (value, dA), (expected, dA_expected) = steps(device, layer, step, 10 * FLOAT32)
         assert value == pytest.approx(expected, rel=FLOAT32)
         np.testing.assert_allclose(dA, dA_expected, rtol=0, atol=FLOAT32 * np.abs(dA_expected).max())
+    with pytest.raises(RuntimeError, match="a kernel has trapped"):
+        device.output_step(A, targets, copy(layer), find_loss("bce"), Unknown().update(0.1, 1))
     layer = random_layer(np.random.default_rng(0), (700, 24), 700)
     layer.W[:], layer.b[:] = 0, np.arange(700) % 3
     for got, best in zip(device.top_k(A, layer, 5), reference.top_k(A, layer, 5), strict=True):
         np.testing.assert_array_equal(got, best)
     whole, weights = np.random.default_rng(0).standard_normal((2, 3, 30), dtype=np.float32), [0.25, 2.0]
-    with once.start():
-        total = once.device.weighted_sum([once.device.to_device(part) for part in whole], weights)
-        np.testing.assert_allclose(once.device.to_host(total), np.tensordot(weights, whole, 1), rtol=0, atol=1e-6)
+    with device.start():
+        total = device.device.weighted_sum([device.device.to_device(part) for part in whole], weights)
+        np.testing.assert_allclose(device.device.to_host(total), np.tensordot(weights, whole, 1), rtol=0, atol=1e-6)
     narrow = make("bfloat16")
     with narrow.start():
-        operand = narrow.to_host(narrow._output.operand("weights", narrow.to_device(np.ascontiguousarray(A))))
+        operand = narrow.to_host(narrow._binary.operand("weights", narrow.to_device(np.ascontiguousarray(A))))
     np.testing.assert_array_equal(operand, rounded(A).view(np.uint32) >> 16)
 
 
@@ -103,13 +135,45 @@ def steps(device, layer, step, tolerance=1e-4):
     return results
 
 
-def test_the_kernels_as_they_are_pass_the_comparison():
+def compare_tensor_cores(make):
+    """Assert that steps of several chunks and blocks, one with logits to scale down, are those of the reference."""
+    for shape, optimizer, peak in (
+        ((133, 85, 610), SGD(), 0.0), ((133, 85, 610), Adam(), 0.0), ((5, 24, PILOT + 300), SGD(), 120.0),
+    ):  # fmt: skip
+        A, targets, layer = output_batch(shape, optimizer=optimizer)
+        A[:], layer.W[:] = rounded(A), rounded(layer.W)
+        layer.b[-1] += peak
+        step = partial(output_step, (A, targets), find_loss("softmax"), optimizer.update(0.1, 3))
+        results = steps(OnHost(make("bfloat16", chunk_bytes=100_000)), layer, step, 1e-2)
+        (value, dA), (expected, dA_expected) = results
+        assert value == pytest.approx(expected, rel=1e-4, abs=1e-4)
+        np.testing.assert_allclose(dA, dA_expected, rtol=0, atol=4e-3 * np.abs(dA_expected).max())
+
+
+def test_the_kernels_pass_the_comparison():
     compare(shim_device)
 
 
-@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.slow
+def test_the_kernels_for_tensor_cores_pass_the_comparison():
+    compare_tensor_cores(shim_device)
+
+
+QUICK = "labels of a chunk are counted from zero"
+
+
+@pytest.mark.parametrize(
+    "bug", [QUICK, *(pytest.param(bug, marks=pytest.mark.slow) for bug in KERNEL_BUGS if bug != QUICK)]
+)
 def test_a_planted_bug_is_found(bug):
-    edit = partial(planted, *BUGS[bug])
-    assert edit(SOURCE.read_text()) != SOURCE.read_text()
+    edit = partial(planted, *KERNEL_BUGS[bug])
     with pytest.raises((AssertionError, RuntimeError)):
         compare(partial(shim_device, edit=edit))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bug", TENSOR_CORE_BUGS)
+def test_a_bug_planted_in_the_products_is_found(bug):
+    edit = partial(planted, *TENSOR_CORE_BUGS[bug])
+    with pytest.raises((AssertionError, RuntimeError, RuntimeWarning)):
+        compare_tensor_cores(partial(shim_device, edit=edit))

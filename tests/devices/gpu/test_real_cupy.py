@@ -13,7 +13,7 @@ import pytest
 from shared.needs import FAKE_CUDA
 from xmlsgd.devices.cuda import CUDA
 from xmlsgd.devices.cuda.runtime import CUDA_R_16BF, CUDA_R_32F, DEVICE_TO_HOST, SHARED_LIMIT
-from xmlsgd.devices.cuda.sender import HOST_TO_DEVICE
+from xmlsgd.devices.cuda.staging import HOST_TO_DEVICE
 
 pytestmark = [
     pytest.mark.gpu,

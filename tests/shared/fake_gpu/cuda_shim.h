@@ -1,4 +1,4 @@
-// Runs CUDA C kernels on the CPU: what `kernels.cu` uses of CUDA, and a launcher. Included before the unchanged source.
+// Runs CUDA C kernels on the CPU: what our kernels use of CUDA, and a launcher. Included before the unchanged source.
 //
 // Blocks run one after the other. A thread of a block is a fiber with a stack of its own; it runs until it waits at a
 // barrier or ends. When all have, the warps whose threads all wait for their warp go on; if there is none, the block
@@ -196,6 +196,7 @@ T exchange(T value, int source) {
 #define blockDim shim::block_size
 #define gridDim shim::grid_size
 
+inline void __trap() { shim::failure = "a kernel has trapped"; }
 inline void __syncthreads() { shim::wait(shim::AT_BLOCK); }
 inline void __syncwarp() { shim::wait(shim::AT_WARP); }
 template <class T> T __shfl_sync(unsigned, T value, int source) { return shim::exchange(value, source); }
@@ -224,7 +225,7 @@ inline float __uint_as_float(unsigned bits) {
     return x;
 }
 
-// What `products.cu` writes in the instructions of the GPU, by their description in NVIDIA's PTX manual.
+// What `tensor_cores.cu` writes in the instructions of the GPU, by their description in NVIDIA's PTX manual.
 inline void copy_later(void *to, const void *from, bool valid) {
     shim::Fiber &mine = shim::fibers[shim::current];
     if ((uintptr_t)to % 16 != 0 || (uintptr_t)from % 16 != 0) shim::failure = "a copy of 16 bytes is not aligned";

@@ -1,4 +1,4 @@
-"""The kernels of `kernels.cu` on the CPU, compiled by g++ with `cuda_shim.h`; what CuPy refuses, they refuse."""
+"""The CUDA kernels on the CPU, compiled by g++ with `cuda_shim.h`; they refuse what CuPy refuses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from xmlsgd.devices.cuda.runtime import SHARED_LIMIT, SOURCE, kernel_parameters
+from xmlsgd.devices.cuda.kernels import kernel_parameters
+from xmlsgd.devices.cuda.runtime import SHARED_LIMIT
 
 from ..needs import COMPILER, SANITIZED
 from .memory import DeviceArray
@@ -73,7 +74,7 @@ class RawModule:
         defines = [option for option in options if option.startswith("-D")]
         names = kernel_parameters(code, np.dtype(np.uint16))
         exports = "\n".join(f"SHIM_EXPORT({name})" for name in names)
-        source = f'#include "{HEADER.name}"\n#line 1 "{SOURCE.name}"\n{code}\n{exports}\n'
+        source = f'#include "{HEADER.name}"\n{code}\n{exports}\n'
         command = [COMPILER, *FLAGS, *defines, *flags, "-I", str(HEADER.parent)]
         self.library, self.seed, self.memory = ctypes.CDLL(str(_compiled(source, command))), seed, memory
 
@@ -82,10 +83,13 @@ class RawModule:
 
 
 def _compiled(source, command):
-    """Return the library of a source: compiled once, then found by the hash of all that it depends on."""
+    """Return the library of a source: compiled once on a machine, then found by the hash of all that it depends on.
+
+    Processes that compile it at the same time each rename a whole library into place.
+    """
     stamp = hashlib.sha256("\0".join([source, HEADER.read_text(), *command]).encode()).hexdigest()[:16]
-    folder = Path(tempfile.gettempdir()) / f"xmlsgd-shim-{os.getuid()}"
-    folder.mkdir(exist_ok=True)
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "xmlsgd-tests"
+    folder.mkdir(parents=True, exist_ok=True)
     library = folder / f"{stamp}.so"
     if not library.exists():
         with tempfile.TemporaryDirectory(dir=folder) as work:

@@ -1,4 +1,4 @@
-"""A GPU that is not there: CuPy's names over NumPy, `kernels.cu` compiled by g++ (`cuda_shim.h`), cuBLAS's product.
+"""An emulated GPU: CuPy's names over NumPy, the CUDA kernels compiled by g++ (`cuda_shim.h`), cuBLAS's product.
 
 What the device's host code asks of CuPy runs unchanged. New memory is filled with NaN and has guards on both sides,
 which every launch looks at; arrays of the "GPU" do not mix with those of the process.
@@ -19,7 +19,7 @@ from .kernels import RawModule
 from .memory import Memory, OutOfMemoryError
 from .streams import ENTERED, Event, Streams
 
-OF_DEVICE = ("chunk_bytes", "softmax", "graphs")  # options of `CUDA` that the "GPU" has none of
+OF_DEVICE = ("chunk_bytes", "graphs")  # options of `CUDA` that the "GPU" has none of
 
 
 class _Device:
@@ -79,14 +79,14 @@ def pretend_gpus(monkeypatch, **options):
     return cupy
 
 
-def shim_device(precision="auto", stochastic=False, **options):
+def shim_device(precision="auto", **options):
     """Return the CUDA device on a "GPU" of `fake_cupy(**options)`; options of `CUDA` go to it."""
     of_device = {name: options.pop(name) for name in OF_DEVICE if name in options}
-    return device_of(fake_cupy(**options), 0, precision, stochastic, **of_device)
+    return device_of(fake_cupy(**options), 0, precision, **of_device)
 
 
-def device_of(cupy, index, precision="auto", stochastic=False, **options):
+def device_of(cupy, index, precision="auto", **options):
     """Return the CUDA device on GPU `index` of a `fake_cupy`."""
-    runtime = Runtime(cupy, cupy.cublas, index, precision, stochastic)
+    runtime = Runtime(cupy, cupy.cublas, index, precision)
     vars(runtime)["blas_library"] = lambda: CublasLibrary(cupy)
     return CUDA(precision=precision, runtime=runtime, **options)

@@ -1,9 +1,9 @@
-"""A GPU: kernels of `kernels.cu` and `products.cu`, matrix products by cuBLAS. CuPy is imported late."""
+"""NVIDIA GPUs through CuPy, which is imported when a device is made."""
 
 from __future__ import annotations
 
-from .device import CUDA, SOFTMAX_FORMS
+from .device import CUDA
 
-__all__ = ["CUDA", "DEVICE", "SOFTMAX_FORMS"]
+__all__ = ["CUDA", "DEVICE"]
 
 DEVICE = CUDA

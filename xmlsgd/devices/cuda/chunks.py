@@ -1,4 +1,4 @@
-"""A matrix of labels on a GPU in chunks: how many labels at a time, and the operands of their products."""
+"""The output layer in chunks of labels: how many labels at a time, and the operands of their matrix products."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ if TYPE_CHECKING:
     from ..base import Layer
 
 ALIGNMENT = 8  # operands of a row: 16 bytes of bfloat16, which tensor cores want
-CHUNK_BYTES = 1 << 30  # a step of 1024 rows on 670,000 labels takes five chunks: some fifty launches, a third of a ms
+CHUNK_BYTES = 1 << 30  # a step of 1,024 rows on 670,000 labels takes five chunks: some fifty launches, a third of a ms
 
 
-class Chunks:
-    """Operations that go over the labels in chunks whose arrays take at most about `chunk_bytes`."""
+class LabelChunks:
+    """Operations on the output layer, in chunks of labels whose arrays take at most about `chunk_bytes`."""
 
     def __init__(self, runtime: Runtime, chunk_bytes: int) -> None:
         self.runtime, self.chunk_bytes = runtime, chunk_bytes
 
     def chunks(self, B: int, H: int, L: int) -> list[tuple[int, int]]:
-        """Return the first label of each chunk and the one after its last, for B rows of H numbers and L labels."""
-        size = labels_of_chunk(B, H, self.runtime.bfloat16, self.chunk_bytes)
+        """Return (start, stop) of each chunk of L labels, for B rows of H hidden units."""
+        size = labels_per_chunk(B, H, self.runtime.bfloat16, self.chunk_bytes)
         return [(start, min(start + size, L)) for start in range(0, L, size)]
 
-    def operand(self, name: str, matrix: Any, seed: int = 0) -> Any:
-        """Return a float32 matrix as an operand of products: itself, or bfloat16 in the buffer `name`.
+    def operand(self, name: str, matrix: Any) -> Any:
+        """Return a float32 matrix as an operand of matrix products: itself, or its bfloat16 copy in buffer `name`.
 
-        That has columns of zeros up to a multiple of `ALIGNMENT`; it is rounded to nearest, or at random by a `seed`.
+        The copy is rounded to nearest and padded with columns of zeros to a multiple of `ALIGNMENT`.
         """
         run, (n, H) = self.runtime, matrix.shape
         if not run.bfloat16:
             return matrix
-        out = run.buffer(name, (n, padded(H)), run.operand)
-        run.launch("pack", blocks_of(n, THREADS // WARP), matrix, n, H, out.shape[1], seed, out)
+        out = run.buffer(name, (n, round_up(H)), run.operand)
+        run.launch("pack", blocks_of(n, THREADS // WARP), matrix, n, H, out.shape[1], out)
         return out
 
 
-def labels_of_chunk(B: int, H: int, bfloat16: bool, chunk_bytes: int) -> int:
-    """Return how many labels have logits and gradient (B,), operand and gradient (H,) in `chunk_bytes` bytes."""
-    a_label = B * (4 + (2 if bfloat16 else 4)) + H * (4 + 2 * bfloat16)
-    return max(chunk_bytes // a_label // ALIGNMENT * ALIGNMENT, ALIGNMENT)
+def labels_per_chunk(B: int, H: int, bfloat16: bool, chunk_bytes: int) -> int:
+    """Return how many labels fit: logits and gradient (B,), weights as an operand and their gradient (H,)."""
+    bytes_per_label = B * (4 + (2 if bfloat16 else 4)) + H * (4 + 2 * bfloat16)
+    return max(chunk_bytes // bytes_per_label // ALIGNMENT * ALIGNMENT, ALIGNMENT)
 
 
-def part_of(layer: Layer, start: int, stop: int) -> Layer:
-    """Return the outputs [start, stop) of a layer; slots of one element stay as they are."""
-    return type(layer)(*(part if part.shape[0] == 1 else part[start:stop] for part in layer))
+def slice_layer(layer: Layer, start: int, stop: int) -> Layer:
+    """Return the outputs [start, stop) of a layer; state arrays of one element stay as they are."""
+    return type(layer)(*(array if array.shape[0] == 1 else array[start:stop] for array in layer))
 
 
-def padded(n: int, to: int = ALIGNMENT) -> int:
-    """Return the next multiple of `to`."""
-    return -(-n // to) * to
+def round_up(n: int, multiple: int = ALIGNMENT) -> int:
+    """Return the next multiple of `multiple`."""
+    return -(-n // multiple) * multiple

@@ -1,4 +1,4 @@
-"""A GPU: parameters and data in its memory, kernels of `kernels.cu`, matrix products by cuBLAS.
+"""A GPU: parameters and data in its memory, kernels of the folder `kernels`, other matrix products by cuBLAS.
 
 CuPy is imported when a device is made, never before. The kernels' order of summation is fixed, so that two runs on one
 kind of GPU give the same bits.
@@ -16,15 +16,16 @@ from ...data.validation import check_choice
 from ...errors import DataError
 from ...nn.optimizers import CLIP, SGD
 from ..base import EXACT, PRECISIONS, Dropout, Layer, Targets
+from .availability import check_gpu, runtime_of
+from .batches import BatchLoader, write_sorted_entries
+from .binary import ROWS_PER_PART, BinaryLossStep
 from .chunks import CHUNK_BYTES
-from .data import Rows, fill_entries
-from .fused import FusedSoftmax
-from .gpus import check_gpu, runtime_of
-from .graph import Graphs
-from .once import SoftmaxOnce
-from .output import OutputStep, Weights, send_weights
-from .runtime import SHARED_LIMIT, SOURCE, THREADS, WARP, Runtime, blocks_of, defined
-from .topk import TopK
+from .graph import GraphCache
+from .kernels import defined
+from .runtime import SHARED_LIMIT, THREADS, WARP, Runtime, blocks_of
+from .softmax import RowWeights, SoftmaxStep, upload_weights
+from .tensor_cores import TensorCoreSoftmaxStep
+from .top_k import TopK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -33,56 +34,63 @@ if TYPE_CHECKING:
     from ...nn.losses import Loss
     from ...nn.optimizers import Optimizer, Update
     from ..base import Rounding
-    from .data import Batch
+    from .batches import Batch
 
-(TILE,) = defined(SOURCE, "TILE")  # columns of a warp
-ROWS_A_PART = 32  # rows of a partial sum of biases
-# How a softmax goes over its labels; the first until the others are measured (docs/decisions/gpu.md).
-SOFTMAX_FORMS: dict[str, type[SoftmaxOnce] | None] = {"chunked": None, "kept": SoftmaxOnce, "fused": FusedSoftmax}
+(TILE,) = defined("common", "TILE")  # columns of a warp
 
 
 class CUDA:
     """The GPU number `index`.
 
-    `precision`: "float32", "bfloat16" (operands of the output layer's products; sums, weights and state are float32)
-    or "auto", which is bfloat16 where the GPU multiplies it natively. `softmax`: "chunked" takes two exponentials a
-    logit, "kept" one, with those of all labels in memory, "fused" takes them inside products of our own on GPUs that
-    multiply bfloat16, and is "kept" on others. `stochastic` rounds the output layer's weights to bfloat16 at random, so
-    that the mean over steps is exact, not to nearest. `graphs` makes a CUDA graph of each kind of step, for steps so
-    short that launching them takes longer. `n_threads` is of no use here. `runtime` stands in for a GPU in tests.
-    Raises `DataError` where CuPy, a driver or the GPU is missing.
+    Parameters
+    ----------
+    n_threads : int
+        Not used; every device takes it.
+    precision : {"auto", "float32", "bfloat16"}
+        Of the operands of the output layer's matrix products; sums, weights and optimizer state are float32. "auto" is
+        bfloat16 where the GPU multiplies it.
+    index : int
+        Number of the GPU.
+    runtime : Runtime, optional
+        Stands in for a GPU in tests.
+    chunk_bytes : int
+        About how much memory a chunk of labels takes in the output layer.
+    graphs : bool
+        Capture each kind of training step as a CUDA graph: for steps so short that launching them takes longer.
+
+    Raises
+    ------
+    DataError
+        Where CuPy, cuBLAS, a driver or the GPU is missing, or the GPU lacks the precision.
     """
 
     def __init__(
         self, n_threads: int = 1, precision: str = "auto", index: int = 0, runtime: Runtime | None = None,
-        chunk_bytes: int = CHUNK_BYTES, softmax: str = "chunked", stochastic: bool = False, graphs: bool = False,
+        chunk_bytes: int = CHUNK_BYTES, graphs: bool = False,
     ) -> None:  # fmt: skip
         check_choice("precision", precision, PRECISIONS)
-        check_choice("softmax", softmax, SOFTMAX_FORMS)
-        self.n_threads, self.runtime = n_threads, runtime or runtime_of(index, precision, stochastic)
+        self.n_threads, self.runtime = n_threads, runtime or runtime_of(index, precision)
         self.memory = f"cuda:{self.runtime.index}"
         self.bfloat16 = self.runtime.bfloat16
-        self._rows = Rows(self.runtime)
-        self._output, self._top_k = OutputStep(self.runtime, chunk_bytes), TopK(self.runtime, chunk_bytes)
-        graphs = graphs and not self.runtime.stochastic  # whose seeds change with every step
-        self._graphs = Graphs(self.runtime, self._rows, self.runtime.blas_library) if graphs else None
-        form = SOFTMAX_FORMS["kept" if softmax == "fused" and not self.runtime.has_products else softmax]
-        self._softmax = form(self.runtime, chunk_bytes) if form else None
+        self._loader = BatchLoader(self.runtime)
+        self._binary, self._top_k = BinaryLossStep(self.runtime, chunk_bytes), TopK(self.runtime, chunk_bytes)
+        self._softmax = (TensorCoreSoftmaxStep if self.bfloat16 else SoftmaxStep)(self.runtime, chunk_bytes)
+        self._graphs = GraphCache(self.runtime, self._loader, self.runtime.blas_library) if graphs else None
 
     @classmethod
     def at(cls, index: int) -> Callable[..., CUDA]:
-        """Return what makes the device of GPU `index`; raise `DataError` where there is none."""
+        """Return a function that makes the device of GPU `index`; raise `DataError` where there is none."""
         check_gpu(index)
         return partial(cls, index=index)
 
     def beside(self) -> CUDA:
-        """Return another device on this GPU, with a stream and buffers of its own."""
+        """Return another device on this GPU, with its own stream and buffers."""
         run = self.runtime
         precision = "bfloat16" if self.bfloat16 else "float32"
-        return CUDA(runtime=Runtime(run.cupy, run.cublas, run.index, precision, run.stochastic))
+        return CUDA(runtime=Runtime(run.cupy, run.cublas, run.index, precision))
 
     def wait(self) -> None:
-        """Wait until the GPU has done all that it was told here."""
+        """Wait until the GPU has finished all work of this device."""
         self.runtime.stream.synchronize()
 
     def start(self) -> AbstractContextManager[None]:
@@ -128,7 +136,7 @@ class CUDA:
 
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> Any:
         """Return A (B, H) = relu(X[rows] W + b)."""
-        batch, H = self._rows.batch(X, rows, "X"), layer.W.shape[1]
+        batch, H = self._loader.batch(X, rows, "X"), layer.W.shape[1]
         A = self.runtime.empty((batch.n, H))
         self.runtime.launch(
             "input_forward", (blocks_of(batch.n, THREADS // WARP), blocks_of(H, TILE)), *batch[:3], layer.W, layer.b,
@@ -157,20 +165,20 @@ class CUDA:
     ) -> tuple[Any, Any]:
         """Update the output layer on one batch; return the loss, weighed by row, float64 () on the GPU, and dA."""
         _check_rounding(rounding.threshold > 0)
-        loss.on_cuda()  # a loss without code for GPUs is refused before anything is sent
-        sent, B = send_weights(self.runtime, targets, loss), len(targets.rows)
-        weights = Weights(sent[:B], sent[B:])
-        labels = self._rows.batch(targets.Y, targets.rows, "Y")
-        if loss.normalized and self._softmax:
+        number = loss.on_cuda()  # a loss without CUDA code is refused before anything is uploaded
+        uploaded, B = upload_weights(self.runtime, targets, loss), len(targets.rows)
+        weights = RowWeights(uploaded[:B], uploaded[B:])
+        labels = self._loader.batch(targets.Y, targets.rows, "Y")
+        if loss.normalized:
             value, dA = self._softmax.step(A, labels, weights, layer, update)
         else:
-            value, dA = self._output.step(A, labels, weights, layer, loss, update)
+            value, dA = self._binary.step(A, labels, weights.scale, layer, number, update)
         return value[0], dA
 
     def dense_step(self, A: Any, dZ: Any, layer: Layer, update: Update) -> Any:
         """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""
         run, (n, H) = self.runtime, layer.W.shape
-        hyper = run.send("hyper", update.hyper)
+        hyper = run.upload("hyper", update.hyper)
         dA, dW = run.empty((len(A), H)), run.buffer("dW", (n, H))
         run.gemm(dZ, layer.W, dA)
         run.gemm(dZ, A, dW, ta=True)
@@ -182,7 +190,7 @@ class CUDA:
     def input_step(self, X: CSR, rows: np.ndarray, dZ: Any, layer: Layer, update: Update, dropout: Dropout) -> None:
         """Update the rows of the input layer that the batch touches, given the gradient dZ of its pre-activations."""
         run, H = self.runtime, layer.W.shape[1]
-        batch, hyper = self._rows.batch(X, rows, "X"), run.send("hyper", update.hyper)
+        batch, hyper = self._loader.batch(X, rows, "X"), run.upload("hyper", update.hyper)
         keys, entry_row, entry_value = self._entries(batch, dropout)
         warps = min(max(SHARED_LIMIT // (4 * H), 1), THREADS // WARP)
         norms = update.optimizer.row_state or update.hyper[CLIP] > 0
@@ -194,26 +202,26 @@ class CUDA:
         self._update_biases(dZ, layer, update, hyper)
 
     def _entries(self, batch: Batch, dropout: Dropout) -> tuple[Any, ...]:
-        """Return key, row and value of the batch's entries, sorted by key (`fill_entries`)."""
+        """Return key, row and value of the batch's entries, sorted by key (`write_sorted_entries`)."""
         run, nnz = self.runtime, batch.nnz
-        if run.fixed is not None:
-            return run.fixed.sorted["X"]
+        if run.static is not None:
+            return run.static.sorted["X"]
         keys = run.buffer("entry keys", (nnz,), np.int64)
         rows, values = run.buffer("entry rows", (nnz,), np.int32), run.buffer("entry values", (nnz,))
-        fill_entries(run, batch, _mask(dropout), keys, rows, values)
+        write_sorted_entries(run, batch, _mask(dropout), keys, rows, values)
         return keys, rows, values
 
     def replay(
         self, step: Callable[[], Any], network: Any, layers: Sequence[Layer], X: CSR, targets: Targets, update: Update
     ) -> Any | None:
-        """Return the loss of a step, done as a graph, or None where it has to be launched as it is."""
+        """Return the loss of a step run as a graph, or None where it must be launched kernel by kernel."""
         if self._graphs is None:
             return None
         return self._graphs.replay(step, network, layers, X, targets, update)
 
     def take(self, layer: Layer, active: np.ndarray) -> Layer:
-        """Return a copy of the outputs `active` of a layer; slots of one element stay as they are."""
-        run, rows = self.runtime, self.runtime.send("active", active)
+        """Return a copy of the outputs `active` of a layer; state arrays of one element stay as they are."""
+        run, rows = self.runtime, self.runtime.upload("active", active)
         taken = []
         for name, part in zip(Layer._fields, layer, strict=True):
             if part.shape[0] > 1:
@@ -226,7 +234,7 @@ class CUDA:
 
     def put(self, part: Layer, layer: Layer, active: np.ndarray) -> None:
         """Write the outputs `active` of a layer back."""
-        run, rows = self.runtime, self.runtime.send("active", active)
+        run, rows = self.runtime, self.runtime.upload("active", active)
         for new, old in zip(part, layer, strict=True):
             if new is not old:
                 width = int(old.size // old.shape[0])
@@ -239,17 +247,17 @@ class CUDA:
     def weighted_sum(self, arrays: Sequence[Any], weights: Sequence[float]) -> Any:
         """Return the sum of weights times arrays, float32 of one shape, added in their order."""
         run, out = self.runtime, self.runtime.empty(arrays[0].shape)
-        addresses = run.send("addresses", np.array([array.data.ptr for array in arrays], np.uint64))
-        factors = run.send("factors", np.array(weights, np.float32))
+        addresses = run.upload("addresses", np.array([array.data.ptr for array in arrays], np.uint64))
+        factors = run.upload("factors", np.array(weights, np.float32))
         run.launch("merge_replicas", blocks_of(out.size), addresses, factors, len(arrays), out.size, out)
         return out
 
     def _update_biases(self, dZ: Any, layer: Layer, update: Update, hyper: Any) -> None:
         """Update the biases of a layer by the sums of dZ (B, H) over its rows."""
         run, (B, H) = self.runtime, dZ.shape
-        parts = blocks_of(B, ROWS_A_PART)
+        parts = blocks_of(B, ROWS_PER_PART)
         partial = run.buffer("partial", (parts, H))
-        run.launch("column_sums", (blocks_of(H), parts), dZ, B, H, ROWS_A_PART, partial)
+        run.launch("column_sums", (blocks_of(H), parts), dZ, B, H, ROWS_PER_PART, partial)
         run.launch("biases_update", blocks_of(H), update.kind, layer.b, partial, parts, H, H, layer.bs, layer.bt, hyper)
 
 

@@ -1,4 +1,4 @@
-"""How much memory the steps of a learner take on a GPU, beside its model, its state and the data that stay there."""
+"""Memory that the steps of a learner take on a GPU, beside its model, its state and the data that stay there."""
 
 from __future__ import annotations
 
@@ -6,24 +6,20 @@ import itertools
 from typing import NamedTuple
 
 from ..base import SPARE_CANDIDATES
-from .chunks import CHUNK_BYTES, labels_of_chunk, padded
-from .output import PER_LANE, ROWS_A_PART
-from .runtime import THREADS
-from .sender import GROWTH, SLOTS
+from .chunks import CHUNK_BYTES, labels_per_chunk, round_up
+from .staging import SLOTS
 
 LIBRARY_BYTES = 100_000_000  # an allowance for cuBLAS's workspace, loaded kernels and CuPy's rounding; not measured
-AN_ENTRY = 8 + 8 + 4 + 4  # key, its place in a sort, row, value
-A_LABEL = 8 + 8 + 4  # key, its place in a sort, loss
-SENT = 8  # of an entry or a label: index and value
-A_ROW = 2 * 32 + 8  # spans of X and Y, weights
+SHARE_OF_STEP = 1.1  # small buffers that are not counted, and buffers that grow ahead of the batch
+BYTES_PER_ENTRY = 32  # sorted key, its copy during the sort, row, value, and growth
+BYTES_PER_ROW = 128 * SLOTS  # spans of X and Y, weights, sums
 
 
 class Sizes(NamedTuple):
     """What decides the memory of a step.
 
-    batch : rows. entries, labels : of a large batch. travels : whether these go to the GPU with every batch.
-    hidden : units of the hidden layers. n_labels : of the output layer. fused : whether its update is part of a
-    product, as plain descent without clipping is.
+    `batch` rows; `entries` and `labels` of a large batch, which are uploaded with every batch if `travels`; units of
+    the `hidden` layers; `n_labels` of the output layer; whether its loss is `softmax`, which keeps (batch, labels).
     """
 
     batch: int
@@ -32,27 +28,28 @@ class Sizes(NamedTuple):
     hidden: tuple[int, ...]
     n_labels: int
     travels: bool
-    fused: bool
+    softmax: bool
 
 
 def step_bytes(sizes: Sizes, bfloat16: bool, chunk_bytes: int = CHUNK_BYTES) -> int:
     """Return the bytes of the arrays of a training step."""
-    B, H, parts = sizes.batch, sizes.hidden[-1], -(-sizes.batch // ROWS_A_PART)
-    n = min(labels_of_chunk(B, H, bfloat16, chunk_bytes), sizes.n_labels)
-    chunk = padded(n) * (B * (4 + (2 if bfloat16 else 4)) + 4 * parts)
-    operands = 2 * padded(H) * (B + n) if bfloat16 else 0
-    gradients = [a * b for a, b in itertools.pairwise(sizes.hidden)] + ([] if sizes.fused else [n * H])
-    losses = parts * (-(-sizes.n_labels // (THREADS * PER_LANE)) + sizes.n_labels // n)
-    sent = SLOTS * (A_ROW * B + (SENT * (sizes.entries + sizes.labels) if sizes.travels else 0))
-    sparse = GROWTH * (AN_ENTRY * sizes.entries + A_LABEL * sizes.labels + sent)
-    return chunk + operands + 4 * (max(gradients, default=0) + losses + B * (2 * sum(sizes.hidden) + H)) + int(sparse)
+    B, H, L, itemsize = sizes.batch, sizes.hidden[-1], sizes.n_labels, 2 if bfloat16 else 4
+    n = min(labels_per_chunk(B, H, bfloat16, chunk_bytes), L)
+    if sizes.softmax:
+        output = B * round_up(L, 128) * itemsize + min(L * round_up(H) * (4 + itemsize), chunk_bytes // 2)
+    else:
+        output = round_up(n) * (B * (4 + itemsize) + H * (4 + itemsize))
+    activations = 4 * B * (2 * sum(sizes.hidden) + 3 * H) + BYTES_PER_ROW * B
+    gradients = 4 * max((a * b for a, b in itertools.pairwise(sizes.hidden)), default=0)
+    entries = sizes.entries + sizes.labels
+    sparse = entries * (BYTES_PER_ENTRY + (8 * SLOTS if sizes.travels else 0))
+    return int(SHARE_OF_STEP * (output + activations + gradients + sparse))
 
 
 def top_k_bytes(n_rows: int, k: int, sizes: Sizes, bfloat16: bool, chunk_bytes: int = CHUNK_BYTES) -> int:
     """Return the bytes of the arrays of ranking a block of `n_rows` rows."""
     H = sizes.hidden[-1]
-    n = min(labels_of_chunk(n_rows, H, bfloat16, chunk_bytes), sizes.n_labels)
-    operands = 2 * padded(H) * (n_rows + n) if bfloat16 else 0
-    lists = 16 * n_rows * (k + SPARE_CANDIDATES)
-    entries = 8 * n_rows * sizes.entries // sizes.batch
-    return 4 * n_rows * (padded(n) + sum(sizes.hidden)) + operands + lists + entries + 32 * n_rows
+    n = min(labels_per_chunk(n_rows, H, bfloat16, chunk_bytes), sizes.n_labels)
+    logits, operands = 4 * n_rows * round_up(n), 2 * round_up(H) * (n_rows + n)
+    lists = n_rows * (16 * (k + SPARE_CANDIDATES) + 4 * sum(sizes.hidden) + 32)
+    return logits + operands + lists + 8 * n_rows * sizes.entries // sizes.batch

@@ -8,24 +8,22 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
-import re
 import threading
 import weakref
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import DataError, MemoryEstimateError
-from ..base import GOLDEN
-from .sender import GROWTH, HOST_TO_DEVICE, Sender
+from .gemm_update import Scalars
+from .kernels import kernel_parameters, kernel_source
+from .staging import GROWTH, HOST_TO_DEVICE, StagingRing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from .graph import Fixed
+    from .graph import StaticArrays
 
-SOURCE, PRODUCTS = (Path(__file__).with_name(name) for name in ("kernels.cu", "products.cu"))
 WARP = 32
 THREADS = 256  # of a block, unless a kernel says otherwise; eight warps
 SHARED_LIMIT = 48 << 10  # bytes of shared memory that every GPU gives a block
@@ -33,82 +31,53 @@ BFLOAT16_CAPABILITY = 80  # compute capability of Ampere, the first with bfloat1
 DEVICE_TO_HOST = 2  # cudaMemcpyKind
 CUDA_R_32F, CUDA_R_16BF = 0, 14  # cudaDataType
 
-_KERNEL = re.compile(r'extern "C" __global__ void (?:SEVERAL_BLOCKS )?(\w+)\(([^)]*)\)')
-_TYPES = {
-    "int": np.dtype(np.int32), "i64": np.dtype(np.int64), "u32": np.dtype(np.uint32), "u64": np.dtype(np.uint64),
-    "float": np.dtype(np.float32), "double": np.dtype(np.float64),
-}  # fmt: skip
-
-
-class Parameter:
-    """A kernel's parameter: a number, or a pointer to elements, of a dtype.
-
-    passed : returns an argument as the kernel reads it; `TypeError` for an array of another dtype. Whether an array has
-    gaps is not asked, which takes CuPy as long as all the rest; tests on the CPU do.
-    """
-
-    def __init__(self, declaration: str, operand: np.dtype) -> None:
-        kind = declaration.replace("const ", "").split()[0]
-        self.dtype = operand if kind == "operand" else _TYPES[kind]
-        self.is_pointer, self.name = "*" in declaration, re.split(r"[ *]", declaration)[-1]
-        self.passed: Callable[[Any], Any] = self._array if self.is_pointer else self.dtype.type
-
-    def _array(self, argument: Any) -> Any:
-        if argument.dtype != self.dtype:
-            raise TypeError(f"{self.name} must be {self.dtype}, got {argument.dtype}")
-        return argument
-
-
-def kernel_parameters(source: str, operand: np.dtype) -> dict[str, list[Parameter]]:
-    """Return the parameters of every kernel of a source by name."""
-    return {
-        name: [Parameter(" ".join(one.split()), operand) for one in parameters.split(",")]
-        for name, parameters in _KERNEL.findall(source)
-    }
-
-
-def defined(file: Path, *names: str) -> list[int]:
-    """Return the whole numbers that a source of kernels defines by these names."""
-    found = dict(re.findall(r"^#define (\w+) +(\d+)\b", file.read_text(), re.MULTILINE))
-    return [int(found[name]) for name in names]
-
-
-def kernel_source(products: bool) -> str:
-    """Return the source of the kernels; with `products` those of bfloat16 operands on a GPU that multiplies them."""
-    return SOURCE.read_text() + (PRODUCTS.read_text() if products else "")
-
 
 class Runtime:
     """A GPU, one stream on it and what runs there.
 
-    precision : "float32", "bfloat16" (operands of the output layer's products) or "auto", which is bfloat16 where the
-    GPU multiplies it. stochastic : whether weights are rounded to bfloat16 at random, by draws that begin anew with the
-    runtime, not to nearest. One Python thread at a time is inside `start()`, and everything else is called there.
+    `precision` is "float32", "bfloat16" (operands of the output layer's products) or "auto": bfloat16 where the GPU
+    multiplies it. One Python thread at a time is inside `start()`, and everything else is called there. Raises
+    `DataError` for bfloat16 on a GPU that lacks it, and where the kernels do not compile.
     """
 
-    def __init__(self, cupy: Any, cublas: Any, index: int, precision: str, stochastic: bool = False) -> None:
+    def __init__(self, cupy: Any, cublas: Any, index: int, precision: str) -> None:
         self.cupy, self.cublas, self.index = cupy, cublas, index
-        self.stochastic, self._drawn = stochastic, 0
         self._device, self._lock = cupy.cuda.Device(index), threading.RLock()
-        native = int(self._device.compute_capability) >= BFLOAT16_CAPABILITY
+        capability = int(self._device.compute_capability)
+        native = capability >= BFLOAT16_CAPABILITY
+        if precision == "bfloat16" and not native:
+            raise DataError(
+                f"precision: 'bfloat16' takes a GPU of compute capability {BFLOAT16_CAPABILITY / 10:g} or newer, "
+                f"device 'cuda:{index}' has {capability / 10:g}; use 'float32'"
+            )
         self.bfloat16 = native if precision == "auto" else precision == "bfloat16"
         self.operand = np.dtype(np.uint16 if self.bfloat16 else np.float32)
-        self.has_products = native and self.bfloat16  # kernels of products of our own
-        source = kernel_source(self.has_products)
+        source = kernel_source(tensor_cores=self.bfloat16)
         self.parameters = kernel_parameters(source, self.operand)
-        self.fixed: Fixed | None = None  # the places of a step that is, or becomes, a graph
-        self._factors: dict[tuple[float, float], Any] = {}
+        self.static: StaticArrays | None = None  # of a step that is, or becomes, a graph
+        self._scalars: dict[tuple[float, float], Scalars] = {}
         self._numbers = np.empty(2, np.float32)  # alpha and beta, which cuBLAS reads when it is called
         self._alpha, self._beta = (self._numbers[i:].ctypes.data for i in range(2))
         self._buffers: dict[str, Any] = {}
-        self._senders: dict[str, Sender] = {}
+        self._staging: dict[str, StagingRing] = {}
         with self._device:
             self.stream = cupy.cuda.Stream(non_blocking=True)
-            self.copies = cupy.cuda.Stream(non_blocking=True)  # what goes to the GPU while kernels run
+            self.copies = cupy.cuda.Stream(non_blocking=True)  # host to device, while kernels run
             self._handle = self.new_handle()
-            options = ("--std=c++17", *(("-DBFLOAT16",) if self.bfloat16 else ()))
-            module = cupy.RawModule(code=source, options=options)
-            self._kernels = {name: module.get_function(name) for name in self.parameters}
+            self._kernels = self._compile(source)
+
+    def _compile(self, source: str) -> dict[str, Any]:
+        """Return the kernels of a source by name; CuPy compiles at the first request and caches the result."""
+        options = ("--std=c++17", *(("-DBFLOAT16",) if self.bfloat16 else ()))
+        module = self.cupy.RawModule(code=source, options=options)
+        try:
+            return {name: module.get_function(name) for name in self.parameters}
+        except Exception as error:  # NVRTC's, or of a driver that is too old for what it compiles
+            reason = str(error).strip().partition("\n")[0]
+            raise DataError(
+                f"device 'cuda:{self.index}': its kernels do not compile ({reason}); use 'cpu', update the driver, or "
+                "install the extra of xmlsgd, cuda12 or cuda13, that suits the GPU"
+            ) from error
 
     @contextlib.contextmanager
     def start(self) -> Iterator[None]:
@@ -145,18 +114,17 @@ class Runtime:
                 f"device 'cuda:{self.index}': a layer must have at most {SHARED_LIMIT // 4} hidden units, got "
                 f"{shared // 4}; train it on 'cpu'"
             )
-        passed = [p.passed(a) for p, a in zip(self.parameters[name], arguments, strict=True)]
-        self._kernels[name](grid, (threads,), tuple(passed), shared_mem=shared)
+        converted = tuple(p.convert(a) for p, a in zip(self.parameters[name], arguments, strict=True))
+        self._kernels[name](grid, (threads,), converted, shared_mem=shared)
 
     def gemm(
-        self, A: Any, B: Any, C: Any, alpha: float = 1.0, beta: float = 0.0, ta: bool = False, tb: bool = False,
-        factors: Any = None,
+        self, A: Any, B: Any, C: Any, beta: float = 0.0, ta: bool = False, tb: bool = False,
+        scalars: Scalars | None = None,
     ) -> None:  # fmt: skip
-        """Write C = alpha op(A) op(B) + beta C; matrices are row-major, op transposes where `ta`, `tb` say so.
+        """Write C = alpha op(A) op(B) + beta C, alpha 1 unless `scalars` name both; `ta`, `tb`: whether op transposes.
 
-        Matrices are float32 or bfloat16 (as uint16), sums float32, never TF32. cuBLAS counts by columns and so computes
-        the transposed product, with the operands exchanged. A graph reads alpha and beta from the GPU: from `factors`,
-        float32 (2,), where they change from step to step.
+        Matrices are row-major, float32 or bfloat16 (as uint16); sums are float32, never TF32. cuBLAS counts by columns
+        and so computes the transposed product, with the operands exchanged.
         """
         blas = self.cublas
         (m, k), n = A.shape[::-1] if ta else A.shape, B.shape[0] if tb else B.shape[1]
@@ -164,11 +132,10 @@ class Runtime:
         first, second, out = (
             (one.data.ptr, CUDA_R_16BF if one.dtype == np.uint16 else CUDA_R_32F, _leading(one)) for one in (B, A, C)
         )
-        if self.fixed is not None:
-            factors = self.factors(alpha, beta) if factors is None else factors
-            self.fixed.blas.gemm(sizes, factors, (first, second, out))
+        if self.static is not None:
+            self.static.blas.gemm(sizes, (scalars or self.scalars(1.0, beta)).device, (first, second, out))
             return
-        self._numbers[:] = alpha, beta
+        self._numbers[:] = (1.0, beta) if scalars is None else scalars.host
         blas.gemmEx(
             self._handle, *sizes, self._alpha, *first, *second, self._beta, *out,
             blas.CUBLAS_COMPUTE_32F, blas.CUBLAS_GEMM_DEFAULT,
@@ -184,20 +151,16 @@ class Runtime:
         """Return the cuBLAS that CuPy has loaded, by its own names."""
         return ctypes.CDLL(f"libcublas.so.{self.cublas.getVersion(self._handle) // 10_000}")
 
-    def factors(self, alpha: float, beta: float) -> Any:
-        """Return two numbers, float32 (2,), that stay in the GPU's memory."""
-        if (alpha, beta) not in self._factors:
-            self._factors[alpha, beta] = self.to_device(np.array([alpha, beta], np.float32))
-        return self._factors[alpha, beta]
-
-    def draw(self) -> int:
-        """Return the seed by which weights are rounded next, 0 for to nearest."""
-        self._drawn += self.stochastic
-        return self._drawn * GOLDEN & 0xFFFFFFFF
+    def scalars(self, alpha: float, beta: float) -> Scalars:
+        """Return two numbers that stay in the GPU's memory."""
+        if (alpha, beta) not in self._scalars:
+            host = np.array([alpha, beta], np.float32)
+            self._scalars[alpha, beta] = Scalars(host, self.to_device(host))
+        return self._scalars[alpha, beta]
 
     def empty(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
         """Return an array from CuPy's pool, which asks the driver for memory only where it has none of that size."""
-        return self.cupy.empty(shape, dtype) if self.fixed is None else self.fixed.result(shape, dtype)
+        return self.cupy.empty(shape, dtype) if self.static is None else self.static.result(shape, dtype)
 
     def buffer(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
         """Return an array that keeps its memory between calls of one name."""
@@ -213,16 +176,16 @@ class Runtime:
         """Return all arrays that are kept between calls."""
         return list(self._buffers.values())
 
-    def send(self, name: str, *arrays: np.ndarray) -> Any:
-        """Return the arrays, of one dtype, one after another on the GPU; does not wait for it.
+    def upload(self, name: str, *arrays: np.ndarray) -> Any:
+        """Return the arrays, of one dtype, one after another on the GPU, valid until the next call with this name.
 
-        They are good until the next call with this name.
+        The copy goes through pinned memory; the host does not wait for it.
         """
-        if self.fixed is not None:
-            return self.fixed.fed[name]
-        if name not in self._senders:
-            self._senders[name] = Sender(self.cupy)
-        return self._senders[name].send(self, arrays)
+        if self.static is not None:
+            return self.static.inputs[name]
+        if name not in self._staging:
+            self._staging[name] = StagingRing(self.cupy)
+        return self._staging[name].upload(self, arrays)
 
     def to_device(self, host: np.ndarray) -> Any:
         """Return a copy on the GPU."""

@@ -35,7 +35,7 @@ class Loss:
         `scale` (B,) of the rows, in place, and returns the weighted loss and the sum of what it wrote;
         `correction(z, scale, target, log_sum)` returns what a row that has the label adds to its loss and gradient.
     cuda : int, optional
-        The number of the loss in `kernels.cu`; None where it has no code for GPUs.
+        The number of the loss in `devices/cuda/kernels`; None where it has no code for GPUs.
     """
 
     value_and_gradient: Callable[[Any, Any, Any], tuple[Any, Any]]
@@ -52,7 +52,7 @@ class Loss:
         return self.value_and_gradient.__module__.rpartition(".")[2]
 
     def on_cuda(self) -> int:
-        """Return the number of the loss in `kernels.cu`; `DataError` where it has none."""
+        """Return the number of the loss in `devices/cuda/kernels`; `DataError` where it has none."""
         if self.cuda is None:
-            raise DataError(f"loss: {self.name!r} has no code for GPUs (kernels.cu); train it with devices='cpu'")
+            raise DataError(f"loss: {self.name!r} has no code for GPUs (devices/cuda); train it with devices='cpu'")
         return self.cuda

@@ -42,10 +42,10 @@ class Update(NamedTuple):
 
     @property
     def kind(self) -> int:
-        """Return the number of the optimizer in `kernels.cu`; `DataError` where it has none."""
+        """Return the number of the optimizer in `devices/cuda/kernels`; `DataError` where it has none."""
         if self.optimizer.cuda is None:
             raise DataError(
-                f"optimizer: {self.optimizer.name!r} has no code for GPUs (kernels.cu); train it with devices='cpu'"
+                f"optimizer: {self.optimizer.name!r} has no code for GPUs (devices/cuda); train it with devices='cpu'"
             )
         return self.optimizer.cuda
 
@@ -73,7 +73,7 @@ class Optimizer:
     # Learning rate that "auto" stands for, at a batch of 256; None where none is known. Those of our own were found on
     # library subject headings (13,000 to 20,000 rows, 256 units, BCE) and on scikit-learn's small sets.
     default_rate: ClassVar[float | None] = None
-    # Number in `kernels.cu`; None where there is no code for GPUs.
+    # Number in `devices/cuda/kernels`; None where there is no code for GPUs.
     cuda: ClassVar[int | None] = None
 
     @property

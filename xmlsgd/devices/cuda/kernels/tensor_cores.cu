@@ -1,6 +1,5 @@
-// Matrix products by the tensor cores of a warp, with work that would otherwise sweep once more over their result or
-// their operand. Compiled after `kernels.cu`, as one source, where operands are bfloat16 and the GPU multiplies it:
-// Ampere or newer.
+// Softmax on tensor cores: matrix products that take exponentials, or add biases, while results are in registers, which
+// would otherwise be one more sweep over memory. Only with bfloat16 operands, on Ampere or newer.
 //
 // A block is four warps and has LABELS labels of a product. Operands go through shared memory, a few steps of the sum
 // ahead of the warps (`cp.async`); a warp multiplies fragments of 16 x 16 by 16 x 8 (`mma`), of whose results lane l

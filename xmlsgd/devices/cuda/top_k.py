@@ -1,4 +1,4 @@
-"""The best k labels of a row on a GPU: a list a row, kept over chunks of logits as keys that order (score, label)."""
+"""The best k labels of each row: sorted lists, merged with chunk after chunk of logits, of keys (score, label)."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..base import SPARE_CANDIDATES
-from .chunks import Chunks, padded, part_of
+from .chunks import LabelChunks, round_up, slice_layer
 from .runtime import THREADS, WARP, blocks_of
 
 if TYPE_CHECKING:
     from ..base import Layer
 
 RANK_THREADS = 128
-MOST_ROWS = 65_535  # of a grid
-MOST_RANKED = 2048  # keys of a list in shared memory; for a larger k whole rows are sorted
+MAX_ROWS = 65_535  # of a grid
+MAX_RANKED = 2048  # keys of a list in shared memory; for a larger k whole rows are sorted
 
 
-class TopK(Chunks):
+class TopK(LabelChunks):
     """Prediction of the best labels."""
 
     def top_k(self, A: Any, layer: Layer, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return labels int32 (n, k) and logits float32 (n, k), best first, ties to the smaller label.
 
-        In bfloat16 a few more than k labels are ranked and then scored anew in float32. Places beyond L hold label -1
-        and score -inf.
+        In bfloat16 a few more than k labels are ranked and then scored again in float32. Beyond L the label is -1 and
+        the score -inf.
         """
         run, n = self.runtime, len(A)
-        best = self._sorted_rows(A, layer, k) if k + SPARE_CANDIDATES > MOST_RANKED else self._lists(A, layer, k)
+        best = self._sorted_rows(A, layer, k) if k + SPARE_CANDIDATES > MAX_RANKED else self._lists(A, layer, k)
         width = best.shape[1]
         labels, scores = run.buffer("labels", (n, width), np.int32), run.buffer("scores", (n, width))
         run.launch("unpack_keys", blocks_of(n * width), best, n * width, labels, scores)
@@ -41,10 +41,10 @@ class TopK(Chunks):
         best, size = run.buffer("best", (n, width), np.uint64), _power(width + RANK_THREADS)
         operand = self.operand("A operand", A)
         chunks = self.chunks(n, H, len(layer.b))
-        stride = padded(max(stop - start for start, stop in chunks))
+        stride = round_up(max(stop - start for start, stop in chunks))
         Z = run.buffer("Z", (n, stride))
         for start, stop in chunks:
-            part = part_of(layer, start, stop)
+            part = slice_layer(layer, start, stop)
             run.gemm(operand, self.operand("W operand", part.W), Z[:, : stop - start], tb=True)
             run.launch(
                 "top_k", n, Z, stride, part.b, stop - start, start, width, size, start == 0, best,
@@ -62,7 +62,7 @@ class TopK(Chunks):
         run, n, L = self.runtime, len(A), len(layer.b)
         best = run.buffer("best", (n, k), np.uint64)
         best[:, L:] = 0
-        step = min(max(self.chunk_bytes // (12 * L), 1), MOST_ROWS)
+        step = min(max(self.chunk_bytes // (12 * L), 1), MAX_ROWS)
         for first in range(0, n, step):
             rows = A[first : first + step]
             Z, keys = run.buffer("Z", (len(rows), L)), run.buffer("keys", (len(rows), L), np.uint64)

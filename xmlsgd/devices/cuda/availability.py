@@ -1,4 +1,4 @@
-"""The GPUs of this machine: which there are, what is missing for one, how much memory is free."""
+"""Which GPUs this machine has: what is missing for one, and how much of its memory is free."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INSTALL = 'pip install "xmlsgd[cuda12]" or "xmlsgd[cuda13]", by the CUDA version
 
 
 def check_gpu(index: int) -> None:
-    """Raise `DataError` that says what is missing for GPU `index`."""
+    """Raise `DataError` if GPU `index` cannot be used; the message names what is missing."""
     name = f"cuda:{index}"
     if importlib.util.find_spec("cupy") is None:
         raise DataError(f"device {name!r}: CuPy is not installed; use 'cpu', or {INSTALL}")
@@ -35,11 +35,11 @@ def check_gpu(index: int) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    """Return the first line of what an error says."""
+    """Return the first line of an error's message."""
     return str(error).strip().partition("\n")[0]
 
 
-def runtime_of(index: int, precision: str, stochastic: bool = False) -> Runtime:
+def runtime_of(index: int, precision: str) -> Runtime:
     """Return the runtime of a GPU; raise `DataError` where there is none, or no cuBLAS, which CuPy loads last."""
     check_gpu(index)
     import cupy
@@ -50,7 +50,7 @@ def runtime_of(index: int, precision: str, stochastic: bool = False) -> Runtime:
         raise DataError(
             f"device 'cuda:{index}': CuPy finds no cuBLAS ({_first_line(error)}); use 'cpu', or {INSTALL}"
         ) from error
-    return Runtime(cupy, cublas, index, precision, stochastic)
+    return Runtime(cupy, cublas, index, precision)
 
 
 def free_bytes_of(index: int) -> int:

@@ -1,4 +1,4 @@
-"""Where the measurements run: a GPU, or the tests' stand-in for one, which tells nothing of speed."""
+"""What is measured: a GPU, or the tests' emulation of one, whose figures mean nothing."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from xmlsgd.devices.cuda import CUDA
-from xmlsgd.devices.cuda.runtime import kernel_source
+from xmlsgd.devices.cuda.kernels import kernel_source
 
 from .changes import kernel_stamps
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCES = sorted((ROOT / "xmlsgd" / "devices" / "cuda").glob("*.[cp][uy]"))
+SOURCES = sorted((ROOT / "xmlsgd" / "devices" / "cuda").rglob("*.[cp][uy]"))
 REPEATS = 20
 
 
-class Place:
-    """Makes devices and times what they do."""
+class Target:
+    """A GPU or its emulation: makes devices and times what they do."""
 
     def __init__(self, shim: bool) -> None:
         self.shim = shim
@@ -55,7 +55,7 @@ class Place:
     def facts(self) -> dict[str, Any]:
         """Return the GPU, its driver and the libraries; the sources by their hash."""
         stamp = hashlib.sha256(b"".join(file.read_bytes() for file in SOURCES)).hexdigest()[:12]
-        kernels = kernel_stamps(kernel_source(products=True))
+        kernels = kernel_stamps(kernel_source(tensor_cores=True))
         if self.shim:
             return {"gpu": "none: kernels run on the CPU", "sources": stamp, "kernels": kernels}
         import cupy

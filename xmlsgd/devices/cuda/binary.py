@@ -1,0 +1,70 @@
+"""The output layer with a binary loss (BCE, squared hinge): logits, loss, gradient and update, chunk after chunk.
+
+A chunk's logits are float32, (B, labels of the chunk); its gradient is an operand of matrix products, bfloat16 or
+float32.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .batches import sorted_labels
+from .chunks import LabelChunks, round_up, slice_layer
+from .gemm_update import is_gemm_update, scalars_of, with_scalars
+from .runtime import THREADS, WARP, blocks_of
+
+if TYPE_CHECKING:
+    from ...nn.optimizers import Update
+    from ..base import Layer
+    from .batches import Batch
+
+ROWS_PER_PART = 32  # rows whose gradients one thread adds up: B / 32 parts keep a GPU busy with few labels
+LABELS_PER_THREAD = 4
+
+
+class BinaryLossStep(LabelChunks):
+    """The training step of an output layer with a binary loss a label."""
+
+    def step(self, A: Any, labels: Batch, scale: Any, layer: Layer, loss: int, update: Update) -> tuple[Any, Any]:
+        """Update the layer on a batch; return the loss, float64 (1,), and dA (B, H)."""
+        run, B, H = self.runtime, A.shape[0], A.shape[1]
+        hyper = run.upload("output hyper", with_scalars(update))
+        chunks = self.chunks(B, H, len(layer.b))
+        stride, parts = round_up(max(stop - start for start, stop in chunks)), blocks_of(B, ROWS_PER_PART)
+        Z, G = run.buffer("Z", (B, stride)), run.buffer("G", (B, stride), run.operand)
+        partial = run.buffer("partial", (parts, stride))
+        keys, operand = sorted_labels(run, labels), self.operand("A operand", A)
+        blocks = blocks_of(stride, THREADS * LABELS_PER_THREAD), parts
+        losses = run.buffer("losses", (len(chunks) * blocks[0] * blocks[1] + labels.nnz,))
+        positive = losses[len(losses) - labels.nnz :]
+        dA = run.empty((B, H))
+        for c, (start, stop) in enumerate(chunks):
+            part, n = slice_layer(layer, start, stop), stop - start
+            W = self.operand("W operand", part.W)
+            run.gemm(operand, W, Z[:, :n], tb=True)
+            run.launch(
+                "negatives", blocks, loss, Z, stride, part.b, scale, B, n, ROWS_PER_PART, G, partial,
+                losses[c * blocks[0] * parts :],
+            )  # fmt: skip
+            run.launch(
+                "positives", blocks_of(labels.nnz), loss, keys, labels.nnz, start, n, Z, stride, part.b, scale, G,
+                partial, positive,
+            )  # fmt: skip
+            run.gemm(G[:, :n], W[:, :H], dA, beta=float(start > 0))
+            self._update_weights(G[:, :n], operand[:, :H], part, update, hyper)
+            run.launch(
+                "biases_update", blocks_of(n), update.kind, part.b, partial, parts, stride, n, part.bs, part.bt, hyper
+            )
+        value = run.empty((1,), "float64")
+        run.launch("total", 1, losses, losses.size, value)
+        return value, dA
+
+    def _update_weights(self, G: Any, A: Any, part: Layer, update: Update, hyper: Any) -> None:
+        """Update the weights of a chunk by G^T A; the product itself performs plain SGD."""
+        run, (n, H) = self.runtime, part.W.shape
+        if is_gemm_update(update):
+            run.gemm(G, A, part.W, ta=True, scalars=scalars_of(update, hyper))
+            return
+        dW = run.buffer("dW", (n, H))
+        run.gemm(G, A, dW, ta=True)
+        run.launch("rows_update", blocks_of(n, THREADS // WARP), part.W, dW, part.Ws, part.Wt, n, H, update.kind, hyper)

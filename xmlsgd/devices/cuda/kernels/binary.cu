@@ -1,0 +1,83 @@
+// Output layer with a binary loss a label: binary cross-entropy and squared hinge, gradient and value of a logit.
+
+// Gradient and value of one logit x of a row that lacks the label.
+__device__ __forceinline__ float negative_gradient(int loss, float x, float scale, float *value) {
+    if (loss == BCE) {
+        float e = expf(-fabsf(x));
+        *value += scale * (relu(x) + log1pf(e));
+        return scale * (x >= 0.0f ? 1.0f : e) / (1.0f + e);
+    }
+    if (loss != SQUARED_HINGE) __trap();  // no such loss
+    float wrong = relu(x + 1.0f);
+    *value += scale * wrong * wrong;
+    return 2.0f * scale * wrong;
+}
+
+// G = gradient of the logits Z + b as if no row had any label; Z, G (B, stride), C labels valid, the rest of G zeros.
+// A thread has PER_LANE neighbouring labels of `rows` rows. partial (parts, stride) are sums of G over the rows of a
+// part, losses (blocks,) of the loss.
+extern "C" __global__ void negatives(int loss, const float *Z, i64 stride, const float *b, const float *scale, int B,
+                                     int C, int rows, operand *G, float *partial, float *losses) {
+    __shared__ float parts[WARP];
+    i64 label = ((i64)blockIdx.x * blockDim.x + threadIdx.x) * PER_LANE;
+    int first = blockIdx.y * rows, last = first + rows < B ? first + rows : B;
+    float value = 0.0f, sum[PER_LANE] = {0.0f, 0.0f, 0.0f, 0.0f}, bias[PER_LANE];
+    for (int c = 0; c < PER_LANE; ++c) bias[c] = label + c < C ? b[label + c] : 0.0f;
+    if (label < stride) {
+        for (int i = first; i < last; ++i) {
+            i64 at = (i64)i * stride + label;
+            float4 z = *(const float4 *)(Z + at);
+            float x[PER_LANE] = {z.x, z.y, z.z, z.w}, g[PER_LANE];
+            for (int c = 0; c < PER_LANE; ++c) {
+                g[c] = 0.0f;
+                if (label + c < C) g[c] = negative_gradient(loss, x[c] + bias[c], scale[i], &value);
+                sum[c] += g[c];
+            }
+            store_four(G + at, g);
+        }
+        for (int c = 0; c < PER_LANE; ++c) partial[blockIdx.y * stride + label + c] = sum[c];
+    }
+    value = block_sum(value, parts);
+    if (threadIdx.x == 0) losses[(i64)blockIdx.y * gridDim.x + blockIdx.x] = value;
+}
+
+// What changes in the gradient of logit x, taken as a negative before, where the row has the label.
+__device__ __forceinline__ float positive_change(int loss, float x, float scale) {
+    if (loss == BCE) return -scale;
+    if (loss != SQUARED_HINGE) __trap();
+    float wrong = fmaxf(1.0f + x, 0.0f), lacking = fmaxf(1.0f - x, 0.0f);
+    return -2.0f * scale * (lacking + wrong);
+}
+
+// Correct gradient, sums and loss at the labels [start, start + C) that the rows have. `keys` (n,) from `label_keys`,
+// sorted: a thread has a key; the one at the first key of a label adds up that label's changes, in the order of the
+// rows. positive_losses (n,) is written at the keys of this chunk.
+extern "C" __global__ void positives(int loss, const i64 *keys, i64 n, i64 start, int C, const float *Z, i64 stride,
+                                     const float *b, const float *scale, operand *G, float *partial,
+                                     float *positive_losses) {
+    i64 q = (i64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (q >= n) return;
+    i64 label = keys[q] >> 32, column = label - start;
+    if (keys[q] == DROPPED) positive_losses[q] = 0.0f;  // there is no such label
+    if (column < 0 || column >= C) return;
+    i64 i = keys[q] & 0xffffffffLL;
+    float x = Z[i * stride + column] + b[column], g, value;
+    if (loss == BCE) {
+        float e = expf(-fabsf(x));  // sigmoid(x) - 1 without cancellation
+        g = -scale[i] * (x >= 0.0f ? e : 1.0f) / (1.0f + e);
+        value = -scale[i] * x;
+    } else {  // squared hinge: `positive_change` stops at any other
+        float wrong = fmaxf(1.0f + x, 0.0f), lacking = fmaxf(1.0f - x, 0.0f);
+        g = -2.0f * scale[i] * lacking;
+        value = scale[i] * (lacking * lacking - wrong * wrong);
+    }
+    float sum = positive_change(loss, x, scale[i]);
+    G[i * stride + column] = to_operand(g);
+    positive_losses[q] = value;
+    if (q > 0 && keys[q - 1] >> 32 == label) return;
+    for (i64 p = q + 1; p < n && keys[p] >> 32 == label; ++p) {
+        i64 r = keys[p] & 0xffffffffLL;
+        sum += positive_change(loss, Z[r * stride + column] + b[column], scale[r]);
+    }
+    partial[column] += sum;  // of the first part; no other thread has this label
+}

@@ -1,0 +1,172 @@
+"""The softmax output layer: one exponential a logit, E = exp(logit - reference), kept for all labels as an operand.
+
+The gradient of the logits is E times a factor of each row, minus the targets of the row's labels. So both products of
+the backward pass read E itself: the factor scales the result of one and the other operand of the other, and what the
+labels change is added separately. That makes three matrix products a step, for a buffer (B, L).
+
+`SoftmaxStep` is for float32 operands and computes all products by cuBLAS; `tensor_cores.py` is for bfloat16.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ...nn.optimizers import RATE
+from .batches import sorted_labels
+from .binary import ROWS_PER_PART
+from .chunks import ALIGNMENT, LabelChunks, round_up, slice_layer
+from .gemm_update import Scalars, is_gemm_update, scalars_of, with_scalars
+from .runtime import THREADS, WARP, blocks_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...nn.losses import Loss
+    from ...nn.optimizers import Update
+    from ..base import Layer, Targets
+    from .batches import Batch
+    from .runtime import Runtime
+
+    AddLabels = Callable[[int, Any, Any, Any], None]  # `add_labels` of `SoftmaxStep.step`
+
+VECTOR = 16  # bytes that a thread reads at once
+LINE, SECTOR = 64, 16  # operands of 128 and 32 bytes: rows of E begin on cache lines, those of `scaled` on sectors
+PILOT = 4096  # labels whose largest logit is a row's reference, with those of its own labels
+
+
+class RowWeights(NamedTuple):
+    """Weight of each row of a batch, and target of each label of the row, float32 (B,) in device memory."""
+
+    scale: Any
+    target: Any
+
+
+def upload_weights(runtime: Runtime, targets: Targets, loss: Loss) -> Any:
+    """Upload the weights of the rows of a batch, then the target of each label of a row, float32 (2 B,)."""
+    target, scale = np.zeros(len(targets.rows), np.float32), targets.scale
+    if loss.normalized:
+        target, scale = targets.of_softmax()
+    return runtime.upload("weights", np.asarray(scale, np.float32), target)
+
+
+class Exponentials(NamedTuple):
+    """E of a batch and what turns it into a gradient; all but E and `scaled` are float32 (B,)."""
+
+    E: Any  # (B, at least L) operands
+    reference: Any  # E = exp(logit - reference - largest)
+    largest: Any
+    total: Any  # sums of the rows of E
+    factor: Any  # E times it is the gradient of the logits, but for the rows' own labels
+    scaled: Any  # operands, of whose columns the first H are the activations times `factor`
+
+
+class SoftmaxStep(LabelChunks):
+    """The training step of a softmax output layer. Weights, not E, are in chunks of about `chunk_bytes`."""
+
+    unit = ALIGNMENT  # chunks begin on multiples of it
+
+    def step(self, A: Any, labels: Batch, weights: RowWeights, layer: Layer, update: Update) -> tuple[Any, Any]:
+        """Update the layer on a batch; return the loss, float64 (1,), and dA (B, H)."""
+        run, (B, H), L = self.runtime, A.shape, len(layer.b)
+        row_blocks, hyper = blocks_of(B, THREADS // WARP), run.upload("output hyper", with_scalars(update))
+        e, operand = self._exponential_buffers(B, H, L), self.operand("A operand", A)
+        pilot = min(PILOT, L)
+        run.gemm(operand, self._weights(slice_layer(layer, 0, pilot)), e.E[:, :pilot], tb=True)
+        score, label_sum = run.buffer("score", (B,)), run.buffer("label sum", (B, H))
+        run.launch(
+            "references", row_blocks, e.E, e.E.shape[1], pilot, labels.spans, labels.indices, A, layer.W, layer.b, B,
+            H, e.reference, label_sum, score,
+        )  # fmt: skip
+        chunks = self._weight_chunks(H, L, update)
+        W = self._exponentials(operand, layer, chunks, e)
+        losses = run.buffer("losses", (B,))
+        run.launch(
+            "row_factors", row_blocks, A, weights.scale, weights.target, e.reference, e.largest, e.total, score, B, H,
+            e.scaled.shape[1], e.factor, e.scaled, losses,
+        )  # fmt: skip
+        dA, keys = run.empty((B, H)), sorted_labels(run, labels)
+
+        def add_labels(start: int, step: Any, W: Any, partial: Any) -> None:
+            """Add `step`, (1,) in device memory, times what labels change to weights, or their gradient, and biases."""
+            run.launch(
+                "positive_weights", blocks_of(labels.nnz, THREADS // WARP), keys, labels.nnz, start, len(W), A,
+                weights.scale, weights.target, H, step, W, partial,
+            )  # fmt: skip
+
+        for start, stop in reversed(chunks):  # backwards: the operand of the last chunk is at hand
+            part = slice_layer(layer, start, stop)
+            W = W if stop == L else self._weights(part)
+            run.gemm(e.E[:, start:stop], W[:, :H], dA, beta=float(stop < L))
+            self._update(e, start, part, update, hyper, add_labels)
+        run.launch(
+            "finish_hidden", blocks_of(dA.size), dA, label_sum, e.factor, weights.scale, weights.target, dA.size, H
+        )
+        value = run.empty((1,), "float64")
+        run.launch("total", 1, losses, B, value)
+        return value, dA
+
+    def _exponential_buffers(self, B: int, H: int, L: int) -> Exponentials:
+        run = self.runtime
+        reference, largest, total, factor = (
+            run.buffer(name, (B,)) for name in ("reference", "largest", "total", "factor")
+        )
+        E = run.buffer("E", (B, round_up(L, LINE)), run.operand)
+        scaled = run.buffer("scaled", (B, round_up(scaled_columns(H), SECTOR)), run.operand)
+        return Exponentials(E, reference, largest, total, factor, scaled)
+
+    def _weight_chunks(self, H: int, L: int, update: Update) -> list[tuple[int, int]]:
+        """Return chunks whose weights, as operands and with their gradients, take half of `chunk_bytes`."""
+        bytes_per_label = round_up(H) * self.runtime.operand.itemsize + (0 if is_gemm_update(update) else 4 * H)
+        size = max(self.chunk_bytes // 2 // bytes_per_label // self.unit * self.unit, self.unit)
+        return [(start, min(start + size, L)) for start in range(0, L, size)]
+
+    def _exponentials(self, operand: Any, layer: Layer, chunks: list[tuple[int, int]], e: Exponentials) -> Any:
+        """Fill E, `largest` and `total`; return the weights of the last chunk as an operand."""
+        for start, stop in chunks:
+            W = self._weights(slice_layer(layer, start, stop))
+            self.runtime.gemm(operand, W, e.E[:, start:stop], tb=True)
+        self.runtime.launch(
+            "exponentials", len(e.E), e.E, e.E.shape[1], len(layer.b), layer.b, e.reference, e.largest, e.total
+        )
+        return W
+
+    def _weights(self, part: Layer) -> Any:
+        """Return the weights of a chunk as an operand."""
+        return self.operand("W operand", part.W)
+
+    def _update(
+        self, e: Exponentials, start: int, part: Layer, update: Update, hyper: Any, add_labels: AddLabels
+    ) -> None:
+        """Update the weights of a chunk by E^T (factor A) minus its labels' shares; a product performs plain SGD."""
+        run, (n, H) = self.runtime, part.W.shape
+        if is_gemm_update(update):
+            partial = self._weight_product(e, start, part.W, scalars_of(update, hyper))
+            add_labels(start, hyper[RATE : RATE + 1], part.W, partial)
+        else:
+            dW = run.buffer("dW", (n, H))
+            partial = self._weight_product(e, start, dW, run.scalars(1.0, 0.0))
+            add_labels(start, run.scalars(-1.0, 0.0).device[:1], dW, partial)
+            blocks = blocks_of(n, THREADS // WARP)
+            run.launch("rows_update", blocks, part.W, dW, part.Ws, part.Wt, n, H, update.kind, hyper)
+        run.launch(
+            "biases_update", blocks_of(n), update.kind, part.b, partial, len(partial), n, n, part.bs, part.bt, hyper
+        )
+
+    def _weight_product(self, e: Exponentials, start: int, W: Any, scalars: Scalars) -> Any:
+        """Write W (n, H) = alpha E^T scaled + beta W; return the sums of E^T factor, in parts of rows (parts, n)."""
+        run, (n, H), (B, stride) = self.runtime, W.shape, e.E.shape
+        parts, labels = blocks_of(B, ROWS_PER_PART), THREADS * VECTOR // run.operand.itemsize
+        partial = run.buffer("partial", (parts, n))
+        run.launch(
+            "exponential_sums", (blocks_of(n, labels), parts), e.E, stride, start, e.factor, B, n, ROWS_PER_PART,
+            partial,
+        )  # fmt: skip
+        run.gemm(e.E[:, start : start + n], e.scaled[:, :H], W, ta=True, scalars=scalars)
+        return partial
+
+
+def scaled_columns(H: int) -> int:
+    """Return the columns of `scaled`: H, and from the next even one a row's factor in two parts (`tensor_cores.py`)."""
+    return H + H % 2 + 2
