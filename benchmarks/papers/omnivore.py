@@ -86,8 +86,8 @@ def verdict(runs: Mapping[str, Runs]) -> str:
     best = max(grid, key=lambda name: grid[name])
     regret = grid[best] - median(finals(runs[TUNED]))
     return (
-        f"The tuner chose {name_of(chosen['groups'], chosen['momentum'])} at rate {chosen['learning_rate']:g}; best of the "
-        f"grid: {best} at rate {runs[best].rate:g}. Regret: {regret:.2f} points of P@1."
+        f"The tuner chose {name_of(chosen['groups'], chosen['momentum'])} at rate {chosen['learning_rate']:g}; best of "
+        f"the grid: {best} at rate {runs[best].rate:g}. Regret: {regret:.2f} points of P@1."
     )
 
 
