@@ -1,14 +1,17 @@
 """The built-in data set: what becomes a row, the split by file, the cache, and that its labels can be learned."""
 
 import hashlib
+import os
+import subprocess
+import sys
 from collections import Counter
 
 import numpy as np
 import pytest
 
-from shared.paths import DATA
+from shared.paths import DATA, ROOT
 from xmlsgd.data import python_functions
-from xmlsgd.data.python_functions import load_python_functions, main, python_functions_texts, select_labels, split
+from xmlsgd.data.python_functions import load_python_functions, python_functions_texts, select_labels, split, vectorized
 from xmlsgd.data.python_sources import Function, functions_of, parse, source_files
 from xmlsgd.data.text import RawText, read_raw_text
 from xmlsgd.errors import DataError
@@ -154,7 +157,8 @@ def test_cache_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
 
 
 def test_datasets_agree_with_the_texts(home):
-    train, test, vectorizer = load_python_functions((), data_home=home, return_vectorizer=True)
+    train, test = load_python_functions((), data_home=home)
+    _, _, vectorizer = vectorized(*python_functions_texts((), data_home=home))
     texts, test_texts = python_functions_texts((), data_home=home)
     assert (train.n_rows, test.n_rows) == (len(texts.texts), len(test_texts.texts))
     assert train.n_features == test.n_features == vectorizer.n_features
@@ -190,7 +194,8 @@ def test_nearest_centroid_beats_the_most_frequent_label(home):
 
 
 def test_sample_is_written_in_all_its_forms(tmp_path):
-    main(["--sample", str(tmp_path)])
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, DATA / "make_sample.py", tmp_path], check=True, env=environment)
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted(
         ["train.txt", "test.txt", "train_raw.txt", "test_raw.txt", "labels.txt", "features.txt"]
     )

@@ -299,7 +299,7 @@ def test_a_store_on_a_disk_that_cannot_be_written_is_opened(tmp_path, monkeypatc
 
     write_store(example(), tmp_path / "set")
     (tmp_path / "set" / "checked.json").unlink()
-    monkeypatch.setattr(checked, "whole_file", refuse)
+    monkeypatch.setattr(checked, "atomic_file", refuse)
     assert equal(open_store(tmp_path / "set"), example())
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ..data.validation import check_kinds
+from ..data.validation import check_field_types
 from ..errors import DataError
 from ..training.messages import Sharing
 
@@ -87,7 +87,7 @@ class Algorithm:
 
     def __post_init__(self) -> None:
         """Raise `DataError` for fields of the wrong kind and for numbers outside their ranges."""
-        check_kinds(self)
+        check_field_types(self)
         if self.batch < 1:
             raise DataError(f"batch must be at least 1, got {self.batch}")
         if not 0 < self.learning_rate < math.inf:

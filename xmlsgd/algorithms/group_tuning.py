@@ -11,7 +11,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..data.validation import check_kinds
+from ..data.validation import check_field_types
 from ..errors import DataError
 from .asynchrony import divisors
 
@@ -67,7 +67,7 @@ class GroupTuner:
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges."""
-        check_kinds(self)
+        check_field_types(self)
         if not self.saturation > 0:
             raise DataError(f"saturation must be above 0, got {self.saturation}")
         if not 0 < self.tie < 1:

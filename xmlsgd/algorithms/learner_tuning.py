@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from statistics import median
 
-from ..data.validation import check_kinds
+from ..data.validation import check_field_types
 from ..errors import DataError
 
 
@@ -30,7 +30,7 @@ class LearnerTuner:
 
     def __post_init__(self) -> None:
         """Raise `DataError` for fewer windows than a median needs."""
-        check_kinds(self)
+        check_field_types(self)
         if self.windows < 3:
             raise DataError(f"windows must be at least 3, got {self.windows}")
         self._best, self._meetings, self._rows = 0.0, 0, 0

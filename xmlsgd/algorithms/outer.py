@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..data.validation import check_kinds
+from ..data.validation import check_field_types
 from ..errors import DataError
 from ..training.merging import ParameterSlice
 
@@ -47,7 +47,7 @@ class Moving(Outer):
 
     def __post_init__(self) -> None:
         """Raise `DataError` for a momentum that would never let go, and for a learning rate that is not above 0."""
-        check_kinds(self)
+        check_field_types(self)
         check_momentum(self.momentum)
         check_learning_rate(self.learning_rate)
 

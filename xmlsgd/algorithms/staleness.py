@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..data.validation import check_kinds
+from ..data.validation import check_field_types
 from ..errors import DataError
 from ..training.messages import Report
 
@@ -36,7 +36,7 @@ class Damped(Staleness):
 
     def __post_init__(self) -> None:
         """Raise `DataError` for a power that would blow up what is old."""
-        check_kinds(self)
+        check_field_types(self)
         if not self.power >= 0:
             raise DataError(f"power must be at least 0, got {self.power}")
 
@@ -56,7 +56,7 @@ class DelayAdaptive(Staleness):
 
     def __post_init__(self) -> None:
         """Raise `DataError` unless some staleness is usual."""
-        check_kinds(self)
+        check_field_types(self)
         if not self.usual > 0:
             raise DataError(f"usual staleness must be above 0, got {self.usual}")
 
@@ -73,7 +73,7 @@ class Dropped(Staleness):
 
     def __post_init__(self) -> None:
         """Raise `DataError` for a limit at which nothing would ever be kept."""
-        check_kinds(self)
+        check_field_types(self)
         if self.limit < 1:
             raise DataError(f"limit of staleness must be at least 1, got {self.limit}")
 
@@ -90,7 +90,7 @@ class Bounded(Staleness):
 
     def __post_init__(self) -> None:
         """Raise `DataError` for a slack with which even the slowest would wait."""
-        check_kinds(self)
+        check_field_types(self)
         if self.slack < 0:
             raise DataError(f"slack must be at least 0, got {self.slack}")
 

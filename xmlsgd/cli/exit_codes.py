@@ -8,7 +8,7 @@ import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ..data.files import MACHINE_ERRORS, naming
+from ..data.files import SYSTEM_ERRORS, disk_errors_named
 from ..errors import DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
 from .messages import STANDARD_OUTPUT, say
 from .signals import signal_number, signals_as_exceptions
@@ -61,7 +61,7 @@ def run_guarded(run: Callable[[], None], traceback: bool = False) -> int:
         warnings.showwarning = _show_warning
         try:
             run()
-            with naming(STANDARD_OUTPUT):
+            with disk_errors_named(STANDARD_OUTPUT):
                 sys.stdout.flush()
         except SystemExit as stop:  # argparse's --help and --version
             return stop.code if isinstance(stop.code, int) else DONE
@@ -102,7 +102,7 @@ def describe(error: Exception) -> tuple[int, str]:
     if isinstance(error, MemoryError):
         return FAILED, f"out of memory: {str(error) or 'an allocation failed'}; use fewer --hidden-layer-sizes or rows"
     if isinstance(error, OSError) and error.errno is not None:
-        code = FAILED if error.errno in MACHINE_ERRORS else BAD_INPUT
+        code = FAILED if error.errno in SYSTEM_ERRORS else BAD_INPUT
         what = "" if error.filename is None else f"{error.filename}: "
         return code, f"{what}{error.strerror}{REMEDIES.get(error.errno, '')}"
     if isinstance(error, OSError):  # DownloadError and others of our own carry a whole sentence

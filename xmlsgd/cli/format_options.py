@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..data.files import BROKEN_STREAM, open_packed
+from ..data.files import READ_ERRORS, open_compressed
 from ..errors import DataError
 
 if TYPE_CHECKING:
@@ -91,9 +91,9 @@ class FormatOptions:
 def first_lines(file: Path) -> list[str]:
     """Return the first lines of a file that may be compressed, none where it cannot be read: its reader says why."""
     try:
-        with open_packed(file) as stream:
+        with open_compressed(file) as stream:
             lines = [stream.readline(LINE_BYTES) for _ in range(LINES_SEEN)]
-    except BROKEN_STREAM:
+    except READ_ERRORS:
         return []
     return [line.decode(errors="replace") for line in itertools.takewhile(bool, lines)]
 

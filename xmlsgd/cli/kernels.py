@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..data.files import NO_ROOM, scratch_folder
+from ..data.files import DISK_FULL, temporary_folder
 
 # Parameters that decide which kernels a run uses.
 RELEVANT = ("loss", "optimizer", "devices", "precision", "n_jobs", "gradient_rounding", "hidden_dropout")
@@ -39,12 +39,12 @@ def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS) -> 
     small = {"hidden_layer_sizes": (32,), "candidates": 8, "max_epochs": 1, "batch_size": 256, "verbose": 0}
     model = XMLClassifier(**{**parameters, **small}).fit(few.X, few.Y, eval_set=(few.X, few.Y))
     try:
-        with scratch_folder() as folder:
+        with temporary_folder() as folder:
             for compact in (False, True):
                 model.save(Path(folder, "model"), compact=compact)
                 loaded = XMLClassifier.load(Path(folder, "model"))
                 for X in (few.X, few.X.span(0, 1)):  # a single row has kernels for one thread
                     loaded.predict_topk(X)
     except OSError as error:
-        if error.errno not in NO_ROOM:
+        if error.errno not in DISK_FULL:
             raise  # without room, loading compiles later; the run itself may need no temporary files

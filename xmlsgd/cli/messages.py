@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..data.files import naming
+from ..data.files import disk_errors_named
 from ..data.files.compiled import LOGGER
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Console:
     def answer(self, text: str) -> None:
         """Print what was asked for, quiet or not."""
         if not self.stdout_taken:
-            with naming(STANDARD_OUTPUT):
+            with disk_errors_named(STANDARD_OUTPUT):
                 print(text, flush=True)
 
     def show(self, text: str) -> None:

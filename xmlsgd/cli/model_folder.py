@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..data.files import CURVE, HISTORY, MANIFEST, REPORT, parents_made, whole_folder
+from ..data.files import CURVE, HISTORY, MANIFEST, REPORT, atomic_folder, parents_created
 from .exit_codes import TrainingStopped, describe
 from .models import template_of
 from .output_files import check_folder, innermost_folder
@@ -39,7 +39,7 @@ def growing_history(out: str) -> Iterator[History]:
     from ..training.history import History
 
     path = Path(f"{Path(out)}.{HISTORY}")
-    with parents_made(path):
+    with parents_created(path):
         yield History(path)
     path.unlink(missing_ok=True)
 
@@ -108,7 +108,7 @@ def save(model: XMLClassifier | XMLEnsemble, out: str, result: dict[str, Any], t
 
 def _write(model: XMLClassifier | XMLEnsemble, out: str, result: dict[str, Any], title: str, compact: bool) -> None:
     """Write the folder as a whole."""
-    with whole_folder(out) as folder:
+    with atomic_folder(out) as folder:
         model.save(folder, compact=compact)
         lines = [json.dumps(plain(record)) + "\n" for record in model.history_]
         (folder / HISTORY).write_text("".join(lines))

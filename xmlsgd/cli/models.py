@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def read_model(folder: str, data: str, command: str, parameters: dict[str, Any]) -> XMLClassifier | XMLEnsemble:
     """Return the model in a folder with `parameters` set; `data` is the argument that follows it in the command."""
     restore(Path(folder))
-    if not MODEL.is_at(Path(folder)):
-        if MODEL.is_at(Path(data)):
+    if not MODEL.exists_at(Path(folder)):
+        if MODEL.exists_at(Path(data)):
             right = f"xmlsgd {command} {data} {folder}"
             raise UsageError(f"{folder}: is not a saved model, but {data} is; the model comes first: {right}")
         from ..data.files.model_files import read_model as read_model_files

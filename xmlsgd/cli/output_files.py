@@ -46,7 +46,7 @@ def check_folder(out: str, *inputs: str | None) -> None:
     """Raise `UsageError` where no model folder can be written to `--out`, or where an input is or lies there."""
     path = Path(out).absolute()
     restore(path)
-    if reason := MODEL.in_the_way(path):
+    if reason := MODEL.obstacle_at(path):
         raise UsageError(f"--out {out}: {reason}")
     if path.is_dir() and not os.access(path, os.W_OK | os.X_OK):
         raise UsageError(f"--out {out}: cannot be written; choose another name or change its permissions")
@@ -123,7 +123,7 @@ def _is_data_file(path: str) -> bool:
 
 def _protected_kind(folder: Path) -> str:
     """Return what a folder is if only its own writer may change it, else nothing."""
-    if MODEL.is_at(folder):
+    if MODEL.exists_at(folder):
         return "saved model"
     if (folder / "store.json").is_file() and (folder / "X_indptr.npy").is_file():
         return "store"

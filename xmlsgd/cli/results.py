@@ -9,7 +9,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ..data.files import naming, whole_file
+from ..data.files import atomic_file, disk_errors_named
 from .messages import STANDARD_OUTPUT, STDOUT
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ SIGNIFICANT = "three digits"  # a format of numbers
 def text_file(path: str) -> Iterator[TextIO]:
     """Open a text file that takes its name when it is complete; `-` is stdout."""
     if path == STDOUT:
-        with naming(STANDARD_OUTPUT):
+        with disk_errors_named(STANDARD_OUTPUT):
             yield sys.stdout
         return
-    with whole_file(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as stream:
+    with atomic_file(path) as raw, io.TextIOWrapper(raw, encoding="utf-8", newline="\n") as stream:
         yield stream
 
 

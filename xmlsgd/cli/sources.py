@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..data.csr import CSR, Dataset
 from ..data.datasets import BUILT_IN, load_dataset
-from ..data.files import scratch_folder
+from ..data.files import temporary_folder
 from ..data.formats.base import is_store
 from ..data.text import RawText, index_labels, read_raw_text
 from ..data.vectorizer import VECTORIZER_FILE, TextVectorizer
@@ -61,7 +61,7 @@ def on_disk(path: str) -> Iterator[str]:
     if path != STDIN:
         yield path
         return
-    with scratch_folder() as folder:
+    with temporary_folder() as folder:
         file = folder / "stdin"
         with file.open("wb") as stream:
             shutil.copyfileobj(sys.stdin.buffer, stream)
@@ -154,9 +154,9 @@ def _training_rows(path: str, form: FormatOptions, columns: Columns | None) -> R
         vectorizer = vectorizer or TextVectorizer().fit(raw.texts)
         return Rows(_rows_of_texts(path, raw, vectorizer, names), None, vectorizer)
     if _is_built_in(path):
-        from ..data.python_functions import load_python_functions
+        from ..data.python_functions import python_functions_texts, vectorized
 
-        return Rows(*load_python_functions(return_vectorizer=True))
+        return Rows(*vectorized(*python_functions_texts()))
     rows = Rows(*_load(path, form), _vectorizer_of_store(path))
     if columns is not None:
         check_words(rows.vectorizer, columns, path)

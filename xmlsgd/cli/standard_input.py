@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, cast
 
 from ..data.csr import CSR
-from ..data.files import BROKEN_STREAM, MAGIC
+from ..data.files import MAGIC, READ_ERRORS
 from ..data.parser.blocks import LibsvmBlocks
 from ..data.text import lines_of, split_labels
 from ..errors import DataError
@@ -26,7 +26,7 @@ def stdin_blocks(form: FormatOptions, columns: Columns) -> Iterator[CSR]:
     try:
         stream = _decompressed(cast("BinaryIO", sys.stdin.buffer))
         head = stream.read(HEAD_BYTES)
-    except BROKEN_STREAM as error:
+    except READ_ERRORS as error:
         raise DataError(f"{NAME}: cannot be read, got {error}") from error
     lines = head.decode(errors="replace").split("\n")
     complete = lines[:-1] or lines

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING
 
 from ..errors import DataError, shorten
-from .files import whole_folder
+from .files import atomic_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ def extract(archive: str | os.PathLike[str], folder: str | os.PathLike[str]) -> 
     """
     archive = Path(archive)
     try:
-        with whole_folder(folder, replace=False) as whole:
+        with atomic_folder(folder, replace=False) as whole:
             free = shutil.disk_usage(whole).free
             for name, size, source in members(archive):
                 free -= size

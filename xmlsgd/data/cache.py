@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import DataError
-from .files import state_of
+from .files import file_state
 from .formats.base import changed_options
 from .formats.store import open_store, read_description, write_blocks
 from .parser.blocks import LibsvmBlocks
@@ -39,7 +39,7 @@ def read_cached(path: Path, cache: bool | str | os.PathLike[str] | None, options
         description = read_description(store)
         # Where labels are required and missing, the reader of the text says so.
         enough = description["label_nnz"] or not options.get("labels_required", True)
-        if enough and description.get("source") == state_of(path):
+        if enough and description.get("source") == file_state(path):
             return open_store(store)
     with suppress(OSError):
         text_to_store(path, store, options)
@@ -49,6 +49,6 @@ def read_cached(path: Path, cache: bool | str | os.PathLike[str] | None, options
 
 def text_to_store(path: Path, store: Path, options: dict[str, Any]) -> None:
     """Write the rows of a text file as a store, one block of rows in memory at a time."""
-    source = state_of(path)  # before the first look: what changes later makes the store outdated
+    source = file_state(path)  # before the first look: what changes later makes the store outdated
     blocks = LibsvmBlocks(path, **options)
     write_blocks(blocks, lambda: (cast("int", blocks.n_features), cast("int", blocks.n_labels)), store, source=source)

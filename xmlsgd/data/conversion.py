@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import DataError
 from .cache import text_to_store
-from .files import PACKED_ENDS, parents_made, scratch_beside
+from .files import COMPRESSED_SUFFIXES, checked_path, parents_created, temporary_folder_beside
 from .formats import format_of, get_format
 from .formats.base import check_free
 from .loading import load_file, load_folder
@@ -44,7 +44,7 @@ def convert(
     FileExistsError
         Where anything else has the target's name.
     """
-    source, target = Path(source), Path(target)
+    source, target = checked_path(source), checked_path(target)
     if form is None and target.suffix == ".npz":
         raise DataError(f"{target}: npz data are a folder of X and Y; name a folder, with npz as its form (--to npz)")
     form = form or ("libsvm" if _is_text_name(target) else "store")
@@ -57,7 +57,7 @@ def convert(
     if form == "store" and kind == "libsvm":
         text_to_store(source, target, options)
         return
-    with parents_made(target), scratch_beside(target) as scratch:
+    with parents_created(target), temporary_folder_beside(target) as scratch:
         if kind is None:
             writer.write(target, *load_folder(source, cache=scratch, **options), single=False)
         else:
@@ -65,4 +65,4 @@ def convert(
 
 
 def _is_text_name(path: Path) -> bool:
-    return (Path(path.stem) if path.suffix in PACKED_ENDS else path).suffix in TEXT_ENDS
+    return (Path(path.stem) if path.suffix in COMPRESSED_SUFFIXES else path).suffix in TEXT_ENDS

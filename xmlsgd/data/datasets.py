@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, suggest
-from .files import restore
+from .files import checked_path, restore
 
 if TYPE_CHECKING:
     import os
@@ -18,7 +18,7 @@ BUILT_IN = "python-functions"
 
 def check_known(path_or_name: str | os.PathLike[str]) -> None:
     """Raise `DataError` for what is no path that exists and no data set known by name."""
-    path, name = Path(path_or_name), str(path_or_name)
+    path, name = checked_path(path_or_name), str(path_or_name)
     restore(path)
     if path.exists() or name == BUILT_IN:
         return
@@ -65,7 +65,7 @@ def load_dataset(
     >>> train, test = load_dataset("data")  # doctest: +SKIP
     """
     check_known(path_or_name)
-    path, name = Path(path_or_name), str(path_or_name)
+    path, name = checked_path(path_or_name), str(path_or_name)
     if path.exists():
         from .loading import load_folder
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError
 from .csr import Dataset
-from .files import MODEL, restore
+from .files import MODEL, checked_path, restore
 from .formats import find_parts, format_names, format_of, get_format
 from .formats.base import LABEL_NAMES, PARTS, Rows
 from .formats.libsvm import SUFFIXES
@@ -49,7 +49,7 @@ def load_file(
     DataError
         For bad input, as `file:line: what was wrong, what was got`.
     """
-    return _read(Path(path), cache, options).dataset
+    return _read(checked_path(path), cache, options).dataset
 
 
 def load_folder(
@@ -79,11 +79,11 @@ def load_folder(
     DataError
         For a folder without files of a known format, and for parts that contradict each other.
     """
-    path = Path(path)
+    path = checked_path(path)
     if format_of(path) is not None:
         return load_file(path, cache=cache, **options), None
     found = find_parts(path)
-    if found is None and MODEL.is_at(path):
+    if found is None and MODEL.exists_at(path):
         raise DataError(f"{path}: must hold data, got a saved model")
     if found is None:
         known = sorted(map(get_format, format_names()), key=lambda kind: kind.precedence)

@@ -22,7 +22,7 @@ from ..errors import DataError, shorten
 from .archive import extract
 from .fetch import DownloadError
 from .fetch import download as fetch
-from .files import whole_folder
+from .files import atomic_folder
 from .loading import load_folder
 
 try:
@@ -228,7 +228,7 @@ def write_split(data: Path, rows_of_file: dict[str, np.ndarray], folder: Path) -
     """Write the rows of each file from the XMC text file `data` into `folder`: all files, or nothing."""
     if folder.is_dir():
         return  # another process has written it meanwhile
-    with whole_folder(folder, replace=False) as whole:
+    with atomic_folder(folder, replace=False) as whole:
         for name, rows in rows_of_file.items():
             write_rows(data, rows, whole / name)
 

@@ -8,74 +8,55 @@ All functions of a file go to one side of the split, so that near-duplicates do 
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import platform
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING
 
 from ..errors import DataError
 from .csr import Dataset
-from .files import whole_folder
+from .files import atomic_folder
 from .python_sources import Function, parse, source_files
 from .text import RawText, index_labels, read_raw_text, write_raw_text
 from .vectorizer import TextVectorizer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 PACKAGES = ("joblib", "llvmlite", "numba", "numpy", "scipy", "sklearn", "threadpoolctl", "tqdm")
 MIN_COUNT = 5  # a label must occur in at least so many training rows
 TEST_SHARE = 10  # one file in so many is a test file
-SAMPLE_MODULES = (
-    *("asyncio", "concurrent", "email", "html", "http", "importlib", "json", "logging", "multiprocessing", "urllib"),
-    *("wsgiref", "xml", "xmlrpc"),
-)
-SAMPLE_WORDS = 25  # of a text, and
-SAMPLE_DIGITS = 4  # of a feature value: the files stay small
-SAMPLE_MIN_COUNT = 3
-SAMPLE_TEST_SHARE = 6
 RULES = 1  # raise it when a change here or in `python_sources` changes the rows: old caches are then left alone
 CACHE_FILES = ("train.txt", "test.txt")
 
 
-@overload
 def load_python_functions(
-    packages: Sequence[str] = ...,
-    *,
-    min_count: int = ...,
-    data_home: str | Path | None = ...,
-    return_vectorizer: Literal[False] = ...,
-) -> tuple[Dataset, Dataset]: ...
-
-
-@overload
-def load_python_functions(
-    packages: Sequence[str] = ...,
-    *,
-    min_count: int = ...,
-    data_home: str | Path | None = ...,
-    return_vectorizer: Literal[True],
-) -> tuple[Dataset, Dataset, TextVectorizer]: ...
-
-
-def load_python_functions(
-    packages: Sequence[str] = PACKAGES,
-    *,
-    min_count: int = MIN_COUNT,
-    data_home: str | Path | None = None,
-    return_vectorizer: bool = False,
-) -> tuple[Dataset, Dataset] | tuple[Dataset, Dataset, TextVectorizer]:
+    packages: Sequence[str] = PACKAGES, *, min_count: int = MIN_COUNT, data_home: str | Path | None = None
+) -> tuple[Dataset, Dataset]:
     """Return train and test sets of Python functions as TF-IDF rows with named labels.
 
-    Arguments as in `python_functions_texts`. With `return_vectorizer=True` the fitted `TextVectorizer` comes third; it
-    turns new text into rows for a model that was trained on this set.
+    Parameters
+    ----------
+    packages : sequence of str
+        Packages whose sources are read beside the standard library, as far as they are installed.
+    min_count : int
+        Number of training rows that a label must have; rows left without a label are dropped.
+    data_home : str or path, optional
+        Where the parsed functions are kept, by default `~/.cache/xmlsgd/datasets`.
+
+    Returns
+    -------
+    train, test : Dataset
+
+    Raises
+    ------
+    DataError
+        If no Python source is installed.
     """
-    parts = python_functions_texts(packages, min_count=min_count, data_home=data_home)
-    train, test, vectorizer = vectorized(*parts)
-    return (train, test, vectorizer) if return_vectorizer else (train, test)
+    train, test, _ = vectorized(*python_functions_texts(packages, min_count=min_count, data_home=data_home))
+    return train, test
 
 
 def python_functions_texts(
@@ -131,34 +112,6 @@ def vectorized(train: RawText, test: RawText) -> tuple[Dataset, Dataset, TextVec
     )
 
 
-def write_sample(folder: str | Path) -> None:
-    """Write a small data set of some standard modules into `folder`, as raw text and as XMC text.
-
-    `train_raw.txt` and `test_raw.txt` read `label1,label2<TAB>text`; `train.txt` and `test.txt` hold the same rows in
-    XMC text; line l of `labels.txt` names label l, line f of `features.txt` feature f, both from 0.
-    """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    files = [(name, path) for name, path in source_files(()) if name.split("/")[1] in SAMPLE_MODULES]
-    short = [f._replace(text=" ".join(f.text.split()[:SAMPLE_WORDS])) for f in parse(files)]
-    raw_train, raw_test = select_labels(*split(short, SAMPLE_TEST_SHARE), SAMPLE_MIN_COUNT)
-    train, test, vectorizer = vectorized(raw_train, raw_test)
-    for name, raw, dataset in (("train", raw_train, train), ("test", raw_test, test)):
-        write_raw_text(folder / f"{name}_raw.txt", raw)
-        write_raw_text(folder / f"{name}.txt", RawText(list(_xmc_lines(dataset))))
-    write_raw_text(folder / "labels.txt", RawText(list(train.label_names or ())))
-    write_raw_text(folder / "features.txt", RawText(vectorizer.words))
-
-
-def _xmc_lines(dataset: Dataset) -> Iterator[str]:
-    """Yield the header and the rows in XMC text, values with `SAMPLE_DIGITS` digits."""
-    yield f"{dataset.n_rows} {dataset.n_features} {dataset.n_labels}"
-    for i in range(dataset.n_rows):
-        labels, _ = dataset.Y.row(i)
-        entries = (f"{feature}:{value:.{SAMPLE_DIGITS}g}" for feature, value in zip(*dataset.X.row(i), strict=True))
-        yield f"{','.join(map(str, labels))} {' '.join(entries)}"
-
-
 def _with_labels(part: RawText, kept: set[str]) -> RawText:
     rows = (
         (text, tuple(filter(kept.__contains__, names)))
@@ -179,17 +132,6 @@ def _key(files: Sequence[tuple[str, Path]]) -> str:
 
 def _keep(folder: Path, parts: tuple[RawText, RawText]) -> None:
     """Write both parts into the cache, whole or not at all; a cache that cannot be written is no error."""
-    with contextlib.suppress(OSError), whole_folder(folder) as whole:
+    with contextlib.suppress(OSError), atomic_folder(folder) as whole:
         for part, name in zip(parts, CACHE_FILES, strict=True):
             write_raw_text(whole / name, part)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Write the sample of this data set: `python -m xmlsgd.data.python_functions --sample data`."""
-    parser = argparse.ArgumentParser(prog="python -m xmlsgd.data.python_functions", description=main.__doc__)
-    parser.add_argument("--sample", metavar="FOLDER", required=True, help="folder that takes the files")
-    write_sample(parser.parse_args(argv).sample)
-
-
-if __name__ == "__main__":
-    main()

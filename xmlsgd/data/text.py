@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import TO_UTF8, DataError, shorten
 from .csr import CSR
-from .files import BROKEN_STREAM, open_text, whole_file
+from .files import READ_ERRORS, atomic_file, open_text
 from .files.reading import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def write_raw_text(path: str | Path, raw: RawText) -> None:
             if not name or name != name.strip() or LABEL_END.search(name):
                 raise DataError(f"{path}: row {row}: a label name must be free of `,`, tab, outer blanks, got {name!r}")
     lines = raw.texts if raw.labels is None else map("\t".join, zip(map(",".join, raw.labels), raw.texts, strict=True))
-    with whole_file(path) as stream:
+    with atomic_file(path) as stream:
         stream.writelines(f"{line}\n".encode() for line in lines)
 
 
@@ -142,7 +142,7 @@ def _lines(path: str | Path) -> Iterator[str]:
     try:
         with open_text(Path(path)) as stream:
             yield from lines_of(stream, str(path))
-    except BROKEN_STREAM as error:
+    except READ_ERRORS as error:
         raise DataError(f"{path}: cannot be read, got {getattr(error, 'strerror', None) or error}") from error
 
 
@@ -153,7 +153,7 @@ def lines_of(stream: BinaryIO, name: str) -> Iterator[str]:
         while line := stream.readline(MAX_LINE_BYTES + 1):
             number += 1
             yield _decode(line, f"{name}:{number}")
-    except BROKEN_STREAM as error:
+    except READ_ERRORS as error:
         raise DataError(f"{name}:{number + 1}: cannot be read, got {error}") from error
 
 

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 FLOAT32_MAX = float(np.finfo(np.float32).max)  # kernels take numbers in float32
 
 
-def is_whole(value: object) -> bool:
+def is_integer(value: object) -> bool:
     """Return whether a value is a whole number, Python's or NumPy's; True and False are none."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def is_count(value: object) -> bool:
+def is_positive_integer(value: object) -> bool:
     """Return whether a value is a positive whole number."""
-    return is_whole(value) and bool(value > 0)  # type: ignore[operator]
+    return is_integer(value) and bool(value > 0)  # type: ignore[operator]
 
 
 def is_number(value: object) -> bool:
@@ -44,16 +44,16 @@ def several(fits: Callable[[object], bool]) -> Callable[[object], bool]:
 
 # By annotation; what is not here is checked by whoever has such a field.
 KINDS: dict[str, tuple[str, Callable[[object], bool]]] = {
-    "int": ("a whole number", is_whole),
+    "int": ("a whole number", is_integer),
     "float": ("a number", is_number),
     "str": ("a text", lambda value: isinstance(value, str)),
     "bool": ("True or False", lambda value: isinstance(value, bool | np.bool_)),
-    "tuple[int, ...]": ("whole numbers", several(is_whole)),
+    "tuple[int, ...]": ("whole numbers", several(is_integer)),
     "tuple[float, ...]": ("numbers", several(is_number)),
 }
 
 
-def check_kinds(made: Any) -> None:
+def check_field_types(made: Any) -> None:
     """Raise `DataError` for a field of a dataclass that holds another kind of thing than its annotation says."""
     for field in fields(made):
         kind, *or_none = str(field.type).split(" | ")

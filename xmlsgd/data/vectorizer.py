@@ -11,8 +11,8 @@ import numpy as np
 
 from ..errors import DataError, ModelFileError, shorten
 from .csr import CSR
-from .files.json_files import read_object
-from .validation import FLOAT32_MAX, is_count
+from .files.model_files import read_object
+from .validation import FLOAT32_MAX, is_positive_integer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -28,8 +28,21 @@ MAX_FILE_BYTES = 1 << 29  # a vocabulary of about 15 million words
 class TextVectorizer:
     """Turn texts into TF-IDF rows: lower-cased words of two or more letters or digits, (1 + ln tf) idf, L2 norm 1.
 
-    `min_df`: a word must occur in at least so many training texts; `max_features`: keep the most frequent words only.
-    The arithmetic is scikit-learn's `TfidfVectorizer` (smoothed idf), which is imported at the first use.
+    The arithmetic is that of scikit-learn's `TfidfVectorizer` (smoothed idf), which is imported at the first use.
+
+    Parameters
+    ----------
+    min_df : int, default 2
+        Number of training texts in which a word must occur.
+    max_features : int, optional
+        Number of words to keep, the most frequent ones; by default all.
+
+    Examples
+    --------
+    >>> from xmlsgd.data import TextVectorizer
+    >>> X = TextVectorizer(min_df=1).fit_transform(["read a file", "write a file"])
+    >>> X.shape
+    (2, 3)
     """
 
     def __init__(self, min_df: int = 2, max_features: int | None = None) -> None:
@@ -64,7 +77,7 @@ class TextVectorizer:
 
         Raises `DataError` if no word occurs in `min_df` texts, and for an option outside its range.
         """
-        if not is_count(self.min_df) or not (self.max_features is None or is_count(self.max_features)):
+        if not _are_counts(self.min_df, self.max_features):
             got = shorten((self.min_df, self.max_features))
             raise DataError(f"TextVectorizer: min_df and max_features must be positive integers, got {got}")
         tfidf, texts = self._new_tfidf(min_df=self.min_df, max_features=self.max_features), list(_checked_texts(texts))
@@ -125,6 +138,11 @@ class TextVectorizer:
         return TfidfVectorizer(token_pattern=TOKEN_PATTERN, sublinear_tf=True, dtype=np.float32, **options)
 
 
+def _are_counts(min_df: object, max_features: object) -> bool:
+    """Return whether both parameters are positive integers; `max_features` may be None."""
+    return is_positive_integer(min_df) and (max_features is None or is_positive_integer(max_features))
+
+
 def _checked_texts(texts: Iterable[str]) -> Iterator[str]:
     """Yield the texts; `DataError` for a single string and for what is not a string."""
     if isinstance(texts, str | bytes):
@@ -140,7 +158,7 @@ def _read_vectorizer(path: Path) -> dict[str, Any]:
     saved = read_object(path, MAX_FILE_BYTES)
     if saved.get("format") != FORMAT:
         raise ModelFileError(f"{path}: must be of format {FORMAT!r}, got {shorten(saved)}")
-    if not is_count(saved.get("version")) or saved["version"] != FORMAT_VERSION:
+    if not is_positive_integer(saved.get("version")) or saved["version"] != FORMAT_VERSION:
         raise ModelFileError(f"{path}: must be of version {FORMAT_VERSION}, got {shorten(saved.get('version'))}")
     if set(saved) != {"format", "version", "min_df", "max_features", "words", "idf"}:
         raise ModelFileError(f"{path}: must have the fields of version {FORMAT_VERSION}, got {shorten(sorted(saved))}")
@@ -151,7 +169,7 @@ def _read_vectorizer(path: Path) -> dict[str, Any]:
 def _check_values(saved: dict[str, Any], path: Path) -> None:
     """Raise `ModelFileError` unless every field has its type and range."""
     min_df, max_features, words, idf = (saved[name] for name in ("min_df", "max_features", "words", "idf"))
-    if not is_count(min_df) or not (max_features is None or is_count(max_features)):
+    if not _are_counts(min_df, max_features):
         got = shorten((min_df, max_features))
         raise ModelFileError(f"{path}: min_df and max_features must be positive integers, got {got}")
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):

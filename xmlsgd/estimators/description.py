@@ -13,7 +13,7 @@ import numpy as np
 from .. import __version__, algorithms
 from ..algorithms.base import Algorithm
 from ..algorithms.options import read_field, write_field
-from ..data.validation import is_count, is_number
+from ..data.validation import is_number, is_positive_integer
 from ..data.vectorizer import TextVectorizer
 from ..errors import DataError, ModelFileError, shorten
 from ..nn.losses import find_loss
@@ -207,7 +207,7 @@ def _network(saved: Any, path: Path) -> Network:
     if not isinstance(saved, dict) or set(saved) != names:
         raise ModelFileError(f"{path}: network must have the fields {', '.join(sorted(names))}, got {shorten(saved)}")
     hidden, loss = saved["hidden"], saved["loss"]
-    if not isinstance(hidden, list) or not hidden or not all(is_count(size) for size in hidden):
+    if not isinstance(hidden, list) or not hidden or not all(is_positive_integer(size) for size in hidden):
         raise ModelFileError(f"{path}: hidden must be a list of positive integers, got {shorten(hidden)}")
     try:
         find_loss(loss)

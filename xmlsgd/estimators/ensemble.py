@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from ..data.validation import is_count
+from ..data.validation import is_positive_integer
 from ..errors import DataError, MemoryEstimateError, shorten
 from ..training.callbacks import Callback
 from ..training.history import EpochRecord
@@ -204,7 +204,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
 
     def _check_number(self) -> None:
         """Raise `DataError` for a number of classifiers that there cannot be."""
-        if not is_count(self.n_estimators):
+        if not is_positive_integer(self.n_estimators):
             raise DataError(f"n_estimators: must be a positive integer, got {shorten(self.n_estimators)}")
 
     def _check_memory(self, X: CSR, y: Any, eval_set: Any) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..data.validation import is_count, is_whole
+from ..data.validation import is_integer, is_positive_integer
 from ..errors import ModelFileError, shorten
 from .classifier import XMLClassifier
 from .description import ENSEMBLE, check_estimator, describe, described_model, seed_to_json
@@ -107,9 +107,11 @@ def _described(described: Any, path: Path) -> list[XMLClassifier]:
 def _parameters(given: Any, path: Path) -> dict[str, Any]:
     """Return the parameters of the ensemble itself."""
     fits = (
-        isinstance(given, dict) and set(given) == {"n_estimators", "random_state"} and is_count(given["n_estimators"])
+        isinstance(given, dict)
+        and set(given) == {"n_estimators", "random_state"}
+        and is_positive_integer(given["n_estimators"])
     )
-    if not fits or not (given["random_state"] is None or is_whole(given["random_state"])):
+    if not fits or not (given["random_state"] is None or is_integer(given["random_state"])):
         raise ModelFileError(f"{path}: parameters must be n_estimators and random_state, got {shorten(given)}")
     found: dict[str, Any] = given
     return found

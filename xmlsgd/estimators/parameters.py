@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 
 from ..algorithms import check_algorithm
 from ..algorithms.base import Algorithm
-from ..data.validation import FLOAT32_MAX, check_choice, is_count, is_number, is_whole
+from ..data.validation import FLOAT32_MAX, check_choice, is_integer, is_number, is_positive_integer
 from ..data.vectorizer import TextVectorizer
 from ..devices.base import PRECISIONS
 from ..errors import DataError, shorten, suggest
@@ -54,10 +54,10 @@ def _is(value: object, *words: str) -> bool:
 
 def _are_sizes(value: Any) -> bool:
     is_list = isinstance(value, Sequence) or (isinstance(value, np.ndarray) and value.ndim == 1)
-    return is_list and len(value) > 0 and all(is_count(size) for size in value)
+    return is_list and len(value) > 0 and all(is_positive_integer(size) for size in value)
 
 
-COUNT = Rule("a positive integer", is_count)
+COUNT = Rule("a positive integer", is_positive_integer)
 SHARE = Rule("in [0, 1)", lambda value: is_amount(value) and value < 1)
 AMOUNT = Rule("0 or above", is_amount)
 FLAG = Rule("True or False", lambda value: isinstance(value, bool | np.bool_))
@@ -68,7 +68,7 @@ RULES = {
     "max_epochs": COUNT.beside("auto"),
     "negatives": COUNT.beside("auto", "all"),
     "candidates": Rule(
-        "'auto', 0 or a positive integer", lambda value: _is(value, "auto") or (is_whole(value) and value >= 0)
+        "'auto', 0 or a positive integer", lambda value: _is(value, "auto") or (is_integer(value) and value >= 0)
     ),
     "n_epochs_no_change": COUNT,
     "gradient_rounding": SHARE.beside("auto"),

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ..data.files import MACHINE_ERRORS, note_checked_again, read_unreplaced
+from ..data.files import SYSTEM_ERRORS, read_consistently, update_verified
 from ..data.files.model_arrays import ModelArrays
 from ..data.files.model_files import ModelFiles, read_model, write_model
-from ..data.validation import check_choice, is_whole
+from ..data.validation import check_choice, is_integer
 from ..devices.base import PRECISIONS
 from ..errors import DataError, ModelFileError, shorten
 from ..nn.network import state_layout
@@ -99,12 +99,12 @@ def read_checked(path: str | Path, verify: bool, read: Callable[[ModelFiles, Pat
         return read(files, folder), files
 
     try:
-        model, files = read_unreplaced(Path(path), read_all)
+        model, files = read_consistently(Path(path), read_all)
         if verify:
-            note_checked_again(Path(path), files.states)
+            update_verified(Path(path), files.states)
         return model
     except OSError as error:
-        if error.errno in MACHINE_ERRORS or (error.errno is None and error.filename is None):  # a library's
+        if error.errno in SYSTEM_ERRORS or (error.errno is None and error.filename is None):  # a library's
             raise
         raise ModelFileError(f"{error.filename or path}: cannot be read, got {error.strerror or error}") from error
 
@@ -162,7 +162,7 @@ def read_label_names(saved: ModelArrays, n_labels: int, compact: bool) -> np.nda
 def read_label_counts(model: XMLClassifier | XMLEnsemble, saved: ModelArrays, description: dict[str, Any]) -> None:
     """Read how many rows had each label, and of how many rows; None where the model was saved without."""
     n_rows = description.get("samples_seen", 0)
-    if not is_whole(n_rows) or not 0 <= n_rows < 1 << 62:
+    if not is_integer(n_rows) or not 0 <= n_rows < 1 << 62:
         raise ModelFileError(f"{saved.path}: samples_seen must be a number of rows, got {shorten(n_rows)}")
     known = COUNTS in saved.arrays
     counts = saved.array(COUNTS, np.int64, model.network_.n_labels) if known else None

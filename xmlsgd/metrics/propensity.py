@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.validation import is_number, is_whole
+from ..data.validation import is_integer, is_number
 from ..errors import DataError, shorten
 from .comparison import Compared, Matrix, compare, labels_of, quotient, top_of_rows
 from .ranking import cumulated_mean, mean_dcg
@@ -46,7 +46,7 @@ def inverse_propensity_of(
     """Return `inverse_propensity`, given N_l, int (L,), and N, the number of training rows."""
     if not (is_number(A) and 0 <= A < np.inf and is_number(B) and 0 < B < np.inf):
         raise DataError(f"A and B: must be numbers, A at least 0 and B above 0, got {shorten(A)} and {shorten(B)}")
-    if n_labels is not None and not (is_whole(n_labels) and len(counts) <= n_labels < 1 << 31):
+    if n_labels is not None and not (is_integer(n_labels) and len(counts) <= n_labels < 1 << 31):
         raise DataError(f"n_labels: must be at least the {len(counts)} labels of training, got {shorten(n_labels)}")
     n_more = 0 if n_labels is None else n_labels - len(counts)
     if n_rows < 3:

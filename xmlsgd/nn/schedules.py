@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..data.validation import check_choice, is_count, is_number
+from ..data.validation import check_choice, is_number, is_positive_integer
 from ..errors import DataError, shorten
 
 SCHEDULES: dict[str, Callable[[float], float]] = {
@@ -35,7 +35,7 @@ class Schedule:
     def __post_init__(self) -> None:
         """Raise `DataError` for an unknown kind, and for numbers out of range."""
         check_choice("learning_rate", self.kind, SCHEDULES)
-        if not is_count(self.epochs):
+        if not is_positive_integer(self.epochs):
             raise DataError(f"epochs: must be a positive integer, got {shorten(self.epochs)}")
         if not (is_number(self.warm_up) and 0 <= self.warm_up <= 1):
             raise DataError(f"warm_up: must be in [0, 1], got {shorten(self.warm_up)}")

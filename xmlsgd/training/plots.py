@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..data.files import whole_file
+from ..data.files import atomic_file
 from ..errors import DataError
 from .history import seconds_of_all_runs
 
@@ -70,7 +70,7 @@ def save_figure(draw_into: Callable[[Any], None], path: str | Path, title: str) 
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     draw_into(figure)
     figure.suptitle(title or None)
-    with whole_file(path) as stream:
+    with atomic_file(path) as stream:
         figure.savefig(stream, dpi=150, format=path.suffix[1:] or None)
     return path
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..data.files import naming
+from ..data.files import disk_errors_named
 
 
 class LastGoodModel:
@@ -28,7 +28,7 @@ class LastGoodModel:
     def keep(self, flat: np.ndarray) -> None:
         """Save a copy of `flat`."""
         self._file.seek(0)
-        with naming(Path(tempfile.gettempdir())):
+        with disk_errors_named(Path(tempfile.gettempdir())):
             self._file.write(np.ascontiguousarray(flat).data)  # says which error it met, unlike `tofile`
             self._file.flush()
 

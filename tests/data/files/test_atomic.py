@@ -16,7 +16,14 @@ from pathlib import Path
 import pytest
 
 from shared.paths import ROOT
-from xmlsgd.data.files import NO_ROOM, read_unreplaced, scratch_beside, scratch_folder, whole_file, whole_folder
+from xmlsgd.data.files import (
+    DISK_FULL,
+    atomic_file,
+    atomic_folder,
+    read_consistently,
+    temporary_folder,
+    temporary_folder_beside,
+)
 from xmlsgd.data.files import atomic as whole
 
 # Writes folders of three files that hold the same number, one after the other, until it is killed.
@@ -31,7 +38,7 @@ if not exchange:
     whole._exchange = no_exchange
 print("ready", flush=True)
 for turn in itertools.count():
-    with whole.whole_folder(path) as folder:
+    with whole.atomic_folder(path) as folder:
         for name in "abc":
             (folder / name).write_text(f"{os.getpid()} {turn}")
 """
@@ -39,7 +46,7 @@ for turn in itertools.count():
 
 def write(path, text, **options):
     """Write a folder of three files with one text."""
-    with whole_folder(path, **options) as folder:
+    with atomic_folder(path, **options) as folder:
         for name in "abc":
             (folder / name).write_text(text)
 
@@ -53,7 +60,7 @@ def content(path):
 @pytest.mark.parametrize("other", [(), ("a/b/other",)])
 def test_folders_above_are_made_and_where_writing_fails_the_empty_ones_go_again(tmp_path, other):
     def fail():
-        with whole_folder(tmp_path / "a" / "b" / "c" / "new"):
+        with atomic_folder(tmp_path / "a" / "b" / "c" / "new"):
             for name in other:
                 (tmp_path / name).write_text("text")
             raise KeyboardInterrupt
@@ -116,7 +123,7 @@ def test_a_kill_at_any_time_leaves_a_whole_folder_and_the_next_writer_cleans_up(
         stop(process)
         if exchange:  # the name was never lost, not even for a moment
             assert content(path)
-        assert read_unreplaced(path, content)
+        assert read_consistently(path, content)
     write(path, "last")
     assert content(path) == "last"
     assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
@@ -140,7 +147,7 @@ def test_two_writers_and_a_reader_meet_no_error(tmp_path, exchange):
     for writer in writers:
         writer.start()
     if exchange:  # between two renames there is nothing to read
-        guarded(lambda: [read_unreplaced(path, content) for _ in range(40)])
+        guarded(lambda: [read_consistently(path, content) for _ in range(40)])
     for writer in writers:
         writer.join()
     assert errors == []
@@ -155,7 +162,7 @@ def test_two_processes_write_one_name_and_nobody_sweeps_a_living_one_away(tmp_pa
         deadline, seen = time.monotonic() + 1, set()
         while time.monotonic() < deadline:
             if path.exists():
-                seen.add(read_unreplaced(path, content).split()[0])
+                seen.add(read_consistently(path, content).split()[0])
         assert all(process.poll() is None for process in processes)
     finally:
         for process in processes:
@@ -166,12 +173,12 @@ def test_two_processes_write_one_name_and_nobody_sweeps_a_living_one_away(tmp_pa
 @pytest.mark.parametrize("wrong", [ZeroDivisionError(), OSError(errno.EIO, "Input/output error")])
 def test_an_error_leaves_the_earlier_one_and_nothing_else(tmp_path, wrong):
     def write_file(*words):
-        with whole_file(tmp_path / "file") as stream:
+        with atomic_file(tmp_path / "file") as stream:
             for word in words:
                 stream.write(word() if callable(word) else word)
 
     def write_folder():
-        with whole_folder(tmp_path / "folder") as folder:
+        with atomic_folder(tmp_path / "folder") as folder:
             (folder / "a").touch()
             fail()
 
@@ -212,7 +219,7 @@ def test_what_a_dead_process_had_set_aside_is_brought_back_by_the_next_reader(tm
     left.mkdir(0o700)
     write(left / "old", "first")
     (left / "model").mkdir()
-    assert read_unreplaced(tmp_path / "model", content) == "first"
+    assert read_consistently(tmp_path / "model", content) == "first"
     assert [entry.name for entry in tmp_path.iterdir()] == ["model"]
 
 
@@ -254,29 +261,29 @@ def test_the_folder_where_the_process_stands_is_not_replaced(tmp_path, monkeypat
         write(Path(place), "first")
 
 
-@pytest.mark.parametrize("code", NO_ROOM)
+@pytest.mark.parametrize("code", DISK_FULL)
 def test_a_full_disk_is_told_with_the_path(tmp_path, code):
-    for make in (whole_file, whole_folder, scratch_beside):
+    for make in (atomic_file, atomic_folder, temporary_folder_beside):
         with pytest.raises(OSError, match=r"No space|quota|too large") as caught, make(tmp_path / "set"):
             raise OSError(code, os.strerror(code))
         assert caught.value.filename == str(tmp_path / "set")
 
 
 def test_where_nothing_can_be_made_the_name_that_was_asked_for_is_told(tmp_path):
-    with pytest.raises(FileNotFoundError) as caught, whole_file(tmp_path / "nowhere" / "file"):
+    with pytest.raises(FileNotFoundError) as caught, atomic_file(tmp_path / "nowhere" / "file"):
         pass
     assert caught.value.filename == str(tmp_path / "nowhere" / "file")
 
 
 def test_a_device_is_written_in_place():
-    with whole_file(os.devnull) as stream:
+    with atomic_file(os.devnull) as stream:
         stream.write(b"nothing")
     assert not Path(os.devnull).is_file()
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
 def test_a_full_device_is_named():
-    with pytest.raises(OSError, match="No space left on device: '/dev/full'"), whole_file("/dev/full") as stream:
+    with pytest.raises(OSError, match="No space left on device: '/dev/full'"), atomic_file("/dev/full") as stream:
         stream.write(b"more")
 
 
@@ -303,7 +310,7 @@ def test_what_is_replaced_while_it_is_read_is_read_again(tmp_path):
             write(path, str(len(seen)))
         return first, (folder / "b").read_text()
 
-    assert read_unreplaced(path, read) == ("3", "3")
+    assert read_consistently(path, read) == ("3", "3")
     assert seen == ["0", "1", "2"]
 
 
@@ -311,7 +318,7 @@ def test_a_folder_for_temporary_files_is_the_users_own_and_takes_those_of_dead_p
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     left = tmp_path / ".xmlsgd.0123abcd.partial"
     left.mkdir(0o700)
-    with scratch_folder() as folder:
+    with temporary_folder() as folder:
         assert not left.exists()
         assert list(tmp_path.iterdir()) == [folder]
         assert folder.stat().st_mode & 0o777 == 0o700
@@ -321,10 +328,10 @@ def test_a_folder_for_temporary_files_is_the_users_own_and_takes_those_of_dead_p
 def test_a_full_disk_is_told_by_the_name_that_was_asked_for(tmp_path):
     target = tmp_path / "m"
     for name in (None, "scratch"):
-        with pytest.raises(OSError, match="No space left") as full, scratch_beside(target) as scratch:
+        with pytest.raises(OSError, match="No space left") as full, temporary_folder_beside(target) as scratch:
             raise OSError(errno.ENOSPC, "No space left on device", str(scratch / "m") if name else None)
         assert full.value.filename == str(target)
-    with pytest.raises(OSError, match="No space left") as full, scratch_beside(target):
+    with pytest.raises(OSError, match="No space left") as full, temporary_folder_beside(target):
         raise OSError(errno.ENOSPC, "No space left on device", "elsewhere")
     assert full.value.filename == "elsewhere"
 
@@ -336,7 +343,7 @@ def test_where_no_file_can_be_opened_any_more_the_scratch_folder_goes_all_the_sa
     highest = max(int(number.name) for number in Path("/proc/self/fd").iterdir())
 
     def write_and_hold_files():
-        with scratch_beside(tmp_path / "m") as scratch:
+        with temporary_folder_beside(tmp_path / "m") as scratch:
             (scratch / "deeper").mkdir()
             resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 3, limits[1]))
             while True:
@@ -358,13 +365,13 @@ LARGE = """
 import os, resource, sys
 from pathlib import Path
 from xmlsgd.training.executors.shared_files import RunFolder
-from xmlsgd.data.files import scratch_beside, scratch_folder, whole_file, whole_folder
+from xmlsgd.data.files import temporary_folder_beside, temporary_folder, atomic_file, atomic_folder
 from xmlsgd.training.shared_parameters import Shape, Table
 def nested():
-    with scratch_beside(Path("target")) as scratch, whole_folder(scratch / "train") as folder:
+    with temporary_folder_beside(Path("target")) as scratch, atomic_folder(scratch / "train") as folder:
         (folder / "X").write_bytes(bytes(5000))
 def temporary():
-    with scratch_folder() as folder, whole_file(folder / "rows") as stream:
+    with temporary_folder() as folder, atomic_file(folder / "rows") as stream:
         stream.write(bytes(5000))
 def shared():
     folder = RunFolder(100)

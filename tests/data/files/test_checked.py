@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from xmlsgd.data.files import CHECKED, checked, checked_states, note_checked, note_checked_again, state_of
+from xmlsgd.data.files import CHECKED, checked, file_state, save_verified, update_verified, verified_states
 
 
 @pytest.fixture
@@ -19,22 +19,22 @@ def folder(tmp_path):
 
 
 def states(folder):
-    return {"a": state_of(folder / "a")}
+    return {"a": file_state(folder / "a")}
 
 
 def test_what_was_noted_is_read_back(folder):
-    assert checked_states(folder) == {}
-    note_checked(folder, states(folder))
-    assert checked_states(folder) == {"a": {"bytes": 1, "mtime_ns": 1}}
+    assert verified_states(folder) == {}
+    save_verified(folder, states(folder))
+    assert verified_states(folder) == {"a": {"bytes": 1, "mtime_ns": 1}}
     assert not list(folder.glob(".*"))
 
 
 @pytest.mark.parametrize(("late", "known"), [(-1, True), (0, False), (1, False)])
 def test_a_state_as_late_as_the_note_is_none(folder, late, known):
     os.utime(folder / "a", ns=(10**9 + late,) * 2)
-    note_checked(folder, states(folder))
+    save_verified(folder, states(folder))
     os.utime(folder / CHECKED, ns=(10**9,) * 2)
-    assert ("a" in checked_states(folder)) is known
+    assert ("a" in verified_states(folder)) is known
 
 
 SILENT = ("", "[]", "3", "null", '{"a": 3}', '{"a": {}}', '{"a": {"mtime_ns": "1"}}', "[" * 10**5)
@@ -43,47 +43,47 @@ SILENT = ("", "[]", "3", "null", '{"a": 3}', '{"a": {}}', '{"a": {"mtime_ns": "1
 @pytest.mark.parametrize("text", SILENT)
 def test_a_note_that_says_nothing_is_none_and_is_written_again(folder, text):
     (folder / CHECKED).write_text(text)
-    assert checked_states(folder) == {}
-    note_checked_again(folder, states(folder))
-    assert checked_states(folder) == states(folder)
+    assert verified_states(folder) == {}
+    update_verified(folder, states(folder))
+    assert verified_states(folder) == states(folder)
 
 
 def test_a_pipe_or_a_folder_in_the_place_of_the_note_is_none_and_keeps_nobody_waiting(folder):
     os.mkfifo(folder / CHECKED)
-    assert checked_states(folder) == {}
-    note_checked_again(folder, states(folder))
+    assert verified_states(folder) == {}
+    update_verified(folder, states(folder))
     (folder / CHECKED).unlink()
     (folder / CHECKED).mkdir()
-    assert checked_states(folder) == {}
-    note_checked_again(folder, states(folder))
+    assert verified_states(folder) == {}
+    update_verified(folder, states(folder))
 
 
 def test_what_is_noted_is_not_written_again(folder):
-    note_checked_again(folder, states(folder))
+    update_verified(folder, states(folder))
     before = os.stat(folder / CHECKED)
-    note_checked_again(folder, states(folder))
+    update_verified(folder, states(folder))
     assert os.stat(folder / CHECKED) == before
 
 
 def test_no_reader_notes_anything_through_a_link(folder, tmp_path):
     (tmp_path / "mine").write_text("mine")
     (folder / CHECKED).symlink_to(tmp_path / "mine")
-    note_checked_again(folder, states(folder))
+    update_verified(folder, states(folder))
     assert (tmp_path / "mine").read_text() == "mine"
 
 
 def test_a_folder_that_is_reached_through_a_link_has_its_note_in_itself(folder, tmp_path):
     (tmp_path / "link").symlink_to(folder)
-    note_checked_again(tmp_path / "link", states(tmp_path / "link"))
+    update_verified(tmp_path / "link", states(tmp_path / "link"))
     assert (folder / CHECKED).is_file()
     assert sorted(tmp_path.iterdir()) == [tmp_path / "link", folder]
-    assert checked_states(tmp_path / "link") == states(folder)
+    assert verified_states(tmp_path / "link") == states(folder)
 
 
 def test_a_reader_that_may_not_write_notes_nothing(folder, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(checked, "whole_file", refuse)
-    note_checked_again(folder, states(folder))
-    assert checked_states(folder) == {}
+    monkeypatch.setattr(checked, "atomic_file", refuse)
+    update_verified(folder, states(folder))
+    assert verified_states(folder) == {}

@@ -9,7 +9,14 @@ import tempfile
 import pytest
 
 from xmlsgd import load_dataset
-from xmlsgd.data.files import MODEL, lock_folder, read_unreplaced, scratch_beside, scratch_folder, whole_folder
+from xmlsgd.data.files import (
+    MODEL,
+    atomic_folder,
+    lock_folder,
+    read_consistently,
+    temporary_folder,
+    temporary_folder_beside,
+)
 
 pytest.importorskip("fcntl")
 
@@ -32,22 +39,22 @@ def make_tree(folder, mode=0o700):
 
 def write(path):
     """Write a folder."""
-    with whole_folder(path) as folder:
+    with atomic_folder(path) as folder:
         (folder / "new").touch()
 
 
 def scratch(path):
     """Make a scratch folder beside a path."""
-    with scratch_beside(path):
+    with temporary_folder_beside(path):
         pass
 
 
 def read(path):
     """Read a folder that may be missing."""
-    read_unreplaced(path, lambda folder: folder.exists())
+    read_consistently(path, lambda folder: folder.exists())
 
 
-TOUCH = pytest.mark.parametrize("touch", [write, scratch, read, MODEL.is_at, MODEL.in_the_way])
+TOUCH = pytest.mark.parametrize("touch", [write, scratch, read, MODEL.exists_at, MODEL.obstacle_at])
 
 
 @TOUCH
@@ -80,7 +87,7 @@ def test_what_this_user_cannot_have_made_is_left_alone(tmp_path, monkeypatch, to
     assert not (tmp_path / "model" / "file").exists()
 
 
-@pytest.mark.parametrize("touch", [read, MODEL.is_at, MODEL.in_the_way])
+@pytest.mark.parametrize("touch", [read, MODEL.exists_at, MODEL.obstacle_at])
 def test_every_reader_restores_what_a_killed_writer_had_set_aside(tmp_path, touch):
     make_tree(tmp_path / LEFT)
     touch(tmp_path / "model")
@@ -127,7 +134,7 @@ def test_a_leftover_is_removed_without_what_its_links_lead_to(tmp_path):
 
 
 def test_a_folder_that_takes_the_name_of_a_temporary_one_is_not_removed_with_it(tmp_path):
-    with scratch_beside(tmp_path / "model") as folder:
+    with temporary_folder_beside(tmp_path / "model") as folder:
         (folder / "half").touch()
         folder.rename(tmp_path / "moved")
         make_tree(folder)
@@ -143,7 +150,7 @@ def test_leftovers_of_others_in_a_shared_folder_for_temporary_files_are_left_alo
     (tmp_path / ".xmlsgd.0123abcd.partial").symlink_to(strangers)
     make_tree(tmp_path / ".xmlsgd.89abcdef.partial", 0o777)
     before = names(tmp_path)
-    with scratch_folder():
+    with temporary_folder():
         pass
     assert names(tmp_path) == before
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
 import zipfile
 
 import pytest
 
+from xmlsgd.data import load_dataset, load_file
 from xmlsgd.data.formats.libsvm import read_libsvm
 from xmlsgd.data.text import read_raw_text
 from xmlsgd.errors import DataError
@@ -40,3 +43,22 @@ def test_a_file_that_other_tools_packed_is_told_to_be_unpacked(tmp_path, read, c
         read(tmp_path / "train.txt")
     wanted = f"must be text, plain or packed by gzip, bzip2 or xz, got {name}; unpack it first"
     assert str(caught.value) == f"{tmp_path / 'train.txt'}: {wanted}"
+
+
+@pytest.mark.parametrize("read", [read_libsvm, read_raw_text, load_file, load_dataset])
+def test_a_path_with_a_nul_character_is_refused(read):
+    with pytest.raises(DataError, match=r"path must not hold a NUL character, got 'a.x00b'"):
+        read("a\0b")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no /proc/self/mem on this system")
+@pytest.mark.parametrize("read", [read_libsvm, read_raw_text, load_file])
+def test_a_file_that_opens_but_cannot_be_read_is_named(read):
+    with pytest.raises(DataError, match="/proc/self/mem: cannot be read, got Input/output error"):
+        read("/proc/self/mem")
+
+
+@pytest.mark.parametrize("read", [read_libsvm, read_raw_text, load_file, load_dataset])
+def test_a_device_is_refused(read):
+    with pytest.raises(DataError, match="path must name a regular file, got a device or a pipe"):
+        read(os.devnull)

@@ -51,7 +51,7 @@ def test_a_file_that_somebody_put_beside_a_model_is_not_lost_with_it(rows, saved
         (saved / "notes.txt").write_text("text")
 
     if late:
-        monkeypatch.setattr(model_files, "note_checked", lambda *given: put())
+        monkeypatch.setattr(model_files, "save_verified", lambda *given: put())
     else:
         put()
     with pytest.raises(ModelFileError, match=r"model: holds notes\.txt, which is no part of the saved model; move it"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ...data.files import parents_made, scratch_beside
+from ...data.files import parents_created, temporary_folder_beside
 from ...data.formats import format_names
 from ..exit_codes import UsageError
 from ..flags import FORMAT_FLAGS, OVERWRITE, Flag, positional
@@ -87,7 +87,7 @@ def convert_texts(source: str, target: Path, form: FormatOptions, vectorizer_of:
     from ..sources import read_source
 
     rows = read_source(source, form, vectorizer_of)
-    with parents_made(target), scratch_beside(target) as scratch:
+    with parents_created(target), temporary_folder_beside(target) as scratch:
         write_store(rows.train, Path(scratch, "train"))
         if rows.test is not None:
             write_store(rows.test, Path(scratch, "test"))

@@ -1,46 +1,65 @@
 """Files: read through what packed them, written so that they appear whole or not at all."""
 
-from .atomic import check_not_within, parents_made, read_unreplaced, whole_file, whole_folder
-from .checked import CHECKED, checked_states, note_checked, note_checked_again, state_of
-from .faults import MACHINE_ERRORS, NO_ROOM
+from .atomic import atomic_file, atomic_folder, check_not_within, parents_created, read_consistently
+from .checked import CHECKED, file_state, save_verified, update_verified, verified_states
 from .folders import CHECKPOINT, CURVE, HISTORY, MANIFEST, MODEL, REPORT, FolderKind
-from .locks import lock_folder, make_locked, remove_locked
-from .reading import BLOCK_BYTES, BROKEN_STREAM, MAGIC, PACKED_ENDS, open_packed, open_regular, open_text, sha256_of
-from .scratch import naming, restore, scratch_beside, scratch_folder
+from .reading import (
+    BLOCK_BYTES,
+    COMPRESSED_SUFFIXES,
+    DISK_FULL,
+    MAGIC,
+    READ_ERRORS,
+    SYSTEM_ERRORS,
+    checked_path,
+    open_compressed,
+    open_regular,
+    open_text,
+    sha256_of,
+)
+from .temporary import (
+    create_locked,
+    disk_errors_named,
+    lock_folder,
+    remove_locked,
+    restore,
+    temporary_folder,
+    temporary_folder_beside,
+)
 
 __all__ = [
     "BLOCK_BYTES",
-    "BROKEN_STREAM",
     "CHECKED",
     "CHECKPOINT",
+    "COMPRESSED_SUFFIXES",
     "CURVE",
+    "DISK_FULL",
     "HISTORY",
-    "MACHINE_ERRORS",
     "MAGIC",
     "MANIFEST",
     "MODEL",
-    "NO_ROOM",
-    "PACKED_ENDS",
+    "READ_ERRORS",
     "REPORT",
+    "SYSTEM_ERRORS",
     "FolderKind",
+    "atomic_file",
+    "atomic_folder",
     "check_not_within",
-    "checked_states",
+    "checked_path",
+    "create_locked",
+    "disk_errors_named",
+    "file_state",
     "lock_folder",
-    "make_locked",
-    "naming",
-    "note_checked",
-    "note_checked_again",
-    "open_packed",
+    "open_compressed",
     "open_regular",
     "open_text",
-    "parents_made",
-    "read_unreplaced",
+    "parents_created",
+    "read_consistently",
     "remove_locked",
     "restore",
-    "scratch_beside",
-    "scratch_folder",
+    "save_verified",
     "sha256_of",
-    "state_of",
-    "whole_file",
-    "whole_folder",
+    "temporary_folder",
+    "temporary_folder_beside",
+    "update_verified",
+    "verified_states",
 ]

@@ -1,6 +1,6 @@
-"""Files and folders that appear whole or not at all, whoever is killed meanwhile.
+"""Atomic writes: files and folders appear complete or not at all, even where the process is killed.
 
-What is written grows in a scratch folder beside its final name and takes that name when it is complete and on the disk.
+They are written to a temporary folder beside the final name and renamed when they are complete and on the disk.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeVar
 
-from .scratch import OLD, bring_back, naming, restore, scratch_beside
+from .reading import checked_path
+from .temporary import OLD, disk_errors_named, restore, temporary_folder_beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,18 +26,18 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2  # fcntl.h, linux/fs.h
 
 
 @contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file that takes the name `path` once it is complete and on the disk; an earlier file gives way.
 
     What is no regular file, such as `/dev/null`, is written in place: a rename would put a file there instead.
     """
-    path = Path(os.path.realpath(path))
+    path = Path(os.path.realpath(checked_path(path)))
     if path.exists() and not path.is_file():
-        with naming(path), path.open("wb") as stream:
+        with disk_errors_named(path), path.open("wb") as stream:
             yield stream
         return
-    with scratch_beside(path) as scratch:
-        whole = scratch / path.name
+    with temporary_folder_beside(path) as temporary:
+        whole = temporary / path.name
         with whole.open("xb") as stream:
             yield stream
         sync(whole)
@@ -45,30 +46,30 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def whole_folder(path: str | os.PathLike[str], replace: bool = True) -> Iterator[Path]:
+def atomic_folder(path: str | os.PathLike[str], replace: bool = True) -> Iterator[Path]:
     """Give an empty folder that takes the name `path` once it is complete and on the disk.
 
     An earlier folder gives way in the same step, so that the name always leads to a whole one (on Linux; elsewhere a
     kill between two renames leaves the earlier one to be brought back by the next who reads or writes). Whether it may
     give way is for the caller to check; without `replace` it raises `FileExistsError` or `OSError`, unless it is empty.
     """
-    path = Path(os.path.realpath(path))
+    path = Path(os.path.realpath(checked_path(path)))
     check_not_within(path)
-    with parents_made(path), scratch_beside(path) as scratch:
-        whole = scratch / path.name
+    with parents_created(path), temporary_folder_beside(path) as temporary:
+        whole = temporary / path.name
         whole.mkdir()
         yield whole
         for entry in (*whole.rglob("*"), whole):
             sync(entry)
         if replace:
-            _put_in_place(whole, path, scratch / OLD)
+            _put_in_place(whole, path, temporary / OLD)
         else:
             whole.rename(path)
     sync(path.parent)
 
 
 @contextmanager
-def parents_made(path: Path) -> Iterator[None]:
+def parents_created(path: Path) -> Iterator[None]:
     """Make the folders above `path` that are missing; where what follows fails, those that stayed empty go again."""
     missing = [folder for folder in path.absolute().parents if not folder.exists()]
     path.absolute().parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +82,7 @@ def parents_made(path: Path) -> Iterator[None]:
         raise
 
 
-def read_unreplaced(path: Path, read: Callable[[Path], Read]) -> Read:
+def read_consistently(path: Path, read: Callable[[Path], Read]) -> Read:
     """Return `read(path)` of a folder, read again if another one took its name meanwhile: no answer mixes two."""
     restore(path)
     for _ in range(TRIES):
@@ -127,7 +128,9 @@ def _put_in_place(whole: Path, path: Path, old: Path) -> None:
             return
         except OSError as error:
             if last or error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-                bring_back(old, path)
+                with suppress(OSError):
+                    if not path.exists():
+                        old.rename(path)
                 raise
         with suppress(FileNotFoundError):  # another process has just taken it away: try the plain rename again
             try:

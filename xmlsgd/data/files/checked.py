@@ -11,7 +11,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from .atomic import whole_file
+from .atomic import atomic_file
 from .reading import open_regular
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ CHECKED = "checked.json"
 MAX_BYTES = 1 << 20  # of thousands of files
 
 
-def state_of(path: str | os.PathLike[str]) -> dict[str, int]:
+def file_state(path: str | os.PathLike[str]) -> dict[str, int]:
     """Return what changes when a file is written again: its size in bytes, its time of change in nanoseconds."""
     state = os.stat(path)
     return {"bytes": state.st_size, "mtime_ns": state.st_mtime_ns}
 
 
-def checked_states(folder: Path) -> dict[str, Any]:
+def verified_states(folder: Path) -> dict[str, Any]:
     """Return the noted states of a folder's files by name, none where no sound note is there.
 
     A state as late as the note is left out: the file may have changed since, unseen.
@@ -42,13 +42,13 @@ def checked_states(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def note_checked(folder: Path, states: Mapping[str, Mapping[str, int]]) -> None:
+def save_verified(folder: Path, states: Mapping[str, Mapping[str, int]]) -> None:
     """Note that files were checked in these states, which were looked up before; raise `OSError` where that fails."""
-    with whole_file(folder / CHECKED) as stream:
+    with atomic_file(folder / CHECKED) as stream:
         stream.write(json.dumps(states, indent=1).encode() + b"\n")
 
 
-def note_checked_again(folder: Path, states: Mapping[str, Mapping[str, int]]) -> None:
+def update_verified(folder: Path, states: Mapping[str, Mapping[str, int]]) -> None:
     """Note what a reader has checked, unless that is noted or the folder cannot be written.
 
     Nothing is written through a link, which may lead out of the folder, or into a pipe, which may have no reader.
@@ -56,5 +56,5 @@ def note_checked_again(folder: Path, states: Mapping[str, Mapping[str, int]]) ->
     with suppress(OSError):
         note = folder / CHECKED
         ours = not os.path.lexists(note) or (note.is_file() and not note.is_symlink())
-        if ours and states != checked_states(folder):
-            note_checked(folder, states)
+        if ours and states != verified_states(folder):
+            save_verified(folder, states)

@@ -6,10 +6,10 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from .atomic import read_unreplaced
+from .atomic import read_consistently
 from .checked import CHECKED
 from .reading import open_regular
-from .scratch import END, restore
+from .temporary import END, restore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,12 +31,12 @@ class FolderKind:
     noun: str
     beside: tuple[str, ...] = ()
 
-    def is_at(self, path: Path) -> bool:
+    def exists_at(self, path: Path) -> bool:
         """Say whether a folder has the files by which this kind is known, or a manifest of it; they may be damaged."""
         restore(path)
         return (path / MANIFEST).is_file() and ((path / self.description).is_file() or self._others(path) is not None)
 
-    def in_the_way(self, path: Path) -> str:
+    def obstacle_at(self, path: Path) -> str:
         """Return why nothing new of this kind may take the name `path`, as the end of an error's line; "" where it may.
 
         It may where there is nothing, an empty folder, or one of the kind alone: what a user has put beside it would be
@@ -45,7 +45,7 @@ class FolderKind:
         restore(path)
         if not path.exists() or (path.is_dir() and not any(path.iterdir())):
             return ""
-        others = read_unreplaced(path, self._others)
+        others = read_consistently(path, self._others)
         if others is None:
             return f"exists and is not a {self.noun}; choose another name or remove it"
         if others:

@@ -18,17 +18,16 @@ import numpy as np
 from ...errors import ModelFileError, shorten
 from . import (
     CHECKPOINT,
-    MACHINE_ERRORS,
     MANIFEST,
     MODEL,
+    SYSTEM_ERRORS,
     FolderKind,
-    checked_states,
-    note_checked,
+    atomic_folder,
+    file_state,
+    save_verified,
     sha256_of,
-    state_of,
-    whole_folder,
+    verified_states,
 )
-from .json_files import check_regular, read_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +56,7 @@ def write_model(
         raise ModelFileError(f"{path}: parameters and history must be finite numbers or texts, got: {error}") from error
     check_replaceable(path, kind)
     try:
-        with whole_folder(path) as folder:
+        with atomic_folder(path) as folder:
             for name, array in arrays.items():
                 _write_array(folder / f"{name}.npy", array)
             (folder / kind.description).write_text(described, encoding="utf-8")
@@ -66,7 +65,7 @@ def write_model(
             files = {f.name: {"bytes": f.stat().st_size, "sha256": sha256_of(f)} for f in sorted(folder.iterdir())}
             manifest = {"format": kind.format, "version": VERSION, "files": files}
             (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
-            note_checked(folder, {name: state_of(folder / name) for name in (*files, MANIFEST)})
+            save_verified(folder, {name: file_state(folder / name) for name in (*files, MANIFEST)})
             check_replaceable(path, kind)  # writing may have taken minutes
     except (FileExistsError, NotADirectoryError) as error:
         raise ModelFileError(str(error)) from error
@@ -74,7 +73,7 @@ def write_model(
 
 def check_replaceable(path: Path, kind: FolderKind) -> None:
     """Raise `ModelFileError` where a folder of this kind in the place of `path` would cost more than an earlier one."""
-    if reason := kind.in_the_way(path):
+    if reason := kind.obstacle_at(path):
         raise ModelFileError(f"{path}: {reason}")
 
 
@@ -108,18 +107,38 @@ def read_model(path: str | Path, verify: bool = True, kind: FolderKind = MODEL) 
     files = manifest.get("files")
     if not isinstance(files, dict) or kind.description not in files:
         raise ModelFileError(f"{path / MANIFEST}: must list the files of the {kind.noun}, got {shorten(files)}")
-    known, arrays, states = checked_states(path), {}, {MANIFEST: state_of(path / MANIFEST)}
+    known, arrays, states = verified_states(path), {}, {MANIFEST: file_state(path / MANIFEST)}
     if known.get(MANIFEST) != states[MANIFEST]:
         known = {}
     for name, entry in files.items():
         file = path / name
         _check_file(file, name, entry)
-        states[name] = state_of(file)
+        states[name] = file_state(file)
         if verify and known.get(name) != states[name] and sha256_of(file) != entry.get("sha256"):
             raise ModelFileError(f"{file}: its checksum differs from the manifest; the file was altered or damaged")
         if file.suffix == ".npy":
             arrays[file.stem] = _map_array(file)
     return ModelFiles(_read_json(path / kind.description, kind), arrays, states, known == states)
+
+
+def check_regular(file: Path) -> None:
+    """Raise `ModelFileError` for a link, which may lead out of the folder, and for what is no file."""
+    if file.is_symlink() or not file.is_file():
+        raise ModelFileError(f"{file}: is missing or no regular file; copy the whole folder again")
+
+
+def read_object(file: Path, most: int) -> dict[str, Any]:
+    """Return the JSON object in a file of at most `most` bytes; `ModelFileError` where there is none."""
+    check_regular(file)
+    if file.stat().st_size > most:
+        raise ModelFileError(f"{file}: must be at most {most} bytes, got {file.stat().st_size}")
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelFileError(f"{file}: must be a JSON object, got {shorten(str(error), 100)}") from error
+    if not isinstance(value, dict):
+        raise ModelFileError(f"{file}: must be a JSON object, got {shorten(value)}")
+    return value
 
 
 def _write_array(file: Path, array: np.ndarray) -> None:
@@ -139,7 +158,7 @@ def _map_array(file: Path) -> np.ndarray:
     except MemoryError:
         raise
     except Exception as error:  # NumPy gives the header to Python's own parser, which may raise anything
-        if isinstance(error, OSError) and error.errno in MACHINE_ERRORS:
+        if isinstance(error, OSError) and error.errno in SYSTEM_ERRORS:
             raise  # the machine's fault, not the file's
         raise ModelFileError(f"{file}: must be a plain array, got {shorten(str(error), 100)}") from error
 

@@ -11,17 +11,20 @@ import os
 import stat
 import zlib
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from ...errors import DataError
+from ...errors import DataError, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-PACKED_ENDS = (".gz", ".bz2", ".xz")
+# Numbers of an `OSError` that are the fault of the disk or the machine, not of a name or of what a file holds.
+DISK_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+SYSTEM_ERRORS = DISK_FULL | {errno.EIO, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN}
+COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz")
 MAGIC = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ\0", lzma.open))
-BROKEN_STREAM = (OSError, EOFError, zlib.error, lzma.LZMAError)  # what reading a damaged file raises
+READ_ERRORS = (OSError, EOFError, zlib.error, lzma.LZMAError)  # what reading a damaged file raises
 BLOCK_BYTES = 1 << 20
 MAX_LINE_BYTES = 64 << 20
 # First bytes of what Python's standard library does not unpack, or what may hold several files.
@@ -43,7 +46,7 @@ def open_regular(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def open_packed(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def open_compressed(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a regular file for reading, through the decompressor that its first bytes ask for."""
     with open_regular(path) as file:
         start = file.read(6)
@@ -56,6 +59,13 @@ def open_packed(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         yield file
 
 
+def checked_path(path: str | os.PathLike[str]) -> Path:
+    """Return a path; raise `DataError` for one that no file can have."""
+    if "\0" in os.fspath(path):
+        raise DataError(f"path must not hold a NUL character, got {shorten(os.fspath(path))}")
+    return Path(path)
+
+
 @contextmanager
 def open_text(path: Path) -> Iterator[BinaryIO]:
     """Open a regular file for reading, through the decompressor that its first bytes ask for.
@@ -63,16 +73,21 @@ def open_text(path: Path) -> Iterator[BinaryIO]:
     Raises `DataError` for what is no regular file and for what only other tools unpack, `OSError` where the system
     refuses.
     """
-    mode = path.stat().st_mode
+    mode = checked_path(path).stat().st_mode
     if not stat.S_ISREG(mode):
         got = "a directory" if stat.S_ISDIR(mode) else "a device or a pipe"
         raise DataError(f"{path}: path must name a regular file, got {got}")
-    with open_regular(path) as file:
-        start = file.read(6)
+    try:
+        with open_regular(path) as file:
+            start = file.read(6)
+    except OSError as error:
+        if error.filename is None:  # it was opened, but cannot be read, such as /proc/self/mem
+            raise DataError(f"{path}: cannot be read, got {error.strerror}") from error
+        raise
     for magic, name in OTHERWISE_PACKED:
         if start.startswith(magic):
             raise DataError(f"{path}: must be text, plain or packed by gzip, bzip2 or xz, got {name}; unpack it first")
-    with open_packed(path) as stream:
+    with open_compressed(path) as stream:
         yield stream
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import DataError
 from ..csr import CSR, Dataset
-from ..files import restore, whole_folder
+from ..files import atomic_folder, restore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -155,7 +155,7 @@ def replacing(path: Path) -> Iterator[Path]:
     empty folder has the name.
     """
     check_free(path)
-    with whole_folder(path) as folder:
+    with atomic_folder(path) as folder:
         yield folder
         check_free(path)  # writing may have taken hours
 

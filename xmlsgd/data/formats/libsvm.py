@@ -24,7 +24,7 @@ import numpy as np
 from ...errors import DataError
 from .. import cache as store_cache
 from ..csr import CSR, Dataset, pointers
-from ..files import PACKED_ENDS, open_packed, whole_file
+from ..files import COMPRESSED_SUFFIXES, atomic_file, open_compressed
 from ..parser.blocks import COMMENTS, HEADER, MARK, LibsvmBlocks
 from .base import LABEL_NAMES, PARTS, Format, Rows, replacing
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-SUFFIXES = ("", *PACKED_ENDS)
+SUFFIXES = ("", *COMPRESSED_SUFFIXES)
 SEEN_BYTES = 1 << 16  # in which a header is looked for: small, since packed files are unpacked for it at each load
 WRITE_ENTRIES = 1 << 16  # features formatted at a time
 COMPRESSORS: dict[str, Callable[..., Any]] = {
@@ -103,7 +103,7 @@ def write_libsvm(dataset: Dataset, path: str | os.PathLike[str], header: bool = 
     """
     _check_writable(dataset, header)
     path = Path(path)
-    with whole_file(path) as raw:
+    with atomic_file(path) as raw:
         packed = COMPRESSORS[path.suffix](raw) if path.suffix in COMPRESSORS else nullcontext(raw)
         with packed as stream:
             if header:
@@ -137,7 +137,7 @@ def declared_sizes(path: Path, options: dict[str, Any]) -> tuple[bool, bool]:
     """Return whether a header, or an option, declares the numbers of features and of labels of a text file."""
     header = None
     if options.get("header", "auto") is not False and path.is_file():
-        with open_packed(path) as stream:
+        with open_compressed(path) as stream:
             text = stream.read(SEEN_BYTES).removeprefix(MARK)
         comments = COMMENTS.match(text)
         header = HEADER.match(text, comments.end() if comments else 0)

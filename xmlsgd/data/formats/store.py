@@ -26,12 +26,12 @@ import numpy as np
 from ...errors import DataError, shorten
 from ..csr import CSR, INT32_MAX, Dataset, check_entries, check_pointers
 from ..files import (
-    checked_states,
-    note_checked,
-    note_checked_again,
+    file_state,
     open_regular,
-    read_unreplaced,
-    state_of,
+    read_consistently,
+    save_verified,
+    update_verified,
+    verified_states,
 )
 from ..parser.parse import RowBlock
 from ..text import read_label_names, write_label_names
@@ -98,7 +98,7 @@ def write_blocks(
             "source": source,
         }
         (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
-        note_checked(folder, _states(folder))
+        save_verified(folder, _states(folder))
 
 
 def open_store(path: str | os.PathLike[str], check: bool = False) -> Dataset:
@@ -109,8 +109,8 @@ def open_store(path: str | os.PathLike[str], check: bool = False) -> Dataset:
     Raises `DataError` for a store that is damaged.
     """
     path = Path(path)
-    dataset, seen = read_unreplaced(path, partial(_open_checked, check=check))
-    note_checked_again(path, seen)
+    dataset, seen = read_consistently(path, partial(_open_checked, check=check))
+    update_verified(path, seen)
     return dataset
 
 
@@ -125,7 +125,7 @@ def _open_checked(path: Path, check: bool) -> tuple[Dataset, dict[str, Any]]:
     X = CSR(arrays["X_indptr"], arrays["X_indices"], arrays["X_data"], F)
     Y = CSR(arrays["Y_indptr"], arrays["Y_indices"], ones, L)
     seen = _states(path)
-    check = check or seen != checked_states(path)
+    check = check or seen != verified_states(path)
     for part, matrix in (("X", X), ("Y", Y)):
         check_pointers(matrix.indptr, matrix.nnz, f"{path}/{part}_indptr.npy")
         if check:
@@ -206,7 +206,7 @@ FORMAT = Store()
 
 def _states(path: Path) -> dict[str, dict[str, int]]:
     """Return what changes when an array of a store is written again."""
-    return {name: state_of(path / f"{name}.npy") for name in DTYPES}
+    return {name: file_state(path / f"{name}.npy") for name in DTYPES}
 
 
 class _LabelNames(Sequence[str]):

@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import DataError, shorten
 from ..cores import usable_cores
 from ..csr import INT32_MAX
-from ..files import BROKEN_STREAM, open_text
+from ..files import READ_ERRORS, open_text
 from ..files.reading import MAX_LINE_BYTES
 from .parse import CSV, Options, Parsed, RowBlock, parse
 
@@ -227,7 +227,7 @@ def _cut(stream: BinaryIO, path: Path) -> Iterator[bytes]:
     while True:
         try:
             data = stream.read(BLOCK_BYTES)
-        except BROKEN_STREAM as error:
+        except READ_ERRORS as error:
             got = f"{type(error).__name__}: {error}"
             raise DataError(f"{path}: file must be readable to its end, got {got}; get a complete copy") from error
         if not data:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...data.validation import check_kinds
+from ...data.validation import check_field_types
 from ...errors import DataError, shorten
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Refresh:
 
     def __post_init__(self) -> None:
         """Raise `DataError` for what is no number, and numbers outside their range."""
-        check_kinds(self)
+        check_field_types(self)
         if not self.first >= 1 or not 0 <= self.growth < math.inf:
             raise DataError(
                 f"refresh: first must be at least 1 and growth at least 0, got {shorten((self.first, self.growth))}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...data.csr import NEGATIVES
-from ...data.validation import check_kinds
+from ...data.validation import check_field_types
 from ...errors import DataError, shorten
 from .base import Batch, Drawn, Sampler, check_least, marked
 
@@ -34,7 +34,7 @@ class FrequencyNegatives(Sampler):
 
     def __post_init__(self) -> None:
         """Raise `DataError` for what is no number, less than one negative, or a power outside [0, 1]."""
-        check_kinds(self)
+        check_field_types(self)
         check_least(negatives=(self.negatives, 1))
         if not 0 <= self.power <= 1:
             raise DataError(f"power must be in [0, 1], got {shorten(self.power)}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...data.csr import CSR, NEGATIVES
-from ...data.validation import check_instance, check_kinds
+from ...data.validation import check_field_types, check_instance
 from ...errors import DataError, shorten
 from .base import Batch, Drawn, Refresh, Sampler, Turns, check_least, marked
 
@@ -28,7 +28,7 @@ class HardNegatives(Sampler):
 
     def __post_init__(self) -> None:
         """Raise `DataError` for a field of the wrong kind, or a number outside its range."""
-        check_kinds(self)
+        check_field_types(self)
         check_instance("refresh", self.refresh, Refresh, "Refresh(50)", or_none=False)
         check_least(negatives=(self.negatives, 0), cluster=(self.cluster, 1))
         if not 0 <= self.hard <= 1:

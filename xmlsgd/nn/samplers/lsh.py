@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from ...data.csr import CSR, NEGATIVES
-from ...data.validation import check_choice, check_instance, check_kinds
+from ...data.validation import check_choice, check_field_types, check_instance
 from ...devices.cpu import CPU, cpu_of
 from ...devices.cpu.kernels.lsh import dwta_codes, fill_tables, retrieve
 from ...errors import DataError, shorten
@@ -125,7 +125,7 @@ class LSH(Sampler):
 
     def __post_init__(self) -> None:
         """Raise `DataError` for a field of the wrong kind, a name that is none, or a number below its least."""
-        check_kinds(self)
+        check_field_types(self)
         check_instance("refresh", self.refresh, Refresh, "Refresh(50)", or_none=False)
         for name, known in (("family", tuple(FAMILIES)), ("rule", RULES)):
             check_choice(name, getattr(self, name), known)

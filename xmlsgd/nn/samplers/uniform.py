@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...data.csr import NEGATIVES
-from ...data.validation import check_kinds
+from ...data.validation import check_field_types
 from .base import Batch, Drawn, Sampler, check_least, marked
 
 
@@ -23,7 +23,7 @@ class UniformNegatives(Sampler):
 
     def __post_init__(self) -> None:
         """Raise `DataError` for what is no number, and for fewer than no negatives."""
-        check_kinds(self)
+        check_field_types(self)
         check_least(negatives=(self.negatives, 0))
 
     def draw(self, batch: Batch) -> Drawn | None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ...data.files import CHECKPOINT, read_unreplaced, scratch_beside
+from ...data.files import CHECKPOINT, read_consistently, temporary_folder_beside
 from ...data.files.compiled import LOGGER
 from ...data.validation import is_number
 from ...errors import DataError, ModelFileError, shorten
@@ -77,7 +77,7 @@ class Checkpoint:
     @property
     def exists(self) -> bool:
         """Whether a checkpoint has been written; it may be damaged."""
-        return read_unreplaced(self.folder, CHECKPOINT.is_at) or bool(self.parts)
+        return read_consistently(self.folder, CHECKPOINT.exists_at) or bool(self.parts)
 
     def end_by(self, error: BaseException) -> bool:
         """End the run by `error` after one more checkpoint; return False if no run accepts that."""
@@ -110,10 +110,10 @@ class Checkpoint:
     def remove(self) -> None:
         """Remove the checkpoint, those of all classifiers of an ensemble; `ModelFileError` if other files are in it."""
         for part in (self.folder, *self.parts):
-            if CHECKPOINT.is_at(part):
-                if reason := CHECKPOINT.in_the_way(part):
+            if CHECKPOINT.exists_at(part):
+                if reason := CHECKPOINT.obstacle_at(part):
                     raise ModelFileError(f"{part}: {reason}")
-                with scratch_beside(part) as scratch:  # atomically: half of a checkpoint would be in the way
+                with temporary_folder_beside(part) as scratch:  # atomically: half of a checkpoint would be in the way
                     part.rename(scratch / part.name)
         with suppress(OSError):  # does not exist, or holds something else
             self.folder.rmdir()
@@ -122,4 +122,4 @@ class Checkpoint:
     def parts(self) -> list[Path]:
         """The checkpoints of the classifiers of an ensemble."""
         numbered = (part for part in self.folder.glob("[0-9]*") if part.name.isdecimal())
-        return [part for part in numbered if CHECKPOINT.is_at(part)]
+        return [part for part in numbered if CHECKPOINT.exists_at(part)]

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...data.files import CHECKPOINT, read_unreplaced
-from ...data.files.json_files import read_object
+from ...data.files import CHECKPOINT, read_consistently
 from ...data.files.model_arrays import ModelArrays
-from ...data.files.model_files import MAX_JSON_BYTES, check_replaceable, read_model
+from ...data.files.model_files import MAX_JSON_BYTES, check_replaceable, read_model, read_object
 from ...data.validation import is_number
 from ...errors import ModelFileError, shorten
 from ...nn.network import state_layout
@@ -101,12 +100,12 @@ class SavedRun:
 def read_checkpoint(checkpoint: Checkpoint, verify: bool = True) -> SavedRun | None:
     """Return the contents of a checkpoint, or None if there is none; `ModelFileError` if it is damaged."""
     path = checkpoint.folder
-    if checkpoint.parts and not CHECKPOINT.is_at(path):
+    if checkpoint.parts and not CHECKPOINT.exists_at(path):
         raise ModelFileError(f"{path}: is the checkpoint of an ensemble; resume the ensemble, or remove {path}")
 
     def read(folder: Path) -> SavedRun | None:
         check_replaceable(folder, CHECKPOINT)
-        if not CHECKPOINT.is_at(folder):
+        if not CHECKPOINT.exists_at(folder):
             return None
         try:
             files = read_model(folder, verify, CHECKPOINT)
@@ -114,7 +113,7 @@ def read_checkpoint(checkpoint: Checkpoint, verify: bool = True) -> SavedRun | N
         except ModelFileError as error:
             raise ModelFileError(f"{error}{ADVICE}") from error
 
-    return read_unreplaced(path, read)
+    return read_consistently(path, read)
 
 
 def read_identity(folder: Path) -> Any:
@@ -124,7 +123,7 @@ def read_identity(folder: Path) -> Any:
         return read_object(folder / CHECKPOINT.description, MAX_JSON_BYTES).get("run")
 
     try:
-        return read_unreplaced(folder, read)
+        return read_consistently(folder, read)
     except (OSError, ModelFileError):
         return None
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...data.files import CHECKPOINT, check_not_within, parents_made, scratch_beside
+from ...data.files import CHECKPOINT, check_not_within, parents_created, temporary_folder_beside
 from ...data.files.compiled import LOGGER
 from ...data.files.model_files import write_model
 from ...errors import DataError, ModelFileError
@@ -64,7 +64,7 @@ class CheckpointWriter:
         """Raise `OSError` if no checkpoint can be written."""
         folder = self.checkpoint.folder
         check_not_within(folder)
-        with parents_made(folder), scratch_beside(folder):
+        with parents_created(folder), temporary_folder_beside(folder):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()  # fails for a mount point, which cannot be replaced
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from ...data.csr import CSR, Dataset
-from ...data.files import lock_folder, make_locked, naming, remove_locked
+from ...data.files import create_locked, disk_errors_named, lock_folder, remove_locked
 from ...errors import DataError
 from ..learner import Job
 
@@ -49,11 +49,11 @@ class RunFolder:
                 f"model is in {root}, on a disk",
                 stacklevel=4,
             )
-        self.path, self._lock = make_locked(lambda: Path(tempfile.mkdtemp(prefix=prefix, dir=root)))
+        self.path, self._lock = create_locked(lambda: Path(tempfile.mkdtemp(prefix=prefix, dir=root)))
 
     def naming(self) -> AbstractContextManager[None]:
         """Return a context for writing files of the folder, whose errors name the file system that is full."""
-        return naming(self.path.parent, self.path)
+        return disk_errors_named(self.path.parent, self.path)
 
     def close(self) -> None:
         """Remove the folder; mapped files stay readable."""
@@ -97,7 +97,7 @@ class ArrayFile:
         while base is not None and not (isinstance(base, np.memmap) and not isinstance(base.base, np.ndarray)):
             base = base.base if isinstance(base, np.ndarray) else None
         if base is None or not _matches_its_file(base):
-            with naming(path), path.open("wb") as stream:
+            with disk_errors_named(path), path.open("wb") as stream:
                 stream.write(array.reshape(-1).view(np.uint8).data)  # unlike `tofile`, reports which error occurred
             return cls(str(path), array.dtype.str, array.shape, 0, _identity(path))
         offset, file = base.offset + _address(array) - _address(base), str(base.filename)

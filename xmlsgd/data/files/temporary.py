@@ -1,0 +1,208 @@
+"""Temporary folders, which are removed with the process that made them, or when their name is used again.
+
+A process holds a lock on its temporary folder, `.NAME.1a2b3c4d.partial` beside the path it is for, as long as it lives:
+a folder whose lock is free was left behind by a process that died.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import tempfile
+import uuid
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .reading import DISK_FULL, SYSTEM_ERRORS
+
+try:
+    import fcntl
+except ImportError:  # Windows, where temporary folders of processes that died stay until somebody removes them
+    fcntl = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+OLD = "old"  # in a temporary folder: what gave way to the new folder, where the two cannot change places at once
+END = ".partial"
+OTHERS = 0o077  # permissions of everybody but the owner
+
+
+@contextmanager
+def temporary_folder_beside(path: Path) -> Iterator[Path]:
+    """Create an empty folder beside `path`; remove it at the end, and those that dead processes left there.
+
+    An error about a full disk without a file name names `path`, and so do system errors about files in the folder.
+    """
+    remove_leftovers(path)
+    temporary, lock = _new_folder(path)
+    try:
+        with disk_errors_named(path, temporary):
+            yield temporary
+    finally:
+        remove_locked(temporary, lock)
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Create an empty folder in the system's folder for temporary files; remove it at the end.
+
+    Those that dead processes left are removed, too. An error about a full disk names the system's folder.
+    """
+    folder = Path(tempfile.gettempdir())
+    with temporary_folder_beside(folder / "xmlsgd") as temporary, disk_errors_named(folder, temporary):
+        yield temporary
+
+
+@contextmanager
+def disk_errors_named(path: Path, temporary: Path | None = None) -> Iterator[None]:
+    """Name `path` in errors about a full disk that name no file, as errors of writing into an open file do not.
+
+    System errors about a file in `temporary`, which will be removed, name `path`, too.
+    """
+    try:
+        yield
+    except OSError as error:
+        in_temporary = temporary is not None and error.filename is not None and _is_within(error.filename, temporary)
+        if (error.errno in DISK_FULL and error.filename is None) or (error.errno in SYSTEM_ERRORS and in_temporary):
+            error.filename = str(path)
+        raise
+
+
+def _is_within(file: object, folder: Path) -> bool:
+    """Return whether a file lies in a folder, whatever way its name takes there."""
+    return os.path.realpath(folder) in map(str, Path(os.path.realpath(str(file))).parents)
+
+
+def _new_folder(path: Path) -> tuple[Path, int | None]:
+    """Make a temporary folder and lock it; the lock is None where the disk knows no locks."""
+
+    def make() -> Path:
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{END}")
+        try:
+            temporary.mkdir(0o700)
+        except OSError as error:  # no such folder, or not ours to write
+            error.filename = str(path)
+            raise
+        return temporary
+
+    return create_locked(make)
+
+
+def restore(path: Path) -> None:
+    """Restore the folder at `path` if a writer was killed while it replaced it, where names cannot be exchanged."""
+    if not path.exists():
+        remove_leftovers(Path(os.path.realpath(path)))
+
+
+def remove_leftovers(path: Path) -> None:
+    """Remove the temporary folders that dead processes of this user left beside `path`; restore what was set aside.
+
+    Links and the folders of other users are left alone, whatever their names (`lock_folder`).
+    """
+    for temporary in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}{END}"):
+        try:
+            lock = lock_folder(temporary)
+        except OSError:
+            continue  # of a living process, of another user, or gone
+        if lock is None:
+            continue
+        if _restored(lock, path):
+            remove_locked(temporary, lock)
+        else:
+            os.close(lock)
+
+
+def _restored(temporary: int, path: Path) -> bool:
+    """Give the folder set aside in an open temporary folder its name again; return False where that fails.
+
+    What was set aside is not needed where something else has the name: it was replaced.
+    """
+    try:
+        if not os.path.lexists(path):
+            os.rename(OLD, path, src_dir_fd=temporary)
+    except FileNotFoundError:
+        pass  # nothing was set aside
+    except OSError:
+        return False
+    return True
+
+
+def create_locked(make: Callable[[], Path]) -> tuple[Path, int | None]:
+    """Make a folder and lock it; the lock is None where the system or the disk has none.
+
+    make : creates a new folder that only its owner may enter (mode 0o700), and returns its path.
+    """
+    while True:
+        folder = make()
+        try:
+            return folder, lock_folder(folder)
+        except (BlockingIOError, FileNotFoundError):
+            continue  # another process removed it before the lock was taken
+        except OSError:
+            return folder, None
+
+
+def lock_folder(folder: Path) -> int | None:
+    """Return a descriptor that holds the lock of a folder, None on systems without locks.
+
+    Raise `OSError` where another process holds the lock, the folder is gone, or `folder` is not a folder that this user
+    made by `create_locked`. Anybody may put a symbolic link or a folder of theirs under such a name in a shared folder,
+    so a link is never followed, and the folder must belong to this user and be closed to everybody else.
+    """
+    if fcntl is None:
+        return None
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        state = os.fstat(descriptor)
+        if state.st_uid != os.geteuid() or state.st_mode & OTHERS:
+            raise PermissionError(f"{folder}: is not a temporary folder of this user")
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(state, os.lstat(folder)):
+            raise FileNotFoundError(f"{folder}: was removed before it was locked")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def remove_locked(folder: Path, lock: int | None) -> None:
+    """Remove a folder with all that is in it, as far as possible, and release its lock. No link is followed."""
+    if lock is None:
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    same = False
+    with suppress(OSError):
+        _empty(lock)
+        same = os.path.samestat(os.fstat(lock), os.lstat(folder))
+    os.close(lock)
+    if same:
+        _remove_with_one_file(folder)
+
+
+def _empty(descriptor: int) -> None:
+    """Remove what is in an open folder, by descriptors: its name may lead elsewhere by now."""
+    with suppress(OSError):
+        for _, folders, files, level in os.fwalk(".", topdown=False, dir_fd=descriptor):
+            for name in files:
+                os.unlink(name, dir_fd=level)
+            for name in folders:  # a link to a folder is listed here, too
+                try:
+                    os.rmdir(name, dir_fd=level)
+                except NotADirectoryError:
+                    os.unlink(name, dir_fd=level)
+
+
+def _remove_with_one_file(folder: Path) -> None:
+    """Remove a folder where hardly a file can be opened any more: `os.fwalk` opens one for each level."""
+    for above, folders, files in os.walk(folder, topdown=False):
+        for name in files:
+            with suppress(OSError):
+                os.unlink(os.path.join(above, name))
+        for name in folders:
+            with suppress(OSError):
+                os.rmdir(os.path.join(above, name))
+    with suppress(OSError):
+        os.rmdir(folder)
