@@ -13,10 +13,9 @@ from .base import Loss
 
 def value_and_gradient(z: Any, target: Any, log_sum: Any) -> tuple[Any, Any]:
     """Return max(0, 1 - s z)^2 and its derivative, -2 s max(0, 1 - s z)."""
-    s = TWO * target - ONE
-    x = ONE - s * z
-    short = HALF * (x + np.abs(x))  # max(0, x), but for NaN, which it lets through
-    return short * short, -TWO * s * short
+    s = 2 * target - 1
+    short = np.maximum(0, 1 - s * z)
+    return short * short, -2 * s * short
 
 
 def initial_bias(frequency: np.ndarray) -> np.ndarray:
@@ -37,4 +36,11 @@ def negatives(z, bias, scale, log_sum):
     return value, total
 
 
-LOSS = Loss(value_and_gradient, initial_bias, probability=None, negatives=negatives, cuda=2)
+@njit(nogil=True)
+def correction(z, scale, target, log_sum):
+    """Return what a label of the row changes: max(0, 1 - z)^2 - max(0, 1 + z)^2 and its derivative, times scale."""
+    wrong, short = max(ONE + z, ZERO), max(ONE - z, ZERO)
+    return scale * (short * short - wrong * wrong), -scale * TWO * (short + wrong)
+
+
+LOSS = Loss(value_and_gradient, initial_bias, probability=None, negatives=negatives, correction=correction, cuda=2)
