@@ -118,9 +118,33 @@ def test_a_classifier_learns_by_a_loss_and_an_optimizer_of_one_file_each(add):
     add(optimizers, SIGNED)
     data = learnable_data(400)
     X, Y = data.X.to_scipy(), data.Y.to_scipy()
-    model = XMLClassifier(loss="toy", optimizer="toy", hidden_layer_sizes=(16,), max_epochs=30, random_state=0)
+    settings = {"hidden_layer_sizes": (16,), "max_epochs": 30, "random_state": 0}
+    model = XMLClassifier(loss="toy", optimizer="toy", **settings)
     assert model.fit(X, Y).score(X, Y) > 0.9
     assert not hasattr(model, "predict_proba")
+
+
+@pytest.mark.parametrize("sampler", ["toy", "all", "uniform", "frequency", "hard", "lsh"])
+def test_a_classifier_learns_with_each_sampler_by_its_name(add, sampler):
+    add(samplers, FIRST_ONES)
+    data = learnable_data(400, n_labels=40)
+    X, Y = data.X.to_scipy(), data.Y.to_scipy()
+    drawn = {} if sampler == "all" else {"negatives": 5}
+    model = XMLClassifier(sampler=sampler, **drawn, candidates=0, batch_size=8, max_epochs=10, random_state=0)
+    assert model.fit(X, Y).score(X, Y) > 0.8
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"sampler": "toys"}, "sampler must be one of all, frequency, hard, lsh, uniform, got 'toys'"),
+        ({"sampler": "all", "negatives": 5}, "negatives: must be 'all' or 'auto' with sampler='all', got 5"),
+        ({"sampler": "lsh", "negatives": "all"}, "negatives: must be a number or 'auto' with sampler='lsh', got 'all'"),
+    ],
+)
+def test_a_sampler_that_does_not_fit_is_refused(settings, complaint):
+    with pytest.raises(DataError, match=complaint):
+        XMLClassifier(**settings).fit(np.eye(2), [["a"], ["b"]])
 
 
 def test_a_sampler_in_one_file_chooses_the_labels_of_a_batch(add):

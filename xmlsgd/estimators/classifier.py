@@ -42,6 +42,9 @@ class XMLClassifier(Trainer, BaseEstimator):
     learning_rate : how it falls over the run: "linear", "cosine", "constant", "inverse_sqrt".
     warm_up : share of the run, in [0, 1), over which the rate rises from zero.
     batch_size : rows a step; "auto" for 256, less on less than 16,384 rows.
+    sampler : which labels a batch trains: "all", or its own true labels and `negatives` others, by their "uniform" or
+        weighted "frequency", "hard" ones by clusters of labels, or SLIDE's "lsh"; "auto" for uniform where `negatives`
+        are drawn, else all.
     negatives : how many labels besides its own true ones a batch trains, drawn anew for each, or "all". With 16,000
         labels, 1,024 make an epoch several times as fast at nearly the same precision; "auto" for that beside a
         shortlist, else all.
@@ -105,6 +108,7 @@ class XMLClassifier(Trainer, BaseEstimator):
         learning_rate: str = "linear",
         warm_up: float = 0.02,
         batch_size: int | Literal["auto"] = "auto",
+        sampler: str = "auto",
         negatives: int | Literal["auto", "all"] = "auto",
         gradient_rounding: float | Literal["auto"] = "auto",
         candidates: int | Literal["auto"] = "auto",
@@ -136,6 +140,7 @@ class XMLClassifier(Trainer, BaseEstimator):
         self.learning_rate = learning_rate
         self.warm_up = warm_up
         self.batch_size = batch_size
+        self.sampler = sampler
         self.negatives = negatives
         self.gradient_rounding = gradient_rounding
         self.candidates = candidates

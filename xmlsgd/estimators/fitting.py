@@ -9,8 +9,7 @@ import numpy as np
 
 from ..algorithms.base import Algorithm
 from ..errors import DataError, shorten
-from ..nn.samplers import ALL_LABELS, Sampler
-from ..nn.samplers.uniform import UniformNegatives
+from ..nn.samplers import ALL_LABELS, Sampler, find_sampler
 from ..nn.schedules import Schedule
 from ..training.averaging import WeightAverage
 from ..training.callbacks import Callback, EarlyStopping, Evaluation
@@ -62,7 +61,7 @@ class Plan:
 def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan) -> Run:
     """Train from `start`, whose arrays change in place, and return the run."""
     device, rate = task.device, rate_of(model, task.optimizer)
-    job = Job(task.dataset, task.network, task.optimizer, model._seed, task.weight, start, sampler_of(task))
+    job = Job(task.dataset, task.network, task.optimizer, model._seed, task.weight, start, sampler_of(model, task))
     workers, speeds = employed(model.algorithm, job, task.workers, model.precision, task.batch)
     if workers[0].name != task.workers[0].name:
         device = make_device(workers[0].name, workers[0].n_threads, model.precision)
@@ -85,9 +84,11 @@ def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan) -> Run:
             progress.close()
 
 
-def sampler_of(task: Task) -> Sampler:
+def sampler_of(model: XMLClassifier, task: Task) -> Sampler:
     """Return what chooses the labels of a batch."""
-    return ALL_LABELS if task.n_negatives is None else UniformNegatives(task.n_negatives)
+    if task.n_negatives is None:
+        return ALL_LABELS
+    return find_sampler("uniform" if model.sampler == "auto" else model.sampler).of(task.n_negatives)
 
 
 def schedule_of(model: XMLClassifier, task: Task) -> Schedule:

@@ -16,6 +16,7 @@ from ..devices.base import PRECISIONS
 from ..errors import DataError, shorten, suggest
 from ..nn.losses import find_loss
 from ..nn.optimizers import Optimizer, get_optimizer
+from ..nn.samplers import find_sampler
 from ..nn.schedules import SCHEDULES
 from .placement import parse_devices
 from .threads import thread_count
@@ -108,6 +109,12 @@ def _check_names(model: XMLClassifier) -> None:
     """Raise `DataError` for a loss, an optimizer, a schedule or a stacking that there is not."""
     if not _is(model.loss, "auto"):
         find_loss(model.loss)
+    if not _is(model.sampler, "auto"):
+        find_sampler(model.sampler)
+        draws = model.sampler != "all"
+        if not _is(model.negatives, "auto") and _is(model.negatives, "all") == draws:
+            wanted = "a number or 'auto'" if draws else "'all' or 'auto'"
+            raise DataError(f"negatives: must be {wanted} with sampler={model.sampler!r}, got {model.negatives!r}")
     optimizer_of(model)
     if not _is(model.learning_rate, *SCHEDULES):
         refused = _refused(model, "learning_rate", f"one of {', '.join(SCHEDULES)}")

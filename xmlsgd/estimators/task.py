@@ -180,7 +180,10 @@ def _network(model: XMLClassifier, dataset: Dataset, labels: Labels, old: Networ
 
 def _negatives(model: XMLClassifier, shortlist_size: int, n_labels: int) -> int | None:
     """Return how many labels are drawn for a batch besides its own, None for all."""
-    wanted = SHORTLIST_NEGATIVES if model.negatives == "auto" and shortlist_size else model.negatives
+    if model.sampler == "all":
+        return None
+    drawn = shortlist_size or model.sampler != "auto"
+    wanted = SHORTLIST_NEGATIVES if model.negatives == "auto" and drawn else model.negatives
     return None if isinstance(wanted, str) or wanted >= n_labels else int(wanted)
 
 

@@ -45,8 +45,8 @@ FLAGS = (
     *FORMAT_FLAGS,
     *parameter_flags(
         "hidden_layer_sizes", "loss", "optimizer", "learning_rate_init", "learning_rate", "warm_up", "batch_size",
-        "max_epochs", "negatives", "candidates", "weight_decay", "clip_norm", "input_dropout", "hidden_dropout",
-        "gradient_rounding", "algorithm", "precision", "n_jobs", "random_state", algorithm="adaptive",
+        "max_epochs", "sampler", "negatives", "candidates", "weight_decay", "clip_norm", "input_dropout",
+        "hidden_dropout", "gradient_rounding", "algorithm", "precision", "n_jobs", "random_state", algorithm="adaptive",
     ),
     Flag("fleet", NAME, "the devices: a scenario, or NAME:SPEED,...", "workers", "S2", metavar="FLEET"),
     Flag("compare", NAME, "algorithms to compare, separated by commas, or all", "workers", metavar="NAMES"),
@@ -98,7 +98,9 @@ def run(
 
     model, task = prepare_task(train, test, rows, format_options, parameters)
     assert task.held_out is not None
-    job = Job(task.dataset, task.network, task.optimizer, parameters.get("random_state", 0), sampler=sampler_of(task))
+    job = Job(
+        task.dataset, task.network, task.optimizer, parameters.get("random_state", 0), sampler=sampler_of(model, task)
+    )
     measure = Measure(task.held_out, task.network, task.device)
     experiment = Experiment(job, schedule_of(model, task), task.device, measure, points, 1e9 * bandwidth)
     compile_kernels(model.get_params(), task.dataset.n_labels)
