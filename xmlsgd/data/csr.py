@@ -33,8 +33,15 @@ CHECKED_ENTRIES = 1 << 16  # looked at together: fit a core's cache with what is
 class CSR:
     """Compressed sparse rows, canonical: ascending indices, none twice in a row.
 
-    Row i holds `indices[indptr[i]:indptr[i+1]]` and the `data` beside them.
-    The arrays may be read-only memory maps. `to_scipy` gives them to all that knows scipy's matrices.
+    Row i holds `indices[indptr[i]:indptr[i+1]]` and the `data` at the same positions. The arrays may be read-only
+    memory maps; `to_scipy` returns a SciPy array over the same memory.
+
+    Parameters
+    ----------
+    indptr : int64 array of shape (n_rows + 1,)
+    indices : int32 array of shape (nnz,)
+    data : float32 array of shape (nnz,)
+    n_cols : int
     """
 
     indptr: np.ndarray  # int64 (n + 1,)
@@ -61,9 +68,9 @@ class CSR:
         return f"<CSR: {self.n_rows} rows, {self.n_cols} columns, {self.nnz} entries>"
 
     def __getitem__(self, rows: Any) -> CSR:
-        """Return rows: `X[10:20]`, `X[[3, 1]]`, `X[mask]`, and `X[rows, ...]`, as scikit-learn asks for them.
+        """Return the rows of a slice, a list of row numbers or a mask; `X[rows, ...]` is what scikit-learn asks for.
 
-        Raises `DataError` for a single row, for columns and for rows that are not there.
+        Raises `DataError` for a single row, for columns and for rows out of range.
         """
         if isinstance(rows, tuple) and len(rows) == 2 and rows[1] is Ellipsis:
             rows = rows[0]
@@ -122,7 +129,7 @@ class CSR:
         return self.indices[np.arange(ends[-1] if len(rows) else 0) + np.repeat(starts - ends + lengths, lengths)]
 
     def columns(self, rows: np.ndarray, columns: np.ndarray) -> CSR:
-        """Return the given rows, whose entries must all lie in `columns`, ascending, numbered by their place in it."""
+        """Return rows whose entries all lie in `columns` (ascending), with their positions in it as indices."""
         entries = np.repeat(self.indptr[rows], self.indptr[rows + 1] - self.indptr[rows])
         indptr = pointers(self.indptr[rows + 1] - self.indptr[rows])
         entries += np.arange(len(entries)) - np.repeat(indptr[:-1], np.diff(indptr))
@@ -151,7 +158,7 @@ class CSR:
 
 
 def pointers(counts: np.ndarray) -> np.ndarray:
-    """Return where parts of so many entries begin, and the end of the last: int64 (n + 1,)."""
+    """Return the indptr of rows with these numbers of entries: int64 (n + 1,)."""
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
 
@@ -221,9 +228,21 @@ def _row_of(indptr: np.ndarray, entry: int) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Dataset:
-    """Features X (n, F) and labels Y (n, L); `label_names[l]` names label l where names are known.
+    """Features and labels of the same rows.
 
-    An entry of Y is a label that the row has; its value is not read. Raises `DataError` when X and Y differ in rows.
+    Parameters
+    ----------
+    X : CSR of shape (n, F)
+        Features.
+    Y : CSR of shape (n, L)
+        Labels: an entry is a label of the row, whatever its value.
+    label_names : sequence of str, optional
+        `label_names[l]` is the name of label l.
+
+    Raises
+    ------
+    DataError
+        If X and Y differ in their number of rows.
     """
 
     X: CSR

@@ -118,13 +118,31 @@ def load_public(
     download: bool = True,
     **options: Any,
 ) -> tuple[Dataset, Dataset]:
-    """Return (train, test) of a public data set, downloaded on first use.
+    """Load a public data set, which is downloaded on first use.
 
-    `name` is one of the table's, in upper or lower case. `data_home` is the folder of all data sets, by default
-    `~/.cache/xmlsgd/datasets`. The smallest sets come as one file with ten random splits: `split` in [0, 10) selects
-    one, by default the first. Without `download`, only what is there already is loaded. `options` are those of
-    `load_folder`. Raises `DataError` for an unknown name or split and for broken files, and `DownloadError` where no
-    source can be reached.
+    Parameters
+    ----------
+    name : str
+        Such as "Eurlex-4K", in upper or lower case.
+    data_home : str or path, optional
+        Folder of all data sets, by default `~/.cache/xmlsgd/datasets`.
+    split : int in [0, 10), optional
+        The smallest sets come as one file with ten random splits; by default the first is used.
+    download : bool
+        False to load only what is there already.
+    **options
+        Those of `load_folder`.
+
+    Returns
+    -------
+    train, test : Dataset
+
+    Raises
+    ------
+    DataError
+        For an unknown name or split, and for broken files.
+    DownloadError
+        If no source can be reached.
     """
     dataset = find(name)
     home = Path(data_home or "~/.cache/xmlsgd/datasets").expanduser()

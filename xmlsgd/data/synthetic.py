@@ -16,6 +16,7 @@ import numpy as np
 
 from ..errors import DataError, shorten
 from .csr import CSR, INT32_MAX, Dataset, pointers
+from .validation import is_integer, is_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,12 +64,38 @@ def make_xmc(
     noise: float = 0.5,
     random_state: int = 0,
 ) -> Dataset:
-    """Return a synthetic Dataset with X float32 (n_rows, n_features) and Y (n_rows, n_labels).
+    """Return a synthetic data set with the shape of real ones; `make_xmc(**AMAZON_670K)` has that of Amazon-670K.
 
-    `nnz_per_row` and `labels_per_row` are means; a row has at least one of each, and lengths are log-normal. The
-    frequency of the r-th label (feature) falls as r^-exponent; its id is random. `noise` in [0, 1] is the share of
-    features that say nothing of the labels. `make_xmc(**AMAZON_670K)` has the shape of Amazon-670K. Raises `DataError`
-    for arguments outside their range.
+    Parameters
+    ----------
+    n_rows, n_features, n_labels : int
+        The shape.
+    nnz_per_row, labels_per_row : float
+        Mean number of features and of labels of a row, which has at least one of each; lengths are log-normal.
+    feature_exponent, label_exponent : float
+        The frequency of the r-th feature (label) falls as r^-exponent; its index is random.
+    prototype_size : int
+        Number of features that are typical of a label.
+    noise : float in [0, 1]
+        Share of features that do not depend on the labels.
+    random_state : int
+        Seed; rows depend on the arguments alone.
+
+    Returns
+    -------
+    Dataset
+        X float32 (n_rows, n_features) and Y (n_rows, n_labels).
+
+    Raises
+    ------
+    DataError
+        For an argument outside its range.
+
+    Examples
+    --------
+    >>> from xmlsgd import make_xmc
+    >>> make_xmc(100, 50, 20, nnz_per_row=5, labels_per_row=2)
+    <Dataset: 100 rows, 50 features, 20 labels>
     """
     _check_counts(n_rows=n_rows, n_features=n_features, n_labels=n_labels, prototype_size=prototype_size)
     _check_range("nnz_per_row", nnz_per_row, 1, n_features)
@@ -204,16 +231,16 @@ def _tf_idf(indptr: np.ndarray, indices: np.ndarray, counts: np.ndarray, n_featu
 
 def _check_counts(**values: int) -> None:
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= INT32_MAX:
+        if not is_integer(value) or not 1 <= value <= INT32_MAX:
             raise DataError(f"{name}: must be an integer in [1, {INT32_MAX}], got {shorten(value)}")
 
 
 def _check_range(name: str, value: float, low: float, high: float) -> None:
-    if not isinstance(value, float | int | np.floating | np.integer) or not low <= value <= high:
+    if not is_number(value) or not low <= value <= high:
         raise DataError(f"{name}: must be a number in [{low}, {high}], got {shorten(value)}")
 
 
 def _checked_seed(random_state: int) -> int:
-    if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or random_state < 0:
+    if not is_integer(random_state) or random_state < 0:
         raise DataError(f"random_state: must be an integer of at least 0, got {shorten(random_state)}")
     return int(random_state)

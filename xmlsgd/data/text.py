@@ -31,13 +31,29 @@ class RawText:
 
 
 def read_raw_text(path: str | Path, labels_path: str | Path | None = None, *, labelled: bool = False) -> RawText:
-    """Return the documents of a UTF-8 file, one a line; `.gz`, `.bz2` and `.xz` are unpacked.
+    """Read documents from a UTF-8 file, one a line; `.gz`, `.bz2` and `.xz` are decompressed.
 
-    `labels_path` names a file whose line i holds the label names of document i, separated by commas. With
-    `labelled=True` each line of the file itself reads `label1,label2<TAB>text`. A label twice in a row counts once.
-    An empty line is an empty document; those at the end are ignored where they have no label either.
-    Raises `DataError` with file and line for bytes that are not UTF-8, NUL, a line above 64 MB, a missing tab, a broken
-    archive, and for files of different length.
+    A label that comes twice in a row counts once. An empty line is an empty document; those at the end are ignored
+    where they have no label either.
+
+    Parameters
+    ----------
+    path : str or path
+        The documents.
+    labels_path : str or path, optional
+        A file whose line i holds the label names of document i, separated by commas.
+    labelled : bool
+        Whether each line of `path` itself reads `label1,label2<TAB>text`.
+
+    Returns
+    -------
+    RawText
+
+    Raises
+    ------
+    DataError
+        With file and line, for bytes that are not UTF-8, NUL, a line above 64 MB, a missing tab, a broken archive, and
+        for files of different length.
     """
     if labelled and labels_path is not None:
         raise DataError(
@@ -72,10 +88,19 @@ def split_labels(line: str, where: str) -> tuple[str, str]:
 
 
 def write_raw_text(path: str | Path, raw: RawText) -> None:
-    """Write documents in the form that `read_raw_text` reads, with `labelled=True` where `raw` has labels.
+    """Write documents as `read_raw_text` reads them, with `labelled=True` where `raw` has labels.
 
-    The file appears whole or not at all. Raises `DataError` for what the form cannot hold: a line end in a text; a
-    comma, tab, line end, or blanks around a label name.
+    Parameters
+    ----------
+    path : str or path
+        The file, which appears whole or not at all.
+    raw : RawText
+        Documents, with or without labels.
+
+    Raises
+    ------
+    DataError
+        For what the file cannot hold: a line end in a text; a comma, tab, line end or outer blank in a label name.
     """
     path = Path(path)
     for row, text in enumerate(raw.texts):

@@ -56,10 +56,21 @@ BLOCK_ENTRIES = 1 << 20  # entries written at once: bounds memory
 
 
 def write_store(dataset: Dataset, path: str | os.PathLike[str]) -> None:
-    """Write `dataset` as the store `path`; an earlier store there is replaced.
+    """Write a data set as a store.
 
-    Raises `FileExistsError` where something else has this name, `DataError` for rows that are not canonical or not
-    finite, and for label names that are not one line each.
+    Parameters
+    ----------
+    dataset : Dataset
+        The rows.
+    path : str or path
+        The folder; an earlier store there is replaced.
+
+    Raises
+    ------
+    FileExistsError
+        If something else has this name.
+    DataError
+        For rows that are not canonical or not finite, and for label names that are equal or not one line each.
     """
     for part, matrix in (("X", dataset.X), ("Y", dataset.Y)):
         check_pointers(matrix.indptr, matrix.nnz, f"{part}: indptr")
@@ -77,7 +88,7 @@ def write_blocks(
 ) -> None:
     """Write a store from blocks of rows (X_indptr, X_indices, X_data, Y_indptr, Y_indices), one in memory at a time.
 
-    The pointers of each block start from zero, and its rows are taken to be sound: those of `read_blocks` are. `shape`
+    The pointers of each block start from zero, and its rows are taken to be sound: those of `LibsvmBlocks` are. `shape`
     tells (F, L) once the last block was taken. `source` is kept in `store.json`. For the rest see `write_store`.
     """
     path = Path(path)
@@ -102,11 +113,26 @@ def write_blocks(
 
 
 def open_store(path: str | os.PathLike[str], check: bool = False) -> Dataset:
-    """Return the data set of a store; its arrays are read-only memory maps.
+    """Open a store; its arrays are read-only memory maps.
 
-    The sizes of all files and every pointer are always checked. Every index and value is where the arrays are not those
-    that were checked before, by their sizes and times of change, and with `check`; this reads the whole store once.
-    Raises `DataError` for a store that is damaged.
+    The sizes of all files and every pointer are always checked.
+
+    Parameters
+    ----------
+    path : str or path
+        The store.
+    check : bool
+        Whether every index and value is checked, too, which reads the whole store once. This is done in any case where
+        the arrays have another size or time of change than those that were checked before.
+
+    Returns
+    -------
+    Dataset
+
+    Raises
+    ------
+    DataError
+        For a store that is damaged.
     """
     path = Path(path)
     dataset, seen = read_consistently(path, partial(_open_checked, check=check))
