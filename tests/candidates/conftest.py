@@ -1,4 +1,4 @@
-"""Rows for the parts of a shortlist, and rows of many labels with a model that lists some of them."""
+"""Rows for the parts of a candidate model, and a model trained on rows with many labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees that blend what the paths of a shortlist say: as scikit-learn grew them, kept, and where they are refused."""
+"""Stacking by trees: scores as in scikit-learn, saving, and errors."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_trees_rank_as_well_as_the_regression_or_better(many, model):
     assert (boosted > logistic - 0.01).all()
 
 
-def test_the_linear_path_learns_the_rows_held_out_for_trees_and_the_network_does_not(many, model, monkeypatch):
+def test_linear_classifiers_are_trained_on_the_rows_held_out_for_trees_and_the_network_is_not(many, model, monkeypatch):
     from xmlsgd.candidates.linear import LinearClassifiers
 
     learned, fit = [], LinearClassifiers.fit
@@ -162,7 +162,7 @@ def test_a_saved_model_keeps_its_trees_to_the_bit(many, model, tmp_path, predict
         ("frequency", lambda a: a[:-1], "frequency must be float32"),
     ],
 )
-def test_trees_that_save_cannot_have_written_are_refused(model, name, change, complaint):
+def test_altered_trees_are_refused(model, name, change, complaint):
     described, arrays = to_arrays(model.candidates_)
     arrays[f"candidates_{name}"] = change(arrays[f"candidates_{name}"])
     with pytest.raises(ModelFileError, match=complaint):
@@ -195,7 +195,7 @@ def test_frequencies_are_rows_of_a_weight_above_0(many):
     np.testing.assert_array_equal(found.frequency, np.bincount(many[0].Y.indices, minlength=300))
 
 
-def test_trees_need_a_shortlist_and_a_name_that_is_known(many):
+def test_trees_need_candidates_and_a_known_name(many):
     X, Y = many[0].X, many[0].Y
     with pytest.raises(DataError, match="stacking: 'boosted' needs candidates, got none"):
         XMLClassifier(**{**SETTINGS, "candidates": 0}).fit(X, Y)
@@ -204,7 +204,7 @@ def test_trees_need_a_shortlist_and_a_name_that_is_known(many):
             XMLClassifier(stacking=wrong).fit(X, Y)
 
 
-def test_the_estimate_of_memory_counts_the_pairs_that_a_blend_learns_from(many):
+def test_the_memory_estimate_counts_the_pairs_that_stacking_learns_from(many):
     X, Y = many[0].X, many[0].Y
     boosted, logistic = (
         XMLClassifier(**{**SETTINGS, "stacking": stacking}).estimate_memory(X, Y)["candidates"]
@@ -226,7 +226,7 @@ def test_trees_that_have_nothing_to_ask_say_how_often_labels_are_right():
         np.testing.assert_allclose(trees.scores(labels, ones, ones, ones, DEVICE), np.log(1 / 3), rtol=1e-5)
 
 
-def test_no_trees_grow_where_no_held_out_row_has_a_label_on_its_list():
+def test_no_trees_are_learned_if_no_held_out_row_has_a_true_candidate():
     data = make_xmc(200, 50, 20, nnz_per_row=4, labels_per_row=2, random_state=0)
     held_out = np.arange(100)
     first = data.Y.indptr[100]

@@ -1,4 +1,4 @@
-"""The linear path: the minimum that it finds, the weights that it keeps, the margins that it answers with."""
+"""Linear classifiers: the minimum that the solver finds, the weights that are kept, the margins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def objective(X: np.ndarray, sign: np.ndarray, cost: np.ndarray, w: np.ndarray, 
     return float((w @ w + bias**2) / 2 + cost @ slack**2)
 
 
-def test_the_linear_path_minimizes_the_squared_hinge_of_each_label_on_its_pairs_and_features(data, rows, monkeypatch):
+def test_the_solver_minimizes_the_squared_hinge_of_each_label_on_its_pairs_and_features(data, rows, monkeypatch):
     """Against LIBLINEAR's dual solver on the same rows, with the features of those that have the label."""
     from sklearn.svm import LinearSVC
 
@@ -98,24 +98,26 @@ def test_the_estimate_of_memory_knows_how_many_weights_are_kept(many, monkeypatc
 
 
 def test_margins_are_those_of_the_weights(data, rows):
-    shortlist = np.random.default_rng(0).integers(-1, 80, (600, 9)).astype(np.int32)
+    candidates = np.random.default_rng(0).integers(-1, 80, (600, 9)).astype(np.int32)
     with DEVICE.start():
-        path = LinearClassifiers.fit(rows, data.Y, ones(600), np.tile(np.arange(80, dtype=np.int32), (600, 1)), DEVICE)
-        found = path.margins(rows, shortlist, DEVICE)
-    whole = (rows.to_scipy() @ path.weights.to_scipy().T).toarray() + path.bias
-    expected = np.where(shortlist >= 0, np.take_along_axis(whole, np.maximum(shortlist, 0), axis=1), -1)
+        linear = LinearClassifiers.fit(
+            rows, data.Y, ones(600), np.tile(np.arange(80, dtype=np.int32), (600, 1)), DEVICE
+        )
+        found = linear.margins(rows, candidates, DEVICE)
+    whole = (rows.to_scipy() @ linear.weights.to_scipy().T).toarray() + linear.bias
+    expected = np.where(candidates >= 0, np.take_along_axis(whole, np.maximum(candidates, 0), axis=1), -1)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_a_label_without_rows_has_the_margin_of_none(data, rows):
     no_last = CSR(data.Y.indptr, data.Y.indices, data.Y.data, 81)
     with DEVICE.start():
-        path = LinearClassifiers.fit(rows, no_last, ones(600), np.full((600, 1), -1, np.int32), DEVICE)
-    assert path.bias[80] == -1
-    assert path.weights.indptr[80] == path.weights.indptr[81]
+        linear = LinearClassifiers.fit(rows, no_last, ones(600), np.full((600, 1), -1, np.int32), DEVICE)
+    assert linear.bias[80] == -1
+    assert linear.weights.indptr[80] == linear.weights.indptr[81]
 
 
-def test_the_linear_path_learns_nothing_from_rows_of_weight_zero(data, rows):
+def test_linear_classifiers_learn_nothing_from_rows_of_weight_zero(data, rows):
     candidates = np.argsort(np.random.default_rng(0).random((600, 80)), axis=1)[:, :30].astype(np.int32)
     weight, first = np.repeat(np.float32([2, 0]), 300), np.arange(300)
     with DEVICE.start():

@@ -1,4 +1,4 @@
-"""A model with a shortlist: how it ranks, what it saves, and how it learns on."""
+"""The candidate model as part of a classifier: ranking, saving and further training."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from xmlsgd.training.learner import Learner
 from xmlsgd.training.runs import Interrupted
 
 
-def test_many_labels_get_a_shortlist_and_rank_better_with_it(many, model):
+def test_many_labels_get_candidates_and_rank_better_with_them(many, model):
     alone = XMLClassifier(**SETTINGS, candidates=0, max_epochs=model.n_epochs_).fit(many[0].X, many[0].Y)
     assert alone.candidates_ is None
     assert model.candidates_.size == 64
@@ -72,14 +72,14 @@ def test_a_model_that_learns_on_answers_by_what_it_has_learned(many, tmp_path):
         np.testing.assert_array_equal(loaded.predict_topk(rows)[1], new)
 
 
-def test_probabilities_of_listed_labels_are_calibrated(many, model):
+def test_probabilities_of_candidates_are_calibrated(many, model):
     labels, scores = model.predict_topk(many[1].X, 5)
     chances = 1 / (1 + np.exp(-scores))
     truth = many[1].Y.to_scipy().toarray()[np.arange(len(labels))[:, None], labels] != 0
     assert chances.mean() == pytest.approx(truth.mean(), abs=0.1)
 
 
-def test_more_labels_than_are_listed_are_ranked_all_the_same(many, model):
+def test_more_labels_than_candidates_can_be_ranked(many, model):
     X = many[1].X.take(np.arange(20))
     labels, scores = model.predict_topk(X, 1100)
     assert (np.sort(labels, axis=1) == np.arange(1100)).all()
@@ -94,7 +94,7 @@ def test_a_row_that_no_training_row_is_like_gets_the_labels_of_the_network(model
     np.testing.assert_allclose(scores, model.candidates_.non_candidate_scores(logits), rtol=1e-5)
 
 
-def test_a_saved_model_keeps_its_shortlist(many, model, tmp_path):
+def test_a_saved_model_keeps_its_candidate_model(many, model, tmp_path):
     X = many[1].X.take(np.arange(100))
     model.save(tmp_path / "model")
     for loaded in (XMLClassifier.load(tmp_path / "model"), XMLClassifier.load(tmp_path / "model", predict_only=False)):
@@ -114,28 +114,28 @@ def test_a_saved_model_keeps_its_shortlist(many, model, tmp_path):
         ("weight", lambda a: -a, "weight must be at least 0"),
     ],
 )
-def test_a_shortlist_that_save_cannot_have_written_is_refused(model, name, change, complaint):
+def test_altered_arrays_of_a_candidate_model_are_refused(model, name, change, complaint):
     described, arrays = to_arrays(model.candidates_)
     arrays[f"candidates_{name}"] = change(arrays[f"candidates_{name}"])
     with pytest.raises(ModelFileError, match=complaint):
         from_arrays(described, ModelArrays(arrays, Path("model")), (1500, 1100))
 
 
-@pytest.mark.parametrize("blend", [[1, 2, None, 4], [1, 1e39, 3, 4], [10**400, 2, 3, 4], [-0.1, 2, 3, 4], 7])
-def test_a_blend_that_save_cannot_have_written_is_refused(model, blend):
+@pytest.mark.parametrize("weights", [[1, 2, None, 4], [1, 1e39, 3, 4], [10**400, 2, 3, 4], [-0.1, 2, 3, 4], 7])
+def test_altered_stacking_weights_are_refused(model, weights):
     described, arrays = to_arrays(model.candidates_)
     with pytest.raises(ModelFileError, match="size, stacking, near, rows and trees"):
-        from_arrays({**described, "stacking": blend}, ModelArrays(arrays, Path("model")), (1500, 1100))
+        from_arrays({**described, "stacking": weights}, ModelArrays(arrays, Path("model")), (1500, 1100))
 
 
 @pytest.mark.parametrize("near", [None, float("nan"), "0.5"])
-def test_a_cosine_that_save_cannot_have_written_is_refused(model, near):
+def test_an_altered_cosine_is_refused(model, near):
     described, arrays = to_arrays(model.candidates_)
     with pytest.raises(ModelFileError, match="size, stacking, near, rows and trees"):
         from_arrays({**described, "near": near}, ModelArrays(arrays, Path("model")), (1500, 1100))
 
 
-def test_a_shortlist_larger_than_the_labels_is_refused(model):
+def test_more_candidates_than_labels_are_refused(model):
     described, arrays = to_arrays(model.candidates_)
     with pytest.raises(ModelFileError, match="the size at most 1100, got"):
         from_arrays({**described, "size": 1101}, ModelArrays(arrays, Path("model")), (1500, 1100))
@@ -147,7 +147,7 @@ def test_the_same_seed_gives_the_same_bits(many, model):
         np.testing.assert_array_equal(a, b)
 
 
-def test_rows_of_partial_fit_are_remembered(many):
+def test_partial_fit_adds_its_rows_to_the_index(many):
     whole, fresh = many
     model = XMLClassifier(**SETTINGS).fit(whole.X, whole.Y)
     before = model.score(fresh.X, fresh.Y)
@@ -157,10 +157,10 @@ def test_rows_of_partial_fit_are_remembered(many):
     assert model.score(wider, fresh.Y) > before
 
 
-def test_one_class_a_row_has_no_shortlist(many):
+def test_multiclass_models_have_no_candidates(many):
     X, y = many[0].X, np.arange(8000) % 1100
     assert XMLClassifier(**SETTINGS, max_epochs=1).fit(X, y).candidates_ is None
-    with pytest.raises(DataError, match="shortlist: must be 0 for one class a row, got 8"):
+    with pytest.raises(DataError, match="candidates: must be 0 for one class a row, got 8"):
         XMLClassifier(**SETTINGS, candidates=8).fit(X, y)
 
 
@@ -190,17 +190,19 @@ def test_the_labels_of_rows_of_weight_zero_change_nothing(many):
         assert (a != b).any()
 
 
-def test_a_row_with_few_labels_on_its_list_gets_the_rest_from_the_network(many, model):
+def test_a_row_with_few_candidates_gets_more_labels_from_the_network(many, model):
     counts = np.bincount(many[0].X.indices, minlength=1500)
     rare = np.argsort(counts)[:40]
     X = sp.csr_array((np.ones(40, np.float32), (np.arange(40), rare)), shape=(40, 1500))
     whole = model.decision_function(X)
-    listed, _ = model.candidates_.score(CSR.from_scipy(X), lambda X, labels: np.zeros(labels.shape, np.float32), DEVICE)
-    n_listed = (listed >= 0).sum(axis=1)
-    k = int(n_listed.min()) + 2
+    candidates, _ = model.candidates_.score(
+        CSR.from_scipy(X), lambda X, labels: np.zeros(labels.shape, np.float32), DEVICE
+    )
+    n_candidates = (candidates >= 0).sum(axis=1)
+    k = int(n_candidates.min()) + 2
     labels, scores = model.predict_topk(X, k)
     np.testing.assert_allclose(np.take_along_axis(whole, labels, axis=1), scores, rtol=1e-3, atol=1e-3)
-    few = n_listed < k  # a listed label may have a margin below that of none, and is in the answer all the same
+    few = n_candidates < k  # they include candidates with a margin below -1
     np.testing.assert_allclose(np.sort(whole[few], axis=1)[:, : -k - 1 : -1], scores[few], rtol=1e-3, atol=0.05)
     assert (np.diff(np.sort(labels, axis=1), axis=1) > 0).all()
 
@@ -224,7 +226,7 @@ def test_the_best_of_a_list_are_those_of_all_its_scores_and_ties_go_to_the_small
 
 
 @pytest.mark.parametrize(("n_rows", "n_labels", "size"), [(2000, 192, 64), (1999, 192, 0), (2000, 191, 0)])
-def test_labels_are_listed_from_2000_rows_on_where_they_are_64_times_those_of_a_row(n_rows, n_labels, size):
+def test_candidates_are_used_from_2000_rows_and_64_times_as_many_labels_as_a_row_has(n_rows, n_labels, size):
     three_each = CSR(
         3 * np.arange(n_rows + 1), np.tile(np.arange(3), n_rows), np.ones(3 * n_rows, np.float32), n_labels
     )
@@ -269,7 +271,7 @@ def test_activations_within_the_call_that_ranks_are_those_of_the_kernel_before_i
         np.testing.assert_array_equal(scores, answers[0][1])
 
 
-def test_a_deep_network_ranks_a_shortlist_by_its_last_activations(many, tmp_path):
+def test_a_deep_network_ranks_candidates_by_its_last_activations(many, tmp_path):
     model = XMLClassifier((16, 8), candidates=16, max_epochs=1, n_jobs=1, random_state=0).fit(many[0].X, many[0].Y)
     X = many[1].X.span(0, 30)
     labels, scores = model.predict_topk(X, 3)
@@ -283,7 +285,7 @@ def test_a_deep_network_ranks_a_shortlist_by_its_last_activations(many, tmp_path
 
 
 @pytest.mark.parametrize(("error", "kind"), [(KeyboardInterrupt(), Interrupted), (MemoryError(), MemoryError)])
-def test_an_error_while_the_shortlist_is_learned_keeps_the_network(many, monkeypatch, error, kind):
+def test_an_error_while_the_candidate_model_is_trained_keeps_the_network(many, monkeypatch, error, kind):
     def failing(*_):
         raise error
 
@@ -314,7 +316,7 @@ def test_ctrl_c_in_a_partial_fit_that_adds_features_keeps_a_whole_model(many, tm
     np.testing.assert_array_equal(XMLClassifier.load(tmp_path / "model").predict_topk(X[:20], 3)[0], labels)
 
 
-def test_a_diverged_partial_fit_remembers_no_rows(many):
+def test_a_diverged_partial_fit_adds_no_rows(many):
     train = many[0]
     model = XMLClassifier((8,), candidates=16, max_epochs=1, n_jobs=1, random_state=0).fit(train.X, train.Y)
     before = model.candidates_.knn.Y.n_rows

@@ -1,4 +1,4 @@
-"""The stacking of the paths: its weights, the calibration of margins, the rows that are held out for it."""
+"""Logistic stacking: its weights, the calibration of margins, held-out rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xmlsgd.candidates.model import distance_weights, held_out_rows
 from xmlsgd.candidates.stacking import MIN_VOTE, Calibration, LogisticStacking, log_probability
 
 
-def test_the_blend_finds_the_weights_of_a_logistic_model():
+def test_stacking_finds_the_weights_of_a_logistic_model():
     rng = np.random.default_rng(0)
     features = rng.normal(size=(60_000, 3))
     odds = features @ [0.3, 0.9, 2.0] - 1.0
@@ -20,11 +20,11 @@ def test_the_blend_finds_the_weights_of_a_logistic_model():
     np.testing.assert_allclose(stacking, [0.3, 0.9, 2.0, -1.0], atol=0.06)
 
 
-def test_the_blend_keeps_its_defaults_where_all_pairs_are_alike():
+def test_stacking_keeps_its_defaults_if_all_pairs_are_equal():
     assert LogisticStacking.fit(np.zeros((5, 3)), np.zeros(5, bool), ones(5)) == LogisticStacking()
 
 
-def test_the_blend_believes_the_path_that_is_right_where_pairs_count():
+def test_stacking_trusts_the_model_that_is_right_on_pairs_with_weight():
     rng = np.random.default_rng(0)
     features, truth, near = rng.normal(size=(4000, 3)), rng.random(4000) < 0.5, np.arange(4000) < 3000
     features[near, 2] += 2 * truth[near]
@@ -36,7 +36,7 @@ def test_the_blend_believes_the_path_that_is_right_where_pairs_count():
     assert apart.network > 1 > 0.3 > apart.linear
 
 
-def test_a_row_counts_for_the_blend_by_how_far_the_nearest_is():
+def test_a_held_out_row_has_the_weight_of_its_cubed_distance():
     counts = distance_weights(np.array([0.0, 0.5, 0.9, 1.0], np.float32))
     np.testing.assert_allclose(counts / counts[0], [1, 0.125, 1e-3, 1e-9], rtol=1e-3)
     np.testing.assert_allclose(distance_weights(ones(3)), 1)  # nothing but copies
@@ -80,13 +80,13 @@ def test_a_calibrated_path_has_the_margins_that_its_factors_say(data, rows, monk
     lists = np.tile(np.arange(80, dtype=np.int32), (600, 1))
     factor, shift = np.random.default_rng(0).random((2, 80)).astype(np.float32)
     with DEVICE.start():
-        path = LinearClassifiers.fit(rows, data.Y, ones(600), lists.copy(), DEVICE)
-        before = path.margins(rows, lists, DEVICE)
-        after = path.calibrate(factor, shift).margins(rows, lists, DEVICE)
+        linear = LinearClassifiers.fit(rows, data.Y, ones(600), lists.copy(), DEVICE)
+        before = linear.margins(rows, lists, DEVICE)
+        after = linear.calibrate(factor, shift).margins(rows, lists, DEVICE)
     np.testing.assert_allclose(after, factor * before + shift, rtol=1e-4, atol=1e-5)
 
 
-def test_scores_of_the_blend_are_log_odds():
+def test_scores_of_stacking_are_log_odds():
     stacking = LogisticStacking(0.5, 1.0, 2.0, -1.0)
     z, votes, margins = (np.array([x], np.float32) for x in (0.7, 0.25, 0.5))
     expected = -0.5 * np.log1p(np.exp(-0.7)) + np.log(0.25) + 2.0 * 0.5 - 1.0
@@ -96,7 +96,7 @@ def test_scores_of_the_blend_are_log_odds():
     assert log_probability(np.float32([-200.0]))[0] == pytest.approx(-200)
 
 
-def test_rows_are_held_out_for_the_blend_where_there_are_enough():
+def test_rows_are_held_out_if_there_are_enough():
     held = held_out_rows(25_000, 0)
     assert len(held) == 500 == len(np.unique(held))
     assert [len(held_out_rows(n, 0)) for n in (999, 1000, 3000, 4000, 20_000)] == [0, 100, 300, 400, 400]
@@ -104,7 +104,7 @@ def test_rows_are_held_out_for_the_blend_where_there_are_enough():
     assert not np.array_equal(held, held_out_rows(25_000, 1))
 
 
-def test_sets_too_small_for_a_blend_of_their_own_take_the_defaults():
+def test_small_sets_use_the_default_weights():
     data = make_xmc(999, 500, 200, nnz_per_row=8, labels_per_row=2, random_state=0)
     model = XMLClassifier(**SETTINGS, max_epochs=1, candidates=16).fit(data.X, data.Y)
     assert model.candidates_.stacking == LogisticStacking()

@@ -1,4 +1,4 @@
-"""What the tests of shortlists share: one CPU, settings of a quick model, weights of rows."""
+"""One CPU, settings of a quick model, and equal weights, for tests of candidates."""
 
 from __future__ import annotations
 

@@ -1,13 +1,8 @@
 """Candidate labels of each row from a k-NN index, scored by stacking k-NN, linear classifiers and the network."""
 
-from .knn import check_sound
-from .model import HELD_OUT_BOOSTED, HELD_OUT_LOGISTIC, CandidateModel, fit_candidates, held_out_rows
-
-__all__ = [
-    "HELD_OUT_BOOSTED",
-    "HELD_OUT_LOGISTIC",
-    "CandidateModel",
-    "check_sound",
-    "fit_candidates",
-    "held_out_rows",
-]
+from .knn import check_sound as check_sound
+from .model import HELD_OUT_BOOSTED as HELD_OUT_BOOSTED
+from .model import HELD_OUT_LOGISTIC as HELD_OUT_LOGISTIC
+from .model import CandidateModel as CandidateModel
+from .model import fit_candidates as fit_candidates
+from .model import held_out_rows as held_out_rows
