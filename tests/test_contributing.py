@@ -8,12 +8,16 @@ import sys
 import textwrap
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 import xmlsgd.metrics
 from shared.paths import DATA
-from xmlsgd import DataError, XMLClassifier, make_xmc
+from xmlsgd import DataError, XMLClassifier, devices, load_file, make_xmc
 from xmlsgd.cli import main
+from xmlsgd.data import formats
+from xmlsgd.data.formats.libsvm import write_libsvm
+from xmlsgd.nn import losses, optimizers, samplers
 
 SMALL = {"hidden_layer_sizes": (4,), "candidates": 0, "max_epochs": 1, "n_jobs": 1, "random_state": 0}
 
@@ -57,6 +61,17 @@ def flags(parameters: dict[str, object]) -> list[str]:
     return [word for name, text in texts.items() for word in (f"--{name}", text)]
 
 
+def check_trains(data, tmp_path, **parameters):
+    """Train through the estimator and the command line; check that both name the part and give the same model."""
+    parameters = {**SMALL, **parameters}
+    model = XMLClassifier(**parameters).fit(data.X, data.Y)
+    assert np.isfinite(model.params_).all()
+    rows, out = tmp_path / "rows.txt", tmp_path / "trained"
+    write_libsvm(data, rows)
+    assert main(["train", str(rows), "--out", str(out), "--quiet", *flags(parameters)]) == 0
+    np.testing.assert_array_equal(XMLClassifier.load(out).params_, model.params_)
+
+
 def test_a_metric_is_one_file(add_part, folder, tmp_path, data):
     add_part(
         xmlsgd.metrics,
@@ -84,3 +99,168 @@ def test_a_metric_is_one_file(add_part, folder, tmp_path, data):
     assert result["hit_rate@1"] == pytest.approx(result["P@1"])
     with pytest.raises(DataError, match=r"metric: must be one of coverage, hit_rate, .*; got 'hits'"):
         xmlsgd.metrics.metric("hits")
+
+
+def test_a_loss_is_one_file(add_part, data, tmp_path):
+    add_part(
+        losses,
+        "pseudo_huber",
+        '''
+        """Pseudo-Huber loss of the distance to 1 for labels of the row, to -1 for others."""
+
+        import numpy as np
+
+        from .base import Loss
+
+
+        def value_and_gradient(z, target, log_sum):
+            """Return sqrt(1 + e^2) - 1 and its derivative, with e = z - (2 target - 1)."""
+            error = z - (2 * target - 1)
+            return np.sqrt(1 + error * error) - 1, error / np.sqrt(1 + error * error)
+
+
+        def initial_bias(frequency):
+            """Return the mean of the targets."""
+            return 2 * frequency - 1
+
+
+        LOSS = Loss(value_and_gradient, initial_bias, probability=None)
+        ''',
+    )
+    check_trains(data, tmp_path, loss="pseudo_huber")
+
+
+def test_an_optimizer_is_one_file(add_part, data, tmp_path):
+    add_part(
+        optimizers,
+        "sign_sgd",
+        '''
+        """Sign SGD (Bernstein et al. 2018): w <- w - learning_rate sign(g)."""
+
+        from dataclasses import dataclass
+
+        import numpy as np
+
+        from .base import RATE, Optimizer
+
+
+        @dataclass(frozen=True)
+        class SignSGD(Optimizer):
+            """Move each parameter by the sign of its gradient."""
+
+            default_rate = 0.003
+
+            @staticmethod
+            def step(g, s, t, h):
+                """Return learning_rate sign(g)."""
+                return h[RATE] * np.sign(g)
+
+
+        OPTIMIZER = SignSGD
+        ''',
+    )
+    check_trains(data, tmp_path, optimizer="sign_sgd")
+
+
+def test_a_file_format_is_one_file(add_part, data, tmp_path):
+    add_part(
+        formats,
+        "pairs",
+        '''
+        """Comma-separated entries, `row,x,feature,value` and `row,y,label`, in a file `*.pairs`."""
+
+        import numpy as np
+        import scipy.sparse as sp
+
+        from ..csr import CSR, Dataset
+        from .base import Format, Rows
+
+
+        class Pairs(Format):
+            """A file of entries; its first line has the numbers of rows, features and labels."""
+
+            files = "train.pairs (test.pairs)"
+
+            def recognizes(self, path):
+                """Return whether a path is such a file."""
+                return path.suffix == ".pairs"
+
+            def find(self, folder):
+                """Return the files of the parts."""
+                found = {part: folder / f"{part}.pairs" for part in ("train", "test")}
+                return {part: file for part, file in found.items() if file.is_file()}
+
+            def read(self, path, cache, options):
+                """Read the rows."""
+                first, *lines = (line.split(",") for line in path.read_text().splitlines())
+                n_rows, n_features, n_labels = map(int, first)
+                X, Y = np.zeros((n_rows, n_features), np.float32), np.zeros((n_rows, n_labels), np.float32)
+                for row, kind, column, *value in lines:
+                    if kind == "x":
+                        X[int(row), int(column)] = float(value[0])
+                    else:
+                        Y[int(row), int(column)] = 1
+                return Rows(Dataset(*(CSR.from_scipy(sp.csr_array(each)) for each in (X, Y))), path)
+
+            def write(self, path, train, test, single):
+                """Write the train part."""
+                X, Y = (each.to_scipy().tocoo() for each in (train.X, train.Y))
+                lines = [f"{train.n_rows},{train.n_features},{train.n_labels}"]
+                lines += [f"{i},x,{j},{v!r}" for i, j, v in zip(X.row, X.col, X.data.tolist())]
+                lines += [f"{i},y,{j}" for i, j in zip(Y.row, Y.col)]
+                path.write_text("\\n".join(lines))
+
+
+        FORMAT = Pairs()
+        ''',
+    )
+    source = tmp_path / "train.txt"
+    write_libsvm(data, source)
+    assert main(["convert", str(source), str(tmp_path / "train.pairs"), "--to", "pairs", "--quiet"]) == 0
+    found = load_file(tmp_path / "train.pairs")
+    np.testing.assert_array_equal(found.Y.to_scipy().toarray(), data.Y.to_scipy().toarray())
+    np.testing.assert_allclose(found.X.to_scipy().toarray(), data.X.to_scipy().toarray(), rtol=1e-6)
+    words = ["train", str(tmp_path / "train.pairs"), "--out", str(tmp_path / "model"), "--quiet", *flags(SMALL)]
+    assert main(words) == 0
+
+
+def test_a_device_is_one_file(add_part, data, tmp_path):
+    add_part(
+        devices,
+        "plain",
+        '''
+        """The reference under another name."""
+
+        from .reference import Reference
+
+
+        class Plain(Reference):
+            """Compute everything as the reference does."""
+
+            bfloat16 = False
+
+            def __init__(self, n_threads, precision):
+                """Take what every device is made with; nothing of it matters here."""
+
+
+        DEVICE = Plain
+        ''',
+    )
+    check_trains(data, tmp_path, devices="plain")
+
+
+@pytest.mark.parametrize(
+    ("package", "find", "complaint"),
+    [
+        (losses, losses.find_loss, "loss 'empty': .*empty.py does not define LOSS"),
+        (optimizers, optimizers.find_optimizer, "optimizer 'empty': .*empty.py does not define OPTIMIZER"),
+        (samplers, samplers.find_sampler, "sampler 'empty': .*empty.py does not define SAMPLER"),
+        (formats, formats.get_format, "must define FORMAT"),
+        (devices, devices.get_device, "device must be one of"),
+        (xmlsgd.metrics, xmlsgd.metrics.metric, "metric: must be one of"),
+    ],
+)
+def test_a_file_without_its_part_is_refused(add_part, package, find, complaint):
+    add_part(package, "empty", "")
+    with pytest.raises((DataError, TypeError), match=complaint):
+        find("empty")

@@ -16,7 +16,7 @@ from ..algorithms import get_algorithm
 from ..algorithms.auto import Auto
 from ..algorithms.local_sgd import LocalSGD
 from ..data.files.compiled import LOGGER
-from ..devices import get_device
+from ..devices import device_names, get_device
 from ..errors import DataError, shorten, suggest
 from ..training.executors.calibration import measure_device
 from ..training.executors.processes import Processes
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..training.learner import Job
 
 _DEVICE = re.compile(r"\s*(?P<kind>[a-z_]+)(:(?P<index>\d{1,4}))?(\*(?P<learners>0*[1-9]\d{0,3}))?\s*", re.ASCII)
-KINDS = ("cpu", "cuda")  # of devices that train; the reference defines what they compute
+KINDS = ("cpu", "cuda")  # others are found in the folder of devices; the reference is for tests
 MOST_WORKERS = 256
 
 
@@ -56,7 +56,7 @@ def parse_devices(devices: Any) -> list[str]:
             raise DataError(f"devices: must be kind:index*learners, as in 'cpu*2', got {got}")
         kind, index = match["kind"], match["index"]
         name = kind if index is None else f"{kind}:{index}"
-        if kind not in KINDS:
+        if kind not in KINDS and (kind == "reference" or kind not in device_names()):
             near = "; a GPU is 'cuda:0'" if kind == "gpu" else suggest(kind, KINDS)
             raise DataError(f"devices: must be of the kinds {', '.join(KINDS)}, got {name!r}{near}")
         if kind == "cpu" and index is not None:

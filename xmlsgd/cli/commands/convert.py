@@ -9,6 +9,7 @@ replaced with --overwrite only; missing folders above it are made.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ...data.files import parents_created, temporary_folder_beside
 from ...data.formats import format_names
@@ -17,7 +18,13 @@ from ..flags import FORMAT_FLAGS, OVERWRITE, Flag, positional
 from ..format_options import FormatOptions
 from ..messages import STDOUT, Console
 from ..output_files import check_apart, check_inputs, check_new, check_parent
-from ..value_types import DIR, PATH, name_among
+from ..value_types import DIR, PATH, ValueType, name_among
+
+
+def read_format(text: str) -> Any:
+    """Return the name of a format that is in the folder of formats now."""
+    return name_among(*format_names()).read(text)
+
 
 FLAGS = (
     positional("source", PATH, "SOURCE", "data in any format"),
@@ -25,7 +32,8 @@ FLAGS = (
     *FORMAT_FLAGS,
     Flag("vectorizer", DIR, "model or store whose words raw text is turned into", "data",
          default_text="the words of SOURCE"),
-    Flag("to", name_among(*format_names()), "format of TARGET", "output", default_text="by its name"),
+    Flag("to", ValueType("NAME", read_format, tuple(format_names())), "format of TARGET", "output",
+         default_text="by its name"),
     OVERWRITE,
 )  # fmt: skip
 EXAMPLES = """  xmlsgd convert train.txt.gz store
