@@ -43,9 +43,9 @@ class Timed(Processes):
             self._heard_at[event.worker] = now
         return event
 
-    def merge(self, rule: Rule, members: Collection[int], memory: int = 0, equal: bool = True) -> None:
+    def merge(self, rule: Rule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> None:
         """Merge, after which nobody goes on at once."""
-        super().merge(rule, members, memory, equal)
+        super().merge(rule, members, fade_merges, equal)
         self._heard_at.clear()
 
     def pause(self) -> None:

@@ -17,10 +17,8 @@ import numpy as np
 
 from xmlsgd import Measure, make_xmc
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
-from xmlsgd.algorithms.base import Comm
-from xmlsgd.algorithms.combining import Work
+from xmlsgd.algorithms.base import Algorithm
 from xmlsgd.algorithms.elastic import Elastic
-from xmlsgd.algorithms.rounds import Rounds
 from xmlsgd.data.synthetic import split_rows
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.nn.network import Network
@@ -29,12 +27,13 @@ from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.scenarios import scenario
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
-from xmlsgd.training.merging import ParameterSlice
+from xmlsgd.training.merging import Comm, ParameterSlice
+from xmlsgd.training.rounds import Rounds, Work
 from xmlsgd.training.simulation import Experiment, simulate
 
 
 @dataclass
-class Median(Rounds):
+class Median(Rounds, Algorithm):
     """Every worker trains `steps` batches; then the shared model becomes the median of the replicas."""
 
     steps: int = 4
@@ -43,14 +42,13 @@ class Median(Rounds):
         """Return how many rows of this round worker `w` has not trained yet."""
         return self.left_of(self.steps * self.batch * len(self.given), w)
 
-    def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
+    def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Set the shared model to the median."""
 
         def rule(params: ParameterSlice) -> None:
             params.center[:] = np.median(list(params.replicas.values()), axis=0)
-            params.broadcast()
 
-        comm.merge(rule, work)
+        self.average(comm, work, rule)
 
 
 def main() -> None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from xmlsgd.algorithms import choose_algorithm
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
-from xmlsgd.algorithms.auto import Auto
 from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.hogbatch import Hogbatch
@@ -64,7 +64,7 @@ def methods(study: Study, scenario: str) -> list[Method]:
         Method("Adaptive SGD", lambda rate: AdaptiveSGD(batch, rate, mega_batch=mega, **paper), fleet),
         Method("Adaptive SGD, 100", lambda rate: AdaptiveSGD(batch, rate, **paper), fleet),
         Method(ADAPTIVE, lambda rate: AdaptiveSGD(batch, rate, mega_batch=mega), fleet),
-        Method(AUTO, lambda rate: Auto(batch, rate, speeds, one_memory=False), fleet),
+        Method(AUTO, lambda rate: choose_algorithm(batch, rate, speeds, one_memory=False), fleet),
     ]
 
 

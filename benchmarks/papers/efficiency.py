@@ -1,7 +1,7 @@
 """What compute groups cost and bring, by the paper's models: seconds of an update, and how asynchrony moves a mean.
 
 Hadjis, Zhang, Mitliagkas, Iter, Re 2016 (arXiv 1606.04487): the time to a loss is hardware efficiency, seconds of an
-update, times statistical efficiency, updates (`xmlsgd.algorithms.asynchrony`).
+update, times statistical efficiency, updates (`xmlsgd.algorithms.omnivore`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xmlsgd.algorithms.asynchrony import divisors
+from xmlsgd.algorithms.omnivore_tuner import divisors
 from xmlsgd.data.csr import NOISE
 from xmlsgd.data.validation import check_field_types
 from xmlsgd.errors import DataError

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from xmlsgd.algorithms.asynchrony import divisors, implicit_momentum
-from xmlsgd.algorithms.group_tuning import MOMENTA
-from xmlsgd.algorithms.omnivore import Omnivore
+from xmlsgd.algorithms.omnivore import Omnivore, implicit_momentum
+from xmlsgd.algorithms.omnivore_tuner import MOMENTA, divisors
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.simulation import Outcome
 

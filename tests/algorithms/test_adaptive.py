@@ -136,7 +136,7 @@ def test_who_joins_in_the_middle_of_a_mega_batch_keeps_its_size_until_the_next()
     algorithm.merge(toy.Replicas(0, 1, 1, 1), [0, 1, 2])
     assert algorithm.size == {0: 1024, 1: 512, 2: 768}
     did(algorithm, [40, 40, 10])
-    algorithm.rescale(algorithm.work)
+    algorithm.scale_batches(algorithm.work)
     assert algorithm.size[2] < 768
 
 
@@ -174,7 +174,7 @@ def test_block_momentum_follows_the_number_of_workers():
     [
         ({"kappa": 2.0}, "kappa must be in"),
         ({"perturbation": 1.0}, "perturbation must be in"),
-        ({"low": 2000}, "low must be at most the batch, 1024, got 2000"),
+        ({"low": 2000}, "low must be at least 1 and at most the batch, 1024, got 2000"),
         ({"mega_batch": 0}, "mega_batch must be at least 1, got 0"),
         ({"size_step": 0.0}, "size_step must be finite and above 0, got 0"),
         ({"norm_threshold": -1.0}, "norm_threshold must be at least 0"),

@@ -93,7 +93,7 @@ def test_the_level_of_the_sizes_does_not_sink_under_noise():
     for _ in range(1000):
         share = np.array([1, 0.9, 0.8, 0.7]) * np.exp(0.5 * rng.standard_normal(4))
         did(algorithm, [max(round(100 * 1024 * s / share.sum() / algorithm.size[w]), 0) for w, s in enumerate(share)])
-        algorithm.rescale(algorithm.work)
+        algorithm.scale_batches(algorithm.work)
         assert max(algorithm.size.values()) == 1024
 
 
@@ -109,7 +109,7 @@ def test_the_additive_rule_oscillates_with_the_papers_step_and_settles_with_the_
             updates = [round(100 * 1024 * s / speeds.sum() / algorithm.size[w]) for w, s in enumerate(speeds)]
             did(algorithm, updates)
             spread.append(max(updates) - min(updates))
-            algorithm.rescale(algorithm.work)
+            algorithm.scale_batches(algorithm.work)
         spreads[step] = np.mean(spread[-20:])
     assert spreads[64.0] > 20
     assert spreads[None] <= 2
@@ -120,7 +120,7 @@ def test_the_automatic_step_of_the_additive_rule_is_at_most_size_over_updates():
     algorithm = started(3, size_rule="additive", low=2)
     did(algorithm, [60, 30, 30])
     algorithm.size = {0: 500, 1: 1000, 2: 1000}
-    algorithm.rescale(algorithm.work)
+    algorithm.scale_batches(algorithm.work)
     beta = min(500 / 60, 1000 / 30, 2 / 2)
     assert algorithm.size == {0: round(500 + beta * 20), 1: 990, 2: 990}
 
@@ -130,7 +130,7 @@ def test_sizes_out_of_range_are_clamped_or_left_as_they_were():
         algorithm = started(2, size_rule="additive", size_step=10.0, out_of_range=rule)
         algorithm.size = {0: 1000, 1: 130}
         did(algorithm, [20, 10])
-        algorithm.rescale(algorithm.work)
+        algorithm.scale_batches(algorithm.work)
         assert algorithm.size == expected
 
 
@@ -138,12 +138,12 @@ def test_the_released_codes_rule_goes_by_steps_of_32():
     algorithm = started(3, size_rule="step32", low=32)
     algorithm.size = {0: 512, 1: 512, 2: 512}
     did(algorithm, [9, 6, 3])
-    algorithm.rescale(algorithm.work)
+    algorithm.scale_batches(algorithm.work)
     assert algorithm.size == {0: 544, 1: 512, 2: 480}
 
 
 def test_a_worker_without_an_update_gets_the_smallest_size():
     algorithm = started(2)
     did(algorithm, [9, 0])
-    algorithm.rescale(algorithm.work)
+    algorithm.scale_batches(algorithm.work)
     assert algorithm.size == {0: 1024, 1: 128}

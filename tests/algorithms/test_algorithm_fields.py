@@ -9,8 +9,6 @@ import pytest
 
 from benchmarks.papers.efficiency import HardwareEfficiency
 from xmlsgd.algorithms import algorithm_class, algorithm_names
-from xmlsgd.algorithms.group_tuning import GroupTuner
-from xmlsgd.algorithms.learner_tuning import LearnerTuner
 from xmlsgd.algorithms.outer import HeavyBall, Nesterov, OuterAdam
 from xmlsgd.algorithms.staleness import Bounded, Damped, DelayAdaptive, Dropped
 from xmlsgd.errors import DataError
@@ -27,8 +25,7 @@ WRONG = {
 }
 PARTS = {
     HeavyBall: {}, Nesterov: {}, OuterAdam: {}, Damped: {}, DelayAdaptive: {}, Dropped: {}, Bounded: {},
-    HardwareEfficiency: {"n_workers": 2, "compute": 1.0}, GroupTuner: {"n_workers": 2, "learning_rate": 0.1},
-    LearnerTuner: {"most": 2},
+    HardwareEfficiency: {"n_workers": 2, "compute": 1.0},
 }  # fmt: skip
 MADE = {algorithm_class(name): {} for name in algorithm_names()} | PARTS
 CASES = [

@@ -83,14 +83,14 @@ def test_long_spans_of_single_rows_change_nothing_but_the_number_of_messages():
 def test_spans_of_single_rows_are_long_and_all_workers_get_some():
     algorithm = Hogwild(1, 0.1)
     algorithm.start(range(4), 10**6)
-    assert algorithm.updates(0) == 1024
+    assert algorithm.updates(0, 10**6, False) == 1024
     algorithm.start(range(4), 1280)
-    assert algorithm.updates(0) == 10
+    assert algorithm.updates(0, 10**6, False) == 10
     algorithm.start(range(4), 5)
-    assert algorithm.updates(0) == 1
+    assert algorithm.updates(0, 10**6, False) == 1
     algorithm = Hogwild(256, 0.1)
     algorithm.start(range(4), 10**6)
-    assert algorithm.updates(0) == 4
+    assert algorithm.updates(0, 10**6, False) == 4
 
 
 def test_workers_on_disjoint_rows_and_features_may_come_in_any_order():
@@ -116,7 +116,7 @@ def adaptive_run(devices, n_rows=20000, **settings):
     sizes = {w: [] for w in range(len(devices))}
 
     class Noting(AdaptiveHogbatch):
-        def submitted(self, w, rows):
+        def submitted(self, w, rows, now):
             sizes[w].append(self.size[w])
 
     algorithm = Noting(**{"batch": 64, "learning_rate": 0.1, **settings})

@@ -7,13 +7,10 @@ import pytest
 from shared import toy
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
-from xmlsgd.algorithms.base import TAPER
-from xmlsgd.algorithms.combining import Work
 from xmlsgd.algorithms.easgd import EASGD
 from xmlsgd.algorithms.hogbatch import Hogbatch
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
-from xmlsgd.algorithms.rounds import LEASE
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.nn.network import Network
@@ -22,6 +19,7 @@ from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.threads import Threads
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
+from xmlsgd.training.rounds import LEASE, TAPER, Work
 from xmlsgd.training.router import Router
 
 BATCH = 10
@@ -67,7 +65,7 @@ def test_no_batch_of_adaptive_sgd_is_smaller_than_three_quarters_of_the_largest_
         algorithm = AdaptiveSGD(256, 0.1, low=low)
         algorithm.start([0, 1], 10**6)
         algorithm.work = {0: Work(99, 99 * 256, 256), 1: Work(1, 256, 256)}
-        algorithm.rescale(algorithm.work)
+        algorithm.scale_batches(algorithm.work)
         assert algorithm.size == {0: 256, 1: expected}
 
 

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from shared import toy
-from xmlsgd.algorithms.combining import COMBINE, WEIGHTS, Work
+from xmlsgd.algorithms.combining import COMBINE, WEIGHTS
 from xmlsgd.algorithms.local_sgd import LocalSGD
-from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer, OuterAdam, fading
+from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer, OuterAdam, merges_to_fade
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
 from xmlsgd.training.merging import ParameterSlice
+from xmlsgd.training.rounds import Work
 
 DATA, NETWORK = toy.random_data(240, 7, 5), Network(7, 5, (4,))
 
@@ -111,8 +112,8 @@ def test_one_worker_is_sequential_gradient_descent():
 
 
 def test_momentum_fades_to_a_thousandth():
-    assert fading(0.0) == 0
-    assert 0.9 ** fading(0.9) <= 1e-3 < 0.9 ** (fading(0.9) - 1)
+    assert merges_to_fade(0.0) == 0
+    assert 0.9 ** merges_to_fade(0.9) <= 1e-3 < 0.9 ** (merges_to_fade(0.9) - 1)
 
 
 def test_synchronous_gradients_are_those_of_one_device_with_the_whole_batch():

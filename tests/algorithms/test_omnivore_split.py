@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.omnivore_runs import BATCH, N_ROWS, Recorded, Updates, cpu, go, simulated
-from xmlsgd.algorithms.compute_groups import ComputeGroups, largest_remainder
-from xmlsgd.algorithms.omnivore import PER_LABEL, PER_NNZ, Omnivore
+from xmlsgd.algorithms.omnivore import PER_LABEL, PER_NNZ, ComputeGroups, Omnivore, largest_remainder
 from xmlsgd.data.csr import CSR, Dataset, epoch_order
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
@@ -77,9 +76,9 @@ def test_members_end_together_although_rows_are_unequal():
 
 def test_work_counts_features_and_labels_and_is_cut_in_the_order_of_the_epoch(dataset):
     algorithm, executor = Updates(BATCH, 0.1, groups=1), simulated((1, 1), kind=Recorded)
-    work = algorithm.weigh_rows(dataset)
+    work = algorithm.row_work(dataset)
     np.testing.assert_array_equal(work, 2 * np.diff(dataset.X.indptr) + 3 * 9)
-    assert Omnivore(split="rows").weigh_rows(dataset) is None
+    assert Omnivore(split="rows").row_work(dataset) is None
     go(dataset, algorithm, executor)
     for step in executor.steps[:8]:
         rows = epoch_order(N_ROWS, 0, step.epoch)[step.start : step.stop]

@@ -7,8 +7,19 @@ import math
 import numpy as np
 import pytest
 
-from xmlsgd.algorithms.asynchrony import divisors, implicit_momentum
-from xmlsgd.algorithms.group_tuning import CENTRE, FRACTIONS, MOMENTA, GroupTuner, Phase, Result, Setting, best, skipped
+from xmlsgd.algorithms.omnivore import implicit_momentum
+from xmlsgd.algorithms.omnivore_tuner import (
+    CENTRE,
+    FRACTIONS,
+    MOMENTA,
+    GroupTuner,
+    Phase,
+    Result,
+    Setting,
+    best,
+    divisors,
+    skipped,
+)
 
 
 def play(tuner, loss, seconds=lambda g: 1 / g, phases=200, until_long=1):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from shared.omnivore_runs import N_ROWS, NETWORK, SPEEDS, Updates, cpu, go, simulated
-from xmlsgd.algorithms.group_tuning import FRACTIONS, Setting
+from xmlsgd.algorithms.omnivore_tuner import FRACTIONS, Setting
 from xmlsgd.nn.optimizers import Adam
 from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.processes import Processes
@@ -53,8 +53,8 @@ class Tuned(Updates):
         self.fresh = False
         super().keep_reads(comm)
 
-    def submitted(self, w, rows):
-        super().submitted(w, rows)
+    def submitted(self, w, rows, now):
+        super().submitted(w, rows, now)
         self.begun[-1][2] += rows
         self.parts[w] += self.trial is None
 

@@ -69,7 +69,7 @@ def test_every_rule_is_written_and_read_as_text():
         ("auto/worth=0.1", "auto has no options"),
         ("local_sgd/steps=8,outer=mean", "a whole number, got '8,outer=mean'; options are separated by /$"),
         ("easgd/center_momentum=1", "center_momentum must be in"),
-        ("adaptive/low=0", "low must be at least 1, got 0$"),
+        ("adaptive/low=0", "low must be at least 1 and at most the batch, .*, got 0$"),
         ("hogwild/staleness=old", "staleness: must be one of full, damped, .*, got 'old'"),
         ("hogwild/staleness=dropped:1:2", "staleness: dropped has 1 number, got 'dropped:1:2'"),
         ("hogwild/staleness=full:1", "staleness: full has 0 numbers"),

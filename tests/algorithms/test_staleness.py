@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from shared import toy
-from xmlsgd.algorithms.hogbatch import Hogbatch
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.staleness import Bounded, Damped, DelayAdaptive, Dropped, Staleness
 from xmlsgd.errors import DataError
@@ -81,26 +80,6 @@ def test_who_waits_for_a_worker_that_leaves_goes_on():
     assert executor.of("left") == [1]
     assert done.records[0]["rows"] == 100
     assert {report.worker for report in executor.of("done")} == {0}
-
-
-def test_dropping_late_updates_is_unfair_to_long_rows_and_this_is_said():
-    """The mean number of features of rows whose updates are kept, against that of all rows."""
-    rng = np.random.default_rng(0)
-    data = toy.random_data(600, 40, 3)
-    X = rng.random((600, 40)) < rng.choice([0.05, 0.6], 600)[:, None]
-    X[:, 0] = True
-    data = toy.Dataset(toy.CSR.from_scipy(toy.sp.csr_array(X.astype(np.float32))), data.Y)
-    fleet = toy.fleet(1, 1, 1, 1, per_row=1e-5, per_nnz=1e-3)
-
-    def kept(staleness):
-        algorithm = Hogbatch(1, 0.1, staleness=staleness)
-        toy.run(algorithm, fleet, data=data, device=toy.Marking())
-        return algorithm.notes()["nnz_bias"]
-
-    assert kept(Staleness()) == 0
-    assert abs(kept(Dropped(100))) == 0
-    with pytest.warns(UserWarning, match=r"updates that count have .* % fewer features a row than all"):
-        assert kept(Dropped(4)) < -0.1
 
 
 @pytest.mark.parametrize(

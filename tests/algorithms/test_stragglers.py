@@ -34,13 +34,13 @@ class Played:
     def at(self, seconds):
         """Let time go by."""
         self.now += seconds
-        self.algorithm.situation.now = self.now
+        self.comm.seconds = self.now
 
     def begin(self):
         """Give batches to whoever is free and gets one."""
         for w in self.workers:
-            if w not in self.busy and self.algorithm.batch_size(w):
-                self.algorithm.submitted(w, 1)
+            if w not in self.busy and self.algorithm.batch_size(w, self.now):
+                self.algorithm.submitted(w, 1, self.now)
                 self.busy[w] = self.now
 
     def end(self, w):
@@ -52,7 +52,7 @@ class Played:
 
     def merged(self):
         """Merge what is due; return who took part."""
-        members = list(self.algorithm.merge_due(set(self.busy)))
+        members = list(self.algorithm.merge_due(set(self.busy), self.now))
         if members:
             self.algorithm.merge(self.comm, members)
         return members

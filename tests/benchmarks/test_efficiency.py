@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from benchmarks.papers.efficiency import HardwareEfficiency, fit_momentum, quadratic_path
 from shared.omnivore_runs import Updates, simulated
-from xmlsgd.algorithms.asynchrony import implicit_momentum
+from xmlsgd.algorithms.omnivore import implicit_momentum
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from shared import toy
 from xmlsgd import XMLClassifier
-from xmlsgd.algorithms import algorithm_class, algorithm_names
+from xmlsgd.algorithms import algorithm_class, algorithm_names, get_algorithm
 from xmlsgd.algorithms.outer import Nesterov, Outer, OuterAdam
 from xmlsgd.algorithms.staleness import Damped
 from xmlsgd.nn.optimizers import SGD
@@ -93,7 +93,7 @@ def made(name, **numbers):
 KEEPING = [
     *(made(name) for name in algorithm_names()),
     made("adaptive", momentum=0.0),
-    made("auto", speeds=(1.0, 0.9, 0.8), one_memory=False),
+    get_algorithm("auto", 4, 0.1, (1.0, 0.9, 0.8), one_memory=False),
     made("crossbow", sync_every=1),
     made("crossbow", sync_every=1, center_momentum=0.0),
     made("crossbow", learners=3),

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from shared import toy
-from xmlsgd.algorithms.combining import COMBINE, Work
+from xmlsgd.algorithms.combining import COMBINE
 from xmlsgd.algorithms.easgd import EASGD
 from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer, OuterAdam
 from xmlsgd.nn.network import Network
 from xmlsgd.training import merging
+from xmlsgd.training.rounds import Work
 
 N_FEATURES, N_LABELS, N = 40, 6, 3
 NETWORK = Network(N_FEATURES, N_LABELS, (2,))
@@ -40,11 +41,11 @@ def averaging(outer, combine="mean"):
         outer.apply(params, COMBINE[combine](params, dict.fromkeys(params.replicas, 1 / len(params.replicas)), work))
         params.broadcast()
 
-    return rule, outer.memory, True
+    return rule, outer.fade_merges, True
 
 
 def elastic():
-    algorithm = EASGD(1, 0.1, correction=0.2, sync_every=1, center_momentum=0.5)
+    algorithm = EASGD(1, 0.1, sync_every=1, center_momentum=0.5)
     algorithm.start(range(N), 1000)
     return algorithm.elastic, 10, False
 
@@ -63,11 +64,11 @@ RULES = {
 def merged(rule, members=lambda i: range(N), n_merges=12, n_threads=1, extra=0):
     """Merge after every third of the batches; return the table."""
     comm, rng = replicas(n_threads), np.random.default_rng(1)
-    apply, memory, equal = rule
+    apply, fade_merges, equal = rule
     for i in range(n_merges):
         for w in members(i):
             train(comm, w, rng)
-        comm.merge(apply, members(i), memory + extra, equal)
+        comm.merge(apply, members(i), fade_merges + extra, equal)
     return comm.table.params
 
 
@@ -131,16 +132,16 @@ def test_touched_rows_of_all_tensors_are_told_to_the_rule():
 
 def test_an_untouched_row_moves_on_by_momentum_until_that_is_negligible():
     """The row moves by 1 + gamma + gamma^2 + ... of its one difference, to a thousandth."""
-    comm, (rule, memory, equal) = replicas(), averaging(HeavyBall(0.5))
+    comm, (rule, fade_merges, equal) = replicas(), averaging(HeavyBall(0.5))
     before = comm.views(0)["W0"][4].copy()
     for w in range(N):
         comm.views(1 + w)["W0"][4] += 1
         comm.table.touched[w, 4] = 1
-    for i in range(memory + 3):
-        comm.merge(rule, range(N), memory, equal)
-        expected = sum(0.5**q for q in range(min(i, memory) + 1))
+    for i in range(fade_merges + 3):
+        comm.merge(rule, range(N), fade_merges, equal)
+        expected = sum(0.5**q for q in range(min(i, fade_merges) + 1))
         np.testing.assert_allclose(comm.views(0)["W0"][4] - before, expected, rtol=1e-5)
-    assert sum(0.5**q for q in range(memory + 1)) > 2 * (1 - 1e-3)
+    assert sum(0.5**q for q in range(fade_merges + 1)) > 2 * (1 - 1e-3)
     np.testing.assert_array_equal(comm.table.params[1:], np.tile(comm.center, (N, 1)))
 
 

@@ -1,55 +1,112 @@
 """Algorithms by name: `"sequential"` is the algorithm of `xmlsgd.algorithms.sequential`; the folder is the registry.
 
-Options may follow: `"local_sgd/steps=8/outer=nesterov:0.9:0.7"` (`options.py`).
+A module that defines an `Algorithm` adds one; its options are its dataclass fields: `"local_sgd/steps=8"`
+(`options.py`). `"auto"` stands for the algorithm that suits the workers (`choose_algorithm`).
 """
 
 from __future__ import annotations
 
 import importlib
-import inspect
 import pkgutil
+from collections.abc import Sequence
+from dataclasses import fields
 
 from ..data.validation import check_choice
 from ..errors import DataError, shorten
 from .base import Algorithm
-from .options import read_options
+from .options import AUTO, read_options
 
 MOST_ROWS = 1 << 30  # of a batch: sizes that may not exceed it are looked at when it is known
+# Of the rows: a worker that brings less is excluded, since its part of the merges and its stale updates cost more.
+WORTH = 0.02
+# Of an equal share: many equal workers bring little each, and are not to be excluded for it. Chosen, not measured:
+# with `WORTH` it matters beyond 25 workers alone.
+USEFUL = 0.5
 
 
 def algorithm_names() -> list[str]:
     """Return the names of the algorithms found in this folder."""
-    return sorted(m.name for m in pkgutil.iter_modules(__path__) if algorithm_class(m.name) is not None)
+    return sorted(m.name for m in pkgutil.iter_modules(__path__) if _defined_in(m.name))
 
 
-def algorithm_class(name: str) -> type[Algorithm] | None:
-    """Return the algorithm that a module of this folder defines, None where it defines none."""
+def algorithm_class(name: str) -> type[Algorithm]:
+    """Return the algorithm that a module of this folder defines; `DataError` where there is none."""
+    check_choice("algorithm", name, [AUTO, *algorithm_names()])
+    (kind,) = _defined_in(name)
+    return kind
+
+
+def _defined_in(name: str) -> list[type[Algorithm]]:
+    """Return the algorithms that a module of this folder defines."""
     module = importlib.import_module(f"{__name__}.{name}")
-    own = [
-        kind
-        for kind in vars(module).values()
-        if isinstance(kind, type) and issubclass(kind, Algorithm) and kind.__module__ == module.__name__
-    ]
-    (kind,) = own or [Algorithm]  # one idea a file
-    return None if kind is Algorithm or inspect.isabstract(kind) else kind
+    kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and kind.__module__ == module.__name__]
+    return [kind for kind in kinds if issubclass(kind, Algorithm) and kind is not Algorithm]
 
 
-def get_algorithm(algorithm: str | Algorithm, batch: int, learning_rate: float) -> Algorithm:
-    """Return the algorithm of a name, with options or without, with the given batch rows and rate.
+def get_algorithm(
+    algorithm: str | Algorithm,
+    batch: int,
+    learning_rate: float,
+    speeds: Sequence[float] = (1.0,),
+    one_memory: bool = True,
+) -> Algorithm:
+    """Return the algorithm of a name, with options or without, with the given batch rows and learning rate.
 
-    An `Algorithm` is returned as it is; `DataError` for what names none.
+    An `Algorithm` is returned as it is; `DataError` for what names none. "auto" is chosen for workers of these speeds.
     """
     if isinstance(algorithm, Algorithm):
         return algorithm
     if not isinstance(algorithm, str):
         raise DataError(f"algorithm must be a name or an Algorithm such as LocalSGD(), got {shorten(algorithm)}")
     name, *options = algorithm.split("/")
-    check_choice("algorithm", name, algorithm_names())
+    if name == AUTO:
+        read_options((), name, options)
+        return choose_algorithm(batch, learning_rate, speeds, one_memory)
     kind = algorithm_class(name)
-    assert kind is not None
-    return kind(batch=batch, learning_rate=learning_rate, **read_options(kind, name, options))
+    return kind(batch=batch, learning_rate=learning_rate, **read_options(fields(kind), name, options))
 
 
 def check_algorithm(algorithm: str) -> None:
     """Raise `DataError` for a text that names no algorithm, whatever its batch will be."""
     get_algorithm(algorithm, MOST_ROWS, 1.0)
+
+
+def choose_algorithm(batch: int, learning_rate: float, speeds: Sequence[float], one_memory: bool = True) -> Algorithm:
+    """Return the algorithm that suits the workers, with the `reason` and the `excluded` workers in it.
+
+    One worker trains alone. Workers that can write one memory share the model: no merges, nothing lost to averaging.
+    Others train replicas in rounds for whoever is free, merged by AdaSum, which keeps what single workers learned of
+    rare labels. What was measured: docs/decisions/workers.md.
+
+    Parameters
+    ----------
+    batch, learning_rate
+        Of the algorithm.
+    speeds
+        Rows a second of each worker, above 0. Workers that would bring less than `WORTH` of the rows and less than
+        half of an equal share are excluded: they stand in only while none of the others is there.
+    one_memory
+        Whether all workers compute in one memory, in which they can write the model in place.
+
+    Raises
+    ------
+    DataError
+        For speeds that are not above 0.
+    """
+    if not speeds or any(not speed > 0 for speed in speeds):
+        raise DataError(f"speeds must be above 0, one a worker, got {shorten(tuple(speeds))}")
+    total = sum(speeds)
+    worth = min(WORTH, USEFUL / len(speeds))
+    excluded = frozenset(w for w, speed in enumerate(speeds) if speed < worth * total)
+    if len(speeds) - len(excluded) == 1:
+        name, reason = "sequential", "one worker: nothing to share or merge"
+    elif one_memory:
+        name, reason = "hogwild", "workers write one memory: no merges, no averaging"
+    else:
+        name, reason = "local_sgd", "workers have memories of their own: replicas, merged by AdaSum"
+    if excluded:
+        shares = ", ".join(f"{w} ({speeds[w] / total:.1%})" for w in sorted(excluded))
+        reason += f"; excluded, for they would bring below {100 * worth:.2g}% of the rows: {shares}"
+    algorithm = get_algorithm(name, batch, learning_rate)
+    algorithm.reason, algorithm.excluded = reason, excluded
+    return algorithm

@@ -1,8 +1,13 @@
 """Adaptive SGD: dynamic scheduling, batch size scaling, normalized model merging.
 
-Ma, Rusu, Wu, Sim 2021 (arXiv 2110.07029), Algorithms 1 and 2. Batches of a mega-batch go to whoever is free. Then
-replicas are merged by their shares of the updates, with global momentum, and sizes change so that all will make equally
-many updates in the next one.
+Ma, Rusu, Wu, Sim 2021 (arXiv 2110.07029), Algorithms 1 and 2, for workers i with batch sizes b_i and u_i updates:
+
+    mega-batch: batches of b_i rows go to whichever worker is free, until M rows are given out
+    merge:      alpha_i = u_i / sum u, or b_i / sum b if all u are equal; the extremes perturbed by delta
+                w_new = sum alpha_i w_i + gamma (w - w_previous)
+    scale:      b_i = b_i + beta (u_i - mean u) within [b_min, b_max]; learning rate linear in b_i
+
+The engine (`training.rounds`) hands out batches, leaves out stragglers and takes in workers that join.
 """
 
 from __future__ import annotations
@@ -15,29 +20,33 @@ import numpy as np
 
 from ..data.validation import check_choice
 from ..errors import DataError
-from .base import Comm
-from .combining import COMBINE, WEIGHTS, Work
-from .mega_batches import MegaBatches
+from ..training.merging import Comm, ParameterSlice
+from ..training.rounds import Rounds, Work, even_part
+from .base import Algorithm
+from .combining import COMBINE, WEIGHTS
 from .outer import HeavyBall, block_momentum, check_momentum
 
+BATCHES = 100  # of b_max rows in a mega-batch (the paper's default)
 STEP32 = 32  # rows: the size step of the released code
 
 
 @dataclass
-class AdaptiveSGD(MegaBatches):
-    """batch : b_max, the largest size; a size b trains at rate * b / b_max.
+class AdaptiveSGD(Rounds, Algorithm):
+    """batch : b_max, the largest size; a size b trains at learning_rate * b / b_max.
 
-    low : b_min; None for 3/4 of b_max, since every update passes all labels, however few rows it has (the paper has
-    b_max / 8). mega_batch : see `MegaBatches`. size_rule : "multiplicative", "additive" (the paper's), "step32" (of the
-    released code) or "fixed". kappa : exponent of the multiplicative rule, in (0, 2), monotone up to 1. size_step :
-    beta of the additive rule; None for the largest that does not oscillate. out_of_range : "clamp", or "skip" as the
-    paper has it. dispatch : "dynamic", or "static" for equal shares. weights, combine : see `combining.py`. momentum :
-    gamma, in [0, 1); None for min(1 - 1/n, 0.8). perturbation : delta, in [0, 1); the paper's 0.1 inflates the model.
-    norm_threshold : norm a parameter above which nothing is perturbed. renormalise : whether perturbed weights are made
-    to sum to 1. straggler_timeout : times its usual duration that a batch may take before the others merge without its
-    worker, > 1; math.inf waits for everybody, as the paper does.
+    mega_batch : M, rows between merges, at least the sum of the sizes; None for about 100 of the largest batches, in
+    even parts of an epoch. low : b_min; None for 3/4 of b_max, since every update passes all labels, however few rows
+    it has (the paper has b_max / 8). size_rule : "multiplicative", "additive" (the paper's), "step32" (of the released
+    code) or "fixed". kappa : exponent of the multiplicative rule, in (0, 2), monotone up to 1. size_step : beta of the
+    additive rule; None for the largest that does not oscillate. out_of_range : "clamp", or "skip" as the paper has it.
+    dispatch : "dynamic", or "static" for equal shares. weights, combine : see `combining.py`. momentum : gamma, in
+    [0, 1); None for min(1 - 1/n, 0.8). perturbation : delta, in [0, 1); the paper's 0.1 inflates the model.
+    norm_threshold : pert_thr, the norm a parameter above which nothing is perturbed. renormalise : whether perturbed
+    weights are made to sum to 1. straggler_timeout : times its usual duration that a batch may take before the others
+    merge without its worker, > 1; math.inf waits for everybody, as the paper does.
     """
 
+    mega_batch: int | None = None
     low: int | None = None
     size_rule: str = "multiplicative"
     kappa: float = 0.5
@@ -60,63 +69,93 @@ class AdaptiveSGD(MegaBatches):
         check_choice("dispatch", self.dispatch, ("dynamic", "static"))
         check_choice("weights", self.weights, WEIGHTS)
         check_choice("combine", self.combine, COMBINE)
-        if not 0 < self.kappa < 2:
-            raise DataError(f"kappa must be in (0, 2), got {self.kappa}")
-        if not 0 <= self.perturbation < 1:
-            raise DataError(f"perturbation must be in [0, 1), got {self.perturbation}")
-        if self.low is not None and self.low < 1:
-            raise DataError(f"low must be at least 1, got {self.low}")
-        if self.low is not None and self.low > self.batch:
-            raise DataError(f"low must be at most the batch, {self.batch}, got {self.low}")
-        if self.size_step is not None and not 0 < self.size_step < math.inf:
-            raise DataError(f"size_step must be finite and above 0, got {self.size_step}")
-        if not self.norm_threshold >= 0:
-            raise DataError(f"norm_threshold must be at least 0, got {self.norm_threshold}")
+        ranges = {
+            "mega_batch": (self.mega_batch is None or self.mega_batch >= 1, "at least 1"),
+            "low": (self.low is None or 1 <= self.low <= self.batch, f"at least 1 and at most the batch, {self.batch}"),
+            "kappa": (0 < self.kappa < 2, "in (0, 2)"),
+            "size_step": (self.size_step is None or 0 < self.size_step < math.inf, "finite and above 0"),
+            "perturbation": (0 <= self.perturbation < 1, "in [0, 1)"),
+            "norm_threshold": (self.norm_threshold >= 0, "at least 0"),
+            "straggler_timeout": (self.straggler_timeout > 1, "above 1"),
+        }
+        for name, (fits, wanted) in ranges.items():
+            if not fits:
+                raise DataError(f"{name} must be {wanted}, got {getattr(self, name)}")
         if self.momentum is not None:
             check_momentum(self.momentum)
+
+    @classmethod
+    def published(cls, batch: int = 1024, learning_rate: float = 6e-3) -> AdaptiveSGD:
+        """Return the algorithm with the paper's settings: gamma 0.9, delta 0.1, beta = b_min / 2, b_min = b_max / 8."""
+        low = max(batch // 8, 1)
+        return cls(
+            batch, learning_rate, low=low, size_rule="additive", size_step=low / 2, out_of_range="skip", momentum=0.9,
+            perturbation=0.1, renormalise=False, straggler_timeout=math.inf,
+        )  # fmt: skip
 
     def outer_of(self, n_workers: int) -> HeavyBall:
         """Return the global momentum of a merge of so many replicas."""
         return block_momentum(n_workers) if self.momentum is None else HeavyBall(self.momentum)
 
+    def merge_state_vectors(self, n_workers: int) -> int:
+        """Return the vectors of the global momentum; a worker that has been a straggler has one more."""
+        return len(self.outer_of(n_workers).state_names)
+
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Give all workers the largest size."""
         super().start(workers, n_rows)
         self.least = self.low if self.low is not None else max(3 * self.batch // 4, 1)
+        self.shares: Mapping[int, float] = {}  # of the last merge, the weight of each replica
+
+    # Algorithm 1: dynamic scheduling.
 
     @property
     def dynamic(self) -> bool:  # type: ignore[override]
         """Return whether batches go to whoever is free."""
         return self.dispatch == "dynamic"
 
+    @property
+    def mega_rows(self) -> int:
+        """Return the rows of a mega-batch: at least one batch for everyone."""
+        return max(self.mega_batch or even_part(self.n_rows, BATCHES * self.batch), sum(self.size.values()))
+
+    def open_rows(self, w: int) -> float:
+        """Return the rows of the mega-batch that are left."""
+        return self.left_of(self.mega_rows, w)
+
     def learning_rate_of(self, w: int, rows: int) -> float:
         """Return the learning rate, linear in the size of the worker's batches."""
         return self.learning_rate * self.size[w] / self.batch
 
-    def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
+    # Algorithm 2: normalized model merging, batch size scaling.
+
+    def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Merge by normalized weights with global momentum, then change the sizes."""
-        self.shares = self.merge_weights(comm, work)
-        self.average(comm, work, self.shares, COMBINE[self.combine])
+        alpha, outer, combine = self.merge_weights(comm, work), self.outer_of(len(work)), COMBINE[self.combine]
+
+        def rule(params: ParameterSlice) -> None:
+            outer.apply(params, combine(params, alpha, work))
+
+        self.average(comm, work, rule, outer.fade_merges)
+        self.shares = alpha
         # An epoch may end within a mega-batch: counts of a part of it say too little.
         if 2 * sum(done.rows for done in work.values()) >= self.mega_rows:
-            self.rescale(work)
+            self.scale_batches(work)
 
     def merge_weights(self, comm: Comm, work: Mapping[int, Work]) -> dict[int, float]:
-        """Return the weight of each replica: its share, the extremes perturbed while the model is small."""
+        """Return alpha: the share of each replica, the extremes perturbed while the model is small."""
         alpha = WEIGHTS[self.weights](work)
         updates = {w: done.updates for w, done in work.items()}
-        if not self.perturbation or len(set(updates.values())) == 1 or not self._small(comm, work):
+        if not self.perturbation or len(set(updates.values())) == 1:
+            return alpha
+        if any(comm.norm(w) / comm.n_params >= self.norm_threshold for w in work):
             return alpha
         alpha[max(updates, key=lambda w: updates[w])] *= 1 + self.perturbation
         alpha[min(updates, key=lambda w: updates[w])] *= 1 - self.perturbation
         total = sum(alpha.values()) if self.renormalise else 1.0
         return {w: a / total for w, a in alpha.items()}
 
-    def _small(self, comm: Comm, work: Mapping[int, Work]) -> bool:
-        """Return whether every replica's norm a parameter is below the threshold."""
-        return all(comm.norm(w) / comm.n_params < self.norm_threshold for w in work)
-
-    def rescale(self, work: Mapping[int, Work]) -> None:
+    def scale_batches(self, work: Mapping[int, Work]) -> None:
         """Change the sizes by the size rule; who joined in the middle of the mega-batch keeps its own."""
         updates = {w: done.updates for w, done in work.items() if w not in self.newcomers}
         if any(updates.values()):
@@ -127,6 +166,10 @@ class AdaptiveSGD(MegaBatches):
         if self.out_of_range == "skip":
             sizes = {w: b if self.least <= b <= self.batch else self.size[w] for w, b in sizes.items()}
         return {w: int(min(max(round(b), self.least), self.batch)) for w, b in sizes.items()}
+
+    def worker_notes(self) -> dict[str, Mapping[int, float]]:
+        """Return batch sizes and merge weights."""
+        return {"batch": self.size, "weight": {w: round(a, 6) for w, a in self.shares.items()}}
 
 
 SizeRule = Callable[[AdaptiveSGD, Mapping[int, int]], dict[int, int]]
@@ -165,9 +208,4 @@ def step32(sgd: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
     return sgd.within({w: sgd.size[w] + STEP32 * int(np.sign(u - mean)) for w, u in updates.items()})
 
 
-SIZE_RULES: dict[str, SizeRule] = {
-    "multiplicative": multiplicative,
-    "additive": additive,
-    "step32": step32,
-    "fixed": fixed,
-}
+SIZE_RULES: dict[str, SizeRule] = {rule.__name__: rule for rule in (multiplicative, additive, step32, fixed)}

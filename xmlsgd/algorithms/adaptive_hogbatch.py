@@ -43,7 +43,7 @@ class AdaptiveHogbatch(Hogbatch):
         for w in workers:
             self._set_bounds(w)
 
-    def tasks(self, w: int) -> int:
+    def tasks(self, w: int, rows_left: float, in_place: bool) -> int:
         """Return one: after each the size may change."""
         return 1
 
@@ -56,13 +56,10 @@ class AdaptiveHogbatch(Hogbatch):
             raise DataError(f"low, with a row a thread, must be at most high, got {low} and {high} for worker {w}")
         return low, high
 
-    def surviving(self, updates: int) -> float:
-        """Return how many of the concurrent updates of a task are thought to survive their conflicts."""
-        return updates * self.survival if updates > 1 else updates
-
     def finished(self, report: Report) -> None:
-        """Count a task's updates; then change the size of the worker's next one."""
-        super().finished(report)
+        """Count a task's updates that survive their conflicts; then change the size of the worker's next one."""
+        updates = report.updates
+        self.done[report.worker] += updates * self.survival if updates > 1 else updates
         w = report.worker
         others = [count for v, count in self.done.items() if v != w]
         if not others:

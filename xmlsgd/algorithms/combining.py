@@ -1,25 +1,18 @@
-"""How replicas make one model: means with weights, and rules that look at who has touched a row.
+"""Merge rules: how replicas are combined into one model.
 
-A worker's share of the work gives its weight; touch counts and AdaSum are for rows that few replicas have trained, as
-those of rare labels, whose progress a plain mean divides by the number of workers.
+`WEIGHTS` gives each worker a weight by its share of the work. `COMBINE` makes one model of the replicas and their
+weights. Touch counts and AdaSum are for rows that few replicas have trained, as those of rare labels, whose progress a
+plain mean divides by the number of workers. A rule that is added to a table can be chosen by its name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import numpy as np
 
-from ..training.merging import ParameterSlice
-
-
-class Work(NamedTuple):
-    """What a worker did since the last merge: its updates, its rows, and the rows of its batches."""
-
-    updates: int
-    rows: int
-    size: int
+from ..training.merging import ParameterSlice, Rule
+from ..training.rounds import Work
 
 
 def equal(work: Mapping[int, Work]) -> dict[int, float]:
@@ -111,7 +104,16 @@ def _adasum_pair(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return a
 
 
+def move_to_mean(weights: Mapping[int, float]) -> Rule:
+    """Return the merge rule that makes the weighted mean the common model."""
+
+    def rule(params: ParameterSlice) -> None:
+        params.center[:] = params.mean(weights)
+
+    return rule
+
+
 Weights = Callable[[Mapping[int, Work]], dict[int, float]]
 Combine = Callable[[ParameterSlice, Mapping[int, float], Mapping[int, Work]], np.ndarray]
 WEIGHTS: dict[str, Weights] = {"equal": equal, "updates": by_updates, "batch": by_size, "rows": by_rows}
-COMBINE: dict[str, Combine] = {"mean": mean, "nova": nova, "touch_count": touch_count, "adasum": adasum}
+COMBINE: dict[str, Combine] = {rule.__name__: rule for rule in (mean, nova, touch_count, adasum)}

@@ -8,16 +8,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .base import Comm
-from .combining import Work, equal
-from .mega_batches import MegaBatches
+from ..errors import DataError
+from ..training.merging import Comm
+from ..training.rounds import Rounds, Work, even_part
+from .base import Algorithm
+from .combining import equal, move_to_mean
+
+BATCHES = 100  # in a mega-batch (the paper's default)
 
 
 @dataclass
-class Elastic(MegaBatches):
-    """Every worker trains an equal part of a mega-batch in batches of `batch` rows; then replicas are averaged."""
+class Elastic(Rounds, Algorithm):
+    """Every worker trains an equal part of a mega-batch in batches of `batch` rows; then replicas are averaged.
 
-    def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
+    mega_batch : rows between merges, at least a batch a worker; None for about 100 batches, in even parts of an epoch.
+    """
+
+    mega_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for numbers outside their ranges."""
+        super().__post_init__()
+        if self.mega_batch is not None and self.mega_batch < 1:
+            raise DataError(f"mega_batch must be at least 1, got {self.mega_batch}")
+
+    def open_rows(self, w: int) -> float:
+        """Return the rows of the worker's share of the mega-batch that are left."""
+        rows = self.mega_batch or even_part(self.n_rows, BATCHES * self.batch)
+        return self.left_of(max(rows, sum(self.size.values())), w)
+
+    def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Take the mean as the common model."""
-        self.shares = equal(work)
-        self.average(comm, work, self.shares)
+        self.average(comm, work, move_to_mean(equal(work)))

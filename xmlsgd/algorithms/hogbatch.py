@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import DataError
-from .base import tapered
+from ..training.rounds import tapered
 from .hogwild import Hogwild
 
 
@@ -52,17 +52,17 @@ class Hogbatch(Hogwild):
         """Return the threads of worker `w`: an update each in a task."""
         return self.threads[w % len(self.threads)]
 
-    def tasks(self, w: int) -> int:
+    def tasks(self, w: int, rows_left: float, in_place: bool) -> int:
         """Return the tasks of a message: one where it pulls and pushes the model, else as many as fill it."""
-        if not self.situation.concurrent:
+        if not in_place:
             return 1
-        return max(tapered(self.span, self.situation.left_rows, len(self.done)) // int(self.size[w]), 1)
+        return max(tapered(self.span, rows_left, len(self.done)) // int(self.size[w]), 1)
 
-    def updates(self, w: int) -> int:
+    def updates(self, w: int, rows_left: float, in_place: bool) -> int:
         """Return the updates of the tasks of a message."""
-        return self.tasks(w) * self.threads_of(w)
+        return self.tasks(w, rows_left, in_place) * self.threads_of(w)
 
-    def batch_size(self, w: int) -> int:
+    def batch_size(self, w: int, now: float) -> int:
         """Return the rows of an update."""
         return max(int(self.size[w]) // self.threads_of(w), 1) if self.may_start(w) else 0
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from ..data.validation import check_instance
 from ..training.messages import Report, Sharing
-from .base import Algorithm, tapered
-from .staleness import Fairness, Staleness
+from ..training.rounds import tapered
+from .base import Algorithm
+from .staleness import Staleness
 
 SPAN = 1024  # rows of a message: with updates of one row, a message takes below 2 % of the time of its rows
 MESSAGES = 32  # a worker and epoch at least, so that all are done at about the same time
@@ -33,6 +34,11 @@ class Hogwild(Algorithm):
         super().__post_init__()
         check_instance("staleness", self.staleness, Staleness, "Damped()")
 
+    @classmethod
+    def published(cls, batch: int = 1, learning_rate: float = 6e-3) -> Hogwild:
+        """Return the paper's form: updates of one row, written in place."""
+        return cls(batch, learning_rate)
+
     @property
     def sharing(self) -> Sharing:
         """Return that there is one model."""
@@ -41,10 +47,9 @@ class Hogwild(Algorithm):
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Begin to count updates."""
         self.done: dict[int, float] = dict.fromkeys(workers, 0)
-        self.fairness = Fairness()
         self.span = min(SPAN, n_rows // (MESSAGES * max(len(workers), 1)))
 
-    def batch_size(self, w: int) -> int:
+    def batch_size(self, w: int, now: float) -> int:
         """Return the fixed size, 0 for a worker that has to wait for slower ones."""
         return self.batch if self.may_start(w) else 0
 
@@ -52,23 +57,18 @@ class Hogwild(Algorithm):
         """Return whether the staleness rule lets worker `w` go on."""
         return self.staleness is None or self.staleness.may_start(w, self.done)
 
-    def updates(self, w: int) -> int:
+    def updates(self, w: int, rows_left: float, in_place: bool) -> int:
         """Return as many updates as fill a message."""
         if self.staleness is not None:
             return 1
-        return max(tapered(self.span, self.situation.left_rows, len(self.done)) // self.batch, 1)
+        return max(tapered(self.span, rows_left, len(self.done)) // self.batch, 1)
 
     def finished(self, report: Report) -> None:
-        """Count the updates, and the rows and features that they bring."""
-        self.done[report.worker] += self.surviving(report.updates)
-        self.fairness.note(report, self.weight(report))
-
-    def surviving(self, updates: int) -> float:
-        """Return how many of the updates of a span count."""
-        return updates
+        """Count the updates."""
+        self.done[report.worker] += report.updates
 
     def weight(self, report: Report) -> float:
-        """Return what the staleness rule says."""
+        """Return the weight that the staleness rule gives."""
         return 1.0 if self.staleness is None else self.staleness.weight(report.staleness)
 
     def left(self, w: int) -> None:
@@ -78,7 +78,3 @@ class Hogwild(Algorithm):
     def joined(self, w: int) -> None:
         """Let a new worker begin with the slowest."""
         self.done[w] = min(self.done.values(), default=0)
-
-    def notes(self) -> dict[str, object]:
-        """Return how a rule that weighs updates treats long rows."""
-        return {"nnz_bias": self.fairness.bias()} if self.staleness else {}

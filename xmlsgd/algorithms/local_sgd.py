@@ -6,22 +6,24 @@ local updates give a slow worker fewer steps instead of making fast ones wait (L
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..data.validation import check_choice, check_instance
 from ..errors import DataError
-from .base import Comm
-from .combining import COMBINE, WEIGHTS, Work
-from .outer import MOST, Outer, block_momentum
-from .rounds import Rounds
-from .throughput import smoothed
+from ..training.merging import Comm, ParameterSlice
+from ..training.rounds import Rounds, Work
+from ..training.throughput import moving_average
+from .base import Algorithm
+from .combining import COMBINE, WEIGHTS
+from .outer import MOST, Nesterov, Outer, block_momentum
 
 ADASUM_MOMENTUM = 0.5  # AdaSum moves further than a mean; 0.5 beat 0 and 0.75 (docs/decisions/workers.md)
 
 
 @dataclass
-class LocalSGD(Rounds):
+class LocalSGD(Rounds, Algorithm):
     """steps : updates of a worker between merges, >= 1; at first, if `merging` is to be kept.
 
     dynamic : whether the steps of a round go to whoever is free, so that slow workers make fewer, and who would only
@@ -47,9 +49,19 @@ class LocalSGD(Rounds):
             raise DataError(f"steps must be at least 1, got {self.steps}")
         if not 0 < self.merging <= 1:
             raise DataError(f"merging must be in (0, 1], got {self.merging}")
+        if not self.straggler_timeout > 1:
+            raise DataError(f"straggler_timeout must be above 1, got {self.straggler_timeout}")
         check_instance("outer", self.outer, Outer, "Nesterov()")
         check_choice("weights", self.weights, WEIGHTS)
         check_choice("combine", self.combine, COMBINE)
+
+    @classmethod
+    def published(cls, batch: int = 256, learning_rate: float = 6e-3) -> LocalSGD:
+        """Return DiLoCo: 500 steps, the plain mean, Nesterov momentum 0.9 at learning rate 0.7, waiting for all."""
+        return cls(
+            batch, learning_rate, steps=500, dynamic=False, outer=Nesterov(), weights="equal", combine="mean",
+            straggler_timeout=math.inf, merging=1.0,
+        )  # fmt: skip
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Begin with the shortest rounds."""
@@ -62,18 +74,27 @@ class LocalSGD(Rounds):
         """Return the outer optimizer of a merge of so many replicas."""
         return self.outer or block_momentum(n_workers, ADASUM_MOMENTUM if self.combine == "adasum" else MOST)
 
+    def merge_state_vectors(self, n_workers: int) -> int:
+        """Return the vectors of the outer optimizer; a worker that has been a straggler has one more."""
+        return len(self.outer_of(n_workers).state_names)
+
     def open_rows(self, w: int) -> float:
         """Return the rows of the steps that are left."""
         return self.left_of(self.steps_now * self.batch * len(self.given), w)
 
-    def goes_on(self, w: int) -> bool:
+    def goes_on(self, w: int, now: float) -> bool:
         """Return whether steps of the round are left, or the worker would only wait for a slower one."""
-        return super().goes_on(w) or (self.dynamic and self.throughput.has_time(w, self.size[w], self.situation.now))
+        return super().goes_on(w, now) or (self.dynamic and self.throughput.has_time(w, self.size[w], now))
 
-    def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
+    def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Combine the replicas and move the common model."""
-        begun = comm.now()
-        self.average(comm, work, WEIGHTS[self.weights](work), COMBINE[self.combine])
+        begun, outer = comm.now(), self.outer_of(len(work))
+        weights, combine = WEIGHTS[self.weights](work), COMBINE[self.combine]
+
+        def rule(params: ParameterSlice) -> None:
+            outer.apply(params, combine(params, weights, work))
+
+        self.average(comm, work, rule, outer.fade_merges)
         self.lengthen(begun, comm.now())
 
     def lengthen(self, begun: float, ended: float) -> None:
@@ -83,7 +104,7 @@ class LocalSGD(Rounds):
         """
         if self.merged_at is not None and ended > self.merged_at:
             merging, work = ended - begun, begun - self.merged_at
-            share = smoothed(self.share, merging / (merging + work))
+            share = moving_average(self.share, merging / (merging + work))
             while share > self.merging and self.steps_now * self.batch * len(self.size) < self.n_rows:
                 self.steps_now, work = 2 * self.steps_now, 2 * work
                 share = min(share, merging / (merging + work))

@@ -15,10 +15,9 @@ from .staleness import RULES, Staleness
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from .base import Algorithm
 
 NONE, TRUE, FALSE = "none", "true", "false"
-AUTO = "auto"  # is told all that it can be told
+AUTO = "auto"  # no algorithm, but the choice of one; it has no options
 GIVEN = {
     "batch": "batch_size",
     "learning_rate": "learning_rate_init",
@@ -26,9 +25,9 @@ GIVEN = {
 TABLES: dict[str, Mapping[str, type[Outer | Staleness]]] = {"Outer": OUTERS, "Staleness": RULES}
 
 
-def read_options(kind: type[Algorithm], name: str, options: Iterable[str]) -> dict[str, Any]:
-    """Return the fields of the algorithm `kind`, called `name`, that options `field=value` set; else `DataError`."""
-    known = {field.name: field for field in fields(kind) if field.name not in GIVEN and name != AUTO}
+def read_options(of: Iterable[Field[Any]], name: str, options: Iterable[str]) -> dict[str, Any]:
+    """Return the fields `of` the algorithm called `name` that options `field=value` set; else `DataError`."""
+    known = {field.name: field for field in of if field.name not in GIVEN}
     read: dict[str, Any] = {}
     for option in options:
         field, equals, text = (part.strip() for part in option.partition("="))

@@ -33,7 +33,7 @@ class Outer:
         params.center[:] = mean
 
     @property
-    def memory(self) -> int:
+    def fade_merges(self) -> int:
         """Return the merges for which a row that nobody touches still moves."""
         return 0
 
@@ -52,9 +52,9 @@ class Moving(Outer):
         check_learning_rate(self.learning_rate)
 
     @property
-    def memory(self) -> int:
+    def fade_merges(self) -> int:
         """Return the merges until the motion of an untouched row is negligible."""
-        return fading(self.momentum)
+        return merges_to_fade(self.momentum)
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,6 @@ def block_momentum(n_workers: int, most: float = MOST) -> HeavyBall:
     return HeavyBall(min(1 - 1 / max(n_workers, 1), most))
 
 
-def fading(momentum: float) -> int:
+def merges_to_fade(momentum: float) -> int:
     """Return the merges after which momentum has made a motion negligible."""
     return math.ceil(math.log(NEGLIGIBLE) / math.log(momentum)) if momentum > 0 else 0

@@ -1,4 +1,4 @@
-"""Mini-batch stochastic gradient descent by one worker, batch after batch: what the others are compared with."""
+"""Mini-batch stochastic gradient descent by one worker: the baseline of all others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .base import Algorithm
 
 @dataclass
 class Sequential(Algorithm):
-    """Every batch has `batch` rows and the same `rate`; of several workers the first one alive trains."""
+    """Every batch has `batch` rows and the same `learning_rate`; of several workers the first one alive trains."""
 
     @property
     def sharing(self) -> Sharing:
@@ -19,10 +19,10 @@ class Sequential(Algorithm):
         return Sharing.IN_PLACE
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
-        """Note who is there."""
+        """Note the workers."""
         self.alive = set(workers)
 
-    def batch_size(self, w: int) -> int:
+    def batch_size(self, w: int, now: float) -> int:
         """Return 0 for all but one worker."""
         return self.batch if w == min(self.alive) else 0
 

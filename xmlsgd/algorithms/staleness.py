@@ -5,15 +5,11 @@ Staleness counts the updates that others made between an update's reading and it
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..data.validation import check_field_types
 from ..errors import DataError
-from ..training.messages import Report
-
-UNFAIR = 0.02  # of the features a row; beyond it, rows of some lengths count less than others: warned of, by choice
 
 
 class Staleness:
@@ -102,37 +98,3 @@ class Bounded(Staleness):
 RULES: dict[str, type[Staleness]] = {
     "full": Staleness, "damped": Damped, "delay_adaptive": DelayAdaptive, "dropped": Dropped, "bounded": Bounded
 }  # fmt: skip
-
-
-@dataclass
-class Fairness:
-    """What share long rows have in the updates that count: rows with many features take long and are late.
-
-    rows, features : of all updates. kept_rows, kept_features : of all, times their weights.
-    """
-
-    rows: int = 0
-    features: int = 0
-    kept_rows: float = 0.0
-    kept_features: float = 0.0
-
-    def note(self, report: Report, weight: float) -> None:
-        """Count a finished step."""
-        self.rows += report.rows
-        self.features += report.nnz
-        self.kept_rows += weight * report.rows
-        self.kept_features += weight * report.nnz
-
-    def bias(self) -> float:
-        """Return the features a row of what counts over those of all, minus 1; warn of what is `UNFAIR`."""
-        if not (self.features and self.kept_rows):
-            return 0.0
-        bias = self.kept_features / self.kept_rows / (self.features / self.rows) - 1
-        if abs(bias) > UNFAIR:
-            more = "fewer" if bias < 0 else "more"
-            warnings.warn(
-                f"updates that count have {100 * abs(bias):.0f} % {more} features a row than all: late updates are "
-                "dropped or damped, and long rows are late",
-                stacklevel=2,
-            )
-        return bias

@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .base import Comm
-from .combining import Work, by_rows
-from .rounds import Rounds
+from ..training.merging import Comm
+from ..training.rounds import Rounds, Work
+from .base import Algorithm
+from .combining import by_rows, move_to_mean
 
 
 @dataclass
-class Synchronous(Rounds):
-    """batch : rows a worker, so that a step is of `workers` times as many; `learning_rate` is that of that step."""
+class Synchronous(Rounds, Algorithm):
+    """batch : rows a worker, so that a step is of `workers` times as many; `learning_rate` is that of the step."""
 
     def open_rows(self, w: int) -> float:
         """Return the rows of the one batch."""
         return 0 if self.given[w] else self.batch
 
-    def merge_all(self, comm: Comm, work: Mapping[int, Work]) -> None:
+    def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Take the mean, weighed by rows, as the common model."""
-        self.average(comm, work, by_rows(work))
+        self.average(comm, work, move_to_mean(by_rows(work)))

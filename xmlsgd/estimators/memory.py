@@ -162,7 +162,7 @@ def _replicas(task: Task) -> int:
     if n == 1 and sharing is not Sharing.REPLICAS:
         return 0
     shape = table_shape(task.network, task.optimizer, n, sharing)
-    aside = shape.model + shape.states * shape.state if algorithm.tries else 0
+    aside = shape.model + shape.states * shape.state if algorithm.has_trials else 0
     return 4 * (shape.floats + algorithm.merge_state_vectors(n) * shape.model + aside)
 
 

@@ -12,8 +12,7 @@ import warnings
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..algorithms import get_algorithm
-from ..algorithms.auto import Auto
+from ..algorithms import choose_algorithm, get_algorithm
 from ..algorithms.local_sgd import LocalSGD
 from ..data.files.compiled import LOGGER
 from ..devices import device_names, get_device
@@ -148,7 +147,7 @@ def algorithm_of(
     if algorithm != "auto":
         return copy.deepcopy(get_algorithm(algorithm, batch, rate))
     measured = speeds() if len(set(workers)) > 1 else (1.0,) * len(workers)
-    return Auto(batch, rate, measured, one_memory=have_one_memory(workers))
+    return choose_algorithm(batch, rate, measured, one_memory=have_one_memory(workers))
 
 
 def employed(

@@ -1,4 +1,4 @@
-"""One epoch: spans for idle workers, events for the algorithm, merges when they are due."""
+"""One epoch: hand out rows to idle workers, tell the algorithm of events, merge when it is due."""
 
 from __future__ import annotations
 
@@ -16,32 +16,36 @@ if TYPE_CHECKING:
     from .callbacks import Callback
     from .checkpoints import CheckpointWriter
     from .executors.base import Executor
+    from .membership import Membership
     from .progress import TrainingProgress
     from .router import Router
 
 
 @dataclass
 class Epoch:
-    """One pass over the rows: idle workers get spans, the algorithm is told of every event, merges happen when due.
+    """One pass over the rows.
 
     number : of the epoch, over all runs of a model. position : where it begins. loss : the sum over the rows whose work
-    is in the shared model, NaN or infinite when one was. open : by worker, the reports of work that is not.
+    is in the shared model, NaN or infinite when one was. open : by worker, the reports of work that is not. now : the
+    second of the last event.
     """
 
     number: int
     position: TrainingPosition
     router: Router
     algorithm: Algorithm
+    membership: Membership
     executor: Executor
     progress: TrainingProgress
     watching: Sequence[Callback]
     writer: CheckpointWriter | None = None
     loss: float = field(init=False)
     open: dict[int, list[Report]] = field(default_factory=dict, init=False)
+    now: float = field(init=False)
 
     def __post_init__(self) -> None:
         """Go on where it begins."""
-        self.loss = self.position.loss
+        self.loss, self.now = self.position.loss, self.executor.now()
         self.router.go_on(self.position.at, self.position.returned)
 
     def run(self) -> float:
@@ -52,23 +56,24 @@ class Epoch:
                 self._hand_out()
             members: Collection[int] = ()
             if executor.busy:
-                event = executor.wait(algorithm.deadline())
-                algorithm.situation.now = executor.now()
+                event = executor.wait(algorithm.deadline(self.now))
+                self.now = executor.now()
                 if event is not None:
                     self._note(event)
-                members = algorithm.merge_due(executor.busy)
+                members = self.membership.merge_due(executor.busy, self.now)
             elif router.leases:
                 members = executor.workers  # the end of the epoch
             elif router.empty:
+                self._end()
                 return self.loss
             elif (executor.expecting or not executor.workers) and (event := executor.wait()):
                 self._note(event)
             else:
                 name = type(algorithm).__name__
-                raise WorkerDied(f"{name} gives none of the workers {executor.workers} any rows, and no other is left")
+                raise WorkerDied(f"{name} assigned no rows to any live worker, {executor.workers}")
             if members and math.isfinite(self.loss):
                 self._merge(members)
-        # Who is still at work would write over a model that is put back.
+        # A worker that is still busy would write over a model that is put back.
         while executor.busy:
             executor.wait()
         return self.loss
@@ -93,10 +98,11 @@ class Epoch:
     def _hand_out(self) -> None:
         """Give every idle worker its next span."""
         for w in self.executor.workers:
-            if w in self.executor.busy or not (size := self.algorithm.batch_size(w)):
+            if w in self.executor.busy or w not in self.membership.working:
                 continue
-            self.algorithm.situation.left_rows = self.router.left
-            count = self.algorithm.updates(w)
+            if not (size := self.algorithm.batch_size(w, self.now)):
+                continue
+            count = self.algorithm.updates(w, self.router.left, self.executor.concurrent)
             span = self.router.take(w, size, count)
             if span is None:
                 return
@@ -104,8 +110,8 @@ class Epoch:
             batch = min(size, rows) if count > 1 else rows  # cut by work, a single batch may have more rows than asked
             rate = self.algorithm.learning_rate_of(w, batch) * self.progress.factor(rows)
             self.executor.submit(Step(w, self.number, *span, rate, batch if rows > batch else 0))
-            self.algorithm.situation.now = self.executor.now()
-            self.algorithm.submitted(w, rows)
+            self.now = self.executor.now()
+            self.algorithm.submitted(w, rows, self.now)
 
     def _note(self, event: Event) -> None:
         """Tell the algorithm what happened."""
@@ -117,9 +123,9 @@ class Epoch:
             if self.algorithm.trial is None:
                 for callback in self.watching:
                     callback.lost(lost)
-            self.algorithm.left(w)
+            self.membership.left(w)
         else:
-            self.algorithm.joined(w)
+            self.membership.joined(w)
 
     def _finished(self, report: Report) -> None:
         """Take a span's work into account; a shared model has it at once, that of a trial nobody sees."""
@@ -128,7 +134,7 @@ class Epoch:
         self.open.setdefault(w, []).append(report)
         if math.isfinite(report.loss) or trial:
             self.executor.push(w, self.algorithm.weight(report))
-            self.algorithm.finished(report)
+            self.membership.finished(report)
         else:
             self.loss = report.loss
         if self.algorithm.sharing is not Sharing.REPLICAS:
@@ -142,12 +148,19 @@ class Epoch:
     def _merge(self, members: Collection[int]) -> None:
         """Merge replicas; what they trained is in the shared model then, unless it was a trial."""
         trial = self.algorithm.trial
-        self.algorithm.merge(self.executor, members)
+        self.membership.merge(self.executor, members)
         if trial is None:
             self._commit(members)
         elif self.algorithm.trial != trial:
+            self.executor.put_back()
             for w in list(self.router.leases):
                 self._give_back(w)
+
+    def _end(self) -> None:
+        """Tell the algorithm that the epoch is over; keep the model if trials follow."""
+        self.algorithm.end_epoch(self.executor)
+        if self.algorithm.trial is not None:
+            self.executor.set_aside()
 
     def _give_back(self, w: int) -> list[Report]:
         """Take back the rows of a worker whose work is lost; return the reports of what it had done."""

@@ -65,6 +65,31 @@ class ParameterSlice:
 Rule = Callable[[ParameterSlice], None]
 
 
+class Comm(Protocol):
+    """What an algorithm may do with replicas when it merges; an executor is one."""
+
+    def merge(self, rule: Rule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> None:
+        """Apply `rule` to every slice of the center and of the replicas of `members` (`Merger.run`)."""
+        ...
+
+    def save_center(self, name: str, worker: int | None = None) -> None:
+        """Set a merge state, that of a worker if one is given, to a copy of the center."""
+        ...
+
+    @property
+    def n_params(self) -> int:
+        """Return the number of parameters."""
+        ...
+
+    def norm(self, worker: int) -> float:
+        """Return the Euclidean norm of a replica."""
+        ...
+
+    def now(self) -> float:
+        """Return the seconds of the run so far."""
+        ...
+
+
 class Merger:
     """Applies rules to a table whose parameters have `layout`, W0 first and the output layer last."""
 
@@ -89,15 +114,15 @@ class Merger:
         self._lock = Lock()  # slices are merged by several threads, the first of which makes a state
         self.merges = 0
 
-    def run(self, rule: Rule, members: Collection[int], memory: int = 0, equal: bool = True) -> int:
+    def run(self, rule: Rule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> int:
         """Apply `rule` to every slice of the center and the replicas of `members`; return the floats of a vector.
 
-        memory : merges for which the rule goes on to move a row that nobody touches. equal : whether the rule leaves
-        the members equal to the center.
+        fade_merges : merges for which the rule goes on to move a row that nobody touches. equal : whether the rule
+        leaves the members equal to the center.
         """
         members = sorted(members)
         self.merges += 1
-        rows = self._active(members, memory)
+        rows = self._active(members, fade_merges)
         self._note(members, rows, equal)
         slices = list(self._slices(rows))
         each = map if self._pool is None else self._pool.map
@@ -144,11 +169,11 @@ class Merger:
         self._moving[:] = 0
         self._state.clear()
 
-    def _active(self, members: list[int], memory: int) -> np.ndarray:
+    def _active(self, members: list[int], fade_merges: int) -> np.ndarray:
         """Return the rows of W0 that this merge is about, ascending: all, where gathering most would cost more."""
         touched = (self.table.touched[members, : self._n_features] != 0) | self._behind[members]
         changed = touched.any(axis=0)
-        self._moving[changed] = self.merges + memory
+        self._moving[changed] = self.merges + fade_merges
         rows = np.flatnonzero(changed | (self._moving >= self.merges))
         return rows if len(rows) <= DENSE_SHARE * self._n_features else np.arange(self._n_features)
 

@@ -110,11 +110,16 @@ class WorkerLog(Callback):
             counted = {name: getattr(self.executor, name) for name in COUNTERS}
             record |= {name: round(counted[name] - self._counted[name], 6) for name in COUNTERS}
             self._counted = counted
-            record["algorithm"] = self.algorithm.notes()
+            record["algorithm"] = self._choice() | self.algorithm.notes()
         if left := self.executor.departures[self._departures :]:
             record["left"] = [asdict(event) for event in left]
         self._epoch, self._seconds, self._departures = {}, record["seconds"], len(self.executor.departures)
         return False
+
+    def _choice(self) -> EpochRecord:
+        """Return the algorithm that was chosen for the user, and why; nothing where the user chose."""
+        algorithm = self.algorithm
+        return {"algorithm": type(algorithm).__name__, "reason": algorithm.reason} if algorithm.reason else {}
 
     def _entries(self, elapsed: float) -> list[EpochRecord]:
         """Return an entry for each worker, with the notes of the algorithm."""

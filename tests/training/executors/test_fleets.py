@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse as sp
 
 from shared import toy
+from xmlsgd.algorithms import choose_algorithm
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
-from xmlsgd.algorithms.auto import Auto
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
@@ -161,7 +161,7 @@ def run_scenario(name, algorithm, seed=0, n_rows=6000):
     return efficiency, toy.marks(done.params, data), executor
 
 
-DEFAULTS = [Auto(16, 0.1, speeds=(1.0, 0.9, 0.8, 0.7)), AdaptiveSGD(16, 0.1)]
+DEFAULTS = [choose_algorithm(16, 0.1, (1.0, 0.9, 0.8, 0.7)), AdaptiveSGD(16, 0.1)]
 
 
 @pytest.mark.parametrize("algorithm", DEFAULTS, ids=["auto", "adaptive"])

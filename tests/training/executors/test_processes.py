@@ -221,8 +221,8 @@ def test_a_run_raises_when_all_its_workers_are_dead(job):
     executor = Processes([Reference], restarts=0)
 
     class Killing(Synchronous):
-        def submitted(self, w, rows):
-            super().submitted(w, rows)
+        def submitted(self, w, rows, now):
+            super().submitted(w, rows, now)
             executor.pool.processes[0].process.kill()
 
     with (

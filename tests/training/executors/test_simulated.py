@@ -163,8 +163,8 @@ def test_what_was_learned_until_nobody_was_left_is_kept_and_goes_on(name):
             super().push(worker, weight)
             merged.append(self.center.copy())
 
-        def merge(self, rule, members, memory=0, equal=True):
-            super().merge(rule, members, memory, equal)
+        def merge(self, rule, members, fade_merges=0, equal=True):
+            super().merge(rule, members, fade_merges, equal)
             merged.append(self.center.copy())
 
     executor = Merging(toy.Reference(), fleet)
@@ -226,15 +226,13 @@ def test_a_model_that_is_not_finite_when_nobody_is_left_is_that_of_the_last_whol
     assert lost.value.run.diverged
 
 
-def test_an_algorithm_that_parks_all_workers_is_named():
-    class Parking(Sequential):
-        def batch_size(self, w):
+def test_an_algorithm_that_gives_no_worker_any_rows_is_named():
+    class Idle(Sequential):
+        def batch_size(self, w, now):
             return 0
 
-    with pytest.raises(
-        WorkerDied, match=r"Parking gives none of the workers \[0, 1, 2\] any rows, and no other is left"
-    ):
-        train(Job(DATA, toy.FITTING, SGD()), Parking(BATCH, 0.1), Simulated(toy.Reference(), FLEET), Schedule(1))
+    with pytest.raises(WorkerDied, match=r"Idle assigned no rows to any live worker, \[0, 1, 2\]"):
+        train(Job(DATA, toy.FITTING, SGD()), Idle(BATCH, 0.1), Simulated(toy.Reference(), FLEET), Schedule(1))
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ def algorithms_of(algorithm: str, compare: str | None) -> list[str]:
     from ...algorithms import algorithm_names, check_algorithm
 
     if compare == "all":
-        return algorithm_names()
+        return ["auto", *algorithm_names()]
     names = [name.strip() for name in compare.split(",")] if compare else [algorithm]
     for name in names:
         try:
@@ -188,12 +188,10 @@ def algorithms_of(algorithm: str, compare: str | None) -> list[str]:
 def algorithm_of(name: str, batch: int, rate: float, fleet: Sequence[VirtualDevice], nnz: float) -> Algorithm:
     """Return the algorithm of a name; "auto" is told the speeds, and whether all devices write one memory."""
     from ...algorithms import get_algorithm
-    from ...algorithms.auto import Auto
     from ...training.executors.virtual_device import row_speeds
 
-    if name != "auto":
-        return get_algorithm(name, batch, rate)
-    return Auto(batch, rate, row_speeds(fleet, batch, nnz), all(device.in_place for device in fleet))
+    speeds, one_memory = row_speeds(fleet, batch, nnz), all(device.in_place for device in fleet)
+    return get_algorithm(name, batch, rate, speeds, one_memory)
 
 
 def devices_of(

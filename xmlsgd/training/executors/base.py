@@ -209,12 +209,12 @@ class Executor(ABC):
         if self._deltas is not None:
             self._count_transfer(worker, self._deltas.push(worker, weight), begun)
 
-    def merge(self, rule: Rule, members: Collection[int], memory: int = 0, equal: bool = True) -> None:
+    def merge(self, rule: Rule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> None:
         """Apply a rule to the center and the replicas of `members` (`Merger.run`)."""
         begun = self.now()
         if not self.merger.on_device:
             self._fetch(members)
-        floats = self.merger.run(rule, members, memory, equal)
+        floats = self.merger.run(rule, members, fade_merges, equal)
         if not self.merger.on_device:
             self._invalidate(members)
         n_bytes = 4 * 2 * (1 + len(members)) * floats

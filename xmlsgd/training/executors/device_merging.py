@@ -43,11 +43,11 @@ class DeviceMerger(Merger):
         self._device: Any = learners[0].device.beside()  # type: ignore[attr-defined]
         self._center, self._ahead = self._device.to_device(table.params[0]), False
 
-    def run(self, rule: Rule, members: Collection[int], memory: int = 0, equal: bool = True) -> int:
+    def run(self, rule: Rule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> int:
         """Apply `rule` to every slice of the center and the replicas of `members`; return the floats of a vector."""
         self._replicas = {w: self._learners[w].device_params() for w in members}
         with self._device.start():
-            floats = super().run(rule, members, memory, equal)
+            floats = super().run(rule, members, fade_merges, equal)
             self._device.wait()  # learners go on in streams of their own
         self._ahead = True
         return floats
@@ -79,7 +79,7 @@ class DeviceMerger(Merger):
         self._device.copy_to_device(self._center, self.table.params[0])
         self._ahead = False
 
-    def _active(self, members: list[int], memory: int) -> np.ndarray:
+    def _active(self, members: list[int], fade_merges: int) -> np.ndarray:
         """Return all rows of W0."""
         return np.arange(self._n_features)
 

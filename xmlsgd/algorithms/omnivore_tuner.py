@@ -11,14 +11,12 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ..data.validation import check_field_types
-from ..errors import DataError
-from .asynchrony import divisors
-
 # All of these are the released code's.
 MOMENTA = (0.0, 0.3, 0.6, 0.9)  # tried wherever a group may wait for another
 # The given learning rate is divided by them: all are tried with one group, the first two with more.
 FRACTIONS = (1, 10, 100, 1000)
+SATURATION = 0.10  # relative gain in seconds an update below which groups are not split further
+TIE = 0.01  # relative difference of losses within which the larger learning rate, then momentum is preferred
 CENTRE = 0.6  # momentum from which a search begins anew after groups were halved
 
 
@@ -54,24 +52,12 @@ class GroupTuner:
 
     n_workers : workers that are grouped. learning_rate : the largest tried, > 0. momentum : the only one tried with
     one group.
-    saturation : relative gain in seconds an update below which groups are not split further, > 0.
-    tie : relative difference of losses below which the larger rate, then the larger momentum is preferred, in (0, 1).
     """
 
     n_workers: int
     learning_rate: float
     momentum: float = 0.9
-    saturation: float = 0.10
-    tie: float = 0.01
     results: list[Result] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        """Raise `DataError` for numbers outside their ranges."""
-        check_field_types(self)
-        if not self.saturation > 0:
-            raise DataError(f"saturation must be above 0, got {self.saturation}")
-        if not 0 < self.tie < 1:
-            raise DataError(f"tie must be in (0, 1), got {self.tie}")
 
     def phase(self) -> Phase:
         """Return what is to be run now."""
@@ -114,7 +100,7 @@ class GroupTuner:
             previous = best(tried)
             winners[previous] = tried[previous]
             seconds = sum(result.seconds for result in tried.values()) / len(tried)
-            if seconds > before / (1 + self.saturation):
+            if seconds > before / (1 + SATURATION):
                 break
             before, most = seconds, g
             pairs = grid(previous.learning_rate)
@@ -125,7 +111,7 @@ class GroupTuner:
     def steady_state(self, g: int, learning_rate: float) -> Generator[Phase, Result, Setting]:
         """Return the best momentum and rate; where no momentum is best, for half as many groups."""
         tried = yield from search(g, grid(learning_rate))
-        while (setting := best(tried, self.tie)).momentum == 0 and g > 1:
+        while (setting := best(tried, TIE)).momentum == 0 and g > 1:
             g = max(d for d in divisors(self.n_workers) if d <= g // 2)
             tried = yield from search(g, grid(setting.learning_rate, CENTRE))
         return setting
@@ -170,3 +156,8 @@ def best(tried: Tried, tie: float = 0.0) -> Setting:
         return min(tried, key=lambda s: (s.learning_rate, s.momentum))
     bound = min(losses.values()) * (1 + tie)
     return max((s for s, loss in losses.items() if loss <= bound), key=lambda s: (s.learning_rate, s.momentum))
+
+
+def divisors(n: int) -> list[int]:
+    """Return the divisors of n, ascending: the numbers of groups that n workers make equal."""
+    return [g for g in range(1, n + 1) if n % g == 0]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from math import inf
 
-from ..training.messages import Report
+from .messages import Report
 
-# Weight of the last batch in a worker's usual pace. With 0.1 to 1 the share of the devices' speeds that local SGD has
-# use of is 99.7 % on S1, 92.3 on S2, 91.2 on S3, 90.9 to 91.9 on S5 and, where devices stall, 89.3 to 91.3 on S7.
+# Weight of the last batch in a worker's seconds a row. With 0.1 to 1 the share of the devices' speeds that local SGD
+# has use of is 99.7 % on S1, 92.3 on S2, 91.2 on S3, 90.9 to 91.9 on S5 and, with stalls, 89.3 to 91.3 on S7.
 NEWEST = 0.3
 
 
@@ -36,7 +36,7 @@ class Throughput:
     def finished(self, report: Report) -> None:
         """Note that a batch is done, and how long it took."""
         w = report.worker
-        self.usual[w] = smoothed(self.usual.get(w), report.seconds / report.rows)
+        self.usual[w] = moving_average(self.usual.get(w), report.seconds / report.rows)
         self.ended(w)
 
     def ended(self, w: int) -> None:
@@ -46,13 +46,13 @@ class Throughput:
         self.stragglers.discard(w)
 
     def overdue(self, now: float) -> list[int]:
-        """Return whose batch is overdue; they are stragglers from now on."""
+        """Return the workers whose batch is overdue; they are stragglers from now on."""
         found = [w for w, due in self.due.items() if due <= now]
         self.stragglers.update(found)
         return found
 
-    def waits_for(self, busy: Collection[int], now: float) -> bool:
-        """Return whether one of the busy is not overdue."""
+    def any_in_time(self, busy: Collection[int], now: float) -> bool:
+        """Return whether one of the busy workers is not overdue."""
         return any(now < self.due[w] for w in busy if w not in self.stragglers)
 
     def deadline(self) -> float:
@@ -67,12 +67,12 @@ class Throughput:
         return any(done <= end < inf for v, end in self.ends.items() if v not in self.stragglers)
 
     def share(self, w: int, workers: Collection[int]) -> float:
-        """Return a worker's share of the speed of all, 0 until all speeds are known."""
+        """Return a worker's share of the throughput of all, 0 until that of each is known."""
         if any(v not in self.usual for v in workers):
             return 0.0
         return 1 / (self.usual[w] * sum(1 / self.usual[v] for v in workers))
 
 
-def smoothed(usual: float | None, new: float, newest: float = NEWEST) -> float:
-    """Return what is usual after a new measurement, which has the weight `newest`, given what was; None for nothing."""
-    return new if usual is None else usual + newest * (new - usual)
+def moving_average(before: float | None, new: float, newest: float = NEWEST) -> float:
+    """Return the exponential moving average after a measurement of weight `newest`; `before` is None for the first."""
+    return new if before is None else before + newest * (new - before)
