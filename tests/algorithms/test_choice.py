@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 
 from shared import toy
 from xmlsgd.algorithms import choose_algorithm, get_algorithm
@@ -13,7 +14,6 @@ from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.errors import DataError
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.executors.costs import VirtualDevice
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
@@ -88,7 +88,7 @@ def test_an_excluded_process_stands_in_when_all_others_are_killed(kind):
         def submitted(self, w, rows, now):
             super().submitted(w, rows, now)
             if w != 2 and self.begun:
-                executor.team.processes[w].process.kill()
+                executor.pool.processes[w].process.kill()
             self.begun = True
 
         begun = False

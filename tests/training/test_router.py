@@ -34,7 +34,7 @@ class Naive(Router):
 class Adding(LocalSGD):
     """Merges marks."""
 
-    def merge_all(self, comm, work):
+    def merge_replicas(self, comm, work):
         comm.merge(toy.add_trained, work)
 
 

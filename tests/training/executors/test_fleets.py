@@ -174,9 +174,9 @@ def test_95_percent_of_the_devices_speed_is_of_use(name, algorithm):
 class Adding(AdaptiveSGD):
     """Merges marks."""
 
-    def merge_all(self, comm, work):
+    def merge_replicas(self, comm, work):
         comm.merge(toy.add_trained, work)
-        self.rescale(work)
+        self.scale_batches(work)
 
 
 @pytest.mark.parametrize("algorithm", [DEFAULTS[0], Adding(16, 0.1, mega_batch=400)], ids=["auto", "adaptive"])
