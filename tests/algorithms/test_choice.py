@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from xmlsgd.training.executors.virtual_device import VirtualDevice
 
 from shared import toy
 from xmlsgd.algorithms import choose_algorithm, get_algorithm
@@ -15,6 +14,7 @@ from xmlsgd.errors import DataError
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.processes import Processes
+from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 
