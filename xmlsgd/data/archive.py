@@ -1,4 +1,4 @@
-"""Unpack archives from elsewhere: all of an archive or nothing, and never outside of its folder."""
+"""Unpack downloaded archives: completely or not at all, and never outside the target folder."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def members(archive: Path) -> Iterator[tuple[str, int, IO[bytes]]]:
 
 
 def inside(folder: Path, name: str, archive: Path) -> Path:
-    """Return the place of a member below `folder`; raise `DataError` for a name that leads elsewhere."""
+    """Return the path of a member below `folder`; raise `DataError` for a name that leads elsewhere."""
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or not path.parts or ".." in path.parts or ":" in path.parts[0] or "\0" in name:
         raise DataError(f"{archive}: {shorten(name)} leads outside of the archive's folder")

@@ -7,9 +7,9 @@ import functools
 
 @functools.cache
 def usable_cores() -> int:
-    """Return their number, by joblib, which knows affinities and limits of containers.
+    """Return their number, by joblib, which respects affinities and limits of containers.
 
-    Finding out takes as long as predicting a row, and joblib is loaded for it.
+    Cached, since the query takes as long as predicting a row. joblib is imported here, when it is needed.
     """
     from joblib import cpu_count
 

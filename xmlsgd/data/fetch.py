@@ -1,4 +1,4 @@
-"""Download a file, so that neither an interruption nor a changed or broken file on the server does harm.
+"""Download a file safely: interruptions, and files that are changed or broken on the server, do no harm.
 
 What arrives grows in `NAME.part`; `NAME.part.tag` holds its address and the server's validator. An interrupted
 download goes on where it stopped if the server still has the same file (RFC 9110: Range, If-Range), else it starts
@@ -33,11 +33,11 @@ NETWORK_ERRORS = (urllib.error.URLError, http.client.HTTPException, ConnectionEr
 
 
 class DownloadError(OSError):
-    """A file could not be had from a server; the text names the address and the reason."""
+    """A download failed; the text names the address and the reason."""
 
 
 class Interrupted(ConnectionError):
-    """A transfer ended early, or must start anew; worth another attempt."""
+    """A transfer ended early or must be restarted; another attempt may succeed."""
 
 
 def download(
@@ -102,7 +102,7 @@ def receive_with_retries(
 
 
 def may_pass(failure: Exception) -> bool:
-    """Tell a server or a line in trouble from a machine without network, where waiting only delays the message."""
+    """Return whether a failure may pass; without a network, waiting would only delay the message."""
     if isinstance(failure, urllib.error.HTTPError) or not isinstance(failure, urllib.error.URLError):
         return True
     return isinstance(failure.reason, (ConnectionError, TimeoutError))
@@ -169,7 +169,7 @@ def copy(response: Any, out: IO[bytes], have: int, total: int | None, name: str)
 
 
 def write_tag(tag: Path, url: str, headers: Any) -> None:
-    """Keep what tells a changed file from the same one; without a strong validator there is no going on."""
+    """Save the validator that identifies the server's file; without a strong one, a download cannot be resumed."""
     etag = headers.get("ETag", "")
     validator = etag if etag and not etag.startswith("W/") else headers.get("Last-Modified", "")
     tag.write_text(json.dumps([url, validator]))

@@ -1,4 +1,4 @@
-"""Public names of a package that are imported from their modules when they are first used (PEP 562)."""
+"""Import the public names of a package when they are first used (PEP 562)."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ REPOSITORY = "http://manikvarma.org/downloads/XC/XMLRepository.html"
 
 @dataclass(frozen=True)
 class Source:
-    """An archive: its address, its SHA-256 (hexadecimal) and its bytes; None where nobody has published them."""
+    """An archive: its address, its SHA-256 (hexadecimal) and its bytes; None where they are not published."""
 
     url: str
     sha256: str | None = None

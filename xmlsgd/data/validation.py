@@ -1,4 +1,4 @@
-"""Whether values and the fields of dataclasses are what they are promised to be: numbers, texts, flags."""
+"""Validate values and the fields of dataclasses: numbers, strings, flags, choices."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)  # kernels take numbers in float32
 
 
 def is_integer(value: object) -> bool:
-    """Return whether a value is a whole number, Python's or NumPy's; True and False are none."""
+    """Return whether a value is an integer of Python or NumPy, not a bool."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def is_positive_integer(value: object) -> bool:
-    """Return whether a value is a positive whole number."""
+    """Return whether a value is a positive integer."""
     return is_integer(value) and bool(value > 0)  # type: ignore[operator]
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is a number that a float can hold, infinite ones included, NaN not."""
+    """Return whether a value is a real number that fits a float, maybe infinite, but not NaN."""
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
     try:
@@ -37,30 +37,30 @@ def is_number(value: object) -> bool:
         return False
 
 
-def several(fits: Callable[[object], bool]) -> Callable[[object], bool]:
+def all_items(fits: Callable[[object], bool]) -> Callable[[object], bool]:
     """Return whether every item of a tuple or list fits."""
     return lambda value: isinstance(value, tuple | list) and all(fits(item) for item in value)
 
 
-# By annotation; what is not here is checked by whoever has such a field.
-KINDS: dict[str, tuple[str, Callable[[object], bool]]] = {
+# By annotation; fields with other annotations are not checked.
+FIELD_TYPES: dict[str, tuple[str, Callable[[object], bool]]] = {
     "int": ("a whole number", is_integer),
     "float": ("a number", is_number),
     "str": ("a text", lambda value: isinstance(value, str)),
     "bool": ("True or False", lambda value: isinstance(value, bool | np.bool_)),
-    "tuple[int, ...]": ("whole numbers", several(is_integer)),
-    "tuple[float, ...]": ("numbers", several(is_number)),
+    "tuple[int, ...]": ("whole numbers", all_items(is_integer)),
+    "tuple[float, ...]": ("numbers", all_items(is_number)),
 }
 
 
 def check_field_types(made: Any) -> None:
-    """Raise `DataError` for a field of a dataclass that holds another kind of thing than its annotation says."""
+    """Raise `DataError` for a field of a dataclass whose value does not have the type of its annotation."""
     for field in fields(made):
         kind, *or_none = str(field.type).split(" | ")
         value = getattr(made, field.name)
-        if kind not in KINDS or (or_none and value is None):
+        if kind not in FIELD_TYPES or (or_none and value is None):
             continue
-        name, fits = KINDS[kind]
+        name, fits = FIELD_TYPES[kind]
         if not fits(value):
             raise DataError(f"{field.name} must be {name}{' or None' if or_none else ''}, got {shorten(value)}")
 

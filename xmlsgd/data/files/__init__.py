@@ -1,4 +1,4 @@
-"""Files: read through what packed them, written so that they appear whole or not at all."""
+"""Files: compressed input, atomic writes, temporary folders, folders of saved models."""
 
 from .atomic import atomic_file, atomic_folder, check_not_within, parents_created, read_consistently
 from .checked import CHECKED, file_state, save_verified, update_verified, verified_states

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
     Read = TypeVar("Read")
 
-TRIES = 100  # of two who write or read one name at once, one is done each time
+TRIES = 100  # each time, at least one of several processes that use the same name finishes
 NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EOPNOTSUPP)
 AT_FDCWD, RENAME_EXCHANGE = -100, 2  # fcntl.h, linux/fs.h
 
 
 @contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a file that takes the name `path` once it is complete and on the disk; an earlier file gives way.
+    """Open a file for writing that replaces `path` once it is complete and on the disk.
 
-    What is no regular file, such as `/dev/null`, is written in place: a rename would put a file there instead.
+    What is not a regular file, such as `/dev/null`, is written directly: a rename would put a file there instead.
     """
     path = Path(os.path.realpath(checked_path(path)))
     if path.exists() and not path.is_file():
@@ -47,11 +47,11 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
 @contextmanager
 def atomic_folder(path: str | os.PathLike[str], replace: bool = True) -> Iterator[Path]:
-    """Give an empty folder that takes the name `path` once it is complete and on the disk.
+    """Create an empty folder that replaces `path` once it is complete and on the disk.
 
-    An earlier folder gives way in the same step, so that the name always leads to a whole one (on Linux; elsewhere a
-    kill between two renames leaves the earlier one to be brought back by the next who reads or writes). Whether it may
-    give way is for the caller to check; without `replace` it raises `FileExistsError` or `OSError`, unless it is empty.
+    An earlier folder is replaced in one step, so that there is a complete one at any time. Where the system cannot
+    exchange names, a kill between two renames sets the earlier one aside; the next reader or writer restores it.
+    Callers check whether an earlier folder may be replaced; without `replace`, one that is not empty is an `OSError`.
     """
     path = Path(os.path.realpath(checked_path(path)))
     check_not_within(path)
@@ -70,7 +70,7 @@ def atomic_folder(path: str | os.PathLike[str], replace: bool = True) -> Iterato
 
 @contextmanager
 def parents_created(path: Path) -> Iterator[None]:
-    """Make the folders above `path` that are missing; where what follows fails, those that stayed empty go again."""
+    """Create the missing folders above `path`; if the block fails, remove those that are still empty."""
     missing = [folder for folder in path.absolute().parents if not folder.exists()]
     path.absolute().parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -83,7 +83,7 @@ def parents_created(path: Path) -> Iterator[None]:
 
 
 def read_consistently(path: Path, read: Callable[[Path], Read]) -> Read:
-    """Return `read(path)` of a folder, read again if another one took its name meanwhile: no answer mixes two."""
+    """Return `read(path)` of a folder; read again if it was replaced meanwhile, so that no result mixes two folders."""
     restore(path)
     for _ in range(TRIES):
         before = _identity(path)
@@ -113,15 +113,15 @@ def sync(path: Path) -> None:
 
 
 def check_not_within(path: Path) -> None:
-    """Raise `FileExistsError` where the process stands in `path`: what took its name would not be where it stands."""
-    with suppress(FileNotFoundError):  # it stands in a folder that was removed
+    """Raise `FileExistsError` if `path` is, or contains, the current folder, which cannot be replaced."""
+    with suppress(FileNotFoundError):  # the current folder was removed
         here = Path.cwd()
         if path == here or path in here.parents:
             raise FileExistsError(f"{path}: is the current folder and cannot be replaced; name a folder in it")
 
 
 def _put_in_place(whole: Path, path: Path, old: Path) -> None:
-    """Give a folder its final name; where names cannot be exchanged, what had it goes to `old`."""
+    """Rename a folder to its final name; where names cannot be exchanged, set the earlier one aside as `old`."""
     for last in (*[False] * (TRIES - 1), True):
         try:
             whole.rename(path)  # where there is nothing, or an empty folder
@@ -157,7 +157,7 @@ def _exchange(one: Path, other: Path) -> None:
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:
-    """Return what tells a folder from another one that took its name; None where there is none."""
+    """Return what identifies a folder even after another one took its name; None where there is none."""
     try:
         state = path.stat()
     except OSError:

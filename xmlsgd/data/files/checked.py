@@ -1,7 +1,7 @@
-"""The note of a folder's files that were checked: whoever finds them as they were then need not check them again.
+"""Remember which files of a folder were verified, so that they are not verified again until they change.
 
-`checked.json` has the size and the time of change of each file. Who can write the folder can forge it: the note saves
-time where bytes were damaged by accident, it proves nothing.
+`checked.json` holds the size and the time of change of each file. It saves the time of a second verification against
+accidental damage; it is no protection against somebody who can write to the folder.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ MAX_BYTES = 1 << 20  # of thousands of files
 
 
 def file_state(path: str | os.PathLike[str]) -> dict[str, int]:
-    """Return what changes when a file is written again: its size in bytes, its time of change in nanoseconds."""
+    """Return a file's size in bytes and its time of change in nanoseconds, which differ when it is written again."""
     state = os.stat(path)
     return {"bytes": state.st_size, "mtime_ns": state.st_mtime_ns}
 
 
 def verified_states(folder: Path) -> dict[str, Any]:
-    """Return the noted states of a folder's files by name, none where no sound note is there.
+    """Return the states in which a folder's files were verified, by name; empty without a valid `checked.json`.
 
-    A state as late as the note is left out: the file may have changed since, unseen.
+    A file whose time of change is not before that of `checked.json` is left out: it may have changed afterwards.
     """
     try:
         with open_regular(folder / CHECKED) as stream:
@@ -43,13 +43,13 @@ def verified_states(folder: Path) -> dict[str, Any]:
 
 
 def save_verified(folder: Path, states: Mapping[str, Mapping[str, int]]) -> None:
-    """Note that files were checked in these states, which were looked up before; raise `OSError` where that fails."""
+    """Save that files were verified in these states, which were read before; raise `OSError` where that fails."""
     with atomic_file(folder / CHECKED) as stream:
         stream.write(json.dumps(states, indent=1).encode() + b"\n")
 
 
 def update_verified(folder: Path, states: Mapping[str, Mapping[str, int]]) -> None:
-    """Note what a reader has checked, unless that is noted or the folder cannot be written.
+    """Save what a reader has verified, unless it is saved already or the folder cannot be written.
 
     Nothing is written through a link, which may lead out of the folder, or into a pipe, which may have no reader.
     """

@@ -1,4 +1,4 @@
-"""Kernels of Numba on disk: kept where a folder can be written and has room, else compiled in each process."""
+"""Cache compiled Numba kernels on disk; where no folder can be written, they are compiled in each process."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ MESSAGE = (
 
 
 def cached(dispatcher: Any) -> Any:
-    """Return a dispatcher of Numba, which keeps its kernels on disk from now on if it can.
+    """Let a Numba dispatcher cache its kernels on disk, if possible, and return it.
 
-    What it does not find there it compiles, and the first time in a process this is told.
+    The first kernel of a process that is not found there, and is compiled, is announced in the log.
     """
     with suppress(RuntimeError):  # no folder can be written
         dispatcher.enable_caching()

@@ -1,4 +1,4 @@
-"""What tells the folders of saved models and of checkpoints from others, and what a new one would overwrite."""
+"""Recognize folders of saved models and checkpoints, and what a new one would overwrite."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ MAX_MANIFEST_BYTES = 1 << 20  # of thousands of files
 
 @dataclass(frozen=True)
 class FolderKind:
-    """A kind of folder with a manifest: its `format` as that says it, the file of its `description`, its `noun`.
+    """A kind of folder with a manifest.
 
-    beside : files that may lie there though the manifest does not name them.
+    format : its format in the manifest. description : the name of its main JSON file. noun : its name in errors.
+    beside : further files that it may hold although the manifest does not name them.
     """
 
     format: str
@@ -32,15 +33,14 @@ class FolderKind:
     beside: tuple[str, ...] = ()
 
     def exists_at(self, path: Path) -> bool:
-        """Say whether a folder has the files by which this kind is known, or a manifest of it; they may be damaged."""
+        """Return whether a folder has the main files of this kind, or its manifest; they may be damaged."""
         restore(path)
         return (path / MANIFEST).is_file() and ((path / self.description).is_file() or self._others(path) is not None)
 
     def obstacle_at(self, path: Path) -> str:
-        """Return why nothing new of this kind may take the name `path`, as the end of an error's line; "" where it may.
+        """Return why `path` must not be replaced by a new folder of this kind, for an error message; "" where it may.
 
-        It may where there is nothing, an empty folder, or one of the kind alone: what a user has put beside it would be
-        gone.
+        It may be replaced where there is nothing, an empty folder, or a folder of this kind without files of the user.
         """
         restore(path)
         if not path.exists() or (path.is_dir() and not any(path.iterdir())):
@@ -53,7 +53,7 @@ class FolderKind:
         return ""
 
     def _others(self, folder: Path) -> list[str] | None:
-        """Return the names in a folder of the kind of which we know nothing; None where it is not of this kind."""
+        """Return the names in a folder that do not belong to this kind; None where the folder is not of this kind."""
         try:
             with open_regular(folder / MANIFEST) as stream:
                 manifest = json.loads(stream.read(MAX_MANIFEST_BYTES))
@@ -74,5 +74,5 @@ CHECKPOINT = FolderKind("xmlsgd-checkpoint", "run.json", "checkpoint")
 
 
 def _is_scratch(entry: Path) -> bool:
-    """Return whether a killed writer of ours may have left it."""
+    """Return whether an entry has the name of a temporary file or folder of this package."""
     return entry.name.startswith(".") and entry.name.endswith(END)

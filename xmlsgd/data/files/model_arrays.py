@@ -1,4 +1,4 @@
-"""Arrays of saved models, which come from anywhere: of the type and shape that they must have, or refused."""
+"""Arrays of saved models, checked for type and shape: a model may come from anywhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLOCK = 1 << 22  # numbers looked at together, so that what this takes stays sma
 
 @dataclass(frozen=True)
 class ModelArrays:
-    """The arrays of the folder `path`, asked for by name, which `prefix` goes before; `shown` too, in messages.
+    """The arrays of the folder `path` by name; `prefix` is put before names, `shown` also in messages.
 
     check : whether numbers are looked at, as `finite` does, which reads all of them.
     """

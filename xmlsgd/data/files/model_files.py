@@ -72,13 +72,13 @@ def write_model(
 
 
 def check_replaceable(path: Path, kind: FolderKind) -> None:
-    """Raise `ModelFileError` where a folder of this kind in the place of `path` would cost more than an earlier one."""
+    """Raise `ModelFileError` where a folder of this kind at `path` would replace more than an earlier one."""
     if reason := kind.obstacle_at(path):
         raise ModelFileError(f"{path}: {reason}")
 
 
 class ModelFiles(NamedTuple):
-    """What a model's folder holds: its description, and its arrays as read-only memory maps.
+    """The content of a model's folder: its description, and its arrays as read-only memory maps.
 
     states : sizes and times of change of the files. noted : whether these are as they were when all were verified.
     """
@@ -90,7 +90,7 @@ class ModelFiles(NamedTuple):
 
 
 def read_model(path: str | Path, verify: bool = True, kind: FolderKind = MODEL) -> ModelFiles:
-    """Return what lies in a model directory.
+    """Read a model's folder.
 
     Raises `ModelFileError` where a file is missing, has another size or checksum, or is no plain array. Checksums are
     compared with `verify`, where the file is not as it was when that was done before.
@@ -128,7 +128,7 @@ def check_regular(file: Path) -> None:
 
 
 def read_object(file: Path, most: int) -> dict[str, Any]:
-    """Return the JSON object in a file of at most `most` bytes; `ModelFileError` where there is none."""
+    """Return the JSON object in a file of at most `most` bytes; raise `ModelFileError` for anything else."""
     check_regular(file)
     if file.stat().st_size > most:
         raise ModelFileError(f"{file}: must be at most {most} bytes, got {file.stat().st_size}")

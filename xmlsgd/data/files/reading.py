@@ -38,7 +38,7 @@ OTHERWISE_PACKED = (
 
 @contextmanager
 def open_regular(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a regular file for reading; raise `OSError` for anything else, without waiting for who writes to a pipe."""
+    """Open a regular file for reading; raise `OSError` for anything else, without waiting for the writer of a pipe."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | getattr(os, "O_NONBLOCK", 0))) as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise OSError(errno.EINVAL, "no regular file", str(path))

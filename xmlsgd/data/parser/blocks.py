@@ -33,7 +33,7 @@ NO_ROWS = RowBlock(
 
 
 class _LineTooLong(Exception):
-    """The line after those cut so far is longer than any text should have; its number is not known yet."""
+    """The next line is longer than `MAX_LINE_BYTES`; its number is not known yet."""
 
 
 class LibsvmBlocks:
@@ -78,7 +78,7 @@ class LibsvmBlocks:
         if n_threads is not None and n_threads < 1:
             raise ValueError(f"n_threads must be at least 1, got {n_threads}")
         self._threads = n_threads or min(usable_cores(), MAX_THREADS)
-        # Blocks parsed or waiting beyond the next one; who writes to a stream may wait for the answer to that.
+        # Blocks parsed ahead of the next one: none for a stream, whose writer may wait for the answer to each block.
         self._ahead = self._threads + 1 if stream is None else 0
         self._line = 1  # the first line of the block that is next
         self._header_line = 0

@@ -145,7 +145,7 @@ def _foreign(block: bytes) -> tuple[int, str] | None:
 def _describe(
     block: bytes, code: int, position: int, got: int, limits: np.ndarray, n_features: int | None, n_labels: int | None
 ) -> str:
-    """Say what was wrong and what was got at the place where the kernel stopped."""
+    """Describe the error at the position where the kernel stopped."""
     from . import kernels
 
     token = _token(block, position, 400)
