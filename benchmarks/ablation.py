@@ -30,7 +30,7 @@ from xmlsgd.candidates.weighting import idf_weights, unit_rows
 from xmlsgd.cli.kernels import compile_kernels
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.estimators.defaults import SHORTLIST_NEGATIVES, SHORTLIST_SIZE, auto_batch_size, auto_epochs
+from xmlsgd.estimators.defaults import CANDIDATE_NEGATIVES, N_CANDIDATES, auto_batch_size, auto_epochs
 from xmlsgd.estimators.inference import Scorer
 from xmlsgd.estimators.inference.candidates import pair_scores
 
@@ -123,7 +123,7 @@ def variants(rows: Dataset, X_test: CSR, threads: int) -> Iterator[tuple[str, fl
             model = network("all", threshold)
         yield name, clock.seconds[name], model.predict_topk(X_test, K)[0]
     with clock.part("network"):
-        model = network(SHORTLIST_NEGATIVES)
+        model = network(CANDIDATE_NEGATIVES)
     yield SHARED, clock.seconds["network"], model.predict_topk(X_test, K)[0]
     learned, asked, tested = paths(rows, X_test, held_out, weight, model, CPU(threads), clock)
     known, truth = learned.labels >= 0, has_label(rows.Y.take(held_out), learned.labels)
@@ -164,7 +164,7 @@ def paths(
 
     In between, what the neighbors alone say of the held-out rows.
     """
-    size, X, Y = min(SHORTLIST_SIZE, rows.n_labels), rows.X, rows.Y
+    size, X, Y = min(N_CANDIDATES, rows.n_labels), rows.X, rows.Y
     logits = pair_scores(Scorer(model.network_, model.params_, device), device)
     with clock.part("neighbors"), device.start():
         scale = idf_weights(X)

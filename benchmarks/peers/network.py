@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import xmlsgd
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.estimators.defaults import SHORTLIST_NEGATIVES
+from xmlsgd.estimators.defaults import CANDIDATE_NEGATIVES
 from xmlsgd.estimators.inference import Scorer
 from xmlsgd.nn.samplers import ALL_LABELS, Sampler
 from xmlsgd.nn.samplers.lsh import LSH
@@ -25,7 +25,7 @@ from .runner import K, Problem, Runner, arguments, main
 WARM_UP_ROWS = 512
 SAMPLERS: dict[str, Sampler] = {
     "all": ALL_LABELS,
-    "shared": UniformNegatives(SHORTLIST_NEGATIVES),
+    "shared": UniformNegatives(CANDIDATE_NEGATIVES),
     "lsh": LSH("dwta", hashes=8),  # SLIDE's choice for Amazon-670K: DWTA, 8 codes, 50 tables
 }
 

@@ -18,9 +18,9 @@ from xmlsgd.data.formats.store import open_store, write_store
 from xmlsgd.devices.cpu.kernel_cache import kernels
 from xmlsgd.devices.cpu.kernels.pairs import ONE_SCALE, best_of_list
 from xmlsgd.errors import DataError, DivergenceError, ModelFileError
-from xmlsgd.estimators.defaults import auto_shortlist
+from xmlsgd.estimators.defaults import auto_candidates
 from xmlsgd.estimators.inference import Scorer
-from xmlsgd.estimators.inference.candidates import ListScorer
+from xmlsgd.estimators.inference.candidates import CandidateScorer
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.training.learner import Learner
 from xmlsgd.training.runs import Interrupted
@@ -230,7 +230,7 @@ def test_candidates_are_used_from_2000_rows_and_64_times_as_many_labels_as_a_row
     three_each = CSR(
         3 * np.arange(n_rows + 1), np.tile(np.arange(3), n_rows), np.ones(3 * n_rows, np.float32), n_labels
     )
-    assert auto_shortlist(three_each, "bce", "multilabel") == size
+    assert auto_candidates(three_each, "bce", "multilabel") == size
 
 
 def test_a_store_in_memory_maps_is_learned_as_arrays_are(many, model, tmp_path):
@@ -263,8 +263,8 @@ def test_activations_within_the_call_that_ranks_are_those_of_the_kernel_before_i
     X, answers = many[1].X, [model.predict_topk(many[1].X)]
     monkeypatch.setattr("xmlsgd.estimators.inference.candidates.ROWS_A_CALL", 7)
     answers.append(model.predict_topk(X))
-    model._scorers.clear()
-    monkeypatch.setattr(ListScorer, "_in_one_call", False)
+    model.fitted_.forget_scorers()
+    monkeypatch.setattr(CandidateScorer, "_in_one_call", False)
     answers.append(model.predict_topk(X))
     for labels, scores in answers[1:]:
         np.testing.assert_array_equal(labels, answers[0][0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ def test_propensities_are_those_of_training_unless_others_are_given(models, tmp_
 
 def test_a_model_that_does_not_know_its_counts_has_no_propensities(models, tmp_path, capsys):
     model = XMLClassifier.load(models / "rows")
-    model.label_counts_ = None
+    model.fitted_ = replace(model.fitted_, label_counts=None)
     model.save(tmp_path / "m", predict_only=True)
     run("evaluate", tmp_path / "m", TEST_ROWS, "--quiet")
     said = capsys.readouterr()

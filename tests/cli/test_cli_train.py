@@ -15,8 +15,7 @@ from shared.failing import Failing
 from shared.spoiling import Spoiling
 from xmlsgd import load_model
 from xmlsgd.cli import main
-from xmlsgd.estimators import XMLClassifier, learning
-from xmlsgd.estimators.candidate_training import Listing
+from xmlsgd.estimators import XMLClassifier, fitting
 from xmlsgd.estimators.defaults import auto_batch_size
 from xmlsgd.training import progress_bar as progress
 
@@ -48,14 +47,14 @@ def test_the_model_folder_tells_how_it_came_about(models, form):
 
 
 def test_the_seconds_of_a_shortlist_count_as_training_and_its_curve_says_what_it_is_of(tmp_path, capsys, monkeypatch):
-    late, finish = [], Listing.finish
+    late, learn = [], fitting.learn_candidates
 
     def slow(*given):
         late.append(100)
-        return finish(*given)
+        return learn(*given)
 
-    monkeypatch.setattr(Listing, "finish", slow)
-    monkeypatch.setattr(learning, "time", SimpleNamespace(perf_counter=lambda: time.perf_counter() + sum(late)))
+    monkeypatch.setattr(fitting, "learn_candidates", slow)
+    monkeypatch.setattr(fitting, "time", SimpleNamespace(perf_counter=lambda: time.perf_counter() + sum(late)))
     words = ("--candidates", "8", "--out", tmp_path / "m", "--json", tmp_path / "r.json")
     run("train", ROWS, "--test", TEST_ROWS, *QUICK, "--epochs", "1", *words)
     result, last = json.loads((tmp_path / "r.json").read_text()), XMLClassifier.load(tmp_path / "m").history_[-1]

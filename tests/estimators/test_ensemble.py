@@ -85,7 +85,7 @@ def test_the_class_of_a_row_is_the_most_probable(rows, held_out):
 def test_the_threads_of_prediction_are_those_of_the_classifier_that_it_clones(network, held_out):
     model = copy.deepcopy(network).set_params(estimator__n_jobs=1)
     model.predict_topk(held_out[0])
-    assert all(("cpu", 1) in member._scorers for member in model.estimators_)
+    assert all(1 in member.fitted_._scorers for member in model.estimators_)
 
 
 def test_a_callback_of_several_runs_forgets_the_one_before(rows, tmp_path):
@@ -147,7 +147,7 @@ def test_with_a_shortlist_it_is_at_least_as_precise_as_its_classifiers_are_on_av
 def test_a_seed_gives_the_same_ensemble_of_different_classifiers(rows, network):
     again = clone(network).fit(*rows)
     assert [m.random_state for m in again.estimators_] == [m.random_state for m in network.estimators_]
-    assert len({member._seed for member in again.estimators_}) == 3
+    assert len({member.fitted_.seed for member in again.estimators_}) == 3
     assert same_answers(again, network, rows[0])
     assert not same_answers(clone(network).set_params(random_state=1).fit(*rows), network, rows[0])
 
@@ -211,7 +211,7 @@ def test_what_was_saved_answers_as_before(kind, compact, rows, request, tmp_path
         assert isinstance(again, XMLEnsemble)
         assert again.n_estimators == 3
         assert again.random_state == 0
-        assert again.get_params()["estimator__shortlist"] == model.estimator.shortlist
+        assert again.get_params()["estimator__candidates"] == model.estimator.candidates
         assert again.history_ == model.history_
         if compact:
             assert np.mean(again.predict_topk(rows[0], 1)[0] == model.predict_topk(rows[0], 1)[0]) > 0.98
@@ -270,7 +270,7 @@ def test_an_altered_ensemble_is_refused(network, tmp_path, change, message):
 def test_a_classifier_of_another_shape_is_refused(network, rows, tmp_path):
     other = small(max_epochs=1).fit(*planted(200, n_labels=N_LABELS - 1))
     mixed = clone(network)
-    mixed.take([network.estimators_[0], other], network.classes_)
+    mixed.take([network.estimators_[0], other], network.fitted_.features)
     mixed.save(tmp_path / "m")
     with pytest.raises(
         ModelFileError, match=r"m: members must agree in .*, got \(120, 40, 'bce', 'sparse'\) and \(117, 39, '"

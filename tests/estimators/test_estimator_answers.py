@@ -110,7 +110,8 @@ def test_a_thread_that_takes_another_device_disturbs_no_other(fitted, rows):
 
     fitted.predict_topk(rows[0][:2])
     model = copy.copy(fitted)
-    model._scorers = Forgetful(fitted._scorers)
+    model.fitted_ = copy.copy(fitted.fitted_)
+    model.fitted_.__dict__["_scorers"] = Forgetful(fitted.fitted_._scorers)
     assert np.array_equal(model.predict_topk(rows[0][:2])[0], fitted.predict_topk(rows[0][:2])[0])
 
 

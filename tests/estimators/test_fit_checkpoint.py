@@ -63,9 +63,9 @@ def test_a_killed_fit_goes_on_and_ends_as_one_that_was_not(rows, held_out, tmp_p
 def test_where_no_seed_is_given_the_run_keeps_the_one_it_began_with(rows, tmp_path, stopping):
     model = small(max_epochs=3, random_state=None, early_stopping=stopping)
     killed(model, rows, 4, tmp_path / "kept")
-    seed, model = model._seed, small(max_epochs=3, random_state=None, early_stopping=stopping)
+    seed, model = model.fitted_.seed, small(max_epochs=3, random_state=None, early_stopping=stopping)
     model.fit(*rows, checkpoint=Checkpoint(tmp_path / "kept", keep=True))
-    assert model._seed == seed
+    assert model.fitted_.seed == seed
     assert (tmp_path / "kept").is_dir()
     with pytest.raises(DataError, match=r"kept: is the checkpoint of another run: .*seed was \d+, is \d+; go on"):
         small(max_epochs=3, random_state=7, early_stopping=stopping).fit(*rows, checkpoint=tmp_path / "kept")
@@ -119,7 +119,7 @@ def test_an_ensemble_goes_on_with_the_classifier_that_was_under_way(rows, held_o
     model = made().fit(*rows, checkpoint=tmp_path / "kept", callbacks=[steps])
     assert steps.count == 3 * 18 - 23
     assert list(tmp_path.iterdir()) == []
-    assert len({member._seed for member in model.estimators_}) == 3
+    assert len({member.fitted_.seed for member in model.estimators_}) == 3
     if seed is not None:
         expected = made().fit(*rows).predict_topk(held_out[0], 5)
         np.testing.assert_array_equal(model.predict_topk(held_out[0], 5)[1], expected[1])

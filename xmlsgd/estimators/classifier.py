@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from . import saving
-from .gpu_memory import on_gpus
-from .learning import Trainer
-from .parameters import check_parameters
-from .task import prepare
+from . import memory, saving
+from .fitting import as_checkpoint, check_callbacks, draw_seed, train_model, train_more
+from .gpu_memory import check_memory, on_gpus
+from .names import column_names
+from .parameters import checked_parameters
+from .plan import TrainingPlan, make_plan
+from .predicting import Predictor, learned
+from .targets import check_declared, declared
+from .training_data import TrainingData, read_training_data
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
+    from os import PathLike
 
+    from numpy.typing import ArrayLike
+
+    from ..data.csr import CSR
     from ..data.vectorizer import TextVectorizer
     from ..nn.optimizers import Optimizer
+    from ..training.callbacks import Callback
+    from ..training.checkpoints import Checkpoint
+    from .inference import Scorer
 
 
-class XMLClassifier(Trainer, BaseEstimator):
+class XMLClassifier(Predictor, BaseEstimator):
     """A neural network with a sparse input layer and a full output layer for up to millions of labels.
 
-    `fit` takes X dense, as scipy sparse matrix, as `CSR` (memory maps are read in place) or as texts, and labels as
+    X is dense, a scipy sparse matrix, a `CSR` (memory maps are read in place) or texts. Labels are
 
     - an indicator matrix (n, L), scipy sparse, `CSR` or dense; `predict` answers with a scipy CSR array, or densely
       where Y was dense;
@@ -34,69 +44,100 @@ class XMLClassifier(Trainer, BaseEstimator):
 
     Parameters
     ----------
-    hidden_layer_sizes : units of the hidden layers, at least one.
-    loss : "bce" (independent labels), "softmax" (labels of a row share its probability), "squared_hinge", or "auto":
-        softmax for one class a row, else bce.
-    optimizer : "adam", "adagrad", "row_adagrad", "momentum", "sgd", or an `Optimizer` with its own numbers.
-    learning_rate_init : the rate at the start; "auto" for what suits the optimizer (Adam: 6e-3).
-    learning_rate : how it falls over the run: "linear", "cosine", "constant", "inverse_sqrt".
-    warm_up : share of the run, in [0, 1), over which the rate rises from zero.
-    batch_size : rows a step; "auto" for 256, less on less than 16,384 rows.
-    sampler : which labels a batch trains: "all", or its own true labels and `negatives` others, by their "uniform" or
-        weighted "frequency", "hard" ones by clusters of labels, or SLIDE's "lsh"; "auto" for uniform where `negatives`
-        are drawn, else all.
-    negatives : how many labels besides its own true ones a batch trains, drawn anew for each, or "all". With 16,000
-        labels, 1,024 make an epoch several times as fast at nearly the same precision; "auto" for that beside a
-        shortlist, else all.
-    gradient_rounding : threshold in [0, 1), times a row's weight. A smaller gradient of a label that the row lacks is
-        rounded at random, to the threshold or to nothing, which keeps its mean (gradient sparsification); a label that
-        keeps none in a batch is not updated, nor are its weights decayed. Twice as fast at the same precision, not for
-        GPUs. "auto" for 0.1 with BCE by Adam, where 1,000 labels or more are trained or drawn; 0 for exact gradients.
-    candidates : how many labels come into question for a row, those of its nearest training rows. On them, what these
-        neighbors say and a linear path from features to labels are weighed together with the network (see
-        `docs/shortlist.md`). 0 for the network alone; "auto" for 64 where `fit` sees 2,000 rows or more and 64 times
-        as many labels as a row has on average.
-    stacking : how the scores of candidates are combined, learned from rows that are held out: "logistic", a regression,
-        from 2 % of the rows (at least 400 or a tenth), or "boosted", gradient-boosted trees that also see how frequent
-        a label is, from 10 % of 10,000 rows or more; up to half a point at P@1 more accurate, a little slower to train.
-    max_epochs : passes over the rows; "auto" for 10, more where that would be fewer than 600 steps; beside a shortlist
-        as many as make 500 steps.
-    weight_decay, clip_norm : see `Optimizer`; for an optimizer given by name.
-    input_dropout, hidden_dropout : shares in [0, 1) left out in training.
-    average_weights : share of the run, in [0, 1], whose models are averaged at its end; not with early_stopping.
-    early_stopping : stop when P@1 on `eval_set`, or on a `validation_fraction` of the rows, has not risen by more
-        than `tol` (a fraction) for `n_epochs_no_change` epochs; the best model is kept.
-    class_weight : None, "balanced" or {class: weight}, 1 where none is given; for one class a row. Rows of a class of
-        weight 0 are not learned.
-    algorithm : how several workers learn together: a name, with options (docs/algorithms.md) or without, or an
-        `Algorithm` with a batch size and a rate of its own; "auto" for what suits their speeds.
-    vectorizer : what turns texts into rows: a `TextVectorizer`, of which `fit` fits a copy to its texts, or, fitted, is
-        taken as it is; None for one with its defaults.
-    devices : who works: "cpu", or several as in "cpu*2", each a process, or a thread where all are GPUs; the threads
-        of `n_jobs` are shared out.
-    precision : of the matrix products, "float32", "bfloat16", or "auto" for the faster one of this processor.
-    n_jobs : threads, at most one a core; None for as many as the work can feed, -1 for all cores, -2 for all but one.
-        With one, a seed gives the same bits.
-    warm_start : begin `fit` with the parameters of the last one. Either way the earlier model stays in memory, and is
-        what the estimator goes back to if `fit` fails.
-    random_state : seed of weights, row order and dropout.
-    verbose : 1 for a progress bar on a terminal, elsewhere a line an epoch, ten seconds apart or more. That kernels are
-        compiled, about a minute once on a machine, is always told, by the logger "xmlsgd".
+    hidden_layer_sizes : sequence of int
+        Units of the hidden layers, at least one.
+    loss : {"auto", "bce", "softmax", "squared_hinge"}
+        "bce" for independent labels, "softmax" where labels of a row share its probability; "auto" for softmax for one
+        class a row, else bce.
+    optimizer : {"adam", "adagrad", "row_adagrad", "momentum", "sgd"} or Optimizer
+        An object has numbers of its own.
+    learning_rate_init : float or "auto"; warm_up : float
+        The initial learning rate, "auto" for what suits the optimizer (Adam: 6e-3), and the share of the run, in
+        [0, 1), over which it rises from zero.
+    learning_rate : {"linear", "cosine", "constant", "inverse_sqrt"}
+        How it falls over the run.
+    batch_size : int or "auto"
+        Rows a step; "auto" for 256, less on less than 16,384 rows.
+    negatives : int, "all" or "auto"; sampler : {"auto", "all", "uniform", "frequency", "hard", "lsh"}
+        Labels besides its own true ones that a batch trains. With 16,000 labels, 1,024 make an epoch several times as
+        fast at nearly the same precision; "auto" for that beside candidates and where `sampler` draws, else all.
+        "auto" draws them by "uniform".
+    gradient_rounding : float or "auto"
+        Threshold in [0, 1), times a row's weight: smaller gradients of labels a row lacks become it or 0 at random,
+        which keeps their mean (stochastic gradient sparsification). Twice as fast at the same precision, not for GPUs;
+        "auto" for 0.1 with BCE by Adam, where 1,000 labels or more are trained or drawn; 0 for exact gradients.
+    candidates : int or "auto"
+        Candidate labels per row: those of its nearest training rows. Votes of these neighbors and linear classifiers
+        are stacked with the network (docs/candidates.md). 0 for the network alone; "auto" for 64 where there are 2,000
+        rows or more and 64 times as many labels as a row has on average.
+    stacking : {"logistic", "boosted"}
+        How their scores are combined, learned from held-out rows: by a regression, from 2 % of the rows (at least 400
+        or a tenth), or by gradient-boosted trees, from 10 % of 10,000 rows or more; half a point of P@1 more.
+    max_epochs : int or "auto"
+        Passes over the rows; "auto" for 10, more where that would be fewer than 600 steps; beside candidates as many
+        as make 500 steps.
+    weight_decay, clip_norm : float
+        See `Optimizer`; for an optimizer given by name.
+    input_dropout, hidden_dropout : float
+        Shares in [0, 1) left out in training.
+    average_weights : float
+        Share of the run, in [0, 1], whose models are averaged at its end; not with early_stopping.
+    early_stopping : bool; validation_fraction, tol : float; n_epochs_no_change : int
+        Stop when P@1 on `eval_set`, or on a `validation_fraction` of the rows, has not risen by more than `tol` (a
+        fraction) for `n_epochs_no_change` epochs; the best model is kept.
+    class_weight : dict, "balanced" or None
+        For one class a row: {class: weight}, 1 where none is given. Rows of a class of weight 0 are not learned.
+    algorithm : str or Algorithm
+        How several workers learn together: a name, with or without options (docs/algorithms.md), or an object, which
+        has a batch size and a learning rate; "auto" for what suits their speeds.
+    vectorizer : TextVectorizer or None
+        What turns texts into rows: `fit` fits a copy to its texts, or takes a fitted one as it is.
+    devices : str
+        The workers: "cpu", or several as in "cpu*2", each a process, or a thread where all are GPUs.
+    precision : {"auto", "float32", "bfloat16"}
+        Of the matrix products; "auto" for the faster one of this processor.
+    n_jobs : int or None
+        Threads of all workers; None for as many as the work can feed, -1 for all cores. With one, a seed gives the
+        same bits.
+    warm_start : bool
+        Begin `fit` with the parameters of the last one. The earlier model stays, in memory, until `fit` is done.
+    random_state : int, RandomState or None
+        Seed of weights, row order and dropout.
+    verbose : int
+        1 for a progress bar on a terminal, elsewhere a line an epoch, ten seconds apart or more.
 
     Attributes
     ----------
-    classes_ (L,) names of the label columns; n_features_in_; feature_names_in_ where X had them; params_, float32,
-    the flat parameters (`Network.layout`); history_, one record an epoch, whose `rows` and `seconds` of training (no
-    reading, compiling or measuring) count from the start of its call; loss_curve_; n_epochs_, of all fits since the
-    last fresh one; label_counts_, int64 (L,), the rows of the last `fit`, and of each `partial_fit` behind it, that had
-    each label, of n_samples_seen_ in all; candidates_seconds_, what learning the shortlist took behind the last epoch;
-    vectorizer_, where X was texts, which is saved along; device_, on which the model predicts, the first of those that
-    trained it, and precision_, "float32" or "bfloat16", of its products: both are decided by `fit` and saved with the
-    model, so that no parameter set later changes what it answers. (A processor without bfloat16 predicts in float32.)
-
-    `score` is the accuracy for one class a row, and P@1 for multi-label data: subset accuracy, scikit-learn's usual
-    choice there, is near zero for any model with many labels.
+    fitted_ : FittedModel
+        What was learned; immutable. The other attributes are its parts, which no parameter that is set later changes.
+    plan_ : TrainingPlan
+        What the last call of `fit` or `partial_fit` decided, and why.
+    classes_ : ndarray (L,); n_features_in_ : int; feature_names_in_ : ndarray; vectorizer_ : TextVectorizer
+        Names of the labels, number and names of features, and what turns texts into rows; the last two where X had any.
+    params_, optimizer_state_ : ndarray of float32
+        The flat parameters (`Network.layout`), and the optimizer's state.
+    history_ : list of dict; loss_curve_ : list of float; n_epochs_ : int
+        One record an epoch, whose `rows` and `seconds` of training count from the start of its call; losses; epochs of
+        all fits since the last fresh one.
+    label_counts_ : ndarray of int64 (L,); n_samples_seen_ : int
+        Rows of the last `fit`, and of each `partial_fit` behind it, that had each label, and how many there were.
+    candidates_ : CandidateModel or None; candidates_seconds_ : float
+        The k-NN index, linear classifiers and stacking, and what learning them took.
+    device_, precision_ : str
+        The device that predicts, the first of those that trained, and the precision of its products, "float32" or
+        "bfloat16", both saved with the model. (A processor without bfloat16 predicts in float32.)
     """
+
+    params_ = learned("float_params", "Parameters, float32 and flat (`Network.layout`).")
+    optimizer_state_ = learned("optimizer_state", "State of the optimizer, float32 and flat; None to predict only.")
+    candidates_ = learned("candidates", "The k-NN index, linear classifiers and stacking; None for the network alone.")
+    candidates_seconds_ = learned("candidates_seconds", "What learning the candidates took.")
+    device_ = learned("device", "The device that predicts.")
+    precision_ = learned("precision", "The precision of its products.")
+    history_ = learned("history", "One record an epoch.")
+    n_epochs_ = learned("n_epochs", "Epochs of all fits since the last fresh one.")
+
+    loss_curve_ = learned("loss_curve", "The loss of each epoch.")
 
     def __init__(
         self,
@@ -108,8 +149,8 @@ class XMLClassifier(Trainer, BaseEstimator):
         learning_rate: str = "linear",
         warm_up: float = 0.02,
         batch_size: int | Literal["auto"] = "auto",
-        sampler: str = "auto",
         negatives: int | Literal["auto", "all"] = "auto",
+        sampler: str = "auto",
         gradient_rounding: float | Literal["auto"] = "auto",
         candidates: int | Literal["auto"] = "auto",
         stacking: str = "logistic",
@@ -140,8 +181,8 @@ class XMLClassifier(Trainer, BaseEstimator):
         self.learning_rate = learning_rate
         self.warm_up = warm_up
         self.batch_size = batch_size
-        self.sampler = sampler
         self.negatives = negatives
+        self.sampler = sampler
         self.gradient_rounding = gradient_rounding
         self.candidates = candidates
         self.stacking = stacking
@@ -171,65 +212,190 @@ class XMLClassifier(Trainer, BaseEstimator):
         tags.classifier_tags.multi_label = True
         return tags
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Buffers and handles of a device belong to the process.
-        state: dict[str, Any] = super().__getstate__()
-        return {**state, "_scorers": {}} if "_scorers" in state else state
+    def _scorer(self, X: CSR) -> Scorer:
+        return self.fitted_.scorer(X, self.n_jobs)
 
-    def __copy__(self) -> XMLClassifier:
-        # What learns on changes these arrays in place, and must not change those of another model.
-        other = type(self).__new__(type(self))
-        other.__dict__.update(self.__getstate__())
-        for name in ("_params", "optimizer_state_"):
-            array = getattr(self, name, None)
-            if isinstance(array, np.ndarray) and array.flags.writeable:
-                setattr(other, name, array.copy())
-        return other
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,  # without which the error says what is missing
+        sample_weight: ArrayLike | None = None,
+        eval_set: tuple[Any, Any] | None = None,
+        *,
+        label_names: Sequence[Any] | None = None,
+        callbacks: Sequence[Callback] = (),
+        checkpoint: Checkpoint | str | PathLike[str] | None = None,
+    ) -> XMLClassifier:
+        """Learn from rows and their labels.
+
+        Where an error of whatever kind ends training (a callback's, a full disk, the last worker that dies, Ctrl-C),
+        what was learned until then is kept; where nothing was, the estimator is what it was before.
+
+        Parameters
+        ----------
+        X : matrix, CSR or texts
+            Rows (n, F).
+        y : indicator (n, L), label lists or classes (n,)
+            Their labels.
+        sample_weight : array of float (n,), optional
+            Weights of the rows.
+        eval_set : (X, y), optional
+            Rows that are measured after every epoch: P@1, P@3 and P@5 in percent in `history_`.
+        label_names : list, optional
+            Names of the columns of an indicator, in their order.
+        callbacks : list of Callback
+            Called at the events of the run.
+        checkpoint : path or Checkpoint, optional
+            A folder for what was learned so far, every ten minutes: where the process was killed, the same call in
+            another one resumes from there. It is removed when all is learned.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        DataError
+            For input that breaks a rule.
+        MemoryEstimateError
+            Before a run that would not fit into memory.
+        DivergenceError
+            Where the loss is not finite in the first epoch; later it warns and keeps the last good model.
+        """
+        given = checked_parameters(self)
+        check_callbacks(callbacks)
+        checkpoint, fitted = as_checkpoint(checkpoint), getattr(self, "fitted_", None)
+        earlier = fitted if self.warm_start else None
+        seed = draw_seed(self, checkpoint) if earlier is None else earlier.seed
+        names = column_names(label_names) if earlier is None else earlier.classes
+        data = read_training_data(given, X, y, names, earlier, sample_weight, eval_set, seed)
+        plan = make_plan(given, data, earlier and earlier.network)
+        check_memory(plan, data, fitted)
+        self.fitted_ = train_model(plan, data, earlier, seed, partial(setattr, self, "fitted_"), callbacks, checkpoint)
+        self.plan_ = plan
+        return self
+
+    def partial_fit(
+        self, X: Any, y: Any = None, classes: Any = None, sample_weight: ArrayLike | None = None
+    ) -> XMLClassifier:
+        """Learn from more rows in one pass at a constant rate.
+
+        Columns of X and labels may be added at any time. The optimizer goes on where the last call, `fit` or `load`
+        left it. A call copies the model, so that calls with many rows cost less than many calls.
+
+        Parameters
+        ----------
+        X, y, sample_weight
+            Rows, labels and weights, as in `fit`.
+        classes : list, optional
+            All labels: those seen before, those of y, and those that later calls will bring.
+
+        Returns
+        -------
+        self
+
+        Raises
+        ------
+        DataError
+            For input that breaks a rule, and a label that is not among `classes`.
+        DivergenceError
+            Where the loss is not finite; the model stays as it was.
+        """
+        given = checked_parameters(self)
+        earlier = getattr(self, "fitted_", None)
+        seed = draw_seed(self) if earlier is None else earlier.seed
+        names = declared(earlier and earlier.classes, classes, y)
+        data = read_training_data(given, X, y, names, earlier, sample_weight, seed=seed)
+        check_declared(data.names, None if classes is None else names)
+        plan = make_plan(given, data, earlier and earlier.network, with_candidates=False)
+        check_memory(plan, data, earlier)
+        self.fitted_ = train_more(plan, data, earlier, seed, partial(setattr, self, "fitted_"))
+        self.plan_ = plan
+        return self
+
+    def plan(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> TrainingPlan:
+        """Return how `fit` would train on these rows; nothing is trained.
+
+        Parameters
+        ----------
+        X, y, eval_set
+            As in `fit`.
+
+        Returns
+        -------
+        TrainingPlan
+            `print` shows every decision, its value and the reason.
+        """
+        return self._plan(X, y, eval_set)[0]
 
     def estimate_memory(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> dict[str, int]:
-        """Return the bytes that `fit(X, y)` would take by part, with their sum as "total"; nothing is trained.
+        """Return the bytes that `fit` would take; nothing is trained.
 
-        Parts: parameters, optimizer_state, average, earlier_model (a fitted one, which stays until the new one is
-        done), data (without memory maps), replicas and workers (processes, and what they merge), names (of the labels),
-        buffers, evaluation (of `eval_set`, or of rows held out for early stopping), candidates. What a GPU's memory
-        holds stands by its name, "cuda:0", and is not in the sum.
+        Parameters
+        ----------
+        X, y, eval_set
+            As in `fit`.
+
+        Returns
+        -------
+        dict
+            Bytes by part, and their sum as "total": parameters, optimizer_state, average, earlier_model (a fitted one),
+            data (without memory maps), replicas and workers (processes, and what they merge), names (of the labels),
+            buffers, candidates. What a GPU takes stands by its name, "cuda:0", and is not in the sum.
         """
-        check_parameters(self)
-        probe = XMLClassifier(**self.get_params(deep=False))
-        probe._seed = 0  # which rows would be held out does not matter
-        task = prepare(probe, X, y, None, None, None, eval_set, listing=True)
-        return {**probe._estimate(task, self._learned_bytes()), **on_gpus(task)}
+        plan, data = self._plan(X, y, eval_set)
+        return {**memory.estimate(plan, data, getattr(self, "fitted_", None)), **on_gpus(plan, data)}
 
-    def save(self, path: str | Path, *, predict_only: bool = False, compact: bool = False) -> None:
+    def save(self, path: str | PathLike[str], *, predict_only: bool = False, compact: bool = False) -> None:
         """Write the model to a directory of JSON and plain arrays, with checksums; nothing in it is code.
 
-        `predict_only` leaves out the optimizer's state; `compact` does, too, and rounds weights to int8, which changes
-        P@k by hundredths and makes the folder a sixth as large. Neither can be trained on.
+        An earlier model at `path` is replaced in one step once the new one is whole; until then, and where that fails,
+        it stays what it was.
 
-        An earlier model at `path` is replaced, as a file by `joblib.dump`, in one step once the new one is whole; until
-        then, and where that fails, it stays what it was. Raises `ModelFileError` where `path` is, or holds, anything
-        else.
+        Parameters
+        ----------
+        path : path
+            The directory.
+        predict_only, compact : bool
+            Leave out the optimizer's state, so that the model cannot be trained on; `compact` also rounds weights to
+            int8, which changes P@k by hundredths and makes the directory a sixth as large.
+
+        Raises
+        ------
+        ModelFileError
+            Where `path` is, or holds, anything else than a model.
         """
         check_is_fitted(self)
         saving.save(self, path, predict_only, compact)
 
     @classmethod
     def load(
-        cls,
-        path: str | Path,
-        *,
-        predict_only: bool = True,
-        verify: bool = True,
-        device: str | None = None,
-        precision: str | None = None,
-    ) -> XMLClassifier:
+        cls, path: str | PathLike[str], *, predict_only: bool = True, verify: bool = True,
+        device: str | None = None, precision: str | None = None,
+    ) -> XMLClassifier:  # fmt: skip
         """Return the model that `save` wrote.
 
-        With `predict_only` the parameters stay a read-only memory map; else `partial_fit` goes on exactly where the
-        saved model was. A compact model is mapped as it is, and opened in milliseconds; what it follows is checked when
-        it predicts. `verify` compares checksums of files that have changed since that was done (`checked.json` in the
-        folder). `device` and `precision`, as "cpu" and "float32", say where and in which precision the model predicts;
-        None for `device_` and `precision_` as they were saved. Raises `ModelFileError` for a directory that `save` did
-        not write, or that was altered.
+        Parameters
+        ----------
+        path : path
+            The directory.
+        predict_only : bool
+            Whether the parameters stay a read-only memory map; else `partial_fit` goes on exactly where the saved model
+            was. A compact model opens in milliseconds; what it follows is checked when it predicts.
+        verify : bool
+            Whether to compare checksums of files that have changed since that was done (`checked.json` there).
+        device, precision : str, optional
+            On which device and in which precision to predict, as "cpu" and "float32"; as saved where None.
+
+        Raises
+        ------
+        ModelFileError
+            For a directory that `save` did not write, or that was altered.
         """
         return saving.load(cls, path, predict_only, verify, device, precision)
+
+    def _plan(self, X: Any, y: Any, eval_set: Any) -> tuple[TrainingPlan, TrainingData]:
+        """Return the plan of `fit`, and its rows; which ones are held out does not matter."""
+        given = checked_parameters(self)
+        data = read_training_data(given, X, y, None, None, None, eval_set)
+        return make_plan(given, data), data

@@ -1,4 +1,4 @@
-"""What `fit` decides by itself: batch size, epochs, learning rate, shortlist, the scale of the first weights."""
+"""What `fit` decides by itself: batch size, epochs, learning rate, candidates, the scale of the first weights."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ SMALL_BATCH = 32  # one register block of the bfloat16 products; a smaller batch
 STEPS_PER_EPOCH = 64  # wanted at least: small data get smaller batches before they get more epochs
 EPOCHS, MOST_EPOCHS = 10, 200
 LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
-# Of a shortlist (docs/candidates.md), all measured (docs/decisions/candidates.md):
-SHORTLIST_SIZE = 64  # labels of a row
+# Of candidates (docs/candidates.md), all measured (docs/decisions/candidates.md):
+N_CANDIDATES = 64  # labels of a row
 MANY_LABELS = 64  # for each that a row has: so many are listed, fewer the network knows best
-SHORTLIST_ROWS = 2000  # at least; with 800 the network alone is as good
-SHORTLIST_STEPS, SHORTLIST_NEGATIVES = 500, 1024  # of the network beside a shortlist, of a batch of it
+CANDIDATE_ROWS = 2000  # at least; with 800 the network alone is as good
+CANDIDATE_STEPS, CANDIDATE_NEGATIVES = 500, 1024  # of the network beside candidates
+NEGATIVES = 1024  # where a sampler is asked for without a number
 ROUNDING, ROUNDED_LABELS = 0.1, 1000  # of gradients (docs/decisions/training.md)
 LEAST_NORM = 1e-30  # of typical rows
 NORM_ROWS = 10_000  # rows looked at for the typical norm
@@ -42,21 +43,21 @@ def auto_batch_size(n_rows: int) -> int:
 def auto_epochs(n_rows: int, batch_size: int, listed: bool) -> int:
     """Return 10 epochs, more where a run would have fewer than 600 steps, at most 200.
 
-    listed : beside a shortlist, which knows more than the network, 500 steps and no more.
+    listed : beside candidates, which know more than the network, 500 steps and no more.
     """
     per_epoch = math.ceil(n_rows / batch_size)
     if listed:
-        return math.ceil(SHORTLIST_STEPS / per_epoch)
+        return math.ceil(CANDIDATE_STEPS / per_epoch)
     return min(max(EPOCHS, math.ceil(LEAST_STEPS / per_epoch)), MOST_EPOCHS)
 
 
-def auto_shortlist(Y: CSR, loss: str, form: str) -> int:
+def auto_candidates(Y: CSR, loss: str, form: str) -> int:
     """Return 64 labels where independent labels are many and the rows enough to learn them from; else 0.
 
     Many are 64 for each label that a row has: where a row has a fair share of all labels, the network knows them best.
     """
-    many = Y.n_cols * Y.n_rows >= MANY_LABELS * Y.nnz and Y.n_cols >= SHORTLIST_SIZE
-    return SHORTLIST_SIZE if many and Y.n_rows >= SHORTLIST_ROWS and loss == "bce" and form != "multiclass" else 0
+    many = Y.n_cols * Y.n_rows >= MANY_LABELS * Y.nnz and Y.n_cols >= N_CANDIDATES
+    return N_CANDIDATES if many and Y.n_rows >= CANDIDATE_ROWS and loss == "bce" and form != "multiclass" else 0
 
 
 def auto_rounding(n_labels: int, loss: str, optimizer: Any, kinds: Collection[str]) -> float:

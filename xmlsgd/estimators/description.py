@@ -25,13 +25,8 @@ from .placement import parse_devices
 if TYPE_CHECKING:
     from .classifier import XMLClassifier
 
-NESTED = (
-    "hidden_layer_sizes",
-    "optimizer",
-    "class_weight",
-    "algorithm",
-    "vectorizer",
-)  # parameters that are more than one value
+# Parameters that are more than one value.
+NESTED = ("hidden_layer_sizes", "optimizer", "class_weight", "algorithm", "vectorizer")
 WORDS = ("min_df", "max_features")  # options of a vectorizer
 CLASSIFIER, ENSEMBLE = "XMLClassifier", "XMLEnsemble"  # what a description is of
 REMEDIES = {
@@ -43,64 +38,60 @@ FORMS = ("sparse", "dense", "lists", "multiclass")
 
 def describe(model: XMLClassifier) -> dict[str, Any]:
     """Return what a fitted estimator is, as JSON."""
+    fitted = model.fitted_
     return {
         "estimator": CLASSIFIER,
         "xmlsgd": __version__,
         "parameters": {name: _to_json(name, value) for name, value in model.get_params(deep=False).items()},
-        "network": asdict(model.network_),
-        "optimizer_kind": model._optimizer_kind,
-        "label_form": model.label_form_,
-        "device": model.device_,
-        "precision": model.precision_,
-        "seed": model._seed,
-        "epochs": model.n_epochs_,
-        "steps": model.n_steps_,
-        "history": model.history_,
+        "network": asdict(fitted.network),
+        "optimizer": fitted.optimizer,
+        "label_form": fitted.form,
+        "device": fitted.device,
+        "precision": fitted.precision,
+        "seed": fitted.seed,
+        "epochs": fitted.n_epochs,
+        "steps": fitted.n_steps,
+        "history": fitted.history,
     }
 
 
-def described_model(kind: type[XMLClassifier], description: dict[str, Any], path: Path) -> XMLClassifier:
-    """Return the estimator that `describe` described, without arrays; `ModelFileError` for what it cannot have."""
+def read_parameters(kind: type[XMLClassifier], description: dict[str, Any], path: Path) -> XMLClassifier:
+    """Return the estimator that `describe` described, unfitted; `ModelFileError` for what it cannot have."""
     check_estimator(description, CLASSIFIER, path)
     model = kind(**_parameters(kind, description.get("parameters"), path))
     try:
         check_parameters(model)
     except (TypeError, ValueError, OverflowError) as error:  # one of an unheard-of type may come from Python itself
         raise ModelFileError(f"{path}: parameters: {error}") from error
-    model.network_ = _network(description.get("network"), path)
-    model.n_features_in_ = model.network_.n_features
-    model._seed, model.n_epochs_, model.n_steps_ = (
-        int(_number(description, name, int, path)) for name in ("seed", "epochs", "steps")
-    )
-    model._optimizer_kind = description.get("optimizer_kind")
-    try:
-        find_optimizer(model._optimizer_kind)
-    except DataError as error:
-        raise ModelFileError(f"{path}: optimizer_kind: {error}") from error
-    form = description.get("label_form")
-    if form not in FORMS:
-        raise ModelFileError(f"{path}: label_form must be one of {', '.join(FORMS)}, got {shorten(form)}")
-    model.label_form_ = form
-    model.device_, model.precision_ = _device(description, path), _precision(description, path)
-    model.history_ = _history(description.get("history"), path)
-    model.loss_curve_ = [record["loss"] for record in model.history_]
     return model
 
 
-def _device(description: dict[str, Any], path: Path) -> str:
-    """Return the device that predicts, which may be missing on this machine."""
-    try:
-        (name,) = parse_devices(description.get("device"))
-    except ValueError as error:
-        raise ModelFileError(f"{path}: device must be one device, got {shorten(description.get('device'))}") from error
-    return name
-
-
-def _precision(description: dict[str, Any], path: Path) -> str:
-    """Return the precision of the products."""
-    if (precision := description.get("precision")) not in ("float32", "bfloat16"):
+def read_facts(description: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return the fields of `FittedModel` that `describe` described; `ModelFileError` for what they cannot be."""
+    form, precision, device = (description.get(name) for name in ("label_form", "precision", "device"))
+    if form not in FORMS:
+        raise ModelFileError(f"{path}: label_form must be one of {', '.join(FORMS)}, got {shorten(form)}")
+    if precision not in ("float32", "bfloat16"):
         raise ModelFileError(f"{path}: precision must be 'float32' or 'bfloat16', got {shorten(precision)}")
-    return str(precision)
+    try:
+        (device,) = parse_devices(device)
+    except ValueError as error:
+        raise ModelFileError(f"{path}: device must be one device, got {shorten(device)}") from error
+    optimizer: Any = description.get("optimizer")
+    try:
+        find_optimizer(optimizer)
+    except DataError as error:
+        raise ModelFileError(f"{path}: {error}") from error
+    numbers = {"seed": "seed", "n_epochs": "epochs", "n_steps": "steps"}
+    return {
+        "network": _network(description.get("network"), path),
+        "form": form,
+        "device": device,
+        "precision": precision,
+        "optimizer": optimizer,
+        "history": _history(description.get("history"), path),
+        **{field: int(_number(description, name, int, path)) for field, name in numbers.items()},
+    }
 
 
 def check_estimator(description: dict[str, Any], name: str, path: Path) -> None:

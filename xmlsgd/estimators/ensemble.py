@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,25 +13,24 @@ from sklearn.utils.validation import check_is_fitted
 from ..data.validation import is_positive_integer
 from ..errors import DataError, MemoryEstimateError, shorten
 from ..training.callbacks import Callback
-from ..training.history import EpochRecord
 from ..training.runs import run_of
 from . import ensemble_saving, memory
 from .classifier import XMLClassifier
 from .fitting import as_checkpoint, check_callbacks
 from .inference.averaging import MeanScorer
-from .inputs import learn_words, read_features
-from .names import as_names
+from .inputs import FeatureSpace, learn_features, read_features
 from .parameters import random_state_of
 from .predicting import Predictor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from os import PathLike
-    from pathlib import Path
+
+    from numpy.typing import ArrayLike
 
     from ..data.csr import CSR
     from ..training.checkpoints import Checkpoint
-    from .names import MappedNames
+    from ..training.history import EpochRecord
 
 
 class Numbering(Callback):
@@ -47,28 +48,35 @@ class Numbering(Callback):
 class XMLEnsemble(Predictor, BaseEstimator):
     """Classifiers of the same parameters and rows, each with a seed of its own; scores are the means of theirs.
 
-    A seed decides the network's first weights, the order of rows, and which rows are held out for the blend of a
-    shortlist: what one classifier has by luck, the mean has not. Training, prediction and files cost `n_estimators`
-    times as much. It predicts and saves as `XMLClassifier` does; `predict_topk` ranks the labels that some classifier
-    names among its best 2 k (or 32, of a shortlist 8), and to one that does not name it a label has the last of these
-    scores, which is never too low. It cannot learn on.
+    A seed decides the network's first weights, the order of rows, and which rows are held out for stacking: what one
+    classifier has by luck, the mean has not. Training, prediction and files cost `n_estimators` times as much. It
+    predicts and saves as `XMLClassifier` does; `predict_topk` ranks the labels that some classifier names among its
+    best 2 k (or 32, of candidates 8), and to one that does not name it a label has the last of these scores, which is
+    never too low. It cannot be trained on.
 
     Parameters
     ----------
-    estimator : the `XMLClassifier` that is cloned, which stays as it is; None for one with default parameters, which
-        `set_params(estimator__max_epochs=...)` cannot reach. Its `n_jobs` also holds for prediction.
-    n_estimators : how many are trained, one after the other.
-    random_state : seed of their seeds; None for the `random_state` of `estimator`.
+    estimator : XMLClassifier, optional
+        It is cloned, and stays as it is; one with default parameters, which `set_params(estimator__max_epochs=...)`
+        cannot reach, where None. Its `n_jobs` also holds for prediction.
+    n_estimators : int
+        How many are trained, one after the other.
+    random_state : int or RandomState, optional
+        Seed of their seeds; the `random_state` of `estimator` where None.
 
     Attributes
     ----------
-    estimators_, the trained classifiers, without the optimizer's state; classes_, n_features_in_, feature_names_in_,
-    vectorizer_ as those of `XMLClassifier`; history_, the records of all, each with the number of its "estimator", from
-    0; n_epochs_, of all.
+    estimators_ : list of XMLClassifier
+        Without the optimizer's state.
+    classes_, n_features_in_, feature_names_in_, vectorizer_, label_counts_, n_samples_seen_
+        As those of `XMLClassifier`.
+    history_ : list of dict
+        The records of all, each with the number of its "estimator", from 0.
+    n_epochs_ : int
+        Epochs of all.
     """
 
     estimators_: list[XMLClassifier]
-    n_features_in_: int
 
     def __init__(
         self, estimator: XMLClassifier | None = None, n_estimators: int = 3, *, random_state: Any = None
@@ -79,9 +87,6 @@ class XMLEnsemble(Predictor, BaseEstimator):
 
     def __sklearn_tags__(self) -> Any:
         return XMLClassifier().__sklearn_tags__()
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "estimators_")
 
     @property
     def history_(self) -> list[dict[str, Any]]:
@@ -97,43 +102,60 @@ class XMLEnsemble(Predictor, BaseEstimator):
         self,
         X: Any,
         y: Any = None,
-        sample_weight: Any = None,
+        sample_weight: ArrayLike | None = None,
         eval_set: tuple[Any, Any] | None = None,
         *,
         label_names: Sequence[Any] | None = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: Checkpoint | str | PathLike[str] | None = None,
     ) -> XMLEnsemble:
-        """Learn from X (n, F) and the labels y of its rows; return self.
+        """Learn from rows and their labels.
 
-        Arguments and errors are those of `XMLClassifier.fit`; `callbacks` see the runs one after the other, and each
-        classifier has a `checkpoint` of its own, from which one that was done only learns its shortlist anew. Where an
-        error ends learning, the classifiers that were trained until then are kept, or the first as far as it came;
-        where there is none, the ensemble stays what it was.
+        Where an error ends training, the classifiers that were trained until then are kept, or the first as far as it
+        came; where there is none, the ensemble stays what it was.
+
+        Parameters
+        ----------
+        X, y, sample_weight, eval_set, label_names
+            As in `XMLClassifier.fit`.
+        callbacks : list of Callback
+            Called in the runs of all classifiers, one after the other.
+        checkpoint : path or Checkpoint, optional
+            Each classifier has a checkpoint of its own in it; one that was done only learns its candidates anew.
+
+        Returns
+        -------
+        XMLEnsemble
+            The estimator itself.
+
+        Raises
+        ------
+        DataError, MemoryEstimateError, DivergenceError
+            As in `XMLClassifier.fit`.
         """
         self._check_number()
         check_callbacks(callbacks)
         checkpoints = as_checkpoint(checkpoint)
         if checkpoints:
             checkpoints.check_parts()
-        if label_names is not None:
-            label_names = as_names(label_names, "label_names")  # once, where they come as an iterator
-        template, before = self._template(), dict(self.__dict__)
+        if isinstance(label_names, Iterator):  # which each classifier reads
+            label_names = list(label_names)
+        template = self._template()
+        rows, features = learn_features(X, template.vectorizer, type(self).__name__)
+        if isinstance(eval_set, tuple | list) and len(eval_set) == 2:
+            eval_set = read_features(eval_set[0], features), eval_set[1]
         seeding = template if self.random_state is None else self
-        random, seeded = random_state_of(seeding), seeding.random_state is not None
+        random = random_state_of(seeding)
+        if self.n_estimators > 1:  # its own `fit` looks at one, and reads all labels for that
+            self._check_memory(rows, y, eval_set)
+        seeds = random.randint(np.iinfo(np.int32).max, size=self.n_estimators)
+        bare = clone(template).set_params(vectorizer=None)  # words are the ensemble's, and not copied for each
         members: list[XMLClassifier] = []
         try:
-            learn_words(self, template.vectorizer, X)
-            rows = read_features(self, X, reset=True)
-            if isinstance(eval_set, tuple | list) and len(eval_set) == 2:
-                eval_set = read_features(self, eval_set[0]), eval_set[1]
-            if self.n_estimators > 1:  # its own `fit` looks at one, and reads all labels for that
-                self._check_memory(rows, y, eval_set)
-            bare = clone(template).set_params(vectorizer=None)  # words are the ensemble's, and not copied for each
-            seeds = random.randint(np.iinfo(np.int32).max, size=self.n_estimators)
             for number, seed in enumerate(seeds.tolist()):
-                # Where none is given, a run that goes on has the seed that it began with.
-                member = clone(bare).set_params(random_state=seed if seeded or not checkpoints else None)
+                # Where none is given, a run that resumes has the seed that it began with.
+                seeded = seeding.random_state is not None or not checkpoints
+                member = clone(bare).set_params(random_state=seed if seeded else None)
                 watching, part = [Numbering(number), *callbacks], checkpoints and checkpoints.part(number)
                 try:
                     member.fit(
@@ -143,46 +165,84 @@ class XMLEnsemble(Predictor, BaseEstimator):
                     if run_of(error) and not members:  # half a classifier is better than none, but not than a whole one
                         members.append(member)
                     raise
-                member.optimizer_state_ = None  # as large as the model, or twice that: room for the next
+                # The state is as large as the model, or twice that: room for the next.
+                member.fitted_ = replace(member.fitted_, optimizer_state=None)
                 members.append(member)
         except BaseException:
-            self.__dict__.clear()
-            self.__dict__.update(before)
             if members:
-                self.take(members, members[0]._classes)
+                self.take(members, features)
             raise
-        self.take(members, members[0]._classes)
+        self.take(members, features)
         if checkpoints:
             checkpoints.done()
         return self
 
     def estimate_memory(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> dict[str, int]:
-        """Return the bytes that `fit(X, y)` would take, as `XMLClassifier.estimate_memory` does.
+        """Return the bytes that `fit` would take; nothing is trained.
 
-        A part more, "trained", is of the classifiers that are done when the last one is trained, at most; and
-        "earlier_model" of those of an earlier `fit`.
+        Parameters
+        ----------
+        X, y, eval_set
+            As in `fit`.
+
+        Returns
+        -------
+        dict
+            As of `XMLClassifier.estimate_memory`, and one part more, "trained", of the classifiers that are done when
+            the last one is trained, at most; "earlier_model" is of those of an earlier `fit`.
         """
         self._check_number()
-        probe = clone(self._template())
-        parts = probe.estimate_memory(X, y, eval_set)
-        parts["earlier_model"] = sum(member._learned_bytes() for member in getattr(self, "estimators_", ()))
+        parts = clone(self._template()).estimate_memory(X, y, eval_set)
+        parts["earlier_model"] = sum(memory.model_bytes(member.fitted_) for member in getattr(self, "estimators_", ()))
         parts["trained"] = (self.n_estimators - 1) * _kept(parts)
         return {**parts, "total": parts["total"] + parts["earlier_model"] + parts["trained"]}
 
-    def save(self, path: str | Path, *, predict_only: bool = True, compact: bool = False) -> None:
+    def save(self, path: str | PathLike[str], *, predict_only: bool = True, compact: bool = False) -> None:
         """Write the ensemble to one directory, as `XMLClassifier.save` does; to predict with, whatever `predict_only`.
 
-        Raises `ModelFileError` as that does.
+        Parameters
+        ----------
+        path, compact
+            As in `XMLClassifier.save`.
+        predict_only : bool
+            Without effect.
+
+        Raises
+        ------
+        ModelFileError
+            Where `path` is, or holds, anything else than a model.
         """
         check_is_fitted(self)
         ensemble_saving.save(self, path, compact)
 
     @classmethod
     def load(
-        cls, path: str | Path, *, verify: bool = True, device: str | None = None, precision: str | None = None
+        cls,
+        path: str | PathLike[str],
+        *,
+        verify: bool = True,
+        device: str | None = None,
+        precision: str | None = None,
     ) -> XMLEnsemble:
-        """Return the ensemble that `save` wrote, memory-mapped; see `XMLClassifier.load`."""
-        return ensemble_saving.load(cls, path, verify, device, precision)
+        """Return the ensemble that `save` wrote, memory-mapped.
+
+        Parameters
+        ----------
+        path, verify, device, precision
+            As in `XMLClassifier.load`.
+
+        Returns
+        -------
+        XMLEnsemble
+
+        Raises
+        ------
+        ModelFileError
+            For a directory that `save` did not write, or that was altered.
+        """
+        found = ensemble_saving.load(cls, path, verify, device, precision)
+        assert isinstance(found, cls)
+        return found
 
     def _template(self) -> XMLClassifier:
         """Return the classifier that is cloned."""
@@ -192,15 +252,13 @@ class XMLEnsemble(Predictor, BaseEstimator):
             raise DataError(f"estimator: must be an XMLClassifier or None, got {shorten(self.estimator)}")
         return self.estimator
 
-    def take(self, members: list[XMLClassifier], names: np.ndarray | MappedNames) -> None:
+    def take(self, members: list[XMLClassifier], features: FeatureSpace) -> None:
         """Become the ensemble of `members`, trained on the same rows, who share the names of labels."""
-        first = members[0]
-        self.estimators_, self.n_features_in_, self.network_ = members, first.n_features_in_, first.network_
-        self.label_form_, self._classes = first.label_form_, names
-        self.label_counts_ = getattr(first, "label_counts_", None)
-        self.n_samples_seen_ = getattr(first, "n_samples_seen_", 0)
+        first = members[0].fitted_
         for member in members:
-            member._classes = names
+            member.fitted_ = replace(member.fitted_, names=first.names)
+        self.estimators_ = members
+        self.fitted_ = replace(first, features=replace(features, owner=type(self).__name__))
 
     def _check_number(self) -> None:
         """Raise `DataError` for a number of classifiers that there cannot be."""
@@ -220,17 +278,29 @@ class XMLEnsemble(Predictor, BaseEstimator):
 
     def _scorer(self, X: CSR) -> MeanScorer:
         n_jobs = self._template().n_jobs
-        return MeanScorer([member.scorer_on(X, n_jobs) for member in self.estimators_])
+        return MeanScorer([member.fitted_.scorer(X, n_jobs) for member in self.estimators_])
 
 
 def load_model(
-    path: str | Path, *, verify: bool = True, device: str | None = None, precision: str | None = None
+    path: str | PathLike[str], *, verify: bool = True, device: str | None = None, precision: str | None = None
 ) -> XMLClassifier | XMLEnsemble:
     """Return the `XMLClassifier` or the `XMLEnsemble` that was saved at `path`, to predict with.
 
-    Arguments and errors are those of `XMLClassifier.load`.
+    Parameters
+    ----------
+    path, verify, device, precision
+        As in `XMLClassifier.load`.
+
+    Returns
+    -------
+    XMLClassifier or XMLEnsemble
+
+    Raises
+    ------
+    ModelFileError
+        For a directory that `save` did not write, or that was altered.
     """
-    return ensemble_saving.load_either(XMLEnsemble, path, verify, device, precision)
+    return ensemble_saving.load(XMLEnsemble, path, verify, device, precision, or_classifier=True)
 
 
 def _kept(parts: dict[str, int]) -> int:

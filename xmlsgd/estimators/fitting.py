@@ -1,37 +1,48 @@
-"""From a task to a trained model: how long a run goes, who watches it, how it ends."""
+"""From a plan and rows to a fitted model: pure functions, which leave an earlier model as it is."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 
-from ..algorithms.base import Algorithm
-from ..errors import DataError, shorten
-from ..nn.samplers import ALL_LABELS, Sampler, find_sampler
+from ..errors import DataError, DivergenceError, shorten
+from ..nn.network import state_layout
+from ..nn.parameters import zeros
 from ..nn.schedules import Schedule
 from ..training.averaging import WeightAverage
 from ..training.callbacks import Callback, EarlyStopping, Evaluation
-from ..training.checkpoints import Checkpoint, checksum_of_rows
-from ..training.learner import Job
+from ..training.checkpoints import Checkpoint, checksum_of_rows, read_checkpoint
+from ..training.learner import Job, Start
 from ..training.loop import train
 from ..training.progress_bar import ProgressBar
 from ..training.rollback import LastGoodModel
-from ..training.runs import Run, add_hint
-from .defaults import auto_epochs, auto_rate
-from .inference import Measure
-from .parameters import optimizer_of
-from .placement import algorithm_of, employed, executor_of, make_device, names_of_excluded
+from ..training.runs import Run, add_hint, raise_with, run_of
+from .fitted import FittedModel
+from .inference import Measure, Scorer
+from .parameters import random_state_of
+from .placement import algorithm_of, employed, executor_of, make_device, names_of_excluded, precision_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from numpy.typing import NDArray
+    from sklearn.base import BaseEstimator
+
+    from ..candidates import CandidateModel
+    from ..data.csr import CSR
+    from ..devices.base import Device
+    from ..nn.network import Network
     from ..nn.optimizers import Optimizer
-    from ..training.learner import Start
-    from .classifier import XMLClassifier
-    from .task import Task
+    from ..nn.parameters import Layout
+    from .plan import TrainingPlan
+    from .training_data import TrainingData
 
+    Keep = Callable[[FittedModel], None]
 
 LARGE_WEIGHT = 100.0  # of a row, which may be why a run diverges
 
@@ -49,34 +60,250 @@ def as_checkpoint(given: Any) -> Checkpoint | None:
     return given if given is None or isinstance(given, Checkpoint) else Checkpoint(given)
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """How a run goes: how long and at which rate, who watches it besides, where it keeps what it has learned."""
-
-    schedule: Schedule
-    callbacks: Sequence[Callback] = ()
-    checkpoint: Checkpoint | None = None
+def draw_seed(model: BaseEstimator, checkpoint: Checkpoint | None = None) -> int:
+    """Return a seed of the estimator's `random_state`; where that is None, a run that resumes has one already."""
+    if checkpoint and model.random_state is None and (saved := read_checkpoint(checkpoint, verify=False)):
+        return saved.seed
+    return int(random_state_of(model).randint(np.iinfo(np.int32).max))
 
 
-def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan) -> Run:
-    """Train from `start`, whose arrays change in place, and return the run."""
-    device, rate = task.device, rate_of(model, task.optimizer)
-    job = Job(task.dataset, task.network, task.optimizer, model._seed, task.weight, start, sampler_of(model, task))
-    workers, speeds = employed(model.algorithm, job, task.workers, model.precision, task.batch)
-    if workers[0].name != task.workers[0].name:
-        device = make_device(workers[0].name, workers[0].n_threads, model.precision)
-    algorithm = algorithm_of(model.algorithm, task.batch, rate, workers, lambda: speeds)
-    executor = executor_of(workers, device, model.precision)
-    measure = Measure(task.held_out, task.network, device) if task.held_out else None
-    snapshot, progress = LastGoodModel(), ProgressBar() if model.verbose else None
+def train_model(
+    plan: TrainingPlan,
+    data: TrainingData,
+    earlier: FittedModel | None,
+    seed: int,
+    keep: Keep,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: Checkpoint | None = None,
+) -> FittedModel:
+    """Train for all epochs of `plan`, learn candidates, and return the model.
+
+    earlier : the model whose parameters are the first ones, None to begin anew. keep : called with the model as far as
+    it came where an error ends training. Raises `DivergenceError` where the first epoch diverges.
+    """
+    network, dataset = plan.network, data.dataset
+    start = first_parameters(network, plan.optimizer, dataset.Y, seed, data.weight)
+    if earlier is not None:
+        copy_rows(earlier.network.layout, earlier.float_params, network.layout, start.params)
+        start = replace(start, epochs=earlier.n_epochs)
+    device, held_out = plan.new_device(), rows_for_stacking(plan, data, seed)
+    weight = weight_without(data, held_out)
+
+    def fitted_by(run: Run) -> FittedModel:
+        counts = np.bincount(dataset.Y.indices, minlength=dataset.Y.n_cols)
+        return _fitted(plan, data, device, run, earlier, seed, label_counts=counts, n_samples_seen=dataset.n_rows)
+
+    def keep_run(run: Run) -> None:
+        keep(fitted_by(run))
+
+    learned = replace(data, weight=weight)
+    run = _train(plan, learned, device, start, seed, keep_run, plan.schedule, callbacks, checkpoint)
+    if run.diverged and checkpoint:
+        checkpoint.done()  # the same call would diverge again
+    if run.diverged and not run.records:
+        raise DivergenceError(divergence_advice(plan, weight, start.epochs + 1))
+    fitted = fitted_by(run)
+    if plan.n_candidates:
+        started = time.perf_counter()
+        try:
+            candidates = learn_candidates(plan, data, device, held_out, run.params)
+        except BaseException as error:  # noqa: BLE001  the network alone is a model, too
+            keep(fitted)
+            raise_with(error, run)
+        fitted = replace(fitted, candidates=candidates, candidates_seconds=time.perf_counter() - started)
+    if checkpoint:
+        checkpoint.done()
+    if run.diverged:
+        text = f"{divergence_advice(plan, weight, fitted.n_epochs + 1)}; the last good model is kept"
+        warnings.warn(text, ConvergenceWarning, stacklevel=3)
+    return fitted
+
+
+def train_more(
+    plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None, seed: int, keep: Keep
+) -> FittedModel:
+    """Train for one epoch at a constant rate, from `earlier` if there is one, and return the model.
+
+    Raises `DivergenceError` where the loss is not finite.
+    """
+    Y, device = data.dataset.Y, plan.new_device()
+    if earlier is None:
+        start = first_parameters(plan.network, plan.optimizer, Y, seed, data.weight)
+    else:
+        start = grown(earlier, plan.network, plan.optimizer, Y, data.weight)
+    counts, n_rows = np.bincount(Y.indices, minlength=Y.n_cols), Y.n_rows
+    if earlier is not None and earlier.label_counts is not None:
+        counts[: len(earlier.label_counts)] += earlier.label_counts
+        n_rows += earlier.n_samples_seen
+    if earlier is not None and earlier.label_counts is None:  # of a model that was saved without
+        counts, n_rows = None, earlier.n_samples_seen
+
+    def fitted_by(run: Run) -> FittedModel:
+        candidates = None if earlier is None else earlier.candidates
+        if candidates is not None:
+            from ..devices.cpu import cpu_of  # here, so that an estimator can be made without loading Numba
+
+            candidates = candidates.extended(data.dataset.X, Y, data.weight, cpu_of(device, plan.n_threads))
+        fitted = _fitted(plan, data, device, run, earlier, seed, label_counts=counts, n_samples_seen=n_rows)
+        return replace(fitted, candidates=candidates)
+
+    def keep_run(run: Run) -> None:
+        keep(fitted_by(run))
+
+    run = _train(plan, data, device, start, seed, keep_run, Schedule(1, "constant", 0.0))
+    if run.diverged:
+        raise DivergenceError(divergence_advice(plan, data.weight, start.epochs + 1))
+    return fitted_by(run)
+
+
+def rows_for_stacking(plan: TrainingPlan, data: TrainingData, seed: int) -> NDArray[np.intp]:
+    """Return the rows that neither network nor linear classifiers learn, since stacking learns from them."""
+    if not plan.n_candidates:
+        return np.empty(0, np.intp)
+    from ..candidates import HELD_OUT_BOOSTED, HELD_OUT_LOGISTIC, held_out_rows  # here: Numba is loaded late
+
+    rows = np.arange(data.dataset.n_rows) if data.weight is None else np.flatnonzero(data.weight)
+    return rows[held_out_rows(len(rows), seed, HELD_OUT_BOOSTED if plan.stacking == "boosted" else HELD_OUT_LOGISTIC)]
+
+
+def weight_without(data: TrainingData, held_out: NDArray[np.intp]) -> NDArray[np.float32] | None:
+    """Return the weights of the rows, 0 for those held out."""
+    if not len(held_out):
+        return data.weight
+    weight = np.ones(data.dataset.n_rows, np.float32) if data.weight is None else data.weight.copy()
+    weight[held_out] = 0
+    return weight
+
+
+def learn_candidates(
+    plan: TrainingPlan, data: TrainingData, device: Device, held_out: NDArray[np.intp], params: NDArray[np.float32]
+) -> CandidateModel:
+    """Return the k-NN index, linear classifiers and stacking beside a network with these parameters."""
+    from ..candidates import fit_candidates  # here, so that an estimator can be made without loading Numba
+    from ..devices.cpu import cpu_of
+    from .inference.candidates import pair_scores
+
+    cpu = cpu_of(device, plan.n_threads)
+    logits = pair_scores(Scorer(plan.network, params, device), cpu)
+    boosted = plan.stacking == "boosted"
+    return fit_candidates(data.dataset, data.weight, held_out, plan.n_candidates, logits, cpu, boosted)
+
+
+def divergence_advice(plan: TrainingPlan, weight: NDArray[np.float32] | None, epoch: int) -> str:
+    """Return what to do about a loss that was not finite in `epoch` (from 1); weight : float32 (n,) of the rows."""
+    rate = plan.learning_rate
+    at, remedy = f"at learning_rate_init={rate:g}", f"a lower one ({rate / 10:g})"
+    if weight is not None and weight.max() > LARGE_WEIGHT:
+        at, remedy = f"{at} and weights of rows up to {weight.max():g}", "weights around 1, a lower rate"
+    return f"the loss was not finite in epoch {epoch} {at}; pass {remedy}, clip_norm=1.0, or scale X (rows of norm 1)"
+
+
+def first_parameters(
+    network: Network, optimizer: Optimizer, Y: CSR, seed: int, weight: NDArray[np.float32] | None
+) -> Start:
+    """Return a model with starting parameters (`Network.initialize`) and an empty optimizer state."""
+    flat = zeros(network.layout.size)
+    network.initialize(flat, Y, seed, weight)
+    return Start(flat, empty_state(network, optimizer))
+
+
+def empty_state(network: Network, optimizer: Optimizer) -> NDArray[np.float32]:
+    """Return an empty optimizer state."""
+    return zeros(state_layout(network.layout, optimizer).size)
+
+
+def grown(
+    earlier: FittedModel, network: Network, optimizer: Optimizer, Y: CSR, weight: NDArray[np.float32] | None
+) -> Start:
+    """Return a copy of `earlier` as a model of `network`, which may have more features and labels.
+
+    What is new starts as in a new model, its output biases at the frequencies in Y, its optimizer state at zero. The
+    state is kept where the optimizer is still of its kind.
+    """
+    old = earlier.network
+    if earlier.optimizer_state is None:
+        raise DataError(
+            "partial_fit: the model has no optimizer state; load(path, predict_only=False) reads it, if saved "
+            "without predict_only and compact"
+        )
+    if old.layout == network.layout:
+        start = Start(zeros(network.layout.size), empty_state(network, optimizer))
+    else:
+        mixed = np.random.SeedSequence((earlier.seed, old.n_features, network.n_features)).generate_state(1)
+        start = first_parameters(network, optimizer, Y, int(mixed[0]), weight)
+    copy_rows(old.layout, earlier.float_params, network.layout, start.params)
+    if earlier.optimizer != optimizer.name:
+        return replace(start, epochs=earlier.n_epochs)
+    layouts = [state_layout(layout, optimizer) for layout in (old.layout, network.layout)]
+    copy_rows(layouts[0], earlier.optimizer_state, layouts[1], start.state)
+    return replace(start, steps=earlier.n_steps, epochs=earlier.n_epochs)
+
+
+def copy_rows(old: Layout, source: NDArray[np.float32], new: Layout, target: NDArray[np.float32]) -> None:
+    """Copy every tensor of `source` to the first rows of its larger namesake: features and labels are rows."""
+    views = new.views(target)
+    for name, tensor in old.views(source).items():
+        views[name][: len(tensor)] = tensor
+
+
+def _fitted(
+    plan: TrainingPlan,
+    data: TrainingData,
+    device: Device,
+    run: Run,
+    earlier: FittedModel | None,
+    seed: int,
+    **counts: Any,
+) -> FittedModel:
+    """Return the model that a run has trained, without candidates."""
+    return FittedModel(
+        network=plan.network,
+        params=run.params,
+        names=np.arange(len(data.names)) if isinstance(data.names, range) else data.names,
+        form=data.form if earlier is None else earlier.form,
+        features=data.features,
+        device=plan.workers[0].name,
+        precision=precision_of(device),
+        seed=seed,
+        history=[*(earlier.history if earlier else []), *run.records],
+        n_epochs=(earlier.n_epochs if earlier else 0) + len(run.records),
+        optimizer_state=run.state,
+        optimizer=plan.optimizer.name,
+        n_steps=run.steps,
+        **counts,
+    )
+
+
+def _train(
+    plan: TrainingPlan,
+    data: TrainingData,
+    device: Device,
+    start: Start,
+    seed: int,
+    keep: Callable[[Run], None],
+    schedule: Schedule,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: Checkpoint | None = None,
+) -> Run:
+    """Train from `start`, whose arrays change in place, and return the run; `keep` what an error leaves of it."""
+    job = Job(data.dataset, plan.network, plan.optimizer, seed, data.weight, start, plan.sampler)
+    workers, speeds = employed(plan.algorithm, job, list(plan.workers), plan.precision, plan.batch_size)
+    if workers[0].name != plan.workers[0].name:
+        device = make_device(workers[0].name, workers[0].n_threads, plan.precision)
+    algorithm = algorithm_of(plan.algorithm, plan.batch_size, plan.learning_rate, workers, lambda: speeds)
+    executor = executor_of(workers, device, plan.precision)
+    snapshot, progress = LastGoodModel(), ProgressBar() if plan.verbose else None
     try:
-        watching = _callbacks(model, measure, snapshot, _deciding_rows(model, task, plan))
-        watching += [*([progress] if progress else []), *plan.callbacks]
+        watching = _own_callbacks(plan, data, device, snapshot, checkpoint)
+        watching += [*([progress] if progress else []), *callbacks]
         with device.start():
-            return train(job, algorithm, executor, plan.schedule, watching, plan.checkpoint)
+            return train(job, algorithm, executor, schedule, watching, checkpoint)
     except BaseException as error:
-        if excluded := names_of_excluded(task.workers, workers):
+        if excluded := names_of_excluded(list(plan.workers), workers):
             add_hint(error, f"{excluded} was excluded, with no process to stand in; go on with it alone in devices")
+        if run := run_of(error):
+            keep(run)
+            add_hint(error, "save it, or go on from it by partial_fit or by fit with warm_start=True")
         raise
     finally:
         snapshot.close()
@@ -84,53 +311,21 @@ def launch(model: XMLClassifier, task: Task, start: Start, plan: Plan) -> Run:
             progress.close()
 
 
-def sampler_of(model: XMLClassifier, task: Task) -> Sampler:
-    """Return what chooses the labels of a batch."""
-    if task.n_negatives is None:
-        return ALL_LABELS
-    return find_sampler("uniform" if model.sampler == "auto" else model.sampler).of(task.n_negatives)
-
-
-def schedule_of(model: XMLClassifier, task: Task) -> Schedule:
-    """Return the schedule of a whole `fit`."""
-    listed = task.shortlist_size > 0
-    epochs = auto_epochs(task.n_rows, task.batch, listed) if model.max_epochs == "auto" else int(model.max_epochs)
-    return Schedule(epochs, model.learning_rate, model.warm_up)
-
-
-def rate_of(model: XMLClassifier, optimizer: Optimizer) -> float:
-    """Return the initial learning rate."""
-    if isinstance(model.algorithm, Algorithm):
-        return model.algorithm.learning_rate
-    return auto_rate(optimizer) if model.learning_rate_init == "auto" else float(model.learning_rate_init)
-
-
-def advice(model: XMLClassifier, weight: np.ndarray | None, epoch: int) -> str:
-    """Return what to do about a loss that was not finite in `epoch` (from 1); weight : float32 (n,) of the rows."""
-    rate = rate_of(model, optimizer_of(model))
-    at, remedy = f"at learning_rate_init={rate:g}", f"a lower one ({rate / 10:g})"
-    if weight is not None and weight.max() > LARGE_WEIGHT:
-        at, remedy = f"{at} and weights of rows up to {weight.max():g}", "weights around 1, a lower rate"
-    return f"the loss was not finite in epoch {epoch} {at}; pass {remedy}, clip_norm=1.0, or scale X (rows of norm 1)"
-
-
-def _deciding_rows(model: XMLClassifier, task: Task, plan: Plan) -> str:
-    """Return what tells the rows that decide when a run with a checkpoint stops from others, "" where none do."""
-    decide = plan.checkpoint and model.early_stopping and task.held_out
-    return checksum_of_rows(task.held_out) if decide and task.held_out else ""
-
-
-def _callbacks(model: XMLClassifier, measure: Measure | None, snapshot: LastGoodModel, rows: str) -> list[Callback]:
-    """Return those who watch a run, in the order in which they change its records and its model."""
-    watching: list[Callback] = []
-    average = WeightAverage(model.average_weights) if model.average_weights else None
+def _own_callbacks(
+    plan: TrainingPlan, data: TrainingData, device: Any, snapshot: LastGoodModel, checkpoint: Checkpoint | None
+) -> list[Callback]:
+    """Return averaging, measuring and stopping, in the order in which they change records and model."""
+    found: list[Callback] = []
+    average = WeightAverage(plan.average_weights) if plan.average_weights else None
     if average:
-        watching.append(average)
-    if measure:
-        # Averaged weights are what the run will end with, so they are what is measured.
-        watching.append(
-            Evaluation(lambda c: measure(c if average is None or average.mean is None else average.mean), rows)
-        )
-    if measure and model.early_stopping:
-        watching.append(EarlyStopping("P@1", int(model.n_epochs_no_change), 100 * model.tol, snapshot))
-    return watching
+        found.append(average)
+    if data.held_out is None:
+        return found
+    measure = Measure(data.held_out, plan.network, device)
+    # The rows that decide when a run with a checkpoint stops tell it from others.
+    rows = checksum_of_rows(data.held_out) if checkpoint and plan.early_stopping else ""
+    # Averaged weights are what the run will end with, so they are what is measured.
+    found.append(Evaluation(lambda c: measure(c if average is None or average.mean is None else average.mean), rows))
+    if plan.early_stopping:
+        found.append(EarlyStopping("P@1", plan.n_epochs_no_change, 100 * plan.tol, snapshot))
+    return found

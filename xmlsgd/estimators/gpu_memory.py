@@ -3,100 +3,90 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ..devices.cuda.availability import free_bytes_of
 from ..devices.cuda.batches import RESIDENT_SHARE
-from ..devices.cuda.memory import LIBRARY_BYTES, Sizes, step_bytes, top_k_bytes
+from ..devices.cuda.memory import LIBRARY_BYTES, Sizes, step_bytes
 from ..errors import MemoryEstimateError
 from ..nn.network import state_layout
-from ..training.executors.device_merging import SLICE
 from ..training.messages import Sharing
-from .inference.blocks import row_blocks
-from .memory import largest_batch, largest_hidden
+from . import memory
+from .memory import largest_hidden, readable
 
 if TYPE_CHECKING:
     from ..data.csr import CSR
-    from .task import Task
+    from .fitted import FittedModel
+    from .plan import TrainingPlan
+    from .training_data import TrainingData
 
-RULE = 4  # slices that a merge rule computes beside one for each replica
-BEST = 5  # labels of a row that are ranked when held-out rows are measured
 
-
-def gpu_estimate(task: Task, name: str, free: float = math.inf) -> dict[str, int]:
+def gpu_estimate(plan: TrainingPlan, data: TrainingData, name: str, free: float = math.inf) -> dict[str, int]:
     """Return the bytes that the learners of GPU `name` take, by part, and their sum as "total".
 
     Data count where they are so small a part of the `free` bytes that they may stay there; else they travel.
     """
-    learners = sum(worker.name == name for worker in task.workers)
-    network, optimizer, device = task.network, task.optimizer, task.device
-    bfloat16 = device.bfloat16 if task.workers[0].name == name else True
-    data = [_bytes(matrix) for matrix in (task.dataset.X, task.dataset.Y)]
-    travels = max(data) > RESIDENT_SHARE * free
-    sizes = _sizes(task, travels)
-    step = step_bytes(sizes, bfloat16)
+    X, Y, network = data.dataset.X, data.dataset.Y, plan.network
+    learners, parameters = sum(worker.name == name for worker in plan.workers), 4 * network.layout.size
+    travels = 8 * max(X.nnz, Y.nnz) > RESIDENT_SHARE * free
+    entries, labels = (_large_batch(matrix, plan.batch_size) for matrix in (X, Y))
+    sizes = Sizes(
+        plan.batch_size, entries, labels, network.hidden, network.n_labels, travels, network.loss == "softmax"
+    )
     parts = {
-        "parameters": 4 * learners * network.layout.size,
-        "optimizer_state": 4 * learners * state_layout(network.layout, optimizer).size,
-        "data": 0 if travels else learners * sum(data),
-        "step": learners * step,
+        "parameters": learners * parameters,
+        "optimizer_state": 4 * learners * state_layout(network.layout, plan.optimizer).size,
+        "data": 0 if travels else 8 * learners * (X.nnz + Y.nnz),
+        "step": learners * step_bytes(sizes, plan.precision != "float32"),
         "libraries": LIBRARY_BYTES,
     }
-    if task.algorithm.sharing is Sharing.REPLICAS and learners == len(task.workers):  # merged where they are
-        size = network.layout.size
-        parts["merging"] = 4 * (
-            (1 + task.algorithm.merge_state_vectors(learners)) * size + (learners + RULE) * min(size, SLICE)
-        )
-    if task.held_out and task.workers[0].name == name:
-        rows = len(row_blocks(task.held_out.n_rows, max(network.hidden))[0])
-        ranking = top_k_bytes(rows, BEST, sizes, bfloat16)
-        shared = step if len(task.workers) == 1 else 0  # one device ranks in the buffers of its steps
-        parts["evaluation"] = 4 * network.layout.size + max(ranking - shared, 0) + _bytes(task.held_out.X)
+    algorithm = plan.equal_algorithm
+    if algorithm.sharing is Sharing.REPLICAS and learners == len(plan.workers):  # merged where they are
+        parts["merging"] = (2 + algorithm.merge_state_vectors(learners)) * parameters
+    if data.held_out and plan.workers[0].name == name:
+        parts["evaluation"] = parameters + 8 * data.held_out.X.nnz
     return {**parts, "total": sum(parts.values())}
 
 
-def on_gpus(task: Task) -> dict[str, int]:
+def on_gpus(plan: TrainingPlan, data: TrainingData) -> dict[str, int]:
     """Return the bytes that a run takes on each GPU, by its name."""
-    return {name: gpu_estimate(task, name)["total"] for name in _gpus(task)}
+    return {name: gpu_estimate(plan, data, name)["total"] for name in _gpus(plan)}
 
 
-def check_gpus(task: Task) -> None:
+def check_memory(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None) -> None:
+    """Raise `MemoryEstimateError` for a run that the process's memory, beside `earlier`, or a GPU's would not hold."""
+    memory.check(plan, data, earlier)
+    if earlier is not None:
+        earlier.forget_scorers()
+    check_gpus(plan, data)
+
+
+def check_gpus(plan: TrainingPlan, data: TrainingData) -> None:
     """Raise `MemoryEstimateError` with the parts, and what would fit, where a GPU has too little free memory."""
-    for name in _gpus(task):
+    for name in _gpus(plan):
         free = free_bytes_of(int(name.partition(":")[2] or 0))
-        found = gpu_estimate(task, name, free)
+        found = gpu_estimate(plan, data, name, free)
         if found["total"] <= free:
             continue
-        remedies = [largest_hidden(task, partial(_fits, name=name, free=free))]
-        if sum(worker.name == name for worker in task.workers) > 1:
+
+        def fits(other: TrainingPlan, name: str = name, free: int = free) -> bool:
+            return gpu_estimate(other, data, name, free)["total"] <= free
+
+        remedies = [largest_hidden(plan, fits)]
+        if sum(worker.name == name for worker in plan.workers) > 1:
             remedies.append("fewer learners on it take less")
-        parts = ", ".join(f"{part} {size / 1e9:.2f}" for part, size in found.items() if part != "total")
+        parts = ", ".join(f"{part} {readable(size)}" for part, size in found.items() if part != "total")
         raise MemoryEstimateError(
-            f"device {name!r}: training needs about {found['total'] / 1e9:.2f} GB ({parts}), {free / 1e9:.2f} GB are "
-            f"free; {', '.join(remedies)}; a smaller batch_size, and optimizer='sgd' or 'row_adagrad', take less"
+            f"device {name!r}: training needs about {readable(found['total'])} ({parts}), {readable(free)} are free; "
+            f"{', '.join(remedies)}; a smaller batch_size, and optimizer='sgd' or 'row_adagrad', take less"
         )
 
 
-def _fits(task: Task, name: str, free: int) -> bool:
-    """Return whether a run would fit into the `free` bytes of GPU `name`."""
-    return gpu_estimate(task, name, free)["total"] <= free
-
-
-def _gpus(task: Task) -> list[str]:
+def _gpus(plan: TrainingPlan) -> list[str]:
     """Return the names of the devices with a memory of their own."""
-    return sorted({worker.name for worker in task.workers if worker.kind == "cuda"})
+    return sorted({worker.name for worker in plan.workers if worker.kind == "cuda"})
 
 
-def _sizes(task: Task, travels: bool) -> Sizes:
-    """Return the sizes of a step."""
-    entries, labels = (largest_batch(matrix, task.batch) for matrix in (task.dataset.X, task.dataset.Y))
-    network = task.network
-    return Sizes(
-        task.batch, entries, labels, network.hidden, network.n_labels, travels, network.loss == "softmax"
-    )  # fmt: skip
-
-
-def _bytes(matrix: CSR) -> int:
-    """Return the bytes of a matrix that stays on a GPU."""
-    return 8 * matrix.nnz
+def _large_batch(matrix: CSR, batch: int) -> int:
+    """Return about how many entries a batch has: the mean, and half as much again."""
+    return int(1.5 * batch * matrix.nnz / max(matrix.n_rows, 1))

@@ -4,77 +4,102 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from ..data.csr import CSR, check_entries, check_pointers
 from ..data.vectorizer import TextVectorizer
 from ..errors import DataError, shorten
 
-if TYPE_CHECKING:
-    from sklearn.base import BaseEstimator
+
+@dataclass(frozen=True, eq=False)
+class FeatureSpace:
+    """How rows are read: the number of features, their names if X had any, and what turns texts into rows.
+
+    owner : the name of the estimator in messages.
+    """
+
+    n_features: int
+    names: np.ndarray | None = None
+    vectorizer: TextVectorizer | None = None
+    owner: str = "XMLClassifier"
 
 
-def read_features(model: BaseEstimator, X: Any, reset: bool = False, grow: bool = False) -> CSR:
-    """Return X as a CSR, checked against the features that `model` knows.
+def learn_features(X: Any, given: TextVectorizer | None, owner: str = "XMLClassifier") -> tuple[CSR, FeatureSpace]:
+    """Return X as a CSR, and its features, with a copy of the vectorizer `given` that is fitted to texts X.
 
-    `reset` learns their number and names anew; `grow` lets columns be added on the right. A CSR of ours is taken as it
-    is, without a copy; a list of strings goes through the model's `vectorizer_`.
+    One that is fitted is taken as it is, also where X is rows, which are then taken for what it makes of texts.
+    """
+    vectorizer = given if given is not None and given.is_fitted else None
+    if vectorizer is None and is_text(X):
+        vectorizer = (TextVectorizer() if given is None else TextVectorizer(given.min_df, given.max_features)).fit(X)
+    rows, names = _read_rows(X, FeatureSpace(0, None, vectorizer, owner), learning=True)
+    return rows, FeatureSpace(rows.n_cols, names, vectorizer, owner)
+
+
+def grow_features(X: Any, known: FeatureSpace) -> tuple[CSR, FeatureSpace]:
+    """Return X as a CSR, and its features, which may be more than those known: columns may be added on the right."""
+    rows, names = _read_rows(X, known, growing=True)
+    before = [] if known.names is None or rows.n_cols <= known.n_features else list(known.names)
+    if before and (names is None or list(names[: known.n_features]) != before):
+        text = "features must bear the names seen before; append new ones"
+        raise DataError(f"X: the first {known.n_features} {text}")
+    _check_width(rows, known, rows.n_cols < known.n_features)
+    return rows, replace(known, n_features=rows.n_cols, names=names)
+
+
+def read_features(X: Any, known: FeatureSpace) -> CSR:
+    """Return X as a CSR, checked against the features known; a CSR of ours is taken as it is, without a copy."""
+    rows, _ = _read_rows(X, known)
+    _check_width(rows, known, rows.n_cols != known.n_features)
+    return rows
+
+
+def _check_width(rows: CSR, known: FeatureSpace, wrong: bool) -> None:
+    if wrong:
+        raise DataError(
+            f"X has {rows.n_cols} features, but {known.owner} is expecting {known.n_features} features as input"
+        )
+
+
+def _read_rows(
+    X: Any, known: FeatureSpace, learning: bool = False, growing: bool = False
+) -> tuple[CSR, np.ndarray | None]:
+    """Return X as a CSR, and the names of its features; scikit-learn checks names and dense matrices.
+
+    learning : whether any number and names are accepted. growing : whether more columns than those known are.
     """
     if isinstance(X, str | bytes):
         raise DataError(f"X: must be a list of texts or a matrix, got one text {shorten(X)}; pass [text]")
     if is_text(X):
-        if not hasattr(model, "vectorizer_"):
+        if known.vectorizer is None:
             raise DataError("X: must be rows as those that were learned, got texts; fit(texts, y) learns from texts")
-        X = model.vectorizer_.transform(X)
+        X = known.vectorizer.transform(X)
     if isinstance(X, CSR):
         check_csr(X, "X")
-        read, names = X, None
-    else:
-        check_plain(X, "X")
-        _check_no_words(X)
-        n_columns = _columns_of(X)
-        before = getattr(model, "n_features_in_", 0)
-        wider = grow and n_columns > before
-        known = getattr(model, "feature_names_in_", None)
-        if reset or wider or known is not None or not _is_usual(X):
-            with refusals("X"):
-                X = validate_data(
-                    model, X, reset=reset or wider, accept_sparse="csr", dtype=[np.float32, np.float64],
-                    ensure_all_finite=False,
-                )  # fmt: skip
-        names = getattr(model, "feature_names_in_", None)
-        if wider:
-            model.n_features_in_ = before
-            _check_old_names(known, names)
-        read = CSR.from_scipy(X if sp.issparse(X) else _sparse_rows(X), "X")
-    if reset:
-        model.n_features_in_ = read.n_cols
-        if names is None and hasattr(model, "feature_names_in_"):
-            del model.feature_names_in_
-    elif read.n_cols != model.n_features_in_ and not (grow and read.n_cols > model.n_features_in_):
-        raise DataError(
-            f"X has {read.n_cols} features, but {type(model).__name__} is expecting {model.n_features_in_} features as "
-            "input"
-        )
-    return read
-
-
-def learn_words(model: BaseEstimator, given: TextVectorizer | None, X: Any) -> None:
-    """Learn `vectorizer_` of a model that begins anew: of texts X by a copy of `given`, or of one with its defaults.
-
-    One that is fitted is taken as it is, also where X is rows, which are then taken for what it makes of texts.
-    """
-    if given is not None and given.is_fitted:
-        model.vectorizer_ = given
-    elif is_text(X):
-        fresh = TextVectorizer() if given is None else TextVectorizer(given.min_df, given.max_features)
-        model.vectorizer_ = fresh.fit(X)
-    elif hasattr(model, "vectorizer_"):
-        del model.vectorizer_
+        return X, known.names if X.n_cols == known.n_features else None
+    check_plain(X, "X")
+    _check_no_words(X)
+    n_columns = _columns_of(X)
+    anew = learning or (growing and n_columns > known.n_features)
+    names = known.names
+    if anew or names is not None or not _is_usual(X):
+        checker = type(known.owner, (BaseEstimator,), {})()  # has the estimator's name in messages
+        if not anew:
+            checker.n_features_in_ = known.n_features
+            if names is not None:
+                checker.feature_names_in_ = names
+        with refusals("X"):
+            X = validate_data(
+                checker, X, reset=anew, accept_sparse="csr", dtype=[np.float32, np.float64], ensure_all_finite=False
+            )
+        names = getattr(checker, "feature_names_in_", None)
+    return CSR.from_scipy(X if sp.issparse(X) else _sparse_rows(X), "X"), names
 
 
 class NotANumber(DataError, TypeError):
@@ -208,6 +233,8 @@ def _columns_of(X: Any) -> int:
         shape = shape_of(X)
     if len(shape) == 0:
         raise DataError(f"X: must be a dense or sparse matrix of numbers, got {shorten(X)}")
+    if shape == (0,):
+        raise DataError("X: must have at least one row, got 0")
     if len(shape) == 1:
         raise DataError(
             f"X: Expected 2D array, got shape {shape}. Reshape your data: X.reshape(1, -1) for one row, "
@@ -223,9 +250,3 @@ def _sparse_rows(X: np.ndarray) -> sp.csr_array:
         value = X[bad[0]][~np.isfinite(X[bad[0]])][0]
         raise DataError(f"X: row {bad[0]}: Input X contains NaN or infinity, got {value}; every value must be finite")
     return sp.csr_array(X)
-
-
-def _check_old_names(known: np.ndarray | None, names: np.ndarray | None) -> None:
-    """Raise unless added features stand to the right of those known by name."""
-    if known is not None and (names is None or list(names[: len(known)]) != list(known)):
-        raise DataError(f"X: the first {len(known)} features must bear the names seen before; append new ones")

@@ -13,59 +13,64 @@ from ..errors import MemoryEstimateError
 from ..nn.network import state_layout
 from ..training.executors.base import table_shape
 from ..training.messages import Sharing
-from .inference.blocks import row_blocks
+from .inference.compact import CompactParams
 from .placement import have_one_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..data.csr import CSR, Dataset
-    from .task import Task
+    from ..data.csr import CSR
+    from .fitted import FittedModel
+    from .plan import TrainingPlan
+    from .training_data import TrainingData
 
+SCRATCH = 0.03  # of the model and its state: arrays of a step, rows that are measured
+SCRATCH_ROW = 8  # the order of the rows
 WORKER_BYTES = 150_000_000  # a process with Numba and its kernels
-PAIR_BYTES = 150  # of a held-out row and a label, while a blend is learned: evidence, scikit-learn's copies, gradients
-MOST_PER_ENTRY = 6  # weights of the linear path for an entry of the rows; there were 0.2 to 3
+PAIR_BYTES = 150  # of a held-out row and a label, while stacking is learned: scores, scikit-learn's copies, gradients
+MOST_PER_ENTRY = 6  # weights of the linear classifiers for an entry of the rows; there were 0.2 to 3
 SOLVER_BYTES = 20  # of a feature, for each thread that solves
 SHARE = 0.8  # of the limit that an estimate may take: the rest is for the interpreter, the kernels, other programs
 
 
-def estimate(task: Task, averaged: bool, earlier: int) -> dict[str, int]:
+def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None = None) -> dict[str, int]:
     """Return the bytes of a training run by part, and their sum as "total".
 
     Data in memory maps count as zero: the system takes their pages back when it needs them. `average` is the second
     copy of the parameters that averaging keeps, `replicas` the models and states of workers and what merging them
-    keeps, `evaluation` and `shortlist` what measuring held-out rows and learning one take, `earlier_model` the bytes
-    of a model that stays beside the new one until that is done.
+    keeps, `buffers` what steps and measuring take, `candidates` what learning them takes, `earlier_model` the bytes of
+    a model that stays beside the new one until that is done.
     """
-    network, held_out = task.network, task.held_out
-    labelled = [task.dataset] if held_out is None else [task.dataset, held_out]
+    network = plan.network
+    labelled = [data.dataset] if data.held_out is None else [data.dataset, data.held_out]
+    parameters, state = 4 * network.layout.size, 4 * state_layout(network.layout, plan.optimizer).size
+    packed = 2 * network.n_labels * network.hidden[-1] if data.held_out and plan.precision == "bfloat16" else 0
     parts = {
-        "parameters": 4 * network.layout.size,
-        "optimizer_state": 4 * state_layout(network.layout, task.optimizer).size,
-        "average": 4 * network.layout.size if averaged else 0,
-        "earlier_model": earlier,
+        "parameters": parameters,
+        "optimizer_state": state,
+        "average": parameters if plan.average_weights else 0,
+        "earlier_model": model_bytes(earlier) if earlier else 0,
         "data": sum(_resident(part) for rows in labelled for part in (rows.X, rows.Y)),
-        "replicas": _replicas(task),
-        "workers": _workers(task),
+        "replicas": _replicas(plan),
+        "workers": _workers(plan, data),
         "names": 8 * network.n_labels,
-        "buffers": _buffers(task),
-        "evaluation": _evaluation(task, held_out) if held_out else 0,
-        "candidates": _shortlist(task),
+        "buffers": int(SCRATCH * (parameters + state)) + SCRATCH_ROW * data.dataset.n_rows + packed,
+        "candidates": _candidates(plan, data),
     }
     return {**parts, "total": sum(parts.values())}
 
 
-def check(task: Task, estimate_of: Callable[[Task], dict[str, int]]) -> None:
+def check(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None) -> None:
     """Raise `MemoryEstimateError` with the parts, and what would fit, where an estimate exceeds 80 % of the limit."""
-    estimated = estimate_of(task)
+    estimated = estimate(plan, data, earlier)
     if estimated["total"] <= allowed():
         return
     several = estimated["workers"] + estimated["replicas"]
     if several > estimated["total"] - several:  # more than all the rest
         remedies = ["use fewer workers in devices"]
     else:
-        remedies = [largest_hidden(task, lambda other: estimate_of(other)["total"] <= allowed())]
-    if estimated["earlier_model"]:
+        remedies = [largest_hidden(plan, lambda other: estimate(other, data, earlier)["total"] <= allowed())]
+    if earlier:
         remedies.append("a clone() of the model lets go of the earlier one")
     parts = ", ".join(f"{name} {readable(size)}" for name, size in estimated.items() if size and name != "total")
     raise MemoryEstimateError(
@@ -74,22 +79,29 @@ def check(task: Task, estimate_of: Callable[[Task], dict[str, int]]) -> None:
     )
 
 
-def largest_hidden(task: Task, fits: Callable[[Task], bool]) -> str:
-    """Say which hidden layers, in the proportions of those of `task`, are the largest with which a run fits."""
-    layers, low, high = task.network.hidden, 0, max(task.network.hidden)  # of which high does not fit
+def largest_hidden(plan: TrainingPlan, fits: Callable[[TrainingPlan], bool]) -> str:
+    """Say which hidden layers, in the proportions of those of `plan`, are the largest with which a run fits."""
+    layers, low, high = plan.network.hidden, 0, max(plan.network.hidden)  # of which high does not fit
 
     def scaled(width: int) -> tuple[int, ...]:
         return tuple(max(layer * width // max(layers), 1) for layer in layers)
 
     while high - low > 1:
         width = (low + high) // 2
-        if fits(replace(task, network=replace(task.network, hidden=scaled(width)))):
+        if fits(replace(plan, network=replace(plan.network, hidden=scaled(width)))):
             low = width
         else:
             high = width
     if low == 0:
         return "no hidden_layer_sizes would fit, use a machine with more memory"
     return f"hidden_layer_sizes={scaled(low)} (--hidden {','.join(map(str, scaled(low)))}) is the largest that fits"
+
+
+def model_bytes(fitted: FittedModel) -> int:
+    """Return the bytes of a model's parameters and optimizer state; none of one that is mapped."""
+    if isinstance(fitted.params, CompactParams):
+        return 0
+    return resident(fitted.params) + resident(fitted.optimizer_state)
 
 
 def resident(array: np.ndarray | None) -> int:
@@ -110,11 +122,6 @@ def memory_limit() -> int:
         if text.isdigit():
             limits.append(int(text))
     return min(limits, default=1 << 62)
-
-
-def largest_batch(X: CSR, batch: int) -> int:
-    """Return about how many entries a batch has: the mean, and half as much again."""
-    return int(1.5 * batch * X.nnz / max(X.n_rows, 1))
 
 
 def _limit_files() -> list[Path]:
@@ -141,67 +148,49 @@ def _resident(matrix: CSR) -> int:
     return sum(resident(array) for array in (matrix.indptr, matrix.indices, matrix.data))
 
 
-def _buffers(task: Task) -> int:
-    """Return the bytes of a step's scratch arrays."""
-    from ..devices.cpu.step import CHUNK  # here, so that an estimator can be made without loading Numba
-
-    network, X, B = task.network, task.dataset.X, task.batch
-    width = max(network.hidden)
-    a_thread = 4 * (2 * B * width + CHUNK * (B + 2 * width) + 8 * B)
-    activations = 4 * B * width * (2 + len(network.hidden))
-    return task.n_threads * a_thread + activations + 4 * network.n_features + 8 * task.n_rows + 24 * largest_batch(X, B)
-
-
-def _replicas(task: Task) -> int:
+def _replicas(plan: TrainingPlan) -> int:
     """Return the bytes of the table, of what merges keep and of the model that trials set aside.
 
     Nothing where one worker goes on in the arrays of the model itself.
     """
-    n, algorithm = len(task.workers), task.algorithm
-    sharing = algorithm.sharing.over(have_one_memory(task.workers))
+    n, algorithm = len(plan.workers), plan.equal_algorithm
+    sharing = algorithm.sharing.over(have_one_memory(list(plan.workers)))
     if n == 1 and sharing is not Sharing.REPLICAS:
         return 0
-    shape = table_shape(task.network, task.optimizer, n, sharing)
+    shape = table_shape(plan.network, plan.optimizer, n, sharing)
     aside = shape.model + shape.states * shape.state if algorithm.has_trials else 0
     return 4 * (shape.floats + algorithm.merge_state_vectors(n) * shape.model + aside)
 
 
-def _workers(task: Task) -> int:
+def _workers(plan: TrainingPlan, data: TrainingData) -> int:
     """Return the bytes of several workers: the data that they share, and the processes."""
-    n = len(task.workers)
-    return _resident(task.dataset.X) + _resident(task.dataset.Y) + n * WORKER_BYTES if n > 1 else 0
+    n, dataset = len(plan.workers), data.dataset
+    return _resident(dataset.X) + _resident(dataset.Y) + n * WORKER_BYTES if n > 1 else 0
 
 
-def _shortlist(task: Task) -> int:
-    """Return the bytes of learning a shortlist: scaled rows, by row and by feature, pairs, weights of the linear path.
+def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
+    """Return the bytes of learning candidates: scaled rows, by row and by feature, pairs, linear classifiers.
 
     A label has weights for features of its own rows alone, which take 8 bytes each, and 16 in a hash table. While they
     are solved, a chunk of labels has room for all features of its pairs. Little of it is written, but in pages, which
     may have 2 MB: of 67 MB for 4,000 rows 35 to 45 were taken.
     """
-    if not task.shortlist_size:
+    if not plan.n_candidates:
         return 0
-    from ..candidates.linear import CHUNK, max_weights  # here, as above
+    from ..candidates.linear import CHUNK, max_weights  # here: an estimator can be made without loading Numba
     from ..candidates.model import HELD_OUT_BOOSTED, HELD_OUT_LOGISTIC, n_scored
 
-    X, Y = task.dataset.X, task.dataset.Y
+    X, Y = data.dataset.X, data.dataset.Y
     every = X.n_cols * Y.n_cols
     own = int(np.diff(X.indptr) @ np.diff(Y.indptr))
     weights = min(own, every, MOST_PER_ENTRY * X.nnz, max_weights(X))
-    pairs = Y.nnz + task.n_rows * task.shortlist_size
-    room = min(CHUNK, pairs * X.nnz // task.n_rows, every)
-    learned = (HELD_OUT_BOOSTED if task.boosted else HELD_OUT_LOGISTIC).of(task.n_rows) * n_scored(task.shortlist_size)
-    rows = 12 * X.nnz + 4 * Y.nnz + 4 * pairs + 4 * task.n_rows * task.shortlist_size
-    return rows + 8 * room + (8 + 16) * weights + SOLVER_BYTES * task.n_threads * X.n_cols + PAIR_BYTES * learned
-
-
-def _evaluation(task: Task, held_out: Dataset) -> int:
-    """Return the bytes that measuring takes: packed weights, where they are bfloat16, and a block of rows."""
-    network = task.network
-    width = network.hidden[-1]
-    packed = 2 * (network.n_labels + 32) * (width + 32) if task.device.bfloat16 else 0
-    n_rows = min(held_out.n_rows, len(row_blocks(held_out.n_rows, max(network.hidden))[0]))
-    return packed + 4 * n_rows * (sum(network.hidden) + width + 64) + 100 * held_out.n_rows
+    pairs = Y.nnz + X.n_rows * plan.n_candidates
+    room = min(CHUNK, pairs * X.nnz // X.n_rows, every)
+    held_out = (HELD_OUT_BOOSTED if plan.stacking == "boosted" else HELD_OUT_LOGISTIC).of(X.n_rows) * n_scored(
+        plan.n_candidates
+    )
+    rows = 12 * X.nnz + 4 * Y.nnz + 4 * pairs + 4 * X.n_rows * plan.n_candidates
+    return rows + 8 * room + (8 + 16) * weights + SOLVER_BYTES * plan.n_threads * X.n_cols + PAIR_BYTES * held_out
 
 
 def _is_mapped(array: np.ndarray) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,21 @@ def as_names(names: Any, name: str) -> np.ndarray:
     if names.dtype.kind == "U":
         check_text(names.tolist(), name)
     return names
+
+
+def column_names(names: Any, name: str = "label_names") -> np.ndarray | None:
+    """Return the names of columns, in their order, None where none are given; warn of a name that two columns have."""
+    if names is None:
+        return None
+    if isinstance(names, set | frozenset):
+        raise DataError(f"{name}: must be in the order of the columns, got a set; pass a list")
+    named = as_names(names, name)
+    different, counts = np.unique(named, return_counts=True)
+    if len(different) < len(named):
+        first = shorten(different[counts > 1].tolist()[0])
+        text = f"{name}: {first} names {counts[counts > 1][0]} columns, which answers do not tell apart"
+        warnings.warn(text, UserWarning, stacklevel=3)
+    return named
 
 
 def extended(known: Names, found: Sequence[Any], name: str) -> Names:

@@ -47,11 +47,11 @@ def checked_columns(labels: Any, n_labels: int) -> np.ndarray:
 def checked_weight(weight: Any, n_labels: int) -> np.ndarray:
     """Return checked weights of labels, float64 (L,)."""
     try:
-        checked = np.asarray(weight, np.float64)
+        checked = np.empty(0) if np.iscomplexobj(weight) else np.asarray(weight, np.float64)
     except (TypeError, ValueError):
         checked = np.empty(0)
     if checked.shape != (n_labels,):
-        raise DataError(f"label_weight: must have a number for each of {n_labels} labels, got {shorten(weight)}")
+        raise DataError(f"label_weight: must have a real number for each of {n_labels} labels, got {shorten(weight)}")
     bad = np.flatnonzero(~((checked > 0) & np.isfinite(checked)))
     if len(bad):
         raise DataError(f"label_weight: must be finite and above 0, got {checked[bad[0]]} for label {bad[0]}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
 MAX_SEED = 2**32 - 1
 STACKINGS = ("logistic", "boosted")
+
+
+class Parameters(SimpleNamespace):
+    """The constructor's parameters by name, checked."""
 
 
 class Rule(NamedTuple):
@@ -90,6 +95,12 @@ RULES = {
 }  # what names something of ours is looked up instead
 
 
+def checked_parameters(model: XMLClassifier) -> Parameters:
+    """Return the parameters of a classifier; raise `DataError` for one outside its range."""
+    check_parameters(model)
+    return Parameters(**model.get_params(deep=False))
+
+
 def check_parameters(model: XMLClassifier) -> None:
     """Raise `DataError` for a parameter outside its range."""
     for name, rule in RULES.items():
@@ -146,9 +157,9 @@ def random_state_of(model: BaseEstimator) -> np.random.RandomState:
         raise _refused(model, "random_state", f"None, an integer in [0, {MAX_SEED}] or a RandomState") from None
 
 
-def optimizer_of(model: XMLClassifier) -> Optimizer:
-    """Return the optimizer of a classifier."""
-    return get_optimizer(model.optimizer, weight_decay=model.weight_decay, clip_norm=model.clip_norm)
+def optimizer_of(given: XMLClassifier | Parameters) -> Optimizer:
+    """Return the optimizer of these parameters."""
+    return get_optimizer(given.optimizer, weight_decay=given.weight_decay, clip_norm=given.clip_norm)
 
 
 def _refused(model: BaseEstimator, name: str, allowed: str) -> DataError:

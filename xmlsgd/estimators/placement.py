@@ -99,7 +99,7 @@ def make_device(name: str, n_threads: int, precision: str) -> Device:
     return get_device(name)(n_threads, precision)
 
 
-def precision_of(device: Device) -> str:
+def precision_of(device: Any) -> str:
     """Return the precision of a device's matrix products, "float32" or "bfloat16"."""
     return "bfloat16" if device.bfloat16 else "float32"
 

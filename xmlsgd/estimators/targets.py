@@ -83,12 +83,15 @@ def declared(known: Names | None, classes: Any, Y: Any) -> Names | None:
     """
     if classes is None:
         return known
+    ordered = known is None and form_of(Y) in ("sparse", "dense")
+    if ordered and isinstance(classes, set | frozenset):
+        raise DataError("classes: must be in the order of the columns of Y, got a set; pass a list")
     named = as_names(classes, "classes")
     different, counts = np.unique(named, return_counts=True)
     if len(different) < len(named):
         raise DataError(f"classes: must hold every label once, got {shorten(different[counts > 1].tolist()[0])} twice")
     if known is None:
-        return named if form_of(Y) in ("sparse", "dense") else different
+        return named if ordered else different
     names = extended(known, named.tolist(), "classes")
     missing = set(values(known)).difference(named.tolist())
     if missing:

@@ -36,7 +36,7 @@ def thread_count(n_jobs: int | None, flops: float = math.inf) -> int:
 def flops(network: Network, X: CSR, n_rows: int, listed: bool = False) -> float:
     """Return about how many floating-point operations the layers take forward on `n_rows` rows like those of X.
 
-    listed : in place of the output layer those that a shortlist takes as long as.
+    listed : with candidates in place of the output layer.
     """
     widths = [*network.hidden] if listed else [*network.hidden, network.n_labels]
     dense = sum(a * b for a, b in itertools.pairwise(widths))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def test_a_file_cut_anywhere_or_with_a_flipped_bit_is_refused(saved, name):
         ({"estimator": "Ridge"}, "must hold an XMLClassifier, got 'Ridge'"),
         ({"label_form": "poem"}, "label_form must be one of"),
         ({"network": None}, "network must have the fields"),
-        ({"optimizer_kind": 77}, "optimizer_kind: optimizer must be one of .*, got 77"),
+        ({"optimizer": 77}, "optimizer must be one of .*, got 77"),
         ({"steps": True}, "steps must be a number"),
         ({"history": [1]}, "history must be a list of records"),
         ({"parameters": {"os.system": "true"}}, "parameters must be among those of XMLClassifier"),
@@ -145,7 +146,7 @@ def test_a_model_that_answers_numbers_that_are_not_finite_is_said_to_be_damaged(
     rewrite(tmp_path / "model", arrays={"params": np.full_like(good.params_, 3e38)})
     with pytest.raises(ModelFileError, match=r"^the model's folder is damaged: its scores are not finite"):
         getattr(XMLClassifier.load(tmp_path / "model"), ask)(X)
-    good.params_ = good.params_ * np.float32(1e10)
+    good.fitted_ = replace(good.fitted_, params=good.params_ * np.float32(1e10))
     X = X.copy()
     X.data[X.indptr[7]] = 3e38
     with pytest.raises(DataError, match=r"^X: row 7: scores must be finite, got values up to 3e\+38; scale X"):

@@ -168,7 +168,7 @@ def test_a_compact_model_is_opened_and_asked_as_it_lies_in_its_files(data, small
     assert model.predict_topk(X, 3)[0].shape == (20, 3)
     assert model.predict_topk(X[:1], 3)[0].shape == (1, 3)
     assert model.predict_proba(X).shape == (20, 300)
-    for array in model._params.arrays.values():
+    for array in model.fitted_.params.arrays.values():
         assert isinstance(array, np.memmap)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import joblib
 import numpy as np
@@ -149,7 +150,7 @@ def test_a_model_that_was_mapped_can_be_saved_over_itself(saved, rows):
 def test_a_pickle_carries_no_device(rows):
     model = small().fit(*rows)
     model.predict_topk(rows[0])
-    assert pickle.loads(pickle.dumps(model))._scorers == {}
+    assert pickle.loads(pickle.dumps(model)).fitted_._scorers == {}
     assert len(pickle.dumps(model)) < 2 * (model.params_.nbytes + model.optimizer_state_.nbytes)
 
 
@@ -198,7 +199,7 @@ def test_a_model_of_a_gpu_loads_where_there_is_none_and_predicts_on_the_cpu(rows
     X = rows[0]
     model = small().fit(*rows)
     expected = model.predict_topk(X, 3)[0]
-    model.device_ = "cuda:0"  # as trained there
+    model.fitted_ = replace(model.fitted_, device="cuda:0")  # as trained there
     model.save(tmp_path / "model")
     loaded = XMLClassifier.load(tmp_path / "model")
     with pytest.raises(DataError, match=r"device 'cuda:0': .*use 'cpu', or"):

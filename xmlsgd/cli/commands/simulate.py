@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from ...algorithms.base import Algorithm
     from ...data.csr import Dataset
-    from ...estimators.task import Task
+    from ...estimators.plan import TrainingPlan
+    from ...estimators.training_data import TrainingData
     from ...training.executors.virtual_device import VirtualDevice
     from ...training.simulation import Outcome
     from ..format_options import FormatOptions
@@ -89,38 +90,33 @@ def run(
         check_suffix(plot)
     devices_of(fleet)  # refuses a wrong one before anything is read
     algorithms = algorithms_of(parameters["algorithm"], compare)
-    from ...estimators.fitting import rate_of, sampler_of, schedule_of
     from ...estimators.inference import Measure
     from ...training.executors.calibration import measure_device
     from ...training.learner import Job
     from ...training.simulation import Experiment, fastest_alone, simulate
     from ...training.worker_log import choice
 
-    model, task = prepare_task(train, test, rows, format_options, parameters)
-    assert task.held_out is not None
-    job = Job(
-        task.dataset, task.network, task.optimizer, parameters.get("random_state", 0), sampler=sampler_of(model, task)
-    )
-    measure = Measure(task.held_out, task.network, task.device)
-    experiment = Experiment(job, schedule_of(model, task), task.device, measure, points, 1e9 * bandwidth)
-    compile_kernels(model.get_params(), task.dataset.n_labels)
-    rate = rate_of(model, task.optimizer)
+    plan, data = make_plan_of(train, test, rows, format_options, parameters)
+    assert data.held_out is not None
+    job = Job(data.dataset, plan.network, plan.optimizer, parameters.get("random_state", 0), sampler=plan.sampler)
+    device, rate, batch = plan.new_device(), plan.learning_rate, plan.batch_size
+    measure = Measure(data.held_out, plan.network, device)
+    experiment = Experiment(job, plan.schedule, device, measure, points, 1e9 * bandwidth)
+    compile_kernels(parameters, data.dataset.n_labels)
     outcomes: dict[str, Outcome] = {}
-    with task.device.start():
-        base = measure_device(job, task.device)
-        devices = devices_of(fleet, base, experiment.rows, experiment.nnz, task.batch)
+    with device.start():
+        base = measure_device(job, device)
+        devices = devices_of(fleet, base, experiment.rows, experiment.nnz, batch)
         for name in algorithms:
             console.note(f"{name} ...")
-            outcomes[name] = simulate(
-                experiment, algorithm_of(name, task.batch, rate, devices, experiment.nnz), devices
-            )
+            outcomes[name] = simulate(experiment, algorithm_of(name, batch, rate, devices, experiment.nnz), devices)
         if compare:
-            sequential = algorithm_of("sequential", task.batch, rate, devices, experiment.nnz)
+            sequential = algorithm_of("sequential", batch, rate, devices, experiment.nnz)
             outcomes[ALONE] = fastest_alone(experiment, sequential, devices)
-    update = base.overhead + task.batch * (base.per_row + base.per_nnz * experiment.nnz)
-    text = f"{1000 * update:.2f} ms an update of {task.batch} rows, as timed on this machine"
+    update = base.overhead + batch * (base.per_row + base.per_nnz * experiment.nnz)
+    text = f"{1000 * update:.2f} ms an update of {batch} rows, as timed on this machine"
     console.show(f"speed 1: {text}; seconds are simulated; --help explains the columns")
-    if task.shortlist_size:
+    if plan.n_candidates:
         console.show("P@1 is of the network alone: its candidates are trained afterwards, by one process")
     if compare:
         lines = [table({name: summarize(outcome, outcomes) for name, outcome in outcomes.items()}, COLUMNS)]
@@ -139,23 +135,24 @@ def run(
         plot_over_time(curves, plot, title=f"{fleet}, simulated")
 
 
-def prepare_task(
+def make_plan_of(
     train: str, test: str | None, most: int, form: FormatOptions, parameters: dict[str, Any]
-) -> tuple[Any, Task]:
-    """Return the estimator of the flags, and its task on at most `most` rows."""
+) -> tuple[TrainingPlan, TrainingData]:
+    """Return the training plan of the flags, and at most `most` rows."""
     from ...data.synthetic import split_rows
     from ...estimators import XMLClassifier
-    from ...estimators.parameters import check_parameters
-    from ...estimators.task import prepare
+    from ...estimators.parameters import checked_parameters
+    from ...estimators.plan import make_plan
+    from ...estimators.training_data import read_training_data
     from ..sources import first_labels, read_training
 
-    model = XMLClassifier(**parameters)
-    check_parameters(model)
+    given = checked_parameters(XMLClassifier(**parameters))
     found = read_training(train, test, form)
     rows, held_out = (found.train, found.test) if found.test is not None else split_rows(found.train)
     rows, held_out = sample_rows(rows, most), sample_rows(held_out, TEST_ROWS)
     eval_set = held_out.X, first_labels(held_out.Y, rows.n_labels)
-    return model, prepare(model, rows.X, rows.Y, None, None, None, eval_set, listing=True)
+    data = read_training_data(given, rows.X, rows.Y, None, None, None, eval_set)
+    return make_plan(given, data), data
 
 
 def sample_rows(dataset: Dataset, most: int) -> Dataset:

@@ -1,4 +1,4 @@
-"""Scores of trained models: the best labels of rows, or all logits, by a network, a shortlist, or several of them."""
+"""Scores of trained models: the best labels of rows, or all logits, of a network, with candidates, or of several."""
 
 from .measure import Measure
 from .scorer import Ranker, Scorer

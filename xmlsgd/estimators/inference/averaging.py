@@ -15,36 +15,36 @@ if TYPE_CHECKING:
     from ...data.csr import CSR
     from .scorer import Scorer
 
-WIDTH = 2  # labels that each model names for one that is asked for, and `Scorer.least` of them at least
+WIDTH = 2  # labels that each model names for one that is asked for, and `Scorer.min_k` of them at least
 ENTRY_BYTES = 128  # of a label that a model names, while means are taken
 
 
 class MeanScorer:
-    """What scores rows by the mean of what models say, each by its own `Scorer`."""
+    """The mean scores of several models, each of a `Scorer`."""
 
     def __init__(self, scorers: Sequence[Scorer]) -> None:
         self.scorers = scorers
 
     @property
-    def candidates(self) -> int:
-        """Return how many labels of a row it names for hardly more than it takes to name the best."""
-        return max(min(scorer.candidates for scorer in self.scorers) // WIDTH, 1)
+    def n_reweighted(self) -> int:
+        """Return how many labels of a row it ranks in hardly more time than the best."""
+        return max(min(scorer.n_reweighted for scorer in self.scorers) // WIDTH, 1)
 
     def load_kernels(self, X: CSR, k: int) -> None:
         """Load what `top_k` of these rows runs."""
         for scorer in self.scorers:
-            scorer.load_kernels(X, min(k, scorer.most))
+            scorer.load_kernels(X, min(k, scorer.max_k))
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best k labels and their mean scores, of those among the best 2 k of a model, or its `least`.
+        """Return the best k labels and their mean scores, of those among the best 2 k of a model, or its `min_k`.
 
         To a model whose best these do not include, a label has the score of the last of them, which is never too low.
         Of `columns`, where given, all are scored; -1 and -inf fill up.
         """
-        most, least = min(scorer.most for scorer in self.scorers), max(scorer.least for scorer in self.scorers)
-        if columns is not None or k > most:
+        max_k, min_k = min(scorer.max_k for scorer in self.scorers), max(scorer.min_k for scorer in self.scorers)
+        if columns is not None or k > max_k:
             return best_of_all(self, X, k, columns)
-        found = [scorer.top_k(X, min(max(WIDTH * k, least), most)) for scorer in self.scorers]
+        found = [scorer.top_k(X, min(max(WIDTH * k, min_k), max_k)) for scorer in self.scorers]
         labels, scores = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k), np.float32)
         for rows in row_blocks(X.n_rows, ENTRY_BYTES // 4 * sum(named.shape[1] for named, _ in found)):
             best, means = best_of_means([(named[rows], said[rows]) for named, said in found])

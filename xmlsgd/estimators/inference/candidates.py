@@ -1,4 +1,4 @@
-"""Scores of a network with a shortlist."""
+"""Scores of a network with candidates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from ...devices.cpu.kernels.lists import DAMAGED, best_listed
 from ...devices.cpu.kernels.pairs import pair_logits
 from ...devices.cpu.search import weights_of
 from .blocks import row_blocks
-from .compact import CompactParams
 from .scorer import Scorer, best_of_all, some_rows
 
 if TYPE_CHECKING:
@@ -30,22 +29,18 @@ ROWS_A_CALL = 1 << 16  # Ctrl-C does not end a kernel: on one thread this takes 
 
 
 @dataclass(eq=False)
-class ListScorer(Scorer):
-    """A network with a shortlist, whose scores are those of the blend; see `CandidateModel`."""
+class CandidateScorer(Scorer):
+    """A network with candidates, whose scores are stacked; see `CandidateModel`."""
 
-    shortlist: CandidateModel
+    candidates: CandidateModel
     cpu: CPU
 
-    least: ClassVar[int] = 8  # names enough; a row that has fewer on its list takes as long as an exact search
+    min_k: ClassVar[int] = 8  # enough; a row with fewer candidates takes as long as an exact search
 
     @property
-    def most(self) -> int:
-        """Return the labels of a list."""
-        return self.shortlist.size
-
-    def is_of(self, params: np.ndarray | CompactParams, shortlist: CandidateModel | None) -> bool:
-        """Return whether these are what it scores by."""
-        return self.params is params and self.shortlist is shortlist
+    def max_k(self) -> int:
+        """Return the candidates of a row."""
+        return self.candidates.size
 
     @cached_property
     def _learned(self) -> tuple[Any, ...]:
@@ -53,30 +48,30 @@ class ListScorer(Scorer):
         first = weights_of(self._layers[0])
         if not self._in_one_call:
             first = tuple(part[:0] for part in first)
-        learned = *first, *weights_of(self.output), *self.shortlist.kernel_arguments()
+        learned = *first, *weights_of(self.output), *self.candidates.kernel_arguments()
         return tuple(for_kernels(each) if isinstance(each, np.ndarray) else each for each in learned)
 
     def load_kernels(self, X: CSR, k: int) -> None:
-        """Load what `top_k` of these rows runs, by running it on a few of them, also where lists are short."""
+        """Load what `top_k` of these rows runs, by running it on a few of them, also where candidates are few."""
         for part in some_rows(X):
             found = self.top_k(part, k)
-            if k <= self.most:
+            if k <= self.max_k:
                 self._filled_up(part, *found)
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best k labels of each row's shortlist and their scores.
+        """Return the best k candidates of each row and their scores.
 
-        All labels are scored where only `columns` count or k is above the shortlist's size; of rows with fewer than k
-        labels on their shortlist, those that the network ranks highest.
+        All labels are scored where only `columns` count or k is above the number of candidates; rows with fewer than k
+        candidates are filled up with the labels that the network ranks highest.
         """
-        if columns is not None or k > self.most:
+        if columns is not None or k > self.max_k:
             return best_of_all(self, X, k, columns)
         labels, scores = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k), np.float32)
         with self.cpu.start():
             for part, A, span in self._parts(X):
                 self.cpu.call(
                     best_listed, *map(for_kernels, (part.indptr, part.indices, part.data)), A, *self._learned,
-                    *self.shortlist.knn.scratch(self.cpu), self.cpu.n_threads, labels[span], scores[span],
+                    *self.candidates.knn.scratch(self.cpu), self.cpu.n_threads, labels[span], scores[span],
                 )  # fmt: skip
         if labels.min(initial=0) < 0:
             check_sound(labels[:, 0] != DAMAGED)
@@ -104,12 +99,12 @@ class ListScorer(Scorer):
             yield X if X.n_rows <= ROWS_A_CALL else X.span(span.start, span.stop), NO_ACTIVATIONS, span
 
     def _filled_up(self, X: CSR, labels: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best k of all labels, given all that are listed, fewer than k a row, and their scores."""
+        """Return the best k of all labels, given all candidates, fewer than k a row, and their scores."""
         k = labels.shape[1]
         others, Z = super().top_k(X, min(2 * k, self.network.n_labels))
         fresh = (others >= 0) & ~(others[:, :, None] == labels[:, None, :]).any(axis=2)
         labels = np.concatenate([labels, others], axis=1)
-        scores = np.concatenate([scores, np.where(fresh, self.shortlist.non_candidate_scores(Z), -np.inf)], axis=1)
+        scores = np.concatenate([scores, np.where(fresh, self.candidates.non_candidate_scores(Z), -np.inf)], axis=1)
         order = np.lexsort((labels, -scores))[:, :k]
         return np.take_along_axis(labels, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
@@ -117,11 +112,11 @@ class ListScorer(Scorer):
         """Yield row numbers and their blended scores (rows, L), or (rows, m) of m columns, a block at a time."""
         for rows, Z in super().logits(X, columns):
             whole = np.full((len(rows), self.network.n_labels), np.nan, np.float32)
-            labels, scores = self.shortlist.score(X.span(rows[0], rows[-1] + 1), pair_scores(self, self.cpu), self.cpu)
+            labels, scores = self.candidates.score(X.span(rows[0], rows[-1] + 1), pair_scores(self, self.cpu), self.cpu)
             row, j = np.nonzero(labels >= 0)
             whole[row, labels[row, j]] = scores[row, j]
             listed = whole if columns is None else whole[:, columns]
-            yield rows, np.where(np.isnan(listed), self.shortlist.non_candidate_scores(Z), listed)
+            yield rows, np.where(np.isnan(listed), self.candidates.non_candidate_scores(Z), listed)
 
 
 def pair_scores(scorer: Scorer, cpu: CPU) -> Callable[[CSR, np.ndarray], np.ndarray]:

@@ -23,16 +23,16 @@ from ...nn.parameters import Layout, zeros
 class CompactParams:
     """Parameters of `layout`, the weights int8 with a scale a row, among the `arrays` of a compact model.
 
-    The shortlist is described there, too, so that the model can be saved again as it is.
+    candidates : their description, so that the model can be saved again as it is.
     """
 
     layout: Layout
     arrays: dict[str, np.ndarray]
-    shortlist: dict[str, Any] | None
+    candidates: dict[str, Any] | None
     path: Path
 
     @classmethod
-    def of(cls, layout: Layout, saved: ModelArrays, shortlist: dict[str, Any] | None) -> CompactParams:
+    def of(cls, layout: Layout, saved: ModelArrays, candidates: dict[str, Any] | None) -> CompactParams:
         """Return the parameters that were saved; raise `ModelFileError` for what `compact_params` cannot have made."""
         for name, shape in layout.shapes.items():
             if len(shape) == 1:
@@ -40,7 +40,7 @@ class CompactParams:
             else:
                 saved.array(f"{name}_int8", np.int8, *shape)
                 saved.finite(f"{name}_scales", shape[0])
-        return cls(layout, saved.arrays, shortlist, saved.path)
+        return cls(layout, saved.arrays, candidates, saved.path)
 
     def layers(self) -> list[Layer | CompactLayer]:
         """Return the layers: the first and the last as they are, those between, which are small, in float32."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class WeighedRanker:
+class WeightedRanker:
     """Ranks the likeliest labels of `ranker` by log(weight x probability), which are its scores.
 
     weight : float64 (L,), above 0, what a true label counts. With the inverse propensity this order has the largest
@@ -32,7 +32,7 @@ class WeighedRanker:
         self.ranker.load_kernels(X, self._wide(k))
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Return the best k of the labels that have the highest chance, the ranker's candidates, and their scores.
+        """Return the best k of the labels that have the highest chance, `n_reweighted` of the ranker, and their scores.
 
         int32 and float32 (n, k); of equals the smaller goes first; -1 and -inf fill up.
         """
@@ -50,4 +50,4 @@ class WeighedRanker:
 
     def _wide(self, k: int) -> int:
         """Return how many labels are weighed."""
-        return min(max(k, self.ranker.candidates), len(self.weight))
+        return min(max(k, self.ranker.n_reweighted), len(self.weight))

@@ -16,7 +16,6 @@ from .compact import CompactParams
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ...candidates import CandidateModel
     from ...data.csr import CSR
     from ...devices.base import Layer
     from ...nn.network import Network
@@ -24,18 +23,18 @@ if TYPE_CHECKING:
 # Weights up to here are multiplied in float64, so that the answer to a row does not depend on the rows beside it: the
 # BLAS sums one row in another order than many.
 SMALL_LAYER = 1 << 20
-# Named for whoever weighs them anew: as many as the shorter lists of a shortlist have. Weighed by inverse propensity,
+# Labels that are weighted anew: as many as rows near a training row have candidates. Weighted by inverse propensity,
 # PSP@1/3/5 of the artworks are 36.82/39.03/40.02 with 8, 37.61/40.73/42.17 with 16, 37.70/40.91/42.68 with 32,
 # 37.70/40.91/42.67 with 64, in four times the time.
-CANDIDATES = 32
+N_REWEIGHTED = 32
 
 
 class Ranker(Protocol):
-    """What scores rows: a `Scorer`, or several."""
+    """The interface of a scorer, or of several."""
 
     @property
-    def candidates(self) -> int:
-        """Return how many labels of a row it names for hardly more than it takes to name the best."""
+    def n_reweighted(self) -> int:
+        """Return how many labels of a row it ranks in hardly more time than the best."""
 
     def load_kernels(self, X: CSR, k: int) -> None:
         """Load what `top_k` of these rows runs, by running it on a few of them."""
@@ -58,9 +57,9 @@ class Scorer:
     params: np.ndarray | CompactParams
     device: Any
 
-    # Labels that it names at least where a mean of several is taken. Of one class each, without a shortlist, the best
-    # one was another in 8 of 100 rows with 2 names, in one with 8, in none with 32.
-    least: ClassVar[int] = 32
+    # Labels that it ranks at least where means of several are taken. Of one class each, without candidates, the best
+    # one was another in 8 of 100 rows with 2 labels, in one with 8, in none with 32.
+    min_k: ClassVar[int] = 32
 
     def __post_init__(self) -> None:
         shape = self.params.shape if isinstance(self.params, np.ndarray) else (self.params.layout.size,)
@@ -68,18 +67,14 @@ class Scorer:
             raise DataError(f"params: must be the network's, of shape ({self.network.layout.size},), got {shape}")
 
     @property
-    def most(self) -> int:
+    def max_k(self) -> int:
         """Return the largest k that `top_k` answers without scoring all labels by more than the network."""
         return self.network.n_labels
 
     @property
-    def candidates(self) -> int:
-        """Return how many labels of a row it names for hardly more than it takes to name the best."""
-        return min(CANDIDATES, self.most)
-
-    def is_of(self, params: np.ndarray | CompactParams, shortlist: CandidateModel | None) -> bool:
-        """Return whether these are what it scores by."""
-        return self.params is params and shortlist is None
+    def n_reweighted(self) -> int:
+        """Return how many labels of a row it ranks in hardly more time than the best."""
+        return min(N_REWEIGHTED, self.max_k)
 
     def layers(self) -> list[Any]:
         """Return the layers in the device's memory; a device with a memory of its own gets them anew at each call."""

@@ -1,0 +1,123 @@
+"""The training plan: decided before a run, complete, printable, and what the run then does."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from shared.planted import planted, small
+from xmlsgd import DataError, XMLClassifier
+from xmlsgd.nn.samplers import ALL_LABELS
+
+
+def reasons(plan):
+    """Return the reason of each decision."""
+    return {name: told["reason"] for name, told in plan.to_dict().items()}
+
+
+def test_planning_trains_nothing_and_fit_does_what_was_planned(rows):
+    model = small(max_epochs="auto", batch_size="auto", n_jobs=1)
+    plan = model.plan(*rows)
+    assert not hasattr(model, "fitted_")
+    model.fit(*rows)
+    assert model.plan_.to_dict() == plan.to_dict()
+    assert model.n_epochs_ == plan.schedule.epochs == plan.to_dict()["max_epochs"]["value"]
+    assert model.precision_ == plan.to_dict()["precision"]["value"]
+
+
+def test_a_plan_is_a_table_of_decisions_values_and_reasons(rows):
+    lines = str(small(batch_size=16).plan(*rows)).splitlines()
+    assert lines[0].split() == ["decision", "value", "reason"]
+    told = {line.split()[0]: line for line in lines}
+    assert told["batch_size"].endswith("as given")
+    assert told["learning_rate_init"].split()[1:] == ["0.006", "suits", "Adam"]
+    assert len({line.index("as given") for line in lines if "as given" in line}) == 1
+
+
+def test_every_automatic_choice_is_in_the_plan_with_a_reason(rows):
+    plan = XMLClassifier().plan(*rows)
+    automatic = {
+        name for name, value in XMLClassifier().get_params().items() if isinstance(value, str) and value == "auto"
+    }
+    assert automatic <= set(plan.to_dict())
+    assert all(reasons(plan)[name] != "as given" for name in automatic)
+    json.dumps(plan.to_dict())
+
+
+def test_a_plan_cannot_be_changed(rows):
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        small().plan(*rows).batch_size = 3
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "negatives"),
+    [
+        ({}, "all", 40),
+        ({"negatives": 7}, "uniform", 7),
+        ({"negatives": 40}, "all", 40),
+        ({"sampler": "all"}, "all", 40),
+        ({"sampler": "frequency", "negatives": 9}, "frequency", 9),
+        ({"sampler": "hard", "negatives": 9}, "hard", 9),
+        ({"sampler": "uniform"}, "all", 40),  # 1,024 are more than there are
+    ],
+)
+def test_a_sampler_is_chosen_by_name_and_draws_the_negatives(rows, given, kind, negatives):
+    plan = small(**given).plan(*rows)
+    told = plan.to_dict()
+    assert (told["sampler"]["value"], told["negatives"]["value"]) == (kind, negatives)
+    assert (plan.sampler is ALL_LABELS) == (kind == "all")
+    if kind != "all":
+        assert plan.sampler.negatives == negatives
+
+
+@pytest.mark.parametrize("sampler", ["uniform", "frequency", "hard", "lsh"])
+def test_every_sampler_trains(rows, sampler):
+    model = small(sampler=sampler, negatives=10, max_epochs=3).fit(*rows)
+    assert model.score(*rows) > 0.3
+
+
+def test_a_fitted_model_never_changes(rows):
+    model = small().partial_fit(*rows)
+    first, params, state = model.fitted_, model.params_.copy(), model.optimizer_state_.copy()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        first.precision = "bfloat16"
+    answers = model.predict_topk(rows[0])
+    model.partial_fit(*planted(50, seed=3))
+    assert model.fitted_ is not first
+    np.testing.assert_array_equal(first.params, params)
+    np.testing.assert_array_equal(first.optimizer_state, state)
+    model.fitted_ = first
+    for old, new in zip(answers, model.predict_topk(rows[0]), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_a_refused_fit_leaves_the_fitted_model(rows):
+    model = small(max_epochs=1).fit(*rows)
+    fitted = model.fitted_
+    for X, y in ((rows[0], None), (rows[0][:, :3] * np.nan, rows[1]), ([], [])):
+        with pytest.raises(DataError):
+            model.fit(X, y)
+        assert model.fitted_ is fitted
+
+
+def test_no_rows_are_told_as_such():
+    with pytest.raises(DataError, match=r"^X: must have at least one row, got 0$"):
+        small().fit([], [])
+
+
+def test_names_of_columns_have_an_order_and_should_differ(rows):
+    names = [f"label {j}" for j in range(40)]
+    with pytest.raises(DataError, match=r"^label_names: must be in the order of the columns, got a set; pass a list$"):
+        small().fit(*rows, label_names=set(names))
+    with pytest.raises(DataError, match=r"^classes: must be in the order of the columns of Y, got a set"):
+        small().partial_fit(*rows, classes=set(names))
+    with pytest.warns(UserWarning, match="label_names: 'label 1' names 2 columns, which answers do not tell apart"):
+        small(max_epochs=1).fit(*rows, label_names=["label 1", *names[1:]])
+
+
+def test_weights_of_labels_are_real_numbers(rows, fitted):
+    with pytest.raises(DataError, match="label_weight: must have a real number for each of 40 labels, got"):
+        fitted.predict_topk(rows[0], label_weight=np.ones(40) + 1j)

@@ -1,0 +1,114 @@
+"""A trained model: everything that decides what it answers, and all that later training needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .inference import Scorer
+from .inference.compact import CompactParams
+from .names import MappedNames
+from .placement import make_device, usable_precision
+from .threads import flops, thread_count
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ..candidates import CandidateModel
+    from ..data.csr import CSR
+    from ..nn.network import Network
+    from .inputs import FeatureSpace
+    from .targets import Form
+
+MOST_SCORERS = 2  # kept: that of single rows, on one thread, and that of many
+
+
+@dataclass(frozen=True, eq=False)
+class FittedModel:
+    """What `fit`, `partial_fit` or `load` returned; it never changes, its arrays neither.
+
+    Attributes
+    ----------
+    network : the shape of the network and its loss.
+    params : float32 (n_params,), or those of a compact model.
+    names : of the label columns; those of a compact model are read when asked for.
+    form : in which the training labels came, and `predict` answers.
+    features : how X is read.
+    device, precision : on which the model predicts, and the precision of its products, "float32" or "bfloat16".
+    seed : of the training run. history : its epoch records; n_epochs : of this run and those before it.
+    candidates : the k-NN index, linear classifiers and stacking; None for the network alone.
+    candidates_seconds : what learning them took.
+    label_counts : int64 (L,), training rows of each label, of n_samples_seen in all; None where a file lacks them.
+    optimizer_state : float32, None in a model that cannot be trained on; optimizer, n_steps : its name and steps.
+    """
+
+    network: Network
+    params: NDArray[np.float32] | CompactParams
+    names: np.ndarray | MappedNames
+    form: Form
+    features: FeatureSpace
+    device: str
+    precision: str
+    seed: int
+    history: list[dict[str, Any]]
+    n_epochs: int
+    candidates: CandidateModel | None = None
+    candidates_seconds: float = 0.0
+    label_counts: NDArray[np.int64] | None = None
+    n_samples_seen: int = 0
+    optimizer_state: NDArray[np.float32] | None = None
+    optimizer: str = "adam"
+    n_steps: int = 0
+    _scorers: dict[int, Scorer] = field(default_factory=dict, init=False, repr=False)  # of the last predictions
+    _names: list[np.ndarray] = field(default_factory=list, init=False, repr=False)  # read, at most once
+
+    @property
+    def classes(self) -> np.ndarray:
+        """The names of the label columns (L,)."""
+        if not isinstance(self.names, MappedNames):
+            return self.names
+        if not self._names:
+            self._names.append(self.names.read())
+        return self._names[0]
+
+    @property
+    def float_params(self) -> NDArray[np.float32]:
+        """The parameters in float32; those of a compact model are widened now, and not kept."""
+        return self.params.expanded() if isinstance(self.params, CompactParams) else self.params
+
+    @property
+    def loss_curve(self) -> list[float]:
+        """The loss of each epoch."""
+        return [record["loss"] for record in self.history]
+
+    def scorer(self, X: CSR, n_jobs: int | None) -> Scorer:
+        """Return the scorer of rows such as X on the threads of `n_jobs`; it is kept, with its device's buffers."""
+        listed = self.candidates is not None
+        n_threads = thread_count(n_jobs, flops(self.network, X, X.n_rows, listed))
+        if listed and X.n_rows == 1:
+            n_threads = 1  # others would only wait
+        scorer = self._scorers.get(n_threads)
+        if scorer is None:
+            device = make_device(self.device, n_threads, usable_precision(self.device, self.precision))
+            scorer = self._new_scorer(device, n_threads)
+            if len(self._scorers) >= MOST_SCORERS:
+                self._scorers.clear()
+            self._scorers[n_threads] = scorer
+        return scorer
+
+    def forget_scorers(self) -> None:
+        """Let go of the buffers of earlier predictions."""
+        self._scorers.clear()
+
+    def _new_scorer(self, device: Any, n_threads: int) -> Scorer:
+        if self.candidates is None:
+            return Scorer(self.network, self.params, device)
+        from ..devices.cpu import cpu_of  # here, so that an estimator can be made without loading Numba
+        from .inference.candidates import CandidateScorer
+
+        return CandidateScorer(self.network, self.params, device, self.candidates, cpu_of(device, n_threads))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Buffers and handles of a device belong to the process.
+        return {**self.__dict__, "_scorers": {}}

@@ -1,0 +1,237 @@
+"""The training plan: every decision of a run, made before it from the parameters and the data, with its reason."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..algorithms.base import Algorithm
+from ..errors import DataError
+from ..nn.network import Network
+from ..nn.samplers import ALL_LABELS, find_sampler
+from ..nn.schedules import Schedule
+from .defaults import (
+    CANDIDATE_NEGATIVES,
+    NEGATIVES,
+    auto_batch_size,
+    auto_candidates,
+    auto_epochs,
+    auto_rate,
+    auto_rounding,
+    input_scale,
+)  # fmt: skip
+from .parameters import optimizer_of
+from .placement import Worker, algorithm_of, make_device, parse_devices, precision_of, workers_of
+from .threads import flops, thread_count
+
+if TYPE_CHECKING:
+    from ..devices.base import Device
+    from ..nn.optimizers import Optimizer
+    from ..nn.samplers import Sampler
+    from .parameters import Parameters
+    from .training_data import TrainingData
+
+GIVEN = "as given"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided about a run, and why."""
+
+    name: str
+    value: str | float | None
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingPlan:
+    """How a run goes; `str` of it is a table of decisions, their values and reasons.
+
+    n_candidates : labels per row, 0 for the network alone. algorithm : as given, "auto" until the speeds of several
+    workers are measured. precision : as given where not all workers are CPUs.
+    """
+
+    network: Network
+    optimizer: Optimizer
+    schedule: Schedule
+    learning_rate: float
+    batch_size: int
+    sampler: Sampler
+    n_candidates: int
+    stacking: str
+    algorithm: str | Algorithm
+    workers: tuple[Worker, ...]
+    n_threads: int
+    precision: str
+    average_weights: float
+    early_stopping: bool
+    n_epochs_no_change: int
+    tol: float
+    verbose: bool
+    decisions: tuple[Decision, ...]
+
+    def __str__(self) -> str:
+        rows = [("decision", "value", "reason"), *((d.name, str(d.value), d.reason) for d in self.decisions)]
+        widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+        return "\n".join(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {reason}" for name, value, reason in rows)
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Return {decision: {"value": ..., "reason": ...}}, ready for JSON."""
+        return {d.name: {"value": d.value, "reason": d.reason} for d in self.decisions}
+
+    def new_device(self) -> Device:
+        """Return the first worker's device, with all threads: it trains where it is the only one, and measures."""
+        return make_device(self.workers[0].name, self.n_threads, self.precision)
+
+    @property
+    def equal_algorithm(self) -> Algorithm:
+        """The algorithm that equally fast workers would have."""
+        equal = (1.0,) * len(self.workers)
+        return algorithm_of(self.algorithm, self.batch_size, 1.0, list(self.workers), lambda: equal)
+
+
+def make_plan(
+    given: Parameters, data: TrainingData, earlier: Network | None = None, with_candidates: bool = True
+) -> TrainingPlan:
+    """Decide how to train on `data`; nothing is trained.
+
+    earlier : the network that training goes on from, and may grow. with_candidates : whether they may be learned.
+    """
+    n_rows, n_labels = data.dataset.n_rows, data.dataset.n_labels
+    made: list[Decision] = []
+
+    def decided(name: str, value: Any, reason: str) -> Any:
+        made.append(Decision(name, value if isinstance(value, str | int | float) else str(value), reason))
+        return value
+
+    optimizer = optimizer_of(given)
+    network = _network(given, data, earlier)
+    decided("hidden_layer_sizes", network.hidden, GIVEN)
+    decided("loss", network.loss, _why(given.loss, f"labels are {data.form}" if earlier is None else "goes on"))
+    decided("optimizer", given.optimizer, GIVEN)
+    own = given.algorithm if isinstance(given.algorithm, Algorithm) else None
+    learning_rate = decided("learning_rate_init", *_learning_rate(given, optimizer, own))
+    batch_size = decided("batch_size", *_batch_size(given, n_rows, own))
+    n_candidates, why = _candidates(given, data, network) if with_candidates else (0, "partial_fit learns none anew")
+    decided("candidates", n_candidates, why)
+    stacking = given.stacking if n_candidates else "logistic"
+    if with_candidates and given.stacking == "boosted":
+        _check_boosted(n_candidates, n_rows if data.weight is None else np.count_nonzero(data.weight))
+    if n_candidates:
+        decided("stacking", stacking, GIVEN)
+    n_negatives, why = _negatives(given, n_candidates, n_labels)
+    kind = "all" if n_negatives is None else "uniform" if given.sampler == "auto" else given.sampler
+    decided("sampler", kind, _why(given.sampler, "uniform where negatives are drawn"))
+    decided("negatives", n_labels if n_negatives is None else n_negatives, why)
+    epochs = auto_epochs(n_rows, batch_size, n_candidates > 0) if given.max_epochs == "auto" else int(given.max_epochs)
+    steps = math.ceil(n_rows / batch_size)
+    decided("max_epochs", epochs, _why(given.max_epochs, f"{steps} steps an epoch"))
+    # Backward takes two products for each one forward.
+    several = len(parse_devices(given.devices)) > 1
+    n_threads = thread_count(given.n_jobs, math.inf if several else 3 * flops(network, data.dataset.X, batch_size))
+    workers = tuple(workers_of(given.devices, n_threads))
+    decided("n_jobs", n_threads, GIVEN if given.n_jobs is not None else "as many threads as a step can feed")
+    decided("devices", given.devices, GIVEN)
+    rounding, why = _rounding(given, n_negatives or n_labels, network.loss, optimizer, workers)
+    network = replace(network, gradient_rounding=decided("gradient_rounding", rounding, why))
+    precision = given.precision
+    if all(worker.kind == "cpu" for worker in workers):
+        precision = precision_of(make_device("cpu", 1, given.precision))
+    decided("precision", precision, _why(given.precision, "the fastest of this processor"))
+    plan = TrainingPlan(
+        network, optimizer, Schedule(epochs, given.learning_rate, given.warm_up), learning_rate, batch_size,
+        ALL_LABELS if n_negatives is None else find_sampler(kind).of(n_negatives), n_candidates, stacking,
+        given.algorithm, workers, n_threads, precision, float(given.average_weights), bool(given.early_stopping),
+        int(given.n_epochs_no_change), float(given.tol), bool(given.verbose), (),
+    )  # fmt: skip
+    alone = "one worker" if len(workers) == 1 else "until the speeds of the workers are measured"
+    plan.equal_algorithm  # checks an algorithm that is given  # noqa: B018
+    decided("algorithm", given.algorithm, _why(given.algorithm, alone))
+    return replace(plan, decisions=tuple(made))
+
+
+def _why(given: Any, reason: str) -> str:
+    """Return why a parameter has its value: `reason` where it was "auto"."""
+    return reason if isinstance(given, str) and given == "auto" else GIVEN
+
+
+def _network(given: Parameters, data: TrainingData, earlier: Network | None) -> Network:
+    """Return the network for the rows; one that goes on keeps its hidden layers, its loss and its scale."""
+    hidden, dataset = tuple(int(size) for size in given.hidden_layer_sizes), data.dataset
+    drops: dict[str, Any] = {"input_dropout": float(given.input_dropout), "hidden_dropout": float(given.hidden_dropout)}
+    if earlier is None:
+        loss = given.loss if given.loss != "auto" else "softmax" if data.form == "multiclass" else "bce"
+        scale = input_scale(dataset.X)
+        return Network(dataset.n_features, dataset.n_labels, hidden, loss, **drops, input_scale=scale)
+    if earlier.hidden != hidden:
+        raise DataError(f"hidden_layer_sizes: must stay {earlier.hidden} when learning goes on, got {hidden}")
+    if given.loss not in ("auto", earlier.loss):
+        raise DataError(f"loss: must stay {earlier.loss!r} when learning goes on, got {given.loss!r}")
+    return replace(earlier, n_features=dataset.n_features, n_labels=dataset.n_labels, **drops)
+
+
+def _learning_rate(given: Parameters, optimizer: Optimizer, own: Algorithm | None) -> tuple[float, str]:
+    if own is not None:
+        return own.learning_rate, "the algorithm's"
+    if given.learning_rate_init == "auto":
+        return auto_rate(optimizer), f"suits {type(optimizer).__name__}"
+    return float(given.learning_rate_init), GIVEN
+
+
+def _batch_size(given: Parameters, n_rows: int, own: Algorithm | None) -> tuple[int, str]:
+    if own is not None:
+        return min(own.batch, n_rows), "the algorithm's"
+    if given.batch_size == "auto":
+        return auto_batch_size(n_rows), f"{n_rows} rows"
+    return min(int(given.batch_size), n_rows), GIVEN
+
+
+def _candidates(given: Parameters, data: TrainingData, network: Network) -> tuple[int, str]:
+    """Return the candidate labels per row, 0 for the network alone."""
+    Y = data.dataset.Y
+    if given.candidates == "auto":
+        return auto_candidates(Y, network.loss, data.form), f"{Y.n_rows} rows, {Y.n_cols} labels, {Y.nnz} true pairs"
+    if given.candidates and data.form == "multiclass":
+        raise DataError(f"candidates: must be 0 for one class a row, got {given.candidates}; it is for sets of labels")
+    return min(int(given.candidates), Y.n_cols), GIVEN
+
+
+def _check_boosted(n_candidates: int, n_rows: int) -> None:
+    """Raise `DataError` where trees have no candidates, or too few rows of a weight above 0 to learn from."""
+    from ..candidates import HELD_OUT_BOOSTED  # here, so that an estimator can be made without loading Numba
+
+    if not n_candidates:
+        raise DataError("stacking: 'boosted' needs candidates, got none here; pass candidates=64 or 'logistic'")
+    if not HELD_OUT_BOOSTED.of(n_rows):
+        least = round(HELD_OUT_BOOSTED.least / HELD_OUT_BOOSTED.share)
+        raise DataError(f"stacking: 'boosted' needs {least} rows of a weight above 0, got {n_rows}; pass 'logistic'")
+
+
+def _negatives(given: Parameters, n_candidates: int, n_labels: int) -> tuple[int | None, str]:
+    """Return how many labels are drawn for a batch besides its own, None for all."""
+    wanted, why = given.negatives, GIVEN
+    if given.sampler == "all":
+        return None, "sampler='all'"
+    if wanted == "auto" and given.sampler != "auto":
+        wanted, why = NEGATIVES, f"sampler={given.sampler!r}"
+    elif wanted == "auto" and n_candidates:
+        wanted, why = CANDIDATE_NEGATIVES, "beside candidates"
+    if isinstance(wanted, str):
+        return None, _why(wanted, "without candidates")
+    return (None, "no more labels than these") if wanted >= n_labels else (int(wanted), why)
+
+
+def _rounding(
+    given: Parameters, n_labels: int, loss: str, optimizer: Optimizer, workers: tuple[Worker, ...]
+) -> tuple[float, str]:
+    """Return the threshold of gradients; `n_labels` are those that a batch trains, besides its own where drawn."""
+    if given.gradient_rounding == "auto":
+        found = auto_rounding(n_labels, loss, optimizer, [worker.kind for worker in workers])
+        return found, f"{loss} by {type(optimizer).__name__}, {n_labels} labels a batch"
+    gpu = next((worker.name for worker in workers if worker.kind == "cuda"), None)
+    if given.gradient_rounding and gpu:
+        raise DataError(f"gradient_rounding: must be 'auto' or 0 on a GPU, got {given.gradient_rounding} and {gpu!r}")
+    return float(given.gradient_rounding), GIVEN

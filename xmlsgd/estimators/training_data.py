@@ -1,0 +1,123 @@
+"""The rows that `fit` was given, read and checked: features, labels, weights, rows held out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..data.csr import VALIDATION, Dataset
+from ..errors import DataError, shorten
+from .inputs import FeatureSpace, check_weight, grow_features, learn_features, read_features, read_weight
+from .targets import Form, Labels, form_of, label_weights, read_labels
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .fitted import FittedModel
+    from .names import Names
+    from .parameters import Parameters
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingData:
+    """Rows to train on, their weights float32 (n,), None for ones, and rows that are measured after every epoch."""
+
+    dataset: Dataset
+    names: Names
+    form: Form
+    features: FeatureSpace
+    weight: NDArray[np.float32] | None
+    held_out: Dataset | None
+
+
+def read_training_data(
+    given: Parameters,
+    X: Any,
+    y: Any,
+    names: Names | None,
+    earlier: FittedModel | None,
+    sample_weight: Any = None,
+    eval_set: Any = None,
+    seed: int = 0,
+) -> TrainingData:
+    """Read and check what `fit` was given; X and Y may be wider than those of `earlier`, if training goes on from it.
+
+    names : of the label columns, as far as they are known. seed : of the choice of the rows held out.
+    """
+    if y is None:
+        raise DataError("This XMLClassifier estimator requires y to be passed, but the target y is None; pass labels")
+    if earlier is None:
+        rows, features = learn_features(X, given.vectorizer)
+    else:
+        rows, features = grow_features(X, earlier.features)
+    labels = read_labels(y, names)
+    if earlier is not None:
+        check_form(labels.form, earlier.form)
+    if rows.n_rows == 0:
+        raise DataError("X: must have at least one row, got 0")
+    check_lengths(rows.n_rows, labels.Y.n_rows)
+    if labels.Y.nnz == 0:
+        raise DataError(f"Y: must have at least one label, got none in {labels.Y.n_rows} rows")
+    weight = _row_weights(given.class_weight, sample_weight, labels)
+    dataset, held_out = Dataset(rows, labels.Y), _read_eval_set(features, eval_set, labels)
+    if given.early_stopping and held_out is None:
+        dataset, weight, held_out = _hold_out(dataset, weight, given.validation_fraction, seed)
+    return TrainingData(dataset, labels.classes, labels.form, features, weight, held_out)
+
+
+def check_form(form: Form, seen: Form, name: str = "") -> None:
+    """Raise `DataError` where one class a row meets sets of labels."""
+    if (form == "multiclass") != (seen == "multiclass"):
+        raise DataError(f"{name}Y must be of the form of the training labels ({seen}), got {form}")
+
+
+def check_lengths(n_rows: int, n_labelled: int, name: str = "") -> None:
+    """Raise `DataError` unless X and Y have the same number of rows."""
+    if n_rows != n_labelled:
+        raise DataError(f"{name}X and Y must have the same number of rows, got {n_rows} and {n_labelled}")
+
+
+def _row_weights(class_weight: Any, sample_weight: Any, labels: Labels) -> NDArray[np.float32] | None:
+    """Return the weight of each row, its own times that of its class, or None for ones."""
+    weight, by_class = read_weight(sample_weight, labels.Y.n_rows), label_weights(class_weight, labels)
+    if by_class is None:
+        return weight
+    product: np.ndarray = by_class if weight is None else weight * by_class
+    if not product.any():
+        raise DataError("class_weight: must leave rows of a weight above 0, got none; use weights around 1")
+    check_weight(product, "class_weight")
+    return product
+
+
+def _read_eval_set(features: FeatureSpace, eval_set: Any, labels: Labels) -> Dataset | None:
+    """Return the held-out rows that the caller gave."""
+    if eval_set is None:
+        return None
+    if not isinstance(eval_set, tuple | list) or len(eval_set) != 2:
+        raise DataError(f"eval_set: must be a pair (X, Y), got {shorten(eval_set)}")
+    X = read_features(eval_set[0], features)
+    check_form(form_of(eval_set[1], "eval_set: Y"), labels.form, "eval_set: ")
+    Y = read_labels(eval_set[1], labels.classes, "eval_set: Y").Y
+    check_lengths(X.n_rows, Y.n_rows, "eval_set: ")
+    if X.n_rows == 0:
+        raise DataError("eval_set: must have at least one row, got 0")
+    return Dataset(X, Y)
+
+
+def _hold_out(
+    dataset: Dataset, weight: NDArray[np.float32] | None, share: float, seed: int
+) -> tuple[Dataset, NDArray[np.float32] | None, Dataset]:
+    """Return the training rows with their weights, and a random share of the rows."""
+    n = dataset.n_rows
+    n_held = max(round(share * n), 1)
+    if n_held >= n:
+        raise DataError(f"early_stopping: needs rows for training and for validation, got {n} in all")
+    order = np.random.default_rng((seed, VALIDATION)).permutation(n)
+    held, kept = np.sort(order[:n_held]), np.sort(order[n_held:])
+    return _rows(dataset, kept), None if weight is None else weight[kept], _rows(dataset, held)
+
+
+def _rows(dataset: Dataset, rows: NDArray[np.intp]) -> Dataset:
+    return Dataset(dataset.X.take(rows), dataset.Y.take(rows))
