@@ -11,7 +11,7 @@ from xmlsgd.candidates.knn import N_NEIGHBORS, KNNIndex
 from xmlsgd.candidates.weighting import idf_weights, unit_rows
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.devices.cpu.kernels.neighbors import BINS, keep_best
+from xmlsgd.devices.cpu.kernels.knn import BINS, keep_best
 
 
 def votes_by_hand(similarity: np.ndarray, Y: np.ndarray, weight: np.ndarray) -> np.ndarray:

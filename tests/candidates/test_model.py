@@ -16,7 +16,7 @@ from xmlsgd.data.csr import CSR
 from xmlsgd.data.files.model_arrays import ModelArrays
 from xmlsgd.data.formats.store import open_store, write_store
 from xmlsgd.devices.cpu.kernel_cache import kernels
-from xmlsgd.devices.cpu.kernels.pairs import ONE_SCALE, best_of_list
+from xmlsgd.devices.cpu.kernels.logits import ONE_SCALE, best_of_list
 from xmlsgd.errors import DataError, DivergenceError, ModelFileError
 from xmlsgd.estimators.defaults import auto_candidates
 from xmlsgd.estimators.inference import Scorer

@@ -30,7 +30,7 @@ def folder(tmp_path, monkeypatch):
 def test_kernels_of_other_sources_are_dropped_and_foreign_files_are_not_touched(folder):
     ours = f"input_layer.drop_alone_{STAMP}_011-1.py311.nbi"
     foreign = ["cpu_parser.parse-3.py311.nbi", "input_layer.txt", "notes.nbi"]
-    stale = [f"{name}_alone_0123456789ab_011-1.py311.nbi" for name in ("input_layer.drop", "linear.solve")]
+    stale = [f"{name}_alone_0123456789ab_011-1.py311.nbi" for name in ("input_layer.drop", "linear_training.solve")]
     for name in [ours, *stale, *foreign]:
         (folder / name).touch()
     kernel_cache.refresh()

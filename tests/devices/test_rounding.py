@@ -15,7 +15,7 @@ from xmlsgd.devices.base import EXACT, Rounding, Targets
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu.intrinsics import bf16
 from xmlsgd.devices.cpu.intrinsics.avx512 import HAS_AVX512
-from xmlsgd.devices.cpu.kernels import rounded_layer
+from xmlsgd.devices.cpu.kernels import sparsified_layer
 from xmlsgd.devices.reference import Reference, rounded
 from xmlsgd.errors import DataError
 from xmlsgd.nn.losses import find_loss, loss_names
@@ -145,7 +145,7 @@ def test_vector_code_draws_as_the_loops_do():
             z, scale = (rng.random((2, 64)) ** 4).astype(np.float32)
             scale[60:], z[60:], z[7], z[8] = 0, 0, np.nan, -1
             results = []
-            for round_gradient in (rounded_layer.round_vectors, rounded_layer.round_loops):
+            for round_gradient in (sparsified_layer.round_vectors, sparsified_layer.round_loops):
                 values, kept = z.copy(), np.full(64, -1)
                 n = round_gradient(values, scale, threshold, label * 123457891 % 2**32, kept)
                 results.append((n, *values, *kept))

@@ -62,10 +62,10 @@ def test_nothing_compiles_after_warming_up(cpu):
 
 def test_warming_up_compiles_only_what_the_settings_need():
     source = (
-        "from xmlsgd.devices.cpu.kernels import input_layer, output_layer, rounded_layer\n"
+        "from xmlsgd.devices.cpu.kernels import input_layer, output_layer, sparsified_layer\n"
         "from xmlsgd.devices.cpu import CPU\n"
         "from xmlsgd.nn.losses import find_loss\n"
-        "steps = output_layer.output_step_float32, rounded_layer.rounded_step_float32\n"
+        "steps = output_layer.output_step_float32, sparsified_layer.sparsified_step_float32\n"
         "others = input_layer.drop, output_layer.rows_update, output_layer.log_sums_float32, input_layer.input_update\n"
         "for rounding in (False, True):\n"
         "    CPU(1, 'float32').warm_up([find_loss('bce')], deep=False, dropout=False, rounding=rounding)\n"

@@ -211,7 +211,7 @@ def test_a_flaw_of_our_rows_is_found_in_every_block(monkeypatch):
     ("parameters", "message"),
     [
         ({"loss": ["bce"]}, "loss must be one of bce, softmax, squared_hinge, got ['bce']"),
-        ({"optimizer": ["adam"]}, "optimizer must be one of sgd, momentum"),
+        ({"optimizer": ["adam"]}, "optimizer must be one of adagrad, adam"),
         ({"learning_rate": ["linear"]}, "learning_rate: must be one of constant"),
         ({"learning_rate_init": np.array([1, 2])}, "learning_rate_init: must be 'auto' or above 0, got array([1, 2])"),
         ({"learning_rate_init": 10**400}, "learning_rate_init: must be 'auto' or above 0, got 1000"),

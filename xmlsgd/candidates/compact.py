@@ -11,7 +11,7 @@ import numpy as np
 
 from ..data.csr import pointers
 from ..devices.compact import compacted
-from ..devices.cpu.kernels.margins import hash_weights
+from ..devices.cpu.kernels.linear_margins import hash_weights
 from .knn import INT16_ONE
 from .linear import LinearPredictor, Tables, table_starts
 

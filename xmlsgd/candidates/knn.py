@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from ..data.csr import CSR, pointers
 from ..devices.cpu import CPU
 from ..devices.cpu.compiling import for_kernels
-from ..devices.cpu.kernels.neighbors import scratch_shapes, vote, write_postings
+from ..devices.cpu.kernels.knn import scratch_shapes, vote, write_postings
 from ..errors import ModelFileError
 from .weighting import document_frequency
 

@@ -11,9 +11,9 @@ import numpy as np
 from ..data.csr import CSR, pointers
 from ..devices.cpu import CPU
 from ..devices.cpu.compiling import for_kernels
-from ..devices.cpu.kernels.linear import count_pairs, pack, solve, write_pairs
-from ..devices.cpu.kernels.margins import hash_weights, margins
-from ..devices.cpu.kernels.pairs import ONE_SCALE
+from ..devices.cpu.kernels.linear_margins import hash_weights, margins
+from ..devices.cpu.kernels.linear_training import count_pairs, pack, solve, write_pairs
+from ..devices.cpu.kernels.logits import ONE_SCALE
 from .knn import check_sound
 
 # Cost of the squared hinge loss, as in LIBLINEAR; 0.5 and 2 differ by 0.2 P@1 (docs/decisions/candidates.md).

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..data.csr import CSR
 from ..devices.cpu import CPU
-from ..devices.cpu.kernels import lists
+from ..devices.cpu.kernels import candidates
 
 ENTRIES = 1 << 22  # counted at once, so that scratch arrays stay small beside the data
 
@@ -37,5 +37,5 @@ def idf(frequency: np.ndarray, n_rows: int) -> np.ndarray:
 def unit_rows(X: CSR, scale: np.ndarray, device: CPU) -> CSR:
     """Return X with column f multiplied by scale[f] and rows of norm 1; zero rows stay zero. Indices are shared."""
     data = np.empty(X.nnz, np.float32)
-    device.run(lists.unit_rows, X.indptr, X.indices, X.data, scale, data)
+    device.run(candidates.unit_rows, X.indptr, X.indices, X.data, scale, data)
     return CSR(X.indptr, X.indices, data, X.n_cols)

@@ -82,14 +82,13 @@ class Targets(NamedTuple):
 
 
 class Rounding(NamedTuple):
-    """How gradients of the output layer are rounded: the threshold and the seed of this step's draws.
+    """Stochastic sparsification of the output layer's gradients: the threshold and the seed of this step's draws.
 
-    Known as gradient sparsification, by stochastic rounding to one of two values. A pair of a row and a label that it
-    does not have, whose gradient is below `limit`, the threshold times the row's weight, keeps `limit` with chance
-    gradient / limit, to 2^-24, else nothing: where u limit < gradient, u drawn from hash(seed, label) + row GOLDEN
-    (`round_loops` of the CPU's kernels; labels are places among those of the step). A label that keeps none, and that
-    no row of a weight above 0 has, is not updated, but for its bias, whose gradient is not rounded. 0: nothing is
-    rounded, all are updated.
+    A pair of a row and a label that it does not have, whose gradient is below `limit`, the threshold times the row's
+    weight, keeps `limit` with chance gradient / limit, to 2^-24, else nothing: where u limit < gradient, u drawn from
+    hash(seed, label) + row GOLDEN (`round_loops` of the CPU's kernels; labels are numbered as in the step). A label
+    that keeps none, and that no row of a weight above 0 has, is not updated, but for its bias, whose gradient stays
+    exact. 0: nothing is dropped, all are updated.
     """
 
     threshold: float
@@ -123,8 +122,8 @@ class Device(Protocol):
         """Compile or load every kernel of networks with these losses and optimizers before a run's clock starts.
 
         `deep`: also those of a second hidden layer; `dropout`: also that of dropped activations; `rounding`: those of
-        rounded gradients in place of exact ones. Sizes and k choose no kernel; prediction, and steps on
-        some of the labels, are always included.
+        sparsified gradients in place of exact ones. Sizes and k choose no kernel; prediction, and steps on some of the
+        labels, are always included.
         """
         ...
 

@@ -10,7 +10,7 @@ from ..base import SPARE_CANDIDATES, Layer
 from ..compact import CompactLayer
 from .intrinsics import bf16
 from .kernels import int8, topk
-from .kernels.pairs import ONE_SCALE
+from .kernels.logits import ONE_SCALE
 from .step import CHUNK
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ FEW = 8  # rows whose logits are computed row by row: packing for so few takes l
 
 
 def weights_of(layer: Layer | CompactLayer) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return W, scales and b of a layer, as kernels that take both forms want them (`pairs`)."""
+    """Return W, scales and b of a layer, as kernels that take both forms want them (`logits`)."""
     return layer.W, layer.scales if isinstance(layer, CompactLayer) else ONE_SCALE, layer.b
 
 

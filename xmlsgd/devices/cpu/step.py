@@ -8,7 +8,7 @@ import numpy as np
 
 from .compiling import for_kernels
 from .intrinsics import bf16
-from .kernels import output_layer, rounded_layer
+from .kernels import output_layer, sparsified_layer
 from .kernels.parts import loss_address, update_address
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def output_step(
     if rounding.threshold > 0:
         kept, g = cpu.buffer("kept", (n, Bp), np.int64), cpu.buffer("g", (n, H))
         cpu.run(
-            rounded_layer.rounded_step_bf16 if cpu.bfloat16 else rounded_layer.rounded_step_float32,
+            sparsified_layer.sparsified_step_bf16 if cpu.bfloat16 else sparsified_layer.sparsified_step_float32,
             *head, np.float32(rounding.threshold), rounding.seed, padded, Z, g, dA, db, ints, kept, logits, losses,
             *operands,
         )  # fmt: skip

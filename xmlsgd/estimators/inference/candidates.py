@@ -10,8 +10,8 @@ import numpy as np
 
 from ...candidates import check_sound
 from ...devices.cpu.compiling import for_kernels
-from ...devices.cpu.kernels.lists import DAMAGED, best_listed
-from ...devices.cpu.kernels.pairs import pair_logits
+from ...devices.cpu.kernels.candidates import DAMAGED, best_listed
+from ...devices.cpu.kernels.logits import pair_logits
 from ...devices.cpu.search import weights_of
 from .blocks import row_blocks
 from .scorer import Scorer, best_of_all, some_rows

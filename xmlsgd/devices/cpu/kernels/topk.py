@@ -16,8 +16,8 @@ from ..intrinsics import bf16
 from ..intrinsics.bf16 import BLOCK, TILE_BYTES
 from ..intrinsics.elementary import FAST
 from ..intrinsics.llvm import LANES, broadcast, f16x, i32, load
+from .logits import logit_of
 from .output_layer import pack_labels
-from .pairs import logit_of
 
 _NONE = np.float32(-np.inf)
 
@@ -136,7 +136,7 @@ def top_k_float32(A, W, b, batch, chunk, Z, limits, scores, labels):
 def top_k_few(A, W, scales, b, best, labels):
     """Write the k best labels of every row of A (n, H) and their scores in float32, row by row.
 
-    W is float32 or int8 (`pairs`). Of few rows this takes as long as reading the weights once a row.
+    W is float32 or int8 (`logits`). Of few rows this takes as long as reading the weights once a row.
     """
     k = best.shape[1]
     for i in prange(A.shape[0]):
@@ -150,7 +150,7 @@ def top_k_few(A, W, scales, b, best, labels):
 def rescore(A, W, scales, b, labels, best):
     """Replace the scores `best` (n, k) of candidate `labels` by float32 logits and sort each row, best first.
 
-    W is float32 or int8 (`pairs`). Ties go to the smaller label; entries with label -1 stay at the end.
+    W is float32 or int8 (`logits`). Ties go to the smaller label; entries with label -1 stay at the end.
     """
     n, k = labels.shape
     for i in prange(n):

@@ -1,4 +1,4 @@
-"""The kernel of a boosted blend: the sums of its trees.
+"""The kernel of gradient-boosted stacking: the sums of its trees.
 
 Trees are complete, so that a walk needs no pointers and no branches: node j leads to 2 j + 1 or to 2 j + 2. All labels
 of a row go through a tree level by level, so that their steps, which wait for memory, overlap.

@@ -1,8 +1,8 @@
-"""Kernels of the linear path: a support vector machine for each label, solved by dual coordinate descent.
+"""Kernels that train the linear classifiers: one support vector machine a label, by dual coordinate descent.
 
 Hsieh, Chang, Lin, Keerthi, Sundararajan 2008 (ICML), Algorithm 1 for the squared hinge, with overrelaxed steps
 (Mangasarian, Musicant 1999) and without shrinking: of a label's rows it leaves hardly one out. A label sees only its
-own rows and those to which it was shortlisted in vain, and of these only features that its own rows have. Their entries
+own rows and those that it is a wrong candidate of, and of these only features that its own rows have. Their entries
 are copied together first, with features numbered anew, so that rows and weights of a label lie in a near cache while
 they are visited.
 """
@@ -25,46 +25,46 @@ DIGITS = 8  # bits of a feature's number that are sorted by in one pass
 
 
 @kernel()
-def count_pairs(label_ptr, label_index, shortlist, weight, indptr, n_threads, counts, entries):
+def count_pairs(label_ptr, label_index, candidates, weight, indptr, n_threads, counts, entries):
     """Count the pairs of each label and the entries of their rows, int64 (threads, L), zeros before.
 
     Thread t counts its part of the rows; rows of weight 0 do not count. Labels that their row has become -1 in
-    `shortlist` (n, M).
+    `candidates` (n, M).
     """
-    n_rows = shortlist.shape[0]
+    n_rows = candidates.shape[0]
     for t in prange(n_threads):
         for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
             first, last, length = label_ptr[i], label_ptr[i + 1], indptr[i + 1] - indptr[i]
             for p in range(first, last):
-                for j in range(shortlist.shape[1]):
-                    if shortlist[i, j] == label_index[p]:
-                        shortlist[i, j] = -1
+                for j in range(candidates.shape[1]):
+                    if candidates[i, j] == label_index[p]:
+                        candidates[i, j] = -1
             if weight[i] > 0:
                 for p in range(first, last):
                     counts[t, label_index[p]] += 1
                     entries[t, label_index[p]] += length
-                for j in range(shortlist.shape[1]):
-                    label = shortlist[i, j]
+                for j in range(candidates.shape[1]):
+                    label = candidates[i, j]
                     if label >= 0:
                         counts[t, label] += 1
                         entries[t, label] += length
 
 
 @kernel()
-def write_pairs(label_ptr, label_index, shortlist, weight, starts, pairs):
-    """Write the rows of each label into `pairs`: i where row i has the label, -1 - i where it is shortlisted in vain.
+def write_pairs(label_ptr, label_index, candidates, weight, starts, pairs):
+    """Write the rows of each label into `pairs`: i where row i has the label, -1 - i where it is a wrong candidate.
 
     starts (threads, L) : where the pairs go that `count_pairs` has counted; they become the ends.
     """
-    n_rows, n_threads = shortlist.shape[0], starts.shape[0]
+    n_rows, n_threads = candidates.shape[0], starts.shape[0]
     for t in prange(n_threads):
         for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
             if weight[i] > 0:
                 for p in range(label_ptr[i], label_ptr[i + 1]):
                     pairs[starts[t, label_index[p]]] = i
                     starts[t, label_index[p]] += 1
-                for j in range(shortlist.shape[1]):
-                    label = shortlist[i, j]
+                for j in range(candidates.shape[1]):
+                    label = candidates[i, j]
                     if label >= 0:
                         pairs[starts[t, label]] = -1 - i
                         starts[t, label] += 1

@@ -1,4 +1,4 @@
-"""Kernels that copy the rows of a matrix that take part in a step, and write them back."""
+"""Kernels that gather the rows of sampled labels from a matrix and scatter them back."""
 
 from __future__ import annotations
 

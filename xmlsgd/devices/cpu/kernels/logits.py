@@ -1,4 +1,4 @@
-"""Kernels over shortlisted labels: the network's logits of some labels a row, and the best of scored labels.
+"""Kernels over candidate labels: the network's logits of some labels a row, and the best of scored labels.
 
 Weights are float32, or int8 with a scale a row: `scales` float32 (L,), or (1,) for all rows alike.
 """

@@ -1,4 +1,4 @@
-"""Kernels of the linear path in prediction: the weights of each label as a hash table, and the margins they give.
+"""Kernels that predict with the linear classifiers: the weights of a label as a hash table, and the margins they give.
 
 A row asks for a few features of each label on its list, and most answers are that there is no such weight. A hash table
 takes one access for it, which can be asked for ahead; a search in sorted features takes ten that wait for each other.

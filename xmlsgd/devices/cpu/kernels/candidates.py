@@ -1,7 +1,7 @@
-"""Kernels of the shortlist as a whole: rows of norm 1, and the best labels of a row from its features in one call.
+"""Kernels of candidates as a whole: rows of norm 1, and the best labels of a row from its features in one call.
 
 A row by itself is answered in tens of microseconds, as long as a few calls of small kernels take to begin. So what a
-batch could do path by path is done row by row here, for one row and for many alike.
+batch could do step by step is done row by row here, for one row and for many alike.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from numba import njit, prange
 from ..compiling import kernel
 from ..intrinsics.elementary import FAST
 from .input_layer import activate_row
-from .margins import margins_of_row
-from .neighbors import vote_of_row
-from .pairs import best_of_list, logits_of_row
+from .knn import vote_of_row
+from .linear_margins import margins_of_row
+from .logits import best_of_list, logits_of_row
 from .trees import trees_of_row
 
 DAMAGED = -2  # in place of a label
@@ -43,17 +43,18 @@ def unit_rows(indptr, indices, data, scale, out):
 @kernel(fastmath=FAST)
 def best_listed(
     indptr, indices, data, A, W0, scales0, b0, W, scales, b, scale, postings_ptr, postings_row, postings_value, unit,
-    label_ptr, label_index, weight, starts, keys, weights, factors, bias, blend, frequency, feature, threshold, value,
-    least_vote, n_scored, n_neighbors, budget, near, n_near, clean, items, values, n_threads, labels, scores,
+    label_ptr, label_index, weight, starts, keys, weights, factors, bias, stacking, frequency, feature, threshold,
+    value, least_vote, n_scored, n_neighbors, budget, near, n_near, clean, items, values, n_threads, labels, scores,
 ):  # fmt: skip
     """Write the best labels of each row among the `n_scored` with the most votes into `labels` and `scores` (rows, k).
 
     Among `n_near` of these for a row whose nearest training row has a cosine above `near`.
     Rows (indptr, indices, data) as they come and their activations A (rows, H), or where W0 (F, H), `scales0` and b0
     are the input layer of a network of one hidden layer, none; `scale` (F,) weighs the features. W, `scales` and b are
-    the output layer (`pairs`). `vote` says what `postings_*`, `unit`, `label_*`, `weight` and the scratch are,
-    `margins` what the tables (`starts`, `keys`, `weights`), their scales `factors` and `bias` are, `best_of_list` how
-    the best are found. blend float32 (4,): weights of the network's log probability, of the log of the share of votes,
+    the output layer (`logits`). `vote` says what `postings_*`, `unit`, `label_*`, `weight` and the scratch are,
+    `linear_margins` what the tables (`starts`, `keys`, `weights`), their scales `factors` and `bias` are, and
+    `best_of_list` how the best are found.
+    stacking float32 (4,): weights of the network's log probability, of the log of the share of votes,
     at least `least_vote`, and of the margin, and the intercept. Where there are trees, they score in its place:
     `trees_of_row` says what `frequency`, `feature`, `threshold` and `value` are. A row that met a pointer or an index
     to nothing gets labels `DAMAGED`.
@@ -82,7 +83,7 @@ def best_listed(
             )  # fmt: skip
             listed, bounds, margins, logits = all_listed[:m], all_bounds[:m], all_margins[:m], all_logits[:m]
             sound &= margins_of_row(features, entries, listed, starts, keys, weights, factors, bias, margins)
-            share = blend[0]
+            share = stacking[0]
             if feature.shape[0] > 0:
                 logits_of_row(a, W, scales, b, listed, logits)
                 trees_of_row(
@@ -92,7 +93,9 @@ def best_listed(
                 share *= 0  # the network has had its say
             else:
                 for j in range(m):
-                    bounds[j] = blend[1] * np.log(max(bounds[j], least_vote)) + blend[2] * margins[j] + blend[3]
+                    bounds[j] = (
+                        stacking[1] * np.log(max(bounds[j], least_vote)) + stacking[2] * margins[j] + stacking[3]
+                    )
             best_of_list(a, W, scales, b, listed, bounds, share, labels[i], scores[i])
             if not sound:
                 labels[i, :] = DAMAGED

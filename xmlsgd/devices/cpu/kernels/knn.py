@@ -1,4 +1,4 @@
-"""Kernels of the shortlist: the training rows most like a row, and the labels that these vote for.
+"""Kernels of the k-NN index: the nearest training rows of a row, and the labels that these vote for.
 
 A thread has a few arrays over all training rows and all labels, which it leaves as zeros after each row, so that a row
 costs what it touches. Memory is asked for before it is needed, and what is only sometimes true is computed rather than

@@ -1,4 +1,4 @@
-"""Kernels of the full output layer with rounded gradients: the logits of all pairs, but updates by a few only.
+"""Kernels of the output layer with stochastic gradient sparsification: all logits, but few gradients.
 
 Most pairs of a row and a label have a gradient close to nothing, and two of the three matrix products of a step, the
 reading and writing of the optimizer's state and the update of every label go into them. So a negative pair whose
@@ -144,7 +144,7 @@ def train_block(
 
 
 @kernel()
-def rounded_step_bf16(
+def sparsified_step_bf16(
     W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, update, hyper, bias_update,
     bias_hyper, threshold, seed,
     A, Z, g, dA, db, ints, kept, logits, losses, forward, packed, pads, configuration,
@@ -176,12 +176,12 @@ def rounded_step_bf16(
 
 
 @kernel()
-def rounded_step_float32(
+def sparsified_step_float32(
     W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, update, hyper, bias_update,
     bias_hyper, threshold, seed,
     A, Z, g, dA, db, ints, kept, logits, losses,
 ):  # fmt: skip
-    """Run one step of the output layer in float32 products; as `rounded_step_bf16`."""
+    """Run one step of the output layer in float32 products; as `sparsified_step_bf16`."""
     L = W.shape[0]
     n_threads, block, _ = Z.shape
     for thread in prange(n_threads):
