@@ -1,4 +1,4 @@
-"""A run: its epochs, who sees them, and what there is when it ends."""
+"""The training loop: run epochs, call callbacks, return the trained model."""
 
 from __future__ import annotations
 
@@ -39,23 +39,47 @@ def train(
     callbacks: Sequence[Callback] = (),
     checkpoint: Checkpoint | None = None,
 ) -> Run:
-    """Train the network of `job` on its rows as long as `schedule` says, and return the model.
+    """Train the network of a job and return the model.
 
-    `Scorer(job.network, run.params, device)` ranks labels by it, `Measure(test, job.network, device)(run.params)` gives
-    P@1, P@3 and P@5.
+    Parameters
+    ----------
+    job
+        Dataset, network, optimizer, sampler and seed.
+    algorithm
+        How workers learn together. Its learning rate follows the schedule over the rows of the whole run.
+    executor
+        Where the workers run, and whose clock counts; closed at the end.
+    schedule
+        Number of epochs and course of the learning rate.
+    callbacks
+        Observers of the run.
+    checkpoint
+        Where to save the training position. A run that finds its own checkpoint there resumes from it. The checkpoint
+        stays when the run is done.
 
-    The rate of `algorithm` follows the schedule over the rows of the whole run. When a loss or a parameter is not
-    finite the run stops with the model of the last finished epoch, or of the checkpoint that it went on from if that
-    is later, and an optimizer state of zeros. An error that ends the run, a callback's too, carries what was learned
-    until then (`runs.run_of`). With a `checkpoint` the run goes on from what the same run has left there; `DataError`
-    where it is what another run has left, `OSError` where none can be written. It stays when the run is done.
+    Returns
+    -------
+    Run
+        The model and its records. If a loss or a parameter is not finite, the model of the last finished epoch, or of
+        the checkpoint if that is later, with an optimizer state of zeros.
+
+    Raises
+    ------
+    DataError
+        If the checkpoint is that of another run.
+    OSError
+        If no checkpoint can be written.
+
+    Notes
+    -----
+    An error that ends the run, also one of a callback, carries what was learned until then (`runs.run_of`).
     """
-    with closing(LastGoodModel()) as snapshot, closing(executor):
+    with closing(LastGoodModel()) as last_good, closing(executor):
         writer = None if checkpoint is None else CheckpointWriter(checkpoint, job, algorithm, schedule, callbacks)
         if writer and writer.saved:
             job = replace(job, start=writer.saved.start(job))
         executor.start(job, algorithm.sharing)
-        loop = Loop(job, algorithm, executor, schedule, callbacks, writer, snapshot)
+        loop = Loop(job, algorithm, executor, schedule, callbacks, writer, last_good)
         loop.start()
         try:
             loop.set_aside()
@@ -71,14 +95,14 @@ def train(
 
 
 class Loop:
-    """A run under way; `position` is where it is, `snapshot` has the model of the last finished epoch."""
+    """A run under way at `position`; `last_good` is the model of the last finished epoch."""
 
     def __init__(
         self, job: Job, algorithm: Algorithm, executor: Executor, schedule: Schedule, callbacks: Sequence[Callback],
-        writer: CheckpointWriter | None, snapshot: LastGoodModel,
+        writer: CheckpointWriter | None, last_good: LastGoodModel,
     ) -> None:  # fmt: skip
         self.job, self.algorithm, self.executor, self.schedule = job, algorithm, executor, schedule
-        self.writer, self.snapshot = writer, snapshot
+        self.writer, self.last_good = writer, last_good
         self.position = writer.saved.position if writer and writer.saved else TrainingPosition()
         self.progress = TrainingProgress(schedule, job.dataset.n_rows, self.position.rows, self.position.seconds)
         self.router, self.history = Router(0), History()
@@ -105,7 +129,7 @@ class Loop:
         """Keep the model to step back to, of a trial with all that goes with it."""
         if self.algorithm.trial is not None:
             self.executor.set_aside()
-        self.snapshot.keep(self.executor.center)
+        self.last_good.keep(self.executor.center)
 
     def epoch(self) -> bool:
         """Train on all rows once, or on what is left of them; return False where the run diverges."""
@@ -138,7 +162,7 @@ class Loop:
         """Show a finished epoch to everyone, also after one wants to stop; return whether it was the last."""
         last = self.position.epoch + 1 == self.schedule.epochs
         if not last:
-            self.snapshot.keep(self.executor.center)
+            self.last_good.keep(self.executor.center)
         votes = [callback.epoch(record, self.executor.center) for callback in self.watching]
         return last or any(votes)
 
@@ -157,12 +181,12 @@ class Loop:
             return self._run() if is_finite(executor.center) else self.before()
         except Exception:  # noqa: BLE001  a device was lost with the model in its memory
             params, state = np.array(executor.table.params[0]), np.zeros_like(executor.table.states[0])
-            self.snapshot.restore(params)
+            self.last_good.restore(params)
             return Run(params, self.history.records, state, 0)
 
     def before(self) -> Run:
         """Return what there was before the epoch in which a run has diverged."""
-        self.snapshot.restore(self.executor.center)
+        self.last_good.restore(self.executor.center)
         params, state, _ = self.executor.result()
         state[:] = 0
         return Run(params, self.history.records, state, 0, diverged=True)

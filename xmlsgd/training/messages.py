@@ -1,4 +1,4 @@
-"""What crosses between coordinator and workers: small frozen records of numbers, never data."""
+"""Messages between coordinator and workers: small frozen dataclasses of numbers, never data."""
 
 from __future__ import annotations
 

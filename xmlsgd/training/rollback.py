@@ -1,4 +1,4 @@
-"""A model to step back to during a run."""
+"""The last good model, for a run to roll back to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The router: hands out an epoch's row order in spans, each row once, whoever takes it and whoever leaves.
+"""The row router: lease spans of an epoch's row order to workers, so that each row is trained exactly once.
 
 A span is leased to a worker until it is committed: at its report where workers update the shared model, at the merge of
 the replica that trained it otherwise. What a worker that leaves has not committed is handed out again.

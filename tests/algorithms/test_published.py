@@ -1,0 +1,42 @@
+"""The settings of the papers beside our defaults, and algorithms that lack a method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+import pytest
+
+from xmlsgd.algorithms import algorithm_class, algorithm_names
+from xmlsgd.algorithms.adaptive import AdaptiveSGD
+from xmlsgd.algorithms.base import Algorithm
+from xmlsgd.algorithms.outer import Nesterov
+from xmlsgd.training.rounds import Rounds
+
+
+@pytest.mark.parametrize("name", algorithm_names())
+def test_every_algorithm_has_published_settings_at_the_batch_and_learning_rate_asked_for(name):
+    kind = algorithm_class(name)
+    made = kind.published(batch=64, learning_rate=0.1)
+    assert type(made) is kind
+    assert (made.batch, made.learning_rate) == (64, 0.1)
+    made.start([0, 1], 10**6)
+
+
+def test_published_adaptive_sgd_has_the_constants_of_the_paper():
+    paper = AdaptiveSGD.published(1024)
+    assert (paper.low, paper.size_step, paper.size_rule, paper.out_of_range) == (128, 64, "additive", "skip")
+    assert (paper.momentum, paper.perturbation, paper.renormalise) == (0.9, 0.1, False)
+    assert paper.straggler_timeout == inf
+
+
+def test_published_local_sgd_is_diloco():
+    paper = algorithm_class("local_sgd").published()
+    assert (paper.steps, paper.outer, paper.combine) == (500, Nesterov(0.9, 0.7), "mean")
+
+
+@pytest.mark.parametrize(("bases", "missing"), [((Algorithm,), "start"), ((Rounds, Algorithm), "merge_replicas")])
+def test_an_algorithm_that_lacks_a_method_fails_when_it_is_made_and_the_method_is_named(bases, missing):
+    lacking = dataclass(type("Lacking", bases, {}))
+    with pytest.raises(TypeError, match=missing):
+        lacking()
