@@ -61,7 +61,14 @@ MERGING = {
 }
 
 
-@pytest.fixture(params=MERGING.values(), ids=list(MERGING))
+SLOW = ("touch counts, Adam", "adaptive", "elastic")
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(made, id=name, marks=pytest.mark.slow if name in SLOW else ()) for name, made in MERGING.items()
+    ]
+)
 def algorithm(request):
     """Every way to merge replicas."""
     return request.param

@@ -85,7 +85,7 @@ def test_the_model_stays_on_the_gpu_from_step_to_step(dataset, network, monkeypa
 
     noted("to_host")
     noted("copy_to_device")
-    trained(device, dataset, network, Sequential(4, 0.02))
+    trained(device, dataset, network, Sequential(30, 0.02))
     assert copies == ["to_host", "to_host"] * 2, "model and state after each of two epochs"
 
 
