@@ -8,7 +8,7 @@ import pytest
 from shared.fake_gpu.shim import shim_device
 from shared.needs import NEEDS_COMPILER
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.data.csr import Dataset
+from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.base import Targets
 from xmlsgd.devices.cuda.graph import GraphCublas
 from xmlsgd.nn.network import Network
@@ -19,8 +19,21 @@ from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 
 
-def trained(device, dataset, network, optimizer=None, epochs=4, batch=40):
-    """Return the run, of 3 batches an epoch, most of which are of one kind."""
+def rows_of(rng, n_cols, per_row):
+    """Return 120 rows of equally many entries."""
+    indices = np.sort([rng.choice(n_cols, per_row, replace=False) for _ in range(120)]).astype(np.int32).ravel()
+    data = rng.standard_normal(len(indices), dtype=np.float32)
+    return CSR(np.arange(121, dtype=np.int64) * per_row, indices, data, n_cols)
+
+
+@pytest.fixture(scope="module")
+def dataset():
+    rng = np.random.default_rng(0)
+    return Dataset(rows_of(rng, 60, 8), rows_of(rng, 90, 3))
+
+
+def trained(device, dataset, network, optimizer=None, epochs=1, batch=24):
+    """Return the run: five batches of one kind, of which the last three are replayed."""
     algorithm = Sequential(batch, 0.05)
     return train(Job(dataset, network, optimizer or SGD(0.01)), algorithm, Serial([device]), Schedule(epochs))
 
@@ -113,7 +126,7 @@ def test_a_graph_keeps_its_buffers_when_a_larger_batch_takes_larger_ones(dataset
 def test_a_graph_is_of_one_model_and_its_data(dataset):
     """Two runs on one device, whose memory the second may find where the first had other things."""
     device, network = shim_device("float32", graphs=True), Network(60, 90, (24,), "softmax")
-    other = Dataset(dataset.X.take(np.arange(60)), dataset.Y.take(np.arange(60)))
+    other = Dataset(dataset.X.take(np.arange(96)), dataset.Y.take(np.arange(96)))
     for data in (dataset, other):
         got, expected = (trained(one, data, network, Adam()) for one in (device, shim_device("float32")))
         np.testing.assert_array_equal(got.params, expected.params)
