@@ -54,7 +54,7 @@ def run_tests(tree: Path, tests: tuple[str, ...], timeout: float) -> tuple[str, 
             [*command, *tests], cwd=tree, env=environment, capture_output=True, text=True, timeout=timeout, check=False
         )
     except subprocess.TimeoutExpired:
-        return "found", f"no end within {timeout:.0f} s"
+        return "timed out", f"no end within {timeout:.0f} s"
     if done.returncode == 0:
         return "not found", ""
     if done.returncode == NO_TEST_COLLECTED:
