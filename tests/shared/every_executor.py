@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.network import Network
 from xmlsgd.training.executors.processes import Processes
@@ -19,10 +18,6 @@ SIZE = NETWORK.layout.size
 
 def broken(*arguments):
     raise RuntimeError("out of order")
-
-
-def cpu():
-    return CPU(1, precision="float32")
 
 
 KINDS = {

@@ -7,18 +7,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.worker_pool import WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy as np
-
     from xmlsgd.devices.base import Device
     from xmlsgd.training.executors.virtual_device import VirtualDevice
+    from xmlsgd.training.executors.worker_process import WorkerProcess
     from xmlsgd.training.learner import Job
-    from xmlsgd.training.messages import Sharing
+    from xmlsgd.training.messages import Report, Sharing, Step
+
+
+class Remote:
+    """The learner of a worker process."""
+
+    def __init__(self, process: WorkerProcess) -> None:
+        self.process = process
+        process.receive()  # that it is ready
+
+    def step(self, step: Step) -> Report:
+        """Run one step and wait for its report."""
+        self.process.pipe.send(step)
+        report = self.process.receive()
+        assert report is not None
+        return report
 
 
 class Lockstep(Simulated):
@@ -30,15 +46,12 @@ class Lockstep(Simulated):
 
     def _start_learners(self, job: Job, sharing: Sharing) -> None:
         self.pool.start(job, self._prepare(job, sharing, self.pool.make_table(job)), sharing)
-        processes = [self.pool.processes[w] for w in self.workers]
-        for process in processes:
-            process.receive()  # that it is ready
-        self.learners = processes
+        self.learners = [Remote(self.pool.processes[w]) for w in self.workers]
 
     def result(self) -> tuple[np.ndarray, np.ndarray, int]:
-        """Return model, optimizer state and steps, in the arrays of `Job.start` where there are any."""
-        params, state, steps = super().result()
-        return *self.pool.copy_result(params, state), steps
+        """Return copies of model and optimizer state, and its updates."""
+        params, state, updates = super().result()
+        return np.array(params), np.array(state), updates
 
     def close(self) -> None:
         """End the processes."""

@@ -1,4 +1,4 @@
-"""What each worker did and brings: in the records, in the run's summary, in advice."""
+"""Statistics of workers: in the epoch records, in the summary of a run, in advice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from xmlsgd.training.executors.virtual_device import VirtualDevice, scheduling_e
 from xmlsgd.training.history import History
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
-from xmlsgd.training.worker_log import Tally, advice, marginal_values, summary
+from xmlsgd.training.worker_log import Tally, advice, contributions_of, summary
 
 N_ROWS = 240
 NETWORK = Network(6, 5, (4,))
@@ -159,30 +159,32 @@ def test_rows_that_were_lost_with_a_worker_are_counted_apart_and_once_by_who_tra
     assert sum(entry["rows"] for entry in run.workers) == counted.rows == 2 * N_ROWS
 
 
-def test_a_worker_brings_its_share_of_the_rows_where_batches_go_to_whoever_is_free(dataset):
+def test_a_worker_contributes_its_share_of_the_rows_if_idle_workers_take_the_next_batch(dataset):
     run = simulate(dataset, Hogbatch(2, 0.1), (1.0, 1.0, 0.05))
-    brings = [entry["brings"] for entry in run.workers]
-    assert brings == pytest.approx([0.48, 0.48, 0.025], abs=0.03)
-    assert advice(run.workers) == [f"worker 2 brings {100 * brings[2]:.0f} % of the rows a second; it can be excluded"]
+    shares = [entry["contribution"] for entry in run.workers]
+    assert shares == pytest.approx([0.48, 0.48, 0.025], abs=0.03)
+    assert advice(run.workers) == [
+        f"worker 2 contributes {100 * shares[2]:.0f} % of the rows per second; it can be excluded"
+    ]
 
 
-def test_a_worker_that_all_others_wait_for_brings_less_than_nothing(dataset):
+def test_a_worker_that_all_others_wait_for_has_a_negative_contribution(dataset):
     run = simulate(dataset, Synchronous(10, 0.1), (1.0, 1.0, 0.5, 0.25))
     # With it 4 rows every 4 seconds a row, without it 3 every 2.
-    assert run.workers[3]["brings"] == pytest.approx(1 - 1.5, abs=1e-3)
-    assert advice(run.workers) == ["worker 3 slows the others: without it, 50 % more rows a second"]
-    assert run.workers[0]["brings"] == pytest.approx(0.25, abs=1e-3)
+    assert run.workers[3]["contribution"] == pytest.approx(1 - 1.5, abs=1e-3)
+    assert advice(run.workers) == ["worker 3 slows down the others: without it, 50 % more rows per second"]
+    assert run.workers[0]["contribution"] == pytest.approx(0.25, abs=1e-3)
 
 
 def test_equal_workers_all_earn_their_places_however_many_they_are():
     tallies = {w: Tally(rows=10, updates=1, busy=1.0) for w in range(50)}
-    values = marginal_values(tallies, 0.0)
+    values = contributions_of(tallies, 0.0)
     assert list(values.values()) == pytest.approx([0.02] * 50)
-    assert advice([{"worker": w, "brings": value} for w, value in values.items()]) == []
+    assert advice([{"worker": w, "contribution": value} for w, value in values.items()]) == []
 
 
-def test_a_worker_without_which_nothing_is_done_brings_all():
-    assert marginal_values({0: Tally(rows=10, busy=1.0), 1: Tally()}, 0.0) == {0: 1.0, 1: 0.0}
+def test_a_worker_without_which_nothing_is_done_contributes_everything():
+    assert contributions_of({0: Tally(rows=10, busy=1.0), 1: Tally()}, 0.0) == {0: 1.0, 1: 0.0}
 
 
 def test_scheduling_efficiency_is_one_where_nobody_waits_and_falls_where_the_fast_wait_for_the_slow(dataset):

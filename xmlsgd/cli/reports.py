@@ -22,7 +22,7 @@ COLUMNS = {
 CURVE = {"seconds": SIGNIFICANT, "P@1": ".2f", "loss": ".4g"}
 DEVICES = {
     "speed": "g", "rows %": ".1f", "updates %": ".1f", "busy %": ".0f", "batch": ".0f",
-    "brings %": ",.0f", "cost": SIGNIFICANT,
+    "contribution %": ",.0f", "cost": SIGNIFICANT,
 }  # fmt: skip
 MEANING = {
     "P@1": "precision at 1 on the test rows, in percent",
@@ -38,7 +38,7 @@ MEANING = {
     "rows %": "share of the training rows",
     "updates %": "share of the updates",
     "batch": "rows per step at the end",
-    "brings %": "share of the throughput that would be lost without the device",
+    "contribution %": "share of the throughput that would be lost without the device",
 }
 
 
@@ -98,6 +98,6 @@ def summarize_device(outcome: Outcome, entry: Mapping[str, Any]) -> dict[str, fl
         "updates %": 100 * entry["updates"] / updates,
         "busy %": 100 * entry["utilisation"],
         "batch": last.get("batch"),
-        "brings %": 100 * entry["brings"],
+        "contribution %": 100 * entry["contribution"],
         "cost": device.cost(outcome.seconds),
     }

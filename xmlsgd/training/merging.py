@@ -147,7 +147,7 @@ class Merger:
         """Set a merge state, that of a worker if one is given, to a copy of the whole center."""
         self._state[name, worker] = self._vector(None).copy()
 
-    def bring_center(self) -> None:
+    def fetch_center(self) -> None:
         """Do nothing: the center is where merges write it."""
 
     def set_aside(self) -> None:

@@ -132,7 +132,7 @@ class WorkerLog(Callback):
 
 
 def summary(records: Sequence[EpochRecord]) -> list[EpochRecord]:
-    """Return an entry for each of several workers over all records, with its contribution ("brings")."""
+    """Return an entry for each of several workers over all records, with its contribution."""
     told = [record for record in records if "workers" in record]
     tallies: dict[int, Tally] = {}
     for record in told:
@@ -140,13 +140,13 @@ def summary(records: Sequence[EpochRecord]) -> list[EpochRecord]:
             tallies.setdefault(entry["worker"], Tally()).add(Tally.of(entry))
     if len(tallies) < 2:
         return []
-    brings = marginal_values(tallies, sum(record["merge_seconds"] for record in told))
+    contributions = contributions_of(tallies, sum(record["merge_seconds"] for record in told))
     stale = any("staleness" in entry for entry in told[-1]["workers"])
     elapsed = sum(run[-1]["seconds"] for run in runs_of(told))
-    return [tallies[w].entry(w, elapsed, stale) | {"brings": round(brings[w], 4)} for w in sorted(tallies)]
+    return [tallies[w].entry(w, elapsed, stale) | {"contribution": round(contributions[w], 4)} for w in sorted(tallies)]
 
 
-def marginal_values(tallies: Mapping[int, Tally], merge_seconds: float) -> dict[int, float]:
+def contributions_of(tallies: Mapping[int, Tally], merge_seconds: float) -> dict[int, float]:
     """Return the contribution of each worker to the throughput: 1 - rows/s without it / rows/s with it.
 
     Model: a run takes as long as its busiest worker is busy, plus its merges. Without a worker the others take over
@@ -176,9 +176,9 @@ def advice(workers: Sequence[EpochRecord]) -> list[str]:
     """Return a line of advice for each worker of a `summary` that contributes little or nothing."""
     lines = []
     for entry in workers:
-        who, brings = f"worker {entry['worker']}", entry["brings"]
-        if brings < 0:
-            lines.append(f"{who} slows the others: without it, {-100 * brings:.0f} % more rows a second")
-        elif brings < LOW_SHARE / len(workers):
-            lines.append(f"{who} brings {100 * brings:.0f} % of the rows a second; it can be excluded")
+        worker, share = f"worker {entry['worker']}", entry["contribution"]
+        if share < 0:
+            lines.append(f"{worker} slows down the others: without it, {-100 * share:.0f} % more rows per second")
+        elif share < LOW_SHARE / len(workers):
+            lines.append(f"{worker} contributes {100 * share:.0f} % of the rows per second; it can be excluded")
     return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.every_executor import KINDS, N_ROWS, NETWORK, SIZE, broken, cpu, step
+from shared.every_executor import KINDS, N_ROWS, NETWORK, SIZE, broken, step
 from shared.lockstep import Lockstep
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.data.csr import ORDER
@@ -179,7 +179,7 @@ def test_a_lockstep_run_over_processes_equals_the_simulated_one_to_the_bit(job):
     """One step at a time, in the order in which the simulated clock has them."""
     fleet = [VirtualDevice(speed=1.0, noise=0.1), VirtualDevice(speed=0.6)]
     runs = []
-    for executor in (Simulated(cpu(), fleet, seed=1), Lockstep(cpu, fleet, seed=1)):
+    for executor in (Simulated(Reference(), fleet, seed=1), Lockstep(Reference, fleet, seed=1)):
         algorithm = Hogwild(batch=2, learning_rate=0.1)
         runs.append(train(job, algorithm, executor, Schedule(2)))
     np.testing.assert_array_equal(runs[0].params, runs[1].params)
@@ -187,12 +187,12 @@ def test_a_lockstep_run_over_processes_equals_the_simulated_one_to_the_bit(job):
 
 
 def test_a_difference_is_added_to_what_others_have_written_meanwhile(job):
-    executor = Simulated(cpu(), [VirtualDevice(speed=1.0), VirtualDevice(speed=0.5)])
+    executor = Simulated(Reference(), [VirtualDevice(speed=1.0), VirtualDevice(speed=0.5)])
     executor.start(job, Sharing.IN_PLACE)
     first = executor.center.copy()
     executor.submit(step(1, 0, 4))
     executor.submit(step(0, 4, 8))
-    alone = [Learner(job, cpu(), first.copy()) for _ in range(2)]
+    alone = [Learner(job, Reference(), first.copy()) for _ in range(2)]
     for learner, (start, stop) in zip(alone, ((4, 8), (0, 4)), strict=True):
         learner.step(step(0, start, stop))
     changes = [learner.flat - first for learner in alone]

@@ -17,52 +17,18 @@ import numpy as np
 import pytest
 
 from shared import toy
+from shared.marked_runs import N_ROWS, Early, marks_of
 from shared.paths import ROOT, TESTS
-from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.errors import DataError, WorkerDied
 from xmlsgd.estimators.placement import executor_of, workers_of
-from xmlsgd.nn.optimizers import SGD
-from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.processes import Processes
-from xmlsgd.training.learner import Job
-from xmlsgd.training.loop import train
 
-N_ROWS = 60
 HANG = 600  # seconds; far more than any of this takes
-
-
-class Early(toy.Marking):
-    """Kills its process while it makes ready, as often as there are `names` of files in the folder to be made."""
-
-    def __init__(self, folder, names):
-        self.folder, self.names = folder, names
-
-    def warm_up(self, *given):
-        for name in self.names:
-            if not (self.folder / name).exists():
-                (self.folder / name).touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-
-
-class Loud(toy.Marking):
-    """Says something on both streams at every step."""
-
-    def output_step(self, *given):
-        os.write(1, b"said")
-        os.write(2, b"said")
-        return super().output_step(*given)
-
-
-def marks_of(executor, callbacks=()):
-    """Train once on all rows by Hogwild; return how often each row is in the model."""
-    data = toy.dataset(N_ROWS)
-    run = train(Job(data, toy.counting(data), SGD()), Hogwild(10, 0.1), executor, Schedule(1), callbacks=callbacks)
-    return toy.marks(run.params, data)
 
 
 def script(code, streams="", **options):
     """Start a script in an interpreter of its own that finds the package and the tests."""
-    paths = os.pathsep.join([str(ROOT), str(TESTS), str(Path(__file__).parent)])
+    paths = os.pathsep.join([str(ROOT), str(TESTS)])
     return subprocess.Popen(
         ["bash", "-c", f'exec "$0" -c "$1" {streams}', sys.executable, code],
         env={**os.environ, "PYTHONPATH": paths}, **options,
@@ -145,7 +111,10 @@ def test_what_does_not_pickle_is_refused_before_a_process_is_started(monkeypatch
 def test_a_device_of_a_script_or_a_notebook_is_said_to_belong_in_a_file():
     """Without a guard of `__main__`: workers do not run the script again."""
     code = """
-from test_worker_starts import *
+from shared import toy
+from shared.marked_runs import marks_of
+from xmlsgd.errors import WorkerDied
+from xmlsgd.training.executors.processes import Processes
 class Mine(toy.Marking):
     pass
 try:
@@ -174,9 +143,11 @@ except WorkerDied as death:
 def test_no_worker_outlives_its_coordinator_nor_do_files_unless_a_forked_child_holds_its_pipes(number, act, forked):
     code = f"""
 import os, signal, sys
+from shared import toy
 from shared.listening import listen
-from test_worker_starts import *
+from shared.marked_runs import marks_of
 from xmlsgd.training.callbacks import Callback
+from xmlsgd.training.executors.processes import Processes
 executor = Processes([toy.Marking] * 2)
 class Killing(Callback):
     def step(self, report):
@@ -212,7 +183,9 @@ marks_of(executor, [Killing()])
 
 def test_what_workers_say_goes_nowhere_where_the_streams_are_closed(tmp_path):
     code = f"""
-from test_worker_starts import *
+from pathlib import Path
+from shared.marked_runs import Loud, marks_of
+from xmlsgd.training.executors.processes import Processes
 marks = marks_of(Processes([Loud] * 2))
 Path({str(tmp_path / "marks")!r}).write_text(f"{{marks.min()}} {{marks.max()}}")
 """

@@ -1,0 +1,1 @@
+"""Executors: serial, threads, processes, and simulated devices on a simulated clock."""

@@ -269,7 +269,7 @@ class Executor(ABC):
     def fetch_center(self) -> None:
         """Copy the center from the device to the table if it is newer there."""
         if self._own_states:
-            self.merger.bring_center()
+            self.merger.fetch_center()
         else:
             self._fetch()
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from ..merging import MergeState, Rule
     from ..shared_parameters import Table
 
-SLICE = 1 << 24  # floats, 64 MB: few launches for a large model, and what a rule computes on the way stays small
+SLICE = 1 << 24  # floats, 64 MB: few launches for a large model, and small temporary arrays of rules
 
 
 class DeviceSlice(ParameterSlice):
-    """A parameter slice whose arrays lie on a GPU; `device` adds them up."""
+    """A parameter slice whose arrays are on a GPU; `device` adds them up."""
 
     device: Any
 
@@ -29,9 +29,9 @@ class DeviceSlice(ParameterSlice):
 
 
 class DeviceMerger(Merger):
-    """Applies rules to replicas that idle learners hold on one GPU. All rows take part: there they cost little.
+    """Applies rules to the replicas of idle learners on one GPU. All rows take part, as they cost little there.
 
-    The table's center is brought up to date by `bring_center`, its replicas by the learners themselves.
+    `fetch_center` copies the center back to the table; the learners copy their replicas back themselves.
     """
 
     on_device = True
@@ -41,26 +41,26 @@ class DeviceMerger(Merger):
         super().__init__(table, layout, 1)
         self._learners = learners
         self._device: Any = learners[0].device.beside()  # type: ignore[attr-defined]
-        self._center, self._ahead = self._device.to_device(table.params[0]), False
+        self._center, self._center_is_newer = self._device.to_device(table.params[0]), False
 
     def run(self, rule: Rule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> int:
         """Apply `rule` to every slice of the center and the replicas of `members`; return the floats of a vector."""
         self._replicas = {w: self._learners[w].device_params() for w in members}
         with self._device.start():
             floats = super().run(rule, members, fade_merges, equal)
-            self._device.wait()  # learners go on in streams of their own
-        self._ahead = True
+            self._device.wait()  # learners use other streams
+        self._center_is_newer = True
         return floats
 
-    def bring_center(self) -> None:
+    def fetch_center(self) -> None:
         """Copy the center to the table if a merge has changed it since."""
-        if self._ahead:
+        if self._center_is_newer:
             self._device.to_host(self._center, self.table.params[0])
-        self._ahead = False
+        self._center_is_newer = False
 
     def copy_center(self, worker: int) -> None:
-        """Make the replica of `worker` in the table a copy of the center, and forget what rules kept for it."""
-        self.bring_center()
+        """Copy the center to the replica of `worker` in the table and clear its merge states."""
+        self.fetch_center()
         super().copy_center(worker)
 
     def save_center(self, name: str, worker: int | None = None) -> None:
@@ -69,22 +69,22 @@ class DeviceMerger(Merger):
             super().save_center(name, worker)
 
     def set_aside(self) -> None:
-        """Keep the center and the optimizer states of the table."""
-        self.bring_center()
+        """Save the center and the optimizer states."""
+        self.fetch_center()
         super().set_aside()
 
     def put_back(self) -> None:
-        """Put the center and all replicas of the table back to what was set aside, the states too."""
+        """Restore center, replicas and optimizer states to what `set_aside` saved."""
         super().put_back()
         self._device.copy_to_device(self._center, self.table.params[0])
-        self._ahead = False
+        self._center_is_newer = False
 
     def _active(self, members: list[int], fade_merges: int) -> np.ndarray:
         """Return all rows of W0."""
         return np.arange(self._n_features)
 
     def _note(self, members: list[int], rows: np.ndarray, equal: bool) -> None:
-        """Do nothing: no row is ever left out."""
+        """Do nothing: all rows take part in every merge."""
 
     def _vector(self, worker: int | None) -> Any:
         """Return the replica of a worker on the GPU, the center for None."""
@@ -103,6 +103,6 @@ class DeviceMerger(Merger):
         return params
 
     def _touched(self, members: list[int], name: str, rows: slice | np.ndarray) -> Any:
-        """Return who has touched the rows of a slice, on the GPU, or None where a row is nobody's."""
+        """Return which members have touched the rows of a slice, on the GPU; None for rows of no feature or label."""
         touched = super()._touched(members, name, rows)
         return None if touched is None else self._device.to_device(touched)

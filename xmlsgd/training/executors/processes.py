@@ -167,9 +167,16 @@ class Processes(Executor):
         return Left(w, reason)
 
     def result(self) -> tuple[np.ndarray, np.ndarray, int]:
-        """Return model, optimizer state and its updates, in the arrays of `Job.start` if there are any."""
+        """Return copies of model and optimizer state, in the arrays of `Job.start` if there are any, and its updates.
+
+        Views of the table would keep the memory of all replicas alive, and forked processes would share it.
+        """
         params, state, updates = self.learned()
-        return *self.pool.copy_result(params, state), updates
+        start = self._first
+        if start is None:
+            return np.array(params), np.array(state), updates
+        start.params[:], start.state[:] = params, state
+        return start.params, start.state, updates
 
     def close(self) -> None:
         """End the processes and remove the shared files; the table stays readable here."""

@@ -10,7 +10,7 @@ import heapq
 import math
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ...errors import DataError, WorkerDied
 from ..learner import Learner
@@ -26,14 +26,6 @@ if TYPE_CHECKING:
     from ..learner import Job
     from ..messages import Event, Step
     from .virtual_device import VirtualDevice
-
-
-class StepRunner(Protocol):
-    """A learner, or a process that has one."""
-
-    def step(self, step: Step) -> Report:
-        """Run one step."""
-        ...
 
 
 class Simulated(Executor):
@@ -78,9 +70,8 @@ class Simulated(Executor):
     def _start_learners(self, job: Job, sharing: Sharing) -> None:
         """Make the table and one learner for each worker."""
         self._prepare(job, sharing, Table.in_memory)
-        learners = [Learner.of(job, self.device, self.table, w, sharing, lazy=True) for w in range(len(self.fleet))]
-        self.learners: Sequence[StepRunner] = learners
-        self._local_learners = learners
+        self.learners = [Learner.of(job, self.device, self.table, w, sharing, lazy=True) for w in self.workers]
+        self._local_learners = self.learners
 
     def _begin(self, step: Step) -> None:
         w = step.worker

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ...errors import WorkerDied
 from ..shared_parameters import Table
 from .shared_files import MappedJob, RunFolder, data_arrays
@@ -54,7 +52,6 @@ class WorkerPool:
         """Start all processes."""
         assert self.folder is not None
         self.failures.clear()
-        self._start = job.start
         with self.folder.naming():
             mapped, table = MappedJob.of(job, self.folder.path), self.folder.path / "table"
         self._assignments = [
@@ -89,16 +86,6 @@ class WorkerPool:
         told = "; ".join(f"{failure}, {n} times" if n > 1 else failure for failure, n in counts.items())
         killed = any(failure.endswith(": killed by SIGKILL") for failure in counts)
         return f"{told}; {OUT_OF_MEMORY}" if killed else told
-
-    def copy_result(self, params: np.ndarray, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Copy model and optimizer state out of the table, into the arrays of `Job.start` if there are any.
-
-        Views of the table would keep the memory of all replicas alive, and forked processes would share it.
-        """
-        if self._start is None:
-            return np.array(params), np.array(state)
-        self._start.params[:], self._start.state[:] = params, state
-        return self._start.params, self._start.state
 
     def close(self) -> None:
         """End the processes and remove the shared files."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ...devices.base import Device
-    from ..messages import Report, Sharing, Step
+    from ..messages import Report, Sharing
     from ..shared_parameters import Shape
     from .shared_files import MappedJob
 
@@ -116,13 +116,6 @@ class WorkerProcess:
         if isinstance(message, str):
             raise WorkerDied(f"worker {self.worker} failed", message)
         return message
-
-    def step(self, step: Step) -> Report:
-        """Run one step and wait for its report."""
-        self.pipe.send(step)
-        report = self.receive()
-        assert report is not None
-        return report
 
     @property
     def dead(self) -> bool:
