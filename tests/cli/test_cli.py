@@ -90,7 +90,7 @@ def test_help_and_a_wrong_path_load_nothing_heavy():
     assert returned == [2] * len(REFUSED)
 
 
-def test_every_parameter_of_the_estimator_that_text_can_tell_is_a_flag():
+def test_every_parameter_of_the_estimator_that_text_can_express_is_a_flag():
     known = set(inspect.signature(XMLClassifier).parameters)
     assert sorted(p.name for p in PARAMETERS) == sorted(known - {"vectorizer", "verbose"})
 

@@ -80,10 +80,10 @@ def test_a_broken_file_of_text_is_named_with_line_and_reason(case, place, capsys
 
 
 MEANT = {
-    "verb": (("tran", "x"), "train"),
+    "command": (("tran", "x"), "train"),
     "choice": (("convert", "x", "y", "--to", "stor"), "store"),
     "flag": (("train", ROWS, "--out", "y", "--epoch-s", "3"), "--epochs"),
-    "flag of a verb without parameters": (("info", "--jsno", "x"), "--json"),
+    "flag of a command without parameters": (("info", "--jsno", "x"), "--json"),
     "loss": (("train", ROWS, "--out", "y", "--loss", "sofmax"), "softmax"),
     "algorithm": (("train", ROWS, "--out", "y", "--algorithm", "Hogwyld"), "hogwild"),
     "optimizer": (("train", ROWS, "--out", "y", "--optimizer", "adan"), "adam"),
@@ -102,18 +102,18 @@ MEANT = {
 
 
 @pytest.mark.parametrize("case", MEANT)
-def test_what_was_meant_is_told(case, capsys):
+def test_an_error_suggests_what_was_meant(case, capsys):
     words, meant = MEANT[case]
     assert main(list(words)) == 2
     assert capsys.readouterr().err.endswith(f"; did you mean {meant!r}?\n")
 
 
-def test_who_asks_for_a_gpu_is_told_its_name(capsys):
+def test_the_device_gpu_is_refused_with_the_name_of_a_gpu(capsys):
     assert main(["train", ROWS, "--out", "y", "--devices", "gpu"]) == 2
     assert capsys.readouterr().err.endswith("got 'gpu'; a GPU is 'cuda:0'\n")
 
 
-def test_who_has_no_gpu_is_told_before_the_data_are_read(place, capsys, monkeypatch):
+def test_a_missing_gpu_is_reported_before_the_data_are_read(place, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
     code, line = complaint(capsys, place, "train", "{place}/counts.csv", *TRAIN, "--devices", "cuda:0,cpu")
     assert code == 2
@@ -121,8 +121,8 @@ def test_who_has_no_gpu_is_told_before_the_data_are_read(place, capsys, monkeypa
 
 
 BAD_CALLS = {
-    "no verb": ((), "the following arguments are required: COMMAND; see xmlsgd --help"),
-    "unknown verb": (("fly",), "argument COMMAND: invalid choice: 'fly'"),
+    "no command": ((), "the following arguments are required: COMMAND; see xmlsgd --help"),
+    "unknown command": (("fly",), "argument COMMAND: invalid choice: 'fly'"),
     "no out": (GOOD_ROWS, "the following arguments are required: --out; see xmlsgd train --help"),
     "unknown flag": ((*GOOD_ROWS, *TRAIN, "--speed", "9"), "unrecognized arguments: --speed 9"),
     "abbreviated flag": ((*GOOD_ROWS, *TRAIN, "--optim", "sgd"), "unrecognized arguments: --optim sgd"),
@@ -278,7 +278,7 @@ BAD_CALLS = {
 
 
 @pytest.mark.parametrize("case", BAD_CALLS)
-def test_a_wrong_call_is_answered_with_what_would_do(case, place, capsys):
+def test_a_wrong_command_line_is_refused_with_a_remedy(case, place, capsys):
     words, expected = BAD_CALLS[case]
     code, line = complaint(capsys, place, *words)
     assert code == 2
@@ -287,8 +287,8 @@ def test_a_wrong_call_is_answered_with_what_would_do(case, place, capsys):
 
 def test_more_features_than_the_model_knows_are_refused_with_both_numbers(place, capsys):
     (place / "wide.txt").write_text("1 9 3\n0 8:1\n")
-    for verb in ("evaluate", "predict"):
-        code, line = complaint(capsys, place, verb, "{place}/rows", "{place}/wide.txt")
+    for command in ("evaluate", "predict"):
+        code, line = complaint(capsys, place, command, "{place}/rows", "{place}/wide.txt")
         assert code == 2
         assert line.startswith("wide.txt: must have the 6 features of training, got 9; give the training file a header")
 

@@ -30,7 +30,7 @@ def wait_for_another(folder):
     wait_for(lambda: written() > before)
 
 
-def test_a_run_that_is_killed_again_and_again_leaves_the_model_of_one_that_was_not(tmp_path):
+def test_a_run_that_is_killed_and_resumed_gives_the_model_of_an_uninterrupted_run(tmp_path):
     words = ["train", ROWS, "--test", TEST_ROWS, *QUICK, "--epochs", "9"]
     assert main([*words, "--out", str(tmp_path / "whole")]) == 0
     for _ in range(2):
@@ -46,7 +46,7 @@ def test_a_run_that_is_killed_again_and_again_leaves_the_model_of_one_that_was_n
     assert (tmp_path / "m" / "history.jsonl").read_text().count("\n") == 9
 
 
-def test_a_signal_lets_a_run_write_its_checkpoint_and_the_same_call_goes_on(tmp_path):
+def test_a_run_writes_its_checkpoint_on_a_signal_and_the_same_command_resumes(tmp_path):
     words = ["train", ROWS, *QUICK, "--epochs", "90", "--out"]
     for done in (2, 4):
         process = start(tmp_path, *words, "m", "--checkpoint", "60")
@@ -66,7 +66,7 @@ def test_a_signal_lets_a_run_write_its_checkpoint_and_the_same_call_goes_on(tmp_
     assert (tmp_path / "m" / "params.npy").read_bytes() == (tmp_path / "whole" / "params.npy").read_bytes()
 
 
-def test_after_ctrl_c_the_model_lies_beside_as_well(tmp_path):
+def test_ctrl_c_with_checkpoints_also_saves_the_model_beside(tmp_path):
     process = start(tmp_path, "train", ROWS, *QUICK, "--epochs", "100000", "--out", "m", "--checkpoint", "60")
     wait_for(lambda: n_lines(tmp_path / "m.history.jsonl") >= 1)
     returned, lines = end(process, signal.SIGINT)
@@ -78,7 +78,7 @@ def test_after_ctrl_c_the_model_lies_beside_as_well(tmp_path):
     assert names(tmp_path) == ["m.checkpoint", "m.interrupted"]
 
 
-def test_a_checkpoint_that_nobody_asks_for_is_not_forgotten(tmp_path, capsys):
+def test_a_run_without_checkpoints_warns_of_one_that_exists(tmp_path, capsys):
     out = str(tmp_path / "m")
     words = ["train", ROWS, *QUICK, "--out", out]
     process = start(tmp_path, *words, "--epochs", "100000", "--checkpoint", "0")
@@ -97,7 +97,7 @@ def test_a_checkpoint_that_nobody_asks_for_is_not_forgotten(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("minutes", ["-1", "nan", "inf", "soon"])
-def test_the_minutes_must_be_some(tmp_path, capsys, minutes):
+def test_minutes_between_checkpoints_must_be_finite_and_not_negative(tmp_path, capsys, minutes):
     assert main(["train", ROWS, *QUICK, "--out", str(tmp_path / "m"), "--checkpoint", minutes]) == 2
     assert "--checkpoint: must be " in capsys.readouterr().err
     assert names(tmp_path) == []

@@ -26,11 +26,11 @@ def compile_two(monkeypatch):
     tell_of_compiling.cache_clear()
 
 
-def test_a_run_says_once_that_it_compiles_also_off_a_terminal(compile_two, capsys):
+def test_compiling_is_announced_once_also_without_a_terminal(compile_two, capsys):
     assert main(["info"]) == 0
     assert capsys.readouterr().err == f"xmlsgd: {compiled.MESSAGE}\n"
 
 
-def test_a_quiet_run_does_not_say_that_it_compiles(compile_two, capsys):
+def test_compiling_is_not_announced_with_quiet(compile_two, capsys):
     assert main(["info", "--quiet"]) == 0
     assert capsys.readouterr() == ("", "")

@@ -1,4 +1,4 @@
-"""The verb convert: rows go through all forms, and models take what it wrote."""
+"""The command convert: rows go through all forms, and models take what it wrote."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def same_rows(one, other):
     return all(np.array_equal(getattr(a, n), getattr(b, n)) for a, b in pairs for n in ("indptr", "indices", "data"))
 
 
-def test_rows_go_through_all_forms_and_come_back_the_same(tmp_path, capsys):
+def test_rows_are_unchanged_after_conversion_through_all_formats(tmp_path, capsys):
     run("convert", DATA, tmp_path / "split", "--to", "split")
     run("convert", tmp_path / "split", tmp_path / "npz", "--to", "npz")
     run("convert", tmp_path / "npz", tmp_path / "store")
@@ -30,7 +30,7 @@ def test_rows_go_through_all_forms_and_come_back_the_same(tmp_path, capsys):
     assert [line.split(": ")[0] for line in shown] == [str(tmp_path / n) for n in ("split", "npz", "store", "text")]
 
 
-def test_what_convert_wrote_is_replaced_where_that_is_asked_for(tmp_path):
+def test_convert_replaces_its_earlier_output_with_overwrite(tmp_path):
     (tmp_path / "few.txt").write_text("0 1:1\n1 0:1\n")
     for target in ("pair", "store", "rows.txt"):
         run("convert", DATA if target == "pair" else ROWS, tmp_path / target)
@@ -38,13 +38,13 @@ def test_what_convert_wrote_is_replaced_where_that_is_asked_for(tmp_path):
         assert load_folder(tmp_path / target)[0].n_rows == 2, target
 
 
-def test_a_file_of_rows_becomes_a_store_that_train_takes(tmp_path, models):
+def test_train_reads_a_store_converted_from_rows(tmp_path, models):
     run("convert", ROWS, tmp_path / "store")
     run("train", tmp_path / "store", "--out", tmp_path / "m", "--quiet", *QUICK)
     assert (tmp_path / "m" / "params.npy").read_bytes() == (models / "rows" / "params.npy").read_bytes()
 
 
-def test_a_model_trained_on_converted_text_still_takes_text(tmp_path):
+def test_a_model_trained_on_converted_text_reads_text(tmp_path):
     run("convert", TEXT, tmp_path / "train")
     run("convert", TEST_TEXT, tmp_path / "test", "--vectorizer", tmp_path / "train")
     run(
@@ -63,7 +63,7 @@ def test_a_model_trained_on_converted_text_still_takes_text(tmp_path):
     assert texts["P@5"] == stored["P@5"]
 
 
-def test_names_that_a_form_does_not_keep_are_told(tmp_path, capsys):
+def test_convert_reports_names_that_the_target_format_loses(tmp_path, capsys):
     told = "not kept there: the names of labels and the words of features; a store has them"
     run("convert", TEXT, tmp_path / "store")
     assert "not kept" not in capsys.readouterr().out
@@ -77,7 +77,7 @@ def test_names_that_a_form_does_not_keep_are_told(tmp_path, capsys):
     assert "not kept" not in capsys.readouterr().out
 
 
-def test_a_text_file_of_rows_is_named_by_its_end(tmp_path):
+def test_the_suffix_of_the_target_selects_a_text_file_of_rows(tmp_path):
     run("convert", TEXT, tmp_path / "rows.txt.gz")
     with gzip.open(tmp_path / "rows.txt.gz", "rt") as stream:
         assert stream.readline() == "2108 1378 643\n"

@@ -1,4 +1,4 @@
-"""The verb evaluate: what training measured, propensities, labels that training never saw."""
+"""The command evaluate: what training measured, propensities, labels that training never saw."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def test_labels_that_training_never_saw_are_counted_not_refused(models, tmp_path
     assert result["P@1"] == pytest.approx(known["P@1"] * N_TEST / (N_TEST + 1))
 
 
-def test_what_was_asked_for_is_printed_quiet_or_not_and_nothing_else(models, capsys):
+def test_evaluate_prints_only_its_table_with_quiet(models, capsys):
     run("evaluate", models / "rows", TEST_ROWS, "--quiet")
     said = capsys.readouterr()
     assert [line.split()[0] for line in said.out.splitlines()] == ["@1", "P", "nDCG", "R", "PSP"]
     assert said.err == ""
 
 
-def test_rows_per_second_are_those_of_training_also_for_a_model_that_the_estimator_saved(models, tmp_path):
+def test_evaluate_reports_the_training_speed_of_a_model_saved_by_the_estimator(models, tmp_path):
     model = XMLClassifier.load(models / "rows")
     model.save(tmp_path / "m", predict_only=True)
     run("evaluate", tmp_path / "m", TEST_ROWS, "--json", tmp_path / "e.json", "--quiet")
@@ -112,7 +112,7 @@ def ranked_by_hand(model, test, train, k=1):
     return 100 * hits / sum(max(gain[name] for name in names.split(",")) for names, _ in texts)
 
 
-def test_propensities_may_come_from_rows_with_labels_and_words_that_the_model_does_not_know(models, tmp_path):
+def test_propensities_may_come_from_rows_with_unknown_labels_and_words(models, tmp_path):
     train, test = tmp_path / "train.txt", tmp_path / "test.txt"
     # Each has new labels of its own, and one in common, in another order.
     train.write_text("zz_common\tnewword a\nzz_common,bb_train\tnewword b\n" * 20 + Path(TEXT).read_text())
@@ -130,13 +130,13 @@ def test_propensities_of_a_folder_are_those_of_its_training_part(models, tmp_pat
     assert folder == file
 
 
-def test_training_on_fewer_rows_than_propensities_need_still_ends_with_a_model(tmp_path):
+def test_training_on_too_few_rows_for_propensities_saves_a_model(tmp_path):
     (tmp_path / "two.txt").write_text("0 0:1\n1 1:1\n")
     run("train", tmp_path / "two.txt", "--test", tmp_path / "two.txt", "--out", tmp_path / "m", "--quiet", *QUICK)
     assert "PSP@1" not in json.loads((tmp_path / "m" / "train.json").read_text())
 
 
-def test_propensities_of_rows_without_names_are_those_of_labels_by_number_or_an_error(models, tmp_path, capsys):
+def test_propensities_of_rows_without_names_match_labels_by_number(models, tmp_path, capsys):
     run("evaluate", models / "text", TEST_TEXT, "--propensity", ROWS, "--json", tmp_path / "e.json", "--quiet")
     assert 0 < json.loads((tmp_path / "e.json").read_text())["PSP@1"] < 100
     (tmp_path / "other.txt").write_text("1 3 9999\n5 0:1\n")

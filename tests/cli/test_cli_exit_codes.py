@@ -81,7 +81,7 @@ def test_a_signal_that_is_ignored_stays_so():
         signal.signal(signal.SIGHUP, before)
 
 
-def test_a_reader_that_left_is_no_error_message(capsys):
+def test_a_closed_reader_ends_without_a_message(capsys):
     assert run_guarded(failing(BrokenPipeError())) == 141
     assert capsys.readouterr().err == ""
 

@@ -36,7 +36,7 @@ from xmlsgd.cli.results import plain, table, text_file
         ("", False, False),
     ],
 )
-def test_raw_text_is_told_from_rows_by_its_words(tmp_path, content, labelled, expected):
+def test_raw_text_is_distinguished_from_rows_by_its_words(tmp_path, content, labelled, expected):
     file = tmp_path / "data"
     file.write_text(content)
     assert FormatOptions().is_raw_text(str(file), labelled) is expected
@@ -54,7 +54,7 @@ def test_raw_text_is_told_from_rows_by_its_words(tmp_path, content, labelled, ex
         ([], False),
     ],
 )
-def test_documents_are_labelled_where_half_of_them_have_a_tab_with_words_behind(lines, expected):
+def test_documents_are_labelled_if_half_of_them_have_words_after_a_tab(lines, expected):
     assert FormatOptions().have_labels(lines) is expected
 
 
@@ -88,7 +88,7 @@ def test_out_may_be_new_empty_or_a_model(tmp_path):
         check_folder(str(tmp_path / name))
 
 
-def test_results_may_lie_beside_the_data_and_be_written_again(tmp_path):
+def test_results_may_be_beside_the_data_and_be_written_again(tmp_path):
     (tmp_path / "train.txt").write_text("0 0:1\n")
     (tmp_path / "results.json").write_text("{}")
     for given in (tmp_path, tmp_path / "train.txt"):
@@ -214,7 +214,7 @@ TAKEN_NAMES = {
 
 
 @pytest.mark.parametrize("case", TAKEN_NAMES)
-def test_a_name_that_is_taken_is_refused_with_what_would_do(case, place, capsys):
+def test_an_output_name_in_use_is_refused_with_a_remedy(case, place, capsys):
     words, expected = TAKEN_NAMES[case]
     code, line = complaint(capsys, place, *words)
     assert code == 2
@@ -229,6 +229,14 @@ def test_a_prediction_that_fails_midway_leaves_the_old_file(place, capsys, monke
     )
     assert code == 1
     assert line.startswith("internal error: ")
+
+
+def test_a_model_folder_that_cannot_be_written_is_refused_before_training(place, capsys, monkeypatch):
+    locked, access = place / "words", os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != locked and access(path, mode))
+    code, line = complaint(capsys, place, *GOOD_ROWS, "--out", "{place}/words", "--overwrite", *TINY)
+    assert code == 2
+    assert line.startswith("--out words: cannot be written")
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")

@@ -57,7 +57,7 @@ def test_an_interrupted_run_leaves_an_earlier_model_alone(tmp_path):
     assert XMLClassifier.load(tmp_path / "m.interrupted").n_epochs_ >= 2
 
 
-def test_no_interrupted_model_takes_the_place_of_another(tmp_path):
+def test_an_interrupted_model_never_replaces_another(tmp_path):
     out = tmp_path / "m"
     assert name_of_interrupted(str(out)) == str(out)
     for name in ("m", "m.interrupted", "m.interrupted-2"):
@@ -91,7 +91,7 @@ def test_ctrl_c_before_the_first_epoch_is_over_saves_too(tmp_path, monkeypatch, 
         (OSError(errno.ENOSPC, "No space left on device", "/tmp"), "/tmp: No space left on device"),
     ],
 )
-def test_a_run_that_an_error_ends_saves_the_model_as_it_is(tmp_path, monkeypatch, capsys, error, told):
+def test_a_run_ended_by_an_error_saves_the_model_as_it_is(tmp_path, monkeypatch, capsys, error, told):
     from xmlsgd.training.learner import Learner
 
     step = Learner.step
@@ -164,7 +164,7 @@ def interrupted_twice(monkeypatch):
 
 
 @pytest.mark.usefixtures("listening")
-def test_a_second_ctrl_c_waits_for_the_end_that_the_first_has_begun(tmp_path, monkeypatch, capsys):
+def test_a_second_ctrl_c_does_not_interrupt_the_cleanup_of_the_first(tmp_path, monkeypatch, capsys):
     interrupted_twice(monkeypatch)
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK]) == 130
     assert "interrupted after 0 whole epochs; the model as it was then is in" in capsys.readouterr().err
@@ -172,7 +172,7 @@ def test_a_second_ctrl_c_waits_for_the_end_that_the_first_has_begun(tmp_path, mo
 
 
 @pytest.mark.usefixtures("listening")
-def test_one_that_comes_long_after_cuts_the_end_short(tmp_path, monkeypatch, capsys):
+def test_a_second_ctrl_c_long_after_the_first_interrupts_the_cleanup(tmp_path, monkeypatch, capsys):
     interrupted_twice(monkeypatch)
     monkeypatch.setattr(signals, "CLEANUP_SECONDS", -1.0)
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK]) == 130
@@ -181,13 +181,13 @@ def test_one_that_comes_long_after_cuts_the_end_short(tmp_path, monkeypatch, cap
 
 
 @pytest.mark.usefixtures("listening")
-def test_who_interrupts_at_a_terminal_is_told_at_once(monkeypatch, capfd):
+def test_an_interruption_is_acknowledged_at_once(monkeypatch, capfd):
     with pytest.raises(SignalInterrupt), signals_as_exceptions(), first_signal_raises("ending the run ..."):
         signal.raise_signal(signal.SIGTERM)
     assert capfd.readouterr().err == "xmlsgd: ended by SIGTERM: ending the run ...\n"
 
 
-def test_a_model_that_cannot_be_written_goes_among_the_temporary_files(tmp_path, monkeypatch, capsys):
+def test_a_model_that_cannot_be_written_is_saved_among_the_temporary_files(tmp_path, monkeypatch, capsys):
     def full(*_, **__):
         if len(asked) < 1:
             asked.append(1)
@@ -203,7 +203,7 @@ def test_a_model_that_cannot_be_written_goes_among_the_temporary_files(tmp_path,
     assert XMLClassifier.load(place / "m").n_epochs_ == 1
 
 
-def test_where_there_is_no_room_either_nothing_is_left_there(tmp_path, monkeypatch, capsys):
+def test_a_failed_save_leaves_no_temporary_files(tmp_path, monkeypatch, capsys):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device", "m")
 
@@ -217,7 +217,7 @@ def test_where_there_is_no_room_either_nothing_is_left_there(tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("words", "needed"), [((), "0.1 MB"), (("--n-estimators", "3"), "0.4 MB"), (("--compact",), "0.0 MB")]
 )
-def test_a_model_for_which_the_disk_has_no_room_is_not_trained(tmp_path, monkeypatch, capsys, words, needed):
+def test_a_model_larger_than_the_free_disk_space_is_not_trained(tmp_path, monkeypatch, capsys, words, needed):
     monkeypatch.setattr("shutil.disk_usage", lambda _: types.SimpleNamespace(free=10_000))
     assert main(["train", ROWS, "--out", str(tmp_path / "m"), *QUICK, *words]) == 1
     assert f"m: the model needs at least {needed}, 0.0 MB are free; nothing was trained" in capsys.readouterr().err
@@ -235,7 +235,7 @@ def test_ctrl_c_before_anything_is_learned_leaves_nothing(tmp_path, monkeypatch,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_history_of_a_killed_run_stays_beside_where_its_model_would_be(tmp_path):
+def test_the_history_of_a_killed_run_remains(tmp_path):
     process = start(tmp_path, "train", ROWS, "--out", "m", *QUICK, *MANY_EPOCHS)
     growing = tmp_path / "m.history.jsonl"
     wait_for(lambda: n_lines(growing) >= 2)
@@ -246,7 +246,7 @@ def test_the_history_of_a_killed_run_stays_beside_where_its_model_would_be(tmp_p
     assert not (tmp_path / "m").exists()
 
 
-def test_the_growing_history_goes_when_the_folder_is_there_and_stays_when_that_fails(tmp_path):
+def test_the_growing_history_is_removed_after_a_save_and_remains_after_a_failure(tmp_path):
     import numpy as np
 
     def grow(fail):
@@ -264,7 +264,7 @@ def test_the_growing_history_goes_when_the_folder_is_there_and_stays_when_that_f
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_process_that_is_ended_while_it_reads_standard_input_leaves_no_temporary_file(tmp_path, number):
+def test_a_signal_while_reading_standard_input_leaves_no_temporary_file(tmp_path, number):
     process = start(tmp_path, "convert", "-", "store", "--quiet")
     process.stdin.write(b"0 1:1\n")
     process.stdin.flush()
@@ -286,7 +286,7 @@ def stopped_while(act):
     raise AssertionError("nothing was raised within a minute")
 
 
-def test_a_signal_that_comes_while_llvm_works_is_raised_when_that_is_done():
+def test_a_signal_during_compilation_is_raised_after_it():
     done = []
 
     def work():
@@ -301,7 +301,7 @@ def test_a_signal_that_comes_while_llvm_works_is_raised_when_that_is_done():
 
 
 @pytest.mark.usefixtures("listening")
-def test_a_signal_that_comes_in_a_finalizer_is_raised_after_it(capsys):
+def test_a_signal_in_a_finalizer_is_raised_after_it(capsys):
     class Closing:
         def __del__(self):
             signal.raise_signal(signal.SIGINT)
@@ -312,7 +312,7 @@ def test_a_signal_that_comes_in_a_finalizer_is_raised_after_it(capsys):
 
 
 @pytest.mark.usefixtures("listening")
-def test_a_signal_that_is_looked_at_again_while_the_hook_of_finalizers_runs_is_not_lost(capsys, monkeypatch):
+def test_a_signal_retried_during_the_hook_of_finalizers_is_not_lost(capsys, monkeypatch):
     later, waited = signals._retry, []
 
     def slowly(number):
@@ -332,7 +332,7 @@ def test_a_signal_that_is_looked_at_again_while_the_hook_of_finalizers_runs_is_n
     assert capsys.readouterr().err == ""
 
 
-def test_another_failure_of_a_finalizer_is_told_as_ever(capsys):
+def test_other_errors_in_finalizers_are_printed_as_usual(capsys):
     class Closing:
         def __del__(self):
             raise OSError("the file is gone")

@@ -1,7 +1,8 @@
-"""The verb predict: labels and scores of rows and of text."""
+"""The command predict: labels and scores of rows and of text."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from shared.command_line import N_TEST, TEST_ROWS, TEST_TEXT, in_a_process, run
@@ -49,7 +50,7 @@ def test_rows_of_numbers_for_a_model_of_texts_are_warned_of(models, tmp_path, ca
     assert f"warning: stdin: {warning}" in result.stderr
 
 
-def test_rows_that_were_made_by_the_words_of_the_model_are_taken(models, tmp_path, capsys):
+def test_predict_reads_rows_converted_with_the_words_of_the_model(models, tmp_path, capsys):
     run("convert", TEST_TEXT, tmp_path / "store", "--vectorizer", models / "text")
     run("predict", models / "text", TEST_TEXT, "--out", tmp_path / "of_texts")
     run("predict", models / "text", tmp_path / "store", "--out", tmp_path / "of_rows")
@@ -57,12 +58,20 @@ def test_rows_that_were_made_by_the_words_of_the_model_are_taken(models, tmp_pat
     assert capsys.readouterr().err == ""
 
 
-def test_a_huge_k_is_all_labels_and_huge_threads_are_all_processors(models, tmp_path):
+def test_a_huge_k_means_all_labels_and_huge_threads_all_processors(models, tmp_path):
     words = ["predict", models / "rows", TEST_ROWS, "--k", str(10**30), "--threads", str(10**6), "--quiet"]
     result = in_a_process(*words, "--out", tmp_path / "p.txt")
     assert (result.returncode, result.stderr) == (0, "")
     n_labels = len(XMLClassifier.load(models / "rows").classes_)
     assert {line.count(":") for line in (tmp_path / "p.txt").read_text().splitlines()} == {n_labels}
+
+
+def test_predict_restores_a_model_set_aside_by_a_killed_writer(models, tmp_path, capsys):
+    (tmp_path / ".m.0123abcd.partial").mkdir()
+    shutil.copytree(models / "rows", tmp_path / ".m.0123abcd.partial" / "old")
+    run("predict", tmp_path / "m", TEST_ROWS, "--k", "1")
+    assert len(capsys.readouterr().out.splitlines()) == N_TEST
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
 def test_a_threshold_leaves_out_low_scores(models, capsys):

@@ -1,4 +1,4 @@
-"""The verb train: what it reports, prints and leaves, and how it goes on from a model."""
+"""The command train: what it reports, prints and leaves, and how it goes on from a model."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from shared.failing import Failing
 from shared.spoiling import Spoiling
 from xmlsgd import load_model
 from xmlsgd.cli import main
+from xmlsgd.cli.input_warnings import warn_of_workers
 from xmlsgd.estimators import XMLClassifier, fitting
 from xmlsgd.estimators.defaults import auto_batch_size
 from xmlsgd.training import progress_bar as progress
 
 
 @pytest.mark.parametrize("form", ["rows", "text"])
-def test_training_reports_what_the_field_compares(models, form):
+def test_training_reports_metrics_speed_memory_and_versions(models, form):
     result = json.loads((models / f"{form}.json").read_text())
     assert 15 < result["P@1"] < 40
     assert result["P@1"] > result["P@3"] > result["P@5"] > 5
@@ -37,7 +38,7 @@ def test_training_reports_what_the_field_compares(models, form):
 
 
 @pytest.mark.parametrize("form", ["rows", "text"])
-def test_the_model_folder_tells_how_it_came_about(models, form):
+def test_the_model_folder_has_history_report_and_curve(models, form):
     folder = models / form
     history = [json.loads(line) for line in (folder / "history.jsonl").read_text().splitlines()]
     assert [record["epoch"] for record in history] == list(range(8))
@@ -46,7 +47,7 @@ def test_the_model_folder_tells_how_it_came_about(models, form):
     assert (folder / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_seconds_of_a_shortlist_count_as_training_and_its_curve_says_what_it_is_of(tmp_path, capsys, monkeypatch):
+def test_training_time_includes_candidates_and_the_curve_says_it_does_not_show_them(tmp_path, capsys, monkeypatch):
     late, learn = [], fitting.learn_candidates
 
     def slow(*given):
@@ -66,7 +67,7 @@ def test_the_seconds_of_a_shortlist_count_as_training_and_its_curve_says_what_it
     )
 
 
-def test_a_run_that_diverges_in_a_later_epoch_took_the_seconds_of_the_whole_ones(tmp_path, monkeypatch):
+def test_the_training_time_of_a_diverged_run_is_that_of_its_finished_epochs(tmp_path, monkeypatch):
     class Spoiled(Spoiling):
         """Diverge in the second epoch."""
 
@@ -79,7 +80,7 @@ def test_a_run_that_diverges_in_a_later_epoch_took_the_seconds_of_the_whole_ones
     assert result["train_seconds"] == record["seconds"]
 
 
-def test_rows_that_count_from_one_are_warned_of_until_they_are_told_to(tmp_path, capsys):
+def test_one_based_rows_are_warned_of_without_the_flag(tmp_path, capsys):
     lines = "".join(f"{1 + i % 5} {1 + i % 7}:1 8:0.5\n" for i in range(40))
     (tmp_path / "libsvm.txt").write_text(lines)
     words = ("--out", tmp_path / "m", *QUICK, "--epochs", "1")
@@ -89,7 +90,7 @@ def test_rows_that_count_from_one_are_warned_of_until_they_are_told_to(tmp_path,
     assert "neither feature 0" not in capsys.readouterr().err
 
 
-def test_labels_that_come_once_and_labels_that_nobody_knows_are_warned_of(tmp_path, capsys):
+def test_unrepeated_labels_and_unknown_test_labels_are_warned_of(tmp_path, capsys):
     swapped = [line.split("\t")[::-1] for line in Path(TEST_TEXT).read_text().splitlines()]
     (tmp_path / "swapped.txt").write_text("".join(f"{' '.join(a.split(','))}\t{b}\n" for a, b in swapped))
     run("train", tmp_path / "swapped.txt", "--test", TEST_TEXT, "--out", tmp_path / "m", *QUICK, "--epochs", "1")
@@ -105,17 +106,38 @@ def test_labels_that_come_once_and_labels_that_nobody_knows_are_warned_of(tmp_pa
     [
         ('"Woolf, Virginia",novel', """the label '"Woolf' begins with a quote and does not end with it; quotes are"""),
         ("novel;letter", "most of 1 labels contain ';'; if it separates labels, write a comma instead"),
+        (
+            "Woolf, Virginia,novel",
+            "every comma ends a label, also in 'Woolf, Virginia,novel'; if that is one name, write",
+        ),
         ('"novel",l\'histoire,a|b', None),
     ],
 )
-def test_names_that_another_form_would_part_elsewhere_are_warned_of(tmp_path, capsys, labels, told):
+def test_label_names_with_quotes_separators_or_commas_are_warned_of(tmp_path, capsys, labels, told):
     (tmp_path / "texts.txt").write_text(f"{labels}\tthe book of the sea\n" * 4)
     run("train", tmp_path / "texts.txt", "--out", tmp_path / "m", *QUICK, "--epochs", "1")
     err = capsys.readouterr().err
     assert told in err if told else "warning" not in err
 
 
-def test_rows_and_text_of_one_data_set_give_one_accuracy(models):
+def test_more_workers_than_cores_are_warned_of(monkeypatch):
+    monkeypatch.setattr("xmlsgd.cli.input_warnings.usable_cores", lambda: 2)
+    with pytest.warns(UserWarning, match=r"--devices: 3 workers on the CPU, but this machine has 2 usable cores; pass"):
+        warn_of_workers(["cpu"] * 3)
+    warn_of_workers(["cpu", "cpu", "cuda:0"])
+
+
+def test_a_dry_run_prints_the_training_plan_and_writes_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run("train", ROWS, "--dry-run", "--epochs", "3")
+    plan = next(line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("max_epochs"))
+    assert plan[1] == "3"
+    run("train", ROWS, "--dry-run", "--epochs", "3", "--json", "-")
+    assert json.loads(capsys.readouterr().out)["max_epochs"]["value"] == 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_rows_and_text_of_a_data_set_give_the_same_accuracy(models):
     rows, text = (json.loads((models / f"{form}.json").read_text()) for form in ("rows", "text"))
     assert text["P@1"] == pytest.approx(rows["P@1"], abs=2)
 
@@ -140,7 +162,7 @@ def test_training_with_several_workers_says_what_auto_has_chosen(tmp_path, capsy
     assert json.loads((tmp_path / "m" / "train.json").read_text())["algorithm"]["algorithm"] == "Hogwild"
 
 
-def test_a_curve_that_cannot_be_drawn_costs_no_model(tmp_path, capsys, monkeypatch):
+def test_the_model_is_saved_even_if_the_curve_cannot_be_drawn(tmp_path, capsys, monkeypatch):
     def draw_half(records, path, title):
         path.write_bytes(b"half a picture")
         raise ValueError("no such backend")
@@ -172,7 +194,7 @@ def test_one_seed_and_one_thread_give_one_model(tmp_path, models):
     assert (tmp_path / "again" / "params.npy").read_bytes() == (models / "rows" / "params.npy").read_bytes()
 
 
-def test_warm_start_goes_on_from_the_model_in_out(tmp_path):
+def test_warm_start_continues_from_the_model_in_out(tmp_path):
     words = ["train", ROWS, "--out", tmp_path / "m", "--quiet", *QUICK, "--epochs", "1"]
     run(*words)
     first = XMLClassifier.load(tmp_path / "m")
@@ -182,7 +204,7 @@ def test_warm_start_goes_on_from_the_model_in_out(tmp_path):
     assert second.loss_curve_[-1] < first.loss_curve_[-1]
 
 
-def test_an_earlier_model_is_replaced_where_that_is_asked_for(tmp_path):
+def test_an_earlier_model_is_replaced_with_overwrite(tmp_path):
     words = ["train", ROWS, "--out", tmp_path / "m", "--quiet", *QUICK, "--epochs"]
     run(*words, "1")
     run(*words, "2", "--overwrite")
@@ -201,7 +223,7 @@ def test_warm_start_of_a_text_model_keeps_its_words_and_adds_labels(tmp_path):
     assert "a_label_never_seen" in second.classes_
 
 
-def test_an_ensemble_is_trained_measured_and_asked_like_one_model(tmp_path, capsys):
+def test_an_ensemble_trains_evaluates_and_predicts_like_one_model(tmp_path, capsys):
     words = (*QUICK, "--epochs", "2", "--n_estimators", "2")
     run("train", ROWS, "--test", TEST_ROWS, *words, "--out", tmp_path / "m", "--json", tmp_path / "r.json")
     result = json.loads((tmp_path / "r.json").read_text())
@@ -236,14 +258,14 @@ def test_an_ensemble_is_trained_measured_and_asked_like_one_model(tmp_path, caps
         (("--warm-start", "--n-estimators", "2"), "--warm-start: continues from one model, got --n-estimators 2; use"),
     ],
 )
-def test_an_ensemble_has_a_model_at_least_and_is_not_trained_further(tmp_path, capsys, words, told):
+def test_an_ensemble_is_not_empty_and_not_trained_further(tmp_path, capsys, words, told):
     run("train", ROWS, *QUICK, "--epochs", "1", "--n-estimators", "2", "--out", tmp_path / "m")
     capsys.readouterr()
     assert main(["train", ROWS, *QUICK, "--out", str(tmp_path / "m"), *words]) == 2
     assert told in capsys.readouterr().err
 
 
-def test_of_an_ensemble_that_is_interrupted_whole_models_are_saved_and_counted(tmp_path, capsys, monkeypatch):
+def test_an_interrupted_ensemble_saves_its_finished_models(tmp_path, capsys, monkeypatch):
     class Pressed(Failing):
         """Press Ctrl-C in the second model."""
 

@@ -25,7 +25,7 @@ print(sum(sum(form.stats.cache_misses.values()) for form in forms), sum(bool(for
 """
 
 
-def test_kernels_are_prepared_where_there_is_no_room_for_temporary_files(monkeypatch):
+def test_kernels_are_compiled_without_room_for_temporary_files(monkeypatch):
     tried = []
 
     def full(*given, **options):
@@ -37,7 +37,7 @@ def test_kernels_are_prepared_where_there_is_no_room_for_temporary_files(monkeyp
     assert tried
 
 
-def test_after_warmup_neither_one_thread_nor_two_compile_anything(capsys):
+def test_nothing_is_compiled_after_warmup_for_one_thread_or_two(capsys):
     run("warmup", "--threads", "2")
     assert capsys.readouterr().out.startswith("kernels are compiled (")
     done = subprocess.run(

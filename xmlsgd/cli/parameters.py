@@ -26,7 +26,7 @@ def read_loss(text: str) -> str:
 
 def parts_in(folder: str) -> tuple[str, ...]:
     """Return the names of the modules in a folder of the package: a loss, an optimizer ... is a module."""
-    return tuple(sorted(file.stem for file in (PACKAGE / folder).glob("[!_]*.py")))
+    return tuple(sorted({file.stem for file in (PACKAGE / folder).glob("[!_]*.py")} - {"base"}))
 
 
 def named(*choices: str) -> ValueType:
@@ -47,7 +47,7 @@ AUTO_INT, AUTO_FLOAT = or_word(INT, "auto"), or_word(FLOAT, "auto")
 # Ranges and names are checked by the estimator, for all its users.
 PARAMETERS = (
     Parameter("hidden_layer_sizes", SIZES, "units of the hidden layers", "model", "256", synonyms=("--hidden",)),
-    Parameter("loss", ValueType("NAME", read_loss, ("auto", "bce", "softmax", "squared_hinge")), "loss function",
+    Parameter("loss", ValueType("NAME", read_loss, ("auto", *parts_in("nn/losses"))), "loss function",
               "model", "auto"),
     Parameter("candidates", AUTO_INT, "candidate labels per row, from k-nearest neighbors and linear classifiers; "
               "0 for the network alone", "model", "auto"),
@@ -55,7 +55,7 @@ PARAMETERS = (
               "boosted trees", "model", "logistic"),
     Parameter("class_weight", NAME, "balanced: rare classes weigh more; for one class per row", "model",
               default_text="none"),
-    Parameter("optimizer", named("adam", "adagrad", "row_adagrad", "momentum", "sgd"), "update rule", "training",
+    Parameter("optimizer", named(*parts_in("nn/optimizers")), "update rule", "training",
               "adam", synonyms=("--solver",)),
     Parameter("learning_rate_init", AUTO_FLOAT, "initial learning rate", "training", "auto",
               synonyms=("--lr", "--eta")),

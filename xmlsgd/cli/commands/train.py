@@ -51,12 +51,15 @@ FLAGS = (
     *parameter_flags(),
     Flag("checkpoint", MINUTES, "save the state of the run this often (0: after each step), to resume from", "training",
          default_text="no checkpoints"),
-    Flag("out", DIR, "folder of the model; required", "output", synonyms=("-o", "--output")),
+    Flag("out", DIR, "folder of the model; required unless --dry-run", "output", synonyms=("-o", "--output")),
+    Flag("dry_run", None, "print the training plan, with the reason of each decision; train and save nothing",
+         "output"),
     OVERWRITE,
     Flag("compact", None, "save a model a sixth as large that can only predict", "output"),
     JSON_FILE,
 )  # fmt: skip
 EXAMPLES = """  xmlsgd train train.txt --test test.txt --out model
+  xmlsgd train train.txt --dry-run
   xmlsgd train train.txt --out model --hidden 512 --epochs 20 --lr 0.002 --seed 0
   xmlsgd train more.txt --out model --warm-start
   xmlsgd train train.txt --out model --devices "cpu*2" --checkpoint 10"""
@@ -73,6 +76,7 @@ def run(
     parameters: dict[str, Any],
     checkpoint: float | None,
     out: str | None,
+    dry_run: bool,
     overwrite: bool,
     compact: bool,
     json: str | None,
@@ -80,13 +84,16 @@ def run(
 ) -> None:
     """Read, train, measure, save."""
     if out is None:
-        raise UsageError("the following arguments are required: --out; see xmlsgd train --help")
-    check_folder(out, train, test)
-    if not parameters.get("warm_start"):
-        check_new(out, "--out", overwrite, ", --warm-start continues from it" if n_estimators == 1 else "")
-    check_file(json, "--json", train, test, beside=out)
+        if not dry_run or parameters.get("warm_start"):
+            raise UsageError("the following arguments are required: --out; see xmlsgd train --help")
+        out = ""
+    elif not dry_run:
+        check_folder(out, train, test)
+        if not parameters.get("warm_start"):
+            check_new(out, "--out", overwrite, ", --warm-start continues from it" if n_estimators == 1 else "")
+    check_file(json, "--json", train, test, beside=out or None)
     check_inputs(train, test)
-    saved_state = model_folder.checkpoint_of(out, checkpoint, n_estimators)
+    saved_state = None if dry_run else model_folder.checkpoint_of(out, checkpoint, n_estimators)
     from ...training.worker_log import advice, choice
     from ..input_warnings import warn_of_training_rows
     from ..sources import Columns, read_training
@@ -98,6 +105,11 @@ def run(
     seconds = time.perf_counter() - started
     console.note(f"{train}: {size_text(rows.train)}; read in {seconds:.1f} s")
     warn_of_training_rows(rows, train, test)
+    if dry_run:
+        plan = template_of(model).plan(rows.train.X, rows.train.Y)
+        console.answer(str(plan))
+        write_json(json, plan.to_dict())
+        return
     result = train_and_save(model, rows, out, Path(train).name, console, n_estimators, compact, saved_state)
     result["load_seconds"] = seconds
     if rows.test is not None:
