@@ -1,4 +1,4 @@
-"""Models that the command line has trained: of the sample, and of a few rows beside good files."""
+"""Models trained by the command line: on the sample, and on a few rows."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ GOOD_TEXT = "open,read\tread a file\nclose\tclose a file\nopen\tread the file\nc
 
 @pytest.fixture(autouse=True)
 def compiling_untold(monkeypatch):
-    """What a test sees must not depend on what is in the cache of kernels."""
+    """Suppress the message about compiling: whether it comes depends on the kernel cache."""
     monkeypatch.setattr("xmlsgd.data.files.compiled.tell_of_compiling", lambda: None)
 
 
 @pytest.fixture
 def listening():
-    """Have Python's own plans for signals."""
+    """Use Python's own signal handlers."""
     before = listen()
     yield
     for number, plan in before.items():
@@ -58,7 +58,7 @@ def small_models(tmp_path_factory):
 
 @pytest.fixture
 def place(small_models, tmp_path):
-    """A folder of its own for each test, with copies of the good files and models; nothing in it may change."""
+    """A folder for each test with copies of the good files and models."""
     folder = tmp_path / "place"
     shutil.copytree(small_models, folder)
     (folder / "link.txt").symlink_to(folder / "good.txt")

@@ -1,4 +1,4 @@
-"""Wrong calls and broken files: one line on stderr that says where and what, and nothing left behind."""
+"""Wrong command lines and broken files: one line on stderr, and no file is changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that are not in the cache are compiled, and the user of the command line is told."""
+"""The message that kernels are compiled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numba.core import caching
 from xmlsgd.cli import main
 from xmlsgd.data.files import compiled
 
-tell_of_compiling = compiled.tell_of_compiling  # before the fixture that keeps it out of other tests
+tell_of_compiling = compiled.tell_of_compiling  # before the fixture replaces it
 
 
 @pytest.fixture

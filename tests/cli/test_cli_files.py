@@ -1,4 +1,4 @@
-"""How the command line tells what a file holds, and where and how it writes its results."""
+"""How the command line recognizes raw text, and where and how it writes results."""
 
 from __future__ import annotations
 

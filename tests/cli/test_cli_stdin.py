@@ -1,4 +1,4 @@
-"""Standard input: answered as it comes, in the forms that files have, without a copy on the disk."""
+"""Standard input: predicted as it arrives, in the formats that files have, without a copy on disk."""
 
 from __future__ import annotations
 
@@ -57,9 +57,8 @@ LABELLED = b"read\tread a json file\n\tno label\nopen\topen a socket\n"
     ],
 )
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress], ids=["plain", "gzip", "bzip2"])
-def test_predictions_for_standard_input_equal_those_for_the_same_file(
-    models, tmp_path, give, capsys, model, content, pack
-):
+def test_standard_input_is_predicted_like_a_file(models, tmp_path, give, capsys, monkeypatch, model, content, pack):
+    monkeypatch.setattr("xmlsgd.cli.standard_input.BLOCK_CHARACTERS", 1 << 10)
     (tmp_path / "file").write_bytes(pack(content))
     assert main(["predict", str(models / model), str(tmp_path / "file"), "-k", "2"]) == 0
     expected = capsys.readouterr().out

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import __version__
 from . import commands
@@ -14,9 +15,6 @@ from .format_options import FormatOptions
 from .machine import limit_threads
 from .messages import STDOUT, Console, log_lines
 from .parser import Parser
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 COMMANDS = ("demo", "train", "evaluate", "predict", "convert", "simulate", "warmup", "info")
 ALIASES = {"evaluate": ["test"]}

@@ -6,15 +6,13 @@ import errno
 import os
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from ..data.files import SYSTEM_ERRORS, disk_errors_named
 from ..errors import DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
 from .messages import STANDARD_OUTPUT, say
 from .signals import signal_number, signals_as_exceptions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 DONE, FAILED, BAD_INPUT = 0, 1, 2
 SIGNALLED = 128  # plus the signal's number, as shells report it

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .value_types import FILE, FLOAT, name_among
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .value_types import ValueType
+from .value_types import FILE, FLOAT, ValueType, name_among
 
 GROUPS = ("arguments", "data", "model", "training", "workers", "output")  # headings of the help, in this order
 

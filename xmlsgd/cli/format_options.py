@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..data.files import READ_ERRORS, open_compressed
 from ..errors import DataError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 LINES_SEEN = 100
 LINE_BYTES = 1 << 20

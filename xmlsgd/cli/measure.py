@@ -18,20 +18,6 @@ from ..training.progress_bar import in_batches
 BATCH = 8192  # rows ranked between two movements of the bar
 
 
-def rank(
-    model: XMLClassifier | XMLEnsemble, X: CSR, k: int, quiet: bool = False, label_weight: np.ndarray | None = None
-) -> tuple[np.ndarray, float]:
-    """Return the best label columns int32 (n, min(k, L)), best first, and the seconds it took."""
-    k = min(k, len(model.classes_))
-    labels, seconds = np.empty((X.n_rows, k), np.int32), 0.0
-    model.load_kernels(X.span(0, min(BATCH, X.n_rows)), k, label_weight=label_weight)  # outside the timed part
-    for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=quiet):
-        started = time.perf_counter()
-        labels[rows], _ = model.predict_topk(X.take(rows), k=k, label_weight=label_weight)
-        seconds += time.perf_counter() - started
-    return labels, seconds
-
-
 def measure(
     model: XMLClassifier | XMLEnsemble,
     test: Dataset,
@@ -45,7 +31,13 @@ def measure(
 
     The time is that of ranking alone, without reading, compiling and measuring.
     """
-    labels, seconds = rank(model, test.X, max(ks), quiet, label_weight)
+    k = min(max(ks), len(model.classes_))
+    labels, seconds = np.empty((test.n_rows, k), np.int32), 0.0
+    model.load_kernels(test.X.span(0, min(BATCH, test.n_rows)), k, label_weight=label_weight)  # outside the timed part
+    for rows in in_batches(test.n_rows, BATCH, "ranking", quiet=quiet):
+        started = time.perf_counter()
+        labels[rows], _ = model.predict_topk(test.X.take(rows), k=k, label_weight=label_weight)
+        seconds += time.perf_counter() - started
     speed = {"predict_seconds": seconds, "predict_rows_per_second": test.n_rows / max(seconds, 1e-9)}
     return {**evaluate_ranking(test.Y, labels, ks=ks, inv_propensity=inv_propensity, metrics=metrics), **speed}
 

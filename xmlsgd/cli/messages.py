@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..data.files import disk_errors_named
 from ..data.files.compiled import LOGGER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 STDIN = STDOUT = "-"
 STANDARD_OUTPUT = Path("standard output")  # as errors name it

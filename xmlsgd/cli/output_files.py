@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..data.files import MODEL, restore
 from .exit_codes import UsageError
 from .messages import STDIN, STDOUT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def check_file(path: str | None, flag: str, *inputs: str | None, beside: str | None = None) -> None:
