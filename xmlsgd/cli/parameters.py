@@ -63,7 +63,7 @@ PARAMETERS = (
               "training", "linear", synonyms=("--schedule",)),
     Parameter("warm_up", FLOAT, "share of the run over which the learning rate rises", "training", "0.02"),
     Parameter("batch_size", AUTO_INT, "rows per step", "training", "auto", synonyms=("--batch",)),
-    Parameter("sampler", named("auto", "all", "uniform", "frequency", "hard", "lsh"), "labels that a batch trains",
+    Parameter("sampler", named("auto", *parts_in("nn/samplers")), "labels that a batch trains",
               "training", "auto"),
     Parameter("negatives", or_word(INT, "auto", "all"), "labels per batch trained besides those of its rows",
               "training", "auto"),
