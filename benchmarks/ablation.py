@@ -1,4 +1,4 @@
-"""Which part of the default model buys what: the network alone, and each path of the shortlist with and without it."""
+"""Ablation of the default model: the network alone, and all combinations of k-NN, linear classifiers and network."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Clock:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What is known of the labels (n, m) that come into question: values (n, m, 3), one for each of `PATHS`."""
+    """Scores of candidate labels (n, m) by each base model: values (n, m, 3), in the order of `PATHS`."""
 
     labels: np.ndarray
     values: np.ndarray
@@ -82,12 +82,12 @@ class Evidence:
         return Evidence(self.labels, values)
 
     def of(self, paths: tuple[str, ...]) -> np.ndarray:
-        """Return the values of some paths, zeros in place of the others."""
+        """Return the values of some base models, zeros for the others."""
         return self.values * np.isin(PATHS, paths).astype(np.float32)
 
-    def best(self, paths: tuple[str, ...], blend: LogisticStacking) -> np.ndarray:
-        """Return the best K labels of each row by some paths, int32 (n, K)."""
-        scores = self.of(paths) @ np.array(blend[:3], np.float32)
+    def best(self, paths: tuple[str, ...], stacking: LogisticStacking) -> np.ndarray:
+        """Return the best K labels of each row by some base models, int32 (n, K)."""
+        scores = self.of(paths) @ np.array(stacking[:3], np.float32)
         scores[self.labels < 0] = -np.inf
         return np.take_along_axis(self.labels, np.argsort(-scores, axis=1, kind="stable")[:, :K], axis=1)
 
@@ -132,22 +132,27 @@ def variants(rows: Dataset, X_test: CSR, threads: int) -> Iterator[tuple[str, fl
         for chosen in itertools.combinations(PATHS, n):
             if chosen == ("network",):
                 continue  # on the neighbors' lists, which it would owe to them
-            with clock.part("blend"):
-                blend = LogisticStacking.fit(learned.of(chosen)[known], truth, counts)
-            needed = {"neighbors", *chosen, *(["lists"] if "linear" in chosen else []), *(["blend"] if n > 1 else [])}
-            yield " + ".join(chosen), clock.total(needed), tested.best(chosen, blend)
-    with clock.part("blend"):
-        blend = LogisticStacking.fit(learned.values[known], truth, np.ones_like(counts))
-    yield ALIKE, clock.total({*PATHS, "lists", "blend"}), tested.best(PATHS, blend)
-    with clock.part("blend"):
+            with clock.part("stacking"):
+                stacking = LogisticStacking.fit(learned.of(chosen)[known], truth, counts)
+            needed = {
+                "neighbors",
+                *chosen,
+                *(["lists"] if "linear" in chosen else []),
+                *(["stacking"] if n > 1 else []),
+            }
+            yield " + ".join(chosen), clock.total(needed), tested.best(chosen, stacking)
+    with clock.part("stacking"):
+        stacking = LogisticStacking.fit(learned.values[known], truth, np.ones_like(counts))
+    yield ALIKE, clock.total({*PATHS, "lists", "stacking"}), tested.best(PATHS, stacking)
+    with clock.part("stacking"):
         before, after = label_frequencies(rows.Y, weight, np.ones_like(weight))
-        blend, calibration = LogisticStacking.fit_calibrated(
+        stacking, calibration = LogisticStacking.fit_calibrated(
             learned.values[known], truth, before[learned.labels[known]], counts
         )  # fmt: skip
     yield (
         CALIBRATED,
-        clock.total({*PATHS, "lists", "blend"}),
-        tested.calibrated(*calibration.factors(after)).best(PATHS, blend),
+        clock.total({*PATHS, "lists", "stacking"}),
+        tested.calibrated(*calibration.factors(after)).best(PATHS, stacking),
     )
 
 
@@ -160,7 +165,7 @@ def paths(
     device: CPU,
     clock: Clock,
 ) -> tuple[Evidence, HeldOutVotes, Evidence]:
-    """Learn neighbors and linear path; return what these and the network say of held-out rows and of test rows.
+    """Train k-NN index and linear classifiers; return all scores of held-out rows and of test rows.
 
     In between, what the neighbors alone say of the held-out rows.
     """

@@ -23,7 +23,7 @@ def memory(prepared: Path, plan: Plan) -> None:
 
 
 def bound(result: dict[str, Any]) -> float:
-    """Return 1.3 times parameters, optimizer state, shortlist and data, and 200 MB."""
+    """Return 1.3 times parameters, optimizer state, candidate model and data, and 200 MB."""
     held = sum(result[f"{part}_bytes"] for part in ("parameters", "optimizer_state", "candidates", "data"))
     return float(FACTOR * held + ALLOWANCE)
 
@@ -37,7 +37,7 @@ def table(name: str, result: dict[str, Any]) -> Table:
         "mapped data": result["data_bytes"],
         "process before training": result["idle_memory_bytes"],
         "peak in training": result["peak_memory_bytes"],
-        "1.3 x (parameters + state + shortlist + data) + 200 MB": result["bound_bytes"],
+        "1.3 x (parameters + state + candidates + data) + 200 MB": result["bound_bytes"],
     }
     rows = [[part, megabytes(size)] for part, size in parts.items()]
     share = result["peak_memory_bytes"] / result["bound_bytes"]

@@ -86,7 +86,7 @@ class Ours(Runner):
         template_of(self.model).set_params(n_jobs=1)
 
     def predict(self, X: sp.csr_matrix) -> np.ndarray:
-        """Return the best K labels: of the shortlist, of all where there is none."""
+        """Return the best K labels: of the candidates, or of all labels without them."""
         labels: np.ndarray = self.model.predict_topk(X, K)[0]
         return labels
 
