@@ -119,5 +119,5 @@ def test_names_of_columns_have_an_order_and_should_differ(rows):
 
 
 def test_weights_of_labels_are_real_numbers(rows, fitted):
-    with pytest.raises(DataError, match="label_weight: must have a real number for each of 40 labels, got"):
+    with pytest.raises(DataError, match="label_weight: must have a number for each of 40 labels, got"):
         fitted.predict_topk(rows[0], label_weight=np.ones(40) + 1j)

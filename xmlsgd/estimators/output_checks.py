@@ -51,7 +51,7 @@ def checked_weight(weight: Any, n_labels: int) -> np.ndarray:
     except (TypeError, ValueError):
         checked = np.empty(0)
     if checked.shape != (n_labels,):
-        raise DataError(f"label_weight: must have a real number for each of {n_labels} labels, got {shorten(weight)}")
+        raise DataError(f"label_weight: must have a number for each of {n_labels} labels, got {shorten(weight)}")
     bad = np.flatnonzero(~((checked > 0) & np.isfinite(checked)))
     if len(bad):
         raise DataError(f"label_weight: must be finite and above 0, got {checked[bad[0]]} for label {bad[0]}")
