@@ -10,6 +10,7 @@ import pytest
 from xmlsgd.algorithms import algorithm_class, algorithm_names
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.base import Algorithm
+from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.outer import Nesterov
 from xmlsgd.training.rounds import Rounds
 
@@ -31,7 +32,7 @@ def test_published_adaptive_sgd_has_the_constants_of_the_paper():
 
 
 def test_published_local_sgd_is_diloco():
-    paper = algorithm_class("local_sgd").published()
+    paper = LocalSGD.published()
     assert (paper.steps, paper.outer, paper.combine) == (500, Nesterov(0.9, 0.7), "mean")
 
 
