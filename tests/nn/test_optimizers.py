@@ -170,7 +170,7 @@ def test_an_optimizer_is_found_by_name_and_built_with_numbers():
 
 
 def test_an_unknown_name_lists_the_optimizers_there_are():
-    with pytest.raises(DataError, match="sgd, momentum, adagrad, row_adagrad, adam or an Optimizer, got 'lion'"):
+    with pytest.raises(DataError, match="adagrad, adam, momentum, row_adagrad, sgd or an Optimizer, got 'lion'"):
         get_optimizer("lion")
 
 
