@@ -53,7 +53,7 @@ def test_a_run_writes_its_checkpoint_on_a_signal_and_the_same_command_resumes(tm
         wait_for(lambda done=done: n_lines(tmp_path / "m.history.jsonl") >= done)
         returned, lines = end(process, signal.SIGTERM)
         assert returned == 143
-        told = json.loads((tmp_path / "m.checkpoint" / "run.json").read_text())["place"]["epoch"]
+        told = json.loads((tmp_path / "m.checkpoint" / "run.json").read_text())["position"]["epoch"]
         assert lines == [
             f"xmlsgd: ended by SIGTERM after {told} whole epochs; the same command resumes from m.checkpoint"
         ]
