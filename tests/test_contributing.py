@@ -13,7 +13,7 @@ import pytest
 
 import xmlsgd.metrics
 from shared.paths import DATA
-from xmlsgd import DataError, XMLClassifier, devices, load_file, make_xmc
+from xmlsgd import DataError, XMLClassifier, algorithms, devices, load_file, make_xmc
 from xmlsgd.cli import main
 from xmlsgd.data import formats
 from xmlsgd.data.formats.libsvm import write_libsvm
@@ -160,6 +160,77 @@ def test_an_optimizer_is_one_file(add_part, data, tmp_path):
         ''',
     )
     check_trains(data, tmp_path, optimizer="sign_sgd")
+
+
+def test_a_sampler_is_one_file(add_part, data, tmp_path):
+    add_part(
+        samplers,
+        "first_labels",
+        '''
+        """The true labels of the batch and the first labels."""
+
+        from dataclasses import dataclass
+
+        from .base import Sampler, marked
+
+
+        @dataclass(frozen=True)
+        class FirstLabels(Sampler):
+            """Train the true labels of the batch and the first `negatives` labels."""
+
+            negatives: int
+
+            def draw(self, batch):
+                """Return the labels of a batch."""
+                marks = batch.true()
+                marks[: self.negatives] = True
+                return marked(marks)
+
+
+        SAMPLER = FirstLabels
+        ''',
+    )
+    check_trains(data, tmp_path, sampler="first_labels", negatives=3, batch_size=2)
+
+
+def test_an_algorithm_with_its_merge_rule_is_one_file(add_part, data, tmp_path, capsys):
+    add_part(
+        algorithms,
+        "median",
+        '''
+        """Rounds of some batches; then the center becomes the median of the replicas."""
+
+        from dataclasses import dataclass
+
+        import numpy as np
+
+        from ..training.rounds import Rounds
+        from .base import Algorithm
+
+
+        @dataclass
+        class Median(Rounds, Algorithm):
+            """steps : batches of a worker between merges."""
+
+            steps: int = 4
+
+            def open_rows(self, w):
+                """Return the rows of the round that are left for worker w."""
+                return self.left_of(self.steps * self.batch * len(self.given), w)
+
+            def merge_replicas(self, comm, work):
+                """Take the median as the new center."""
+
+                def rule(params):
+                    params.center[:] = np.median(list(params.replicas.values()), axis=0)
+
+                self.average(comm, work, rule)
+        ''',
+    )
+    check_trains(data, tmp_path, algorithm="median/steps=2")
+    words = ["simulate", str(DATA / "train.txt"), "--test", str(DATA / "test.txt"), "--fleet", "cpu:1*2", "--quiet"]
+    assert main([*words, "--compare", "median,elastic", "--epochs", "1", "--hidden", "4", "--n-jobs", "1"]) == 0
+    assert "median" in capsys.readouterr().out
 
 
 def test_a_file_format_is_one_file(add_part, data, tmp_path):
