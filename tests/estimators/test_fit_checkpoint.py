@@ -67,7 +67,7 @@ def test_where_no_seed_is_given_the_run_keeps_the_one_it_began_with(rows, tmp_pa
     model.fit(*rows, checkpoint=Checkpoint(tmp_path / "kept", keep=True))
     assert model.fitted_.seed == seed
     assert (tmp_path / "kept").is_dir()
-    with pytest.raises(DataError, match=r"kept: is the checkpoint of another run: .*seed was \d+, is \d+; go on"):
+    with pytest.raises(DataError, match=r"kept: is the checkpoint of another run: .*seed was \d+, is \d+; resume"):
         small(max_epochs=3, random_state=7, early_stopping=stopping).fit(*rows, checkpoint=tmp_path / "kept")
 
 
@@ -136,7 +136,7 @@ def test_what_an_ensemble_finds_where_its_checkpoints_go_stays(rows, tmp_path):
     killed(small(max_epochs=2), rows, 4, tmp_path / "other")
     with pytest.raises(ModelFileError, match=r"other: holds .*, which is no part of it; the checkpoint of an ensemble"):
         ensemble().fit(*rows, checkpoint=tmp_path / "other")
-    with pytest.raises(ModelFileError, match="ours: is the checkpoint of an ensemble; go on with that, or remove"):
+    with pytest.raises(ModelFileError, match="ours: is the checkpoint of an ensemble; resume the ensemble, or remove"):
         small(max_epochs=2).fit(*rows, checkpoint=tmp_path / "ours")
     assert (tmp_path / "ours" / "letter.txt").read_text() == "dear"
     small(max_epochs=2).fit(*rows, checkpoint=tmp_path / "other")

@@ -328,11 +328,12 @@ def test_a_diverged_first_fit_leaves_an_unfitted_model():
 
 def test_a_diverged_partial_fit_that_grew_leaves_the_earlier_model():
     model = quick().partial_fit(X, halves(["a"], ["b"]))
-    before, params = dict(vars(model)), model.params_.copy()
+    before, steps, params = model.fitted_, model.fitted_.n_steps, model.params_.copy()
     with pytest.raises(DivergenceError):
         model.set_params(learning_rate_init=1e38).partial_fit(1e4 * sp.hstack([X, X]).tocsr(), halves(["c"], ["b"]))
     assert model.classes_.tolist() == ["a", "b"]
-    assert model.n_steps_ == before["n_steps_"]
+    assert model.fitted_ is before
+    assert model.fitted_.n_steps == steps
     assert model.n_features_in_ == 4
     assert np.array_equal(model.params_, params)
 

@@ -136,7 +136,6 @@ class XMLClassifier(Predictor, BaseEstimator):
     precision_ = learned("precision", "The precision of its products.")
     history_ = learned("history", "One record an epoch.")
     n_epochs_ = learned("n_epochs", "Epochs of all fits since the last fresh one.")
-
     loss_curve_ = learned("loss_curve", "The loss of each epoch.")
 
     def __init__(

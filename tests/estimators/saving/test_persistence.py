@@ -16,6 +16,7 @@ from xmlsgd import DataError, ModelFileError, XMLClassifier
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.vectorizer import TextVectorizer
 from xmlsgd.nn.optimizers import Adagrad, Adam, Optimizer
+from xmlsgd.nn.optimizers.base import RATE
 
 
 @pytest.mark.parametrize("predict_only", [True, False])
@@ -55,7 +56,7 @@ def test_partial_fit_goes_on_exactly_where_it_was(rows, tmp_path, copy, optimize
         other.partial_fit(*more)
     assert model.params_.tobytes() == other.params_.tobytes()
     assert model.optimizer_state_.tobytes() == other.optimizer_state_.tobytes()
-    assert model.n_steps_ == other.n_steps_
+    assert model.fitted_.n_steps == other.fitted_.n_steps > 0
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,8 @@ def test_names_of_labels_come_back(tmp_path, labels):
 
 def test_feature_names_come_back(rows, tmp_path):
     model = small().fit(*rows)
-    model.feature_names_in_ = np.array([f"word {i}" for i in range(30)], dtype=object)
+    features = replace(model.fitted_.features, names=np.array([f"word {i}" for i in range(30)], dtype=object))
+    model.fitted_ = replace(model.fitted_, features=features)
     model.save(tmp_path / "model")
     names = XMLClassifier.load(tmp_path / "model").feature_names_in_
     assert names.tolist() == model.feature_names_in_.tolist()
@@ -168,7 +170,9 @@ def test_an_unfitted_model_cannot_be_saved(tmp_path):
 
 def test_an_optimizer_of_the_users_own_cannot_be_saved(rows, tmp_path):
     class Own(Optimizer):
-        pass
+        @staticmethod
+        def step(g, s, t, h):
+            return h[RATE] * g
 
     model = small(optimizer=Own(), learning_rate_init=0.1).fit(*rows)
     with pytest.raises(ModelFileError, match="only optimizers of this package can be saved"):
