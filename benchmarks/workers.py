@@ -70,10 +70,10 @@ class Watch(Callback):
     def epoch(self, record: dict[str, Any], center: np.ndarray) -> bool:
         """Measure."""
         self.executor.pause()
-        team = self.executor.pool
-        assert team.folder is not None
-        memory = sum(proportional_bytes(p.process.pid) for p in team.processes.values())
-        self.memory = max(self.memory, memory + proportional_bytes(os.getpid(), team.folder.path))
+        pool = self.executor.pool
+        assert pool.folder is not None
+        memory = sum(proportional_bytes(p.process.pid) for p in pool.processes.values())
+        self.memory = max(self.memory, memory + proportional_bytes(os.getpid(), pool.folder.path))
         with self.device.start():
             labels, _ = Scorer(self.network, center, self.device).top_k(self.test.X, 1)
         self.curve.append((record["seconds"], 100 * float(precision_at_k(self.test.Y, labels, 1)[0])))

@@ -114,8 +114,8 @@ def tried_rates(monkeypatch, tmp_path, reached, rates=()):
             return seed
 
     def simulate(seed, algorithm, fleet):
-        tried.append((algorithm.rate, seed))
-        return outcome(reached[algorithm.rate])
+        tried.append((algorithm.learning_rate, seed))
+        return outcome(reached[algorithm.learning_rate])
 
     monkeypatch.setattr(study, "simulate", simulate)
     made = study.Study(Seeds(), None, 16, (1.0, 3.0, 10.0), 3, 1, tmp_path, "data")

@@ -132,8 +132,8 @@ def test_what_others_wrote_during_a_long_task_is_not_lost():
 
     class Overwriting(toy.Logged):
         def push(self, worker, weight):
-            self.model._deltas._read[worker] = self.model._deltas._pushes  # as if nobody had written meanwhile
-            self.model._deltas._features[worker] = np.arange(31, dtype=np.int32)
+            self._deltas._read[worker] = self._deltas._pushes  # as if nobody had written meanwhile
+            self._deltas._features[worker] = np.arange(31, dtype=np.int32)
             super().push(worker, weight)
 
     executor = Overwriting(toy.Marking(), [slow, fast])

@@ -20,7 +20,7 @@ from xmlsgd.estimators.inference import Scorer
 from xmlsgd.metrics import precision_at_k
 from xmlsgd.nn.network import Network, state_layout
 from xmlsgd.nn.optimizers import SGD, Adam, RowAdagrad
-from xmlsgd.nn.samplers import Batch, Drawn, Sampler
+from xmlsgd.nn.samplers import ALL_LABELS, Batch, Drawn
 from xmlsgd.nn.samplers.base import Refresh, Turns
 from xmlsgd.nn.samplers.frequency import FrequencyNegatives
 from xmlsgd.nn.samplers.hard import HardNegatives, balanced_clusters
@@ -51,7 +51,7 @@ def labels_of(sampler, Y, rows, seed):
 
 
 def test_all_labels_take_part_by_default(dataset):
-    assert labels_of(Sampler(), dataset.Y, np.arange(5), 0) is None
+    assert labels_of(Job(dataset, NETWORK).sampler, dataset.Y, np.arange(5), 0) is None
 
 
 @pytest.mark.parametrize("negatives", [0, 1, 50])
@@ -156,7 +156,7 @@ def gradient(network, dataset, rows, sampler, seed, device):
 @pytest.mark.parametrize("power", [0.0, 0.75])
 def test_the_mean_gradient_of_importance_sampling_is_that_of_all_labels(dataset, power, loss):
     network, rows, device = Network(N_FEATURES, N_LABELS, (8,), loss), np.arange(6), CPU(1, "float32")
-    full = gradient(network, dataset, rows, Sampler(), 0, device)
+    full = gradient(network, dataset, rows, ALL_LABELS, 0, device)
     sampler = FrequencyNegatives(60, power).begin(dataset.Y, 0)
     draws = np.array([gradient(network, dataset, rows, sampler, seed, device) for seed in range(400)], np.float64)
     error = draws.std(axis=0) / np.sqrt(len(draws))
@@ -168,7 +168,7 @@ def test_the_mean_gradient_of_importance_sampling_is_that_of_all_labels(dataset,
 
 def test_softmax_with_raised_logits_comes_close_to_the_gradient_of_all_labels(dataset):
     network, rows, device = Network(N_FEATURES, N_LABELS, (8,), "softmax"), np.arange(6), Reference()
-    full = gradient(network, dataset, rows, Sampler(), 0, device)
+    full = gradient(network, dataset, rows, ALL_LABELS, 0, device)
     draws = {
         name: np.mean([gradient(network, dataset, rows, sampler, seed, device) for seed in range(60)], axis=0)
         for name, sampler in {
@@ -289,7 +289,7 @@ def learned(parts, sampler, epochs=6):
 
 @pytest.fixture(scope="module")
 def of_all_labels(parts):
-    return learned(parts, Sampler())[0]
+    return learned(parts, ALL_LABELS)[0]
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
