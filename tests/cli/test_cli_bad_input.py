@@ -213,7 +213,7 @@ BAD_CALLS = {
     ),
     "unknown form": (
         ("convert", "{place}/good.txt", "{place}/new", "--to", "csv"),
-        "argument --to: must be one of store, text, npz, split, got 'csv'",
+        "argument --to: must be one of libsvm, npz, split, store, got 'csv'",
     ),
     "train on CSV of texts": (
         ("train", "{place}/texts.csv", *TRAIN),
@@ -242,7 +242,7 @@ BAD_CALLS = {
     "no rows to predict for": (("predict", "{place}/rows", "{place}/none"), "none: no such file or folder"),
     "unknown algorithm to compare": (
         ("simulate", "{place}/good.txt", "--compare", "adaptive,foo"),
-        "--compare: algorithm must be one of adaptive, adaptive_hogbatch, ",
+        "--compare: algorithm must be one of auto, adaptive, adaptive_hogbatch, ",
     ),
     "unknown fleet": (
         ("simulate", "{place}/good.txt", "--fleet", "S9"),

@@ -16,7 +16,7 @@ tell_of_compiling = compiled.tell_of_compiling  # before the fixture replaces it
 def compile_two(monkeypatch):
     """Let `info` compile two functions, as a run does its kernels, and tell it."""
 
-    def run(args):
+    def run(json, console):
         for step in (1, 2):
             assert compiled.cached(njit(lambda x: x + step))(3) == 3 + step  # noqa: B023 (called at once)
 

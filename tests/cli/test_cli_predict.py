@@ -67,7 +67,7 @@ def test_a_huge_k_means_all_labels_and_huge_threads_all_processors(models, tmp_p
 
 
 def test_predict_restores_a_model_set_aside_by_a_killed_writer(models, tmp_path, capsys):
-    (tmp_path / ".m.0123abcd.partial").mkdir()
+    (tmp_path / ".m.0123abcd.partial").mkdir(0o700)
     shutil.copytree(models / "rows", tmp_path / ".m.0123abcd.partial" / "old")
     run("predict", tmp_path / "m", TEST_ROWS, "--k", "1")
     assert len(capsys.readouterr().out.splitlines()) == N_TEST

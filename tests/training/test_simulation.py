@@ -194,7 +194,7 @@ def run(tmp_path, *words):
 
 def test_the_command_line_tells_what_a_fleet_would_give(tmp_path, capsys):
     words = [word for word in SMALL if word != "--quiet"]
-    assert main(["simulate", str(DATA), *words, "--fleet", "gpu:1/price=2,cpu:.1"]) == 0
+    assert main(["simulate", str(DATA), *words, "--fleet", "gpu:1@2,cpu:.1"]) == 0
     shown = capsys.readouterr().out
     for part in ("speed 1:", "400 rows", "gpu 0", "cpu 1", "busy %", "scheduling efficiency"):
         assert part in shown
@@ -208,7 +208,7 @@ def test_a_comparison_of_all_algorithms_is_one_table(tmp_path, capsys):
     assert first.startswith("speed 1:")
     assert header.split()[:2] == ["P@1", "seconds"]
     *rows, last = rows
-    assert [row.split("  ")[0] for row in rows] == [*algorithm_names(), "fastest alone"]
+    assert [row.split("  ")[0] for row in rows] == ["auto", *algorithm_names(), "fastest alone"]
     assert last.startswith("auto: algorithm: LocalSGD; workers have memories of their own")
 
 
@@ -223,7 +223,7 @@ def test_a_simulation_trains_the_labels_that_training_would(tmp_path, capsys):
 
 
 def test_the_json_of_a_simulation_has_fleet_runs_and_versions(tmp_path):
-    found = run(tmp_path, "--fleet", "gpu:1*2,cpu:.1/noise=.1", "--compare", "adaptive,elastic")
+    found = run(tmp_path, "--fleet", "gpu:1*2,cpu:.1@3", "--compare", "adaptive,elastic")
     assert [device["name"] for device in found["fleet"]] == ["gpu 0", "gpu 1", "cpu 2"]
     assert set(found["runs"]) == {"adaptive", "elastic", "fastest alone"}
     assert len(found["runs"]["adaptive"]["workers"]) == 3
@@ -254,21 +254,22 @@ def test_a_simulation_is_drawn_where_a_file_is_asked_for(tmp_path):
         ),
         (
             ["--fleet", "gpu:0"],
-            "fleet: 'gpu:0': speed must be in [1e-09, 1e+09], got [0.0]; behind the name",
+            "fleet: 'gpu:0': speed must be in [1e-09, 1e+09], got [0.0]",
         ),
         (["--fleet", "gpu:-1"], "speed must be in [1e-09, 1e+09]"),
         (["--fleet", "gpu:1e-320"], "speed must be in"),
-        (["--fleet", "gpu:1/noise=50"], "noise must be in [0, 10]"),
-        (["--fleet", "gpu:1/overhead=1e308"], "overhead, per_row and per_nnz must be in [0, 1e+06]"),
-        (["--fleet", "gpu:1/absent=1-nan,cpu:1"], "must be at least 0 and ascend"),
-        (["--fleet", "gpu:1/trace=nan:5"], "must be at least 0 and ascend"),
-        (["--fleet", "gpu:1/absent=1"], "must have numbers, got 'absent=1'"),
+        (["--fleet", "gpu:1@1e10"], "and price in [0, 1e+09]"),
+        (["--fleet", "gpu:1@nan"], "and price in [0, 1e+09]"),
+        (["--fleet", "gpu:1@-1,cpu:1"], "and price in [0, 1e+09]"),
+        (["--fleet", "gpu:nan"], "speed must be in"),
+        (["--fleet", "gpu:1@much"], "speed and price must be numbers, got 'gpu:1@much'"),
+        (["--fleet", "gpu:1/noise=.1"], "speed and price must be numbers, got 'gpu:1/noise=.1'"),
         (["--compare", "adaptive,magic"], "algorithm must be one of"),
         (["--algorithm", "magic"], "algorithm must be one of"),
         (["--rows", "0"], "--rows and --points: must be at least 1, got 0 and 1"),
         (["--points", "0"], "--rows and --points: must be at least 1, got 400 and 0"),
-        (["--bandwidth", "-1"], "--bandwidth: must be finite and above 0, in GB a second, got -1"),
-        (["--bandwidth", "inf"], "--bandwidth: must be finite and above 0, in GB a second, got inf"),
+        (["--bandwidth", "-1"], "--bandwidth: must be finite and above 0, in GB per second, got -1"),
+        (["--bandwidth", "inf"], "--bandwidth: must be finite and above 0, in GB per second, got inf"),
         (["--plot", "curves.foo"], "curves.foo: must end in one of"),
         (["--plot", "/nowhere/curves.png"], "does not exist"),
     ],
