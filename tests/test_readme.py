@@ -55,6 +55,7 @@ def run_lines(lines, folder):
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.slow
 def test_the_way_from_text_to_top_k_runs(folder):
     *_, prediction = run_lines(TEXT_TO_TOPK, folder)
     assert len(prediction.split("\t")) == 5
@@ -63,6 +64,7 @@ def test_the_way_from_text_to_top_k_runs(folder):
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.slow
 def test_the_lines_about_several_workers_run(folder):
     printed = run_lines(WORKERS, folder)
     assert (folder / "pair" / "model.json").is_file()

@@ -101,6 +101,7 @@ def test_workers_on_disjoint_rows_and_features_may_come_in_any_order():
     np.testing.assert_array_equal(toy.marks(done.params, data), 1)
 
 
+@pytest.mark.slow
 def test_threads_that_write_one_model_at_once_lower_its_loss():
     """Conflicts cost precision, not the run."""
     data, network = toy.random_data(400, 12, 9), Network(12, 9, (16,))

@@ -25,11 +25,13 @@ def found():
     }
 
 
+@pytest.mark.slow
 def test_every_way_to_put_the_parts_together_is_measured(found):
     pairs = ["network + neighbors", "network + linear", "neighbors + linear"]
     assert list(found) == [*ROUNDED.values(), SHARED, *PATHS[1:], *pairs, " + ".join(PATHS), ALIKE, CALIBRATED]
 
 
+@pytest.mark.slow
 def test_two_paths_take_the_seconds_of_each_and_rank_no_worse_than_the_better_one(found):
     seconds, precision = (dict(zip(found, values, strict=True)) for values in zip(*found.values(), strict=True))
     assert seconds["neighbors"] < seconds["linear"] < seconds["neighbors + linear"] < seconds[" + ".join(PATHS)]
@@ -39,6 +41,7 @@ def test_two_paths_take_the_seconds_of_each_and_rank_no_worse_than_the_better_on
     assert precision[CALIBRATED] > precision["neighbors + linear"] - STANDARD_ERROR
 
 
+@pytest.mark.slow
 def test_labels_are_ranked_by_the_chosen_paths_alone_and_none_before_any():
     labels = np.array([[4, 7, 9, 1, 2, -1]], np.int32)
     values = np.zeros((1, 6, 3), np.float32)
@@ -48,6 +51,7 @@ def test_labels_are_ranked_by_the_chosen_paths_alone_and_none_before_any():
     assert evidence.best(("linear",), blend).tolist() == [[2, 1, 9, 7, 4]]
 
 
+@pytest.mark.slow
 def test_calibrated_margins_are_those_of_their_labels():
     labels, values = np.array([[1, 0]], np.int32), np.ones((1, 2, 3), np.float32)
     calibrated = Evidence(labels, values).calibrated(np.array([2, 3], np.float32), np.array([0.5, 0.25], np.float32))
@@ -55,11 +59,13 @@ def test_calibrated_margins_are_those_of_their_labels():
     assert values.max() == 1
 
 
+@pytest.mark.slow
 def test_labels_that_a_row_has_are_marked():
     Y = CSR(np.array([0, 2, 2]), np.array([1, 5], np.int32), np.ones(2, np.float32), 6)
     assert has_label(Y, np.array([[5, 0], [1, -1]], np.int32)).tolist() == [[True, False], [False, False]]
 
 
+@pytest.mark.slow
 def test_the_table_keeps_the_order_of_the_parts():
     run = {"train_seconds": 1.25, "measures": {f"{name}@{k}": 7.0 for name in ("P", "PSP") for k in (1, 3, 5)}}
     lines = table("toy", {SHARED: run, "neighbors": run}).markdown().splitlines()

@@ -28,6 +28,7 @@ def test_rows_features_and_labels_are_divided_alike_and_made_once(prepared):
 
 
 @pytest.mark.parametrize("rule", SAMPLERS)
+@pytest.mark.slow
 def test_the_network_alone_learns_with_every_rule(prepared, rule, tmp_path):
     problem = Problem.read(prepared, 1, 0)
     runner = NetworkAlone(rule, {"hidden": 16, "epochs": 150})

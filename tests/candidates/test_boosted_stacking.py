@@ -97,6 +97,7 @@ def test_a_label_that_is_none_has_a_score_of_0(model):
     assert found[0, 1] == 0 != found[0, 0]
 
 
+@pytest.mark.slow
 def test_trees_rank_as_well_as_the_regression_or_better(many, model):
     plain = XMLClassifier(**{**SETTINGS, "stacking": "logistic"}).fit(many[0].X, many[0].Y)
     boosted, logistic = (precision_at_k(many[1].Y, m.predict_topk(many[1].X)[0], 5) for m in (model, plain))

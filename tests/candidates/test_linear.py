@@ -44,6 +44,7 @@ def test_the_solver_minimizes_the_squared_hinge_of_each_label_on_its_pairs_and_f
         assert objective(X, sign, cost, w, found.bias[label]) == pytest.approx(best, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_labels_solved_in_many_chunks_are_those_solved_in_one(data, rows, monkeypatch):
     from xmlsgd.candidates import linear
 

@@ -66,6 +66,7 @@ def test_a_run_writes_its_checkpoint_on_a_signal_and_the_same_command_resumes(tm
     assert (tmp_path / "m" / "params.npy").read_bytes() == (tmp_path / "whole" / "params.npy").read_bytes()
 
 
+@pytest.mark.slow
 def test_ctrl_c_with_checkpoints_also_saves_the_model_beside(tmp_path):
     process = start(tmp_path, "train", ROWS, *QUICK, "--epochs", "100000", "--out", "m", "--checkpoint", "60")
     wait_for(lambda: n_lines(tmp_path / "m.history.jsonl") >= 1)

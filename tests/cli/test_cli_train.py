@@ -154,6 +154,7 @@ def test_training_prints_a_table_and_where_the_model_is(tmp_path, capsys):
     assert err == ""
 
 
+@pytest.mark.slow
 def test_training_with_several_workers_says_what_auto_has_chosen(tmp_path, capsys):
     words = ["--epochs", "1", "--candidates", "0", "--devices", "cpu*2", "--threads", "2"]
     run("train", ROWS, "--out", tmp_path / "m", *QUICK, *words)

@@ -6,6 +6,8 @@ import errno
 import subprocess
 import sys
 
+import pytest
+
 from shared.command_line import run
 from shared.paths import ROOT
 from xmlsgd import XMLClassifier
@@ -37,6 +39,7 @@ def test_kernels_are_compiled_without_room_for_temporary_files(monkeypatch):
     assert tried
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_after_warmup_for_one_thread_or_two(capsys):
     run("warmup", "--threads", "2")
     assert capsys.readouterr().out.startswith("kernels are compiled (")

@@ -49,6 +49,7 @@ def assert_read_as_by_the_reference(path, data: bytes, block_bytes: int, n_threa
 
 @settings(max_examples=600, deadline=None)
 @given(TEXTS, st.sampled_from([1, 3, 16, 1 << 20]), st.sampled_from([1, 2]), st.sampled_from(["error", "sum"]))
+@pytest.mark.slow
 def test_any_bytes_give_what_the_grammar_says_or_a_data_error(
     tmp_path_factory, data, block_bytes, n_threads, duplicates
 ):
@@ -56,6 +57,7 @@ def test_any_bytes_give_what_the_grammar_says_or_a_data_error(
     assert_read_as_by_the_reference(path, data, block_bytes, n_threads, duplicates)
 
 
+@pytest.mark.slow
 def test_mutated_files_give_what_the_grammar_says_or_a_data_error(tmp_path):
     rng = np.random.default_rng(0)
     original = b"6 9 5\n0,3 0:1.25 4:-2e-3 8:7\n\n 1:0.5\n# x\n4 7:1 2:3.5\n2,1\n1 8:123456789012345678\n"
@@ -76,6 +78,7 @@ def test_mutated_files_give_what_the_grammar_says_or_a_data_error(tmp_path):
     assert 100 < accepted < 900  # both outcomes were seen
 
 
+@pytest.mark.slow
 def test_ten_thousand_mutated_blocks_are_parsed_as_the_grammar_says_or_refused():
     rng = np.random.default_rng(1)
     first = b"0 0:1\n"  # no header, and a label and a feature whatever follows

@@ -194,6 +194,7 @@ def launch(source, **environment):
 
 
 @pytest.mark.parametrize("layer", ["workqueue", "default"])
+@pytest.mark.slow
 def test_devices_of_two_threads_in_two_python_threads_end_no_process(layer):
     """Numba's work queue ends a process in which two Python threads launch at once."""
     process = launch(program(2), NUMBA_NUM_THREADS="2", NUMBA_THREADING_LAYER=layer)

@@ -68,6 +68,7 @@ def test_workers_on_the_cpu_share_its_threads():
 
 
 @pytest.mark.parametrize("algorithm", ["auto", "adaptive", "hogwild", Crossbow(16, 0.006, sync_every=1)])
+@pytest.mark.slow
 def test_two_worker_processes_learn_what_one_learns(data, algorithm):
     settings = {"hidden_layer_sizes": (16,), "max_epochs": 30, "batch_size": 16, "random_state": 0}
     one = XMLClassifier(**settings).fit(data.X, data.Y)
@@ -141,6 +142,7 @@ def killing(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:worker . is lost")
+@pytest.mark.slow
 def test_a_fit_whose_workers_are_all_killed_keeps_what_was_learned_and_can_go_on(data, killing):
     model = XMLClassifier((16,), devices="cpu*2", max_epochs=30, batch_size=16, random_state=0, warm_start=True)
     with pytest.raises(

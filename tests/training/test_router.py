@@ -158,6 +158,7 @@ def test_answered_taken_as_done_loses_rows(monkeypatch):
     assert np.sum(counts == 0) > 20
 
 
+@pytest.mark.slow
 def test_every_row_is_in_a_shared_model_once_though_processes_that_send_differences_are_killed(tmp_path):
     """What was half done when a process died is in its copy, not in the model."""
     data = toy.dataset(400)
@@ -172,6 +173,7 @@ def test_every_row_is_in_a_shared_model_once_though_processes_that_send_differen
 
 
 @pytest.mark.parametrize("naive", [False, True])
+@pytest.mark.slow
 def test_every_row_is_in_the_model_once_though_processes_are_killed(tmp_path, monkeypatch, naive):
     """Three processes die by `kill -9` in the middle of a step, one during a merge; the naive rule loses rows."""
     if naive:

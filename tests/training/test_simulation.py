@@ -115,6 +115,7 @@ def elastic_and_adaptive(experiment, name, momentum, seed):
     return [simulate(experiment, algorithm, fleet) for algorithm in algorithms]
 
 
+@pytest.mark.slow
 def test_on_unequal_devices_adaptive_sgd_is_there_in_half_the_time_and_on_equal_ones_nothing_is_lost():
     """Time to a P@1 on S3, for every seed; on S1, without momentum, P@1 differs by no more than seeds do."""
     experiment = setting_of(900, 80, 16, SGD(), Schedule(3, "constant"), points=8)
@@ -212,6 +213,7 @@ def test_a_comparison_of_all_algorithms_is_one_table(tmp_path, capsys):
     assert last.startswith("auto: algorithm: LocalSGD; workers have memories of their own")
 
 
+@pytest.mark.slow
 def test_a_simulation_trains_the_labels_that_training_would(tmp_path, capsys):
     short = run(tmp_path, "--negatives", "8", "--candidates", "4")
     assert short["parameters"]["negatives"] == 8

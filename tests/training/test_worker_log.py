@@ -236,6 +236,7 @@ def test_the_summary_adds_up_the_records_of_a_run(dataset):
     assert summary([]) == summary([{"epoch": 0, "seconds": 1.0}]) == []
 
 
+@pytest.mark.slow
 def test_training_by_several_workers_tells_in_its_json_what_each_did(tmp_path):
     data, file = str(DATA), tmp_path / "result.json"
     words = ["--devices", "cpu*2", "--hidden", "8", "--epochs", "1", "--threads", "1", "--json", str(file), "--quiet"]

@@ -114,6 +114,7 @@ def test_names_are_exchanged_in_one_step_on_linux(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no SIGKILL on this system")
+@pytest.mark.slow
 def test_a_kill_at_any_time_leaves_a_whole_folder_and_the_next_writer_cleans_up(tmp_path, exchange):
     path, rng = tmp_path / "model", random.Random(0)
     write(path, "first")

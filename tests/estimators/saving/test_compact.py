@@ -51,6 +51,7 @@ def altered(folder, name, change):
     (folder / "MANIFEST.json").write_text(json.dumps(manifest))
 
 
+@pytest.mark.slow
 def test_a_compact_model_is_a_fraction_as_large_and_ranks_as_well(data, model, small, tmp_path):
     model.save(tmp_path / "whole")
     model.save(tmp_path / "light", predict_only=True)
@@ -134,6 +135,7 @@ def test_what_leads_to_nothing_is_found_where_a_kernel_meets_it(data, model, sma
             getattr(XMLClassifier.load(small), ask)(data.X.span(2500, 3000))
 
 
+@pytest.mark.slow
 def test_above_65535_rows_features_or_labels_numbers_have_four_bytes(data, model, small, tmp_path, monkeypatch):
     if model.candidates_ is None:
         return
@@ -226,6 +228,7 @@ def test_weights_so_small_that_their_scale_underflows_become_zeros():
     np.testing.assert_allclose(weights.reshape(3, 2) * scales[:, None], [[0, 0], [0, 0], [1, -1]], atol=1e-40)
 
 
+@pytest.mark.slow
 def test_the_command_line_saves_a_compact_model_and_predicts_with_it(data, tmp_path, capsys):
     write_libsvm(data, tmp_path / "rows.txt")
     rows, folder = str(tmp_path / "rows.txt"), str(tmp_path / "m")

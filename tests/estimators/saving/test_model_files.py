@@ -115,6 +115,7 @@ def test_the_files_are_all_that_there_are(good):
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.endswith(".json")])
+@pytest.mark.slow
 def test_fields_of_any_other_type_are_refused_or_do_no_harm(saved, name):
     description = json.loads((saved / name).read_text())
     count = 0
@@ -139,6 +140,7 @@ def without(value, path):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_files_cut_or_overwritten_are_refused_or_do_no_harm(saved, name):
     rng = np.random.default_rng(0)
     good = (saved / name).read_bytes()
