@@ -58,7 +58,8 @@ def emulate(module):
         n = builder.call(to_integer, [exponent])
         n = builder.select(builder.icmp_signed("<", n, constant(-127)), constant(-127), n)  # 2**-127 becomes zero
         power = builder.bitcast(builder.shl(builder.add(n, constant(127)), constant(23)), f16x)
-        return builder.fmul(x, power)
+        zero, least = (ir.Constant(f16x, [value] * 16) for value in (0.0, float("-inf")))
+        return builder.select(builder.fcmp_ordered("==", exponent, least), zero, builder.fmul(x, power))  # NaN too
 
     bodies = {
         "llvm.x86.avx512bf16.cvtne2ps2bf16.512": cvtne2ps2bf16,
