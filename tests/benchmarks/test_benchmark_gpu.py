@@ -73,7 +73,7 @@ def test_every_part_is_measured_and_written(measure, tmp_path):
     assert all(0 < one["memory_share"] < 1.3 for one in found["steps"])
     assert all(one["seconds"] > 0 for step in found["kernels"] for one in step["kernels"].values())
     assert found["tests"]["skipped"] > 100 or found["tests"]["passed"] > 100
-    assert {"negatives", "input_update", "gemm logits"} <= found["kernels"][0]["kernels"].keys()
+    assert {"column_sums", "input_update", "gemm logits"} <= found["kernels"][0]["kernels"].keys()
     assert {file.name for file in tmp_path.iterdir()} == {"gpu-shim.json", "gpu-shim.md"}
     text = (tmp_path / "gpu-shim.md").read_text()
     for title in (
