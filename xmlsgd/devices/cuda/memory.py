@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from typing import NamedTuple
 
-from ..base import SPARE_CANDIDATES
 from .chunks import CHUNK_BYTES, labels_per_chunk, round_up
 from .staging import SLOTS
 
@@ -44,12 +43,3 @@ def step_bytes(sizes: Sizes, bfloat16: bool, chunk_bytes: int = CHUNK_BYTES) -> 
     entries = sizes.entries + sizes.labels
     sparse = entries * (BYTES_PER_ENTRY + (8 * SLOTS if sizes.travels else 0))
     return int(SHARE_OF_STEP * (output + activations + gradients + sparse))
-
-
-def top_k_bytes(n_rows: int, k: int, sizes: Sizes, bfloat16: bool, chunk_bytes: int = CHUNK_BYTES) -> int:
-    """Return the bytes of the arrays of ranking a block of `n_rows` rows."""
-    H = sizes.hidden[-1]
-    n = min(labels_per_chunk(n_rows, H, bfloat16, chunk_bytes), sizes.n_labels)
-    logits, operands = 4 * n_rows * round_up(n), 2 * round_up(H) * (n_rows + n)
-    lists = n_rows * (16 * (k + SPARE_CANDIDATES) + 4 * sum(sizes.hidden) + 32)
-    return logits + operands + lists + 8 * n_rows * sizes.entries // sizes.batch
