@@ -14,10 +14,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmlsgd import XMLClassifier
-from xmlsgd.candidates.knn import KNNIndex
 from xmlsgd.candidates.linear import LinearClassifiers
 from xmlsgd.candidates.model import (
     HeldOutVotes,
+    build_index,
     has_label,
     held_out_rows,
     label_frequencies,
@@ -174,15 +174,15 @@ def paths(
     with clock.part("neighbors"), device.start():
         scale = idf_weights(X)
         scaled = unit_rows(X, scale, device)
-        neighbors = KNNIndex.build(scaled, Y, np.ones(rows.n_rows, np.float32))
+        neighbors = build_index(scaled, Y, np.ones(rows.n_rows, np.float32), held_out, size, device)
     with clock.part("lists"), device.start():
         lists, asked = training_candidates(neighbors, scaled, held_out, size, device)
     with clock.part("linear"), device.start():
-        linear = LinearClassifiers.fit(scaled, Y, weight, lists, device)
+        linear = LinearClassifiers.fit(unit_rows(X, None, device), Y, weight, lists, device)
 
     def evidence(X: CSR, labels: np.ndarray, shares: np.ndarray) -> Evidence:
         with device.start():
-            margins = linear.margins(unit_rows(X, scale, device), labels, device)
+            margins = linear.margins(unit_rows(X, None, device), labels, device)
         return Evidence(labels, meta_features(logits(X, labels), shares, margins))
 
     with device.start():

@@ -373,8 +373,8 @@ BUGS = (
         "candidates",
         "rows vote for themselves in training",
         "xmlsgd/candidates/knn.py",
-        "N_NEIGHBORS, MAX_POSTINGS, own, np.float32(fewer[0]),",
-        "N_NEIGHBORS, MAX_POSTINGS, -1, np.float32(fewer[0]),",
+        "N_NEIGHBORS, self.max_postings, own, np.float32(fewer[0]),",
+        "N_NEIGHBORS, self.max_postings, -1, np.float32(fewer[0]),",
         ("tests/candidates",),
     ),
     # Metrics

@@ -169,7 +169,7 @@ def test_altered_trees_are_refused(model, name, change, complaint):
     with pytest.raises(ModelFileError, match=complaint):
         from_arrays(described, ModelArrays(arrays, Path("model")), (600, 300))
     for trees in (-1, None, 2.5):
-        with pytest.raises(ModelFileError, match="size, stacking, near, rows and trees"):
+        with pytest.raises(ModelFileError, match="size, stacking, near, max_postings, rows and trees"):
             from_arrays({**described, "trees": trees}, ModelArrays(arrays, Path("model")), (600, 300))
 
 

@@ -175,12 +175,16 @@ def test_rows_are_scaled_by_feature_and_counted_in_parts_as_at_once(data, rows, 
     np.testing.assert_array_equal(idf_weights(data.X), scale)
 
 
-def test_features_of_too_many_rows_have_no_postings(data, rows, monkeypatch):
+def test_without_a_scale_rows_keep_their_proportions(data):
+    plain, values = unit_rows(data.X, None, DEVICE).to_scipy().toarray(), data.X.to_scipy().toarray()
+    np.testing.assert_allclose(plain, values / np.linalg.norm(values, axis=1)[:, None], rtol=1e-6)
+
+
+def test_features_of_too_many_rows_have_no_postings(data, rows):
     counts = np.bincount(rows.indices, minlength=300)
-    monkeypatch.setattr("xmlsgd.candidates.knn.MAX_POSTINGS", int(np.median(counts)))
     dense = rows.to_scipy().toarray().T
     dense[counts > np.median(counts)] = 0
-    found = KNNIndex.build(rows, data.Y, ones(600)).postings
+    found = KNNIndex.build(rows, data.Y, ones(600), int(np.median(counts))).postings
     np.testing.assert_array_equal(found.to_scipy().toarray(), dense)
     assert found.nnz == np.count_nonzero(dense)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from ..data.csr import CSR, HELD_OUT, Dataset
 from ..devices.cpu import CPU
 from .boosted_stacking import NO_TREES, BoostedStacking
 from .compact import CompactLinearClassifiers
-from .knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex
+from .knn import MAX_POSTINGS, MIN_POSTINGS, N_NEIGHBORS, KNNIndex
 from .linear import LinearClassifiers
 from .stacking import MIN_VOTE, LogisticStacking, meta_features
 from .weighting import idf, idf_weights, unit_rows
@@ -24,6 +24,10 @@ LARGEST_SHARE = 10  # at most one row in ten is held out
 SCORED = 64
 SCORED_NEAR = 32  # of a row near a training row, at least, and otherwise half of what other rows get
 FAR_SHARE = 0.1  # of the held-out rows, those farthest from training rows, count as far
+RECALL_GAIN = 0.005  # of the held-out rows' true labels, for which a query reads twice as many postings
+# Share of the true labels among the best five of near rows for which these have all candidates scored.
+NEAR_GAIN = 0.005
+NEVER = 2.0  # in place of a cosine that counts as near
 MIN_DISTANCE = np.float32(1e-3)  # of copies of training rows, so that some row has a weight
 
 
@@ -78,7 +82,7 @@ class CandidateModel:
             rows = unit_rows(X, self.scale, device)
             fewer = self.near, n_near(self.size)
             labels, votes, _ = self.knn.votes(rows, n_scored(self.size), device, fewer=fewer)
-            margins = self.linear.margins(rows, labels, device)
+            margins = self.linear.margins(unit_rows(X, None, device), labels, device)
         Z = logits(X, labels)
         if self.boosted is None:
             return labels, self.stacking.scores(Z, votes, margins)
@@ -89,7 +93,7 @@ class CandidateModel:
         """Return what was learned, and constants, in the order of the arguments of `best_listed`."""
         trees = NO_TREES if self.boosted is None else self.boosted
         arrays = self.scale, *self.knn.arrays, *self.linear.tables, self.linear.bias
-        sizes = n_scored(self.size), N_NEIGHBORS, MAX_POSTINGS, np.float32(self.near), n_near(self.size)
+        sizes = n_scored(self.size), N_NEIGHBORS, self.knn.max_postings, np.float32(self.near), n_near(self.size)
         return *arrays, np.float32(self.stacking), *trees.arrays, MIN_VOTE, *sizes
 
     def non_candidate_scores(self, logits: np.ndarray) -> np.ndarray:
@@ -154,31 +158,82 @@ def fit_candidates(
     learned[held_out] = 0
     with device.start():
         rows = unit_rows(X, scale, device)
-        knn = KNNIndex.build(rows, Y, weight)
+        knn = build_index(rows, Y, weight, held_out, size, device)
         candidates, votes = training_candidates(knn, rows, held_out, size, device)
+        rows = unit_rows(X, None, device)
         linear = LinearClassifiers.fit(rows, Y, learned, candidates, device)
     stacking, trees, near = LogisticStacking(), None, 1.0
     if len(held_out):
-        near, labels = votes.near, votes.labels
+        labels = votes.labels
         X_held, Y_held = X.take(held_out), Y.take(held_out)
         with device.start():
             margins = linear.margins(rows.take(held_out), labels, device)
-        valid = labels >= 0
-        pairs = logits(X_held, labels)[valid], votes.shares[valid], margins[valid]
+        valid, Z = labels >= 0, logits(X_held, labels)
+        pairs = Z[valid], votes.shares[valid], margins[valid]
         counts = votes.counts(valid)
-        truth = has_label(Y_held, labels)[valid]
+        is_true = has_label(Y_held, labels)
+        truth = is_true[valid]
         before, all_rows = label_frequencies(Y, learned, weight)
         frequency = before[labels[valid]]
         if not boosted:
             stacking, calibration = LogisticStacking.fit_calibrated(meta_features(*pairs), truth, frequency, counts)
             linear = linear.calibrate(*calibration.factors(all_rows))
+            with device.start():
+                margins = linear.margins(rows.take(held_out), labels, device)
         elif truth.any() and not truth.all():
             stacking = LogisticStacking.fit(meta_features(*pairs), truth, counts)
             trees = BoostedStacking.fit(np.stack([*pairs, frequency], axis=1), truth, all_rows, device.n_threads)
             del linear  # frees its memory before the new classifiers need as much
             with device.start():
                 linear = LinearClassifiers.fit(rows, Y, weight, candidates, device)
+        if trees is None:
+            scores = stacking.scores(Z, votes.shares, margins)
+        else:
+            with device.start():
+                scores = trees.scores(labels, Z, votes.shares, margins, device)
+        near = votes.near if few_suffice(np.where(valid, scores, -np.inf), is_true, votes, n_near(size)) else NEVER
     return CandidateModel(scale, knn, linear, stacking, size, near, trees)
+
+
+def build_index(rows: CSR, Y: CSR, weight: np.ndarray, held_out: np.ndarray, size: int, device: CPU) -> KNNIndex:
+    """Return the k-NN index; queries read twice as many postings while held-out rows find more of their labels so.
+
+    rows : of norm 1. weight : float32 (n,), sample weights. The device is started.
+    """
+    knn = KNNIndex.build(rows, Y, weight)
+    if not len(held_out):
+        return knn
+    learned = weight.copy()
+    learned[held_out] = 0
+    asked, Y_held = rows.take(held_out), Y.take(held_out)
+
+    def recall(index: KNNIndex) -> float:
+        labels, _, _ = replace(index, weight=learned).votes(asked, n_scored(size), device)
+        return np.count_nonzero(has_label(Y_held, labels)) / max(Y_held.nnz, 1)
+
+    found, max_postings = recall(knn), MIN_POSTINGS
+    while max_postings < MAX_POSTINGS:
+        max_postings *= 2
+        larger = KNNIndex.build(rows, Y, weight, max_postings)
+        more = recall(larger)
+        if more < found + RECALL_GAIN:
+            break
+        knn, found = larger, more
+    return knn
+
+
+def few_suffice(scores: np.ndarray, is_true: np.ndarray, votes: HeldOutVotes, few: int) -> bool:
+    """Return whether near held-out rows rank as many true labels among their best five with only `few` candidates.
+
+    scores float32, is_true bool (n, m) : of the candidates, those with the most votes first.
+    """
+    near = votes.nearest > votes.near
+
+    def hits(size: int) -> int:
+        best = np.argsort(-scores[near, :size], axis=1)[:, :5]
+        return int(np.count_nonzero(np.take_along_axis(is_true[near, :size], best, axis=1)))
+
+    return hits(scores.shape[1]) <= hits(few) * (1 + NEAR_GAIN)
 
 
 def label_frequencies(Y: CSR, learned: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ from ..devices.cpu.kernels.trees import INNER
 from ..errors import DataError, ModelFileError, shorten
 from .boosted_stacking import N_META_FEATURES, BoostedStacking
 from .compact import PREFIX, CompactLinearClassifiers, index_type
-from .knn import KNNIndex
+from .knn import MAX_POSTINGS, KNNIndex
 from .linear import LinearClassifiers
 from .model import CandidateModel
 from .stacking import LogisticStacking
@@ -37,6 +37,7 @@ def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarr
         "size": model.size,
         "stacking": list(model.stacking),
         "near": model.near,
+        "max_postings": knn.max_postings,
         "rows": knn.Y.n_rows,
         "trees": 0 if boosted is None else len(boosted.value),
     }
@@ -50,7 +51,7 @@ def from_arrays(described: Any, saved: ModelArrays, shape: tuple[int, int], comp
     whether values are checked here. Raises `ModelFileError` for anything that was not written by these functions.
     """
     n_features, n_labels = shape
-    size, stacking, near, n_rows, n_trees = _numbers(described, n_labels, saved.path)
+    size, stacking, near, max_postings, n_rows, n_trees = _numbers(described, n_labels, saved.path)
     found = _CandidateArrays(saved.arrays, saved.path, saved.check, PREFIX)
     kind = index_type(n_features, n_rows, n_labels) if compact else np.int32
     postings = found.matrix("postings", (n_features, n_rows), kind, "postings_int16" if compact else "postings_data")
@@ -70,7 +71,7 @@ def from_arrays(described: Any, saved: ModelArrays, shape: tuple[int, int], comp
             raise ModelFileError(f"{saved.path}: {PREFIX}postings_data must be within -1 and 1")
     if found.check and (weight < 0).any():
         raise ModelFileError(f"{saved.path}: {PREFIX}weight must be at least 0, got {weight.min()}")
-    knn = KNNIndex(postings, labels, weight)
+    knn = KNNIndex(postings, labels, weight, max_postings)
     boosted = found.boosted(n_trees, n_labels)
     return CandidateModel(found.finite("scale", n_features), knn, linear, stacking, size, near, boosted)
 
@@ -112,21 +113,21 @@ def _check_matrix(matrix: CSR, name: str) -> None:
         raise ModelFileError(str(error)) from error
 
 
-def _numbers(described: Any, n_labels: int, path: Path) -> tuple[int, LogisticStacking, float, int, int]:
-    """Return size, stacking weights, near cosine, number of training rows and number of trees from the description."""
+def _numbers(described: Any, n_labels: int, path: Path) -> tuple[int, LogisticStacking, float, int, int, int]:
+    """Return size, stacking weights, near cosine, postings read, number of training rows and number of trees."""
     try:
-        size, stacking, near, n_rows, n_trees = (
-            described[name] for name in ("size", "stacking", "near", "rows", "trees")
+        size, stacking, near, max_postings, n_rows, n_trees = (
+            described[name] for name in ("size", "stacking", "near", "max_postings", "rows", "trees")
         )
-        counts = size, n_rows, n_trees + 1
+        counts = size, max_postings, n_rows, n_trees + 1
         whole = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 1 << 31 for n in counts)
         weights = LogisticStacking(*stacking)
         finite = all(isinstance(x, int | float) and abs(x) <= FLOAT32_MAX for x in (*weights, near))
-        if whole and size <= n_labels and finite and weights.network >= 0:
-            return size, weights, near, n_rows, n_trees
+        if whole and size <= n_labels and max_postings <= MAX_POSTINGS and finite and weights.network >= 0:
+            return size, weights, near, max_postings, n_rows, n_trees
     except (KeyError, TypeError):
         pass
     raise ModelFileError(
-        f"{path}: candidates must have size, stacking, near, rows and trees, the size at most {n_labels}, "
-        f"got {shorten(described)}"
+        f"{path}: candidates must have size, stacking, near, max_postings, rows and trees, the size at most "
+        f"{n_labels}, got {shorten(described)}"
     )

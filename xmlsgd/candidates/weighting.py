@@ -1,4 +1,4 @@
-"""Feature weighting for k-NN and linear classifiers: square root of the inverse document frequency, then unit norm."""
+"""Feature weighting: square root of the inverse document frequency for k-NN, none for linear classifiers; unit norm."""
 
 from __future__ import annotations
 
@@ -34,8 +34,12 @@ def idf(frequency: np.ndarray, n_rows: int) -> np.ndarray:
     return np.sqrt(np.log((n_rows + 1) / (frequency + 1)) + 1e-6).astype(np.float32)
 
 
-def unit_rows(X: CSR, scale: np.ndarray, device: CPU) -> CSR:
-    """Return X with column f multiplied by scale[f] and rows of norm 1; zero rows stay zero. Indices are shared."""
+def unit_rows(X: CSR, scale: np.ndarray | None, device: CPU) -> CSR:
+    """Return X with rows of norm 1, where `scale` is given with column f multiplied by scale[f] first.
+
+    Zero rows stay zero. Indices are shared.
+    """
+    scale = np.empty(0, np.float32) if scale is None else scale
     data = np.empty(X.nnz, np.float32)
     device.run(candidates.unit_rows, X.indptr, X.indices, X.data, scale, data)
     return CSR(X.indptr, X.indices, data, X.n_cols)

@@ -22,14 +22,19 @@ DAMAGED = -2  # in place of a label
 
 @njit(nogil=True)
 def unit_row(features, entries, scale, out):
-    """Write the entries float32 of a row, each times its feature's scale, into `out`, of norm 1; zeros stay zeros."""
+    """Write the entries float32 of a row, each times its feature's scale, into `out`, of norm 1; zeros stay zeros.
+
+    An empty `scale` leaves the entries as they come.
+    """
     square = 0.0
     for p in range(features.size):
-        value = np.float64(entries[p]) * np.float64(scale[features[p]])  # squares of float32 may overflow
+        factor = np.float64(scale[features[p]]) if scale.size > 0 else 1.0
+        value = np.float64(entries[p]) * factor  # squares of float32 may overflow
         square += value * value
     norm = np.sqrt(square) if square > 0 else 1.0
     for p in range(features.size):
-        out[p] = np.float64(entries[p]) * np.float64(scale[features[p]]) / norm
+        factor = np.float64(scale[features[p]]) if scale.size > 0 else 1.0
+        out[p] = np.float64(entries[p]) * factor / norm
 
 
 @kernel()
@@ -50,7 +55,8 @@ def best_listed(
 
     Among `n_near` of these for a row whose nearest training row has a cosine above `near`.
     Rows (indptr, indices, data) as they come and their activations A (rows, H), or where W0 (F, H), `scales0` and b0
-    are the input layer of a network of one hidden layer, none; `scale` (F,) weighs the features. W, `scales` and b are
+    are the input layer of a network of one hidden layer, none; `scale` (F,) weighs the features for the neighbors, but
+    not for the margins. W, `scales` and b are
     the output layer (`logits`). `vote` says what `postings_*`, `unit`, `label_*`, `weight` and the scratch are,
     `linear_margins` what the tables (`starts`, `keys`, `weights`), their scales `factors` and `bias` are, and
     `best_of_list` how the best are found.
@@ -82,6 +88,7 @@ def best_listed(
                 n_neighbors, budget, -1, near, n_near, clean[t], items[t], values[t], all_listed, all_bounds,
             )  # fmt: skip
             listed, bounds, margins, logits = all_listed[:m], all_bounds[:m], all_margins[:m], all_logits[:m]
+            unit_row(features, given, scale[:0], entries)
             sound &= margins_of_row(features, entries, listed, starts, keys, weights, factors, bias, margins)
             share = stacking[0]
             if feature.shape[0] > 0:
