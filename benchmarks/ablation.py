@@ -14,38 +14,45 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmlsgd import XMLClassifier
+from xmlsgd.candidates.cooccurrence import Cooccurrence
+from xmlsgd.candidates.knn import KNNIndex
 from xmlsgd.candidates.linear import LinearClassifiers
 from xmlsgd.candidates.model import (
-    HeldOutVotes,
-    build_index,
     has_label,
     held_out_rows,
     label_frequencies,
-    n_near,
     n_scored,
     training_candidates,
+    with_more,
 )
 from xmlsgd.candidates.stacking import LogisticStacking, meta_features
 from xmlsgd.candidates.weighting import idf_weights, unit_rows
 from xmlsgd.cli.kernels import compile_kernels
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.estimators.defaults import CANDIDATE_NEGATIVES, N_CANDIDATES, auto_batch_size, auto_epochs
+from xmlsgd.estimators.defaults import (
+    CANDIDATE_EPOCHS,
+    CANDIDATE_HIDDEN,
+    CANDIDATE_NEGATIVES,
+    N_CANDIDATES,
+    auto_batch_size,
+    auto_rate,
+)
 from xmlsgd.estimators.inference import Scorer
 from xmlsgd.estimators.inference.candidates import pair_scores
+from xmlsgd.nn.optimizers.adam import Adam
 
 from .plan import Plan
 from .prepare import prepared_shape
 from .report import Table, publish
 from .runs import measures
 
-PATHS = ("network", "neighbors", "linear")  # in the order of `LogisticStacking`
+PATHS = ("network", "neighbors", "linear", "co-occurrence")  # in the order of `LogisticStacking`
 ROUNDED = {  # gradients of all labels, by threshold
     0.0: "network, all labels",
     **{threshold: f"... with gradients rounded at {threshold:g}" for threshold in (0.03, 0.1, 0.3)},
 }
 SHARED = "network, negatives that a batch shares"
-ALIKE = "... with all held-out rows alike"
 CALIBRATED = "... with margins calibrated by frequency: the default"
 K = 5
 
@@ -70,7 +77,7 @@ class Clock:
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """Scores of candidate labels (n, m) by each base model: values (n, m, 3), in the order of `PATHS`."""
+    """Scores of candidate labels (n, m) by each base model: values (n, m, 4), in the order of `PATHS`."""
 
     labels: np.ndarray
     values: np.ndarray
@@ -87,7 +94,7 @@ class Evidence:
 
     def best(self, paths: tuple[str, ...], stacking: LogisticStacking) -> np.ndarray:
         """Return the best K labels of each row by some base models, int32 (n, K)."""
-        scores = self.of(paths) @ np.array(stacking[:3], np.float32)
+        scores = self.of(paths) @ np.array(stacking[:-1], np.float32)
         scores[self.labels < 0] = -np.inf
         return np.take_along_axis(self.labels, np.argsort(-scores, axis=1, kind="stable")[:, :K], axis=1)
 
@@ -107,14 +114,14 @@ def ablation(prepared: Path, plan: Plan) -> None:
 def variants(rows: Dataset, X_test: CSR, threads: int) -> Iterator[tuple[str, float, np.ndarray]]:
     """Yield what was put together, its seconds of training, and its best K labels of the test rows."""
     clock, held_out = Clock(), held_out_rows(rows.n_rows, seed=0)
-    epochs = auto_epochs(rows.n_rows, auto_batch_size(rows.n_rows), listed=True)
+    rate, _ = auto_rate(Adam(), auto_batch_size(rows.n_rows), is_short=True)
     weight = np.ones(rows.n_rows, np.float32)
     weight[held_out] = 0
 
     def network(negatives: int | Literal["all"], rounding: float | Literal["auto"] = "auto") -> XMLClassifier:
         model = XMLClassifier(
-            candidates=0, negatives=negatives, gradient_rounding=rounding, max_epochs=epochs, n_jobs=threads,
-            random_state=0,
+            CANDIDATE_HIDDEN, candidates=0, negatives=negatives, gradient_rounding=rounding, learning_rate_init=rate,
+            max_epochs=CANDIDATE_EPOCHS, n_jobs=threads, random_state=0,
         )  # fmt: skip
         return model.fit(rows.X, rows.Y, sample_weight=weight)
 
@@ -125,29 +132,27 @@ def variants(rows: Dataset, X_test: CSR, threads: int) -> Iterator[tuple[str, fl
     with clock.part("network"):
         model = network(CANDIDATE_NEGATIVES)
     yield SHARED, clock.seconds["network"], model.predict_topk(X_test, K)[0]
-    learned, asked, tested = paths(rows, X_test, held_out, weight, model, CPU(threads), clock)
+    learned, tested = paths(rows, X_test, held_out, weight, model, CPU(threads), clock)
     known, truth = learned.labels >= 0, has_label(rows.Y.take(held_out), learned.labels)
-    truth, counts = truth[known], asked.counts(known)
+    truth = truth[known]
     for n in range(1, len(PATHS) + 1):
         for chosen in itertools.combinations(PATHS, n):
             if chosen == ("network",):
                 continue  # on the neighbors' lists, which it would owe to them
             with clock.part("stacking"):
-                stacking = LogisticStacking.fit(learned.of(chosen)[known], truth, counts)
+                stacking = LogisticStacking.fit(learned.of(chosen)[known], truth)
             needed = {
                 "neighbors",
+                "co-occurrence",
                 *chosen,
                 *(["lists"] if "linear" in chosen else []),
                 *(["stacking"] if n > 1 else []),
             }
             yield " + ".join(chosen), clock.total(needed), tested.best(chosen, stacking)
     with clock.part("stacking"):
-        stacking = LogisticStacking.fit(learned.values[known], truth, np.ones_like(counts))
-    yield ALIKE, clock.total({*PATHS, "lists", "stacking"}), tested.best(PATHS, stacking)
-    with clock.part("stacking"):
         before, after = label_frequencies(rows.Y, weight, np.ones_like(weight))
         stacking, calibration = LogisticStacking.fit_calibrated(
-            learned.values[known], truth, before[learned.labels[known]], counts
+            learned.values[known], truth, before[learned.labels[known]]
         )  # fmt: skip
     yield (
         CALIBRATED,
@@ -164,31 +169,33 @@ def paths(
     model: XMLClassifier,
     device: CPU,
     clock: Clock,
-) -> tuple[Evidence, HeldOutVotes, Evidence]:
-    """Train k-NN index and linear classifiers; return all scores of held-out rows and of test rows.
-
-    In between, what the neighbors alone say of the held-out rows.
-    """
+) -> tuple[Evidence, Evidence]:
+    """Train k-NN index, co-occurrence and linear classifiers; return all scores of held-out rows and of test rows."""
     size, X, Y = min(N_CANDIDATES, rows.n_labels), rows.X, rows.Y
     logits = pair_scores(Scorer(model.network_, model.params_, device), device)
     with clock.part("neighbors"), device.start():
         scale = idf_weights(X)
         scaled = unit_rows(X, scale, device)
-        neighbors = build_index(scaled, Y, np.ones(rows.n_rows, np.float32), held_out, size, device)
+        neighbors = KNNIndex.build(scaled, Y, np.ones(rows.n_rows, np.float32))
+    with clock.part("co-occurrence"), device.start():
+        plain = unit_rows(X, None, device)
+        cooccurrence = Cooccurrence.count(plain, Y, weight, device)
     with clock.part("lists"), device.start():
         lists, asked = training_candidates(neighbors, scaled, held_out, size, device)
+        lists, _ = cooccurrence.candidates(plain, lists, device)
     with clock.part("linear"), device.start():
-        linear = LinearClassifiers.fit(unit_rows(X, None, device), Y, weight, lists, device)
+        linear = LinearClassifiers.fit(plain, Y, weight, lists, device)
 
-    def evidence(X: CSR, labels: np.ndarray, shares: np.ndarray) -> Evidence:
+    def evidence(X: CSR, labels: np.ndarray, votes: np.ndarray) -> Evidence:
         with device.start():
-            margins = linear.margins(unit_rows(X, None, device), labels, device)
-        return Evidence(labels, meta_features(logits(X, labels), shares, margins))
+            unit = unit_rows(X, None, device)
+            labels, shares = cooccurrence.candidates(unit, labels, device)
+            margins = linear.margins(unit, labels, device)
+        return Evidence(labels, meta_features(logits(X, labels), with_more(votes), margins, shares))
 
     with device.start():
-        fewer = asked.near, n_near(size)
-        named, shares, _ = neighbors.votes(unit_rows(X_test, scale, device), n_scored(size), device, fewer=fewer)
-    return evidence(X.take(held_out), asked.labels, asked.shares), asked, evidence(X_test, named, shares)
+        named, votes = neighbors.votes(unit_rows(X_test, scale, device), n_scored(size), device)
+    return evidence(X.take(held_out), asked.labels, asked.shares), evidence(X_test, named, votes)
 
 
 def table(name: str, found: dict[str, dict[str, Any]]) -> Table:
@@ -200,6 +207,6 @@ def table(name: str, found: dict[str, dict[str, Any]]) -> Table:
     ]
     notes = [
         "All labels are trained with exact gradients unless a threshold is named, drawn ones with what is the default.",
-        "From the neighbors on, all rank the list that a row's neighbors make; the seconds include theirs.",
+        "From the neighbors on, all rank the candidates of neighbors and co-occurrence; the seconds include theirs.",
     ]
     return Table(f"What each part buys on {name}", ["what is asked", *names, "train s"], rows, notes)

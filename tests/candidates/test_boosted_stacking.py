@@ -44,15 +44,15 @@ def examples(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Return meta-features and labels that depend on them."""
     rng = np.random.default_rng(seed)
     found = rng.normal(size=(n, N_META_FEATURES)).astype(np.float32)
-    found[:, 3] = rng.integers(0, 20, n)
+    found[:, 4] = rng.integers(0, 20, n)
     return found, rng.random(n) < 1 / (1 + np.exp(1 - 2 * found[:, 0] * found[:, 1] - found[:, 2]))
 
 
 def scores(boosted: BoostedStacking, known: np.ndarray, device: CPU) -> np.ndarray:
-    """Return the scores of meta-features (n, 4), taken as n / 6 rows with 6 labels numbered by their frequency."""
-    logits, votes, margins, labels = (np.ascontiguousarray(column).reshape(-1, 6) for column in known.T)
+    """Return the scores of meta-features (n, 5), taken as n / 6 rows with 6 labels numbered by their frequency."""
+    logits, votes, margins, found, labels = (np.ascontiguousarray(column).reshape(-1, 6) for column in known.T)
     with device.start():
-        return boosted.scores(labels.astype(np.int32), logits, votes, margins, device)
+        return boosted.scores(labels.astype(np.int32), logits, votes, margins, found, device)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
@@ -77,7 +77,7 @@ def test_a_threshold_between_two_float32_numbers_parts_them():
     boosted = BoostedStacking.fit(known, np.arange(400) % 2 == 0, np.zeros(1, np.float32), 1)
     votes, nothing = np.array([[low, high]]), np.zeros((1, 2), np.float32)
     with DEVICE.start():
-        found = boosted.scores(np.zeros((1, 2), np.int32), nothing, votes, nothing, DEVICE)
+        found = boosted.scores(np.zeros((1, 2), np.int32), nothing, votes, nothing, nothing, DEVICE)
     assert found[0, 0] > 1 > -1 > found[0, 1]
 
 
@@ -93,7 +93,7 @@ def test_trees_find_what_no_weighted_sum_says():
 def test_a_label_that_is_none_has_a_score_of_0(model):
     labels, one = np.array([[3, -1]], np.int32), np.ones((1, 2), np.float32)
     with DEVICE.start():
-        found = model.candidates_.boosted.scores(labels, one, one, one, DEVICE)
+        found = model.candidates_.boosted.scores(labels, one, one, one, one, DEVICE)
     assert found[0, 1] == 0 != found[0, 0]
 
 
@@ -154,7 +154,7 @@ def test_a_saved_model_keeps_its_trees_to_the_bit(many, model, tmp_path, predict
 @pytest.mark.parametrize(
     ("name", "change", "complaint"),
     [
-        ("trees_feature", lambda a: a + 4, "trees_feature must be below 4"),
+        ("trees_feature", lambda a: a + 4, "trees_feature must be below 5"),
         ("trees_feature", lambda a: a.astype(np.int32), "trees_feature must be uint8"),
         ("trees_threshold", lambda a: a * np.nan, "none of them NaN"),
         ("trees_threshold", lambda a: a[:-1], "with as many thresholds"),
@@ -169,7 +169,7 @@ def test_altered_trees_are_refused(model, name, change, complaint):
     with pytest.raises(ModelFileError, match=complaint):
         from_arrays(described, ModelArrays(arrays, Path("model")), (600, 300))
     for trees in (-1, None, 2.5):
-        with pytest.raises(ModelFileError, match="size, stacking, near, max_postings, rows and trees"):
+        with pytest.raises(ModelFileError, match="size, stacking, rows and trees"):
             from_arrays({**described, "trees": trees}, ModelArrays(arrays, Path("model")), (600, 300))
 
 
@@ -211,7 +211,7 @@ def test_the_memory_estimate_counts_the_pairs_that_stacking_learns_from(many):
         XMLClassifier(**{**SETTINGS, "stacking": stacking}).estimate_memory(X, Y)["candidates"]
         for stacking in ("boosted", "logistic")
     )
-    assert boosted - logistic == 150 * (1000 - 400) * 16  # rows held out for the one and for the other
+    assert boosted - logistic == 150 * (1000 - 400) * 32  # rows held out for the one and for the other
 
 
 def test_more_rows_are_held_out_for_trees_than_for_a_regression():
@@ -224,7 +224,7 @@ def test_trees_that_have_nothing_to_ask_say_how_often_labels_are_right():
     ones = np.ones((1, 3), np.float32)
     trees, labels = BoostedStacking.fit(nothing, truth, np.zeros(3, np.float32), 1), np.arange(3, dtype=np.int32)[None]
     with DEVICE.start():
-        np.testing.assert_allclose(trees.scores(labels, ones, ones, ones, DEVICE), np.log(1 / 3), rtol=1e-5)
+        np.testing.assert_allclose(trees.scores(labels, ones, ones, ones, ones, DEVICE), np.log(1 / 3), rtol=1e-5)
 
 
 def test_no_trees_are_learned_if_no_held_out_row_has_a_true_candidate():

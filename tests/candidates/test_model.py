@@ -11,9 +11,7 @@ import scipy.sparse as sp
 
 from shared.candidates import DEVICE, SETTINGS
 from xmlsgd import XMLClassifier
-from xmlsgd.candidates.model import HeldOutVotes, build_index, few_suffice
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
-from xmlsgd.candidates.weighting import unit_rows
 from xmlsgd.data.csr import CSR
 from xmlsgd.data.files.model_arrays import ModelArrays
 from xmlsgd.data.formats.store import open_store, write_store
@@ -114,6 +112,9 @@ def test_a_saved_model_keeps_its_candidate_model(many, model, tmp_path):
         ("labels_indices", lambda a: a.astype(np.int64), "labels_indices must be int32"),
         ("postings_data", lambda a: a * 0 + 1e30, "postings_data must be within -1 and 1"),
         ("weight", lambda a: -a, "weight must be at least 0"),
+        ("cooccurrence_indices", lambda a: a + 10_000, "cooccurrence_indices: must be in"),
+        ("cooccurrence_data", lambda a: a + 1, "cooccurrence_data must be within -1 and 1"),
+        ("cooccurrence_totals", lambda a: -a, "cooccurrence_totals must be at least 0"),
     ],
 )
 def test_altered_arrays_of_a_candidate_model_are_refused(model, name, change, complaint):
@@ -123,18 +124,13 @@ def test_altered_arrays_of_a_candidate_model_are_refused(model, name, change, co
         from_arrays(described, ModelArrays(arrays, Path("model")), (1500, 1100))
 
 
-@pytest.mark.parametrize("weights", [[1, 2, None, 4], [1, 1e39, 3, 4], [10**400, 2, 3, 4], [-0.1, 2, 3, 4], 7])
+@pytest.mark.parametrize(
+    "weights", [[1, 2, None, 4, 5], [1, 1e39, 3, 4, 5], [10**400, 2, 3, 4, 5], [-0.1, 2, 3, 4, 5], [1, 2, 3, 4], 7]
+)
 def test_altered_stacking_weights_are_refused(model, weights):
     described, arrays = to_arrays(model.candidates_)
-    with pytest.raises(ModelFileError, match="size, stacking, near, max_postings, rows and trees"):
+    with pytest.raises(ModelFileError, match="size, stacking, rows and trees"):
         from_arrays({**described, "stacking": weights}, ModelArrays(arrays, Path("model")), (1500, 1100))
-
-
-@pytest.mark.parametrize("near", [None, float("nan"), "0.5"])
-def test_an_altered_cosine_is_refused(model, near):
-    described, arrays = to_arrays(model.candidates_)
-    with pytest.raises(ModelFileError, match="size, stacking, near, max_postings, rows and trees"):
-        from_arrays({**described, "near": near}, ModelArrays(arrays, Path("model")), (1500, 1100))
 
 
 def test_more_candidates_than_labels_are_refused(model):
@@ -326,46 +322,3 @@ def test_a_diverged_partial_fit_adds_no_rows(many):
     with pytest.raises(DivergenceError):
         model.partial_fit(train.X.span(0, 300), train.Y.span(0, 300))
     assert model.candidates_.knn.Y.n_rows == before
-
-
-def frequent_words(informative: bool) -> tuple[CSR, CSR]:
-    """Return rows of a rare word that says nothing and a frequent one, whose label they have if it is `informative`."""
-    rng, n = np.random.default_rng(0), 36_000
-    frequent, rare = rng.integers(0, 6, n), 6 + rng.integers(0, 2_000, n)
-    labels = frequent if informative else (rare - 6) % 100
-    values = np.tile(np.float32([1, 0.2]), n)
-    X = sp.csr_array((values, np.stack([frequent, rare], axis=1).ravel(), 2 * np.arange(n + 1)), shape=(n, 2_006))
-    Y = sp.csr_array((np.ones(n, np.float32), labels, np.arange(n + 1)), shape=(n, 100))
-    return CSR.from_scipy(X), CSR.from_scipy(Y, "Y")
-
-
-@pytest.mark.parametrize(("informative", "postings"), [(True, 8192), (False, 4096)])
-def test_queries_read_more_postings_where_held_out_rows_gain_by_it(informative, postings):
-    X, Y = frequent_words(informative)
-    weight = np.ones(X.n_rows, np.float32)
-    with DEVICE.start():
-        rows = unit_rows(X, None, DEVICE)
-        index = build_index(rows, Y, weight, np.arange(0, X.n_rows, 50), 1, DEVICE)
-        assert index.max_postings == postings
-        assert build_index(rows, Y, weight, np.arange(0), 1, DEVICE).max_postings == 4096
-    np.testing.assert_array_equal(index.weight, weight)
-
-
-def test_all_candidates_of_near_rows_are_scored_where_the_first_half_misses_labels():
-    rng = np.random.default_rng(0)
-    labels = np.tile(np.arange(20, dtype=np.int32), (200, 1))
-    votes = HeldOutVotes(labels, np.zeros(labels.shape, np.float32), rng.random(200).astype(np.float32))
-    scores = rng.random(labels.shape).astype(np.float32)
-    for place, enough in ((3, True), (15, False)):
-        is_true = np.zeros(labels.shape, bool)
-        is_true[:, place] = True
-        assert few_suffice(scores + 2 * is_true, is_true, votes, 10) is enough
-
-
-def test_how_many_postings_are_read_is_saved(model):
-    described, arrays = to_arrays(model.candidates_)
-    kept = ModelArrays({name: np.asarray(array) for name, array in arrays.items()}, Path("model"))
-    assert from_arrays({**described, "max_postings": 8192}, kept, (1500, 1100)).knn.max_postings == 8192
-    for refused in (0, 1 << 20, 4096.0):
-        with pytest.raises(ModelFileError, match="max_postings"):
-            from_arrays({**described, "max_postings": refused}, kept, (1500, 1100))

@@ -8,49 +8,37 @@ import pytest
 from shared.candidates import DEVICE, SETTINGS, ones
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates.linear import LinearClassifiers
-from xmlsgd.candidates.model import distance_weights, held_out_rows
-from xmlsgd.candidates.stacking import MIN_VOTE, Calibration, LogisticStacking, log_probability
+from xmlsgd.candidates.model import held_out_rows
+from xmlsgd.candidates.stacking import (
+    MIN_COOCCURRENCE,
+    MIN_VOTE,
+    Calibration,
+    LogisticStacking,
+    log_probability,
+    meta_features,
+)
 
 
 def test_stacking_finds_the_weights_of_a_logistic_model():
     rng = np.random.default_rng(0)
-    features = rng.normal(size=(60_000, 3))
-    odds = features @ [0.3, 0.9, 2.0] - 1.0
-    stacking = LogisticStacking.fit(features, rng.random(60_000) < 1 / (1 + np.exp(-odds)), ones(60_000))
-    np.testing.assert_allclose(stacking, [0.3, 0.9, 2.0, -1.0], atol=0.06)
+    features = rng.normal(size=(60_000, 4))
+    odds = features @ [0.3, 0.9, 2.0, 0.5] - 1.0
+    stacking = LogisticStacking.fit(features, rng.random(60_000) < 1 / (1 + np.exp(-odds)))
+    np.testing.assert_allclose(stacking, [0.3, 0.9, 2.0, 0.5, -1.0], atol=0.06)
 
 
 def test_stacking_keeps_its_defaults_if_all_pairs_are_equal():
-    assert LogisticStacking.fit(np.zeros((5, 3)), np.zeros(5, bool), ones(5)) == LogisticStacking()
-
-
-def test_stacking_trusts_the_model_that_is_right_on_pairs_with_weight():
-    rng = np.random.default_rng(0)
-    features, truth, near = rng.normal(size=(4000, 3)), rng.random(4000) < 0.5, np.arange(4000) < 3000
-    features[near, 2] += 2 * truth[near]
-    features[~near, 0] += 2 * truth[~near]
-    alike, apart = (
-        LogisticStacking.fit(features, truth, counts) for counts in (ones(4000), np.where(near, 0.01, 3.97))
-    )
-    assert alike.linear > alike.network
-    assert apart.network > 1 > 0.3 > apart.linear
-
-
-def test_a_held_out_row_has_the_weight_of_its_cubed_distance():
-    counts = distance_weights(np.array([0.0, 0.5, 0.9, 1.0], np.float32))
-    np.testing.assert_allclose(counts / counts[0], [1, 0.125, 1e-3, 1e-9], rtol=1e-3)
-    np.testing.assert_allclose(distance_weights(ones(3)), 1)  # nothing but copies
-    assert counts.mean() == pytest.approx(1)
+    assert LogisticStacking.fit(np.zeros((5, 4)), np.zeros(5, bool)) == LogisticStacking()
 
 
 def test_margins_are_calibrated_by_how_frequent_a_label_is():
     rng = np.random.default_rng(0)
-    features, frequency = rng.normal(size=(60_000, 3)), rng.integers(0, 500, size=60_000).astype(np.float32)
+    features, frequency = rng.normal(size=(60_000, 4)), rng.integers(0, 500, size=60_000).astype(np.float32)
     x = np.log1p(frequency) - np.log1p(frequency).mean()
-    odds = features @ [0.3, 0.9, 2.0] - 1.0 + x * (0.5 * features[:, 2] - 0.8)
+    odds = features @ [0.3, 0.9, 2.0, 0.5] - 1.0 + x * (0.5 * features[:, 2] - 0.8)
     truth = rng.random(60_000) < 1 / (1 + np.exp(-odds))
-    stacking, calibration = LogisticStacking.fit_calibrated(features, truth, frequency, ones(60_000))
-    np.testing.assert_allclose(stacking, [0.3, 0.9, 2.0, -1.0], atol=0.07)
+    stacking, calibration = LogisticStacking.fit_calibrated(features, truth, frequency)
+    np.testing.assert_allclose(stacking, [0.3, 0.9, 2.0, 0.5, -1.0], atol=0.07)
     np.testing.assert_allclose(calibration[:2], [0.25, -0.4], atol=0.03)
     factor, shift = calibration.factors(np.array([0, 10, 400], np.float32))
     of_pair = stacking.linear * (factor * 1.5 + shift)
@@ -62,14 +50,14 @@ def test_margins_are_calibrated_by_how_frequent_a_label_is():
 @pytest.mark.parametrize("sign", [1, -1])
 def test_margins_stay_as_they_are_where_nothing_is_learned_of_them(sign):
     rng = np.random.default_rng(0)
-    features, frequency = rng.normal(size=(1000, 3)), np.ones(1000, np.float32)
-    assert LogisticStacking.fit_calibrated(features, np.ones(1000, bool), frequency, ones(1000)) == (
+    features, frequency = rng.normal(size=(1000, 4)), np.ones(1000, np.float32)
+    assert LogisticStacking.fit_calibrated(features, np.ones(1000, bool), frequency) == (
         LogisticStacking(),
         Calibration(),
     )
-    truth = features @ [1, 1, sign] > 0
-    stacking, calibration = LogisticStacking.fit_calibrated(features, truth, frequency, ones(1000))
-    np.testing.assert_allclose(stacking, LogisticStacking.fit(features, truth, ones(1000)), rtol=1e-3)
+    truth = features @ [1, 1, sign, 1] > 0
+    stacking, calibration = LogisticStacking.fit_calibrated(features, truth, frequency)
+    np.testing.assert_allclose(stacking, LogisticStacking.fit(features, truth), rtol=1e-3)
     assert (stacking.linear == 0) == (sign < 0)
     factor, shift = calibration.factors(np.ones(4, np.float32))
     np.testing.assert_allclose([factor, shift], [np.ones(4), np.zeros(4)], atol=1e-5)
@@ -87,12 +75,16 @@ def test_a_calibrated_path_has_the_margins_that_its_factors_say(data, rows, monk
 
 
 def test_scores_of_stacking_are_log_odds():
-    stacking = LogisticStacking(0.5, 1.0, 2.0, -1.0)
-    z, votes, margins = (np.array([x], np.float32) for x in (0.7, 0.25, 0.5))
-    expected = -0.5 * np.log1p(np.exp(-0.7)) + np.log(0.25) + 2.0 * 0.5 - 1.0
-    np.testing.assert_allclose(stacking.scores(z, votes, margins), [expected], rtol=1e-5)
-    no_vote = stacking.scores(z, np.zeros(1, np.float32), margins)
-    np.testing.assert_allclose(no_vote - stacking.scores(z, votes, margins), np.log(MIN_VOTE / 0.25), rtol=1e-4)
+    stacking = LogisticStacking(0.5, 1.0, 2.0, 0.25, -1.0)
+    z, votes, margins, cooccurrence = (np.array([x], np.float32) for x in (0.7, 0.25, 0.5, 0.1))
+    expected = -0.5 * np.log1p(np.exp(-0.7)) + np.log(0.25) + 2.0 * 0.5 + 0.25 * np.log(0.1) - 1.0
+    found, none = stacking.scores(z, votes, margins, cooccurrence), np.zeros(1, np.float32)
+    np.testing.assert_allclose(found, [expected], rtol=1e-5)
+    features = meta_features(z, votes, margins, cooccurrence)
+    np.testing.assert_allclose(features @ np.array(stacking[:4]) + stacking.intercept, found, rtol=1e-5)
+    no_vote, unknown = stacking.scores(z, none, margins, cooccurrence), stacking.scores(z, votes, margins, none)
+    np.testing.assert_allclose(no_vote - found, np.log(MIN_VOTE / 0.25), rtol=1e-4)
+    np.testing.assert_allclose(unknown - found, 0.25 * np.log(MIN_COOCCURRENCE / 0.1), rtol=1e-4)
     assert log_probability(np.float32([-200.0]))[0] == pytest.approx(-200)
 
 

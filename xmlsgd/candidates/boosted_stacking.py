@@ -9,7 +9,7 @@ import numpy as np
 from ..devices.cpu import CPU
 from ..devices.cpu.kernels.trees import DEPTH, INNER, tree_scores
 
-N_META_FEATURES = 4  # inputs of a tree: network logit, share of votes, margin, label frequency
+N_META_FEATURES = 5  # inputs of a tree: network logit, share of votes, margin, co-occurrence, label frequency
 # 30 trees with a learning rate of 0.2 lose 0.05 P@1, 150 with 0.07 gain nothing (docs/decisions/candidates.md).
 N_TREES, LEARNING_RATE, L2_REGULARIZATION = 50, 0.15, 10.0
 
@@ -46,11 +46,17 @@ class BoostedStacking:
         return cls(*complete_trees(model), frequency)
 
     def scores(
-        self, labels: np.ndarray, logits: np.ndarray, votes: np.ndarray, margins: np.ndarray, device: CPU
+        self,
+        labels: np.ndarray,
+        logits: np.ndarray,
+        votes: np.ndarray,
+        margins: np.ndarray,
+        cooccurrence: np.ndarray,
+        device: CPU,
     ) -> np.ndarray:
         """Return log odds, float32, of the labels int32 (n, M); 0 where a label is -1."""
         out = np.empty(labels.shape, np.float32)
-        device.run(tree_scores, labels, logits, votes, margins, *self.arrays, device.n_threads, out)
+        device.run(tree_scores, labels, logits, votes, margins, cooccurrence, *self.arrays, device.n_threads, out)
         return out
 
     @property

@@ -39,7 +39,7 @@ def compact_arrays(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     small = {name: array for name, array in arrays.items() if not name.startswith("linear_")}
     features, indptr = arrays["linear_indices"], arrays["linear_indptr"]
     kind = index_type(*(len(arrays[f"{name}_indptr"]) - 1 for name in ("postings", "labels", "linear")))
-    for name in ("postings_indices", "labels_indices"):
+    for name in ("postings_indices", "labels_indices", "cooccurrence_indices"):
         small[name] = arrays[name].astype(kind)
     small["postings_int16"] = np.rint(small.pop("postings_data") * np.float32(INT16_ONE)).astype(np.int16)
     weights, scales = compacted(arrays["linear_data"], indptr)

@@ -16,9 +16,9 @@ from ..errors import ModelFileError
 from .weighting import document_frequency
 
 N_NEIGHBORS = 64  # k; docs/decisions/candidates.md compares others
-# Postings that a query reads, at least, and at most where held-out rows gain from more; frequent features come last
-# (docs/decisions/candidates.md).
-MIN_POSTINGS, MAX_POSTINGS = 1 << 12, 1 << 14
+# Postings that a query reads: 7 microseconds, with the same recall as twice as many (docs/decisions/candidates.md).
+# Frequent features come last and say little.
+MAX_POSTINGS = 1 << 12
 INT16_ONE = 32767  # the int16 value that stands for 1
 
 
@@ -27,29 +27,27 @@ class KNNIndex:
     """Inverted index of the training rows, and their labels.
 
     postings : CSR (F, n), the rows that have feature f and their values, from rows of norm 1. Y : CSR (n, L), labels of
-    the training rows. weight : float32 (n,), sample weight of a row's vote. max_postings : entries of posting lists
-    that a query reads. In a compact model indices may be uint16
+    the training rows. weight : float32 (n,), sample weight of a row's vote. In a compact model indices may be uint16
     and values int16, `INT16_ONE` times the float.
     """
 
     postings: CSR
     Y: CSR
     weight: np.ndarray
-    max_postings: int = MIN_POSTINGS
 
     @classmethod
-    def build(cls, X: CSR, Y: CSR, weight: np.ndarray, max_postings: int = MIN_POSTINGS) -> KNNIndex:
+    def build(cls, X: CSR, Y: CSR, weight: np.ndarray) -> KNNIndex:
         """Return the index of rows of norm 1, which shares no memory with them.
 
-        Features of more than `max_postings` rows are left out.
+        Features of more than `MAX_POSTINGS` rows are left out.
         """
         lengths = document_frequency(X)
-        indptr = pointers(np.where(lengths <= max_postings, lengths, 0))
+        indptr = pointers(np.where(lengths <= MAX_POSTINGS, lengths, 0))
         rows, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
         write_postings.alone(*map(for_kernels, (X.indptr, X.indices, X.data)), indptr, indptr[:-1].copy(), rows, values)
         # Copies, because callers may change their arrays after fit.
         labels = CSR(Y.indptr.copy(), Y.indices.copy(), np.broadcast_to(np.float32(1), Y.nnz), Y.n_cols)
-        return cls(CSR(indptr, rows, values, X.n_rows), labels, weight.copy(), max_postings)
+        return cls(CSR(indptr, rows, values, X.n_rows), labels, weight.copy())
 
     def with_rows(self, X: CSR, Y: CSR, weight: np.ndarray) -> KNNIndex:
         """Return an index of these rows as well, which may have more features and labels."""
@@ -58,7 +56,7 @@ class KNNIndex:
         old_Y.resize(old_Y.shape[0], Y.n_cols)
         all_X = CSR.from_scipy(sp.vstack([old_X, X.to_scipy()]))
         all_Y = CSR.from_scipy(sp.vstack([old_Y, Y.to_scipy()]), "Y")
-        return self.build(all_X, all_Y, np.concatenate([self.weight, weight]), self.max_postings)
+        return self.build(all_X, all_Y, np.concatenate([self.weight, weight]))
 
     @property
     def arrays(self) -> tuple[Any, ...]:
@@ -69,27 +67,24 @@ class KNNIndex:
 
     def scratch(self, device: CPU) -> tuple[np.ndarray, ...]:
         """Return the kernels' scratch arrays, a row for each thread of a started device."""
-        shapes = scratch_shapes(self.Y.n_rows, self.Y.n_cols, self.max_postings, device.n_threads)
+        shapes = scratch_shapes(self.Y.n_rows, self.Y.n_cols, MAX_POSTINGS, device.n_threads)
         names, kinds = ("votes clean", "votes items", "votes values"), (np.float32, np.int32, np.float32)
         return tuple(map(device.buffer, names, shapes, kinds))
 
-    def votes(
-        self, X: CSR, size: int, device: CPU, own: int = -1, fewer: tuple[float, int] = (np.inf, 0)
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the `size` labels with the most votes among the neighbors of each row: (labels, shares, nearest).
+    def votes(self, X: CSR, size: int, device: CPU, own: int = -1) -> tuple[np.ndarray, np.ndarray]:
+        """Return the `size` labels with the most votes among the neighbors of each row, and their shares of the votes.
 
-        labels int32 and shares of the votes float32 (n, size), unordered, padded with -1 and 0; nearest float32 (n,),
-        cosine of the nearest training row. own : if not -1, X are the training rows from this one on, and no row votes
-        for itself. fewer : (cosine, count); a row whose nearest neighbor is more similar gets only `count` labels.
+        int32 and float32 (n, size), unordered, padded with -1 and 0. own : if not -1, X are the training rows from this
+        one on, and no row votes for itself.
         """
         labels, shares = np.empty((X.n_rows, size), np.int32), np.empty((X.n_rows, size), np.float32)
-        sound, nearest = np.empty(X.n_rows, np.bool_), np.empty(X.n_rows, np.float32)
+        sound = np.empty(X.n_rows, np.bool_)
         device.run(
-            vote, X.indptr, X.indices, X.data, *self.arrays, N_NEIGHBORS, self.max_postings, own, np.float32(fewer[0]),
-            fewer[1], *self.scratch(device), device.n_threads, labels, shares, sound, nearest,
+            vote, X.indptr, X.indices, X.data, *self.arrays, N_NEIGHBORS, MAX_POSTINGS, own, *self.scratch(device),
+            device.n_threads, labels, shares, sound,
         )  # fmt: skip
         check_sound(sound)
-        return labels, shares, nearest
+        return labels, shares
 
 
 def check_sound(sound: np.ndarray) -> None:

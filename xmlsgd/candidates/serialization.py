@@ -14,7 +14,8 @@ from ..devices.cpu.kernels.trees import INNER
 from ..errors import DataError, ModelFileError, shorten
 from .boosted_stacking import N_META_FEATURES, BoostedStacking
 from .compact import PREFIX, CompactLinearClassifiers, index_type
-from .knn import MAX_POSTINGS, KNNIndex
+from .cooccurrence import Cooccurrence
+from .knn import KNNIndex
 from .linear import LinearClassifiers
 from .model import CandidateModel
 from .stacking import LogisticStacking
@@ -23,12 +24,16 @@ from .stacking import LogisticStacking
 def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the description of a candidate model for JSON, and its arrays by name."""
     assert isinstance(model.linear, LinearClassifiers)  # a compact model is saved from the arrays that it was read from
-    knn, boosted = model.knn, model.boosted
+    knn, cooccurrence, boosted = model.knn, model.cooccurrence, model.boosted
     arrays = {
         "scale": model.scale, "weight": knn.weight, "bias": model.linear.bias,
         "postings_data": knn.postings.data, "linear_data": model.linear.weights.data,
+        "cooccurrence_data": cooccurrence.shares.data, "cooccurrence_totals": cooccurrence.totals,
     }  # fmt: skip
-    for name, matrix in {"postings": knn.postings, "labels": knn.Y, "linear": model.linear.weights}.items():
+    matrices = {
+        "postings": knn.postings, "labels": knn.Y, "cooccurrence": cooccurrence.shares, "linear": model.linear.weights,
+    }  # fmt: skip
+    for name, matrix in matrices.items():
         arrays |= {f"{name}_indptr": matrix.indptr, f"{name}_indices": matrix.indices}
     if boosted is not None:
         trees = {"feature": boosted.feature, "threshold": boosted.threshold, "value": boosted.value}
@@ -36,8 +41,6 @@ def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarr
     described = {
         "size": model.size,
         "stacking": list(model.stacking),
-        "near": model.near,
-        "max_postings": knn.max_postings,
         "rows": knn.Y.n_rows,
         "trees": 0 if boosted is None else len(boosted.value),
     }
@@ -51,12 +54,13 @@ def from_arrays(described: Any, saved: ModelArrays, shape: tuple[int, int], comp
     whether values are checked here. Raises `ModelFileError` for anything that was not written by these functions.
     """
     n_features, n_labels = shape
-    size, stacking, near, max_postings, n_rows, n_trees = _numbers(described, n_labels, saved.path)
+    size, stacking, n_rows, n_trees = _numbers(described, n_labels, saved.path)
     found = _CandidateArrays(saved.arrays, saved.path, saved.check, PREFIX)
     kind = index_type(n_features, n_rows, n_labels) if compact else np.int32
     postings = found.matrix("postings", (n_features, n_rows), kind, "postings_int16" if compact else "postings_data")
     labels, weight = found.matrix("labels", (n_rows, n_labels), kind, None), found.finite("weight", n_rows)
-    bias = found.finite("bias", n_labels)
+    shares = found.matrix("cooccurrence", (n_features, n_labels), kind, "cooccurrence_data")
+    totals, bias = found.finite("cooccurrence_totals", n_features), found.finite("bias", n_labels)
     linear: LinearClassifiers | CompactLinearClassifiers
     if compact:
         keys, starts = found.array("linear_keys", kind, None), found.array("linear_starts", np.int64, n_labels + 1)
@@ -65,15 +69,19 @@ def from_arrays(described: Any, saved: ModelArrays, shape: tuple[int, int], comp
     else:
         weights = found.matrix("linear", (n_labels, n_features), kind, "linear_data")
         linear = LinearClassifiers(weights, bias)
-        for name, matrix in {"postings": postings, "labels": labels, "linear": weights}.items():
+        matrices = {"postings": postings, "labels": labels, "cooccurrence": shares, "linear": weights}
+        for name, matrix in matrices.items():
             _check_matrix(matrix, f"{saved.path}: {PREFIX}{name}")
-        if (np.abs(postings.data) > 1 + 1e-5).any():
-            raise ModelFileError(f"{saved.path}: {PREFIX}postings_data must be within -1 and 1")
-    if found.check and (weight < 0).any():
-        raise ModelFileError(f"{saved.path}: {PREFIX}weight must be at least 0, got {weight.min()}")
-    knn = KNNIndex(postings, labels, weight, max_postings)
+        for name in ("postings", "cooccurrence"):
+            if (np.abs(matrices[name].data) > 1 + 1e-5).any():
+                raise ModelFileError(f"{saved.path}: {PREFIX}{name}_data must be within -1 and 1")
+    for name, least in {"weight": weight, "cooccurrence_totals": totals}.items():
+        if found.check and (least < 0).any():
+            raise ModelFileError(f"{saved.path}: {PREFIX}{name} must be at least 0, got {least.min()}")
+    knn, cooccurrence = KNNIndex(postings, labels, weight), Cooccurrence(shares, totals)
     boosted = found.boosted(n_trees, n_labels)
-    return CandidateModel(found.finite("scale", n_features), knn, linear, stacking, size, near, boosted)
+    scale = found.finite("scale", n_features)
+    return CandidateModel(scale, knn, cooccurrence, linear, stacking, size, boosted)
 
 
 class _CandidateArrays(ModelArrays):
@@ -113,21 +121,20 @@ def _check_matrix(matrix: CSR, name: str) -> None:
         raise ModelFileError(str(error)) from error
 
 
-def _numbers(described: Any, n_labels: int, path: Path) -> tuple[int, LogisticStacking, float, int, int, int]:
-    """Return size, stacking weights, near cosine, postings read, number of training rows and number of trees."""
+def _numbers(described: Any, n_labels: int, path: Path) -> tuple[int, LogisticStacking, int, int]:
+    """Return size, stacking weights, number of training rows and number of trees."""
     try:
-        size, stacking, near, max_postings, n_rows, n_trees = (
-            described[name] for name in ("size", "stacking", "near", "max_postings", "rows", "trees")
-        )
-        counts = size, max_postings, n_rows, n_trees + 1
+        size, stacking, n_rows, n_trees = (described[name] for name in ("size", "stacking", "rows", "trees"))
+        counts = size, n_rows, n_trees + 1
         whole = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 1 << 31 for n in counts)
         weights = LogisticStacking(*stacking)
-        finite = all(isinstance(x, int | float) and abs(x) <= FLOAT32_MAX for x in (*weights, near))
-        if whole and size <= n_labels and max_postings <= MAX_POSTINGS and finite and weights.network >= 0:
-            return size, weights, near, max_postings, n_rows, n_trees
+        whole &= len(stacking) == len(weights) and size <= n_labels
+        finite = all(isinstance(x, int | float) and abs(x) <= FLOAT32_MAX for x in weights)
+        if whole and finite and weights.network >= 0:
+            return size, weights, n_rows, n_trees
     except (KeyError, TypeError):
         pass
     raise ModelFileError(
-        f"{path}: candidates must have size, stacking, near, max_postings, rows and trees, the size at most "
-        f"{n_labels}, got {shorten(described)}"
+        f"{path}: candidates must have size, stacking, rows and trees, the size at most {n_labels}, "
+        f"got {shorten(described)}"
     )

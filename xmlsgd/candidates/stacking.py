@@ -1,4 +1,4 @@
-"""Stacking by logistic regression: the weights of k-NN, linear classifiers and network, learned on held-out rows."""
+"""Stacking by logistic regression: the weights of the base models, learned on held-out rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import numpy as np
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
 
-MIN_VOTE = np.float32(1e-4)  # share of the votes of a label without any, so that its log is finite
+# In place of what is smaller, so that its log is finite. Of the labels that co-occurrence alone proposes enough are
+# true that with a tenth of this MIN_VOTE votes would count for little (docs/decisions/candidates.md).
+MIN_VOTE, MIN_COOCCURRENCE = np.float32(1e-2), np.float32(1e-5)
+MIN_NETWORK = 1e-3  # weight of the network, which ranks all labels where nothing else is known of them
 
 
 class Calibration(NamedTuple):
@@ -26,36 +29,35 @@ class Calibration(NamedTuple):
 
 
 class LogisticStacking(NamedTuple):
-    """Log odds = network * log P(network) + neighbors * log(share of votes) + linear * margin + intercept.
+    """Weights of the log odds that a label is true.
 
-    The defaults were learned on two sets of library records; they apply where too few rows can be held out.
+    network * log P(network) + neighbors * log(share of votes) + linear * margin + cooccurrence * log(co-occurrence)
+    + intercept. The defaults were learned on two sets; they apply where too few rows can be held out.
     """
 
-    network: float = 0.08
-    neighbors: float = 0.8
-    linear: float = 2.5
-    intercept: float = 2.5
+    network: float = 0.3
+    neighbors: float = 0.5
+    linear: float = 2.1
+    cooccurrence: float = 0.15
+    intercept: float = 1.7
 
     @classmethod
-    def fit(cls, features: np.ndarray, truth: np.ndarray, counts: np.ndarray) -> LogisticStacking:
-        """Return the weights that predict `truth` bool (n,) from `features` float32 (n, 3), see `meta_features`.
-
-        counts : float32 (n,), sample weight of each pair of a row and a label, 1 on average.
-        """
+    def fit(cls, features: np.ndarray, truth: np.ndarray) -> LogisticStacking:
+        """Return the weights that predict `truth` bool (n,) from `features` float32 (n, 4), see `meta_features`."""
         if truth.all() or not truth.any():
             return cls()
-        found = _regression(features, truth, counts)
-        return cls(*(float(value) for value in (*np.maximum(found.coef_[0], 0), found.intercept_[0])))
+        found = _regression(features, truth)
+        weights = np.maximum(found.coef_[0], [MIN_NETWORK, 0, 0, 0])
+        return cls(*(float(value) for value in (*weights, found.intercept_[0])))
 
     @classmethod
     def fit_calibrated(
-        cls, features: np.ndarray, truth: np.ndarray, frequency: np.ndarray, counts: np.ndarray
+        cls, features: np.ndarray, truth: np.ndarray, frequency: np.ndarray
     ) -> tuple[LogisticStacking, Calibration]:
         """Return the weights for calibrated margins, and the calibration; frequency : float32 (n,), of each label.
 
-        The calibration is learned without sample weights, the stacking with `counts`: learned with `counts`, the
-        calibration overrates frequent labels on new rows (docs/decisions/candidates.md). Margins stay uncalibrated if
-        the regression would give a base model no positive weight beside the frequency.
+        Margins stay uncalibrated if the regression would give network, neighbors or linear classifiers no positive
+        weight beside the frequency.
         """
         if truth.all() or not truth.any():
             return cls(), Calibration()
@@ -63,31 +65,35 @@ class LogisticStacking(NamedTuple):
         mean = float(logs.mean())
         more = np.stack([logs - mean, (logs - mean) * margins], axis=1)
         found = _regression(np.concatenate([features, more], axis=1), truth)
-        network, neighbors, linear, shift, slope = (float(value) for value in found.coef_[0])
+        network, neighbors, linear, _, shift, slope = (float(value) for value in found.coef_[0])
         if min(network, neighbors, linear) <= 0:
-            return cls.fit(features, truth, counts), Calibration()
+            return cls.fit(features, truth), Calibration()
         calibration = Calibration(slope / linear, shift / linear, mean)
         calibrated, (factor, shifted) = features.copy(), calibration.factors(frequency)
         calibrated[:, 2] = factor * margins + shifted
-        return cls.fit(calibrated, truth, counts), calibration
+        return cls.fit(calibrated, truth), calibration
 
-    def scores(self, logits: np.ndarray, votes: np.ndarray, margins: np.ndarray) -> np.ndarray:
+    def scores(
+        self, logits: np.ndarray, votes: np.ndarray, margins: np.ndarray, cooccurrence: np.ndarray
+    ) -> np.ndarray:
         """Return log odds, float32, of pairs of a row and a label; all arrays have one shape."""
-        neighbors, linear, intercept = (np.float32(value) for value in self[1:])
-        without_network = neighbors * _log_share(votes) + linear * margins + intercept
-        return np.float32(self.network) * log_probability(logits) + without_network
+        network, neighbors, linear, weight, intercept = (np.float32(value) for value in self)
+        found = weight * _log(cooccurrence, MIN_COOCCURRENCE) + intercept
+        without_network = neighbors * _log(votes, MIN_VOTE) + linear * margins + found
+        return network * log_probability(logits) + without_network
 
 
-def _regression(features: np.ndarray, truth: np.ndarray, counts: np.ndarray | None = None) -> LogisticRegression:
+def _regression(features: np.ndarray, truth: np.ndarray) -> LogisticRegression:
     """Fit a logistic regression with little regularization: there are many pairs and few weights."""
     from sklearn.linear_model import LogisticRegression
 
-    return LogisticRegression(C=10.0, max_iter=1000).fit(features, truth, counts)
+    return LogisticRegression(C=10.0, max_iter=1000).fit(features, truth)
 
 
-def meta_features(logits: np.ndarray, votes: np.ndarray, margins: np.ndarray) -> np.ndarray:
-    """Return the inputs of the logistic meta-learner, float32 (..., 3), of pairs of a row and a label."""
-    return np.stack([log_probability(logits), _log_share(votes), margins], axis=-1)
+def meta_features(logits: np.ndarray, votes: np.ndarray, margins: np.ndarray, cooccurrence: np.ndarray) -> np.ndarray:
+    """Return the inputs of the logistic meta-learner, float32 (..., 4), of pairs of a row and a label."""
+    logs = _log(votes, MIN_VOTE), _log(cooccurrence, MIN_COOCCURRENCE)
+    return np.stack([log_probability(logits), logs[0], margins, logs[1]], axis=-1)
 
 
 def log_probability(logits: np.ndarray) -> np.ndarray:
@@ -95,7 +101,7 @@ def log_probability(logits: np.ndarray) -> np.ndarray:
     return -np.logaddexp(np.float32(0), -logits)
 
 
-def _log_share(votes: np.ndarray) -> np.ndarray:
-    """Return the log of the share of votes, float32; labels without votes count as having `MIN_VOTE`."""
-    logs: np.ndarray = np.log(np.maximum(votes, MIN_VOTE))
+def _log(values: np.ndarray, least: np.float32) -> np.ndarray:
+    """Return the logs, float32; values below `least` count as `least`."""
+    logs: np.ndarray = np.log(np.maximum(values, least))
     return logs

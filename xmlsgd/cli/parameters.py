@@ -46,7 +46,8 @@ AUTO_INT, AUTO_FLOAT = or_word(INT, "auto"), or_word(FLOAT, "auto")
 
 # Ranges and names are checked by the estimator, for all its users.
 PARAMETERS = (
-    Parameter("hidden_layer_sizes", SIZES, "units of the hidden layers", "model", "256", synonyms=("--hidden",)),
+    Parameter("hidden_layer_sizes", or_word(SIZES, "auto"), "units of the hidden layers", "model", "auto",
+              synonyms=("--hidden",)),
     Parameter("loss", ValueType("NAME", read_loss, ("auto", *parts_in("nn/losses"))), "loss function",
               "model", "auto"),
     Parameter("candidates", AUTO_INT, "candidate labels per row, from k-nearest neighbors and linear classifiers; "

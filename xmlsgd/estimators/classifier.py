@@ -44,16 +44,16 @@ class XMLClassifier(Predictor, BaseEstimator):
 
     Parameters
     ----------
-    hidden_layer_sizes : sequence of int
-        Units of the hidden layers, at least one.
+    hidden_layer_sizes : sequence of int or "auto"
+        Units of the hidden layers, at least one; "auto" for (256,), or (128,) beside candidates.
     loss : {"auto", "bce", "softmax", "squared_hinge"}
         "bce" for independent labels, "softmax" where labels of a row share its probability; "auto" for softmax for one
         class a row, else bce.
     optimizer : {"adam", "adagrad", "row_adagrad", "momentum", "sgd"} or Optimizer
         An object has numbers of its own.
     learning_rate_init : float or "auto"; warm_up : float
-        The initial learning rate, "auto" for what suits the optimizer (Adam: 6e-3), and the share of the run, in
-        [0, 1), over which it rises from zero.
+        The initial learning rate, "auto" for what suits the optimizer (Adam: 6e-3; 3e-2 in the short run beside
+        candidates), and the share of the run, in [0, 1), over which it rises from zero.
     learning_rate : {"linear", "cosine", "constant", "inverse_sqrt"}
         How it falls over the run.
     batch_size : int or "auto"
@@ -74,8 +74,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         How their scores are combined, learned from held-out rows: by a regression, from 2 % of the rows (at least 400
         or a tenth), or by gradient-boosted trees, from 10 % of 10,000 rows or more; half a point of P@1 more.
     max_epochs : int or "auto"
-        Passes over the rows; "auto" for 10, more where that would be fewer than 600 steps; beside candidates as many
-        as make 500 steps.
+        Passes over the rows; "auto" for 10, more where that would be fewer than 600 steps; 4 beside candidates.
     weight_decay, clip_norm : float
         See `Optimizer`; for an optimizer given by name.
     input_dropout, hidden_dropout : float
@@ -140,7 +139,7 @@ class XMLClassifier(Predictor, BaseEstimator):
 
     def __init__(
         self,
-        hidden_layer_sizes: Sequence[int] = (256,),
+        hidden_layer_sizes: Sequence[int] | Literal["auto"] = "auto",
         *,
         loss: str = "auto",
         optimizer: str | Optimizer = "adam",

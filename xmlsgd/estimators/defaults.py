@@ -24,7 +24,9 @@ LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
 N_CANDIDATES = 64  # labels of a row
 MANY_LABELS = 64  # for each that a row has: so many are listed, fewer the network knows best
 CANDIDATE_ROWS = 2000  # at least; with 800 the network alone is as good
-CANDIDATE_STEPS, CANDIDATE_NEGATIVES = 500, 1024  # of the network beside candidates
+# The network beside candidates: a small one at a high rate learns most in as little time.
+HIDDEN, CANDIDATE_HIDDEN = (256,), (128,)
+CANDIDATE_EPOCHS, CANDIDATE_RATE, CANDIDATE_NEGATIVES = 4, 5, 1024  # the rate times that of longer runs, for Adam
 NEGATIVES = 1024  # where a sampler is asked for without a number
 ROUNDING, ROUNDED_LABELS = 0.1, 1000  # of gradients (docs/decisions/training.md)
 LEAST_NORM = 1e-30  # of typical rows
@@ -43,11 +45,11 @@ def auto_batch_size(n_rows: int) -> int:
 def auto_epochs(n_rows: int, batch_size: int, listed: bool) -> int:
     """Return 10 epochs, more where a run would have fewer than 600 steps, at most 200.
 
-    listed : beside candidates, which know more than the network, 500 steps and no more.
+    listed : beside candidates, which know more than the network, 4 and no more.
     """
-    per_epoch = math.ceil(n_rows / batch_size)
     if listed:
-        return math.ceil(CANDIDATE_STEPS / per_epoch)
+        return CANDIDATE_EPOCHS
+    per_epoch = math.ceil(n_rows / batch_size)
     return min(max(EPOCHS, math.ceil(LEAST_STEPS / per_epoch)), MOST_EPOCHS)
 
 
@@ -69,12 +71,19 @@ def auto_rounding(n_labels: int, loss: str, optimizer: Any, kinds: Collection[st
     return ROUNDING if measured and n_labels >= ROUNDED_LABELS and "cuda" not in kinds else 0.0
 
 
-def auto_rate(optimizer: Any) -> float:
-    """Return the learning rate that suits the optimizer at a batch of 256."""
+def auto_rate(optimizer: Any, batch_size: int, is_short: bool) -> tuple[float, str]:
+    """Return the learning rate that suits the optimizer, and why.
+
+    is_short : whether this is the short run of a network beside candidates. Adam's rate then follows the square root of
+    the batch size (Malladi et al. 2022).
+    """
     rate: float | None = type(optimizer).default_rate
     if rate is None:
         raise DataError(f"learning_rate_init: no rate is known for {shorten(optimizer)}; pass a number")
-    return rate
+    if is_short and isinstance(optimizer, Adam):
+        scaled = CANDIDATE_RATE * rate * math.sqrt(batch_size / BATCH)
+        return float(f"{scaled:.2g}"), f"suits Adam for {CANDIDATE_EPOCHS} epochs of batches of {batch_size}"
+    return rate, f"suits {type(optimizer).__name__}"
 
 
 def input_scale(X: CSR) -> float:

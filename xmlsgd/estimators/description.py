@@ -109,7 +109,7 @@ def _to_json(name: str, value: Any) -> Any:
         return {"name": value.name, "numbers": asdict(value)}
     if isinstance(value, np.generic):
         return value.item()
-    if name == "hidden_layer_sizes":
+    if name == "hidden_layer_sizes" and not isinstance(value, str):
         return [int(size) for size in value]
     if name == "class_weight" and isinstance(value, dict):
         return [[key.item() if isinstance(key, np.generic) else key, float(weight)] for key, weight in value.items()]

@@ -169,7 +169,7 @@ def _workers(plan: TrainingPlan, data: TrainingData) -> int:
 
 
 def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
-    """Return the bytes of learning candidates: scaled rows, by row and by feature, pairs, linear classifiers.
+    """Return the bytes of learning candidates: rows, scaled and by feature, labels of features, pairs, classifiers.
 
     A label has weights for features of its own rows alone, which take 8 bytes each, and 16 in a hash table. While they
     are solved, a chunk of labels has room for all features of its pairs. Little of it is written, but in pages, which
@@ -177,6 +177,7 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
     """
     if not plan.n_candidates:
         return 0
+    from ..candidates.cooccurrence import N_LABELS, N_MORE
     from ..candidates.linear import CHUNK, max_weights  # here: an estimator can be made without loading Numba
     from ..candidates.model import HELD_OUT_BOOSTED, HELD_OUT_LOGISTIC, n_scored
 
@@ -184,13 +185,14 @@ def _candidates(plan: TrainingPlan, data: TrainingData) -> int:
     every = X.n_cols * Y.n_cols
     own = int(np.diff(X.indptr) @ np.diff(Y.indptr))
     weights = min(own, every, MOST_PER_ENTRY * X.nnz, max_weights(X))
-    pairs = Y.nnz + X.n_rows * plan.n_candidates
+    listed = plan.n_candidates + N_MORE
+    pairs = Y.nnz + X.n_rows * listed
     room = min(CHUNK, pairs * X.nnz // X.n_rows, every)
-    held_out = (HELD_OUT_BOOSTED if plan.stacking == "boosted" else HELD_OUT_LOGISTIC).of(X.n_rows) * n_scored(
-        plan.n_candidates
-    )
-    rows = 12 * X.nnz + 4 * Y.nnz + 4 * pairs + 4 * X.n_rows * plan.n_candidates
-    return rows + 8 * room + (8 + 16) * weights + SOLVER_BYTES * plan.n_threads * X.n_cols + PAIR_BYTES * held_out
+    held_out = (HELD_OUT_BOOSTED if plan.stacking == "boosted" else HELD_OUT_LOGISTIC).of(X.n_rows)
+    scored = PAIR_BYTES * held_out * (n_scored(plan.n_candidates) + N_MORE)
+    rows = 12 * X.nnz + 4 * Y.nnz + 4 * pairs + 4 * X.n_rows * listed
+    of_features = 8 * min(own, every, N_LABELS * X.n_cols)
+    return rows + of_features + 8 * room + (8 + 16) * weights + SOLVER_BYTES * plan.n_threads * X.n_cols + scored
 
 
 def _is_mapped(array: np.ndarray) -> bool:

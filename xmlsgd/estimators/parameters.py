@@ -68,7 +68,7 @@ SHARE = Rule("in [0, 1)", lambda value: is_amount(value) and value < 1)
 AMOUNT = Rule("0 or above", is_amount)
 FLAG = Rule("True or False", lambda value: isinstance(value, bool | np.bool_))
 RULES = {
-    "hidden_layer_sizes": Rule("one or more positive integers, as in (256,)", _are_sizes),
+    "hidden_layer_sizes": Rule("one or more positive integers, as in (256,)", _are_sizes).beside("auto"),
     "learning_rate_init": Rule("above 0", lambda value: is_amount(value) and value != 0).beside("auto"),
     "batch_size": COUNT.beside("auto"),
     "max_epochs": COUNT.beside("auto"),

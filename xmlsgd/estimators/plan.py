@@ -14,7 +14,9 @@ from ..nn.network import Network
 from ..nn.samplers import ALL_LABELS, find_sampler
 from ..nn.schedules import Schedule
 from .defaults import (
+    CANDIDATE_HIDDEN,
     CANDIDATE_NEGATIVES,
+    HIDDEN,
     NEGATIVES,
     auto_batch_size,
     auto_candidates,
@@ -108,15 +110,20 @@ def make_plan(
         return value
 
     optimizer = optimizer_of(given)
-    network = _network(given, data, earlier)
-    decided("hidden_layer_sizes", network.hidden, GIVEN)
+    loss = _loss(given, data, earlier)
+    n_candidates, why_listed = (
+        _candidates(given, data, loss) if with_candidates else (0, "partial_fit learns none anew")
+    )
+    network = _network(given, data, loss, n_candidates, earlier)
+    beside = "goes on" if earlier else "beside candidates" if n_candidates else "without candidates"
+    decided("hidden_layer_sizes", network.hidden, _why(given.hidden_layer_sizes, beside))
     decided("loss", network.loss, _why(given.loss, f"labels are {data.form}" if earlier is None else "goes on"))
     decided("optimizer", given.optimizer, GIVEN)
     own = given.algorithm if isinstance(given.algorithm, Algorithm) else None
-    learning_rate = decided("learning_rate_init", *_learning_rate(given, optimizer, own))
     batch_size = decided("batch_size", *_batch_size(given, n_rows, own))
-    n_candidates, why = _candidates(given, data, network) if with_candidates else (0, "partial_fit learns none anew")
-    decided("candidates", n_candidates, why)
+    is_short = n_candidates > 0 and given.max_epochs == "auto"
+    learning_rate = decided("learning_rate_init", *_learning_rate(given, optimizer, own, batch_size, is_short))
+    decided("candidates", n_candidates, why_listed)
     stacking = given.stacking if n_candidates else "logistic"
     if with_candidates and given.stacking == "boosted":
         _check_boosted(n_candidates, n_rows if data.weight is None else np.count_nonzero(data.weight))
@@ -158,26 +165,37 @@ def _why(given: Any, reason: str) -> str:
     return reason if isinstance(given, str) and given == "auto" else GIVEN
 
 
-def _network(given: Parameters, data: TrainingData, earlier: Network | None) -> Network:
-    """Return the network for the rows; one that goes on keeps its hidden layers, its loss and its scale."""
-    hidden, dataset = tuple(int(size) for size in given.hidden_layer_sizes), data.dataset
+def _loss(given: Parameters, data: TrainingData, earlier: Network | None) -> str:
+    """Return the loss by name; one that goes on stays."""
+    if earlier is None:
+        return given.loss if given.loss != "auto" else "softmax" if data.form == "multiclass" else "bce"
+    if given.loss not in ("auto", earlier.loss):
+        raise DataError(f"loss: must stay {earlier.loss!r} when learning goes on, got {given.loss!r}")
+    return earlier.loss
+
+
+def _network(given: Parameters, data: TrainingData, loss: str, n_candidates: int, earlier: Network | None) -> Network:
+    """Return the network for the rows; one that goes on keeps its hidden layers and its scale."""
+    wanted, dataset = given.hidden_layer_sizes, data.dataset
+    if isinstance(wanted, str):
+        wanted = earlier.hidden if earlier else CANDIDATE_HIDDEN if n_candidates else HIDDEN
+    hidden = tuple(int(size) for size in wanted)
     drops: dict[str, Any] = {"input_dropout": float(given.input_dropout), "hidden_dropout": float(given.hidden_dropout)}
     if earlier is None:
-        loss = given.loss if given.loss != "auto" else "softmax" if data.form == "multiclass" else "bce"
         scale = input_scale(dataset.X)
         return Network(dataset.n_features, dataset.n_labels, hidden, loss, **drops, input_scale=scale)
     if earlier.hidden != hidden:
         raise DataError(f"hidden_layer_sizes: must stay {earlier.hidden} when learning goes on, got {hidden}")
-    if given.loss not in ("auto", earlier.loss):
-        raise DataError(f"loss: must stay {earlier.loss!r} when learning goes on, got {given.loss!r}")
     return replace(earlier, n_features=dataset.n_features, n_labels=dataset.n_labels, **drops)
 
 
-def _learning_rate(given: Parameters, optimizer: Optimizer, own: Algorithm | None) -> tuple[float, str]:
+def _learning_rate(
+    given: Parameters, optimizer: Optimizer, own: Algorithm | None, batch_size: int, is_short: bool
+) -> tuple[float, str]:
     if own is not None:
         return own.learning_rate, "the algorithm's"
     if given.learning_rate_init == "auto":
-        return auto_rate(optimizer), f"suits {type(optimizer).__name__}"
+        return auto_rate(optimizer, batch_size, is_short)
     return float(given.learning_rate_init), GIVEN
 
 
@@ -189,11 +207,11 @@ def _batch_size(given: Parameters, n_rows: int, own: Algorithm | None) -> tuple[
     return min(int(given.batch_size), n_rows), GIVEN
 
 
-def _candidates(given: Parameters, data: TrainingData, network: Network) -> tuple[int, str]:
+def _candidates(given: Parameters, data: TrainingData, loss: str) -> tuple[int, str]:
     """Return the candidate labels per row, 0 for the network alone."""
     Y = data.dataset.Y
     if given.candidates == "auto":
-        return auto_candidates(Y, network.loss, data.form), f"{Y.n_rows} rows, {Y.n_cols} labels, {Y.nnz} true pairs"
+        return auto_candidates(Y, loss, data.form), f"{Y.n_rows} rows, {Y.n_cols} labels, {Y.nnz} true pairs"
     if given.candidates and data.form == "multiclass":
         raise DataError(f"candidates: must be 0 for one class a row, got {given.candidates}; it is for sets of labels")
     return min(int(given.candidates), Y.n_cols), GIVEN

@@ -11,6 +11,7 @@ from numba import njit, prange
 
 from ..compiling import kernel
 from ..intrinsics.elementary import FAST
+from .cooccurrence import cooccurrence_of_row
 from .input_layer import activate_row
 from .knn import vote_of_row
 from .linear_margins import margins_of_row
@@ -48,32 +49,33 @@ def unit_rows(indptr, indices, data, scale, out):
 @kernel(fastmath=FAST)
 def best_listed(
     indptr, indices, data, A, W0, scales0, b0, W, scales, b, scale, postings_ptr, postings_row, postings_value, unit,
-    label_ptr, label_index, weight, starts, keys, weights, factors, bias, stacking, frequency, feature, threshold,
-    value, least_vote, n_scored, n_neighbors, budget, near, n_near, clean, items, values, n_threads, labels, scores,
+    label_ptr, label_index, weight, share_ptr, share_label, share_value, share_scale, starts, keys, weights, factors,
+    bias, stacking, frequency, feature, threshold, value, least_vote, least_cooccurrence, n_scored, n_more, n_neighbors,
+    budget, clean, items, values, n_threads, labels, scores,
 ):  # fmt: skip
-    """Write the best labels of each row among the `n_scored` with the most votes into `labels` and `scores` (rows, k).
+    """Write the best labels of each row among its candidates into `labels` and `scores` (rows, k).
 
-    Among `n_near` of these for a row whose nearest training row has a cosine above `near`.
-    Rows (indptr, indices, data) as they come and their activations A (rows, H), or where W0 (F, H), `scales0` and b0
-    are the input layer of a network of one hidden layer, none; `scale` (F,) weighs the features for the neighbors, but
-    not for the margins. W, `scales` and b are
-    the output layer (`logits`). `vote` says what `postings_*`, `unit`, `label_*`, `weight` and the scratch are,
-    `linear_margins` what the tables (`starts`, `keys`, `weights`), their scales `factors` and `bias` are, and
-    `best_of_list` how the best are found.
-    stacking float32 (4,): weights of the network's log probability, of the log of the share of votes,
-    at least `least_vote`, and of the margin, and the intercept. Where there are trees, they score in its place:
-    `trees_of_row` says what `frequency`, `feature`, `threshold` and `value` are. A row that met a pointer or an index
-    to nothing gets labels `DAMAGED`.
+    Candidates are the `n_scored` labels with the most votes and the `n_more` others that occur most with the row's
+    features. Rows (indptr, indices, data) as they come and their activations A (rows, H), or where W0 (F, H), `scales0`
+    and b0 are the input layer of a network of one hidden layer, none; `scale` (F,) weighs the features for the
+    neighbors alone. W, `scales` and b are the output layer (`logits`). `vote` says what `postings_*`, `unit`,
+    `label_*`, `weight` and the scratch are, `cooccurrence` what `share_*` are, `linear_margins` what the tables
+    (`starts`, `keys`, `weights`), their scales `factors` and `bias` are, and `best_of_list` how the best are found.
+    stacking float32 (5,): weights of the network's log probability, of the log of the share of votes, at least
+    `least_vote`, of the margin and of the log of the co-occurrence, at least `least_cooccurrence`, and the intercept.
+    Where there are trees, they score in its place: `trees_of_row` says what `frequency`, `feature`, `threshold` and
+    `value` are. A row that met a pointer or an index to nothing gets labels `DAMAGED`.
     """
-    n_rows = indptr.size - 1
+    n_rows, m = indptr.size - 1, n_scored + n_more
     most = 0
     for i in range(n_rows):
         most = max(most, indptr[i + 1] - indptr[i])
     for t in prange(n_threads):
-        row, hidden = np.empty(most, np.float32), np.empty(b0.size, np.float32)
-        all_listed, all_bounds = np.empty(n_scored, np.int32), np.empty(n_scored, np.float32)
-        all_margins, all_logits = np.empty(n_scored, np.float32), np.empty(n_scored, np.float32)
-        all_known, node, total = np.empty(4 * n_scored, np.float32), np.empty(n_scored, np.uint32), np.empty(n_scored)
+        row, hidden, listed = np.empty(most, np.float32), np.empty(b0.size, np.float32), np.empty(m, np.int32)
+        votes, margins, cooccurrences = np.empty(m, np.float32), np.empty(m, np.float32), np.empty(m, np.float32)
+        bounds, logits = np.empty(m, np.float32), np.empty(m, np.float32)
+        known, node, total = np.empty((5, m), np.float32), np.empty(m, np.uint32), np.empty(m)
+        votes[n_scored:] = 0
         for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
             features = indices[indptr[i] : indptr[i + 1]]
             given, entries = data[indptr[i] : indptr[i + 1]], row[: features.size]
@@ -83,26 +85,32 @@ def best_listed(
                 activate_row(features, given, W0, scales0, b0, a)
             else:
                 a = A[i]
-            sound, _, m = vote_of_row(
+            sound = vote_of_row(
                 features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
-                n_neighbors, budget, -1, near, n_near, clean[t], items[t], values[t], all_listed, all_bounds,
+                n_neighbors, budget, -1, clean[t], items[t], values[t], listed[:n_scored], votes[:n_scored],
             )  # fmt: skip
-            listed, bounds, margins, logits = all_listed[:m], all_bounds[:m], all_margins[:m], all_logits[:m]
             unit_row(features, given, scale[:0], entries)
+            sound &= cooccurrence_of_row(
+                features, entries, share_ptr, share_label, share_value, share_scale, clean[t, label_ptr.size - 1 :],
+                items[t], values[t], listed, n_scored, cooccurrences,
+            )  # fmt: skip
             sound &= margins_of_row(features, entries, listed, starts, keys, weights, factors, bias, margins)
-            share = stacking[0]
+            network = stacking[0]
             if feature.shape[0] > 0:
                 logits_of_row(a, W, scales, b, listed, logits)
                 trees_of_row(
-                    listed, logits, bounds, margins, frequency, feature, threshold, value,
-                    all_known[: 4 * m].reshape(4, m), node[:m], total[:m], bounds,
+                    listed, logits, votes, margins, cooccurrences, frequency, feature, threshold, value, known, node,
+                    total, bounds,
                 )  # fmt: skip
-                share *= 0  # the network has had its say
+                network *= 0  # the network has had its say
             else:
                 for j in range(m):
                     bounds[j] = (
-                        stacking[1] * np.log(max(bounds[j], least_vote)) + stacking[2] * margins[j] + stacking[3]
+                        stacking[1] * np.log(max(votes[j], least_vote))
+                        + stacking[2] * margins[j]
+                        + stacking[3] * np.log(max(cooccurrences[j], least_cooccurrence))
+                        + stacking[4]
                     )
-            best_of_list(a, W, scales, b, listed, bounds, share, labels[i], scores[i])
+            best_of_list(a, W, scales, b, listed, bounds, network, labels[i], scores[i])
             if not sound:
                 labels[i, :] = DAMAGED

@@ -114,14 +114,13 @@ def read_order(features, starts, n_entries, budget, lengths, order):
 @njit(nogil=True, fastmath=FAST)
 def vote_of_row(
     features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight, n_neighbors,
-    budget, own, near, n_near, clean, items, values, labels, votes,
+    budget, own, clean, items, values, labels, votes,
 ):  # fmt: skip
     """Write the labels that the nearest training rows of one row vote for, and their shares; see `vote`.
 
     features int32, entries float32: the row. own : its number among the training rows, -1 if it is none. The scratch
-    is a thread's of `scratch_shapes`. near, n_near : see `vote`. Returns whether pointers and indices led to where they
-    may (if not, nothing was read or written elsewhere), the cosine of the nearest training row, 0 without one, and how
-    many labels there was room for.
+    is a thread's of `scratch_shapes`. Returns whether pointers and indices led to where they may; if not, nothing was
+    read or written elsewhere.
     """
     n_train = label_ptr.size - 1
     cosine, share = clean[:n_train], clean[n_train:]
@@ -132,7 +131,7 @@ def vote_of_row(
     counts = np.empty(BINS, np.int32)
     if not read_order(features, postings_ptr, postings_row.size, budget, lengths, order):
         labels[:], votes[:] = -1, _ZERO
-        return False, _ZERO, labels.size
+        return False
     n_lists, n_read = 0, 0
     while n_lists < features.size and (n_read == 0 or n_read + lengths[n_lists] <= budget):
         n_read += lengths[n_lists]
@@ -187,11 +186,8 @@ def vote_of_row(
     for j in range(n_named):
         values[j] = share[named[j]] / total
         share[named[j]] = 0
-    closest = nearest.max()
-    size = n_near if closest > near else labels.size
-    keep_best(values, named, n_named, votes[:size], labels[:size], counts)
-    labels[size:], votes[size:] = -1, _ZERO
-    return sound, closest, size
+    keep_best(values, named, n_named, votes, labels, counts)
+    return sound
 
 
 def scratch_shapes(n_train: int, n_labels: int, budget: int, n_threads: int) -> tuple[tuple[int, int], ...]:
@@ -203,23 +199,22 @@ def scratch_shapes(n_train: int, n_labels: int, budget: int, n_threads: int) -> 
 @kernel(fastmath=FAST)
 def vote(
     indptr, indices, data, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
-    n_neighbors, budget, own, near, n_near, clean, items, values, n_threads, labels, votes, sound, nearest,
+    n_neighbors, budget, own, clean, items, values, n_threads, labels, votes, sound,
 ):  # fmt: skip
     """Write the labels that the `n_neighbors` nearest training rows of each row vote for, and their shares.
 
     Rows (indptr, indices, data) and training rows (`postings_*`, by feature, `unit` times the values) are of norm 1;
-    `sound` bool and `nearest` float32 (rows,) are what `vote_of_row` returns. `label_ptr` and `label_index` are the
+    `sound` bool (rows,) says what `vote_of_row` returns. `label_ptr` and `label_index` are the
     labels of the training rows, `weight` (n,) float32 theirs. A neighbor votes with its weight times the square of the
     cosine. The posting lists of a row are read from the shortest on, until `budget` entries are. own : row i is
     training row own + i, which has no vote; -1 where they are no training rows. labels int32, votes float32 (rows, M),
-    in no order, filled up with -1 and 0; shares of the sum of all votes. Of rows whose nearest training row has a
-    cosine above `near` only `n_near` labels are kept.
+    in no order, filled up with -1 and 0; shares of the sum of all votes.
     """
     n_rows = indptr.size - 1
     for t in prange(n_threads):
         for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
-            sound[i], nearest[i], _ = vote_of_row(
+            sound[i] = vote_of_row(
                 indices[indptr[i] : indptr[i + 1]], data[indptr[i] : indptr[i + 1]], postings_ptr, postings_row,
                 postings_value, unit, label_ptr, label_index, weight, n_neighbors, budget,
-                own + i if own >= 0 else -1, near, n_near, clean[t], items[t], values[t], labels[i], votes[i],
+                own + i if own >= 0 else -1, clean[t], items[t], values[t], labels[i], votes[i],
             )  # fmt: skip

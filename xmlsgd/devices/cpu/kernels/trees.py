@@ -18,18 +18,20 @@ _NONE, _ONE, _TWO, _INNER = np.uint32(0), np.uint32(1), np.uint32(2), np.uint32(
 
 
 @njit(nogil=True)
-def trees_of_row(labels, logits, votes, margins, frequency, feature, threshold, value, known, node, total, out):
+def trees_of_row(
+    labels, logits, votes, margins, cooccurrences, frequency, feature, threshold, value, known, node, total, out
+):
     """Write the sum of all trees for each of the labels int32 (M,) into `out` float32 (M,); 0 where it is -1.
 
-    What is known of a label: its `logits`, `votes` and `margins` (M,) and its `frequency` (L,), in this order. Node j
-    of tree t leads to the right where what `feature[t, j]` numbers is above `threshold[t, j]`, uint8 and float32
-    (T, INNER); `value` float32 (T, INNER + 1) are the leaves. known float32 (4, M), node uint32 (M,), total float64
+    What is known of a label: `logits`, `votes`, `margins` and `cooccurrences` (M,), `frequency` (L,), in this order.
+    Node j of tree t leads to the right where what `feature[t, j]` numbers is above `threshold[t, j]`, uint8 and float32
+    (T, INNER); `value` float32 (T, INNER + 1) are the leaves. known float32 (5, M), node uint32 (M,), total float64
     (M,) are scratch.
     """
     total[:] = 0
     for m in range(labels.size):
         known[0, m], known[1, m], known[2, m] = logits[m], votes[m], margins[m]
-        known[3, m] = frequency[max(labels[m], 0)]
+        known[3, m], known[4, m] = cooccurrences[m], frequency[max(labels[m], 0)]
     for t in range(feature.shape[0]):
         asked, limit, leaf = feature[t], threshold[t], value[t]
         node[:] = _NONE
@@ -44,13 +46,13 @@ def trees_of_row(labels, logits, votes, margins, frequency, feature, threshold, 
 
 
 @kernel()
-def tree_scores(labels, logits, votes, margins, frequency, feature, threshold, value, n_threads, out):
+def tree_scores(labels, logits, votes, margins, cooccurrences, frequency, feature, threshold, value, n_threads, out):
     """Write what `trees_of_row` says of the labels int32 (rows, M) into `out` float32."""
     n_rows, M = labels.shape
     for t in prange(n_threads):
-        known, node, total = np.empty((4, M), np.float32), np.empty(M, np.uint32), np.empty(M)
+        known, node, total = np.empty((5, M), np.float32), np.empty(M, np.uint32), np.empty(M)
         for i in range(t, n_rows, n_threads):
             trees_of_row(
-                labels[i], logits[i], votes[i], margins[i], frequency, feature, threshold, value,
+                labels[i], logits[i], votes[i], margins[i], cooccurrences[i], frequency, feature, threshold, value,
                 known, node, total, out[i],
             )  # fmt: skip

@@ -1,0 +1,100 @@
+"""Co-occurrence of features and labels: proposes labels that a single feature decides, which neighbors may not have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..data.csr import CSR, pointers
+from ..devices.cpu import CPU
+from ..devices.cpu.kernels.cooccurrence import cooccurrence, count_labels
+from .knn import check_sound
+
+N_LABELS = 32  # of a feature: those that occur with it most often (docs/decisions/candidates.md)
+N_MORE = 16  # candidates of a row beside those of its neighbors; 32 gain nothing
+SHRINKAGE = np.float32(2)  # rows without labels added to those of a feature: little is known of a rare one
+
+
+@dataclass(frozen=True, eq=False)
+class Cooccurrence:
+    """The labels that occur most often with each feature.
+
+    shares : CSR (F, L), share of the rows with the feature that have the label. totals : float32 (F,), the sum of the
+    sample weights of the rows with the feature. In a compact model the indices may be uint16.
+    """
+
+    shares: CSR
+    totals: np.ndarray
+
+    @classmethod
+    def count(cls, X: CSR, Y: CSR, weight: np.ndarray, device: CPU) -> Cooccurrence:
+        """Count rows X with labels Y, each as its sample weight, float32 (n,); the device is started."""
+        columns = X.to_scipy().tocsc()
+        columns.eliminate_zeros()
+        starts = columns.indptr.astype(np.int64)
+        pairs = pointers(np.diff(Y.indptr)[columns.indices])[starts]
+        room = pointers(np.minimum(np.diff(pairs), N_LABELS))
+        parts = np.searchsorted(pairs, np.linspace(0, pairs[-1], device.n_threads + 1))
+        parts[0], parts[-1] = 0, X.n_cols
+        labels, shares = np.empty(room[-1], np.int32), np.empty(room[-1], np.float32)
+        totals = np.empty(X.n_cols, np.float32)
+        device.run(
+            count_labels, starts, columns.indices.astype(np.int32, copy=False), Y.indptr, Y.indices, weight, parts,
+            room, *_scratch(Y.n_cols, device), totals, labels, shares,
+        )  # fmt: skip
+        kept = CSR(room, labels, shares, Y.n_cols).where(labels >= 0)
+        return cls(CSR.from_scipy(kept.to_scipy()), totals)  # which sorts the labels of a feature
+
+    def with_rows(self, X: CSR, Y: CSR, weight: np.ndarray, device: CPU) -> Cooccurrence:
+        """Return the counts of these rows as well, which may have more features and labels; the device is started."""
+        new = self.count(X, Y, weight, device)
+        totals = new.totals.copy()
+        totals[: len(self.totals)] += self.totals
+        counts = _counts(self, (X.n_cols, Y.n_cols)) + _counts(new, (X.n_cols, Y.n_cols))
+        counts.sort_indices()
+        feature, label = counts.nonzero()
+        order = np.lexsort((label, -counts.data, feature))
+        place = np.arange(counts.nnz) - counts.indptr[feature[order]]
+        kept = np.sort(order[place < N_LABELS])
+        shares = counts.data[kept] / totals[feature[kept]]
+        indptr = pointers(np.bincount(feature[kept], minlength=X.n_cols))
+        return Cooccurrence(CSR(indptr, label[kept].astype(np.int32), shares, Y.n_cols), totals)
+
+    @property
+    def arrays(self) -> tuple[Any, ...]:
+        """Return the shares in the order of the kernels' arguments."""
+        scale = self.totals / (self.totals + SHRINKAGE)
+        return self.shares.indptr, self.shares.indices, self.shares.data, scale
+
+    def candidates(self, X: CSR, listed: np.ndarray, device: CPU) -> tuple[np.ndarray, np.ndarray]:
+        """Return the candidate labels int32 (n, m) of rows with `N_MORE` others, and the co-occurrence of all.
+
+        Both are (n, m + N_MORE), the latter float32. The device is started.
+        """
+        n, given = listed.shape
+        labels, scores = np.empty((n, given + N_MORE), np.int32), np.empty((n, given + N_MORE), np.float32)
+        labels[:, :given] = listed
+        sound = np.empty(n, np.bool_)
+        device.run(
+            cooccurrence, X.indptr, X.indices, X.data, *self.arrays, *_scratch(self.shares.n_cols, device), given,
+            device.n_threads, labels, scores, sound,
+        )  # fmt: skip
+        check_sound(sound)
+        return labels, scores
+
+
+def _scratch(n_labels: int, device: CPU) -> tuple[np.ndarray, ...]:
+    """Return the kernels' scratch arrays, a row for each thread."""
+    names, kinds = ("labels clean", "labels named", "labels values"), (np.float32, np.int32, np.float32)
+    shapes = [(device.n_threads, n_labels), *2 * [(device.n_threads, n_labels + 1)]]
+    return tuple(map(device.buffer, names, shapes, kinds))
+
+
+def _counts(found: Cooccurrence, shape: tuple[int, int]) -> sp.csr_array:
+    """Return the weights of the rows that have both feature and label, as a matrix of this shape."""
+    counts = sp.diags_array(found.totals).tocsr() @ found.shares.to_scipy()
+    counts.resize(shape)
+    return counts

@@ -1,0 +1,109 @@
+"""Kernels of co-occurrence: the labels that rows with a feature often have, and what these say of a row."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+from ..compiling import kernel
+from ..intrinsics.elementary import FAST
+from .knn import BINS, keep_best
+
+_ZERO, _ONE = np.float32(0), np.float32(1)
+
+
+@kernel(fastmath=FAST)
+def count_labels(
+    starts, rows, label_ptr, label_index, weight, parts, room, clean, named, values, totals, labels, shares
+):  # fmt: skip
+    """Write the labels that occur most often with each feature, and their shares of the rows that have it.
+
+    Feature f has the rows rows[starts[f] : starts[f + 1]], row i has the labels from label_ptr[i] to label_ptr[i + 1]
+    and the sample weight weight[i]; totals[f] float32 gets the sum of the weights. There is room for its labels int32
+    and shares float32 from room[f] to room[f + 1], filled up with -1 and 0. Features parts[t] to parts[t + 1] use row t
+    of the scratch: `clean` float32 (parts, L), zeros before and after, `named` int32 and `values` float32 (parts,
+    L + 1).
+    """
+    for t in prange(parts.size - 1):
+        share, found, found_shares = clean[t], named[t], values[t]
+        bins = np.empty(BINS, np.int32)
+        for f in range(parts[t], parts[t + 1]):
+            total, n = _ZERO, 0
+            for p in range(starts[f], starts[f + 1]):
+                row = rows[p]
+                if not weight[row] > 0:
+                    continue
+                total += weight[row]
+                for q in range(label_ptr[row], label_ptr[row + 1]):
+                    label = label_index[q]
+                    found[n] = label
+                    n += share[label] == 0
+                    share[label] += weight[row]
+            for j in range(n):
+                found_shares[j] = share[found[j]] / total
+                share[found[j]] = _ZERO
+            span = slice(room[f], room[f + 1])
+            keep_best(found_shares, found, n, shares[span], labels[span], bins)
+            totals[f] = total
+
+
+@njit(nogil=True, fastmath=FAST)
+def cooccurrence_of_row(features, entries, starts, labels, shares, scale, clean, named, values, listed, n, out):
+    """Add the labels that occur most with the features of one row to its candidates; see `cooccurrence`.
+
+    The first `n` of `listed` int32 (M,) are given. The scratch is `clean` (L,), zeros before and after, and two arrays
+    of more than L places. Returns whether pointers and indices led to where they may; if not, nothing else was read.
+    """
+    sound, total, n_named = True, _ZERO, 0
+    for j in range(features.size):
+        first, last = starts[features[j]], starts[features[j] + 1]
+        if not 0 <= first <= last <= labels.size:
+            sound = False
+            continue
+        size = abs(entries[j])
+        total += size
+        size *= scale[features[j]]
+        for p in range(first, last):
+            label, value = np.int64(labels[p]), size * shares[p]
+            if not 0 <= label < clean.size:
+                sound = False
+            elif value > 0:
+                named[n_named] = label
+                n_named += clean[label] == 0
+                clean[label] += value
+    part = _ONE / total if total > 0 else _ZERO
+    for j in range(n):
+        out[j] = _ZERO
+        if listed[j] >= 0:
+            out[j] = clean[listed[j]] * part
+            clean[listed[j]] = _ZERO
+    n_found = 0
+    for j in range(n_named):
+        label = named[j]
+        named[n_found], values[n_found] = label, clean[label] * part
+        n_found += clean[label] > 0
+        clean[label] = _ZERO
+    keep_best(values, named, n_found, out[n:], listed[n:], np.empty(BINS, np.int32))
+    return sound
+
+
+@kernel(fastmath=FAST)
+def cooccurrence(
+    indptr, indices, data, starts, labels, shares, scale, clean, named, values, n_given, n_threads, listed, out, sound
+):  # fmt: skip
+    """Add the labels that occur most with the features of each row to its candidates `listed` int32 (rows, M).
+
+    The first `n_given` of a row are given, -1 for none; the others are written, in no order and filled up with -1.
+    out : float32 (rows, M), the co-occurrence of row and label: the mean of the label's shares, times `scale` (F,),
+    over the features of the row, by the size of their entries. Feature f has the labels int32 and shares float32 from
+    starts[f] to starts[f + 1]. clean (n_threads, L), named and values (n_threads, L + 1) are scratch; `sound` bool
+    (rows,) says what `cooccurrence_of_row` returns.
+    """
+    n_rows = indptr.size - 1
+    for t in prange(n_threads):
+        for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
+            span = slice(indptr[i], indptr[i + 1])
+            sound[i] = cooccurrence_of_row(
+                indices[span], data[span], starts, labels, shares, scale, clean[t], named[t], values[t], listed[i],
+                n_given, out[i],
+            )  # fmt: skip
