@@ -119,7 +119,9 @@ def test_parameters_set_after_fit_do_not_change_the_learned_shape(rows, held_out
     model.set_params(hidden_layer_sizes=(8,), loss="softmax")
     assert np.array_equal(model.predict_topk(held_out[0])[1], before[1])
     with pytest.raises(DataError, match=r"hidden_layer_sizes: must stay \(32,\) when learning goes on, got \(8,\)"):
-        model.partial_fit(*rows)
+        model.set_params(loss="auto").partial_fit(*rows)
+    model.set_params(hidden_layer_sizes="auto").partial_fit(*rows)
+    assert model.network_.hidden == (32,)
 
 
 def test_the_loss_stays_when_learning_goes_on(rows):

@@ -72,7 +72,7 @@ def test_who_forgets_the_labels_is_told_to_pass_them(learn):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"hidden_layer_sizes": ()}, "hidden_layer_sizes: must be one or more positive integers"),
+        ({"hidden_layer_sizes": ()}, "hidden_layer_sizes: must be 'auto' or one or more positive integers"),
         ({"hidden_layer_sizes": (0,)}, "hidden_layer_sizes: .*got"),
         ({"hidden_layer_sizes": 64}, "hidden_layer_sizes: .*got 64"),
         ({"loss": "mse"}, "loss must be one of bce, softmax, squared_hinge, got 'mse'"),

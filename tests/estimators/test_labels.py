@@ -216,7 +216,7 @@ def test_a_flaw_of_our_rows_is_found_in_every_block(monkeypatch):
         ({"learning_rate_init": np.array([1, 2])}, "learning_rate_init: must be 'auto' or above 0, got array([1, 2])"),
         ({"learning_rate_init": 10**400}, "learning_rate_init: must be 'auto' or above 0, got 1000"),
         ({"clip_norm": 1e300}, "clip_norm: must be 0 or above, got 1e+300"),
-        ({"hidden_layer_sizes": [[1], [2, 3]]}, "hidden_layer_sizes: must be one or more positive integers"),
+        ({"hidden_layer_sizes": [[1], [2, 3]]}, "hidden_layer_sizes: must be 'auto' or one or more positive integers"),
         ({"early_stopping": "yes"}, "early_stopping: must be True or False, got 'yes'"),
         ({"warm_start": "no"}, "warm_start: must be True or False, got 'no'"),
         ({"verbose": "x"}, "verbose: must be 0 or a positive integer, got 'x'"),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shared.planted import planted, small
-from xmlsgd import DataError, XMLClassifier
+from xmlsgd import DataError, XMLClassifier, make_xmc
 from xmlsgd.nn.samplers import ALL_LABELS
 
 
@@ -45,6 +45,23 @@ def test_every_automatic_choice_is_in_the_plan_with_a_reason(rows):
     assert automatic <= set(plan.to_dict())
     assert all(reasons(plan)[name] != "as given" for name in automatic)
     json.dumps(plan.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("given", "hidden", "epochs", "rate"),
+    [
+        ({}, (128,), 4, 0.03),
+        ({"batch_size": 64}, (128,), 4, 0.015),
+        ({"optimizer": "sgd"}, (128,), 4, 0.5),
+        ({"max_epochs": 4}, (128,), 4, 0.006),
+        ({"candidates": 0}, (256,), 10, 0.006),
+        ({"hidden_layer_sizes": (16,), "learning_rate_init": 0.1}, (16,), 4, 0.1),
+    ],
+)
+def test_beside_candidates_a_small_network_is_trained_shortly_at_a_high_rate(given, hidden, epochs, rate):
+    data = make_xmc(17_000, 300, 400, nnz_per_row=4, labels_per_row=2, random_state=0)
+    plan = XMLClassifier(**given).plan(data.X, data.Y)
+    assert (plan.network.hidden, plan.schedule.epochs, plan.learning_rate) == (hidden, epochs, rate)
 
 
 def test_a_plan_cannot_be_changed(rows):
