@@ -46,11 +46,17 @@ class Ours(Runner):
     settings: ClassVar[dict[str, dict[str, Any]]] = {
         "default": {},
         "float32": {"precision": "float32"},
-        "fast": {"hidden_layer_sizes": [32], "max_epochs": 1, "candidates": 32},
+        "fast": {"hidden_layer_sizes": [32], "max_epochs": 2, "learning_rate_init": 0.06, "candidates": 32},
         "network": {"candidates": 0},
         "compact": {"compact": True},
         "compact-network": {"compact": True, "candidates": 0},
-        "accurate": {"max_epochs": 15, "hidden_dropout": 0.5, "stacking": "boosted", "n_estimators": 2},
+        "accurate": {
+            "hidden_layer_sizes": [256],
+            "max_epochs": 15,
+            "hidden_dropout": 0.5,
+            "stacking": "boosted",
+            "n_estimators": 2,
+        },
     }
 
     def __init__(self, given: dict[str, Any]) -> None:

@@ -72,10 +72,10 @@ class CandidateModel:
         A row gets those with the most votes and `N_MORE` by co-occurrence.
         """
         with device.start():
-            labels, votes = self.knn.votes(unit_rows(X, self.scale, device), n_scored(self.size), device)
-            rows = unit_rows(X, None, device)
-            labels, cooccurrence = self.cooccurrence.candidates(rows, labels, device)
-            margins = self.linear.margins(rows, labels, device)
+            scaled = unit_rows(X, self.scale, device)
+            labels, votes = self.knn.votes(scaled, n_scored(self.size), device)
+            labels, cooccurrence = self.cooccurrence.candidates(scaled, labels, device)
+            margins = self.linear.margins(unit_rows(X, None, device), labels, device)
         found = logits(X, labels), with_more(votes), margins, cooccurrence
         if self.boosted is None:
             return labels, self.stacking.scores(*found)
@@ -150,13 +150,13 @@ def fit_candidates(
         knn = KNNIndex.build(rows, Y, weight)
         cooccurrence = Cooccurrence.count(X, Y, learned, device)
         candidates, asked = training_candidates(knn, rows, held_out, size, device)
-        rows = unit_rows(X, None, device)
         candidates, _ = cooccurrence.candidates(rows, candidates, device)
+        scaled, rows = rows.take(held_out), unit_rows(X, None, device)
         linear = LinearClassifiers.fit(rows, Y, learned, candidates, device)
     stacking, trees = LogisticStacking(), None
     if len(held_out):
         with device.start():
-            labels, shares = cooccurrence.candidates(rows.take(held_out), asked.labels, device)
+            labels, shares = cooccurrence.candidates(scaled, asked.labels, device)
             margins = linear.margins(rows.take(held_out), labels, device)
         scores = logits(X.take(held_out), labels), with_more(asked.shares), margins, shares
         valid = labels >= 0

@@ -69,7 +69,8 @@ class XMLClassifier(Predictor, BaseEstimator):
     candidates : int or "auto"
         Candidate labels per row: those of its nearest training rows. Votes of these neighbors and linear classifiers
         are stacked with the network (docs/candidates.md). 0 for the network alone; "auto" for 64 where there are 2,000
-        rows or more and 64 times as many labels as a row has on average.
+        rows or more, 64 times as many labels as a row has on average, and sparse features: at most three quarters of
+        the squared values of X in features that half of the rows have.
     stacking : {"logistic", "boosted"}
         How their scores are combined, learned from held-out rows: by a regression, from 2 % of the rows (at least 400
         or a tenth), or by gradient-boosted trees, from 10 % of 10,000 rows or more; half a point of P@1 more.

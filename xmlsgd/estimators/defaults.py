@@ -24,13 +24,14 @@ LEAST_STEPS = 600  # of a run: small data get more epochs, up to MOST_EPOCHS
 N_CANDIDATES = 64  # labels of a row
 MANY_LABELS = 64  # for each that a row has: so many are listed, fewer the network knows best
 CANDIDATE_ROWS = 2000  # at least; with 800 the network alone is as good
+FREQUENT, DENSE = 0.5, 0.75  # share of the rows that have a feature, and of the squares in such features: X is dense
 # The network beside candidates: a small one at a high rate learns most in as little time.
 HIDDEN, CANDIDATE_HIDDEN = (256,), (128,)
 CANDIDATE_EPOCHS, CANDIDATE_RATE, CANDIDATE_NEGATIVES = 4, 5, 1024  # the rate times that of longer runs, for Adam
 NEGATIVES = 1024  # where a sampler is asked for without a number
 ROUNDING, ROUNDED_LABELS = 0.1, 1000  # of gradients (docs/decisions/training.md)
 LEAST_NORM = 1e-30  # of typical rows
-NORM_ROWS = 10_000  # rows looked at for the typical norm
+NORM_ROWS = 10_000  # rows looked at for the typical norm, and for dense features
 OUTLIERS = 0.05  # of them: a single row of 1e6 would leave the others pre-activations of nothing
 PRE_ACTIVATION = 0.2  # of the first hidden layer, its standard deviation at first (docs/decisions/training.md)
 
@@ -60,6 +61,19 @@ def auto_candidates(Y: CSR, loss: str, form: str) -> int:
     """
     many = Y.n_cols * Y.n_rows >= MANY_LABELS * Y.nnz and Y.n_cols >= N_CANDIDATES
     return N_CANDIDATES if many and Y.n_rows >= CANDIDATE_ROWS and loss == "bce" and form != "multiclass" else 0
+
+
+def dense_share(X: CSR) -> float:
+    """Return the share of the squared values that lies in features of half the rows or more; of up to 10,000 rows.
+
+    Neither an inverted index nor co-occurrence tells rows apart by such features.
+    """
+    n = min(X.n_rows, NORM_ROWS)
+    entries = slice(0, X.indptr[n])
+    features, values = X.indices[entries], np.asarray(X.data[entries], dtype=np.float64)
+    counts = np.bincount(features[values != 0], minlength=X.n_cols)
+    squares = values**2
+    return float(squares[counts[features] >= FREQUENT * n].sum() / max(squares.sum(), 1e-300))
 
 
 def auto_rounding(n_labels: int, loss: str, optimizer: Any, kinds: Collection[str]) -> float:

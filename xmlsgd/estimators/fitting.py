@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     Keep = Callable[[FittedModel], None]
 
 LARGE_WEIGHT = 100.0  # of a row, which may be why a run diverges
+COMPARED_ROWS, WORSE = 256, 1.1  # held-out rows that show whether candidates rank worse, and by which factor
 
 
 def check_callbacks(callbacks: Any) -> None:
@@ -181,12 +182,32 @@ def learn_candidates(
     """Return the k-NN index, linear classifiers and stacking beside a network with these parameters."""
     from ..candidates import fit_candidates  # here, so that an estimator can be made without loading Numba
     from ..devices.cpu import cpu_of
-    from .inference.candidates import pair_scores
+    from .inference.candidates import CandidateScorer, pair_scores
 
-    cpu = cpu_of(device, plan.n_threads)
-    logits = pair_scores(Scorer(plan.network, params, device), cpu)
+    cpu, alone = cpu_of(device, plan.n_threads), Scorer(plan.network, params, device)
     boosted = plan.stacking == "boosted"
-    return fit_candidates(data.dataset, data.weight, held_out, plan.n_candidates, logits, cpu, boosted)
+    found = fit_candidates(
+        data.dataset, data.weight, held_out, plan.n_candidates, pair_scores(alone, cpu), cpu, boosted
+    )
+    _warn_of_useless(alone, CandidateScorer(plan.network, params, device, found, cpu), data, held_out[:COMPARED_ROWS])
+    return found
+
+
+def _warn_of_useless(alone: Scorer, stacked: Scorer, data: TrainingData, held_out: NDArray[np.intp]) -> None:
+    """Warn where the network alone ranks a tenth more true labels of these rows among the best five."""
+    from ..metrics import precision_at_k
+
+    X, Y = data.dataset.X.take(held_out), data.dataset.Y.take(held_out)
+    k = min(5, Y.n_cols)
+    if not len(held_out):
+        return
+    without, found = (precision_at_k(Y, scorer.top_k(X, k)[0], k)[-1] for scorer in (alone, stacked))
+    if without > WORSE * found:
+        warnings.warn(
+            f"candidates: P@{k} of {len(held_out)} held-out rows is {100 * found:.1f} % with candidates and "
+            f"{100 * without:.1f} % by the network alone; nearest rows say little here: pass candidates=0",
+            stacklevel=4,
+        )
 
 
 def divergence_advice(plan: TrainingPlan, weight: NDArray[np.float32] | None, epoch: int) -> str:

@@ -16,6 +16,7 @@ from ..nn.schedules import Schedule
 from .defaults import (
     CANDIDATE_HIDDEN,
     CANDIDATE_NEGATIVES,
+    DENSE,
     HIDDEN,
     NEGATIVES,
     auto_batch_size,
@@ -23,6 +24,7 @@ from .defaults import (
     auto_epochs,
     auto_rate,
     auto_rounding,
+    dense_share,
     input_scale,
 )  # fmt: skip
 from .parameters import optimizer_of
@@ -211,7 +213,9 @@ def _candidates(given: Parameters, data: TrainingData, loss: str) -> tuple[int, 
     """Return the candidate labels per row, 0 for the network alone."""
     Y = data.dataset.Y
     if given.candidates == "auto":
-        return auto_candidates(Y, loss, data.form), f"{Y.n_rows} rows, {Y.n_cols} labels, {Y.nnz} true pairs"
+        found, why = auto_candidates(Y, loss, data.form), f"{Y.n_rows} rows, {Y.n_cols} labels, {Y.nnz} true pairs"
+        share = dense_share(data.dataset.X) if found else 0.0
+        return (0, f"{share:.0%} of X lies in dense features") if share > DENSE else (found, why)
     if given.candidates and data.form == "multiclass":
         raise DataError(f"candidates: must be 0 for one class a row, got {given.candidates}; it is for sets of labels")
     return min(int(given.candidates), Y.n_cols), GIVEN

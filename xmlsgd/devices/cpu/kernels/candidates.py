@@ -89,11 +89,11 @@ def best_listed(
                 features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
                 n_neighbors, budget, -1, clean[t], items[t], values[t], listed[:n_scored], votes[:n_scored],
             )  # fmt: skip
-            unit_row(features, given, scale[:0], entries)
             sound &= cooccurrence_of_row(
                 features, entries, share_ptr, share_label, share_value, share_scale, clean[t, label_ptr.size - 1 :],
                 items[t], values[t], listed, n_scored, cooccurrences,
             )  # fmt: skip
+            unit_row(features, given, scale[:0], entries)
             sound &= margins_of_row(features, entries, listed, starts, keys, weights, factors, bias, margins)
             network = stacking[0]
             if feature.shape[0] > 0:
