@@ -41,7 +41,8 @@ def compact_arrays(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     kind = index_type(*(len(arrays[f"{name}_indptr"]) - 1 for name in ("postings", "labels", "linear")))
     for name in ("postings_indices", "labels_indices", "cooccurrence_indices"):
         small[name] = arrays[name].astype(kind)
-    small["postings_int16"] = np.rint(small.pop("postings_data") * np.float32(INT16_ONE)).astype(np.int16)
+    for name in ("postings", "cooccurrence"):
+        small[f"{name}_int16"] = np.rint(small.pop(f"{name}_data") * np.float32(INT16_ONE)).astype(np.int16)
     weights, scales = compacted(arrays["linear_data"], indptr)
     kept = weights != 0
     indptr = pointers(kept)[indptr]

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from ..data.csr import CSR, pointers
 from ..devices.cpu import CPU
 from ..devices.cpu.kernels.cooccurrence import cooccurrence, count_labels
-from .knn import check_sound
+from .knn import INT16_ONE, check_sound
 
 N_LABELS = 32  # of a feature: those that occur with it most often (docs/decisions/candidates.md)
 N_MORE = 16  # candidates of a row beside those of its neighbors; 32 gain nothing
@@ -23,7 +23,8 @@ class Cooccurrence:
     """The labels that occur most often with each feature.
 
     shares : CSR (F, L), share of the rows with the feature that have the label. totals : float32 (F,), the sum of the
-    sample weights of the rows with the feature. In a compact model the indices may be uint16.
+    sample weights of the rows with the feature. In a compact model indices may be uint16 and shares int16, `INT16_ONE`
+    times the float.
     """
 
     shares: CSR
@@ -66,7 +67,8 @@ class Cooccurrence:
     @property
     def arrays(self) -> tuple[Any, ...]:
         """Return the shares in the order of the kernels' arguments."""
-        scale = self.totals / (self.totals + SHRINKAGE)
+        unit = np.float32(INT16_ONE if self.shares.data.dtype == np.int16 else 1)
+        scale = self.totals / (self.totals + SHRINKAGE) / unit
         return self.shares.indptr, self.shares.indices, self.shares.data, scale
 
     def candidates(self, X: CSR, listed: np.ndarray, device: CPU) -> tuple[np.ndarray, np.ndarray]:

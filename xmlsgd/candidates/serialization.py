@@ -57,9 +57,10 @@ def from_arrays(described: Any, saved: ModelArrays, shape: tuple[int, int], comp
     size, stacking, n_rows, n_trees = _numbers(described, n_labels, saved.path)
     found = _CandidateArrays(saved.arrays, saved.path, saved.check, PREFIX)
     kind = index_type(n_features, n_rows, n_labels) if compact else np.int32
-    postings = found.matrix("postings", (n_features, n_rows), kind, "postings_int16" if compact else "postings_data")
+    form = "int16" if compact else "data"
+    postings = found.matrix("postings", (n_features, n_rows), kind, f"postings_{form}")
     labels, weight = found.matrix("labels", (n_rows, n_labels), kind, None), found.finite("weight", n_rows)
-    shares = found.matrix("cooccurrence", (n_features, n_labels), kind, "cooccurrence_data")
+    shares = found.matrix("cooccurrence", (n_features, n_labels), kind, f"cooccurrence_{form}")
     totals, bias = found.finite("cooccurrence_totals", n_features), found.finite("bias", n_labels)
     linear: LinearClassifiers | CompactLinearClassifiers
     if compact:

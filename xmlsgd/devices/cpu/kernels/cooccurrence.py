@@ -64,7 +64,7 @@ def cooccurrence_of_row(features, entries, starts, labels, shares, scale, clean,
         total += size
         size *= scale[features[j]]
         for p in range(first, last):
-            label, value = np.int64(labels[p]), size * shares[p]
+            label, value = np.int64(labels[p]), size * np.float32(shares[p])
             if not 0 <= label < clean.size:
                 sound = False
             elif value > 0:
