@@ -210,21 +210,58 @@ def test_a_wrong_number_in_an_array_that_was_changed_is_found(
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["X_indices", "X_data", "Y_indices", "X_indptr", "Y_indptr"])
-def test_any_four_bytes_written_over_are_refused_or_leave_rows_that_are_sound(tmp_path, name):
-    write_store(example(), tmp_path / "set")
-    good = (tmp_path / "set" / f"{name}.npy").read_bytes()
-    rng = np.random.default_rng(0)
-    for at in rng.integers(store.HEADER_BYTES, len(good) - 4, 60).tolist():
-        (tmp_path / "set" / f"{name}.npy").write_bytes(good[:at] + rng.bytes(4) + good[at + 4 :])
+FILES = ("X_indptr.npy", "X_indices.npy", "X_data.npy", "Y_indptr.npy", "Y_indices.npy", "labels.txt", "store.json")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_flipped_bit_in_any_byte_is_refused(tmp_path, name):
+    write_store(example(n=4), tmp_path / "set")
+    good = (tmp_path / "set" / name).read_bytes()
+    for at in range(len(good)):
+        flipped = good[at] ^ 1 << at % 8
+        (tmp_path / "set" / name).write_bytes(good[:at] + bytes([flipped]) + good[at + 1 :])
+        with pytest.raises(DataError, match=r"\.(npy|txt|json): "):
+            open_store(tmp_path / "set")
+
+
+def test_a_flipped_bit_in_the_manifest_is_refused_or_changes_no_row(tmp_path):
+    write_store(example(n=4), tmp_path / "set")
+    file = tmp_path / "set" / "MANIFEST.json"
+    good, accepted = file.read_bytes(), 0
+    for at in range(len(good)):
+        file.write_bytes(good[:at] + bytes([good[at] ^ 1 << at % 8]) + good[at + 1 :])
         try:
             opened = open_store(tmp_path / "set")
         except DataError:
             continue
-        for matrix in (opened.X, opened.Y):
-            assert np.isfinite(matrix.data).all()
-            sums = matrix.to_scipy() @ np.ones(matrix.n_cols)
-            assert len(sums) == 40
+        accepted += 1
+        assert equal(opened, example(n=4))
+    assert accepted < len(good) / 4  # blanks between words
+
+
+def test_a_bit_that_a_disk_flips_without_a_time_is_found_by_a_full_check(tmp_path):
+    write_store(example(), tmp_path / "set")
+    os.utime(tmp_path / "set" / "checked.json", (2**32, 2**32))  # the last array may be as late
+    file = tmp_path / "set" / "X_data.npy"
+    before, rows = os.stat(file), bytearray(file.read_bytes())
+    rows[200] ^= 1
+    file.write_bytes(rows)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    open_store(tmp_path / "set")
+    with pytest.raises(DataError, match=r"X_data.npy: its checksum differs from the manifest"):
+        open_store(tmp_path / "set", check=True)
+
+
+def test_a_store_whose_manifest_misses_a_file_is_refused(tmp_path):
+    write_store(example(), tmp_path / "set")
+    manifest = json.loads((tmp_path / "set" / "MANIFEST.json").read_text())
+    del manifest["files"]["Y_indices.npy"]
+    (tmp_path / "set" / "MANIFEST.json").write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match=r"MANIFEST.json: must list the files of a store"):
+        open_store(tmp_path / "set")
+    (tmp_path / "set" / "MANIFEST.json").unlink()
+    with pytest.raises(DataError, match=r"is not a store: MANIFEST.json is missing; convert the data again"):
+        open_store(tmp_path / "set")
 
 
 def pass_counter(monkeypatch):

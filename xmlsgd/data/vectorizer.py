@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import DataError, ModelFileError, shorten
 from .csr import CSR
-from .files.model_files import read_object
+from .files.manifest import read_object
 from .validation import FLOAT32_MAX, is_positive_integer
 
 if TYPE_CHECKING:

@@ -178,7 +178,7 @@ def test_names_that_do_not_fit_are_refused(tmp_path, ends, text, message):
         (lambda m: m.pop("files"), "must list the files"),
         (
             lambda m: m["files"].update({"../../etc/passwd.json": {}}),
-            "may name only .npy and .json files, got",
+            "may name only .npy, .json, .txt files, got",
         ),
         (lambda m: m["files"].update({"run.py": {}}), "may name only"),
         (lambda m: m["files"].update({"model.json": 3}), "may name only"),

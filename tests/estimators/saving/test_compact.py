@@ -164,7 +164,7 @@ def test_a_compact_model_is_opened_and_asked_as_it_lies_in_its_files(data, small
     for file in small.iterdir():
         os.utime(file, (1, 1))
     XMLClassifier.load(small)  # checked now, and not again
-    monkeypatch.setattr("xmlsgd.data.files.model_files.sha256_of", lambda file: pytest.fail(f"{file} was read"))
+    monkeypatch.setattr("xmlsgd.data.files.manifest.sha256_of", lambda file: pytest.fail(f"{file} was read"))
     model = XMLClassifier.load(small)
     X = data.X.span(2500, 2520)
     assert model.predict_topk(X, 3)[0].shape == (20, 3)

@@ -184,7 +184,7 @@ def test_what_was_checked_is_checked_again_when_it_has_changed(saved, monkeypatc
         read.append(file.name)
         return sha256_of(file)
 
-    monkeypatch.setattr("xmlsgd.data.files.model_files.sha256_of", noting)
+    monkeypatch.setattr("xmlsgd.data.files.manifest.sha256_of", noting)
     noted(saved)
     assert sorted(read) == sorted(name for name in NAMES if name != "MANIFEST.json")
     read.clear()

@@ -2,7 +2,7 @@
 
 from .atomic import atomic_file, atomic_folder, check_not_within, parents_created, read_consistently
 from .checked import CHECKED, file_state, save_verified, update_verified, verified_states
-from .folders import CHECKPOINT, CURVE, HISTORY, MANIFEST, MODEL, REPORT, FolderKind
+from .folders import CHECKPOINT, CURVE, HISTORY, MANIFEST, MODEL, REPORT, STORE, FolderKind
 from .reading import (
     BLOCK_BYTES,
     COMPRESSED_SUFFIXES,
@@ -39,6 +39,7 @@ __all__ = [
     "MODEL",
     "READ_ERRORS",
     "REPORT",
+    "STORE",
     "SYSTEM_ERRORS",
     "FolderKind",
     "atomic_file",

@@ -71,6 +71,7 @@ class FolderKind:
 
 MODEL = FolderKind("xmlsgd-model", "model.json", "saved model", (HISTORY, CURVE, REPORT))
 CHECKPOINT = FolderKind("xmlsgd-checkpoint", "run.json", "checkpoint")
+STORE = FolderKind("xmlsgd-store", "store.json", "store")
 
 
 def _is_scratch(entry: Path) -> bool:

@@ -93,8 +93,8 @@ def open_text(path: Path) -> Iterator[BinaryIO]:
 
 def sha256_of(path: str | os.PathLike[str]) -> str:
     """Return the SHA-256 of a file, in hexadecimal."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(BLOCK_BYTES):
-            digest.update(block)
+    digest, block = hashlib.sha256(), memoryview(bytearray(1 << 18))
+    with open(path, "rb", buffering=0) as file:
+        while size := file.readinto(block):
+            digest.update(block[:size])
     return digest.hexdigest()

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import DataError
 from ..csr import CSR, Dataset
-from ..files import atomic_folder, restore
+from ..files import STORE, atomic_folder, restore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PARTS = ("train", "test")
 DEFAULTS = {"zero_based": True, "zero_based_labels": True, "header": "auto", "duplicates": "error"}  # of others: None
 NEUTRAL = ("n_threads", "labels_required")  # options that do not change what is read
-DESCRIPTION = "store.json"  # a folder with this file is a store
+DESCRIPTION = STORE.description  # a folder with this file is a store
 LABEL_NAMES = "labels.txt"  # the name of label l on line l
 
 

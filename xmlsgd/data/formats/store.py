@@ -4,11 +4,13 @@
     X_indptr.npy  X_indices.npy  X_data.npy      int64 (n + 1,), int32 (nnz,), float32 (nnz,)
     Y_indptr.npy  Y_indices.npy                  int64 (n + 1,), int32 (label entries,)
     labels.txt                                   name of label l on line l, where names are known
-    checked.json                                 bytes and times of change of the arrays when all of them was checked
+    MANIFEST.json                                bytes and SHA-256 of the files above
+    checked.json                                 bytes and times of change of the files when all of them were checked
 
 An entry of Y is a label that the row has, so its values are not kept. `numpy.load` reads every array. A store is made
 beside its final name and renamed, so that neither an error nor a crash leaves half of one under that name. Indices and
-values are checked when a store is written, and again when it is opened with arrays that have changed since.
+values are checked when a store is written, and again, with the checksums, when it is opened with files that have
+changed since.
 """
 
 from __future__ import annotations
@@ -23,16 +25,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from ...errors import DataError, shorten
+from ...errors import DataError, ModelFileError, shorten
 from ..csr import CSR, INT32_MAX, Dataset, check_entries, check_pointers
-from ..files import (
-    file_state,
-    open_regular,
-    read_consistently,
-    save_verified,
-    update_verified,
-    verified_states,
-)
+from ..files import MANIFEST, STORE, open_regular, read_consistently, update_verified
+from ..files.manifest import verify_files, write_manifest
 from ..parser.parse import RowBlock
 from ..text import read_label_names, write_label_names
 from .base import DESCRIPTION, LABEL_NAMES, PARTS, Format, Rows, is_store, refuse_options, replacing
@@ -40,7 +36,9 @@ from .base import DESCRIPTION, LABEL_NAMES, PARTS, Format, Rows, is_store, refus
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-FORMAT_NAME, VERSION = "xmlsgd-store", 1
+    from ..files.manifest import VerifiedFiles
+
+VERSION = 1
 COUNTS = ("n_rows", "n_features", "n_labels", "nnz", "label_nnz")
 MAX_DESCRIPTION_BYTES = 1 << 16
 MAX_ENTRIES = 1 << 48  # far above any disk, and small enough that sizes in bytes stay below 2^63
@@ -98,7 +96,7 @@ def write_blocks(
         if label_names is not None:
             write_label_names(label_names, n_labels, folder / LABEL_NAMES)
         description = {
-            "format": FORMAT_NAME,
+            "format": STORE.format,
             "version": VERSION,
             "n_rows": counts["X_indptr"] - 1,
             "n_features": n_features,
@@ -109,7 +107,7 @@ def write_blocks(
             "source": source,
         }
         (folder / DESCRIPTION).write_text(json.dumps(description, indent=1) + "\n", encoding="utf-8")
-        save_verified(folder, _states(folder))
+        write_manifest(folder, STORE)
 
 
 def open_store(path: str | os.PathLike[str], check: bool = False) -> Dataset:
@@ -122,8 +120,8 @@ def open_store(path: str | os.PathLike[str], check: bool = False) -> Dataset:
     path : str or path
         The store.
     check : bool
-        Whether every index and value is checked, too, which reads the whole store once. This is done in any case where
-        the arrays have another size or time of change than those that were checked before.
+        Whether every index, value and checksum is checked, too, which reads the whole store. This is done in any case
+        where files have another size or time of change than those that were checked before.
 
     Returns
     -------
@@ -141,7 +139,7 @@ def open_store(path: str | os.PathLike[str], check: bool = False) -> Dataset:
 
 
 def _open_checked(path: Path, check: bool) -> tuple[Dataset, dict[str, Any]]:
-    """Return the data set of a store, and the state of its arrays, all of which was checked now or before."""
+    """Return the data set of a store, and the state of its files, all of which were checked now or before."""
     store = read_description(path)
     F, L = store["n_features"], store["n_labels"]
     sizes = {"X_indptr": store["n_rows"] + 1, "X_indices": store["nnz"], "X_data": store["nnz"]}
@@ -150,13 +148,16 @@ def _open_checked(path: Path, check: bool) -> tuple[Dataset, dict[str, Any]]:
     ones = np.broadcast_to(np.float32(1), store["label_nnz"])  # one number for all entries, in no memory
     X = CSR(arrays["X_indptr"], arrays["X_indices"], arrays["X_data"], F)
     Y = CSR(arrays["Y_indptr"], arrays["Y_indices"], ones, L)
-    seen = _states(path)
-    check = check or seen != verified_states(path)
+    names = _LabelNames(path / LABEL_NAMES, L) if store["label_names"] else None
+    files = _verify(path, store["label_names"], verify=False)
+    check = check or not files.noted
     for part, matrix in (("X", X), ("Y", Y)):
         check_pointers(matrix.indptr, matrix.nnz, f"{path}/{part}_indptr.npy")
         if check:
             check_entries(matrix, (f"{path}/{part}_indices.npy", f"{path}/{part}_data.npy"))
-    return Dataset(X, Y, _LabelNames(path / LABEL_NAMES, L) if store["label_names"] else None), seen
+    if check:
+        files = _verify(path, store["label_names"], again=True)
+    return Dataset(X, Y, names), files.states
 
 
 def row_blocks(dataset: Dataset, entries: int = BLOCK_ENTRIES) -> Iterator[RowBlock]:
@@ -182,8 +183,8 @@ def read_description(path: Path) -> dict[str, Any]:
         raise DataError(f"{path}: must be a store, but {DESCRIPTION} is missing") from error
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{file}: must be readable JSON, got {shorten(str(error))}") from error
-    if not isinstance(found, dict) or found.get("format") != FORMAT_NAME:
-        raise DataError(f"{file}: must be of format {FORMAT_NAME!r}, got {shorten(found)}")
+    if not isinstance(found, dict) or found.get("format") != STORE.format:
+        raise DataError(f"{file}: must be of format {STORE.format!r}, got {shorten(found)}")
     if found.get("version") != VERSION:
         raise DataError(f"{file}: must be of version {VERSION}, got {shorten(found.get('version'))}")
     for name in COUNTS:
@@ -230,9 +231,16 @@ class Store(Format):
 FORMAT = Store()
 
 
-def _states(path: Path) -> dict[str, dict[str, int]]:
-    """Return what changes when an array of a store is written again."""
-    return {name: file_state(path / f"{name}.npy") for name in DTYPES}
+def _verify(path: Path, label_names: bool, **options: bool) -> VerifiedFiles:
+    """Return the files of a store after a check by its manifest; raise `DataError` where one is damaged."""
+    expected = {DESCRIPTION, *(f"{name}.npy" for name in DTYPES), *([LABEL_NAMES] if label_names else [])}
+    try:
+        files = verify_files(path, STORE, **options)
+        if expected != set(files.names):
+            raise ModelFileError(f"{path / MANIFEST}: must list the files of a store, got {shorten(files.names)}")
+    except ModelFileError as error:
+        raise DataError(f"{error}; convert the data again") from error
+    return files
 
 
 class _LabelNames(Sequence[str]):
