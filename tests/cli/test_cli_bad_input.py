@@ -149,10 +149,7 @@ BAD_CALLS = {
     "no threads": ((*GOOD_ROWS, *TRAIN, "--threads", "0"), "n_jobs: must be None or an integer other than 0, got 0"),
     "missing file": (("train", "{place}/none.txt", *TRAIN), "none.txt"),
     "missing test file": ((*GOOD_ROWS, "--test", "{place}/none.txt", *TRAIN), "none.txt"),
-    "warm start of nothing": (
-        (*GOOD_ROWS, *TRAIN, "--warm-start"),
-        "new: no such folder; leave --warm-start out the first time",
-    ),
+    "learning on from nothing": (("learn", "{place}/none", "{place}/good.txt"), "none: no such folder"),
     "conversion to standard output": (
         ("convert", "{place}/good.txt", "-"),
         "TARGET -: convert writes no standard output",

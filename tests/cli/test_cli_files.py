@@ -191,7 +191,7 @@ TAKEN_NAMES = {
     "convert over a model": (("convert", "{place}/good.txt", "{place}/rows"), "rows: exists and is not a store"),
     "train over an earlier model": (
         (*GOOD_ROWS, "--out", "{place}/words", *TINY),
-        "--out words: exists; --overwrite replaces it, --warm-start continues from it, or choose another name",
+        "--out words: exists; --overwrite replaces it, xmlsgd learn adds rows to it, or choose another name",
     ),
     "train several over an earlier model, from which they cannot go on": (
         (*GOOD_ROWS, "--out", "{place}/words", *TINY, "--n-estimators", "2"),

@@ -48,8 +48,8 @@ def test_an_interrupted_run_leaves_an_earlier_model_alone(tmp_path):
     words = ["train", ROWS, "--out", str(tmp_path / "m"), *QUICK]
     assert main([*words, "--epochs", "1"]) == 0
     before = {file.name: file.read_bytes() for file in (tmp_path / "m").iterdir()}
-    process = start(tmp_path, *words, *MANY_EPOCHS, "--warm-start")
-    wait_for(lambda: n_lines(tmp_path / "m.history.jsonl") >= 1)
+    process = start(tmp_path, *words, *MANY_EPOCHS, "--overwrite")
+    wait_for(lambda: n_lines(tmp_path / "m.history.jsonl") >= 2)
     returned, lines = end(process, signal.SIGINT)
     assert returned == 130
     assert lines[0].endswith(f"; the model as it was then is in {tmp_path}/m.interrupted")

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, run
+from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, TEST_TEXT, run
 from shared.failing import Failing
 from shared.spoiling import Spoiling
 from xmlsgd import load_model
@@ -195,33 +195,11 @@ def test_one_seed_and_one_thread_give_one_model(tmp_path, models):
     assert (tmp_path / "again" / "params.npy").read_bytes() == (models / "rows" / "params.npy").read_bytes()
 
 
-def test_warm_start_continues_from_the_model_in_out(tmp_path):
-    words = ["train", ROWS, "--out", tmp_path / "m", "--quiet", *QUICK, "--epochs", "1"]
-    run(*words)
-    first = XMLClassifier.load(tmp_path / "m")
-    run(*words, "--warm-start", "--json", tmp_path / "r.json")
-    second = XMLClassifier.load(tmp_path / "m")
-    assert (first.n_epochs_, second.n_epochs_) == (1, 2)
-    assert second.loss_curve_[-1] < first.loss_curve_[-1]
-
-
 def test_an_earlier_model_is_replaced_with_overwrite(tmp_path):
     words = ["train", ROWS, "--out", tmp_path / "m", "--quiet", *QUICK, "--epochs"]
     run(*words, "1")
     run(*words, "2", "--overwrite")
     assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 2
-
-
-def test_warm_start_of_a_text_model_keeps_its_words_and_adds_labels(tmp_path):
-    more = tmp_path / "more.txt"
-    more.write_text("a_label_never_seen\tread a file\nopen\topen a file and read its lines\n" * 40)
-    run("train", TEXT, "--out", tmp_path / "m", "--quiet", *QUICK, "--epochs", "1")
-    first = XMLClassifier.load(tmp_path / "m")
-    run("train", more, "--out", tmp_path / "m", "--quiet", *QUICK, "--epochs", "1", "--warm-start")
-    second = XMLClassifier.load(tmp_path / "m")
-    assert second.vectorizer_.words == first.vectorizer_.words
-    assert second.classes_[: len(first.classes_)].tolist() == first.classes_.tolist()
-    assert "a_label_never_seen" in second.classes_
 
 
 def test_an_ensemble_trains_evaluates_and_predicts_like_one_model(tmp_path, capsys):
@@ -251,18 +229,18 @@ def test_an_ensemble_trains_evaluates_and_predicts_like_one_model(tmp_path, caps
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--n-estimators", "0", "--overwrite"), "--n-estimators: must be at least 1, got 0"),
         (
-            ("--warm-start",),
-            "m: must hold an XMLClassifier, got 'XMLEnsemble'; xmlsgd.load_model reads it",
+            ("train", ROWS, "--out", "m", "--n-estimators", "0", "--overwrite"),
+            "--n-estimators: must be at least 1, got 0",
         ),
-        (("--warm-start", "--n-estimators", "2"), "--warm-start: continues from one model, got --n-estimators 2; use"),
+        (("learn", "m", ROWS), "m: must hold an XMLClassifier, got 'XMLEnsemble'; xmlsgd.load_model reads it"),
     ],
 )
-def test_an_ensemble_is_not_empty_and_not_trained_further(tmp_path, capsys, words, told):
-    run("train", ROWS, *QUICK, "--epochs", "1", "--n-estimators", "2", "--out", tmp_path / "m")
+def test_an_ensemble_is_not_empty_and_does_not_learn_on(tmp_path, capsys, monkeypatch, words, told):
+    monkeypatch.chdir(tmp_path)
+    run("train", ROWS, *QUICK, "--epochs", "1", "--n-estimators", "2", "--out", "m")
     capsys.readouterr()
-    assert main(["train", ROWS, *QUICK, "--out", str(tmp_path / "m"), *words]) == 2
+    assert main([*words]) == 2
     assert told in capsys.readouterr().err
 
 

@@ -93,6 +93,25 @@ def test_a_warm_start_goes_on_from_the_last_fit(rows):
     assert model.loss_curve_[-1] < first
 
 
+@pytest.mark.parametrize(
+    ("part", "got"),
+    [(slice(0, 300), "got 300 of 600 rows"), (slice(None, None, -1), r"got \d+ of \d+ rows with the label \d+")],
+)
+def test_a_warm_start_refuses_rows_without_those_learned_so_far(rows, part, got):
+    X, Y = rows
+    model = small(max_epochs=1, warm_start=True).fit(X, Y)
+    before = model.fitted_
+    other = Y[part] if Y[part].shape[0] < 600 else Y[:, [*range(1, 40), 0]]
+    with pytest.raises(DataError, match=f"warm_start: fit must be given all rows learned so far, .*{got}; partial_fit"):
+        model.fit(X[part], other)
+    assert model.fitted_ is before
+
+
+def test_a_warm_start_takes_the_rows_of_a_fit_that_held_some_out(rows):
+    model = small(max_epochs=1, warm_start=True, early_stopping=True).fit(*rows)
+    assert model.fit(*rows).n_epochs_ == 2
+
+
 def test_a_second_fit_starts_anew(rows):
     model = small(max_epochs=2).fit(*rows)
     before = model.params_.copy()

@@ -161,7 +161,8 @@ def test_who_learned_from_rows_takes_no_texts():
 def test_what_goes_on_keeps_its_words():
     model = small(warm_start=True).fit(TEXTS, TAGS)
     words = model.vectorizer_.words
-    assert model.fit(["blue car"] * 4, [["blue"]] * 4).vectorizer_.words == words
+    more, tags = [*TEXTS, "blue car"], [*TAGS, ["blue"]]
+    assert model.fit(more, tags).vectorizer_.words == words
     assert model.partial_fit(["blue car"] * 4, [["car"]] * 4).vectorizer_.words == words
     assert small().partial_fit(TEXTS, TAGS).vectorizer_.words == words
 

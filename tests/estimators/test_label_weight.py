@@ -81,7 +81,7 @@ def test_rows_that_come_later_are_counted_too_and_a_new_fit_counts_anew():
     X, Y = planted(300)
     model = small(max_epochs=1).fit(X[:200], Y[:200]).partial_fit(X[200:], Y[200:])
     np.testing.assert_array_equal(model.inverse_propensity(), inverse_propensity(Y))
-    model.set_params(warm_start=True).fit(X[:100], Y[:100])
+    model.fit(X[:100], Y[:100])
     np.testing.assert_array_equal(model.inverse_propensity(), inverse_propensity(Y[:100]))
     names = small(max_epochs=1).partial_fit(X[:3], [["a"], ["b"], ["b"]]).partial_fit(X[:1], [["c"]])
     assert (names.label_counts_.tolist(), names.n_samples_seen_) == ([1, 2, 1], 4)

@@ -86,7 +86,6 @@ PARAMETERS = (
     Parameter("n_epochs_no_change", INT, "epochs without a rise before stopping", "training", "3",
               synonyms=("--patience",)),
     Parameter("tol", FLOAT, "smallest rise of P@1 that counts", "training", "0.0001"),
-    Parameter("warm_start", None, "continue from the model in --out", "training"),
     Parameter("random_state", INT, "seed of the random numbers", "training", default_text="another one each run",
               synonyms=("--seed",)),
     Parameter("algorithm", NAME, "how several workers train together, as in local_sgd/outer=nesterov; "
@@ -100,10 +99,10 @@ PARAMETERS = (
 )  # fmt: skip
 
 
-def parameter_flags(*names: str, without: str = "", **defaults: Any) -> tuple[Flag, ...]:
-    """Return the flags of some parameters, or of all but one, with the defaults that a command has of its own."""
+def parameter_flags(*names: str, **defaults: Any) -> tuple[Flag, ...]:
+    """Return the flags of some parameters, or of all, with the defaults that a command has of its own."""
     return tuple(
         replace(flag, default=defaults[flag.name], default_text="", omitted=False) if flag.name in defaults else flag
         for flag in PARAMETERS
-        if flag.name in names or not (names or flag.name == without)
+        if flag.name in names or not names
     )

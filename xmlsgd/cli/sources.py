@@ -71,13 +71,23 @@ def on_disk(path: str) -> Iterator[str]:
             raise DataError(str(error).replace(str(file), "stdin")) from error
 
 
-def read_training(train: str, test: str | None, form: FormatOptions, columns: Columns | None = None) -> Rows:
-    """Return the rows of TRAIN and of --test. `columns` are those of a model that is trained further."""
+def read_training(train: str, test: str | None, form: FormatOptions) -> Rows:
+    """Return the rows of TRAIN and of --test."""
     with on_disk(train) as path:
-        rows = _training_rows(path, form, columns)
+        rows = _training_rows(path, form, None)
     if test is not None:
         return replace(rows, test=read_test(test, form, rows.columns))
     return rows if rows.test is None else replace(rows, test=_fitted(rows.test, rows.columns, train))
+
+
+def read_more(path: str, form: FormatOptions, columns: Columns) -> Dataset:
+    """Return rows that a trained model learns from; features and labels that are new get columns behind its own."""
+    with on_disk(path) as file:
+        if columns.vectorizer is None and form.is_raw_text(file, labelled=True):
+            raise DataError(f"{path}: {NO_VECTORIZER}")
+        train = _training_rows(file, form, columns).train
+    X = replace(train.X, n_cols=max(train.n_features, columns.n_features))
+    return Dataset(X, *_matched(train.Y, train.label_names, columns))
 
 
 def read_source(path: str, form: FormatOptions, vectorizer_of: str | None = None) -> Rows:

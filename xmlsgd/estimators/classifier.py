@@ -100,7 +100,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         Threads of all workers; None for as many as the work can feed, -1 for all cores. With one, a seed gives the
         same bits.
     warm_start : bool
-        Begin `fit` with the parameters of the last one. The earlier model stays, in memory, until `fit` is done.
+        Begin `fit` with the parameters of the last one: more epochs over the same rows, and others if there are any;
+        fewer rows are refused (`partial_fit` learns from new ones). The earlier model stays until `fit` is done.
     random_state : int, RandomState or None
         Seed of weights, row order and dropout.
     verbose : int
@@ -267,7 +268,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         earlier = fitted if self.warm_start else None
         seed = draw_seed(self, checkpoint) if earlier is None else earlier.seed
         names = column_names(label_names) if earlier is None else earlier.classes
-        data = read_training_data(given, X, y, names, earlier, sample_weight, eval_set, seed)
+        data = read_training_data(given, X, y, names, earlier, sample_weight, eval_set, seed, anew=True)
         plan = make_plan(given, data, earlier and earlier.network)
         check_memory(plan, data, fitted)
         self.fitted_ = train_model(plan, data, earlier, seed, partial(setattr, self, "fitted_"), callbacks, checkpoint)

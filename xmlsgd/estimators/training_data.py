@@ -10,6 +10,7 @@ import numpy as np
 from ..data.csr import VALIDATION, Dataset
 from ..errors import DataError, shorten
 from .inputs import FeatureSpace, check_weight, grow_features, learn_features, read_features, read_weight
+from .names import values
 from .targets import Form, Labels, form_of, label_weights, read_labels
 
 if TYPE_CHECKING:
@@ -41,10 +42,12 @@ def read_training_data(
     sample_weight: Any = None,
     eval_set: Any = None,
     seed: int = 0,
+    anew: bool = False,
 ) -> TrainingData:
     """Read and check what `fit` was given; X and Y may be wider than those of `earlier`, if training goes on from it.
 
-    names : of the label columns, as far as they are known. seed : of the choice of the rows held out.
+    names : of the label columns, as far as they are known. seed : of the choice of the rows held out. anew : whether
+    training, also from the parameters of `earlier`, learns all rows anew, those of `earlier` included.
     """
     if y is None:
         raise DataError("This XMLClassifier estimator requires y to be passed, but the target y is None; pass labels")
@@ -60,11 +63,31 @@ def read_training_data(
     check_lengths(rows.n_rows, labels.Y.n_rows)
     if labels.Y.nnz == 0:
         raise DataError(f"Y: must have at least one label, got none in {labels.Y.n_rows} rows")
+    if earlier is not None and anew:
+        _check_not_fewer(labels, earlier)
     weight = _row_weights(given.class_weight, sample_weight, labels)
     dataset, held_out = Dataset(rows, labels.Y), _read_eval_set(features, eval_set, labels)
     if given.early_stopping and held_out is None:
         dataset, weight, held_out = _hold_out(dataset, weight, given.validation_fraction, seed)
     return TrainingData(dataset, labels.classes, labels.form, features, weight, held_out)
+
+
+def _check_not_fewer(labels: Labels, earlier: FittedModel) -> None:
+    """Raise `DataError` unless the rows may be all that the earlier model has learned, and others.
+
+    Candidates are learned from these rows alone, and the network would forget what they lack.
+    """
+    Y, got = labels.Y, ""
+    if Y.n_rows < earlier.n_samples_seen:
+        got = f"{Y.n_rows} of {earlier.n_samples_seen} rows"
+    elif earlier.label_counts is not None:
+        counts = np.bincount(Y.indices, minlength=Y.n_cols)[: len(earlier.label_counts)]
+        if len(fewer := np.flatnonzero(counts < earlier.label_counts)):
+            name = shorten(values(labels.classes[fewer[:1]])[0])
+            got = f"{counts[fewer[0]]} of {earlier.label_counts[fewer[0]]} rows with the label {name}"
+    if got:
+        text = f"warm_start: fit must be given all rows learned so far, others are welcome, got {got}"
+        raise DataError(f"{text}; partial_fit learns from new rows alone, and warm_start=False begins anew")
 
 
 def check_form(form: Form, seen: Form, name: str = "") -> None:

@@ -3,10 +3,10 @@
 TRAIN is a file (XMC or LIBSVM text, raw text `label1,label2<TAB>text`), a folder, a converted store, or the name of a
 data set. If it has a test part of its own, that is the default of --test.
 
-An earlier model in DIR is replaced with --overwrite and trained further with --warm-start; without either, the command
-is refused. During the run, DIR.history.jsonl gets a line after every epoch. Ctrl-C saves the model as it is: in DIR, or
-in DIR.interrupted if DIR holds an earlier model. So does an error that ends the run. If DIR cannot be written at the
-end, the model goes to a folder among the temporary files, which the error names.
+An earlier model in DIR is replaced with --overwrite only; `xmlsgd learn DIR DATA` adds rows to it. During the run,
+DIR.history.jsonl gets a line after every epoch. Ctrl-C saves the model as it is: in DIR, or in DIR.interrupted if DIR
+holds an earlier model. So does an error that ends the run. If DIR cannot be written at the end, the model goes to a
+folder among the temporary files, which the error names.
 
 With --checkpoint the state of the run is saved in DIR.checkpoint every so many minutes, until DIR is there: after
 kill -9, a power cut, SIGTERM or Ctrl-C the same command resumes from it. After Ctrl-C the model as it was is in
@@ -61,7 +61,6 @@ FLAGS = (
 EXAMPLES = """  xmlsgd train train.txt --test test.txt --out model
   xmlsgd train train.txt --dry-run
   xmlsgd train train.txt --out model --hidden 512 --epochs 20 --lr 0.002 --seed 0
-  xmlsgd train more.txt --out model --warm-start
   xmlsgd train train.txt --out model --devices "cpu*2" --checkpoint 10"""
 OF_NETWORK = " (of the network alone; the table is of the model with its candidates)"
 OF_EACH = " (of each network alone; the table is of their mean)"
@@ -84,24 +83,22 @@ def run(
 ) -> None:
     """Read, train, measure, save."""
     if out is None:
-        if not dry_run or parameters.get("warm_start"):
+        if not dry_run:
             raise UsageError("the following arguments are required: --out; see xmlsgd train --help")
         out = ""
     elif not dry_run:
         check_folder(out, train, test)
-        if not parameters.get("warm_start"):
-            check_new(out, "--out", overwrite, ", --warm-start continues from it" if n_estimators == 1 else "")
+        check_new(out, "--out", overwrite, ", xmlsgd learn adds rows to it" if n_estimators == 1 else "")
     check_file(json, "--json", train, test, beside=out or None)
     check_inputs(train, test)
     saved_state = None if dry_run else model_folder.checkpoint_of(out, checkpoint, n_estimators)
     from ...training.worker_log import advice, choice
     from ..input_warnings import warn_of_training_rows
-    from ..sources import Columns, read_training
+    from ..sources import read_training
 
     started = time.perf_counter()
-    model = new_model(parameters, n_estimators, out)
-    columns = Columns.of_model(model) if template_of(model).warm_start else None
-    rows = read_training(train, test, format_options, columns)
+    model = new_model(parameters, n_estimators)
+    rows = read_training(train, test, format_options)
     seconds = time.perf_counter() - started
     console.note(f"{train}: {size_text(rows.train)}; read in {seconds:.1f} s")
     warn_of_training_rows(rows, train, test)
@@ -129,8 +126,8 @@ def run(
     write_json(json, result)
 
 
-def new_model(parameters: dict[str, Any], n_estimators: int = 1, out: str = "") -> XMLClassifier | XMLEnsemble:
-    """Return the estimator of the flags; with `--warm-start` the one in `out`, with these parameters over its own."""
+def new_model(parameters: dict[str, Any], n_estimators: int = 1) -> XMLClassifier | XMLEnsemble:
+    """Return the estimator of the flags."""
     from ...estimators import XMLClassifier, XMLEnsemble
     from ...estimators.parameters import check_parameters
     from ...estimators.placement import check_devices, parse_devices
@@ -138,15 +135,7 @@ def new_model(parameters: dict[str, Any], n_estimators: int = 1, out: str = "") 
 
     if n_estimators < 1:
         raise UsageError(f"--n-estimators: must be at least 1, got {n_estimators}")
-    if not parameters.get("warm_start"):
-        model = XMLClassifier(**parameters)
-    elif n_estimators > 1:
-        got = f"got --n-estimators {n_estimators}"
-        raise UsageError(f"--warm-start: continues from one model, {got}; use --overwrite instead")
-    elif not Path(out).exists():
-        raise UsageError(f"--out {out}: no such folder; leave --warm-start out the first time")
-    else:
-        model = XMLClassifier.load(out, predict_only=False).set_params(**parameters)
+    model = XMLClassifier(**parameters)
     check_parameters(model)  # before the data are read, which may take minutes
     check_devices(model.devices)
     warn_of_workers(parse_devices(model.devices))
@@ -239,21 +228,18 @@ def fit(
 ) -> None:
     """Train with a progress bar, measuring P@k on the test rows after every epoch."""
     from ...training.progress_bar import ProgressBar
-    from ..sources import first_labels, names_of_rows
+    from ..sources import first_labels
 
     train, test = rows.train, rows.test
     if rows.vectorizer is not None:
         template_of(model).set_params(vectorizer=rows.vectorizer)
     # New labels of the test rows have no column in the model; P@k does not need them.
     eval_set = None if test is None else (test.X, first_labels(test.Y, train.n_labels))
-    # A model that is trained further finds its label columns by name and adds new ones.
-    Y = names_of_rows(train) if template_of(model).warm_start and train.label_names is not None else train.Y
     bars = [] if console.quiet else [ProgressBar()]
     try:
         callbacks = [*bars, history]
-        model.fit(
-            train.X, Y, eval_set=eval_set, label_names=train.label_names, callbacks=callbacks, checkpoint=checkpoint
-        )
+        names = train.label_names
+        model.fit(train.X, train.Y, eval_set=eval_set, label_names=names, callbacks=callbacks, checkpoint=checkpoint)
     finally:
         for bar in bars:
             bar.close()

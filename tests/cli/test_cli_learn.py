@@ -1,0 +1,63 @@
+"""The command learn: adds rows to a saved model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shared.command_line import QUICK, ROWS, TEST_ROWS, TEXT, run
+from xmlsgd.cli import main
+from xmlsgd.estimators import XMLClassifier
+
+NEW = "a_label_never_seen\tread a file and close it\n" * 3
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """Train a model on text."""
+    folder = tmp_path_factory.mktemp("words") / "m"
+    run("train", TEXT, "--out", folder, "--quiet", *QUICK, "--epochs", "1", "--candidates", "16")
+    return folder
+
+
+def test_a_text_model_that_learns_keeps_its_words_and_adds_rows_and_labels(tmp_path, words, capsys):
+    first = XMLClassifier.load(words)
+    (tmp_path / "new.txt").write_text(NEW)
+    capsys.readouterr()
+    run("learn", words, tmp_path / "new.txt", "--out", tmp_path / "m")
+    assert "added 3 rows" in (told := capsys.readouterr().out)
+    assert "1 labels are new" in told
+    second = XMLClassifier.load(tmp_path / "m")
+    assert second.vectorizer_.words == first.vectorizer_.words
+    assert second.classes_.tolist() == [*first.classes_.tolist(), "a_label_never_seen"]
+    assert second.n_samples_seen_ == first.n_samples_seen_ + 3
+    assert second.candidates_.knn.Y.n_rows == first.candidates_.knn.Y.n_rows + 3
+
+
+def test_a_model_of_numbers_learns_rows_with_fewer_and_with_new_columns_in_its_own_folder(tmp_path):
+    run("train", ROWS, "--out", tmp_path / "m", "--quiet", *QUICK, "--epochs", "1")
+    first = XMLClassifier.load(tmp_path / "m")
+    n_features, n_labels = first.n_features_in_, len(first.classes_)
+    for text in ("0 1:1\n", f"{n_labels} {n_features}:1\n"):
+        Path(tmp_path, "new.txt").write_text(text)
+        run("learn", tmp_path / "m", tmp_path / "new.txt", "--quiet")
+    second = XMLClassifier.load(tmp_path / "m")
+    assert (second.n_features_in_, len(second.classes_)) == (n_features + 1, n_labels + 1)
+    assert second.n_samples_seen_ == first.n_samples_seen_ + 2
+
+
+def test_learning_measures_before_and_after(tmp_path):
+    run("train", ROWS, "--out", tmp_path / "m", "--quiet", *QUICK, "--epochs", "1")
+    run("learn", tmp_path / "m", ROWS, "--test", TEST_ROWS, "--json", tmp_path / "r.json", "--quiet")
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert result["P@1"] > result["before"]["P@1"] > 0
+    assert json.loads((tmp_path / "m" / "train.json").read_text())["before"] == result["before"]
+
+
+def test_text_is_refused_by_a_model_of_numbers(tmp_path, capsys):
+    run("train", ROWS, "--out", tmp_path / "m", "--quiet", *QUICK, "--epochs", "1")
+    (tmp_path / "new.txt").write_text(NEW)
+    assert main(["learn", str(tmp_path / "m"), str(tmp_path / "new.txt")]) == 2
+    assert "the model was trained on rows of numbers and has no words, got text" in capsys.readouterr().err

@@ -1,0 +1,86 @@
+"""Add rows to a saved model, for a fraction of the time that training on all rows would take.
+
+DATA is any source that train reads. The network goes over the new rows once; the k-NN index, co-occurrence and linear
+classifiers get them as well; stacking stays. Labels that are new are added, words that are new are not. With --test the
+model is measured before and after.
+
+The model in DIR is replaced at the end, in one step; with --out it stays as it is. It must have been saved without
+--compact; an ensemble cannot learn on.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import model_folder
+from ..flags import FORMAT_FLAGS, JSON_FILE, OVERWRITE, Flag, positional
+from ..output_files import check_file, check_folder, check_inputs, check_new
+from ..parameters import parameter_flags
+from ..results import size_text, table, write_json
+from ..value_types import DIR, PATH
+from .train import COLUMNS, about_run, measures
+
+if TYPE_CHECKING:
+    from ..format_options import FormatOptions
+    from ..messages import Console
+
+FLAGS = (
+    positional("model", DIR, "DIR", "folder of the model"),
+    positional("data", PATH, "DATA", "rows to add, in any format that train reads"),
+    Flag("test", PATH, "rows to measure on, before and after", "data"),
+    *FORMAT_FLAGS,
+    *parameter_flags("learning_rate_init", "n_jobs"),
+    Flag("out", DIR, "folder of the new model", "output", default_text="DIR", synonyms=("-o", "--output")),
+    OVERWRITE,
+    JSON_FILE,
+)
+EXAMPLES = """  xmlsgd learn model new.txt
+  xmlsgd learn model new.txt --test test.txt --out model-2"""
+
+
+def run(
+    model: str,
+    data: str,
+    test: str | None,
+    format_options: FormatOptions,
+    parameters: dict[str, Any],
+    out: str | None,
+    overwrite: bool,
+    json: str | None,
+    console: Console,
+) -> None:
+    """Load, read, learn, measure, save."""
+    folder = model if out is None else out
+    check_folder(folder, data, test)
+    if out is not None:
+        check_new(out, "--out", overwrite)
+    check_file(json, "--json", data, test, beside=folder)
+    check_inputs(data, test)
+    from ...estimators import XMLClassifier
+    from ..input_warnings import warn_of_training_rows
+    from ..sources import Columns, Rows, names_of_rows, read_more, read_test
+
+    estimator = XMLClassifier.load(model, predict_only=False).set_params(**parameters)
+    columns = Columns.of_model(estimator)
+    train = read_more(data, format_options, columns)
+    held_out = None if test is None else read_test(test, format_options, columns)
+    rows = Rows(train, held_out, columns.vectorizer)
+    warn_of_training_rows(rows, data, test)
+    known, results = len(estimator.classes_), {}
+    if held_out is not None:
+        results["before"] = measures(estimator, rows, console)
+    n_records, started = len(estimator.history_), time.perf_counter()
+    # Labels with names find their columns by them, and new ones get columns behind.
+    estimator.partial_fit(train.X, train.Y if train.label_names is None else names_of_rows(train))
+    seconds = time.perf_counter() - started
+    if held_out is not None:
+        results["after"] = measures(estimator, rows, console)
+        console.show(table(results, COLUMNS))
+    result = results.get("after", {}) | about_run(estimator, rows, estimator.history_[n_records:])
+    result |= {"before": results.get("before"), "seconds": seconds}
+    model_folder.save(estimator, folder, result, Path(data).name, compact=False)
+    console.show(f"added {size_text(train)} in {seconds:.1f} s; {len(estimator.classes_) - known:,} labels are new")
+    console.show(f"model: {folder}")
+    write_json(json, result)
