@@ -14,3 +14,17 @@ def usable_cores() -> int:
     from joblib import cpu_count
 
     return int(cpu_count())
+
+
+class ForkedFromThreads:
+    """Whether this process was forked from one whose kernels had started threads, which it lacks.
+
+    GNU OpenMP ends such a process when a kernel asks for threads, so its kernels run on one.
+    """
+
+    value = False
+
+
+def usable_threads() -> int:
+    """Return how many threads the kernels of this process may use."""
+    return 1 if ForkedFromThreads.value else usable_cores()

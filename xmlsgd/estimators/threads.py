@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..data.cores import usable_cores
+from ..data.cores import usable_threads
 from ..errors import DataError, shorten
 
 if TYPE_CHECKING:
@@ -24,13 +24,13 @@ def thread_count(n_jobs: int | None, flops: float = math.inf) -> int:
     """Return the threads of `n_jobs`: -1 for all cores that this process may use, -2 for all but one, and so on.
 
     None is for as many as `flops`, the work of a step or of a prediction, can feed. At least one and at most all cores:
-    more threads than cores only cost memory.
+    more threads than cores only cost memory. One in a process that was forked after kernels had started threads.
     """
     if n_jobs is None:
-        return int(min(usable_cores(), max(flops / FLOPS_PER_THREAD, 1)))
+        return int(min(usable_threads(), max(flops / FLOPS_PER_THREAD, 1)))
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
         raise DataError(f"n_jobs: must be None or an integer other than 0, got {shorten(n_jobs)}")
-    return min(int(n_jobs), usable_cores()) if n_jobs > 0 else max(usable_cores() + 1 + int(n_jobs), 1)
+    return min(int(n_jobs), usable_threads()) if n_jobs > 0 else max(usable_threads() + 1 + int(n_jobs), 1)
 
 
 def flops(network: Network, X: CSR, n_rows: int, listed: bool = False) -> float:

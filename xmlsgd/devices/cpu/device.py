@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from typing import TYPE_CHECKING, Any, overload
 
 import numba
 import numpy as np
 
+from ...data.cores import ForkedFromThreads
 from ...data.csr import CSR
 from ...data.validation import check_choice
 from ...errors import DataError
@@ -52,7 +52,7 @@ class CPU(HostMemory):
         self.n_threads = n_threads
         self.bfloat16 = bf16.HAS_AVX512_BF16 if precision == "auto" else precision == "bfloat16"
         self._buffers: dict[Any, np.ndarray] = {}
-        self._alone = Alone(threading.RLock())
+        self._alone = Alone()
 
     def to_device(self, flat: np.ndarray) -> np.ndarray:
         """Return the vector itself, as `for_kernels` gives it."""
@@ -73,7 +73,7 @@ class CPU(HostMemory):
         To be entered by the Python thread that calls the operations. The buffers belong to whoever is inside, so a
         second one waits.
         """
-        return self._alone if self.n_threads == 1 else self._on_threads()
+        return self._on_threads() if self._has_threads else self._alone
 
     @contextlib.contextmanager
     def _on_threads(self) -> Iterator[None]:
@@ -219,11 +219,16 @@ class CPU(HostMemory):
 
     def call(self, kernel: Kernel, *arguments: Any) -> None:
         """Run a kernel as `run` does, on arrays `for_kernels` already: with thirty of them, looking takes time."""
-        if self.n_threads == 1:
-            kernel.alone(*arguments)
-        else:
+        if self._has_threads:
             with launch():
                 kernel.threaded(*arguments)
+        else:
+            kernel.alone(*arguments)
+
+    @property
+    def _has_threads(self) -> bool:
+        """Whether kernels run on several threads; those of a forked process do not."""
+        return self.n_threads > 1 and not ForkedFromThreads.value
 
 
 def cpu_of(device: Device, n_threads: int) -> CPU:

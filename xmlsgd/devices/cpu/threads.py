@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+import weakref
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numba
 import scipy.linalg.cython_blas  # noqa: F401  the BLAS of Numba's np.dot: loaded now, so that it can be limited
 from threadpoolctl import ThreadpoolController
+
+from ...data.cores import ForkedFromThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from threadpoolctl import LibController
 
 _WORKQUEUE = threading.Lock()
+_WITH_LOCKS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def launch() -> AbstractContextManager[object]:
@@ -95,6 +100,7 @@ class OneThreadBlas:
 
     def __init__(self) -> None:
         self._lock, self._limit, self._limit_of_thread = threading.Lock(), Limit(), LimitOfThread()
+        _WITH_LOCKS.add(self)
         self._of_process: list[Pool] | None = None
         self._of_thread: list[Pool] = []
 
@@ -124,10 +130,11 @@ ONE_THREAD_BLAS = OneThreadBlas()
 
 
 class Alone:
-    """One user at a time of what `lock` guards, the BLAS at one thread: a context that may be entered again inside."""
+    """One user at a time of a device, the BLAS at one thread: a context that may be entered again inside."""
 
-    def __init__(self, lock: threading.RLock) -> None:
-        self._lock = lock
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        _WITH_LOCKS.add(self)
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -142,3 +149,19 @@ class Alone:
             ONE_THREAD_BLAS.__exit__()
         finally:
             self._lock.release()
+
+
+def _after_fork() -> None:
+    """Note whether the parent had threads of Numba; renew locks that its other threads held, which would stay locked."""
+    with contextlib.suppress(ValueError):  # of a layer that was not started
+        numba.threading_layer()
+        ForkedFromThreads.value = True
+    for owner in _WITH_LOCKS:
+        if owner._lock.acquire(blocking=False):
+            owner._lock.release()
+        else:
+            owner._lock = type(owner._lock)()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
