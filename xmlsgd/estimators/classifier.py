@@ -6,15 +6,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
 
-from . import memory, saving
+from . import memory
 from .fitting import as_checkpoint, check_callbacks, draw_seed, train_model, train_more
 from .gpu_memory import check_memory, on_gpus
 from .names import column_names
 from .parameters import checked_parameters
 from .plan import TrainingPlan, make_plan
 from .predicting import Predictor, learned
+from .saving import SavingMixin
 from .targets import check_declared, declared
 from .training_data import TrainingData, read_training_data
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .inference import Scorer
 
 
-class XMLClassifier(Predictor, BaseEstimator):
+class XMLClassifier(Predictor, SavingMixin, BaseEstimator):
     """A neural network with a sparse input layer and a full output layer for up to millions of labels.
 
     X is dense, a scipy sparse matrix, a `CSR` (memory maps are read in place) or texts. Labels are
@@ -345,54 +345,6 @@ class XMLClassifier(Predictor, BaseEstimator):
         """
         plan, data = self._plan(X, y, eval_set)
         return {**memory.estimate(plan, data, getattr(self, "fitted_", None)), **on_gpus(plan, data)}
-
-    def save(self, path: str | PathLike[str], *, predict_only: bool = False, compact: bool = False) -> None:
-        """Write the model to a directory of JSON and plain arrays, with checksums; nothing in it is code.
-
-        An earlier model at `path` is replaced in one step once the new one is whole; until then, and where that fails,
-        it stays what it was.
-
-        Parameters
-        ----------
-        path : path
-            The directory.
-        predict_only, compact : bool
-            Leave out the optimizer's state, so that the model cannot be trained on; `compact` also rounds weights to
-            int8, which changes P@k by hundredths and makes the directory a sixth as large.
-
-        Raises
-        ------
-        ModelFileError
-            Where `path` is, or holds, anything else than a model.
-        """
-        check_is_fitted(self)
-        saving.save(self, path, predict_only, compact)
-
-    @classmethod
-    def load(
-        cls, path: str | PathLike[str], *, predict_only: bool = True, verify: bool = True,
-        device: str | None = None, precision: str | None = None,
-    ) -> XMLClassifier:  # fmt: skip
-        """Return the model that `save` wrote.
-
-        Parameters
-        ----------
-        path : path
-            The directory.
-        predict_only : bool
-            Whether the parameters stay a read-only memory map; else `partial_fit` goes on exactly where the saved model
-            was. A compact model opens in milliseconds; what it follows is checked when it predicts.
-        verify : bool
-            Whether to compare checksums of files that have changed since that was done (`checked.json` there).
-        device, precision : str, optional
-            On which device and in which precision to predict, as "cpu" and "float32"; as saved where None.
-
-        Raises
-        ------
-        ModelFileError
-            For a directory that `save` did not write, or that was altered.
-        """
-        return saving.load(cls, path, predict_only, verify, device, precision)
 
     def _plan(self, X: Any, y: Any, eval_set: Any) -> tuple[TrainingPlan, TrainingData]:
         """Return the plan of `fit`, and its rows; which ones are held out does not matter."""
