@@ -11,6 +11,7 @@ from shared.paths import DATA
 from shared.processes import end, n_lines, start, wait_for
 from xmlsgd.cli import main
 from xmlsgd.estimators import XMLClassifier
+from xmlsgd.training.checkpoints import Checkpoint
 
 ROWS, TEST_ROWS = (str(DATA / f"{part}.txt") for part in ("train", "test"))
 QUICK = ["--hidden", "16", "--candidates", "0", "--threads", "1", "--seed", "0", "--quiet"]
@@ -102,3 +103,50 @@ def test_minutes_between_checkpoints_must_be_finite_and_not_negative(tmp_path, c
     assert main(["train", ROWS, *QUICK, "--out", str(tmp_path / "m"), "--checkpoint", minutes]) == 2
     assert "--checkpoint: must be " in capsys.readouterr().err
     assert names(tmp_path) == []
+
+
+class Killed(BaseException):
+    """Stands for the end of a process."""
+
+
+@pytest.mark.parametrize("removed", [0, 1])
+def test_a_call_that_was_killed_behind_the_saved_model_is_done_when_it_is_repeated(tmp_path, monkeypatch, removed):
+    words = ["train", ROWS, "--test", TEST_ROWS, *QUICK, "--epochs", "2", "--checkpoint", "0", "--out"]
+
+    def killed(checkpoint, done=Checkpoint.done):
+        if removed or checkpoint.keep:  # kept while it is trained
+            done(checkpoint)
+        if not checkpoint.keep:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "done", killed)
+        with pytest.raises(Killed):
+            main([*words, str(tmp_path / "m")])
+    assert names(tmp_path) == ["m", *["m.checkpoint"] * (not removed), "m.history.jsonl"]
+    made = (tmp_path / "m" / "params.npy").stat()
+    (tmp_path / f".m.{'0' * 8}.partial").mkdir(mode=0o700)
+    again = [*words, str(tmp_path / "m"), "--json", str(tmp_path / "again.json")]
+    assert main(again) == 0
+    assert names(tmp_path) == ["again.json", "m"]
+    assert (tmp_path / "m" / "params.npy").stat() == made
+    assert json.loads((tmp_path / "again.json").read_text())["P@1"] > 0
+
+
+@pytest.mark.parametrize("other", [["--epochs", "1"], ["--seed", "1"], ["--compact"], ["--test", ROWS]])
+def test_another_call_does_not_take_a_finished_model_for_its_own(tmp_path, capsys, other):
+    words = ["train", ROWS, *QUICK, "--epochs", "2", "--checkpoint", "60", "--out", str(tmp_path / "m")]
+    assert main(words) == 0
+    assert main([*words, *other]) == 2
+    assert "m: exists; --overwrite replaces it" in capsys.readouterr().err
+    assert main(words[:-4] + words[-2:]) == 2  # without --checkpoint
+
+
+def test_a_finished_model_leaves_the_checkpoint_of_another_run_alone(tmp_path):
+    words = ["train", ROWS, *QUICK, "--checkpoint", "0", "--out", str(tmp_path / "m")]
+    assert main([*words, "--epochs", "1"]) == 0
+    process = start(tmp_path, *words, "--epochs", "100000", "--overwrite")
+    wait_for(lambda: (tmp_path / "m.checkpoint").is_dir())
+    end(process, signal.SIGKILL)
+    assert main([*words, "--epochs", "1"]) == 0
+    assert (tmp_path / "m.checkpoint").is_dir()

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from ...training.runs import WorkersLost, whole_epochs
 from .. import model_folder
 from ..exit_codes import TrainingStopped, UsageError, describe
+from ..finished_runs import call_of, clean_up, finished_call, report_in, report_of_call
 from ..flags import FORMAT_FLAGS, JSON_FILE, OVERWRITE, Flag, positional
 from ..kernels import compile_kernels
 from ..machine import peak_memory_bytes, versions
@@ -87,8 +88,11 @@ def run(
             raise UsageError("the following arguments are required: --out; see xmlsgd train --help")
         out = ""
     elif not dry_run:
+        remedy = ", xmlsgd learn adds rows to it" if n_estimators == 1 else ""
         check_folder(out, train, test)
-        check_new(out, "--out", overwrite, ", xmlsgd learn adds rows to it" if n_estimators == 1 else "")
+        made = None if overwrite or checkpoint is None else finished_call(out)
+        if not made:
+            check_new(out, "--out", overwrite, remedy)
     check_file(json, "--json", train, test, beside=out or None)
     check_inputs(train, test)
     saved_state = None if dry_run else model_folder.checkpoint_of(out, checkpoint, n_estimators)
@@ -107,7 +111,15 @@ def run(
         console.answer(str(plan))
         write_json(json, plan.to_dict())
         return
-    result = train_and_save(model, rows, out, Path(train).name, console, n_estimators, compact, saved_state)
+    call = call_of([parameters, n_estimators, compact], rows) if saved_state else ""
+    if saved_state and made:
+        if made["sha256"] != call:
+            check_new(out, "--out", overwrite, remedy)
+        clean_up(out, made, saved_state)
+        console.show(f"model: {out}; this call has made it before, nothing was trained")
+        write_json(json, report_in(out))
+        return
+    result = train_and_save(model, rows, out, Path(train).name, console, n_estimators, compact, saved_state, call)
     result["load_seconds"] = seconds
     if rows.test is not None:
         console.show(table({"": result}, COLUMNS))
@@ -152,8 +164,11 @@ def train_and_save(
     n_estimators: int = 1,
     compact: bool = False,
     checkpoint: Checkpoint | None = None,
+    call: str = "",
 ) -> dict[str, Any]:
     """Train, measure on the test rows, save all into the folder `out`; return the results.
+
+    call : with a checkpoint, the checksum of the call, by which it recognizes the model when it is repeated.
 
     After Ctrl-C, or an error that leaves a model, save the model as it is and raise an exception that says where.
     """
@@ -177,6 +192,8 @@ def train_and_save(
             result |= {"seconds": time.perf_counter() - started, "interrupted": stop is not None}
             folder = out if stop is None else model_folder.name_of_interrupted(out, checkpoint is not None)
             saved = not (checkpoint and is_resumed_by_machine(stop, checkpoint))
+            if checkpoint and stop is None:
+                result |= report_of_call(call, checkpoint)
             if saved:
                 model_folder.save(model, folder, result, title, compact)
             if checkpoint and stop is None:

@@ -152,7 +152,7 @@ class Alone:
 
 
 def _after_fork() -> None:
-    """Note whether the parent had threads of Numba; renew locks that its other threads held, which would stay locked."""
+    """Note whether the parent had threads of Numba; renew the locks that other threads of it held."""
     with contextlib.suppress(ValueError):  # of a layer that was not started
         numba.threading_layer()
         ForkedFromThreads.value = True
