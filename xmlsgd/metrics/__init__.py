@@ -22,6 +22,9 @@ Label Applications, KDD 2016. PSnDCG is normalized as in the published evaluatio
 repository.
 """
 
+from .calibration import Reliability as Reliability
+from .calibration import expected_calibration_error as expected_calibration_error
+from .calibration import reliability as reliability
 from .evaluation import evaluate_ranking as evaluate_ranking
 from .evaluation import metric as metric
 from .per_label import coverage_at_k as coverage_at_k

@@ -1,0 +1,83 @@
+"""Calibration of probabilities: how often labels that are predicted with probability p are true."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..data.validation import is_positive_integer
+from ..errors import DataError, shorten
+from .comparison import Matrix, compare, quotient
+
+
+class Reliability(NamedTuple):
+    """Pairs of a row and a predicted label in bins of equal width of their probability, lowest first.
+
+    edges : float64 (n_bins + 1,), from 0 to 1. count : int64 (n_bins,), pairs. probability, true : float64 (n_bins,),
+    mean probability of the pairs and share of them that are true; 0 in an empty bin.
+    """
+
+    edges: NDArray[np.float64]
+    count: NDArray[np.int64]
+    probability: NDArray[np.float64]
+    true: NDArray[np.float64]
+
+
+def reliability(Y_true: Matrix, labels: ArrayLike, probabilities: ArrayLike, n_bins: int = 10) -> Reliability:
+    """Compare probabilities of predicted labels with how often these are true: a reliability diagram as a table.
+
+    Parameters
+    ----------
+    Y_true : sparse or dense matrix of shape (n, L)
+        True labels.
+    labels : array of int, shape (n, k)
+        Predicted labels; -1 where a row has fewer.
+    probabilities : array of float, shape (n, k)
+        Their probabilities; those of label -1 do not count.
+    n_bins : int
+        Number of bins of [0, 1].
+
+    Returns
+    -------
+    Reliability
+        Edges, number of pairs, mean probability and share of true pairs of each bin.
+
+    Raises
+    ------
+    DataError
+        If the inputs do not fit each other, or a probability is outside [0, 1].
+    """
+    ranking, chances = np.asarray(labels), np.asarray(probabilities, dtype=np.float64)
+    if not is_positive_integer(n_bins):
+        raise DataError(f"n_bins: must be an integer of at least 1, got {shorten(n_bins)}")
+    if ranking.ndim != 2 or ranking.dtype.kind not in "iu" or chances.shape != ranking.shape:
+        raise DataError(
+            f"labels and probabilities: must be integers and floats of one shape (n, k), "
+            f"got {ranking.dtype} of shape {ranking.shape} and {chances.dtype} of shape {chances.shape}"
+        )
+    compared = compare(Y_true, ranking, max(ranking.shape[1], 1))
+    hits, chances = compared.hits[ranking >= 0], chances[ranking >= 0]
+    if not ((chances >= 0) & (chances <= 1)).all():
+        raise DataError("probabilities: must be numbers in [0, 1], got others")
+    bins = np.minimum((chances * n_bins).astype(np.int64), n_bins - 1)
+    count, total, true = (np.bincount(bins, each, n_bins) for each in (None, chances, hits))
+    return Reliability(np.linspace(0, 1, n_bins + 1), count, quotient(total, count), quotient(true, count))
+
+
+def expected_calibration_error(Y_true: Matrix, labels: ArrayLike, probabilities: ArrayLike, n_bins: int = 10) -> float:
+    """Compute the mean distance between probability and share of true pairs: sum_b (n_b / n) |p_b - t_b|.
+
+    Bin b has n_b of the n pairs of a row and a predicted label, mean probability p_b and share of true pairs t_b
+    (Naeini, Cooper, Hauskrecht, AAAI 2015; Guo et al., ICML 2017).
+
+    Parameters and errors are those of `reliability`.
+
+    Returns
+    -------
+    float
+        In [0, 1]; 0 without predicted labels.
+    """
+    table = reliability(Y_true, labels, probabilities, n_bins)
+    return float(np.sum(table.count * np.abs(table.probability - table.true)) / max(table.count.sum(), 1))
