@@ -74,6 +74,6 @@ def test_predict_restores_a_model_set_aside_by_a_killed_writer(models, tmp_path,
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
-def test_a_threshold_leaves_out_low_scores(models, capsys):
-    run("predict", models / "rows", TEST_ROWS, "--threshold", "1e9")
+def test_a_threshold_leaves_out_labels_of_lower_probability(models, capsys):
+    run("predict", models / "rows", TEST_ROWS, "--threshold", "0.9999999")
     assert capsys.readouterr().out == "\n" * N_TEST

@@ -119,7 +119,7 @@ def test_columns_thresholds_and_sparse_answers_are_those_of_a_classifier(kind, h
     assert set(np.unique(labels)) == {-1, 3, 8, 20}
     np.testing.assert_array_equal(labels[:, 3:], -1)
     assert (scores[:, 3:] == -np.inf).all()
-    sure, of_sure = model.predict_topk(X, 5, threshold=0.0)
+    sure, of_sure = model.predict_topk(X, 5, threshold=0.5)
     assert (of_sure[sure >= 0] >= 0).all()
     assert (sure < 0).any()
     answer = model.predict_topk(X, 5, as_csr=True)

@@ -33,8 +33,8 @@ def test_topk_beyond_the_labels_is_all_labels(fitted, held_out, k):
     assert sorted(labels[0].tolist()) == list(range(N_LABELS))
 
 
-def test_topk_drops_scores_below_the_threshold(fitted, held_out):
-    labels, scores = fitted.predict_topk(held_out[0], 5, threshold=0.0)
+def test_topk_drops_labels_below_the_probability_of_the_threshold(fitted, held_out):
+    labels, scores = fitted.predict_topk(held_out[0], 5, threshold=0.5)
     assert (scores[labels >= 0] >= 0).all()
     assert np.isneginf(scores[labels < 0]).all()
     assert (labels < 0).any()

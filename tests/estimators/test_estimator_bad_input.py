@@ -149,8 +149,8 @@ def test_bad_arguments_of_fit_are_refused(rows, arguments, message):
     [
         ({"k": 0}, "k: must be an integer of at least 1, got 0"),
         ({"k": 2.0}, "k: must be an integer of at least 1, got 2.0"),
-        ({"threshold": math.nan}, "threshold: must be a number or None, got nan"),
-        ({"threshold": 10**400}, "threshold: must be a number or None, got 1000"),
+        ({"threshold": math.nan}, r"threshold: must be a probability in \[0, 1\], 'micro' or 'macro', got nan"),
+        ({"threshold": 10**400}, r"threshold: must be a probability in \[0, 1\], 'micro' or 'macro', got 1000"),
         ({"labels": [40]}, r"labels: must be columns in \[0, 40\), got 40"),
         ({"labels": []}, "labels: must be a list of column numbers"),
         ({"labels": ["a"]}, "labels: must be a list of column numbers"),

@@ -63,9 +63,10 @@ def test_the_answer_has_all_forms(model):
     np.testing.assert_allclose(np.sort(sparse.toarray()[0, np.sort(labels[0])]), np.sort(scores[0]))
     best, _ = model.predict_topk(X, 5, label_weight=q, labels=[3, 30])
     assert set(np.unique(best)) == {-1, 3, 30}
-    high, of_high = model.predict_topk(X, 5, label_weight=q, threshold=float(np.median(scores)))
-    assert (high < 0).any()
-    assert of_high[high >= 0].min() >= np.median(scores)
+    chances = np.exp(scores) / q[labels]
+    high, of_high = model.predict_topk(X, 5, label_weight=q, threshold=0.3, proba=True)
+    np.testing.assert_array_equal(high, np.where(chances >= 0.3, labels, -1))
+    np.testing.assert_allclose(of_high[high >= 0], chances[high >= 0], rtol=1e-5)
 
 
 @pytest.mark.parametrize("compact", [False, True])

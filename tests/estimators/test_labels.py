@@ -270,8 +270,8 @@ def test_rows_of_a_class_of_weight_zero_are_not_learned():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"threshold": "x"}, "threshold: must be a number or None, got 'x'"),
-        ({"threshold": np.nan}, "threshold: must be a number or None, got nan"),
+        ({"threshold": "x"}, "threshold: must be a probability in [0, 1], 'micro' or 'macro', got 'x'"),
+        ({"threshold": np.nan}, "threshold: must be a probability in [0, 1], 'micro' or 'macro', got nan"),
     ],
 )
 def test_a_strange_threshold_is_refused(arguments, message):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +45,8 @@ class HeldOutSize(NamedTuple):
 # Logistic regression has seven weights to learn. Trees need 1,000 rows to be better than it, and with 5,000 are nearly
 # as good as with 50,000 (docs/decisions/candidates.md).
 HELD_OUT_LOGISTIC, HELD_OUT_BOOSTED = HeldOutSize(0.02, 400, 2048, 100), HeldOutSize(0.1, 1000, 10_000, 1000)
+# A network alone has three weights of its calibration and the thresholds to learn.
+HELD_OUT_NETWORK, HELD_OUT_NONE = HeldOutSize(0.02, 200, 2048, 100), HeldOutSize(0.0, 0, 0, 0)
 
 # The network's logits float32 (rows, M), given rows X and labels (rows, M); 0 where a label is -1.
 Logits = Callable[[CSR, np.ndarray], np.ndarray]
@@ -116,6 +118,16 @@ class CandidateModel:
         return CandidateModel(scale, knn, cooccurrence, linear, self.stacking, self.size, boosted)
 
 
+class HeldOutScores(NamedTuple):
+    """Candidate labels of the held-out rows, int32, -1 for none, and their scores, float32, both (n, m)."""
+
+    labels: np.ndarray
+    scores: np.ndarray
+
+
+NO_SCORES = HeldOutScores(np.empty((0, 1), np.int32), np.empty((0, 1), np.float32))
+
+
 def n_scored(size: int) -> int:
     """Return how many of `size` candidates prediction scores: those with the most votes."""
     return min(size, max(SCORED, size // 2))
@@ -135,10 +147,11 @@ def fit_candidates(
     logits: Logits,
     device: CPU,
     boosted: bool = False,
-) -> CandidateModel:
+) -> tuple[CandidateModel, HeldOutScores]:
     """Train a candidate model of `size` candidate labels a row; weight : float32 (n,), sample weights, None for ones.
 
-    With `boosted`, linear classifiers are trained again on all rows after stacking: it holds out many.
+    With `boosted`, linear classifiers are trained again on all rows after stacking: it holds out many. Also return the
+    scores of the held-out rows by models that have not learned from them, which learn what a score is worth.
     """
     X, Y = dataset.X, dataset.Y
     weight = np.ones(X.n_rows, np.float32) if weight is None else weight
@@ -153,7 +166,7 @@ def fit_candidates(
         candidates, _ = cooccurrence.candidates(rows, candidates, device)
         scaled, rows = rows.take(held_out), unit_rows(X, None, device)
         linear = LinearClassifiers.fit(rows, Y, learned, candidates, device)
-    stacking, trees = LogisticStacking(), None
+    stacking, trees, found = LogisticStacking(), None, NO_SCORES
     if len(held_out):
         with device.start():
             labels, shares = cooccurrence.candidates(scaled, asked.labels, device)
@@ -166,16 +179,21 @@ def fit_candidates(
         frequency = before[labels[valid]]
         if not boosted:
             stacking, calibration = LogisticStacking.fit_calibrated(meta_features(*pairs), truth, frequency)
-            linear = linear.calibrate(*calibration.factors(all_rows))
+            factor, shift = calibration.factors(all_rows)
+            linear = linear.calibrate(factor, shift)
+            margins = factor[labels] * margins + shift[labels]
+            found = HeldOutScores(labels, stacking.scores(scores[0], scores[1], margins, scores[3]))
         elif truth.any() and not truth.all():
             stacking = LogisticStacking.fit(meta_features(*pairs), truth)
             trees = BoostedStacking.fit(np.stack([*pairs, frequency], axis=1), truth, all_rows, device.n_threads)
+            with device.start():
+                found = HeldOutScores(labels, replace(trees, frequency=before).scores(labels, *scores, device))
             del linear  # frees its memory before the new classifiers need as much
             with device.start():
                 linear = LinearClassifiers.fit(rows, Y, weight, candidates, device)
     with device.start():
         cooccurrence = Cooccurrence.count(X, Y, weight, device)
-    return CandidateModel(scale, knn, cooccurrence, linear, stacking, size, trees)
+    return CandidateModel(scale, knn, cooccurrence, linear, stacking, size, trees), found
 
 
 def with_more(votes: np.ndarray) -> np.ndarray:

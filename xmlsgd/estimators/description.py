@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, astuple, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from ..errors import DataError, ModelFileError, shorten
 from ..nn.losses import find_loss
 from ..nn.network import Network
 from ..nn.optimizers import Optimizer, find_optimizer, optimizer_names
+from .calibration import BetaCalibration
 from .parameters import check_parameters
 from .placement import parse_devices
 
@@ -52,6 +53,7 @@ def describe(model: XMLClassifier) -> dict[str, Any]:
         "epochs": fitted.n_epochs,
         "steps": fitted.n_steps,
         "history": fitted.history,
+        "calibration": astuple(fitted.calibration),
     }
 
 
@@ -90,6 +92,7 @@ def read_facts(description: dict[str, Any], path: Path) -> dict[str, Any]:
         "precision": precision,
         "optimizer": optimizer,
         "history": _history(description.get("history"), path),
+        "calibration": _calibration(description.get("calibration"), path),
         **{field: int(_number(description, name, int, path)) for field, name in numbers.items()},
     }
 
@@ -218,6 +221,14 @@ def _number(description: dict[str, Any], name: str, kind: type[int] | type[float
     if isinstance(value, kind) and not isinstance(value, bool) and 0 <= value < 1 << 62:
         return value
     raise ModelFileError(f"{path}: {name} must be a number of at least 0, got {shorten(value)}")
+
+
+def _calibration(saved: Any, path: Path) -> BetaCalibration:
+    """Return what turns scores into log odds, checked."""
+    numbers = isinstance(saved, list) and len(saved) == 3 and all(map(is_number, saved))
+    if numbers and np.isfinite(saved).all() and min(saved[:2]) > 0:
+        return BetaCalibration(*map(float, saved))
+    raise ModelFileError(f"{path}: calibration must be two weights above 0 and an intercept, got {shorten(saved)}")
 
 
 def _history(records: Any, path: Path) -> list[dict[str, Any]]:

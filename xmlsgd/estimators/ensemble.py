@@ -15,12 +15,14 @@ from ..errors import DataError, MemoryEstimateError, shorten
 from ..training.callbacks import Callback
 from ..training.runs import run_of
 from . import ensemble_saving, memory
+from .calibration import BetaCalibration
 from .classifier import XMLClassifier
 from .fitting import as_checkpoint, check_callbacks
 from .inference.averaging import MeanScorer
 from .inputs import FeatureSpace, learn_features, read_features
 from .parameters import random_state_of
 from .predicting import Predictor
+from .thresholds import Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -257,8 +259,15 @@ class XMLEnsemble(Predictor, BaseEstimator):
         first = members[0].fitted_
         for member in members:
             member.fitted_ = replace(member.fitted_, names=first.names)
+        learned = [member.fitted_ for member in members]
+        thresholds = [each.thresholds for each in learned if each.thresholds is not None]
         self.estimators_ = members
-        self.fitted_ = replace(first, features=replace(features, owner=type(self).__name__))
+        self.fitted_ = replace(
+            first,
+            features=replace(features, owner=type(self).__name__),
+            calibration=BetaCalibration.mean([each.calibration for each in learned]),
+            thresholds=Thresholds.mean(thresholds) if thresholds else None,
+        )
 
     def _check_number(self) -> None:
         """Raise `DataError` for a number of classifiers that there cannot be."""

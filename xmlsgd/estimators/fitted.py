@@ -5,14 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ..nn.losses import find_loss
+from .calibration import UNCALIBRATED, BetaCalibration
 from .inference import Scorer
 from .inference.compact import CompactParams
 from .names import MappedNames
 from .placement import make_device, usable_precision
 from .threads import flops, thread_count
+from .thresholds import Thresholds
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from ..candidates import CandidateModel
@@ -22,6 +26,12 @@ if TYPE_CHECKING:
     from .targets import Form
 
 MOST_SCORERS = 2  # kept: that of single rows, on one thread, and that of many
+
+
+def are_probabilities(loss: str, form: Form) -> bool:
+    """Return whether scores by this loss stand for probabilities of labels that do not exclude each other."""
+    found = find_loss(loss)
+    return found.probability is not None and not found.normalized and form != "multiclass"
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +49,8 @@ class FittedModel:
     seed : of the training run. history : its epoch records; n_epochs : of this run and those before it.
     candidates : the k-NN index, linear classifiers and stacking; None for the network alone.
     candidates_seconds : what learning them took.
+    calibration : turns scores into log odds; as they are with candidates, whose stacking is calibrated.
+    thresholds : of probabilities, for `predict`; None where no rows were held out.
     label_counts : int64 (L,), training rows of each label, of n_samples_seen in all; None where a file lacks them.
     optimizer_state : float32, None in a model that cannot be trained on; optimizer, n_steps : its name and steps.
     """
@@ -55,6 +67,8 @@ class FittedModel:
     n_epochs: int
     candidates: CandidateModel | None = None
     candidates_seconds: float = 0.0
+    calibration: BetaCalibration = UNCALIBRATED
+    thresholds: Thresholds | None = None
     label_counts: NDArray[np.int64] | None = None
     n_samples_seen: int = 0
     optimizer_state: NDArray[np.float32] | None = None
@@ -81,6 +95,16 @@ class FittedModel:
     def loss_curve(self) -> list[float]:
         """The loss of each epoch."""
         return [record["loss"] for record in self.history]
+
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether the score of a label says how probable it is, whatever other labels the row has."""
+        return are_probabilities(self.network.loss, self.form)
+
+    def probability(self, scores: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Return the probabilities of labels with these scores; with softmax, of all labels (rows, L)."""
+        found: Any = find_loss(self.network.loss).probability
+        return np.asarray(found(self.calibration.log_odds(scores)))
 
     def scorer(self, X: CSR, n_jobs: int | None) -> Scorer:
         """Return the scorer of rows such as X on the threads of `n_jobs`; it is kept, with its device's buffers."""

@@ -23,6 +23,7 @@ from ..training.progress_bar import ProgressBar
 from ..training.rollback import LastGoodModel
 from ..training.runs import Run, add_hint, raise_with, run_of
 from .fitted import FittedModel
+from .held_out import rows_to_hold_out, weight_without, with_answers_of, with_thresholds
 from .inference import Measure, Scorer
 from .parameters import random_state_of
 from .placement import algorithm_of, employed, executor_of, make_device, names_of_excluded, precision_of
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from sklearn.base import BaseEstimator
 
-    from ..candidates import CandidateModel
+    from ..candidates import CandidateModel, HeldOutScores
     from ..data.csr import CSR
     from ..devices.base import Device
     from ..nn.network import Network
@@ -87,7 +88,7 @@ def train_model(
     if earlier is not None:
         copy_rows(earlier.network.layout, earlier.float_params, network.layout, start.params)
         start = replace(start, epochs=earlier.n_epochs)
-    device, held_out = plan.new_device(), rows_for_stacking(plan, data, seed)
+    device, held_out = plan.new_device(), rows_to_hold_out(data, plan.held_out, seed)
     weight = weight_without(data, held_out)
 
     def fitted_by(run: Run) -> FittedModel:
@@ -104,14 +105,16 @@ def train_model(
     if run.diverged and not run.records:
         raise DivergenceError(divergence_advice(plan, weight, start.epochs + 1))
     fitted = fitted_by(run)
-    if plan.n_candidates:
-        started = time.perf_counter()
-        try:
-            candidates = learn_candidates(plan, data, device, held_out, run.params)
-        except BaseException as error:  # noqa: BLE001  the network alone is a model, too
-            keep(fitted)
-            raise_with(error, run)
-        fitted = replace(fitted, candidates=candidates, candidates_seconds=time.perf_counter() - started)
+    try:
+        stacked = None
+        if plan.n_candidates:
+            started = time.perf_counter()
+            candidates, stacked = learn_candidates(plan, data, device, held_out, run.params)
+            fitted = replace(fitted, candidates=candidates, candidates_seconds=time.perf_counter() - started)
+        fitted = with_thresholds(fitted, data, held_out, device, stacked)
+    except BaseException as error:  # noqa: BLE001  the network alone is a model, too
+        keep(fitted)
+        raise_with(error, run)
     if checkpoint:
         checkpoint.done()
     if run.diverged:
@@ -146,7 +149,8 @@ def train_more(
 
             candidates = candidates.extended(data.dataset.X, Y, data.weight, cpu_of(device, plan.n_threads))
         fitted = _fitted(plan, data, device, run, earlier, seed, label_counts=counts, n_samples_seen=n_rows)
-        return replace(fitted, candidates=candidates)
+        fitted = replace(fitted, candidates=candidates)
+        return fitted if earlier is None else with_answers_of(fitted, earlier)
 
     def keep_run(run: Run) -> None:
         keep(fitted_by(run))
@@ -157,40 +161,21 @@ def train_more(
     return fitted_by(run)
 
 
-def rows_for_stacking(plan: TrainingPlan, data: TrainingData, seed: int) -> NDArray[np.intp]:
-    """Return the rows that neither network nor linear classifiers learn, since stacking learns from them."""
-    if not plan.n_candidates:
-        return np.empty(0, np.intp)
-    from ..candidates import HELD_OUT_BOOSTED, HELD_OUT_LOGISTIC, held_out_rows  # here: Numba is loaded late
-
-    rows = np.arange(data.dataset.n_rows) if data.weight is None else np.flatnonzero(data.weight)
-    return rows[held_out_rows(len(rows), seed, HELD_OUT_BOOSTED if plan.stacking == "boosted" else HELD_OUT_LOGISTIC)]
-
-
-def weight_without(data: TrainingData, held_out: NDArray[np.intp]) -> NDArray[np.float32] | None:
-    """Return the weights of the rows, 0 for those held out."""
-    if not len(held_out):
-        return data.weight
-    weight = np.ones(data.dataset.n_rows, np.float32) if data.weight is None else data.weight.copy()
-    weight[held_out] = 0
-    return weight
-
-
 def learn_candidates(
     plan: TrainingPlan, data: TrainingData, device: Device, held_out: NDArray[np.intp], params: NDArray[np.float32]
-) -> CandidateModel:
-    """Return the k-NN index, linear classifiers and stacking beside a network with these parameters."""
+) -> tuple[CandidateModel, HeldOutScores]:
+    """Return the k-NN index, linear classifiers and stacking beside a network, and the scores of the held-out rows."""
     from ..candidates import fit_candidates  # here, so that an estimator can be made without loading Numba
     from ..devices.cpu import cpu_of
     from .inference.candidates import CandidateScorer, pair_scores
 
     cpu, alone = cpu_of(device, plan.n_threads), Scorer(plan.network, params, device)
     boosted = plan.stacking == "boosted"
-    found = fit_candidates(
+    found, scores = fit_candidates(
         data.dataset, data.weight, held_out, plan.n_candidates, pair_scores(alone, cpu), cpu, boosted
     )
     _warn_of_useless(alone, CandidateScorer(plan.network, params, device, found, cpu), data, held_out[:COMPARED_ROWS])
-    return found
+    return found, scores
 
 
 def _warn_of_useless(alone: Scorer, stacked: Scorer, data: TrainingData, held_out: NDArray[np.intp]) -> None:

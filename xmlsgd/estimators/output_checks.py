@@ -16,8 +16,8 @@ DENSE_LIMIT = 1 << 30  # bytes of a dense (n, L) answer: above, a user wanted `p
 LARGE_VALUE = 1e6  # of a feature, which may be why a score is not finite
 
 
-def check_finite(scores: np.ndarray, X: CSR, first: int = 0, counted: np.ndarray | None = None) -> None:
-    """Raise unless the scores (rows, m) of X from row `first` on are finite in float32; of `counted` ones, if given.
+def check_finite(scores: np.ndarray, X: CSR, rows: np.ndarray | None = None, counted: np.ndarray | None = None) -> None:
+    """Raise unless the scores (n, m) of these rows of X, or of all, are finite in float32; of `counted` ones, if given.
 
     `DataError` for a row of values too large to multiply, else `ModelFileError`: no run leaves such a model.
     """
@@ -26,7 +26,8 @@ def check_finite(scores: np.ndarray, X: CSR, first: int = 0, counted: np.ndarray
     bad = ~(np.abs(scores) <= FLOAT32_MAX) & (True if counted is None else counted)
     if not bad.any():
         return
-    row = first + int(bad.any(axis=1).argmax())
+    row = int(bad.any(axis=1).argmax())
+    row = row if rows is None else int(rows[row])
     largest = np.abs(X.row(row)[1]).max(initial=0)
     if largest > LARGE_VALUE:
         raise DataError(f"X: row {row}: scores must be finite, got values up to {largest:g}; scale X as for training")

@@ -27,11 +27,13 @@ from .defaults import (
     dense_share,
     input_scale,
 )  # fmt: skip
+from .held_out import held_out_size
 from .parameters import optimizer_of
 from .placement import Worker, algorithm_of, make_device, parse_devices, precision_of, workers_of
 from .threads import flops, thread_count
 
 if TYPE_CHECKING:
+    from ..candidates.model import HeldOutSize
     from ..devices.base import Device
     from ..nn.optimizers import Optimizer
     from ..nn.samplers import Sampler
@@ -54,8 +56,8 @@ class Decision:
 class TrainingPlan:
     """How a run goes; `str` of it is a table of decisions, their values and reasons.
 
-    n_candidates : labels per row, 0 for the network alone. algorithm : as given, "auto" until the speeds of several
-    workers are measured. precision : as given where not all workers are CPUs.
+    n_candidates : labels per row, 0 for the network alone. held_out : how many rows are held out. algorithm : as given,
+    "auto" until the speeds of several workers are measured. precision : as given where not all workers are CPUs.
     """
 
     network: Network
@@ -66,6 +68,7 @@ class TrainingPlan:
     sampler: Sampler
     n_candidates: int
     stacking: str
+    held_out: HeldOutSize
     algorithm: str | Algorithm
     workers: tuple[Worker, ...]
     n_threads: int
@@ -131,6 +134,10 @@ def make_plan(
         _check_boosted(n_candidates, n_rows if data.weight is None else np.count_nonzero(data.weight))
     if n_candidates:
         decided("stacking", stacking, GIVEN)
+    held_out = held_out_size(network.loss, data.form, n_candidates, stacking)
+    n_weighted = n_rows if data.weight is None else np.count_nonzero(data.weight)
+    learners = "stacking, thresholds" if n_candidates else "calibration, thresholds"
+    decided("held_out_rows", held_out.of(n_weighted) if with_candidates else 0, f"of {n_weighted}, for {learners}")
     n_negatives, why = _negatives(given, n_candidates, n_labels)
     kind = "all" if n_negatives is None else "uniform" if given.sampler == "auto" else given.sampler
     decided("sampler", kind, _why(given.sampler, "uniform where negatives are drawn"))
@@ -153,8 +160,8 @@ def make_plan(
     plan = TrainingPlan(
         network, optimizer, Schedule(epochs, given.learning_rate, given.warm_up), learning_rate, batch_size,
         ALL_LABELS if n_negatives is None else find_sampler(kind).of(n_negatives), n_candidates, stacking,
-        given.algorithm, workers, n_threads, precision, float(given.average_weights), bool(given.early_stopping),
-        int(given.n_epochs_no_change), float(given.tol), bool(given.verbose), (),
+        held_out, given.algorithm, workers, n_threads, precision, float(given.average_weights),
+        bool(given.early_stopping), int(given.n_epochs_no_change), float(given.tol), bool(given.verbose), (),
     )  # fmt: skip
     alone = "one worker" if len(workers) == 1 else "until the speeds of the workers are measured"
     plan.equal_algorithm  # checks an algorithm that is given  # noqa: B018

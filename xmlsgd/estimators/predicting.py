@@ -18,6 +18,7 @@ from ..errors import DataError, shorten
 from ..metrics.propensity import inverse_propensity_of
 from ..nn.losses import find_loss
 from .inference.label_weights import WeightedRanker
+from .inference.selection import labels_above
 from .inputs import read_features, read_weight
 from .output_checks import check_dense, check_finite, checked_columns, checked_weight
 from .targets import read_labels
@@ -68,6 +69,17 @@ class Predictor(ClassifierMixin):
     network_ = learned("network", "Shape and loss of the network.")
 
     @property
+    def thresholds_(self) -> dict[str, Any]:
+        """Probabilities from which labels are predicted: {"micro": float, "macro": float64 (L,)}.
+
+        They were chosen on held-out rows for micro and macro F1; 0.5 where no rows were held out.
+        """
+        found = self.fitted_.thresholds
+        if found is None:
+            return {"micro": 0.5, "macro": np.full(self.network_.n_labels, 0.5)}
+        return {"micro": found.micro, "macro": found.macro.astype(np.float64)}
+
+    @property
     def feature_names_in_(self) -> np.ndarray:
         """Names of the features, if X had any."""
         return _known(self.fitted_.features.names, "feature_names_in_")
@@ -98,43 +110,51 @@ class Predictor(ClassifierMixin):
         if loss.probability is None:
             raise DataError(f"label_weight: {NO_PROBABILITIES.format(loss.name)}")
         weight = checked_weight(label_weight, self.network_.n_labels)
-        return WeightedRanker(self._scorer(X), weight, loss.normalized)
+        log_odds = None if loss.normalized else self.fitted_.calibration.log_odds
+        return WeightedRanker(self._scorer(X), weight, log_odds)
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any, threshold: float | str = "micro") -> Any:
         """Return the labels of each row in the form of the training labels.
 
         Parameters
         ----------
         X : matrix, CSR or texts
             Rows (n, F) as in `fit`.
+        threshold : {"micro", "macro"} or float
+            The least probability of a label: that of the largest micro F1 on held-out rows, those of macro F1, one for
+            each label (`thresholds_`), or a number. It needs scores that stand for probabilities: with one class a row,
+            softmax and squared hinge, only the default is accepted.
 
         Returns
         -------
         ndarray or scipy.sparse.csr_array
-            One class a row: the best. Otherwise every label with a score above 0, with softmax every label with at
-            least half the probability of the best: a dense indicator (n, L) where Y was dense, else a CSR array.
+            One class a row: the best. Otherwise every label with at least the threshold's probability, with softmax
+            every label with at least half the probability of the best, with squared hinge every label with a margin
+            above 0: a dense indicator (n, L) where Y was dense, else a CSR array.
         """
-        X = self._read(X)
-        if self.label_form_ == "multiclass":
+        X, n_labels = self._read(X), self.network_.n_labels
+        if threshold != "micro" or self.fitted_.has_probabilities:
+            least = self._least_probability(threshold)
+        elif self.label_form_ == "multiclass":
             if X.n_rows == 0:
                 return self.classes_[:0]
             best, scores = self._scorer(X).top_k(X, 1)
             check_finite(scores, X)
             return self.classes_[best[:, 0]]
         if self.label_form_ == "dense":
-            check_dense(X.n_rows, self.network_.n_labels, 8)
-            picked = np.zeros((X.n_rows, self.network_.n_labels), dtype=np.int64)
-            for rows, Z in self._logits(X):
-                picked[rows] = _picked_labels(Z, self.network_.loss)
-            return picked
-        counts, found = [np.zeros(1, np.int64)], [np.empty(0, np.int32)]
-        for _, Z in self._logits(X):
-            row, label = np.nonzero(_picked_labels(Z, self.network_.loss))
-            counts.append(np.bincount(row, minlength=len(Z)))
-            found.append(label.astype(np.int32))
-        indptr, indices = np.cumsum(np.concatenate(counts)), np.concatenate(found)
-        shape = X.n_rows, self.network_.n_labels
-        return sp.csr_array((np.ones(len(indices), np.int8), indices, indptr), shape=shape)
+            check_dense(X.n_rows, n_labels, 8)
+        if self.fitted_.has_probabilities:
+            row, label = labels_above(self._scorer(X), X, self._probabilities, least)
+        else:
+            picked = [(rows, *np.nonzero(_picked_labels(Z, self.network_.loss))) for rows, Z in self._logits(X)]
+            row = np.concatenate([np.empty(0, np.intp), *(rows[row] for rows, row, _ in picked)])
+            label = np.concatenate([np.empty(0, np.intp), *(label for *_, label in picked)])
+        if self.label_form_ == "dense":
+            indicator = np.zeros((X.n_rows, n_labels), dtype=np.int64)
+            indicator[row, label] = 1
+            return indicator
+        indptr = pointers(np.bincount(row, minlength=X.n_rows))
+        return sp.csr_array((np.ones(len(row), np.int8), label.astype(np.int32), indptr), shape=(X.n_rows, n_labels))
 
     def load_kernels(self, X: Any, k: int = 5, *, label_weight: Any = None) -> None:
         """Load, or compile, what `predict_topk(X, k)` will run, by ranking a few of the rows.
@@ -155,8 +175,9 @@ class Predictor(ClassifierMixin):
         k: int = 5,
         *,
         labels: Any = None,
-        threshold: float | None = None,
+        threshold: float | str | None = None,
         label_weight: Any = None,
+        proba: bool = False,
         as_csr: bool = False,
     ) -> Any:
         """Return the k best labels of each row.
@@ -174,12 +195,14 @@ class Predictor(ClassifierMixin):
             Labels per row; a k above the number of labels is that number.
         labels : array of int, optional
             The only columns that count.
-        threshold : float, optional
-            The lowest score that counts.
+        threshold : float, "micro" or "macro", optional
+            The least probability of a label that counts, as in `predict`.
         label_weight : array of float (L,), optional
             What a true label counts, above 0: labels are ranked by weight x probability, of which the scores are the
             logs (with softmax up to a constant of the row), among the likeliest 32, of an ensemble 16, or k.
             `inverse_propensity()` makes PSP@k as large as it can be, a power of it between 0 and 1 trades P@k for it.
+        proba : bool
+            Whether to return probabilities in place of scores; not with softmax, whose probabilities take all labels.
         as_csr : bool
             Whether to return one scipy CSR array (n, L) of the scores instead.
 
@@ -189,20 +212,26 @@ class Predictor(ClassifierMixin):
             Label columns, best first, of equals the smaller first; `classes_[labels]` are their names. Where fewer than
             k labels count, -1 fills up.
         scores : ndarray of float32 (n, k)
-            Their scores, those of `decision_function`; -inf fills up. With BCE the sigmoid of a score is
-            the probability.
+            Their scores, those of `decision_function`; -inf fills up. With `proba` float64, filled up by 0.
         """
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
             raise DataError(f"k: must be an integer of at least 1, got {shorten(k)}")
-        if threshold is not None and not is_number(threshold):
-            raise DataError(f"threshold: must be a number or None, got {shorten(threshold)}")
         X = self._read(X)
+        least = None if threshold is None else self._least_probability(threshold)
+        if proba:
+            self._check_probabilities("proba")
         columns = None if labels is None else checked_columns(labels, self.network_.n_labels)
         best, scores = self._ranker(X, label_weight).top_k(X, min(int(k), self.network_.n_labels), columns)
         check_finite(scores, X, counted=None if columns is None else best >= 0)
-        if threshold is not None:
-            low = scores < threshold
-            best[low], scores[low] = -1, -np.inf
+        if least is not None or proba:
+            if label_weight is None:
+                chances = self.fitted_.probability(scores)
+            else:  # scores are the logs of weight x probability
+                chances = np.exp(scores.astype(np.float64)) / np.asarray(label_weight, np.float64)[best]
+            chances = np.where(best >= 0, np.minimum(chances, 1), 0)
+            low = chances < (0 if least is None else least[best])
+            best[low], scores[low], chances[low] = -1, -np.inf, 0
+            scores = chances if proba else scores
         if not as_csr:
             return best, scores
         kept = best >= 0
@@ -279,7 +308,8 @@ class Predictor(ClassifierMixin):
         Returns
         -------
         ndarray of float64 (n, L)
-            Of each label by itself; with softmax, and with one class a row, they sum to 1 in a row.
+            Of each label by itself, calibrated on held-out rows where there were 1,000 training rows or more; with
+            softmax, and with one class a row, they sum to 1 in a row.
 
         Raises
         ------
@@ -289,11 +319,9 @@ class Predictor(ClassifierMixin):
         X = self._read(X)
         check_dense(X.n_rows, self.network_.n_labels, 8)
         chances = np.empty((X.n_rows, self.network_.n_labels))
-        loss = find_loss(self.network_.loss)
-        assert loss.probability is not None
         for rows, Z in self._logits(X):
-            chances[rows] = loss.probability(np.asarray(Z, dtype=np.float64))
-        if self.label_form_ == "multiclass" and not loss.normalized:
+            chances[rows] = self.fitted_.probability(Z)
+        if self.label_form_ == "multiclass" and not find_loss(self.network_.loss).normalized:
             chances /= chances.sum(axis=1, keepdims=True)
         return chances
 
@@ -326,10 +354,30 @@ class Predictor(ClassifierMixin):
         hits = np.asarray(truth.to_scipy()[np.arange(len(best)), best[:, 0]]).ravel() != 0
         return float(np.average(hits, weights=read_weight(sample_weight, len(best))))
 
+    def _least_probability(self, threshold: Any) -> np.ndarray:
+        """Return the threshold of each label, float64 (L,)."""
+        self._check_probabilities("threshold")
+        if isinstance(threshold, str) and threshold in ("micro", "macro"):
+            threshold = self.thresholds_[threshold]
+        elif not is_number(threshold) or not 0 <= threshold <= 1:
+            raise DataError(f"threshold: must be a probability in [0, 1], 'micro' or 'macro', got {shorten(threshold)}")
+        return np.broadcast_to(np.asarray(threshold, np.float64), self.network_.n_labels)
+
+    def _check_probabilities(self, name: str) -> None:
+        """Raise `DataError` where scores do not stand for probabilities."""
+        if not self.fitted_.has_probabilities:
+            got = f"got loss {self.network_.loss!r} and {self.label_form_} labels"
+            raise DataError(f"{name}: needs a probability of each label by itself, as with loss='bce', {got}")
+
+    def _probabilities(self, X: CSR, rows: np.ndarray, scores: np.ndarray) -> np.ndarray:
+        """Return the probabilities of scores of some rows of X, which are checked."""
+        check_finite(scores, X, rows)
+        return self.fitted_.probability(scores)
+
     def _logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield what `Scorer.logits` does, all of it finite."""
         for rows, Z in self._scorer(X).logits(X, columns):
-            check_finite(Z, X, rows[0])
+            check_finite(Z, X, rows)
             yield rows, Z
 
 

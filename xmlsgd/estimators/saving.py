@@ -25,6 +25,7 @@ from .inference.compact import CompactParams, compact_params
 from .inputs import FeatureSpace
 from .names import MappedNames, names_from_arrays, names_to_arrays
 from .placement import make_device, parse_devices, precision_of
+from .thresholds import Thresholds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from .classifier import XMLClassifier
 
 Kind = TypeVar("Kind")
+THRESHOLDS = "thresholds"
 COUNTS = "classes_counts"  # beside the names of labels, which are no parameters either
 
 
@@ -164,6 +166,8 @@ def learned_arrays(fitted: FittedModel, compact: bool) -> tuple[dict[str, Any] |
             return params.candidates, params.arrays
         raise DataError("save: a model that was loaded compact has no float32 weights; pass compact=True")
     arrays = compact_params(params, layout) if compact else {"params": params}
+    if fitted.thresholds is not None:
+        arrays[THRESHOLDS] = fitted.thresholds.array
     if fitted.candidates is None:
         return None, arrays
     from ..candidates.compact import compact_arrays
@@ -232,7 +236,13 @@ def read_learned(facts: dict[str, Any], saved: ModelArrays, described: Any, comp
         from ..candidates.serialization import from_arrays  # here, so that a model without one loads no Numba
 
         candidates = from_arrays(described, saved, (network.n_features, network.n_labels), compact)
-    return FittedModel(**facts, params=params, candidates=candidates)
+    thresholds = None
+    if THRESHOLDS in saved.arrays:
+        found = saved.array(THRESHOLDS, np.float32, network.n_labels + 1)
+        if saved.check and not ((found >= 0) & (found <= 1)).all():
+            raise ModelFileError(f"{saved.path}: {THRESHOLDS} must be between 0 and 1, got others")
+        thresholds = Thresholds.of(found)
+    return FittedModel(**facts, params=params, candidates=candidates, thresholds=thresholds)
 
 
 def _label_names(saved: ModelArrays, compact: bool) -> np.ndarray | MappedNames:

@@ -26,7 +26,7 @@ FLAGS = (
     PROPENSITY_POWER,
     *parameter_flags("precision", "n_jobs"),
     Flag("k", INT, "labels per row, at most", "output", 5, synonyms=("-k", "--top-k", "--topk")),
-    Flag("threshold", FLOAT, "only labels with at least this score", "output", default_text="all scores"),
+    Flag("threshold", FLOAT, "only labels with at least this probability", "output", default_text="all labels"),
     Flag("out", FILE, "file of the predictions", "output", STDOUT, "standard output", ("-o", "--output")),
 )
 EXAMPLES = """  xmlsgd predict model test.txt --k 3 --out predictions.txt

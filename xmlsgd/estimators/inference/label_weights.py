@@ -10,6 +10,8 @@ import numpy as np
 from .blocks import row_blocks
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...data.csr import CSR
     from .scorer import Ranker
 
@@ -19,13 +21,13 @@ class WeightedRanker:
     """Ranks the likeliest labels of `ranker` by log(weight x probability), which are its scores.
 
     weight : float64 (L,), above 0, what a true label counts. With the inverse propensity this order has the largest
-    expected PSP@k (Jain, Prabhu, Varma, KDD 2016). softmax : whether scores of labels are up to a constant the logs of
-    their probabilities, which leaves out the constant; else they are log odds.
+    expected PSP@k (Jain, Prabhu, Varma, KDD 2016). log_odds : turns scores into calibrated log odds; None for softmax,
+    whose scores are the logs of the probabilities up to a constant of the row.
     """
 
     ranker: Ranker
     weight: np.ndarray
-    softmax: bool
+    log_odds: Callable[[np.ndarray], np.ndarray] | None
 
     def load_kernels(self, X: CSR, k: int) -> None:
         """Load what `top_k` of these rows runs, by running it on a few of them."""
@@ -41,7 +43,7 @@ class WeightedRanker:
         for rows in row_blocks(X.n_rows, 8 * wide):
             span = slice(rows[0], rows[-1] + 1)
             likeliest, Z = self.ranker.top_k(X.span(span.start, span.stop), wide, columns)
-            gain = (Z if self.softmax else -np.logaddexp(0, -Z)) + log_weight[likeliest]
+            gain = (Z if self.log_odds is None else -np.logaddexp(0, -self.log_odds(Z))) + log_weight[likeliest]
             gain[likeliest < 0] = -np.inf
             order = np.lexsort((likeliest, -gain))[:, :k]
             labels[span] = np.take_along_axis(likeliest, order, axis=1)

@@ -1,0 +1,122 @@
+"""Thresholds that are learned on held-out rows, and the labels that are predicted by them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score
+
+from shared.planted import N_LABELS, planted, small
+from xmlsgd import DataError
+from xmlsgd.estimators.thresholds import CHOICES, Thresholds
+
+
+def drawn(n_rows, rates, seed=0):
+    """Return labels, probabilities and truth of all pairs of rows and labels; label l is true with its `rates`."""
+    rng = np.random.default_rng(seed)
+    labels = np.tile(np.arange(len(rates)), n_rows).astype(np.int32)
+    chances = rng.beta(2 * np.asarray(rates), 2 - 2 * np.asarray(rates), (n_rows, len(rates))).ravel()
+    return labels, chances, rng.random(len(chances)) < chances
+
+
+def fitted_to(labels, chances, truth, frequency):
+    return Thresholds.fit(labels, chances, truth, np.bincount(labels[truth], minlength=len(frequency)), frequency)
+
+
+def best_by_hand(chances, truth):
+    return max(CHOICES, key=lambda choice: f1_score(truth, chances >= choice))
+
+
+def test_the_threshold_of_micro_f1_is_the_best_of_all_choices():
+    labels, chances, truth = drawn(300, [0.05, 0.2, 0.5])
+    found = fitted_to(labels, chances, truth, np.array([10, 40, 100]))
+    assert found.micro == best_by_hand(chances, truth)
+
+
+def test_true_labels_without_a_pair_lower_no_threshold_but_count():
+    """What was never a candidate is missed at any threshold, so that fewer predictions are worth their errors."""
+    labels, chances, truth = drawn(300, [0.1, 0.3])
+    n_true, frequency = np.bincount(labels[truth], minlength=2), np.array([10, 10])
+    without = Thresholds.fit(labels, chances, truth, n_true, frequency)
+    missed = Thresholds.fit(labels, chances, truth, 5 * n_true, frequency)
+    assert missed.micro <= without.micro
+
+
+def test_a_label_with_much_evidence_has_its_own_best_threshold_for_macro_f1():
+    labels, chances, truth = drawn(20_000, [0.02, 0.5])
+    found = fitted_to(labels, chances, truth, np.array([20, 500]))
+    for label in (0, 1):
+        assert found.macro[label] == pytest.approx(
+            best_by_hand(chances[labels == label], truth[labels == label]), abs=0.03
+        )
+    assert found.macro[0] < found.macro[1] - 0.1
+
+
+def test_labels_without_evidence_have_the_threshold_of_labels_as_frequent():
+    labels, chances, truth = drawn(3000, [0.02, 0.02, 0.5, 0.5])
+    n_true = np.zeros(6, np.int64)
+    n_true[:4] = np.bincount(labels[truth], minlength=4)
+    found = Thresholds.fit(labels, chances, truth, n_true, np.array([20, 20, 500, 500, 20, 500]))
+    assert found.macro[4] == pytest.approx(found.macro[0], abs=0.05)
+    assert found.macro[5] == pytest.approx(found.macro[2], abs=0.05)
+    assert found.macro[4] < found.macro[5] - 0.05
+
+
+def test_a_label_seen_once_hardly_leaves_the_others():
+    labels, chances, truth = drawn(3000, [0.02, 0.02])
+    labels, chances, truth = np.append(labels, 2), np.append(chances, 0.01), np.append(truth, True)
+    found = fitted_to(labels, chances, truth, np.array([20, 20, 20]))
+    assert found.macro[2] > 0.5 * found.macro[0]
+
+
+def test_labels_that_come_later_have_the_threshold_of_micro_f1():
+    found = Thresholds(0.25, np.float32([0.5])).extended(3)
+    np.testing.assert_array_equal(found.macro, np.float32([0.5, 0.25, 0.25]))
+
+
+@pytest.fixture(scope="module")
+def calibrated():
+    return small(max_epochs=8).fit(*planted(1500))
+
+
+@pytest.mark.parametrize("threshold", ["micro", "macro", 0.001, 0.9])
+def test_predicted_labels_are_those_with_the_probability_of_the_threshold(calibrated, held_out, threshold):
+    X, _ = held_out
+    least = calibrated.thresholds_.get(threshold, threshold)
+    expected = calibrated.predict_proba(X) >= least
+    np.testing.assert_array_equal(calibrated.predict(X, threshold).toarray(), expected)
+    labels, chances = calibrated.predict_topk(X, N_LABELS, threshold=threshold, proba=True)
+    np.testing.assert_array_equal((labels >= 0).sum(axis=1), expected.sum(axis=1))
+    assert (chances[labels < 0] == 0).all()
+
+
+def test_the_default_threshold_is_that_of_micro_f1(calibrated, held_out):
+    X, _ = held_out
+    np.testing.assert_array_equal(calibrated.predict(X).toarray(), calibrated.predict(X, "micro").toarray())
+
+
+def test_learned_thresholds_find_more_than_a_half(calibrated, held_out):
+    X, Y = held_out
+    for average in ("micro", "macro"):
+        learned, half = (
+            f1_score(Y.toarray(), calibrated.predict(X, t).toarray(), average=average, zero_division=0)
+            for t in (average, 0.5)
+        )
+        assert learned > half - 0.01
+
+
+@pytest.mark.parametrize("threshold", ["f1", -0.1, 1.5, np.nan, None])
+def test_what_is_no_probability_is_refused(calibrated, held_out, threshold):
+    with pytest.raises(DataError, match=r"threshold: must be a probability in \[0, 1\], 'micro' or 'macro', got"):
+        calibrated.predict(held_out[0], threshold)
+
+
+@pytest.mark.parametrize("loss", ["softmax", "squared_hinge"])
+def test_losses_without_probabilities_of_labels_refuse_thresholds(rows, held_out, loss):
+    model = small(max_epochs=1, loss=loss).fit(*rows)
+    assert model.predict(held_out[0]).shape == (200, N_LABELS)
+    for arguments in ({"threshold": 0.5}, {"threshold": "macro"}, {"proba": True}):
+        with pytest.raises(
+            DataError, match="needs a probability of each label by itself, as with loss='bce', got loss"
+        ):
+            model.predict_topk(held_out[0], **arguments)

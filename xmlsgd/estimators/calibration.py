@@ -1,0 +1,66 @@
+"""Calibrated probabilities: log odds as a function of scores, learned on rows that the model was not trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MIN_WEIGHT = 0.05  # of a score: a higher one must mean a higher probability
+
+
+@dataclass(frozen=True)
+class BetaCalibration:
+    """Beta calibration (Kull, Silva Filho, Flach, AISTATS 2017), a logistic regression of three numbers.
+
+    The log odds that a label of score z is true are low * log(p) - high * log(1 - p) + intercept with p = sigmoid(z):
+    one weight for scores far below 0, another for those far above. With equal weights this is Platt scaling. The
+    defaults leave scores as they are.
+    """
+
+    low: float = 1.0
+    high: float = 1.0
+    intercept: float = 0.0
+
+    @classmethod
+    def fit(cls, scores: NDArray[np.float32], truth: NDArray[np.bool_]) -> BetaCalibration:
+        """Return the calibration of pairs of a row and a label with these scores (n,); `truth` says which are true.
+
+        Scores stay as they are if all pairs are true, or none.
+        """
+        from sklearn.linear_model import LogisticRegression
+
+        if truth.all() or not truth.any():
+            return cls()
+        regression = LogisticRegression(C=10.0, max_iter=1000)
+        features = np.stack(_logs(scores), axis=1)
+        found = regression.fit(features, truth)
+        if found.coef_.min() < MIN_WEIGHT:
+            found = regression.fit(features.sum(axis=1, keepdims=True), truth)
+        weights = np.maximum(found.coef_[0], MIN_WEIGHT)
+        return cls(float(weights[0]), float(weights[-1]), float(found.intercept_[0]))
+
+    @classmethod
+    def mean(cls, calibrations: Sequence[BetaCalibration]) -> BetaCalibration:
+        """Return the calibration of mean scores of several models."""
+        return cls(*np.mean([astuple(each) for each in calibrations], axis=0).tolist())
+
+    def log_odds(self, scores: Any) -> NDArray[np.float64]:
+        """Return the log odds, float64, of labels with these scores; their order stays."""
+        scores = np.asarray(scores, dtype=np.float64)
+        if self == UNCALIBRATED:
+            return scores
+        below, above = _logs(scores)
+        return np.asarray(self.low * below + self.high * above + self.intercept)
+
+
+UNCALIBRATED = BetaCalibration()
+
+
+def _logs(scores: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return log(p) and -log(1 - p) for p = sigmoid(score); their sum is the score."""
+    scores = np.asarray(scores, dtype=np.float64)
+    return -np.logaddexp(0, -scores), np.logaddexp(0, scores)

@@ -1,0 +1,93 @@
+"""Held-out rows: stacking, calibration and thresholds learn from them, networks and linear classifiers do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .calibration import BetaCalibration
+from .fitted import are_probabilities
+from .inference import Scorer
+from .thresholds import Thresholds
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..candidates import HeldOutScores
+    from ..candidates.model import HeldOutSize
+    from ..devices.base import Device
+    from .fitted import FittedModel
+    from .targets import Form
+    from .training_data import TrainingData
+
+SCORED = 64  # labels of a held-out row whose scores are calibrated, of a network alone: a threshold passes fewer
+
+
+def held_out_size(loss: str, form: Form, n_candidates: int, stacking: str) -> HeldOutSize:
+    """Return how many rows are held out: for stacking with candidates, else for calibration where there is any."""
+    from ..candidates import (
+        HELD_OUT_BOOSTED,
+        HELD_OUT_LOGISTIC,
+        HELD_OUT_NETWORK,
+        HELD_OUT_NONE,
+    )  # Numba is loaded late
+
+    if n_candidates:
+        return HELD_OUT_BOOSTED if stacking == "boosted" else HELD_OUT_LOGISTIC
+    return HELD_OUT_NETWORK if are_probabilities(loss, form) else HELD_OUT_NONE
+
+
+def rows_to_hold_out(data: TrainingData, size: HeldOutSize, seed: int) -> NDArray[np.intp]:
+    """Return the held-out rows, ascending, possibly none, of those of a weight above 0."""
+    from ..candidates import held_out_rows
+
+    rows = np.arange(data.dataset.n_rows) if data.weight is None else np.flatnonzero(data.weight)
+    return rows[held_out_rows(len(rows), seed, size)]
+
+
+def weight_without(data: TrainingData, held_out: NDArray[np.intp]) -> NDArray[np.float32] | None:
+    """Return the weights of the rows, 0 for those held out."""
+    if not len(held_out):
+        return data.weight
+    weight = np.ones(data.dataset.n_rows, np.float32) if data.weight is None else data.weight.copy()
+    weight[held_out] = 0
+    return weight
+
+
+def with_thresholds(
+    fitted: FittedModel,
+    data: TrainingData,
+    held_out: NDArray[np.intp],
+    device: Device,
+    stacked: HeldOutScores | None,
+) -> FittedModel:
+    """Return the model with calibrated probabilities and thresholds, learned from its scores of the held-out rows.
+
+    stacked : scores of their candidates. Stacking is calibrated by itself: it maximizes the likelihood of these rows.
+    """
+    if not len(held_out) or not fitted.has_probabilities:
+        return fitted
+    from ..candidates.model import has_label
+
+    Y = data.dataset.Y.take(held_out)
+    if stacked is None:
+        scorer = Scorer(fitted.network, fitted.params, device)
+        labels, scores = scorer.top_k(data.dataset.X.take(held_out), min(SCORED, Y.n_cols))
+    else:
+        labels, scores = stacked
+    found = labels >= 0
+    labels, scores, truth = labels[found], scores[found], has_label(Y, labels)[found]
+    if not truth.any():
+        return fitted
+    if stacked is None:
+        fitted = replace(fitted, calibration=BetaCalibration.fit(scores, truth))
+    n_true, counts = (np.bincount(each.indices, minlength=Y.n_cols) for each in (Y, data.dataset.Y))
+    return replace(fitted, thresholds=Thresholds.fit(labels, fitted.probability(scores), truth, n_true, counts))
+
+
+def with_answers_of(fitted: FittedModel, earlier: FittedModel) -> FittedModel:
+    """Return the model with the calibration and the thresholds of an earlier one, which may have fewer labels."""
+    thresholds = earlier.thresholds and earlier.thresholds.extended(fitted.network.n_labels)
+    return replace(fitted, calibration=earlier.calibration, thresholds=thresholds)

@@ -1,0 +1,110 @@
+"""Thresholds of probabilities, chosen on held-out rows: one for micro F1, one per label for macro F1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+CHOICES = np.arange(1, 100, dtype=np.float32) / 100  # thresholds to choose among
+# True pairs of other labels that count like those of the label itself. Macro F1 hardly differs between 1 and 10
+# (docs/decisions/prediction.md).
+PRIOR = 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class Thresholds:
+    """The least probability of a predicted label. micro : for all labels. macro : float32 (L,), for each."""
+
+    micro: float
+    macro: NDArray[np.float32]
+
+    @classmethod
+    def fit(
+        cls,
+        labels: NDArray[np.int32],
+        probabilities: NDArray[np.float64],
+        truth: NDArray[np.bool_],
+        n_true: NDArray[np.int64],
+        frequency: NDArray[np.int64],
+    ) -> Thresholds:
+        """Return the thresholds of the largest F1 on held-out rows.
+
+        labels, probabilities, truth (n,) : pairs of a held-out row and a label. n_true (L,) : held-out rows that have
+        each label, also those without a pair. frequency (L,) : training rows of each label.
+
+        One label has few held-out rows, and its own best threshold overfits (Yang 2001). So the F1 that is maximized
+        counts, beside the label's own pairs, the pairs of labels of a similar frequency, and beside theirs those of all
+        labels, both scaled to `PRIOR` true pairs. A label without held-out rows has the threshold of its frequency.
+        """
+        curves = _Curves.counted(np.zeros(len(labels), np.int64), probabilities, truth, n_true.sum(keepdims=True))
+        octave = np.log2(1 + frequency).astype(np.int64)
+        similar = _Curves.counted(octave[labels], probabilities, truth, np.bincount(octave, n_true)).with_prior(curves)
+        macro = similar.best()[octave]
+        seen = np.flatnonzero(n_true)
+        number = np.full(len(n_true), -1)
+        number[seen] = np.arange(len(seen))
+        own = number[labels] >= 0
+        own_curves = _Curves.counted(number[labels[own]], probabilities[own], truth[own], n_true[seen])
+        macro[seen] = own_curves.with_prior(similar.of(octave[seen])).best()
+        return cls(float(curves.best()[0]), macro)
+
+    @classmethod
+    def of(cls, array: NDArray[np.float32]) -> Thresholds:
+        """Return the thresholds in an `array`."""
+        return cls(float(array[0]), array[1:])
+
+    @classmethod
+    def mean(cls, several: Sequence[Thresholds]) -> Thresholds:
+        """Return the thresholds for the mean scores of several models."""
+        mean: NDArray[np.float32] = np.mean([each.array for each in several], axis=0)
+        return cls.of(mean)
+
+    @property
+    def array(self) -> NDArray[np.float32]:
+        """The threshold of micro F1, then those of macro F1: float32 (1 + L,)."""
+        return np.concatenate([np.float32([self.micro]), self.macro])
+
+    def extended(self, n_labels: int) -> Thresholds:
+        """Return the thresholds of more labels; a new label has that of micro F1."""
+        fresh = np.full(n_labels - len(self.macro), self.micro, np.float32)
+        return replace(self, macro=np.concatenate([self.macro, fresh]))
+
+
+class _Curves(NamedTuple):
+    """For each of m groups of labels and each choice: pairs that are predicted and true, and predicted; true pairs.
+
+    hits, predicted : float64 (m, choices). true : float64 (m, 1).
+    """
+
+    hits: NDArray[np.float64]
+    predicted: NDArray[np.float64]
+    true: NDArray[np.float64]
+
+    @classmethod
+    def counted(
+        cls, group: NDArray[np.int64], probabilities: NDArray[np.float64], truth: NDArray[np.bool_], true: NDArray
+    ) -> _Curves:
+        """Count pairs, each of a group."""
+        shape = len(true), len(CHOICES) + 1
+        at = group * shape[1] + np.searchsorted(CHOICES, probabilities, side="right")
+        counts = (np.bincount(at, weights, shape[0] * shape[1]) for weights in (truth, None))
+        hits, predicted = (each.reshape(shape)[:, :0:-1].cumsum(axis=1)[:, ::-1].astype(float) for each in counts)
+        return cls(hits, predicted, np.asarray(true, float)[:, None])
+
+    def with_prior(self, prior: _Curves) -> _Curves:
+        """Return the counts with those of `prior` added, which are scaled to `PRIOR` true pairs."""
+        scale = PRIOR / np.maximum(prior.true, 1)
+        return _Curves(*(own + scale * other for own, other in zip(self, prior, strict=True)))
+
+    def of(self, groups: NDArray[np.int64]) -> _Curves:
+        """Return the counts of some groups."""
+        return _Curves(*(each[groups] for each in self))
+
+    def best(self) -> NDArray[np.float32]:
+        """Return the choice with the largest F1 of each group, float32 (m,)."""
+        f1 = 2 * self.hits / np.maximum(self.predicted + self.true, 1)
+        return CHOICES[f1.argmax(axis=1)]
