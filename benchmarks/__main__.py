@@ -20,7 +20,8 @@ from .parsing import parsing
 from .plan import Plan
 from .prediction import prediction
 from .prepare import prepare
-from .report import RESULTS
+from .ranks import ranks_table
+from .report import RESULTS, publish
 from .samplers import samplers
 from .throughput import VARIANTS, throughput
 from .workers import ALONE, workers
@@ -34,9 +35,9 @@ TABLES = {
     "workers": workers,
 }
 # What `all` leaves out.
-OTHERS = {"frontier": frontier, "samplers": samplers, "ablation": ablation}
+OTHERS = {"samplers": samplers, "ablation": ablation}
 NAMES = [name for name in algorithm_names() if name != ALONE]
-WHAT = ("all", *TABLES, *OTHERS, "parsing", "amazon", "install")
+WHAT = ("all", *TABLES, *OTHERS, "frontier", "parsing", "amazon", "install")
 
 
 def command_line() -> argparse.ArgumentParser:
@@ -77,6 +78,9 @@ def main() -> int:
     )  # fmt: skip
     if args.what == "amazon":
         amazon(plan)
+    if args.what == "frontier":
+        runs = {folder.name: frontier(folder, plan) for folder in (prepare(source, args.work) for source in args.data)}
+        publish("frontier", ranks_table(runs), runs, plan.threads, plan.out)
     for source in args.data:
         tables = TABLES if args.what == "all" else {**TABLES, **OTHERS}
         for name in tables if args.what == "all" else {args.what} & tables.keys():

@@ -15,7 +15,9 @@ from .prepare import prepared_shape
 from .report import Table, megabytes, publish
 from .runs import Run, notes, title, whole_runs
 
-METHODS = ("ours:fast", "ours", "ours:network", "ours:accurate", "pecos", "napkinxc", "omikuji")
+METHODS = (
+    "ours:fast", "ours", "ours:network", "ours:accurate", "pecos", "pecos:man", "napkinxc", "omikuji", "omikuji:bonsai",
+)  # fmt: skip
 MARKERS = "os^Dv*Px"
 
 # The axes of the panels: what a run costs.
@@ -26,8 +28,8 @@ COSTS: dict[str, Callable[[Run], float]] = {
 }
 
 
-def frontier(prepared: Path, plan: Plan) -> None:
-    """Run everybody; print and write the table of one data set, and draw its plot where matplotlib is."""
+def frontier(prepared: Path, plan: Plan) -> list[Run]:
+    """Run everybody and return the runs; print and write the table of one data set, and its plot with matplotlib."""
     runs = whole_runs(prepared, replace(plan, peers=plan.peers or METHODS))
     result = {"shape": prepared_shape(prepared), "runs": runs}
     publish(f"frontier-{prepared.name}", table(prepared.name, runs), result, plan.threads, plan.out)
@@ -36,6 +38,7 @@ def frontier(prepared: Path, plan: Plan) -> None:
         save_figure(lambda figure: draw(figure, found), plan.out / f"frontier-{prepared.name}.png", prepared.name)
     except ImportError:
         print('No plot: matplotlib is missing; pip install "xmlsgd[plot]"', flush=True)
+    return runs
 
 
 def table(name: str, runs: list[Run]) -> Table:
