@@ -1,10 +1,14 @@
-"""Top-5 prediction by the models of the whole runs: of all test rows, and of one row at a time on one thread."""
+"""Prediction by the models of the whole runs: of all test rows, and of one row at a time on one thread.
+
+The five best labels, and for xmlsgd also 20 and 100.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
+from .peers.runner import MORE_K, K
 from .plan import Plan
 from .prepare import prepared_shape
 from .report import Table, per_second, publish
@@ -18,9 +22,9 @@ def prediction(prepared: Path, plan: Plan) -> None:
     publish(f"prediction-{prepared.name}", table(prepared.name, runs), result, plan.threads, plan.out)
 
 
-def rate(run: Run) -> float:
-    """Return rows a second, the median pass."""
-    return float(run["test_rows"] / run["predict_seconds"])
+def rate(run: Run, k: int = K) -> float:
+    """Return rows a second, the median pass; with other k the only one."""
+    return float(run["test_rows"] / (run["predict_seconds"] if k == K else run["predict_seconds_by_k"][str(k)]))
 
 
 def table(name: str, runs: list[Run]) -> Table:
@@ -32,6 +36,7 @@ def table(name: str, runs: list[Run]) -> Table:
             title(run),
             per_second(rate(run)),
             f"{rate(run) / best:.2f}" if best else "",
+            *(per_second(rate(run, k)) if str(k) in run.get("predict_seconds_by_k", {}) else "" for k in MORE_K),
             f"{run['measures']['P@1']:.2f}",
             str(len(run["predict_passes"])),
             milliseconds(run, "single_row_seconds"),
@@ -39,7 +44,9 @@ def table(name: str, runs: list[Run]) -> Table:
         ]
         for run in found
     ]
-    columns = ["method", "rows/s", "times the fastest peer", "P@1", "passes", "ms a single row", "of 90 %, at most"]
+    more = [f"rows/s, top {k}" for k in MORE_K]
+    columns = ["method", "rows/s", "times the fastest peer", *more, "P@1", "passes", "ms a single row"]
+    columns.append("of 90 %, at most")
     return Table(f"Top 5 of the test rows of {name}, as a batch and one by one", columns, rows, notes(runs))
 
 

@@ -96,6 +96,11 @@ class Ours(Runner):
         labels: np.ndarray = self.model.predict_topk(X, K)[0]
         return labels
 
+    def predict_more(self, X: sp.csr_matrix, k: int) -> np.ndarray:
+        """Return the best k labels."""
+        labels: np.ndarray = self.model.predict_topk(X, k)[0]
+        return labels
+
     def extra(self) -> dict[str, Any]:
         """Return the version and the epochs that ran."""
         return {"xmlsgd": xmlsgd.__version__, "epochs": self.model.n_epochs_}

@@ -30,6 +30,7 @@ HIDDEN = BATCH = 256  # of networks that are trained without an estimator
 WARM_UP_ROWS = 64
 PASSES = 3  # of prediction; fewer where one takes long
 PASS_SECONDS = 60.0  # no further pass once they took this long
+MORE_K = (20, 100)  # labels of a row that are asked for, beside K
 SINGLE_ROWS, SINGLE_WARM_UP = 1000, 50  # asked one by one, and before the clock counts
 SINGLE_SECONDS = 10.0  # no further row once they took this long
 
@@ -77,6 +78,10 @@ class Runner(ABC):
     @abstractmethod
     def predict(self, X: sp.csr_matrix) -> Any:
         """Return the best K labels of every row, in whatever form the peer gives them."""
+
+    def predict_more(self, X: sp.csr_matrix, k: int) -> Any:
+        """Return the best k labels of every row, None where a peer is not asked for other k."""
+        return None
 
     def use_one_thread(self) -> None:  # noqa: B027 (some peers have one thread only, or one for each row)
         """Predict on one thread from now on, as is fastest for single rows."""
@@ -154,6 +159,15 @@ def predict_passes(runner: Runner, X: sp.csr_matrix) -> tuple[Any, list[float]]:
     return predicted, passes
 
 
+def seconds_by_k(runner: Runner, X: sp.csr_matrix) -> dict[int, float]:
+    """Return the seconds of a pass for each k of MORE_K, for runners that are asked for other k."""
+    found = {}
+    for k in MORE_K:
+        if runner.predict_more(X[:WARM_UP_ROWS], k) is not None:
+            found[k] = timed(runner.predict_more, X, k)[1]
+    return found
+
+
 def single_rows(runner: Runner, X: sp.csr_matrix) -> list[float]:
     """Return the seconds of each of the first rows, asked one by one on one thread; cutting them out is not timed."""
     runner.use_one_thread()
@@ -190,6 +204,7 @@ def measure(runner: Runner, problem: Problem, setting: str, scratch: Path) -> tu
     runner.serve(problem, scratch / "model")
     runner.predict(problem.X_test[:WARM_UP_ROWS])
     predicted, passes = predict_passes(runner, problem.X_test)
+    by_k = seconds_by_k(runner, problem.X_test)
     ranking, singles = runner.ranking(predicted), single_rows(runner, problem.X_test)
     result = {
         "setting": setting,
@@ -199,6 +214,7 @@ def measure(runner: Runner, problem: Problem, setting: str, scratch: Path) -> tu
         "train_seconds": train_seconds,
         "predict_seconds": statistics.median(passes),
         "predict_passes": passes,
+        "predict_seconds_by_k": by_k,
         "single_row_seconds": statistics.median(singles),
         "single_row_seconds_90": float(np.quantile(singles, 0.9)),
         "single_rows": len(singles),

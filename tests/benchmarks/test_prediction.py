@@ -39,9 +39,10 @@ def test_the_fastest_comes_first_and_a_run_without_single_rows_leaves_a_gap():
         "single_row_seconds": 2.5e-4,
         "single_row_seconds_90": 3e-4,
     }
-    lines = table("toy", [timed, RUN]).markdown().splitlines()
-    assert lines[4] == "| xmlsgd | 10,000 | 4.00 | 77.00 | 1 |  |  |"
-    assert lines[5] == "| pecos | 2,500 | 1.00 | 77.00 | 1 | 0.250 | 0.300 |"
+    ours = {**RUN, "predict_seconds_by_k": {"20": 0.2, "100": 1.0}}
+    lines = table("toy", [timed, ours]).markdown().splitlines()
+    assert lines[4] == "| xmlsgd | 10,000 | 4.00 | 5,000 | 1,000 | 77.00 | 1 |  |  |"
+    assert lines[5] == "| pecos | 2,500 | 1.00 |  |  | 77.00 | 1 | 0.250 | 0.300 |"
 
 
 def test_single_rows_are_asked_one_by_one_on_one_thread_after_a_warm_up(monkeypatch):
@@ -54,3 +55,17 @@ def test_single_rows_are_asked_one_by_one_on_one_thread_after_a_warm_up(monkeypa
 def test_single_rows_stop_where_they_take_too_long(monkeypatch):
     monkeypatch.setattr(runner, "SINGLE_SECONDS", -1.0)
     assert len(runner.single_rows(Noting(), sp.csr_matrix(np.eye(9, dtype=np.float32)))) == 1
+
+
+def test_other_k_are_timed_where_a_runner_is_asked_for_them(monkeypatch):
+    class Asked(Noting):
+        def predict_more(self, X, k):
+            self.asked.append((X.shape[0], k))
+            return None if self.threads == 1 else X
+
+    X = sp.csr_matrix(np.ones((100, 3), np.float32))
+    asked = Asked()
+    assert list(runner.seconds_by_k(asked, X)) == [20, 100]
+    assert asked.asked == [(64, 20), (100, 20), (64, 100), (100, 100)]
+    asked.use_one_thread()
+    assert runner.seconds_by_k(asked, X) == {}

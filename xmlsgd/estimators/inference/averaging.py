@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .blocks import row_blocks
-from .scorer import best_of_all
+from .scorer import FILLED_K, best_of_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,9 +42,10 @@ class MeanScorer:
         Of `columns`, where given, all are scored; -1 and -inf fill up.
         """
         max_k, min_k = min(scorer.max_k for scorer in self.scorers), max(scorer.min_k for scorer in self.scorers)
-        if columns is not None or k > max_k:
+        if columns is not None or k > max(max_k, FILLED_K // WIDTH):
             return best_of_all(self, X, k, columns)
-        found = [scorer.top_k(X, min(max(WIDTH * k, min_k), max_k)) for scorer in self.scorers]
+        wide = min(max(WIDTH * k, min_k), max_k if k <= max_k else self.scorers[0].network.n_labels)
+        found = [scorer.top_k(X, wide) for scorer in self.scorers]
         labels, scores = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k), np.float32)
         for rows in row_blocks(X.n_rows, ENTRY_BYTES // 4 * sum(named.shape[1] for named, _ in found)):
             best, means = best_of_means([(named[rows], said[rows]) for named, said in found])

@@ -14,7 +14,7 @@ from ...devices.cpu.kernels.candidates import DAMAGED, best_listed
 from ...devices.cpu.kernels.logits import pair_logits
 from ...devices.cpu.search import weights_of
 from .blocks import row_blocks
-from .scorer import Scorer, best_of_all, some_rows
+from .scorer import FILLED_K, Scorer, best_of_all, some_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,16 +55,16 @@ class CandidateScorer(Scorer):
         """Load what `top_k` of these rows runs, by running it on a few of them, also where candidates are few."""
         for part in some_rows(X):
             found = self.top_k(part, k)
-            if k <= self.max_k:
+            if k <= max(self.max_k, FILLED_K):
                 self._filled_up(part, *found)
 
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k candidates of each row and their scores.
 
-        All labels are scored where only `columns` count or k is above the number of candidates; rows with fewer than k
-        candidates are filled up with the labels that the network ranks highest.
+        Rows with fewer than k candidates are filled up with the labels that the network ranks highest. All labels are
+        scored where only `columns` count, or k is large.
         """
-        if columns is not None or k > self.max_k:
+        if columns is not None or k > max(self.max_k, FILLED_K):
             return best_of_all(self, X, k, columns)
         labels, scores = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k), np.float32)
         with self.cpu.start():
@@ -102,7 +102,8 @@ class CandidateScorer(Scorer):
         """Return the best k of all labels, given all candidates, fewer than k a row, and their scores."""
         k = labels.shape[1]
         others, Z = super().top_k(X, min(2 * k, self.network.n_labels))
-        fresh = (others >= 0) & ~(others[:, :, None] == labels[:, None, :]).any(axis=2)
+        first = np.arange(len(labels))[:, None] * np.int64(self.network.n_labels)
+        fresh = (others >= 0) & ~np.isin(first + others, (first + labels)[labels >= 0])
         labels = np.concatenate([labels, others], axis=1)
         scores = np.concatenate([scores, np.where(fresh, self.candidates.non_candidate_scores(Z), -np.inf)], axis=1)
         order = np.lexsort((labels, -scores))[:, :k]

@@ -27,6 +27,8 @@ SMALL_LAYER = 1 << 20
 # PSP@1/3/5 of the artworks are 36.82/39.03/40.02 with 8, 37.61/40.73/42.17 with 16, 37.70/40.91/42.68 with 32,
 # 37.70/40.91/42.67 with 64, in four times the time.
 N_REWEIGHTED = 32
+# The largest k for which the network fills up candidates: its search inserts into a sorted list of 2 k.
+FILLED_K = 256
 
 
 class Ranker(Protocol):
