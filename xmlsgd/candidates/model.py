@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data.csr import CSR, HELD_OUT, Dataset
+from ..data.groups import draw_rows
 from ..devices.cpu import CPU
 from .boosted_stacking import NO_TREES, BoostedStacking
 from .compact import CompactLinearClassifiers
@@ -133,10 +134,18 @@ def n_scored(size: int) -> int:
     return min(size, max(SCORED, size // 2))
 
 
-def held_out_rows(n_rows: int, seed: int, held_out: HeldOutSize = HELD_OUT_LOGISTIC) -> np.ndarray:
-    """Return the rows to hold out from network and linear classifiers for stacking; ascending, possibly none."""
-    n = held_out.of(n_rows)
-    return np.sort(np.random.default_rng((seed, HELD_OUT)).choice(n_rows, n, replace=False))
+def held_out_rows(
+    n_rows: int, seed: int, held_out: HeldOutSize = HELD_OUT_LOGISTIC, groups: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the rows to hold out from network and linear classifiers for stacking; ascending, possibly none.
+
+    groups : int64 (n_rows,), all rows of one of which are held out, or none; None where rows are independent.
+    """
+    n, random = held_out.of(n_rows), np.random.default_rng((seed, HELD_OUT))
+    if groups is None:
+        return np.sort(random.choice(n_rows, n, replace=False))
+    rows = draw_rows(n_rows, n, groups, random)
+    return rows if len(rows) >= held_out.least else rows[:0]
 
 
 def fit_candidates(
@@ -147,11 +156,13 @@ def fit_candidates(
     logits: Logits,
     device: CPU,
     boosted: bool = False,
+    grouped: bool = False,
 ) -> tuple[CandidateModel, HeldOutScores]:
     """Train a candidate model of `size` candidate labels a row; weight : float32 (n,), sample weights, None for ones.
 
     With `boosted`, linear classifiers are trained again on all rows after stacking: it holds out many. Also return the
-    scores of the held-out rows by models that have not learned from them, which learn what a score is worth.
+    scores of the held-out rows by models that have not learned from them. With `grouped`, held-out rows do not vote for
+    each other either: the rows of their group are alike.
     """
     X, Y = dataset.X, dataset.Y
     weight = np.ones(X.n_rows, np.float32) if weight is None else weight
@@ -160,7 +171,7 @@ def fit_candidates(
     learned[held_out] = 0
     with device.start():
         rows = unit_rows(X, scale, device)
-        knn = KNNIndex.build(rows, Y, weight)
+        knn = KNNIndex.build(rows, Y, learned if grouped else weight)
         cooccurrence = Cooccurrence.count(X, Y, learned, device)
         candidates, asked = training_candidates(knn, rows, held_out, size, device)
         candidates, _ = cooccurrence.candidates(rows, candidates, device)
@@ -193,6 +204,7 @@ def fit_candidates(
                 linear = LinearClassifiers.fit(rows, Y, weight, candidates, device)
     with device.start():
         cooccurrence = Cooccurrence.count(X, Y, weight, device)
+    knn = replace(knn, weight=weight.copy())
     return CandidateModel(scale, knn, cooccurrence, linear, stacking, size, trees), found
 
 

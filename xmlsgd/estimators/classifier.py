@@ -223,6 +223,7 @@ class XMLClassifier(Predictor, SavingMixin, BaseEstimator):
         eval_set: tuple[Any, Any] | None = None,
         *,
         label_names: Sequence[Any] | None = None,
+        groups: ArrayLike | None = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: Checkpoint | str | PathLike[str] | None = None,
     ) -> XMLClassifier:
@@ -243,6 +244,9 @@ class XMLClassifier(Predictor, SavingMixin, BaseEstimator):
             Rows that are measured after every epoch: P@1, P@3 and P@5 in percent in `history_`.
         label_names : list, optional
             Names of the columns of an indicator, in their order.
+        groups : array of int or str (n,), optional
+            Groups of rows that are alike, such as the records of one library: wherever rows are held out, all of a
+            group are, or none, so that stacking, thresholds and early stopping suit rows of new groups.
         callbacks : list of Callback
             Called at the events of the run.
         checkpoint : path or Checkpoint, optional
@@ -268,7 +272,7 @@ class XMLClassifier(Predictor, SavingMixin, BaseEstimator):
         earlier = fitted if self.warm_start else None
         seed = draw_seed(self, checkpoint) if earlier is None else earlier.seed
         names = column_names(label_names) if earlier is None else earlier.classes
-        data = read_training_data(given, X, y, names, earlier, sample_weight, eval_set, seed, anew=True)
+        data = read_training_data(given, X, y, names, earlier, sample_weight, eval_set, seed, True, groups)
         plan = make_plan(given, data, earlier and earlier.network)
         check_memory(plan, data, fitted)
         self.fitted_ = train_model(plan, data, earlier, seed, partial(setattr, self, "fitted_"), callbacks, checkpoint)
@@ -313,12 +317,14 @@ class XMLClassifier(Predictor, SavingMixin, BaseEstimator):
         self.plan_ = plan
         return self
 
-    def plan(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> TrainingPlan:
+    def plan(
+        self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None, groups: ArrayLike | None = None
+    ) -> TrainingPlan:
         """Return how `fit` would train on these rows; nothing is trained.
 
         Parameters
         ----------
-        X, y, eval_set
+        X, y, eval_set, groups
             As in `fit`.
 
         Returns
@@ -326,7 +332,7 @@ class XMLClassifier(Predictor, SavingMixin, BaseEstimator):
         TrainingPlan
             `print` shows every decision, its value and the reason.
         """
-        return self._plan(X, y, eval_set)[0]
+        return self._plan(X, y, eval_set, groups)[0]
 
     def estimate_memory(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> dict[str, int]:
         """Return the bytes that `fit` would take; nothing is trained.
@@ -346,8 +352,8 @@ class XMLClassifier(Predictor, SavingMixin, BaseEstimator):
         plan, data = self._plan(X, y, eval_set)
         return {**memory.estimate(plan, data, getattr(self, "fitted_", None)), **on_gpus(plan, data)}
 
-    def _plan(self, X: Any, y: Any, eval_set: Any) -> tuple[TrainingPlan, TrainingData]:
+    def _plan(self, X: Any, y: Any, eval_set: Any, groups: Any = None) -> tuple[TrainingPlan, TrainingData]:
         """Return the plan of `fit`, and its rows; which ones are held out does not matter."""
         given = checked_parameters(self)
-        data = read_training_data(given, X, y, None, None, None, eval_set)
+        data = read_training_data(given, X, y, None, None, None, eval_set, groups=groups)
         return make_plan(given, data), data

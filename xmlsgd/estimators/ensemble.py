@@ -108,6 +108,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
         eval_set: tuple[Any, Any] | None = None,
         *,
         label_names: Sequence[Any] | None = None,
+        groups: ArrayLike | None = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: Checkpoint | str | PathLike[str] | None = None,
     ) -> XMLEnsemble:
@@ -118,7 +119,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
 
         Parameters
         ----------
-        X, y, sample_weight, eval_set, label_names
+        X, y, sample_weight, eval_set, label_names, groups
             As in `XMLClassifier.fit`.
         callbacks : list of Callback
             Called in the runs of all classifiers, one after the other.
@@ -161,7 +162,14 @@ class XMLEnsemble(Predictor, BaseEstimator):
                 watching, part = [Numbering(number), *callbacks], checkpoints and checkpoints.part(number)
                 try:
                     member.fit(
-                        rows, y, sample_weight, eval_set, label_names=label_names, callbacks=watching, checkpoint=part
+                        rows,
+                        y,
+                        sample_weight,
+                        eval_set,
+                        label_names=label_names,
+                        groups=groups,
+                        callbacks=watching,
+                        checkpoint=part,
                     )
                 except BaseException as error:
                     if run_of(error) and not members:  # half a classifier is better than none, but not than a whole one

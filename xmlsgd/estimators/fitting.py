@@ -172,7 +172,14 @@ def learn_candidates(
     cpu, alone = cpu_of(device, plan.n_threads), Scorer(plan.network, params, device)
     boosted = plan.stacking == "boosted"
     found, scores = fit_candidates(
-        data.dataset, data.weight, held_out, plan.n_candidates, pair_scores(alone, cpu), cpu, boosted
+        data.dataset,
+        data.weight,
+        held_out,
+        plan.n_candidates,
+        pair_scores(alone, cpu),
+        cpu,
+        boosted,
+        data.groups is not None,
     )
     _warn_of_useless(alone, CandidateScorer(plan.network, params, device, found, cpu), data, held_out[:COMPARED_ROWS])
     return found, scores

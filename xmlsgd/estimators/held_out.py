@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,12 @@ def rows_to_hold_out(data: TrainingData, size: HeldOutSize, seed: int) -> NDArra
     from ..candidates import held_out_rows
 
     rows = np.arange(data.dataset.n_rows) if data.weight is None else np.flatnonzero(data.weight)
-    return rows[held_out_rows(len(rows), seed, size)]
+    groups = None if data.groups is None else data.groups[rows]
+    found = rows[held_out_rows(len(rows), seed, size, groups)]
+    if not len(found) and (n := size.of(len(rows))):
+        text = f"groups: no groups of {size.least} to {n} rows together are held out, the smallest has "
+        warnings.warn(f"{text}{np.bincount(groups).min()}; stacking and thresholds keep their defaults", stacklevel=5)
+    return found
 
 
 def weight_without(data: TrainingData, held_out: NDArray[np.intp]) -> NDArray[np.float32] | None:

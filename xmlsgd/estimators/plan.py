@@ -138,6 +138,7 @@ def make_plan(
     n_weighted = n_rows if data.weight is None else np.count_nonzero(data.weight)
     learners = "stacking, thresholds" if n_candidates else "calibration, thresholds"
     decided("held_out_rows", held_out.of(n_weighted) if with_candidates else 0, f"of {n_weighted}, for {learners}")
+    decided("groups", *_groups(data))
     n_negatives, why = _negatives(given, n_candidates, n_labels)
     kind = "all" if n_negatives is None else "uniform" if given.sampler == "auto" else given.sampler
     decided("sampler", kind, _why(given.sampler, "uniform where negatives are drawn"))
@@ -172,6 +173,13 @@ def make_plan(
 def _why(given: Any, reason: str) -> str:
     """Return why a parameter has its value: `reason` where it was "auto"."""
     return reason if isinstance(given, str) and given == "auto" else GIVEN
+
+
+def _groups(data: TrainingData) -> tuple[int, str]:
+    """Return how many groups of rows there are, and what is assumed of new rows."""
+    if data.groups is None:
+        return 0, "none given: rows are assumed independent, and new ones like these"
+    return len(np.unique(data.groups)), "held out as a whole: new rows are assumed to be of new groups"
 
 
 def _loss(given: Parameters, data: TrainingData, earlier: Network | None) -> str:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..data.csr import VALIDATION, Dataset
+from ..data.groups import draw_rows, read_groups
 from ..errors import DataError, shorten
 from .inputs import FeatureSpace, check_weight, grow_features, learn_features, read_features, read_weight
 from .names import values
@@ -23,7 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """Rows to train on, their weights float32 (n,), None for ones, and rows that are measured after every epoch."""
+    """Rows to train on, their weights float32 (n,), None for ones, and rows that are measured after every epoch.
+
+    groups : int64 (n,), rows of one of which are held out together; None where rows are independent.
+    """
 
     dataset: Dataset
     names: Names
@@ -31,6 +35,7 @@ class TrainingData:
     features: FeatureSpace
     weight: NDArray[np.float32] | None
     held_out: Dataset | None
+    groups: NDArray[np.int64] | None = None
 
 
 def read_training_data(
@@ -43,6 +48,7 @@ def read_training_data(
     eval_set: Any = None,
     seed: int = 0,
     anew: bool = False,
+    groups: Any = None,
 ) -> TrainingData:
     """Read and check what `fit` was given; X and Y may be wider than those of `earlier`, if training goes on from it.
 
@@ -67,9 +73,10 @@ def read_training_data(
         _check_not_fewer(labels, earlier)
     weight = _row_weights(given.class_weight, sample_weight, labels)
     dataset, held_out = Dataset(rows, labels.Y), _read_eval_set(features, eval_set, labels)
-    if given.early_stopping and held_out is None:
-        dataset, weight, held_out = _hold_out(dataset, weight, given.validation_fraction, seed)
-    return TrainingData(dataset, labels.classes, labels.form, features, weight, held_out)
+    data = TrainingData(
+        dataset, labels.classes, labels.form, features, weight, held_out, read_groups(groups, rows.n_rows)
+    )
+    return _hold_out(data, given.validation_fraction, seed) if given.early_stopping and held_out is None else data
 
 
 def _check_not_fewer(labels: Labels, earlier: FittedModel) -> None:
@@ -129,17 +136,19 @@ def _read_eval_set(features: FeatureSpace, eval_set: Any, labels: Labels) -> Dat
     return Dataset(X, Y)
 
 
-def _hold_out(
-    dataset: Dataset, weight: NDArray[np.float32] | None, share: float, seed: int
-) -> tuple[Dataset, NDArray[np.float32] | None, Dataset]:
-    """Return the training rows with their weights, and a random share of the rows."""
-    n = dataset.n_rows
+def _hold_out(data: TrainingData, share: float, seed: int) -> TrainingData:
+    """Return the training rows without a random share of them, which are measured."""
+    n = data.dataset.n_rows
     n_held = max(round(share * n), 1)
-    if n_held >= n:
-        raise DataError(f"early_stopping: needs rows for training and for validation, got {n} in all")
-    order = np.random.default_rng((seed, VALIDATION)).permutation(n)
-    held, kept = np.sort(order[:n_held]), np.sort(order[n_held:])
-    return _rows(dataset, kept), None if weight is None else weight[kept], _rows(dataset, held)
+    held = draw_rows(n, n_held, data.groups, np.random.default_rng((seed, VALIDATION)))
+    if n_held >= n or not len(held):
+        got = f"{n} in all" if data.groups is None else f"no group of at most {n_held} of {n}"
+        raise DataError(f"early_stopping: needs rows for training and for validation, got {got}")
+    kept = np.setdiff1d(np.arange(n), held)
+    weight, groups = (None if each is None else each[kept] for each in (data.weight, data.groups))
+    return replace(
+        data, dataset=_rows(data.dataset, kept), weight=weight, held_out=_rows(data.dataset, held), groups=groups
+    )
 
 
 def _rows(dataset: Dataset, rows: NDArray[np.intp]) -> Dataset:

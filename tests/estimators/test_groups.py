@@ -1,0 +1,70 @@
+"""Groups in `fit`: rows that decide anything are of groups of which nothing was learned."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shared.planted import planted, small
+from xmlsgd import DataError, XMLEnsemble
+from xmlsgd.candidates import HELD_OUT_LOGISTIC, held_out_rows
+
+
+@pytest.fixture(scope="module")
+def grouped():
+    """Rows of which each is there ten times, and the group of each."""
+    X, Y = planted(150)
+    rows = np.repeat(np.arange(150), 10)
+    return X[rows], Y[rows], rows
+
+
+def test_rows_held_out_for_stacking_are_whole_groups(grouped):
+    *_, groups = grouped
+    rows = held_out_rows(1500, 0, HELD_OUT_LOGISTIC, groups)
+    assert 100 <= len(rows) <= 150
+    assert (np.bincount(groups[rows])[groups[rows]] == 10).all()
+
+
+def test_copies_of_a_row_make_probabilities_overconfident_unless_they_are_a_group(grouped):
+    """A held-out row whose copies are learned says that the model is nearly always right."""
+    X, Y, groups = grouped
+    parameters = {"candidates": 20, "max_epochs": 3}
+    alone, together = (small(**parameters).fit(X, Y, groups=each).candidates_.stacking for each in (None, groups))
+    assert alone.neighbors != together.neighbors
+    assert together.neighbors < alone.neighbors
+
+
+def test_early_stopping_measures_on_whole_groups(grouped):
+    X, Y, groups = grouped
+    model = small(early_stopping=True, max_epochs=2)
+    assert len(model.fit(X, Y, groups=groups).history_) == 2
+    with pytest.raises(DataError, match=r"early_stopping: needs rows .* got no group of at most 150 of 1500"):
+        model.fit(X, Y, groups=np.arange(1500) // 750)
+
+
+def test_the_plan_names_what_is_assumed_of_new_rows(grouped):
+    X, Y, groups = grouped
+    reasons = [{d.name: (d.value, d.reason) for d in small().plan(X, Y, groups=g).decisions} for g in (None, groups)]
+    assert reasons[0]["groups"] == (0, "none given: rows are assumed independent, and new ones like these")
+    assert reasons[1]["groups"] == (150, "held out as a whole: new rows are assumed to be of new groups")
+
+
+def test_groups_too_large_to_hold_out_are_warned_of(grouped):
+    X, Y, _ = grouped
+    with pytest.warns(
+        UserWarning, match="groups: no groups of 100 to 150 rows together are held out, the smallest has"
+    ):
+        model = small(max_epochs=1).fit(X, Y, groups=np.arange(1500) // 300)
+    assert model.thresholds_["micro"] == 0.5
+
+
+def test_an_ensemble_passes_groups_on(grouped):
+    X, Y, groups = grouped
+    model = XMLEnsemble(small(max_epochs=1), 2, random_state=0).fit(X, Y, groups=groups)
+    assert [{d.name: d.value for d in each.plan_.decisions}["groups"] for each in model.estimators_] == [150, 150]
+
+
+def test_groups_of_other_rows_are_refused(grouped):
+    X, Y, groups = grouped
+    with pytest.raises(DataError, match="groups: must have a text or an integer for each of 1500 rows"):
+        small().fit(X, Y, groups=groups[:-1])
