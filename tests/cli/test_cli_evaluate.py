@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections import Counter
 from dataclasses import replace
@@ -63,11 +64,11 @@ def test_rare_labels_come_earlier_the_higher_the_power(models, capsys, tmp_path)
         found.append(json.loads((tmp_path / "e.json").read_text())["PSP@1"])
     assert found[0] < found[1] < found[2]
     model, test = XMLClassifier.load(models / "rows"), load_file(TEST_ROWS)
-    labels, scores = model.predict_topk(test.X, label_weight=model.inverse_propensity())
+    labels, chances = model.predict_topk(test.X, label_weight=model.inverse_propensity(), proba=True)
     assert found[2] == evaluate_ranking(test.Y, labels, load_file(ROWS).Y)["PSP@1"]
     run("predict", models / "rows", TEST_ROWS, "--propensity-power", "1", "--out", tmp_path / "p.txt")
     lines = (tmp_path / "p.txt").read_text().splitlines()
-    assert lines[0] == " ".join(f"{j}:{z:.6g}" for j, z in zip(labels[0], scores[0].tolist(), strict=True))
+    assert lines[0] == " ".join(f"{j}:{z:.6g}" for j, z in zip(labels[0], chances[0].tolist(), strict=True))
     for power in ("-1", "nan", "inf"):
         assert main(["evaluate", str(models / "rows"), TEST_ROWS, "--propensity-power", power]) == 2
         assert "--propensity-power: must be 0 or more, got " in capsys.readouterr().err
@@ -143,3 +144,46 @@ def test_propensities_of_rows_without_names_match_labels_by_number(models, tmp_p
     words = ("evaluate", models / "text", TEST_TEXT, "--propensity", tmp_path / "other.txt")
     assert main([str(word) for word in words]) == 2
     assert "must have label names, or the 643 labels of the model, got 9999 without names" in capsys.readouterr().err
+
+
+def test_f1_and_calibration_are_reported_and_repeat_what_training_measured(models, tmp_path, capsys):
+    run("evaluate", models / "text", TEST_TEXT, "--json", tmp_path / "e.json")
+    said, result = capsys.readouterr().out, json.loads((tmp_path / "e.json").read_text())
+    trained = json.loads((models / "text.json").read_text())
+    for name in ("micro F1", "macro F1", "ECE@5", "threshold"):
+        assert result[name] == trained[name]
+        assert f"{result[name]:.2f}" in said
+    assert len(result["reliability"]["count"]) == 10
+
+
+def test_the_file_of_labels_agrees_with_macro_f1(models, tmp_path):
+    test = tmp_path / "test.txt"
+    test.write_text("brand_new_label\tread a json file\n" + Path(TEST_TEXT).read_text())
+    words = ("--per-label", tmp_path / "labels.csv", "--json", tmp_path / "e.json", "--quiet")
+    run("evaluate", models / "text", test, *words)
+    rows = list(csv.DictReader((tmp_path / "labels.csv").read_text().splitlines()))
+    model = XMLClassifier.load(models / "text")
+    assert [row["label"] for row in rows] == [*model.classes_, "brand_new_label"]
+    assert rows[-1] == {
+        "label": "brand_new_label", "training_rows": "0", "test_rows": "1", "threshold": "", "precision": "0.00",
+        "recall": "0.00", "F1": "0.00",
+    }  # fmt: skip
+    assert [int(row["training_rows"]) for row in rows[:-1]] == model.label_counts_.tolist()
+    assert [row["threshold"] for row in rows[:-1]] == [f"{t:.2f}" for t in model.thresholds_["macro"]]
+    mean = np.mean([float(row["F1"]) for row in rows])
+    assert mean == pytest.approx(json.loads((tmp_path / "e.json").read_text())["macro F1"], abs=0.01)
+
+
+def test_groups_of_test_rows_count_the_same(models, tmp_path, capsys):
+    (tmp_path / "groups.txt").write_text("big\n" * (N_TEST - 1) + "small\n")
+    words = ("evaluate", models / "rows", TEST_ROWS, "--json", tmp_path / "e.json", "--groups")
+    run(*words, tmp_path / "groups.txt")
+    result = json.loads((tmp_path / "e.json").read_text())
+    model, test = XMLClassifier.load(models / "rows"), load_file(TEST_ROWS)
+    hits = [int(best in test.Y.row(i)[0]) for i, best in enumerate(model.predict_topk(test.X, 1)[0][:, 0])]
+    assert result["groups"]["P@1"] == pytest.approx(50 * (np.mean(hits[:-1]) + hits[-1]))
+    assert result["groups"]["n"] == 2
+    assert "mean of 2 groups: P@1" in capsys.readouterr().out
+    (tmp_path / "groups.txt").write_text("a\n")
+    assert main([str(word) for word in (*words, tmp_path / "groups.txt")]) == 2
+    assert "must have a line for each of 333 rows, got 1" in capsys.readouterr().err

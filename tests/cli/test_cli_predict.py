@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import shutil
 from pathlib import Path
 
-from shared.command_line import N_TEST, TEST_ROWS, TEST_TEXT, in_a_process, run
+import numpy as np
+
+from shared.command_line import N_TEST, QUICK, TEST_ROWS, TEST_TEXT, in_a_process, run
+from xmlsgd.cli import main
 from xmlsgd.estimators import XMLClassifier
 
 
-def test_predictions_of_rows_are_label_and_score_best_first(models, tmp_path):
+def test_predictions_of_rows_are_label_and_probability_best_first(models, tmp_path):
     run("predict", models / "rows", TEST_ROWS, "--k", "3", "--out", tmp_path / "p.txt")
     lines = (tmp_path / "p.txt").read_text().splitlines()
     assert len(lines) == N_TEST
@@ -23,10 +28,10 @@ def test_predictions_equal_those_of_the_estimator(models, tmp_path):
     run("predict", models / "text", TEST_TEXT, "--k", "2", "--out", tmp_path / "p.txt")
     texts = [line.partition("\t")[2] for line in Path(TEST_TEXT).read_text().splitlines()]
     model = XMLClassifier.load(models / "text")
-    labels, scores = model.predict_topk(texts, k=2)
+    labels, chances = model.predict_topk(texts, k=2, proba=True)
     expected = [
         "\t".join(f"{model.classes_[j]}:{z:.6g}" for j, z in zip(*row, strict=True))
-        for row in zip(labels, scores.tolist(), strict=True)
+        for row in zip(labels, chances.tolist(), strict=True)
     ]
     assert (tmp_path / "p.txt").read_text().splitlines() == expected
 
@@ -77,3 +82,70 @@ def test_predict_restores_a_model_set_aside_by_a_killed_writer(models, tmp_path,
 def test_a_threshold_leaves_out_labels_of_lower_probability(models, capsys):
     run("predict", models / "rows", TEST_ROWS, "--threshold", "0.9999999")
     assert capsys.readouterr().out == "\n" * N_TEST
+
+
+def predicted(models, capsys, *words):
+    run("predict", models / "text", TEST_TEXT, "--k", "3", *words)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_json_and_csv_hold_what_text_holds(models, capsys):
+    of_text = [[entry.rpartition(":")[::2] for entry in line.split("\t")] for line in predicted(models, capsys)]
+    objects = [json.loads(line) for line in predicted(models, capsys, "--output-format", "json")]
+    assert [each["row"] for each in objects] == list(range(N_TEST))
+    found = [[(e["label"], f"{e['probability']:.6g}") for e in each["labels"]] for each in objects]
+    assert found == of_text
+    header, *rows = csv.reader(predicted(models, capsys, "--output-format", "csv"))
+    assert header == ["row", "label_1", "probability_1", "label_2", "probability_2", "label_3", "probability_3"]
+    assert [list(zip(row[1::2], row[2::2], strict=True)) for row in rows] == of_text
+
+
+def test_csv_quotes_names_and_keeps_a_line_for_a_row_without_labels(models, tmp_path):
+    text = 'says ""hello"";\tread a file\nb\tclose it\n' * 20
+    (tmp_path / "train.txt").write_text(text)
+    run("train", tmp_path / "train.txt", "--out", tmp_path / "m", "--quiet", *QUICK)
+    (tmp_path / "t.txt").write_text("read a file\nclose it\n")
+    words = ("predict", tmp_path / "m", tmp_path / "t.txt", "--output-format", "csv", "--out", tmp_path / "p.csv")
+    run(*words, "--k", "1")
+    _, first, second = csv.reader((tmp_path / "p.csv").read_text().splitlines())
+    assert (first[1], second[1]) == ('says ""hello"";', "b")
+    run(*words, "--k", "2", "--threshold", "1")
+    assert (tmp_path / "p.csv").read_text().splitlines()[1:] == ["0,,,,", "1,,,,"]
+
+
+def test_thresholds_of_the_model_are_known_by_name(models, capsys):
+    model = XMLClassifier.load(models / "text")
+    texts = [line.partition("\t")[2] for line in Path(TEST_TEXT).read_text().splitlines()]
+    for threshold in ("micro", "macro", "0.2"):
+        lines = predicted(models, capsys, "--threshold", threshold)
+        given = threshold if threshold.startswith("m") else float(threshold)
+        labels, _ = model.predict_topk(texts, 3, threshold=given)
+        assert [line.count(":") for line in lines] == (labels >= 0).sum(axis=1).tolist()
+    assert main(["predict", str(models / "text"), TEST_TEXT, "--threshold", "1.5"]) == 2
+    assert "--threshold: must be a probability in [0, 1], micro or macro, got 1.5" in capsys.readouterr().err
+
+
+def test_excluded_labels_are_never_written_and_others_move_up(models, tmp_path, capsys):
+    model = XMLClassifier.load(models / "text")
+    often = model.classes_[np.argsort(-model.label_counts_)[:40]]
+    (tmp_path / "deprecated.txt").write_text("\n".join([*often, "", "no such label"]) + "\n")
+    before = predicted(models, capsys)
+    run("predict", models / "text", TEST_TEXT, "--k", "3", "--exclude", tmp_path / "deprecated.txt")
+    said = capsys.readouterr()
+    after = [[entry.rpartition(":")[0] for entry in line.split("\t")] for line in said.out.splitlines()]
+    assert {len(names) for names in after} == {3}
+    assert not set(often) & {name for names in after for name in names}
+    kept = [[e.rpartition(":")[0] for e in line.split("\t") if e.rpartition(":")[0] not in often] for line in before]
+    assert all(names[: len(first)] == first for names, first in zip(after, kept, strict=True))
+    assert "deprecated.txt:42: the model has no label 'no such label'" in said.err
+
+
+def test_a_model_without_probabilities_writes_scores(tmp_path, capsys):
+    (tmp_path / "train.txt").write_text("0 0:1\n1 1:1\n" * 10)
+    run("train", tmp_path / "train.txt", "--out", tmp_path / "m", "--quiet", "--loss", "squared_hinge", *QUICK)
+    capsys.readouterr()
+    words = ["predict", tmp_path / "m", tmp_path / "train.txt", "--k", "1"]
+    run(*words, "--output-format", "json")
+    assert "score" in json.loads(capsys.readouterr().out.splitlines()[0])["labels"][0]
+    assert main([str(word) for word in (*words, "--threshold", "micro")]) == 2
+    assert "threshold: needs a probability of each label by itself" in capsys.readouterr().err

@@ -74,7 +74,7 @@ def test_standard_input_is_predicted_like_a_file(models, tmp_path, give, capsys,
         ("rows", b"3 1378 643\n0 1:1\n", "stdin:1: header promises 3 rows, got 1"),
         ("rows", b"", "stdin: file must have at least one row, got none"),
         ("rows", b"read a file\n", "stdin: the model was trained on rows of numbers and has no words, got text"),
-        ("rows", gzip.compress(b"0 1:1\n" * 99, mtime=0)[:30], "stdin: cannot be read, got Compressed file ended"),
+        ("rows", gzip.compress(b"0 1:1\n" * 99, mtime=0)[:30], "stdin: file must be readable to its end, got EOFError"),
         ("text", b"read a file\nre\xffad\n", "stdin:2: must be UTF-8, got byte 0xff at 2"),
         ("text", b"open\tread a file\nread\n", "stdin:2: must read `label1,label2<TAB>text`, got no tab in 'read'"),
     ],
@@ -132,3 +132,19 @@ def test_a_line_without_end_is_refused(models, tmp_path, give, monkeypatch, comm
     assert out.count("\n") == (command == "predict"), "what stood before it is answered"
     assert "line must be at most 2097152 bytes, got more" in err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("model", "lines"), [("text", ["read a file", "x"]), ("rows", ["0 3:1", " 5:1"])])
+def test_a_line_is_answered_before_the_next_one_is_sent(models, model, lines):
+    command = [sys.executable, "-m", "xmlsgd", "predict", str(models / model), "-", "-k", "1", "--threads", "1"]
+    with subprocess.Popen(
+        [*command, "--output-format", "json"], env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        for number, line in enumerate(lines):
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+            assert process.stdout.readline().startswith(f'{{"row": {number}, "labels": [{{"label": ')
+        process.stdin.close()
+        assert process.stdout.read() == ""
+    assert process.returncode == 0

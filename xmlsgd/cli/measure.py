@@ -5,16 +5,29 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from ..data.csr import CSR, Dataset
 from ..errors import DataError
 from ..estimators import XMLClassifier, XMLEnsemble
-from ..metrics import evaluate_ranking, inverse_propensity
+from ..metrics import (
+    LabelScores,
+    evaluate_ranking,
+    expected_calibration_error,
+    inverse_propensity,
+    label_scores,
+    precision_by_group,
+    reliability,
+)
 from ..training.progress_bar import in_batches
+from .predictions import csv_line
+from .results import text_file
 
+PER_LABEL = ("label", "training_rows", "test_rows", "threshold", "precision", "recall", "F1")
+CALIBRATED = 5  # best labels of a row: nearly all others have probability 0
 BATCH = 8192  # rows ranked between two movements of the bar
 
 
@@ -26,8 +39,11 @@ def measure(
     label_weight: np.ndarray | None = None,
     inv_propensity: np.ndarray | None = None,
     metrics: Sequence[str] = (),
+    groups: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """Return the metrics in percent (`evaluate_ranking`), "predict_seconds" and "predict_rows_per_second".
+
+    With `groups`, one a row, "groups" has P@k averaged over them and its standard deviation.
 
     The time is that of ranking alone, without reading, compiling and measuring.
     """
@@ -38,8 +54,73 @@ def measure(
         started = time.perf_counter()
         labels[rows], _ = model.predict_topk(test.X.take(rows), k=k, label_weight=label_weight)
         seconds += time.perf_counter() - started
-    speed = {"predict_seconds": seconds, "predict_rows_per_second": test.n_rows / max(seconds, 1e-9)}
+    speed: dict[str, Any] = {"predict_seconds": seconds, "predict_rows_per_second": test.n_rows / max(seconds, 1e-9)}
+    if groups is not None:
+        found = {at: precision_by_group(test.Y, labels, groups, at) for at in ks}
+        by_group = {f"P@{at}": 100 * each.mean for at, each in found.items()}
+        spread = {f"P@{at} std": 100 * each.std for at, each in found.items()}
+        speed["groups"] = {"n": len(found[ks[0]].groups), **by_group, **spread}
     return {**evaluate_ranking(test.Y, labels, ks=ks, inv_propensity=inv_propensity, metrics=metrics), **speed}
+
+
+class Thresholded(NamedTuple):
+    """What is measured of labels above thresholds: for JSON, and the scores of each label at its own threshold."""
+
+    result: dict[str, Any]
+    scores: LabelScores
+
+
+def report(result: dict[str, Any]) -> list[str]:
+    """Return what `measure_thresholds` has found, for a person."""
+    lines = []
+    if "micro F1" in result:
+        micro = f"micro F1 {result['micro F1']:.2f} from probability {result['threshold']:.2f} on"
+        lines.append(f"{micro}, macro F1 {result['macro F1']:.2f} from one per label on")
+        lines.append(f"expected calibration error of the five best labels {result['ECE@5']:.2f}")
+    if groups := result.get("groups"):
+        names = [name for name in groups if f"{name} std" in groups]
+        each = [f"{name} {groups[name]:.2f} (std {groups[f'{name} std']:.2f})" for name in names]
+        lines.append(f"mean of {groups['n']:,} groups: {', '.join(each)}")
+    return lines
+
+
+def write_per_label(path: str, model: XMLClassifier | XMLEnsemble, names: Sequence[Any], scores: LabelScores) -> None:
+    """Write a CSV file with a line per label: names, rows, threshold, precision, recall and F1 in percent."""
+    counts, thresholds = model.label_counts_, model.thresholds_["macro"].tolist()
+    with text_file(path) as stream:
+        stream.write(csv_line(PER_LABEL) + "\n")
+        for label, (n_true, _, *percent) in enumerate(zip(*(each.tolist() for each in scores), strict=True)):
+            is_known = label < len(thresholds)  # the others are in no training row
+            trained = 0 if not is_known else "" if counts is None else int(counts[label])
+            least = f"{thresholds[label]:.2f}" if is_known else ""
+            shown = [f"{100 * value:.2f}" for value in percent]
+            stream.write(csv_line([names[label], trained, n_true, least, *shown]) + "\n")
+
+
+def measure_thresholds(model: XMLClassifier | XMLEnsemble, test: Dataset) -> Thresholded | None:
+    """Return F1 at the learned thresholds, and the calibration of the five best labels, in percent.
+
+    None where scores do not stand for probabilities.
+    """
+    if not model.fitted_.has_probabilities:
+        return None
+    parts = [test.X.take(rows) for rows in in_batches(test.n_rows, BATCH, "", quiet=True)]
+    scores = []
+    for threshold in ("micro", "macro"):
+        predicted = sp.vstack([sp.csr_array(model.predict(part, threshold)) for part in parts], format="csr")
+        predicted.resize(test.Y.shape)
+        scores.append(label_scores(test.Y, predicted))
+    k = min(CALIBRATED, len(model.classes_))
+    best = [model.predict_topk(part, k, proba=True) for part in parts]
+    labels, chances = (np.concatenate(each) for each in zip(*best, strict=True))
+    result = {
+        "micro F1": 100 * scores[0].micro_f1,
+        "macro F1": 100 * scores[1].macro_f1,
+        "threshold": model.thresholds_["micro"],
+        "ECE@5": 100 * expected_calibration_error(test.Y, labels, chances),
+        "reliability": {name: each.tolist() for name, each in reliability(test.Y, labels, chances)._asdict().items()},
+    }
+    return Thresholded(result, scores[1])
 
 
 def inverse_propensity_of(

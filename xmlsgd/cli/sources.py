@@ -43,11 +43,15 @@ class Columns:
 
 @dataclass(frozen=True)
 class Rows:
-    """Training rows, their test rows if there are any, and the vectorizer that turns texts into such rows."""
+    """Training rows, their test rows if there are any, and the vectorizer that turns texts into such rows.
+
+    groups : of the training rows, one each, if there are any.
+    """
 
     train: Dataset
     test: Dataset | None = None
     vectorizer: TextVectorizer | None = None
+    groups: Sequence[str] | None = None
 
     @property
     def columns(self) -> Columns:

@@ -1,4 +1,7 @@
-"""Rows from standard input, block by block as they arrive, to predict labels for; they are never held all at once."""
+"""Rows from standard input to predict labels for, as they arrive: a line that waits for its answer gets it.
+
+They are never held all at once. A blank line is answered with the next one that is not: at the end it is no row.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def stdin_blocks(form: FormatOptions, columns: Columns) -> Iterator[CSR]:
     """Yield the rows of standard input, which may be compressed, in blocks of about 1 MB of text."""
     try:
         stream = _decompressed(cast("BinaryIO", sys.stdin.buffer))
-        head = stream.read(HEAD_BYTES)
+        head = _start(stream, HEAD_BYTES)
     except READ_ERRORS as error:
         raise DataError(f"{NAME}: cannot be read, got {error}") from error
     lines = head.decode(errors="replace").split("\n")
@@ -36,12 +39,14 @@ def stdin_blocks(form: FormatOptions, columns: Columns) -> Iterator[CSR]:
         return _blocks_of_rows(stream, form, columns)
     if columns.vectorizer is None:
         raise DataError(f"{NAME}: {NO_VECTORIZER}")
-    return map(columns.vectorizer.transform, _blocks_of_texts(_texts(stream, form.have_labels(complete))))
+    arriving = _ArrivingLines(stream)
+    texts = _texts(cast("BinaryIO", arriving), form.have_labels(complete))
+    return map(columns.vectorizer.transform, _blocks_of_texts(texts, arriving))
 
 
 def _decompressed(stream: BinaryIO) -> BinaryIO:
     """Return a stream through the decompressor that its first bytes ask for."""
-    start = stream.read(6)
+    start = _start(stream, 6)
     whole = _joined(start, stream)
     opener: Any = next((opener for magic, opener in MAGIC if start.startswith(magic)), None)
     return whole if opener is None else cast("BinaryIO", opener(whole, "rb"))
@@ -49,7 +54,7 @@ def _decompressed(stream: BinaryIO) -> BinaryIO:
 
 def _blocks_of_rows(stream: BinaryIO, form: FormatOptions, columns: Columns) -> Iterator[CSR]:
     """Yield the features of rows of numbers; `DataError` for a feature that the model does not have."""
-    blocks = LibsvmBlocks(NAME, stream=stream, labels_required=False, **form.for_rows)
+    blocks = LibsvmBlocks(NAME, stream=cast("BinaryIO", _Arriving(stream)), labels_required=False, **form.for_rows)
     for block in blocks:
         seen = int(block.X_indices.max(initial=-1)) + 1
         check_features(blocks.n_features or seen, columns, NAME)
@@ -68,18 +73,54 @@ def _texts(stream: BinaryIO, labelled: bool) -> Iterator[str]:
         yield split_labels(line, f"{NAME}:{number}")[1] if labelled else line
 
 
-def _blocks_of_texts(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Yield texts in lists of about 1 MB."""
+def _blocks_of_texts(texts: Iterable[str], arriving: _ArrivingLines) -> Iterator[list[str]]:
+    """Yield texts in lists of about 1 MB, or of those that have arrived."""
     block: list[str] = []
     size = 0
     for text in texts:
         block.append(text)
         size += len(text) + 1
-        if size >= BLOCK_CHARACTERS:
+        if size >= BLOCK_CHARACTERS or arriving.n_complete == 0:
             yield block
             block, size = [], 0
     if block:
         yield block
+
+
+def _start(stream: BinaryIO, n_bytes: int) -> bytes:
+    """Return the first bytes of a stream: a line at least, or `n_bytes`, and what came with them."""
+    start = b""
+    while b"\n" not in start and len(start) < n_bytes and (more := cast("Any", stream).read1(n_bytes)):
+        start += more
+    return start
+
+
+class _Arriving:
+    """A stream that is read as far as it has arrived."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream: Any = stream
+
+    def read(self, n_bytes: int) -> bytes:
+        """Return at most `n_bytes`, none at the end."""
+        return cast("bytes", self._stream.read1(n_bytes))
+
+
+class _ArrivingLines(_Arriving):
+    """The same, line by line; `n_complete` lines have arrived and were not taken."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        super().__init__(stream)
+        self._chunk, self.n_complete = io.BytesIO(), 0
+
+    def readline(self, limit: int) -> bytes:
+        """Return the next line with its end, at most `limit` bytes of it."""
+        line = self._chunk.readline(limit)
+        while not line.endswith(b"\n") and len(line) < limit and (more := self.read(BLOCK_CHARACTERS)):
+            self._chunk, self.n_complete = io.BytesIO(more), more.count(b"\n")
+            line += self._chunk.readline(limit - len(line))
+        self.n_complete -= line.endswith(b"\n")
+        return line
 
 
 def _joined(head: bytes, rest: BinaryIO) -> BinaryIO:
@@ -99,4 +140,4 @@ class _Joined(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Fill `buffer` as far as possible; return the number of bytes, 0 at the end."""
-        return self._head.readinto(buffer) or cast("Any", self._rest).readinto(buffer)
+        return self._head.readinto(buffer) or cast("Any", self._rest).readinto1(buffer)

@@ -34,14 +34,14 @@ def check_finite(scores: np.ndarray, X: CSR, rows: np.ndarray | None = None, cou
     raise ModelFileError("the model's folder is damaged: its scores are not finite; copy it again")
 
 
-def checked_columns(labels: Any, n_labels: int) -> np.ndarray:
+def checked_columns(labels: Any, n_labels: int, name: str = "labels") -> np.ndarray:
     """Return checked columns of labels."""
     columns = np.asarray(labels)
     if columns.ndim != 1 or columns.dtype.kind not in "iu" or len(columns) == 0:
-        raise DataError(f"labels: must be a list of column numbers, got {shorten(labels)}")
+        raise DataError(f"{name}: must be a list of column numbers, got {shorten(labels)}")
     bad = columns[(columns < 0) | (columns >= n_labels)]
     if len(bad):
-        raise DataError(f"labels: must be columns in [0, {n_labels}), got {bad[0]}")
+        raise DataError(f"{name}: must be columns in [0, {n_labels}), got {bad[0]}")
     return columns
 
 

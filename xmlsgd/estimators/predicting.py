@@ -18,7 +18,7 @@ from ..errors import DataError, shorten
 from ..metrics.propensity import inverse_propensity_of
 from ..nn.losses import find_loss
 from .inference.label_weights import WeightedRanker
-from .inference.selection import labels_above
+from .inference.selection import ExcludingRanker, labels_above
 from .inputs import read_features, read_weight
 from .output_checks import check_dense, check_finite, checked_columns, checked_weight
 from .targets import read_labels
@@ -102,16 +102,21 @@ class Predictor(ClassifierMixin):
             check_is_fitted(self)
         return read_features(X, self.fitted_.features)
 
-    def _ranker(self, X: CSR, label_weight: Any) -> Ranker | WeightedRanker:
+    def _ranker(self, X: CSR, label_weight: Any, exclude: Any = None) -> Ranker | WeightedRanker:
         """Return what ranks the labels of rows such as X, each of which counts as much as its weight, if given."""
+        scorer = self._scorer(X)
+        if exclude is not None and np.size(exclude):
+            excluded = np.zeros(self.network_.n_labels, np.bool_)
+            excluded[checked_columns(exclude, self.network_.n_labels, "exclude")] = True
+            scorer = ExcludingRanker(scorer, excluded)
         if label_weight is None:
-            return self._scorer(X)
+            return scorer
         loss = find_loss(self.network_.loss)
         if loss.probability is None:
             raise DataError(f"label_weight: {NO_PROBABILITIES.format(loss.name)}")
         weight = checked_weight(label_weight, self.network_.n_labels)
         log_odds = None if loss.normalized else self.fitted_.calibration.log_odds
-        return WeightedRanker(self._scorer(X), weight, log_odds)
+        return WeightedRanker(scorer, weight, log_odds)
 
     def predict(self, X: Any, threshold: float | str = "micro") -> Any:
         """Return the labels of each row in the form of the training labels.
@@ -175,6 +180,7 @@ class Predictor(ClassifierMixin):
         k: int = 5,
         *,
         labels: Any = None,
+        exclude: Any = None,
         threshold: float | str | None = None,
         label_weight: Any = None,
         proba: bool = False,
@@ -195,6 +201,8 @@ class Predictor(ClassifierMixin):
             Labels per row; a k above the number of labels is that number.
         labels : array of int, optional
             The only columns that count.
+        exclude : array of int, optional
+            Columns that do not count, such as those of deprecated labels.
         threshold : float, "micro" or "macro", optional
             The least probability of a label that counts, as in `predict`.
         label_weight : array of float (L,), optional
@@ -221,7 +229,8 @@ class Predictor(ClassifierMixin):
         if proba:
             self._check_probabilities("proba")
         columns = None if labels is None else checked_columns(labels, self.network_.n_labels)
-        best, scores = self._ranker(X, label_weight).top_k(X, min(int(k), self.network_.n_labels), columns)
+        ranker = self._ranker(X, label_weight, exclude)
+        best, scores = ranker.top_k(X, min(int(k), self.network_.n_labels), columns)
         check_finite(scores, X, counted=None if columns is None else best >= 0)
         if least is not None or proba:
             if label_weight is None:

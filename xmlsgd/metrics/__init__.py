@@ -27,11 +27,15 @@ from .calibration import expected_calibration_error as expected_calibration_erro
 from .calibration import reliability as reliability
 from .evaluation import evaluate_ranking as evaluate_ranking
 from .evaluation import metric as metric
+from .groups import GroupedPrecision as GroupedPrecision
+from .groups import precision_by_group as precision_by_group
 from .per_label import coverage_at_k as coverage_at_k
 from .per_label import macro_f1_at_k as macro_f1_at_k
 from .per_label import macro_precision_at_k as macro_precision_at_k
 from .per_label import macro_recall_at_k as macro_recall_at_k
 from .per_label import micro_f1_at_k as micro_f1_at_k
+from .predicted_sets import LabelScores as LabelScores
+from .predicted_sets import label_scores as label_scores
 from .propensity import inverse_propensity as inverse_propensity
 from .propensity import psndcg_at_k as psndcg_at_k
 from .propensity import psprecision_at_k as psprecision_at_k

@@ -1,4 +1,8 @@
-"""Measure a saved model on labelled rows: P, nDCG, R and propensity-scored P at k."""
+"""Measure a saved model on labelled rows: P, nDCG, R and propensity-scored P at k, F1 and calibration.
+
+F1 is that of labels above the thresholds that training has learned. With --groups, P@k is also averaged over groups of
+rows, each of which counts the same.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,11 @@ from ..format_options import FormatOptions
 from ..machine import peak_memory_bytes, versions
 from ..messages import Console
 from ..model_folder import training_speed
-from ..models import classifiers_of, label_weight_of, parameters_of, read_model
+from ..models import classifiers_of, label_weight_of, parameters_of, read_groups, read_model
 from ..output_files import check_file, check_inputs
 from ..parameters import parameter_flags
 from ..results import size_numbers, table, write_json
-from ..value_types import DIR, FLOAT, INT, NAME, PATH
+from ..value_types import DIR, FILE, FLOAT, INT, NAME, PATH
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),
@@ -29,10 +33,13 @@ FLAGS = (
     Flag("metric", NAME, "another metric, such as coverage; may be repeated", "output", repeated=True),
     Flag("propensity_a", FLOAT, "A of the propensities (docs/metrics.md)", "output", 0.55, metavar="A"),
     Flag("propensity_b", FLOAT, "B of the propensities (docs/metrics.md)", "output", 1.5, metavar="B"),
+    Flag("per_label", FILE, "write rows, threshold, precision, recall and F1 of each label as CSV", "output"),
+    Flag("groups", PATH, "file whose line i is the group of row i", "data"),
     JSON_FILE,
 )  # fmt: skip
 EXAMPLES = """  xmlsgd evaluate model test.txt
-  xmlsgd evaluate model test.txt --k 10 --propensity train.txt --json results.json"""
+  xmlsgd evaluate model test.txt --k 10 --propensity train.txt --json results.json
+  xmlsgd evaluate model test.txt --per-label labels.csv --groups libraries.txt"""
 KS = (1, 3, 5)
 
 
@@ -47,6 +54,8 @@ def run(
     metric: list[str] | None,
     propensity_a: float,
     propensity_b: float,
+    per_label: str | None,
+    groups: str | None,
     json: str | None,
     console: Console,
 ) -> None:
@@ -57,12 +66,13 @@ def run(
     if not (0 <= propensity_a < math.inf and 0 < propensity_b < math.inf):
         got = f"got {propensity_a:g} and {propensity_b:g}"
         raise UsageError(f"--propensity-a, --propensity-b: must be finite, A at least 0 and B above 0, {got}")
-    check_file(json, "--json", model, test, propensity)
+    check_file(json, "--json", model, test, propensity, groups)
+    check_file(per_label, "--per-label", model, test, propensity, groups)
     check_inputs(test, propensity)
     estimator = read_model(model, test, "evaluate", parameters)
     from ...metrics import metric as find_metric
     from ..input_warnings import warn_of_unknown
-    from ..measure import inverse_propensity_of, measure
+    from ..measure import inverse_propensity_of, measure, measure_thresholds, report, write_per_label
     from ..sources import Columns, read_labels, read_test
 
     more = metric or []
@@ -78,9 +88,20 @@ def run(
     warn_of_unknown(rows, len(estimator.classes_), test)
     weight = label_weight_of(estimator, propensity_power, propensity_a, propensity_b)
     q = inverse_propensity_of(estimator, rows.Y.n_cols, Y_train, propensity_a, propensity_b)
-    result = measure(estimator, rows, ks, console.quiet, weight, q, more)
+    group_of = read_groups(groups, rows.n_rows)
+    result = measure(estimator, rows, ks, console.quiet, weight, q, more, group_of)
+    thresholded = measure_thresholds(estimator, rows)
+    if thresholded is not None:
+        result |= thresholded.result
+    elif per_label:
+        raise UsageError(f"--per-label: needs a model with probabilities, got loss {estimator.network_.loss!r}")
     metrics = [name for name in ("P", "nDCG", "R", "PSP", *more) if f"{name}@1" in result]
     console.answer(table({m: {f"@{j}": result[f"{m}@{j}"] for j in ks} for m in metrics}, [f"@{j}" for j in ks]))
+    for line in report(result):
+        console.show(line)
+    if per_label and thresholded is not None:
+        names = rows.label_names or [*estimator.classes_.tolist(), *range(columns.n_labels, rows.Y.n_cols)]
+        write_per_label(per_label, estimator, names, thresholded.scores)
     console.show(f"{rows.n_rows:,} rows ranked in {result['predict_seconds']:.2f} s")
     result |= {
         **training_speed(model, [end for each in classifiers_of(estimator) for end in each.history_[-1:]]),

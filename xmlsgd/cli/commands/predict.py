@@ -1,23 +1,34 @@
-"""Write the best labels of each row, one line per row.
+"""Write the best labels of each row and their probabilities, one line per row.
 
-A line reads `label:score label:score ...`, best first. Where the model knows label names, these stand for the numbers
-and tabs separate the entries, since names may contain blanks. DATA may be text without labels if the model was trained
-on text. `-` is standard input or output; standard input is answered in blocks of about 1 MB as it arrives.
+A line of text reads `label:probability label:probability ...`, best first. Where the model knows label names, these
+stand for the numbers and tabs separate the entries, since names may contain blanks. A line of JSON is an object with
+the number of the row, from 0, and its labels; CSV has a header and a line per row. A model without probabilities
+(softmax, squared hinge) writes scores.
+
+DATA may be text without labels if the model was trained on text. `-` is standard input or output; lines of standard
+input are answered as they arrive.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..exit_codes import UsageError
 from ..flags import FORMAT_FLAGS, PROPENSITY_POWER, Flag, positional
 from ..format_options import FormatOptions
 from ..messages import STDIN, STDOUT, Console
-from ..models import label_weight_of, read_model
+from ..models import label_weight_of, read_excluded, read_model
 from ..output_files import check_file, check_inputs
 from ..parameters import parameter_flags
+from ..predictions import FORMATS, csv_header, line_format
 from ..results import text_file
-from ..value_types import DIR, FILE, FLOAT, INT, PATH
+from ..value_types import DIR, FILE, FLOAT, INT, PATH, name_among, or_word
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import TextIO
+
+    from ...data.csr import CSR
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),
@@ -26,11 +37,15 @@ FLAGS = (
     PROPENSITY_POWER,
     *parameter_flags("precision", "n_jobs"),
     Flag("k", INT, "labels per row, at most", "output", 5, synonyms=("-k", "--top-k", "--topk")),
-    Flag("threshold", FLOAT, "only labels with at least this probability", "output", default_text="all labels"),
+    Flag("threshold", or_word(FLOAT, "micro", "macro"), "only labels with at least this probability, or with those "
+         "that training found best for micro or macro F1", "output", default_text="all labels"),
+    Flag("exclude", FILE, "labels that are never written, such as deprecated ones: names, one per line", "output"),
+    Flag("output_format", name_among(*FORMATS), "text, JSON lines or CSV", "output", "text"),
     Flag("out", FILE, "file of the predictions", "output", STDOUT, "standard output", ("-o", "--output")),
-)
+)  # fmt: skip
 EXAMPLES = """  xmlsgd predict model test.txt --k 3 --out predictions.txt
-  cat texts.txt | xmlsgd predict model -"""
+  xmlsgd predict model texts.txt --threshold micro --output-format csv --out predictions.csv
+  cat texts.txt | xmlsgd predict model - --output-format json"""
 BATCH = 8192  # rows ranked before their lines are written
 
 
@@ -41,14 +56,18 @@ def run(
     propensity_power: float,
     parameters: dict[str, Any],
     k: int,
-    threshold: float | None,
+    threshold: float | str | None,
+    exclude: str | None,
+    output_format: str,
     out: str,
     console: Console,
 ) -> None:
     """Load, rank, write."""
     if k < 1:
         raise UsageError(f"--k: must be at least 1, got {k}")
-    check_file(out, "--out", model, data)
+    if isinstance(threshold, float) and not 0 <= threshold <= 1:
+        raise UsageError(f"--threshold: must be a probability in [0, 1], micro or macro, got {threshold:g}")
+    check_file(out, "--out", model, data, exclude)
     check_inputs(data)
     estimator = read_model(model, data, "predict", parameters)
     weight = label_weight_of(estimator, propensity_power)
@@ -57,16 +76,29 @@ def run(
     from ..standard_input import stdin_blocks
 
     columns = Columns.of_model(estimator)
+    excluded = read_excluded(exclude, estimator)
     streamed = data == STDIN  # then the number of rows is not known
-    blocks = stdin_blocks(format_options, columns) if streamed else [read_features(data, format_options, columns)]
-    k = min(k, len(estimator.classes_))
-    separator = "\t" if columns.names else " "
-    names = [str(name) for name in estimator.classes_.tolist()]
-    with text_file(out) as stream:
+    blocks: Iterable[CSR] = (
+        stdin_blocks(format_options, columns) if streamed else [read_features(data, format_options, columns)]
+    )
+    k = min(k, columns.n_labels)
+    proba = estimator.fitted_.has_probabilities
+    value = "probability" if proba else "score"
+    line = line_format(output_format, estimator.classes_.tolist(), value, tabs=columns.names is not None)
+
+    def write(stream: TextIO) -> None:
+        number = 0
+        if output_format == "csv":
+            stream.write(csv_header(k, value) + "\n")
         for X in blocks:
             for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=console.quiet or streamed):
-                best = estimator.predict_topk(X.take(rows), k=k, threshold=threshold, label_weight=weight)
-                for labels, scores in zip(*(each.tolist() for each in best), strict=True):
-                    entries = (f"{names[j]}:{z:.6g}" for j, z in zip(labels, scores, strict=True) if j >= 0)
-                    stream.write(separator.join(entries) + "\n")
+                labels, values = estimator.predict_topk(
+                    X.take(rows), k, exclude=excluded, threshold=threshold, label_weight=weight, proba=proba
+                )
+                for each in zip(labels.tolist(), values.tolist(), strict=True):
+                    stream.write(line(number, *each) + "\n")
+                    number += 1
             stream.flush()
+
+    with text_file(out) as stream:
+        write(stream)

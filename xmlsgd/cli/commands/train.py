@@ -28,7 +28,7 @@ from ..finished_runs import call_of, clean_up, finished_call, report_in, report_
 from ..flags import FORMAT_FLAGS, JSON_FILE, OVERWRITE, Flag, positional
 from ..kernels import compile_kernels
 from ..machine import peak_memory_bytes, versions
-from ..models import classifiers_of, parameters_of, template_of
+from ..models import classifiers_of, parameters_of, read_groups, template_of
 from ..output_files import check_file, check_folder, check_inputs, check_new
 from ..parameters import parameter_flags
 from ..results import size_numbers, size_text, table, write_json
@@ -47,6 +47,8 @@ FLAGS = (
     positional("train", PATH, "TRAIN", "rows to learn from"),
     Flag("test", PATH, "rows to measure on, after every epoch and at the end", "data",
          default_text="the test part of TRAIN, if it has one"),
+    Flag("groups", PATH, "file whose line i is the group of training row i; wherever rows are held out, all rows of a "
+         "group are, or none", "data", default_text="rows are independent"),
     *FORMAT_FLAGS,
     Flag("n_estimators", INT, "train this many models and predict by the mean of their scores", "model", 1),
     *parameter_flags(),
@@ -71,6 +73,7 @@ COLUMNS = ("P@1", "P@3", "P@5", "nDCG@3", "nDCG@5", "R@5")
 def run(
     train: str,
     test: str | None,
+    groups: str | None,
     format_options: FormatOptions,
     n_estimators: int,
     parameters: dict[str, Any],
@@ -89,25 +92,27 @@ def run(
         out = ""
     elif not dry_run:
         remedy = ", xmlsgd learn adds rows to it" if n_estimators == 1 else ""
-        check_folder(out, train, test)
+        check_folder(out, train, test, groups)
         made = None if overwrite or checkpoint is None else finished_call(out)
         if not made:
             check_new(out, "--out", overwrite, remedy)
-    check_file(json, "--json", train, test, beside=out or None)
+    check_file(json, "--json", train, test, groups, beside=out or None)
     check_inputs(train, test)
     saved_state = None if dry_run else model_folder.checkpoint_of(out, checkpoint, n_estimators)
     from ...training.worker_log import advice, choice
     from ..input_warnings import warn_of_training_rows
+    from ..measure import report
     from ..sources import read_training
 
     started = time.perf_counter()
     model = new_model(parameters, n_estimators)
     rows = read_training(train, test, format_options)
+    rows = replace(rows, groups=read_groups(groups, rows.train.n_rows))
     seconds = time.perf_counter() - started
     console.note(f"{train}: {size_text(rows.train)}; read in {seconds:.1f} s")
     warn_of_training_rows(rows, train, test)
     if dry_run:
-        plan = template_of(model).plan(rows.train.X, rows.train.Y)
+        plan = template_of(model).plan(rows.train.X, rows.train.Y, groups=rows.groups)
         console.answer(str(plan))
         write_json(json, plan.to_dict())
         return
@@ -123,6 +128,8 @@ def run(
     result["load_seconds"] = seconds
     if rows.test is not None:
         console.show(table({"": result}, COLUMNS))
+        for line in report(result):
+            console.show(line)
     else:
         console.show("nothing was measured: no test rows; --test FILE, or later: xmlsgd evaluate DIR FILE")
     classifiers = classifiers_of(model)
@@ -234,10 +241,12 @@ def measures(model: XMLClassifier | XMLEnsemble, rows: Rows, console: Console) -
     """Return the metrics of the test rows, if there are any."""
     if rows.test is None:
         return {}
-    from ..measure import inverse_propensity_of, measure
+    from ..measure import inverse_propensity_of, measure, measure_thresholds
 
     q = inverse_propensity_of(model, rows.test.Y.n_cols)
-    return measure(model, rows.test, quiet=console.quiet, inv_propensity=q)
+    thresholded = measure_thresholds(model, rows.test)
+    ranking = measure(model, rows.test, quiet=console.quiet, inv_propensity=q)
+    return ranking | (thresholded.result if thresholded else {})
 
 
 def fit(
@@ -256,7 +265,15 @@ def fit(
     try:
         callbacks = [*bars, history]
         names = train.label_names
-        model.fit(train.X, train.Y, eval_set=eval_set, label_names=names, callbacks=callbacks, checkpoint=checkpoint)
+        model.fit(
+            train.X,
+            train.Y,
+            eval_set=eval_set,
+            label_names=names,
+            groups=rows.groups,
+            callbacks=callbacks,
+            checkpoint=checkpoint,
+        )
     finally:
         for bar in bars:
             bar.close()

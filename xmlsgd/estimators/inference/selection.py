@@ -1,7 +1,8 @@
-"""Labels chosen by their probability, however many a row has."""
+"""Labels chosen by their probability, however many a row has, and rankings without excluded labels."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from .blocks import row_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -46,3 +47,46 @@ def labels_above(
     found, labels = np.concatenate(chosen_rows), np.concatenate(chosen_labels)
     order = np.lexsort((labels, found))
     return found[order], labels[order]
+
+
+@dataclass(frozen=True, eq=False)
+class ExcludingRanker:
+    """Ranks the labels of `ranker` without those that are `excluded`, bool (L,)."""
+
+    ranker: Ranker
+    excluded: NDArray[np.bool_]
+
+    @property
+    def n_reweighted(self) -> int:
+        """Return how many labels of a row it ranks in hardly more time than the best."""
+        return self.ranker.n_reweighted
+
+    def load_kernels(self, X: CSR, k: int) -> None:
+        """Load what `top_k` of these rows runs, by running it on a few of them."""
+        self.ranker.load_kernels(X, k)
+
+    def top_k(self, X: CSR, k: int, columns: NDArray[np.intp] | None = None) -> tuple[NDArray, NDArray]:
+        """Return the best k labels that are not excluded, int32 (n, k), and their scores, float32; -1 and -inf fill up.
+
+        Rows among whose best labels many are excluded are asked for more.
+        """
+        if columns is not None:
+            columns = columns[~self.excluded[columns]]
+        best, found = np.full((X.n_rows, k), -1, np.int32), np.full((X.n_rows, k), -np.inf, np.float32)
+        rows, n_excluded = np.arange(X.n_rows), int(self.excluded.sum())
+        more = 0 if columns is not None else min(n_excluded, FIRST_K)
+        while len(rows) and (columns is None or len(columns)):
+            wide = min(k + more, len(self.excluded))
+            labels, scores = self.ranker.top_k(X if len(rows) == X.n_rows else X.take(rows), wide, columns)
+            kept = (labels >= 0) & ~self.excluded[labels]
+            order = np.argsort(~kept, axis=1, kind="stable")[:, :k]
+            kept, labels, scores = (np.take_along_axis(each, order, axis=1) for each in (kept, labels, scores))
+            span = slice(0, kept.shape[1])
+            best[rows, span], found[rows, span] = np.where(kept, labels, -1), np.where(kept, scores, -np.inf)
+            short = ~kept.all(axis=1) & (columns is None) & (more < n_excluded) & (wide < len(self.excluded))
+            rows, more = rows[short], min(GROWTH * more, n_excluded)
+        return best, found
+
+    def logits(self, X: CSR, columns: NDArray[np.intp] | None = None) -> Iterator[tuple[NDArray, NDArray]]:
+        """Yield row numbers and the scores of labels, also of excluded ones."""
+        yield from self.ranker.logits(X, columns)

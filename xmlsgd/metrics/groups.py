@@ -1,0 +1,49 @@
+"""Metrics by groups of rows, such as the records of one library: means in which each group counts the same."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import DataError
+from .comparison import Matrix, compare
+
+
+class GroupedPrecision(NamedTuple):
+    """Names of the groups, P@k of each, float64 (groups,), and their mean and standard deviation."""
+
+    groups: NDArray
+    precision: NDArray[np.float64]
+    mean: float
+    std: float
+
+
+def precision_by_group(Y_true: Matrix, predicted: Matrix, groups: ArrayLike, k: int = 5) -> GroupedPrecision:
+    """Compute P@k of each group of rows.
+
+    Parameters
+    ----------
+    Y_true, predicted, k
+        As in `precision_at_k`.
+    groups : array of shape (n,)
+        The group of each row: texts or numbers.
+
+    Returns
+    -------
+    GroupedPrecision
+        Its mean counts each group the same, however many rows it has; `std` is the spread between groups.
+
+    Raises
+    ------
+    DataError
+        If the inputs do not fit each other.
+    """
+    hits = compare(Y_true, predicted, k).hits
+    given = np.asarray(groups)
+    if given.shape != (len(hits),):
+        raise DataError(f"groups: must have one for each of {len(hits)} rows, got shape {given.shape}")
+    names, of_row = np.unique(given, return_inverse=True)
+    precision = np.bincount(of_row, hits.mean(axis=1)) / np.bincount(of_row)
+    return GroupedPrecision(names, precision, float(precision.mean()), float(precision.std()))

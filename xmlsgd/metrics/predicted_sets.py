@@ -1,0 +1,68 @@
+"""Metrics of predicted sets of labels, as by thresholds: precision, recall and F1 of labels, micro and macro F1."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..data.csr import CSR
+from ..errors import DataError
+from .comparison import Matrix, labels_of, quotient
+
+
+class LabelScores(NamedTuple):
+    """Of each label rows that have it, rows it is predicted for, and precision, recall and F1, 0 where undefined.
+
+    n_true, n_predicted : int64 (L,). precision, recall, f1 : float64 (L,).
+    """
+
+    n_true: NDArray[np.int64]
+    n_predicted: NDArray[np.int64]
+    precision: NDArray[np.float64]
+    recall: NDArray[np.float64]
+    f1: NDArray[np.float64]
+
+    @property
+    def macro_f1(self) -> float:
+        """The mean of F1 over all labels."""
+        return float(self.f1.mean())
+
+    @property
+    def micro_f1(self) -> float:
+        """F1 of all pairs of a row and a label: 2 TP / (2 TP + FP + FN)."""
+        hits = np.rint(self.recall * self.n_true).sum()
+        return float(2 * hits / max(self.n_true.sum() + self.n_predicted.sum(), 1))
+
+
+def label_scores(Y_true: Matrix, Y_predicted: Matrix) -> LabelScores:
+    """Compare true and predicted labels, label by label.
+
+    Parameters
+    ----------
+    Y_true, Y_predicted : sparse or dense matrix of shape (n, L)
+        True labels and predicted ones, as `predict` returns them.
+
+    Returns
+    -------
+    LabelScores
+
+    Raises
+    ------
+    DataError
+        If the shapes differ.
+    """
+    true, predicted = labels_of(Y_true, "Y_true"), labels_of(Y_predicted, "Y_predicted")
+    if true.shape != predicted.shape:
+        raise DataError(f"Y_predicted: must have the shape {true.shape} of Y_true, got {predicted.shape}")
+    both = np.intersect1d(_keys(true), _keys(predicted), assume_unique=True)
+    hits = np.bincount(both % true.n_cols, minlength=true.n_cols)
+    n_true, n_predicted = (np.bincount(Y.indices, minlength=Y.n_cols) for Y in (true, predicted))
+    shares = quotient(hits, n_predicted), quotient(hits, n_true), quotient(2 * hits, n_true + n_predicted)
+    return LabelScores(n_true, n_predicted, *shares)
+
+
+def _keys(Y: CSR) -> NDArray[np.int64]:
+    """Return a number for each pair of a row and a label."""
+    return np.repeat(np.arange(Y.n_rows), np.diff(Y.indptr)) * np.int64(Y.n_cols) + Y.indices
