@@ -10,7 +10,7 @@ from shared.layers import (
     random_layer,
 )
 from xmlsgd.devices.base import Layer
-from xmlsgd.devices.cpu import CPU
+from xmlsgd.devices.cpu import CPU, search
 from xmlsgd.devices.cpu.search import PREDICT_BATCH
 from xmlsgd.devices.reference import Reference
 
@@ -31,6 +31,25 @@ def test_top_k_is_a_full_sort(device, n, H, L, k):
     np.testing.assert_allclose(np.take_along_axis(Z, labels, axis=1), expected_scores, rtol=1e-5, atol=1e-5)
     assert np.mean(labels == expected_labels) > 0.99
     assert all(len(set(row)) == k for row in labels)
+
+
+@pytest.mark.parametrize("n", [3, 12])
+def test_a_long_list_is_a_full_sort_of_the_lists_of_parts(monkeypatch, n):
+    monkeypatch.setattr(search, "LONG", 50)
+    monkeypatch.setattr(search, "PART", 40)
+    monkeypatch.setattr(search, "SORTED", 2000)
+    A, _, layer = output_batch((n, 32, 300))
+    layer.W[100:200] = layer.W[:100]  # ties
+    layer.b[100:200] = layer.b[:100]
+    device, lengths = CPU(1), []
+    run = device.run
+    monkeypatch.setattr(device, "run", lambda *given: (lengths.append(given[-1].shape[1]), run(*given)))
+    for k in (51, 300, 310):
+        labels, scores = device.top_k(A, layer, k)
+        expected_labels, expected_scores = Reference().top_k(A, layer, k)
+        np.testing.assert_allclose(scores, expected_scores, rtol=1e-5, atol=1e-5)
+        assert np.mean(labels == expected_labels) > 0.99
+    assert max(lengths) == 40
 
 
 @pytest.mark.parametrize("k", [1, 5, 40])
