@@ -66,7 +66,7 @@ BROKEN_TEXT = {
     "not UTF-8": (b"open\tread\xff\n", "bad.txt:1: must be UTF-8, got byte 0xff"),
     "NUL byte": (b"open\tread a\nopen\tb\0\n", "bad.txt:2: must be text, got a NUL byte"),
     "no label": (b"\tread a file\n\tread the file\n", "bad.txt: must have at least one label, got none"),
-    "no word twice": (b"open\tread a file\n", "texts: no word occurs in at least min_df=2 texts"),
+    "no word twice": (b"open\tread a file\n", "bad.txt: no word occurs in at least min_df=2 texts"),
 }
 
 
@@ -308,3 +308,8 @@ def test_a_diverging_run_fails_with_advice_and_leaves_no_model_and_no_folder(pla
     assert code == 1
     assert "the loss was not finite" in line
     assert "pass a lower one" in line
+    (place / "plain.txt").write_text("".join(f"{i % 3} {i % 5}:1\n" for i in range(64)))
+    words = ("train", "{place}/plain.txt", "--out", "{place}/m", *TINY, "--wd", "1e30", "--batch", "8")
+    code, line = complaint(capsys, place, *words)
+    assert code == 1
+    assert "weight_decay=1e+30; pass a weight_decay below " in line

@@ -165,7 +165,7 @@ def _training_rows(path: str, form: FormatOptions, columns: Columns | None) -> R
     if form.is_raw_text(path, labelled=True):
         raw = read_raw_text(path, labelled=True)
         names, vectorizer = (columns.names, columns.vectorizer) if columns else (None, None)
-        vectorizer = vectorizer or TextVectorizer().fit(raw.texts)
+        vectorizer = vectorizer or _words_of(raw.texts, path)
         return Rows(_rows_of_texts(path, raw, vectorizer, names), None, vectorizer)
     if _is_built_in(path):
         from ..data.python_functions import python_functions_texts, vectorized
@@ -175,6 +175,14 @@ def _training_rows(path: str, form: FormatOptions, columns: Columns | None) -> R
     if columns is not None:
         check_words(rows.vectorizer, columns, path)
     return rows
+
+
+def _words_of(texts: Sequence[str], path: str) -> TextVectorizer:
+    """Return a vectorizer of the words of a file."""
+    try:
+        return TextVectorizer().fit(texts)
+    except DataError as error:
+        raise DataError(f"{path}: {str(error).removeprefix('texts: ')}") from error
 
 
 def _test_rows(path: str, form: FormatOptions, columns: Columns, labels_required: bool = True) -> Dataset:

@@ -206,7 +206,9 @@ def divergence_advice(plan: TrainingPlan, weight: NDArray[np.float32] | None, ep
     """Return what to do about a loss that was not finite in `epoch` (from 1); weight : float32 (n,) of the rows."""
     rate = plan.learning_rate
     at, remedy = f"at learning_rate_init={rate:g}", f"a lower one ({rate / 10:g})"
-    if weight is not None and weight.max() > LARGE_WEIGHT:
+    if (decay := plan.optimizer.weight_decay) * rate > 1:  # which turns the weights' sign at each step, and more
+        at, remedy = f"{at} and weight_decay={decay:g}", f"a weight_decay below {1 / rate:g}"
+    elif weight is not None and weight.max() > LARGE_WEIGHT:
         at, remedy = f"{at} and weights of rows up to {weight.max():g}", "weights around 1, a lower rate"
     return f"the loss was not finite in epoch {epoch} {at}; pass {remedy}, clip_norm=1.0, or scale X (rows of norm 1)"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Iterable, Sequence
@@ -166,7 +167,7 @@ def names_from_arrays(name: str, arrays: dict[str, np.ndarray], path: Path) -> n
         raise ModelFileError(f"{path}: {name}_ends must rise to the {text.size} bytes of {name}_text")
     blob = text.tobytes()
     try:
-        names = [blob[start:end].decode() for start, end in zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)]
+        names = [blob[start:end].decode() for start, end in itertools.pairwise([0, *ends.tolist()])]
     except UnicodeDecodeError as error:
         raise ModelFileError(f"{path}: {name} must be UTF-8, got {error}") from error
     array = np.empty(len(names), dtype=object)

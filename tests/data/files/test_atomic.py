@@ -400,3 +400,12 @@ def test_a_limit_of_the_size_of_files_is_told_by_a_name_that_stays(tmp_path):
     )  # fmt: skip
     assert told.stdout.splitlines() == ["target", str(temporary), "/dev/shm"]
     assert list(tmp_path.rglob("*")) == [temporary]
+
+
+def test_a_pipe_without_a_name_is_written(tmp_path):
+    reader, writer = os.pipe()
+    with whole.atomic_file(f"/proc/self/fd/{writer}") as stream:
+        stream.write(b"all of it")
+    os.close(writer)
+    with open(reader, "rb") as stream:
+        assert stream.read() == b"all of it"

@@ -160,11 +160,12 @@ def test_a_model_that_answers_numbers_that_are_not_finite_is_said_to_be_damaged(
         ([1, 2, 3], b"abcd", "classes_ends must rise to the 4 bytes"),
         ([2**63 - 1, -(2**63), -1, 0, 4], b"abcd", "classes_ends must rise to the 4 bytes"),
         ([1, 2, 3], b"ab\xff", "classes must be UTF-8"),
+        ([], b"", "must name 3 labels, got 0"),
     ],
 )
 def test_names_that_do_not_fit_are_refused(tmp_path, ends, text, message):
     small().fit(np.eye(3), [["a"], ["b"], ["c"]]).save(tmp_path / "model")
-    arrays = {"classes_ends": np.array(ends), "classes_text": np.frombuffer(text, np.uint8)}
+    arrays = {"classes_ends": np.array(ends, np.int64), "classes_text": np.frombuffer(text, np.uint8)}
     rewrite(tmp_path / "model", arrays=arrays)
     with pytest.raises(ModelFileError, match=message):
         XMLClassifier.load(tmp_path / "model")

@@ -31,9 +31,10 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 
     What is not a regular file, such as `/dev/null`, is written directly: a rename would put a file there instead.
     """
-    path = Path(os.path.realpath(checked_path(path)))
-    if path.exists() and not path.is_file():
-        with disk_errors_named(path), path.open("wb") as stream:
+    named = checked_path(path)
+    path = Path(os.path.realpath(named))
+    if named.exists() and not path.is_file():  # a pipe without a name has no path that exists
+        with disk_errors_named(named), named.open("wb") as stream:
             yield stream
         return
     with temporary_folder_beside(path) as temporary:
