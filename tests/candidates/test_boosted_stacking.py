@@ -169,18 +169,20 @@ def test_altered_trees_are_refused(model, name, change, complaint):
     with pytest.raises(ModelFileError, match=complaint):
         from_arrays(described, ModelArrays(arrays, Path("model")), (600, 300))
     for trees in (-1, None, 2.5):
-        with pytest.raises(ModelFileError, match="size, stacking, rows and trees"):
+        with pytest.raises(ModelFileError, match="size, stacking, calibration, rows and trees"):
             from_arrays({**described, "trees": trees}, ModelArrays(arrays, Path("model")), (600, 300))
 
 
-def test_partial_fit_keeps_the_trees_and_a_new_label_had_no_rows_when_they_grew(many, model, tmp_path):
+def test_partial_fit_keeps_the_trees_and_counts_the_rows_of_labels(many, model, tmp_path):
     model.save(tmp_path / "model")
     again, fresh = XMLClassifier.load(tmp_path / "model", predict_only=False), many[1]
     Y = sp.hstack([fresh.Y.to_scipy(), sp.csr_array(np.ones((1000, 1), np.float32))]).tocsr()
     again.partial_fit(fresh.X, Y)
     boosted = again.candidates_.boosted
     np.testing.assert_array_equal(boosted.value, model.candidates_.boosted.value)
-    np.testing.assert_array_equal(boosted.frequency, [*model.candidates_.boosted.frequency, 0])
+    counts = np.asarray(Y.sum(axis=0)).ravel()
+    before = np.append(model.candidates_.boosted.frequency, 0)
+    np.testing.assert_array_equal(boosted.frequency, before + counts)
     assert again.predict_topk(fresh.X, 2)[0].shape == (1000, 2)
 
 

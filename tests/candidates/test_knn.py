@@ -7,8 +7,9 @@ import pytest
 import scipy.sparse as sp
 
 from shared.candidates import DEVICE, ones
+from xmlsgd.candidates import knn
 from xmlsgd.candidates.knn import N_NEIGHBORS, KNNIndex
-from xmlsgd.candidates.weighting import idf_weights, unit_rows
+from xmlsgd.candidates.weighting import document_frequency, idf_weights, unit_rows
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu.kernels.knn import BINS, keep_best
@@ -131,7 +132,9 @@ def test_entries_that_cancel_and_neighbors_of_no_weight_do_no_harm():
 def test_rows_of_a_memory_may_be_added_with_new_features_and_labels(data, rows):
     rest = np.arange(400, 600)
     X, Y = (CSR.from_scipy(part.to_scipy()[:400, :width]) for part, width in ((rows, 200), (data.Y, 50)))
-    grown = KNNIndex.build(X, Y, ones(400)).with_rows(rows.take(rest), data.Y.take(rest), ones(200))
+    index, seen = KNNIndex.build(X, Y, ones(400)), document_frequency(X) > 0
+    with DEVICE.start():
+        grown = index.with_rows(rows.take(rest), data.Y.take(rest), ones(200), seen, DEVICE)
     known = [sp.csr_array((part.data, part.indices, part.indptr), shape=(400, n)) for part, n in ((X, 300), (Y, 80))]
     wide_X, wide_Y = (
         CSR.from_scipy(sp.vstack([old, part.to_scipy()[400:]]).tocsr())
@@ -140,6 +143,17 @@ def test_rows_of_a_memory_may_be_added_with_new_features_and_labels(data, rows):
     whole = KNNIndex.build(wide_X, wide_Y, ones(600))
     np.testing.assert_array_equal(grown.postings.to_scipy().toarray(), whole.postings.to_scipy().toarray())
     np.testing.assert_array_equal(grown.Y.to_scipy().toarray() != 0, whole.Y.to_scipy().toarray() != 0)
+
+
+def test_a_feature_that_is_or_becomes_too_frequent_stays_out_of_the_index(monkeypatch, data, rows):
+    monkeypatch.setattr(knn, "MAX_POSTINGS", 20)
+    X, Y, rest = rows.span(0, 400), data.Y.span(0, 400), slice(400, 600)
+    index = KNNIndex.build(X, Y, ones(400))
+    assert (np.diff(index.postings.indptr)[document_frequency(X) > 20] == 0).all()
+    with DEVICE.start():
+        grown = index.with_rows(rows[rest], data.Y[rest], ones(200), document_frequency(X) > 0, DEVICE)
+    whole = KNNIndex.build(rows.span(0, 600), data.Y.span(0, 600), ones(600))
+    np.testing.assert_array_equal(grown.postings.to_scipy().toarray(), whole.postings.to_scipy().toarray())
 
 
 def test_rare_features_weigh_more_and_rows_have_norm_one(data, rows):

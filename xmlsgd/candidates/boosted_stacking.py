@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -63,11 +63,6 @@ class BoostedStacking:
     def arrays(self) -> tuple[np.ndarray, ...]:
         """Return the arrays in the order of kernels."""
         return self.frequency, self.feature, self.threshold, self.value
-
-    def extended(self, n_labels: int) -> BoostedStacking:
-        """Return the same trees for more labels; a new label has frequency 0."""
-        fresh = np.zeros(n_labels - len(self.frequency), np.float32)
-        return replace(self, frequency=np.concatenate([self.frequency, fresh]))
 
 
 NO_TREES = BoostedStacking(

@@ -12,6 +12,7 @@ from ..data.csr import CSR, pointers
 from ..devices.cpu import CPU
 from ..devices.cpu.kernels.cooccurrence import cooccurrence, count_labels
 from .knn import INT16_ONE, check_sound
+from .splicing import with_replaced
 
 N_LABELS = 32  # of a feature: those that occur with it most often (docs/decisions/candidates.md)
 N_MORE = 16  # candidates of a row beside those of its neighbors; 32 gain nothing
@@ -54,15 +55,17 @@ class Cooccurrence:
         new = self.count(X, Y, weight, device)
         totals = new.totals.copy()
         totals[: len(self.totals)] += self.totals
-        counts = _counts(self, (X.n_cols, Y.n_cols)) + _counts(new, (X.n_cols, Y.n_cols))
+        touched = np.flatnonzero(new.totals)
+        counts = _counts(self, touched, Y.n_cols) + _counts(new, touched, Y.n_cols)
         counts.sort_indices()
-        feature, label = counts.nonzero()
-        order = np.lexsort((label, -counts.data, feature))
-        place = np.arange(counts.nnz) - counts.indptr[feature[order]]
-        kept = np.sort(order[place < N_LABELS])
-        shares = counts.data[kept] / totals[feature[kept]]
-        indptr = pointers(np.bincount(feature[kept], minlength=X.n_cols))
-        return Cooccurrence(CSR(indptr, label[kept].astype(np.int32), shares, Y.n_cols), totals)
+        place, label = counts.nonzero()
+        order = np.lexsort((label, -counts.data, place))
+        rank = np.arange(counts.nnz) - counts.indptr[place[order]]
+        kept = np.sort(order[rank < N_LABELS])
+        shares = counts.data[kept] / totals[touched[place[kept]]]
+        indptr = pointers(np.bincount(place[kept], minlength=len(touched)))
+        found = CSR(indptr, label[kept].astype(np.int32), shares, Y.n_cols)
+        return Cooccurrence(with_replaced(self.shares, touched, found, X.n_cols, device), totals)
 
     @property
     def arrays(self) -> tuple[Any, ...]:
@@ -95,8 +98,9 @@ def _scratch(n_labels: int, device: CPU) -> tuple[np.ndarray, ...]:
     return tuple(map(device.buffer, names, shapes, kinds))
 
 
-def _counts(found: Cooccurrence, shape: tuple[int, int]) -> sp.csr_array:
-    """Return the weights of the rows that have both feature and label, as a matrix of this shape."""
-    counts = sp.diags_array(found.totals).tocsr() @ found.shares.to_scipy()
-    counts.resize(shape)
+def _counts(found: Cooccurrence, features: np.ndarray, n_labels: int) -> sp.csr_array:
+    """Return the weights of the rows that have both feature and label, as a matrix of these features and labels."""
+    known = features[features < len(found.totals)]
+    counts = sp.diags_array(found.totals[known]).tocsr() @ found.shares.take(known).to_scipy()
+    counts.resize(len(features), n_labels)
     return counts

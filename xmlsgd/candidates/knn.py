@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from ..data.csr import CSR, pointers
 from ..devices.cpu import CPU
 from ..devices.cpu.compiling import for_kernels
+from ..devices.cpu.kernels.copying import copy_spans
 from ..devices.cpu.kernels.knn import scratch_shapes, vote, write_postings
 from ..errors import ModelFileError
 from .weighting import document_frequency
@@ -44,19 +44,39 @@ class KNNIndex:
         lengths = document_frequency(X)
         indptr = pointers(np.where(lengths <= MAX_POSTINGS, lengths, 0))
         rows, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
-        write_postings.alone(*map(for_kernels, (X.indptr, X.indices, X.data)), indptr, indptr[:-1].copy(), rows, values)
+        entries = map(for_kernels, (X.indptr, X.indices, X.data))
+        write_postings.alone(*entries, 0, indptr, indptr[:-1].copy(), rows, values)
         # Copies, because callers may change their arrays after fit.
         labels = CSR(Y.indptr.copy(), Y.indices.copy(), np.broadcast_to(np.float32(1), Y.nnz), Y.n_cols)
         return cls(CSR(indptr, rows, values, X.n_rows), labels, weight.copy())
 
-    def with_rows(self, X: CSR, Y: CSR, weight: np.ndarray) -> KNNIndex:
-        """Return an index of these rows as well, which may have more features and labels."""
-        old_X, old_Y = self.postings.to_scipy().T, self.Y.to_scipy()
-        old_X.resize(old_X.shape[0], X.n_cols)
-        old_Y.resize(old_Y.shape[0], Y.n_cols)
-        all_X = CSR.from_scipy(sp.vstack([old_X, X.to_scipy()]))
-        all_Y = CSR.from_scipy(sp.vstack([old_Y, Y.to_scipy()]), "Y")
-        return self.build(all_X, all_Y, np.concatenate([self.weight, weight]))
+    def with_rows(self, X: CSR, Y: CSR, weight: np.ndarray, seen: np.ndarray, device: CPU) -> KNNIndex:
+        """Return an index of these rows as well, which may have more features and labels; the device is started.
+
+        seen : bool, whether rows of the index have each of its features; one without postings then was left out as too
+        frequent, and stays out.
+        """
+        old, n_known = self.postings, self.Y.n_rows
+        sizes, lengths = np.diff(old.indptr), document_frequency(X)
+        is_out = (sizes == 0) & seen
+        lengths[: len(sizes)] += np.where(is_out, MAX_POSTINGS + 1, sizes)
+        indptr = pointers(np.where(lengths <= MAX_POSTINGS, lengths, 0))
+        kept = np.where(lengths[: len(sizes)] <= MAX_POSTINGS, sizes, 0)
+        rows, values = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
+        device.run(copy_spans, old.indptr[:-1], kept, old.indices, old.data, indptr[:-1], rows, values)
+        places = indptr[:-1].copy()
+        places[: len(kept)] += kept
+        write_postings.alone(*map(for_kernels, (X.indptr, X.indices, X.data)), n_known, indptr, places, rows, values)
+        n_rows = n_known + X.n_rows
+        ends = np.concatenate([self.Y.indptr, self.Y.nnz + Y.indptr[1:]])
+        indices = np.concatenate([self.Y.indices, Y.indices])
+        labels = CSR(ends, indices, np.broadcast_to(np.float32(1), len(indices)), Y.n_cols)
+        return KNNIndex(CSR(indptr, rows, values, n_rows), labels, np.concatenate([self.weight, weight]))
+
+    def frequency(self, n_labels: int) -> np.ndarray:
+        """Return the number of rows of a weight above 0 that have each of `n_labels` labels, float32."""
+        counted = self.Y.indices if self.weight.all() else self.Y.row_entries(np.flatnonzero(self.weight))
+        return np.bincount(counted, minlength=n_labels).astype(np.float32)
 
     @property
     def arrays(self) -> tuple[Any, ...]:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..data.csr import CSR, pointers
 from ..devices.cpu import CPU
 from ..devices.cpu.compiling import for_kernels
+from ..devices.cpu.kernels.copying import copy_spans
 from ..devices.cpu.kernels.linear_margins import hash_weights, margins
-from ..devices.cpu.kernels.linear_training import count_pairs, pack, solve, write_pairs
+from ..devices.cpu.kernels.linear_training import count_pairs, solve, write_pairs
 from ..devices.cpu.kernels.logits import ONE_SCALE
 from .knn import check_sound
+from .splicing import with_replaced
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+if TYPE_CHECKING:
+    pass
 
 # Cost of the squared hinge loss, as in LIBLINEAR; 0.5 and 2 differ by 0.2 P@1 (docs/decisions/candidates.md).
 C = 1.0
@@ -27,6 +35,12 @@ CHUNK = 1 << 23  # entries of the rows of labels that are solved together
 # Limit of the number of weights: a label with few rows has one for nearly every feature of them, which adds little.
 WEIGHTS_PER_ENTRY, MIN_LIMIT = 2, 1 << 26  # weights for each entry of the rows; 512 MB
 
+UNTRAINED = np.float32(-1)  # margin of a label without rows
+# Resistance of bias and weights to later rows, for each row that the label had (docs/decisions/candidates.md).
+STIFFNESS = np.float32([10, 0.3])
+LEAST_FACTOR = np.float32(1e-3)  # of a calibration that is undone
+
+Factors = tuple[np.ndarray, np.ndarray]  # factor and shift of each label's margin (`Calibration.factors`)
 Tables = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]  # starts, keys, values and scales (`margins`)
 
 
@@ -57,35 +71,39 @@ class LinearClassifiers(LinearPredictor):
 
         weight : float32 (n,), sample weights; rows of weight 0 are left out. True labels are removed from `candidates`.
         """
-        pairs, starts, entries = _pairs(X, Y, weight, candidates, device)
-        bias = np.full(Y.n_cols, -1, np.float32)
-        counts = np.zeros(Y.n_cols, np.int64)
-        limit = max_weights(X)
-        # Memory is taken page by page as it is written, and the unused rest is given back at the end.
-        features, weights = (np.empty(min(limit, entries[-1]), kind) for kind in (np.int32, np.float32))
-        first, n = 0, 0
-        while first < Y.n_cols:
-            last = max(int(np.searchsorted(entries, entries[first] + CHUNK, side="right")) - 1, first + 1)
-            labels = np.arange(first, last)
-            sizes = np.diff(entries[first : last + 1])
-            room = np.zeros(Y.n_cols + 1, np.int64)
-            room[first + 1 : last + 1] = np.cumsum(np.minimum(sizes, X.n_cols))
-            found = np.empty(room[last], np.int32), np.empty(room[last], np.float32)
-            n_pairs = np.diff(starts[first : last + 1])
-            device.run(
-                solve, labels[np.argsort(-sizes, kind="stable")], starts, pairs, X.indptr, X.indices, X.data, weight,
-                np.float32(C), np.float32(TOLERANCE), MAX_PASSES, np.float32(MIN_WEIGHT), X.n_cols,
-                int(n_pairs.max()), int((sizes + n_pairs).max()), device.n_threads,
-                room, *found, counts, bias,
-            )  # fmt: skip
-            share = limit * int(entries[last] - entries[first]) // max(int(entries[-1]), 1)
-            kept = _largest(found, room[first : last + 1], counts[first:last], share, device)
-            features[n : n + len(kept[0])], weights[n : n + len(kept[1])] = kept
-            first, n = last, n + len(kept[0])
-        features.resize(n, refcheck=False)
-        weights.resize(n, refcheck=False)
-        indptr = pointers(counts)
-        return cls(CSR(indptr, features, weights, X.n_cols), bias)
+        nothing = CSR(np.zeros(Y.n_cols + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), X.n_cols)
+        start = cls(nothing, np.zeros(Y.n_cols, np.float32))
+        pairs = _pairs(X, Y, weight, candidates, device)
+        found = _solved(X, weight, pairs, start, np.ones((Y.n_cols, 2), np.float32), max_weights(X), device)
+        return replace(found, bias=np.where(np.diff(pairs.starts) > 0, found.bias, UNTRAINED))
+
+    def with_rows(
+        self, X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, frequency: np.ndarray,
+        calibrations: Sequence[Factors], device: CPU,
+    ) -> LinearClassifiers:  # fmt: skip
+        """Return classifiers that these rows have moved, as `fit` takes them; there may be new features and labels.
+
+        A label starts from its weights, and the more rows it had, float32 (L,) `frequency`, the less it moves: the rows
+        before, which are not seen again, would resist (elastic weight consolidation). calibrations : the `Factors` of
+        all labels of Y, before and after. The device is started.
+        """
+        pairs, n_known = _pairs(X, Y, weight, candidates, device), len(self.bias)
+        touched = np.flatnonzero(np.diff(pairs.starts))
+        known = touched[touched < n_known]
+        (factor, shift), after = calibrations
+        factor = np.maximum(factor, LEAST_FACTOR)
+        sizes, bias = np.zeros(Y.n_cols, np.int64), np.zeros(Y.n_cols, np.float32)
+        weights = self.weights.take(known)
+        sizes[known], bias[known] = np.diff(weights.indptr), (self.bias[known] - shift[known]) / factor[known]
+        data = weights.data / np.repeat(factor, sizes)
+        start = LinearClassifiers(CSR(pointers(sizes), weights.indices, data, X.n_cols), bias)
+        ease = 1 / np.sqrt(1 + np.outer(frequency, STIFFNESS))
+        found = _solved(X, weight, pairs, start, ease, pairs.entries[-1] + weights.nnz, device).calibrate(*after)
+        bias = np.concatenate([self.bias, UNTRAINED * after[0][n_known:] + after[1][n_known:]])
+        bias[touched] = found.bias[touched]
+        return LinearClassifiers(
+            with_replaced(self.weights, touched, found.weights.take(touched), Y.n_cols, device), bias
+        )
 
     def calibrate(self, factor: np.ndarray, shift: np.ndarray) -> LinearClassifiers:
         """Return classifiers with margins factor[l] times the old ones plus shift[l]; changes the weights in place.
@@ -133,7 +151,7 @@ def _largest(
     """
     indptr = pointers(counts)
     features, weights = np.empty(indptr[-1], np.int32), np.empty(indptr[-1], np.float32)
-    device.run(pack, room[:-1], *found, indptr, features, weights)
+    device.run(copy_spans, room[:-1], counts, *found, indptr[:-1], features, weights)
     if indptr[-1] <= limit:
         return features, weights
     sizes = np.abs(weights)
@@ -142,14 +160,53 @@ def _largest(
     return features[large], weights[large]
 
 
-def _pairs(
-    X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, device: CPU
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the pairs by label (`write_pairs`), the start of each label's, and the cumulated entries of their rows."""
+class Pairs(NamedTuple):
+    """The rows of each label (`write_pairs`), the start of each label's, and the cumulated entries of these rows."""
+
+    rows: np.ndarray
+    starts: np.ndarray
+    entries: np.ndarray
+
+
+def _solved(
+    X: CSR, weight: np.ndarray, pairs: Pairs, start: LinearClassifiers, ease: np.ndarray, limit: int, device: CPU
+) -> LinearClassifiers:
+    """Return the classifiers of the labels that have pairs, from those of `start`, with at most `limit` weights."""
+    starts, entries, known = pairs.starts, pairs.entries, start.weights
+    n_labels, bias = len(start.bias), start.bias.copy()
+    counts = np.zeros(n_labels, np.int64)
+    # Memory is taken page by page as it is written, and the unused rest is given back at the end.
+    features, weights = (np.empty(min(limit, entries[-1] + known.nnz), kind) for kind in (np.int32, np.float32))
+    first, n = 0, 0
+    while first < n_labels:
+        last = max(int(np.searchsorted(entries, entries[first] + CHUNK, side="right")) - 1, first + 1)
+        labels = np.arange(first, last)
+        sizes = np.diff(entries[first : last + 1])
+        room = np.zeros(n_labels + 1, np.int64)
+        room[first + 1 : last + 1] = np.cumsum(np.minimum(sizes + np.diff(known.indptr[first : last + 1]), X.n_cols))
+        found = np.empty(room[last], np.int32), np.empty(room[last], np.float32)
+        n_pairs = np.diff(starts[first : last + 1])
+        device.run(
+            solve, labels[np.argsort(-sizes, kind="stable")], starts, pairs.rows, X.indptr, X.indices, X.data, weight,
+            known.indptr, known.indices, known.data, ease, np.float32(C), np.float32(TOLERANCE), MAX_PASSES,
+            np.float32(MIN_WEIGHT), X.n_cols, int(n_pairs.max()), int((sizes + n_pairs).max()), device.n_threads,
+            room, *found, counts, bias,
+        )  # fmt: skip
+        share = limit * int(entries[last] - entries[first]) // max(int(entries[-1]), 1)
+        kept = _largest(found, room[first : last + 1], counts[first:last], share, device)
+        features[n : n + len(kept[0])], weights[n : n + len(kept[1])] = kept
+        first, n = last, n + len(kept[0])
+    features.resize(n, refcheck=False)
+    weights.resize(n, refcheck=False)
+    return LinearClassifiers(CSR(pointers(counts), features, weights, X.n_cols), bias)
+
+
+def _pairs(X: CSR, Y: CSR, weight: np.ndarray, candidates: np.ndarray, device: CPU) -> Pairs:
+    """Return the rows of each label that are to be learned."""
     counts = np.zeros((2, device.n_threads, Y.n_cols), np.int64)
     device.run(count_pairs, Y.indptr, Y.indices, candidates, weight, X.indptr, device.n_threads, *counts)
     starts, entries = (pointers(each.sum(axis=0)) for each in counts)
     places = starts[:-1] + np.cumsum(counts[0], axis=0) - counts[0]
-    pairs = np.empty(starts[-1], np.int32)
-    device.run(write_pairs, Y.indptr, Y.indices, candidates, weight, places, pairs)
-    return pairs, starts, entries
+    rows = np.empty(starts[-1], np.int32)
+    device.run(write_pairs, Y.indptr, Y.indices, candidates, weight, places, rows)
+    return Pairs(rows, starts, entries)

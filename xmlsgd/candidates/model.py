@@ -16,8 +16,8 @@ from .compact import CompactLinearClassifiers
 from .cooccurrence import N_MORE, Cooccurrence
 from .knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex
 from .linear import LinearClassifiers
-from .stacking import MIN_COOCCURRENCE, MIN_VOTE, LogisticStacking, meta_features
-from .weighting import idf, idf_weights, unit_rows
+from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Calibration, LogisticStacking, meta_features
+from .weighting import idf_weights, unit_rows
 
 BLOCK = 1 << 16  # rows whose votes are held in memory together
 LARGEST_SHARE = 10  # at most one row in ten is held out
@@ -58,7 +58,8 @@ class CandidateModel:
     """k-NN index, co-occurrence, linear classifiers and stacking.
 
     scale : float32 (F,), the weight of each feature for the neighbors. size : candidates of a training row from its
-    neighbors, M; co-occurrence adds `N_MORE`. boosted : trees that score the candidates instead of `stacking`, or None.
+    neighbors, M; co-occurrence adds `N_MORE`. calibration : of the margins, by the frequencies of the labels in the
+    index. boosted : trees that score the candidates instead of `stacking`, or None.
     """
 
     scale: np.ndarray
@@ -67,6 +68,7 @@ class CandidateModel:
     linear: LinearClassifiers | CompactLinearClassifiers
     stacking: LogisticStacking
     size: int
+    calibration: Calibration
     boosted: BoostedStacking | None = None
 
     def score(self, X: CSR, logits: Logits, device: CPU) -> tuple[np.ndarray, np.ndarray]:
@@ -96,27 +98,6 @@ class CandidateModel:
     def non_candidate_scores(self, logits: np.ndarray) -> np.ndarray:
         """Return the scores of labels that are not candidates of their row: nothing but the network, the margin -1."""
         return self.stacking.scores(logits, MIN_VOTE, np.float32(-1), MIN_COOCCURRENCE)
-
-    def extended(self, X: CSR, Y: CSR, weight: np.ndarray | None, device: CPU) -> CandidateModel:
-        """Return a model whose k-NN index and co-occurrence also hold these rows, with more features and labels or not.
-
-        Linear classifiers and stacking do not change: a new label has the margin -1 and frequency 0.
-        """
-        weight = np.ones(X.n_rows, np.float32) if weight is None else weight
-        assert isinstance(self.linear, LinearClassifiers)  # a compact model cannot be trained further
-        fresh = idf(np.ones(X.n_cols - len(self.scale)), self.knn.Y.n_rows)
-        scale = np.concatenate([self.scale, fresh])
-        weights, more = self.linear.weights, Y.n_cols - self.linear.weights.n_rows
-        indptr = np.concatenate([weights.indptr, np.full(more, weights.nnz)])
-        linear = LinearClassifiers(
-            CSR(indptr, weights.indices, weights.data, X.n_cols),
-            np.concatenate([self.linear.bias, np.full(more, -1, np.float32)]),
-        )
-        with device.start():
-            knn = self.knn.with_rows(unit_rows(X, scale, device), Y, weight)
-            cooccurrence = self.cooccurrence.with_rows(X, Y, weight, device)
-        boosted = None if self.boosted is None else self.boosted.extended(Y.n_cols)
-        return CandidateModel(scale, knn, cooccurrence, linear, self.stacking, self.size, boosted)
 
 
 class HeldOutScores(NamedTuple):
@@ -177,7 +158,7 @@ def fit_candidates(
         candidates, _ = cooccurrence.candidates(rows, candidates, device)
         scaled, rows = rows.take(held_out), unit_rows(X, None, device)
         linear = LinearClassifiers.fit(rows, Y, learned, candidates, device)
-    stacking, trees, found = LogisticStacking(), None, NO_SCORES
+    stacking, calibration, trees, found = LogisticStacking(), Calibration(), None, NO_SCORES
     if len(held_out):
         with device.start():
             labels, shares = cooccurrence.candidates(scaled, asked.labels, device)
@@ -205,7 +186,7 @@ def fit_candidates(
     with device.start():
         cooccurrence = Cooccurrence.count(X, Y, weight, device)
     knn = replace(knn, weight=weight.copy())
-    return CandidateModel(scale, knn, cooccurrence, linear, stacking, size, trees), found
+    return CandidateModel(scale, knn, cooccurrence, linear, stacking, size, calibration, trees), found
 
 
 def with_more(votes: np.ndarray) -> np.ndarray:

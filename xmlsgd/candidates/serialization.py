@@ -18,7 +18,7 @@ from .cooccurrence import Cooccurrence
 from .knn import KNNIndex
 from .linear import LinearClassifiers
 from .model import CandidateModel
-from .stacking import LogisticStacking
+from .stacking import Calibration, LogisticStacking
 
 
 def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -41,6 +41,7 @@ def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarr
     described = {
         "size": model.size,
         "stacking": list(model.stacking),
+        "calibration": list(model.calibration),
         "rows": knn.Y.n_rows,
         "trees": 0 if boosted is None else len(boosted.value),
     }
@@ -54,7 +55,7 @@ def from_arrays(described: Any, saved: ModelArrays, shape: tuple[int, int], comp
     whether values are checked here. Raises `ModelFileError` for anything that was not written by these functions.
     """
     n_features, n_labels = shape
-    size, stacking, n_rows, n_trees = _numbers(described, n_labels, saved.path)
+    size, stacking, calibration, n_rows, n_trees = _numbers(described, n_labels, saved.path)
     found = _CandidateArrays(saved.arrays, saved.path, saved.check, PREFIX)
     kind = index_type(n_features, n_rows, n_labels) if compact else np.int32
     form = "int16" if compact else "data"
@@ -82,7 +83,7 @@ def from_arrays(described: Any, saved: ModelArrays, shape: tuple[int, int], comp
     knn, cooccurrence = KNNIndex(postings, labels, weight), Cooccurrence(shares, totals)
     boosted = found.boosted(n_trees, n_labels)
     scale = found.finite("scale", n_features)
-    return CandidateModel(scale, knn, cooccurrence, linear, stacking, size, boosted)
+    return CandidateModel(scale, knn, cooccurrence, linear, stacking, size, calibration, boosted)
 
 
 class _CandidateArrays(ModelArrays):
@@ -122,20 +123,21 @@ def _check_matrix(matrix: CSR, name: str) -> None:
         raise ModelFileError(str(error)) from error
 
 
-def _numbers(described: Any, n_labels: int, path: Path) -> tuple[int, LogisticStacking, int, int]:
-    """Return size, stacking weights, number of training rows and number of trees."""
+def _numbers(described: Any, n_labels: int, path: Path) -> tuple[int, LogisticStacking, Calibration, int, int]:
+    """Return size, stacking weights, calibration, number of training rows and number of trees."""
     try:
-        size, stacking, n_rows, n_trees = (described[name] for name in ("size", "stacking", "rows", "trees"))
+        names = "size", "stacking", "calibration", "rows", "trees"
+        size, stacking, calibration, n_rows, n_trees = (described[name] for name in names)
         counts = size, n_rows, n_trees + 1
         whole = all(isinstance(n, int) and not isinstance(n, bool) and 0 < n < 1 << 31 for n in counts)
-        weights = LogisticStacking(*stacking)
-        whole &= len(stacking) == len(weights) and size <= n_labels
-        finite = all(isinstance(x, int | float) and abs(x) <= FLOAT32_MAX for x in weights)
+        weights, calibrated = LogisticStacking(*stacking), Calibration(*calibration)
+        whole &= len(stacking) == len(weights) and len(calibration) == len(calibrated) and size <= n_labels
+        finite = all(isinstance(x, int | float) and abs(x) <= FLOAT32_MAX for x in (*weights, *calibrated))
         if whole and finite and weights.network >= 0:
-            return size, weights, n_rows, n_trees
+            return size, weights, calibrated, n_rows, n_trees
     except (KeyError, TypeError):
         pass
     raise ModelFileError(
-        f"{path}: candidates must have size, stacking, rows and trees, the size at most {n_labels}, "
+        f"{path}: candidates must have size, stacking, calibration, rows and trees, the size at most {n_labels}, "
         f"got {shorten(described)}"
     )

@@ -285,7 +285,8 @@ class XMLClassifier(Predictor, SavingMixin, BaseEstimator):
         """Learn from more rows in one pass at a constant rate.
 
         Columns of X and labels may be added at any time. The optimizer goes on where the last call, `fit` or `load`
-        left it. A call copies the model, so that calls with many rows cost less than many calls.
+        left it. With candidates, k-NN index, co-occurrence and linear classifiers learn the rows, too, and the rate is
+        low, so that the network forgets little. A call copies the model: many rows in one cost less than many calls.
 
         Parameters
         ----------
@@ -311,7 +312,8 @@ class XMLClassifier(Predictor, SavingMixin, BaseEstimator):
         names = declared(earlier and earlier.classes, classes, y)
         data = read_training_data(given, X, y, names, earlier, sample_weight, seed=seed)
         check_declared(data.names, None if classes is None else names)
-        plan = make_plan(given, data, earlier and earlier.network, with_candidates=False)
+        beside = earlier is not None and earlier.candidates is not None
+        plan = make_plan(given, data, earlier and earlier.network, with_candidates=False, is_beside=beside)
         check_memory(plan, data, earlier)
         self.fitted_ = train_more(plan, data, earlier, seed, partial(setattr, self, "fitted_"))
         self.plan_ = plan

@@ -28,6 +28,7 @@ FREQUENT, DENSE = 0.5, 0.75  # share of the rows that have a feature, and of the
 # The network beside candidates: a small one at a high rate learns most in as little time.
 HIDDEN, CANDIDATE_HIDDEN = (256,), (128,)
 CANDIDATE_EPOCHS, CANDIDATE_RATE, CANDIDATE_NEGATIVES = 4, 5, 1024  # the rate times that of longer runs, for Adam
+MORE_RATE = 0.05  # times that of longer runs, for rows that are added (docs/decisions/candidates.md)
 NEGATIVES = 1024  # where a sampler is asked for without a number
 ROUNDING, ROUNDED_LABELS = 0.1, 1000  # of gradients (docs/decisions/training.md)
 LEAST_NORM = 1e-30  # of typical rows
@@ -85,11 +86,11 @@ def auto_rounding(n_labels: int, loss: str, optimizer: Any, kinds: Collection[st
     return ROUNDING if measured and n_labels >= ROUNDED_LABELS and "cuda" not in kinds else 0.0
 
 
-def auto_rate(optimizer: Any, batch_size: int, is_short: bool) -> tuple[float, str]:
+def auto_rate(optimizer: Any, batch_size: int, is_short: bool, is_more: bool = False) -> tuple[float, str]:
     """Return the learning rate that suits the optimizer, and why.
 
     is_short : whether this is the short run of a network beside candidates. Adam's rate then follows the square root of
-    the batch size (Malladi et al. 2022).
+    the batch size (Malladi et al. 2022). is_more : whether it goes on beside candidates with other rows.
     """
     rate: float | None = type(optimizer).default_rate
     if rate is None:
@@ -97,6 +98,8 @@ def auto_rate(optimizer: Any, batch_size: int, is_short: bool) -> tuple[float, s
     if is_short and isinstance(optimizer, Adam):
         scaled = CANDIDATE_RATE * rate * math.sqrt(batch_size / BATCH)
         return float(f"{scaled:.2g}"), f"suits Adam for {CANDIDATE_EPOCHS} epochs of batches of {batch_size}"
+    if is_more:
+        return MORE_RATE * rate, "low, because other rows would be forgotten"
     return rate, f"suits {type(optimizer).__name__}"
 
 

@@ -145,9 +145,10 @@ def train_more(
     def fitted_by(run: Run) -> FittedModel:
         candidates = None if earlier is None else earlier.candidates
         if candidates is not None:
-            from ..devices.cpu import cpu_of  # here, so that an estimator can be made without loading Numba
+            from ..candidates.extending import extended  # here: Numba is loaded late
+            from ..devices.cpu import cpu_of
 
-            candidates = candidates.extended(data.dataset.X, Y, data.weight, cpu_of(device, plan.n_threads))
+            candidates = extended(candidates, data.dataset.X, Y, data.weight, cpu_of(device, plan.n_threads))
         fitted = _fitted(plan, data, device, run, earlier, seed, label_counts=counts, n_samples_seen=n_rows)
         fitted = replace(fitted, candidates=candidates)
         return fitted if earlier is None else with_answers_of(fitted, earlier)
@@ -232,8 +233,8 @@ def grown(
 ) -> Start:
     """Return a copy of `earlier` as a model of `network`, which may have more features and labels.
 
-    What is new starts as in a new model, its output biases at the frequencies in Y, its optimizer state at zero. The
-    state is kept where the optimizer is still of its kind.
+    What is new starts as in a new model, its optimizer state at zero; output biases of labels without rows so far start
+    at their frequencies among all rows. The state is kept where the optimizer is still of its kind.
     """
     old = earlier.network
     if earlier.optimizer_state is None:
@@ -247,6 +248,11 @@ def grown(
         mixed = np.random.SeedSequence((earlier.seed, old.n_features, network.n_features)).generate_state(1)
         start = first_parameters(network, optimizer, Y, int(mixed[0]), weight)
     copy_rows(old.layout, earlier.float_params, network.layout, start.params)
+    if earlier.label_counts is not None:
+        counts = np.bincount(Y.indices, minlength=network.n_labels)
+        fresh = np.ones(network.n_labels, bool)
+        fresh[: old.n_labels] = earlier.label_counts == 0
+        network.start_biases(start.params, fresh, counts[fresh], earlier.n_samples_seen + Y.n_rows)
     if earlier.optimizer != optimizer.name:
         return replace(start, epochs=earlier.n_epochs)
     layouts = [state_layout(layout, optimizer) for layout in (old.layout, network.layout)]

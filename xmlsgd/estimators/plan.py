@@ -101,11 +101,16 @@ class TrainingPlan:
 
 
 def make_plan(
-    given: Parameters, data: TrainingData, earlier: Network | None = None, with_candidates: bool = True
+    given: Parameters,
+    data: TrainingData,
+    earlier: Network | None = None,
+    with_candidates: bool = True,
+    is_beside: bool = False,
 ) -> TrainingPlan:
     """Decide how to train on `data`; nothing is trained.
 
     earlier : the network that training goes on from, and may grow. with_candidates : whether they may be learned.
+    is_beside : whether the network learns more rows beside candidates, as `partial_fit` does.
     """
     n_rows, n_labels = data.dataset.n_rows, data.dataset.n_labels
     made: list[Decision] = []
@@ -117,7 +122,7 @@ def make_plan(
     optimizer = optimizer_of(given)
     loss = _loss(given, data, earlier)
     n_candidates, why_listed = (
-        _candidates(given, data, loss) if with_candidates else (0, "partial_fit learns none anew")
+        _candidates(given, data, loss) if with_candidates else (0, "partial_fit keeps those of the model")
     )
     network = _network(given, data, loss, n_candidates, earlier)
     beside = "goes on" if earlier else "beside candidates" if n_candidates else "without candidates"
@@ -127,7 +132,9 @@ def make_plan(
     own = given.algorithm if isinstance(given.algorithm, Algorithm) else None
     batch_size = decided("batch_size", *_batch_size(given, n_rows, own))
     is_short = n_candidates > 0 and given.max_epochs == "auto"
-    learning_rate = decided("learning_rate_init", *_learning_rate(given, optimizer, own, batch_size, is_short))
+    learning_rate = decided(
+        "learning_rate_init", *_learning_rate(given, optimizer, own, batch_size, is_short, is_beside)
+    )
     decided("candidates", n_candidates, why_listed)
     stacking = given.stacking if n_candidates else "logistic"
     if with_candidates and given.stacking == "boosted":
@@ -139,7 +146,7 @@ def make_plan(
     learners = "stacking, thresholds" if n_candidates else "calibration, thresholds"
     decided("held_out_rows", held_out.of(n_weighted) if with_candidates else 0, f"of {n_weighted}, for {learners}")
     decided("groups", *_groups(data))
-    n_negatives, why = _negatives(given, n_candidates, n_labels)
+    n_negatives, why = _negatives(given, n_candidates > 0 or is_beside, n_labels)
     kind = "all" if n_negatives is None else "uniform" if given.sampler == "auto" else given.sampler
     decided("sampler", kind, _why(given.sampler, "uniform where negatives are drawn"))
     decided("negatives", n_labels if n_negatives is None else n_negatives, why)
@@ -207,12 +214,12 @@ def _network(given: Parameters, data: TrainingData, loss: str, n_candidates: int
 
 
 def _learning_rate(
-    given: Parameters, optimizer: Optimizer, own: Algorithm | None, batch_size: int, is_short: bool
+    given: Parameters, optimizer: Optimizer, own: Algorithm | None, batch_size: int, is_short: bool, is_more: bool
 ) -> tuple[float, str]:
     if own is not None:
         return own.learning_rate, "the algorithm's"
     if given.learning_rate_init == "auto":
-        return auto_rate(optimizer, batch_size, is_short)
+        return auto_rate(optimizer, batch_size, is_short, is_more)
     return float(given.learning_rate_init), GIVEN
 
 
@@ -247,14 +254,14 @@ def _check_boosted(n_candidates: int, n_rows: int) -> None:
         raise DataError(f"stacking: 'boosted' needs {least} rows of a weight above 0, got {n_rows}; pass 'logistic'")
 
 
-def _negatives(given: Parameters, n_candidates: int, n_labels: int) -> tuple[int | None, str]:
+def _negatives(given: Parameters, is_beside: bool, n_labels: int) -> tuple[int | None, str]:
     """Return how many labels are drawn for a batch besides its own, None for all."""
     wanted, why = given.negatives, GIVEN
     if given.sampler == "all":
         return None, "sampler='all'"
     if wanted == "auto" and given.sampler != "auto":
         wanted, why = NEGATIVES, f"sampler={given.sampler!r}"
-    elif wanted == "auto" and n_candidates:
+    elif wanted == "auto" and is_beside:
         wanted, why = CANDIDATE_NEGATIVES, "beside candidates"
     if isinstance(wanted, str):
         return None, _why(wanted, "without candidates")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -77,8 +77,12 @@ class Network:
             n_rows = np.count_nonzero(weight)
             mean = weight.sum(dtype=np.float64) / max(n_rows, 1)
             shares = np.repeat(weight / (mean or 1.0), np.diff(Y.indptr))
-        frequency = (np.bincount(Y.indices, shares, self.n_labels) + 1e-2) / (n_rows + 1)
-        views[f"b{len(self.hidden)}"][:] = find_loss(self.loss).initial_bias(frequency)
+        self.start_biases(flat, slice(None), np.bincount(Y.indices, shares, self.n_labels), n_rows)
+
+    def start_biases(self, flat: np.ndarray, labels: Any, counts: np.ndarray, n_rows: int) -> None:
+        """Write the output biases that the loss gives to `labels` which `counts` of `n_rows` rows have."""
+        bias = self.layout.views(flat)[f"b{len(self.hidden)}"]
+        bias[labels] = find_loss(self.loss).initial_bias((counts + 1e-2) / (n_rows + 1))
 
     def layers(
         self, flat: np.ndarray, slots: dict[str, np.ndarray] | None = None, none: np.ndarray | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from numba import njit
+from numba import njit, prange
+
+from ..compiling import kernel
 
 
 @njit(nogil=True, inline="always")
@@ -14,3 +16,12 @@ def copy_into(target, source):
     """
     for j in range(target.size):
         target[j] = source[j]
+
+
+@kernel()
+def copy_spans(starts, sizes, indices, data, targets, out_indices, out_data):
+    """Copy sizes[i] entries, indices and data, from starts[i] on to targets[i] on, for every i; targets never meet."""
+    for i in prange(starts.size):
+        source, target = slice(starts[i], starts[i] + sizes[i]), slice(targets[i], targets[i] + sizes[i])
+        copy_into(out_indices[target], indices[source])
+        copy_into(out_data[target], data[source])

@@ -21,18 +21,18 @@ _ZERO, _ONE, _TOP = np.float32(0), np.float32(1), np.float32(BINS - 1)
 
 
 @kernel()
-def write_postings(indptr, indices, data, starts, places, rows, values):
+def write_postings(indptr, indices, data, first, starts, places, rows, values):
     """Write the rows (indptr, indices, data) by feature: their numbers to `rows` int32, the data to `values` float32.
 
-    Feature f has room from starts[f] to starts[f + 1]; one that has none is left out, as are stored zeros. `places`
-    (F,) are the starts and become the ends.
+    They are numbered from `first` on. Feature f has room from starts[f] to starts[f + 1]; one that has none is left
+    out, as are stored zeros. `places` (F,) are where its first row goes, and become the ends.
     """
     for i in range(indptr.size - 1):
         for p in range(indptr[i], indptr[i + 1]):
             feature = indices[p]
             at = places[feature]
             if at < starts[feature + 1] and data[p] != 0:
-                rows[at], values[at] = i, data[p]
+                rows[at], values[at] = first + i, data[p]
                 places[feature] = at + 1
 
 

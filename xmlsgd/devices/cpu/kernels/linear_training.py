@@ -71,13 +71,16 @@ def write_pairs(label_ptr, label_index, candidates, weight, starts, pairs):
 
 
 @njit(nogil=True)
-def gather(pairs, indptr, indices, data, place, features, row_ptr, columns, values):
+def gather(pairs, indptr, indices, data, known, ease, place, features, row_ptr, columns, values):
     """Copy the entries of a label's rows together, negated where they lack the label; return how many features.
 
-    Column 0 is the bias, the last entry of each row; column c is features[c - 1]. Features that no row with the label
-    has are left out. `place` (F,) must be 0 everywhere and is so again at the end.
+    Column 0 is the bias, the last entry of each row; column c is features[c - 1]: first those `known`, then others that
+    rows with the label have. All others are left out. `ease` multiplies bias and values. `place` (F,) must be 0
+    everywhere and is so again at the end.
     """
-    n_features, n = 0, 0
+    n_features, n = known.size, 0
+    for j in range(known.size):
+        features[j], place[known[j]] = known[j], j + 1
     for j in range(pairs.size):
         row = pairs[j]
         if row >= 0:
@@ -98,9 +101,9 @@ def gather(pairs, indptr, indices, data, place, features, row_ptr, columns, valu
             row, sign = -1 - row, -_ONE
         row_ptr[j] = n
         for p in range(indptr[row], indptr[row + 1]):
-            columns[n], values[n] = place[indices[p]], sign * data[p]
+            columns[n], values[n] = place[indices[p]], ease[1] * sign * data[p]
             n += columns[n] > 0
-        columns[n], values[n] = 0, sign
+        columns[n], values[n] = 0, ease[0] * sign
         n += 1
     row_ptr[pairs.size] = n
     for j in range(n_features):
@@ -110,7 +113,7 @@ def gather(pairs, indptr, indices, data, place, features, row_ptr, columns, valu
 
 @njit(nogil=True)
 def descend(row_ptr, columns, values, diagonal, tolerance, max_passes, state, w, alpha, inverse, order):
-    """Solve one label: w (features + 1,) from zeros. Entries bear the sign of their row.
+    """Solve one label: w (features + 1,), from zeros or from what other rows have left. Entries bear their row's sign.
 
     diagonal (rows,) : 1 / (2 C weight) of each row. state, uint64, chooses the orders of the passes. alpha, inverse,
     order : scratch (rows,).
@@ -162,13 +165,16 @@ def sort_features(features, weights, spare_features, spare_weights, counts, n_fe
 
 @kernel()
 def solve(
-    labels, starts, pairs, indptr, indices, data, weight, C, tolerance, max_passes, smallest, n_features, most_rows,
-    most_entries, n_threads, out_ptr, out_features, out_weights, counts, bias,
+    labels, starts, pairs, indptr, indices, data, weight, known_ptr, known_features, known_weights, ease, C, tolerance,
+    max_passes, smallest, n_features, most_rows, most_entries, n_threads, out_ptr, out_features, out_weights, counts,
+    bias,
 ):  # fmt: skip
     """Solve the machines of `labels`; thread t takes every n_threads-th of them.
 
     Pairs of label l lie from starts[l] to starts[l + 1] (`write_pairs`); X (indptr, indices, data) has rows of norm 1,
-    `weight` (n,) float32 weighs them. Weights of label l above `smallest` in size go to out_ptr[l] and after, features
+    `weight` (n,) float32 weighs them. The solution starts from bias[l] and the weights of known_features from
+    known_ptr[l] to known_ptr[l + 1]; a distance d from it costs (d / ease)^2 / 2, by `ease` float32 (L, 2) of bias and
+    weights. Weights of label l above `smallest` in size go to out_ptr[l] and after, features
     ascending, at most out_ptr[l + 1] - out_ptr[l] of them; how many, to counts[l].
     """
     for t in prange(n_threads):
@@ -184,31 +190,29 @@ def solve(
             own = pairs[starts[label] : starts[label + 1]]
             if own.size == 0:
                 continue
-            n = gather(own, indptr, indices, data, place, features, row_ptr, columns, values)
+            known = slice(known_ptr[label], known_ptr[label + 1])
+            n = gather(
+                own, indptr, indices, data, known_features[known], ease[label], place, features, row_ptr, columns,
+                values,
+            )  # fmt: skip
             for j in range(own.size):
                 diagonal[j] = _HALF / (C * weight[own[j] if own[j] >= 0 else -1 - own[j]])
-            w[: n + 1] = 0
+            w[0], w[1 : n + 1] = bias[label] / ease[label, 0], 0
+            for j in range(known.stop - known.start):
+                w[1 + j] = known_weights[known.start + j] / ease[label, 1]
             descend(
                 row_ptr, columns, values, diagonal[: own.size], tolerance, max_passes, np.uint64(label), w, alpha,
                 inverse, order,
             )  # fmt: skip
-            bias[label] = w[0]
+            bias[label] = ease[label, 0] * w[0]
             kept, first = 0, out_ptr[label]
             for j in range(n):
-                if abs(w[j + 1]) > smallest:
-                    out_features[first + kept], out_weights[first + kept] = features[j], w[j + 1]
+                value = ease[label, 1] * w[j + 1]
+                if abs(value) > smallest:
+                    out_features[first + kept], out_weights[first + kept] = features[j], value
                     kept += 1
             sort_features(
                 out_features[first : first + kept], out_weights[first : first + kept], spare_features[:kept],
                 spare_w[:kept], digits, n_features,
             )  # fmt: skip
             counts[label] = kept
-
-
-@kernel()
-def pack(room, features, weights, indptr, packed_features, packed_weights):
-    """Copy the weights of label l from room[l] on to indptr[l], so that no gaps are left."""
-    for label in prange(indptr.size - 1):
-        first, last, source = indptr[label], indptr[label + 1], room[label]
-        copy_into(packed_features[first:last], features[source:])
-        copy_into(packed_weights[first:last], weights[source:])

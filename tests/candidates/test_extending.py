@@ -1,0 +1,81 @@
+"""Rows that a model with candidates learns later."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from shared.candidates import SETTINGS
+from xmlsgd import XMLClassifier
+from xmlsgd.data.csr import CSR
+from xmlsgd.estimators.fitting import grown
+from xmlsgd.metrics import precision_at_k
+
+
+@pytest.fixture
+def parts(many):
+    """Return rows and labels of two parts; labels 0 to 99 come in the second only."""
+    X, Y = many[0].X.to_scipy(), many[0].Y.to_scipy()
+    is_second = np.asarray(Y[:, :100].sum(axis=1)).ravel() > 0
+    return (X[~is_second], Y[~is_second]), (X[is_second], Y[is_second])
+
+
+@pytest.fixture
+def model(parts):
+    """Return a model of the first part."""
+    return XMLClassifier(**SETTINGS).fit(*parts[0])
+
+
+def precision(model, rows):
+    return precision_at_k(rows.Y, model.predict_topk(rows.X)[0], 1)[0]
+
+
+def test_labels_that_come_later_get_classifiers_and_are_found(many, parts, model):
+    new = many[1].Y.to_scipy()[:, :100].sum(axis=1) > 0
+    X, Y = many[1].X.to_scipy()[new], sp.csr_array(many[1].Y.to_scipy()[new][:, :100])
+
+    def found():
+        best = model.predict_topk(X, 5)[0]
+        return sum(len({*best[i]} & {*Y.indices[Y.indptr[i] : Y.indptr[i + 1]]}) for i in range(len(best))) / Y.nnz
+
+    assert not np.diff(model.candidates_.linear.weights.indptr)[:100].any()
+    assert found() == 0
+    before = precision(model, many[1])
+    model.partial_fit(*parts[1])
+    assert np.diff(model.candidates_.linear.weights.indptr)[:100].all()
+    assert found() > 0.2
+    assert precision(model, many[1]) > before + 0.02
+
+
+def test_rows_learned_one_by_one_do_no_harm(many, parts, model):
+    before = precision(model, many[1])
+    for i in range(40):
+        model.partial_fit(parts[1][0][[i]], parts[1][1][[i]])
+    assert precision(model, many[1]) > before - 0.01
+    assert model.candidates_.knn.Y.n_rows == parts[0][0].shape[0] + 40
+
+
+def test_only_labels_that_rows_have_or_are_offered_change(parts, model):
+    before = model.candidates_
+    model.partial_fit(parts[1][0][[0]], parts[1][1][[0]])
+    old, new = (each.linear.weights.to_scipy() for each in (before, model.candidates_))
+    changed = np.flatnonzero((abs(old - new)).sum(axis=1))
+    assert 0 < len(changed) <= parts[1][1][[0]].nnz + before.size + 16
+    assert np.isin(parts[1][1][[0]].indices, changed).all()
+
+
+def test_the_bias_of_a_new_label_starts_at_its_frequency_among_all_rows(parts, model):
+    Y, fitted = parts[1][1][[0]], model.fitted_
+    start = grown(fitted, fitted.network, model.plan_.optimizer, CSR.from_scipy(Y), None)
+    bias = fitted.network.layout.views(start.params)["b1"][Y.indices[Y.indices < 100]]
+    np.testing.assert_allclose(bias, np.log(1.01 / (fitted.n_samples_seen + 2)), rtol=1e-3)
+
+
+def test_a_model_that_was_saved_learns_the_same(parts, model, tmp_path):
+    model.save(tmp_path / "m")
+    again = XMLClassifier.load(tmp_path / "m", predict_only=False).set_params(n_jobs=1)
+    for each in (model, again):
+        each.partial_fit(parts[1][0][:50], parts[1][1][:50])
+    for a, b in zip(model.predict_topk(parts[0][0]), again.predict_topk(parts[0][0]), strict=True):
+        np.testing.assert_array_equal(a, b)
