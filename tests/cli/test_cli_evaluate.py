@@ -154,6 +154,8 @@ def test_f1_and_calibration_are_reported_and_repeat_what_training_measured(model
         assert result[name] == trained[name]
         assert f"{result[name]:.2f}" in said
     assert len(result["reliability"]["count"]) == 10
+    last = next(line for line in said.splitlines() if line.startswith("90 to 100 %"))
+    assert last.split()[-3].replace(",", "") == str(result["reliability"]["count"][-1])
 
 
 def test_the_file_of_labels_agrees_with_macro_f1(models, tmp_path):

@@ -260,3 +260,16 @@ def test_an_interrupted_ensemble_saves_its_finished_models(tmp_path, capsys, mon
     assert member.n_epochs_ == 1
     result = json.loads((tmp_path / "m" / "train.json").read_text())
     assert (result["classifiers"], result["parameters"]["n_estimators"], result["interrupted"]) == (1, 3, True)
+
+
+def test_groups_of_training_rows_are_one_a_line(tmp_path, capsys):
+    groups = tmp_path / "groups.txt"
+    groups.write_text("".join(f"module {i // 10}\n" for i in range(2108)))
+    run("train", ROWS, "--dry-run", "--groups", groups)
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("groups ")]
+    assert line.split(maxsplit=2) == ["groups", "211", "held out as a whole: new rows are assumed to be of new groups"]
+    run("train", ROWS, "--out", tmp_path / "m", "--groups", groups, "--quiet", *QUICK)
+    assert load_model(tmp_path / "m").thresholds_["micro"] != 0.5
+    groups.write_text("a\n" * 2107)
+    assert main(["train", ROWS, "--dry-run", "--groups", str(groups)]) == 2
+    assert "--groups" in capsys.readouterr().err

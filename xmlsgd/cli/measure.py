@@ -24,7 +24,7 @@ from ..metrics import (
 )
 from ..training.progress_bar import in_batches
 from .predictions import csv_line
-from .results import text_file
+from .results import table, text_file
 
 PER_LABEL = ("label", "training_rows", "test_rows", "threshold", "precision", "recall", "F1")
 CALIBRATED = 5  # best labels of a row: nearly all others have probability 0
@@ -82,6 +82,18 @@ def report(result: dict[str, Any]) -> list[str]:
         each = [f"{name} {groups[name]:.2f} (std {groups[f'{name} std']:.2f})" for name in names]
         lines.append(f"mean of {groups['n']:,} groups: {', '.join(each)}")
     return lines
+
+
+def reliability_table(result: dict[str, Any]) -> str:
+    """Return the bins of probability, the pairs in each, and mean probability and share of true pairs in percent."""
+    bins = result["reliability"]
+    rows = {
+        f"{100 * low:.0f} to {100 * high:.0f} %": {"pairs": n, "probability": 100 * p, "true": 100 * t}
+        for low, high, n, p, t in zip(
+            bins["edges"], bins["edges"][1:], bins["count"], bins["probability"], bins["true"], strict=False
+        )
+    }
+    return table(rows, {"pairs": ",.0f", "probability": ".1f", "true": ".1f"})
 
 
 def write_per_label(path: str, model: XMLClassifier | XMLEnsemble, names: Sequence[Any], scores: LabelScores) -> None:

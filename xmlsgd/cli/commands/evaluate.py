@@ -72,7 +72,7 @@ def run(
     estimator = read_model(model, test, "evaluate", parameters)
     from ...metrics import metric as find_metric
     from ..input_warnings import warn_of_unknown
-    from ..measure import inverse_propensity_of, measure, measure_thresholds, report, write_per_label
+    from ..measure import inverse_propensity_of, measure, measure_thresholds, reliability_table, report, write_per_label
     from ..sources import Columns, read_labels, read_test
 
     more = metric or []
@@ -99,6 +99,8 @@ def run(
     console.answer(table({m: {f"@{j}": result[f"{m}@{j}"] for j in ks} for m in metrics}, [f"@{j}" for j in ks]))
     for line in report(result):
         console.show(line)
+    if "reliability" in result:
+        console.show(reliability_table(result))
     if per_label and thresholded is not None:
         names = rows.label_names or [*estimator.classes_.tolist(), *range(columns.n_labels, rows.Y.n_cols)]
         write_per_label(per_label, estimator, names, thresholded.scores)

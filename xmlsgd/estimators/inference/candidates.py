@@ -61,8 +61,9 @@ class CandidateScorer(Scorer):
     def top_k(self, X: CSR, k: int, columns: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return the best k candidates of each row and their scores.
 
-        Rows with fewer than k candidates are filled up with the labels that the network ranks highest. All labels are
-        scored where only `columns` count, or k is large.
+        Rows with fewer than k candidates are filled up with the labels that the network ranks highest; above `max_k`
+        these compete with the last candidates of all rows. All labels are scored where only `columns` count, or k is
+        large.
         """
         if columns is not None or k > max(self.max_k, FILLED_K):
             return best_of_all(self, X, k, columns)
@@ -73,9 +74,9 @@ class CandidateScorer(Scorer):
                     best_listed, *map(for_kernels, (part.indptr, part.indices, part.data)), A, *self._learned,
                     *self.candidates.knn.scratch(self.cpu), self.cpu.n_threads, labels[span], scores[span],
                 )  # fmt: skip
-        if labels.min(initial=0) < 0:
+        if labels.min(initial=0) < 0 or k > self.max_k:
             check_sound(labels[:, 0] != DAMAGED)
-            few = np.flatnonzero(labels[:, k - 1] < 0)
+            few = np.flatnonzero((labels[:, k - 1] < 0) | (k > self.max_k))
             for rows in row_blocks(len(few), 32 * k):
                 rows = few[rows]
                 labels[rows], scores[rows] = self._filled_up(X.take(rows), labels[rows], scores[rows])
