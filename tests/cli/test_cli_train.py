@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, TEST_TEXT, run
+from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, TEST_TEXT, TEXT, run
 from shared.failing import Failing
 from shared.spoiling import Spoiling
 from xmlsgd import load_model
@@ -90,12 +90,20 @@ def test_one_based_rows_are_warned_of_without_the_flag(tmp_path, capsys):
     assert "neither feature 0" not in capsys.readouterr().err
 
 
+def test_raw_text_is_not_suspected_of_counting_from_one(tmp_path, capsys):
+    lines = "".join(f"{'dbac'[i % 4]}\tword{i % 7} other{i % 5}\n" for i in range(40))
+    (tmp_path / "texts.txt").write_text(f"\tthe zero\n{lines}")
+    run("train", TEXT, "--test", TEST_TEXT, "--out", tmp_path / "m", *QUICK, "--epochs", "1")
+    run("learn", tmp_path / "m", tmp_path / "texts.txt")
+    assert "warning" not in capsys.readouterr().err
+
+
 def test_unrepeated_labels_and_unknown_test_labels_are_warned_of(tmp_path, capsys):
     swapped = [line.split("\t")[::-1] for line in Path(TEST_TEXT).read_text().splitlines()]
     (tmp_path / "swapped.txt").write_text("".join(f"{' '.join(a.split(','))}\t{b}\n" for a, b in swapped))
     run("train", tmp_path / "swapped.txt", "--test", TEST_TEXT, "--out", tmp_path / "m", *QUICK, "--epochs", "1")
     err = capsys.readouterr().err
-    assert "rows, hardly one of them twice; are they labels? In raw text labels stand before the tab" in err
+    assert "hardly one of them twice, so there is little to learn; are they labels? They stand before the tab" in err
     assert f"{TEST_TEXT}: the model knows none of its labels, so that all measures will be 0" in err
     run("evaluate", tmp_path / "m", TEST_TEXT)
     assert f"{TEST_TEXT}: the model knows none of its labels, so that all" in capsys.readouterr().err

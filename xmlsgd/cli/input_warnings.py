@@ -22,21 +22,23 @@ ONCE, FEW_ROWS = 1.2, 20  # with fewer rows per label, or fewer rows, nothing ca
 
 def warn_of_training_rows(rows: Rows, train: str, test: str | None) -> None:
     """Warn of what is suspicious in the rows of a training run."""
-    warn_of_rare_labels(rows.train, train)
-    warn_of_base(rows.train, train)
-    if rows.vectorizer is not None:
+    warn_of_rare_labels(rows.train, train, rows.vectorizer is not None)
+    if rows.vectorizer is None:
+        warn_of_base(rows.train, train)
+    else:
         warn_of_names(rows.train.label_names or (), train)
         warn_of_commas(train)
     if rows.test is not None:
         warn_of_unknown(rows.test, rows.train.n_labels, test or train)
 
 
-def warn_of_rare_labels(dataset: Dataset, path: str) -> None:
+def warn_of_rare_labels(dataset: Dataset, path: str, is_text: bool) -> None:
     """Warn if hardly a label occurs twice: there is nothing to learn, or texts were taken for labels."""
     n_labels = len(np.unique(dataset.Y.indices))
     if dataset.n_rows >= FEW_ROWS and dataset.Y.nnz < ONCE * n_labels:
         text = f"{path}: {n_labels:,} labels in {dataset.n_rows:,} rows, hardly one of them twice"
-        warnings.warn(f"{text}; are they labels? In raw text labels stand before the tab", stacklevel=2)
+        hint = "; are they labels? They stand before the tab, and the text behind it" if is_text else ""
+        warnings.warn(f"{text}, so there is little to learn{hint}", stacklevel=2)
 
 
 def warn_of_names(names: Sequence[str], path: str) -> None:

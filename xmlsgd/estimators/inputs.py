@@ -35,7 +35,7 @@ def learn_features(X: Any, given: TextVectorizer | None, owner: str = "XMLClassi
 
     One that is fitted is taken as it is, also where X is rows, which are then taken for what it makes of texts.
     """
-    vectorizer = given if given is not None and given.is_fitted else None
+    X, vectorizer = only_column(X), given if given is not None and given.is_fitted else None
     if vectorizer is None and is_text(X):
         vectorizer = (TextVectorizer() if given is None else TextVectorizer(given.min_df, given.max_features)).fit(X)
     rows, names = _read_rows(X, FeatureSpace(0, None, vectorizer, owner), learning=True)
@@ -74,6 +74,7 @@ def _read_rows(
 
     learning : whether any number and names are accepted. growing : whether more columns than those known are.
     """
+    X = only_column(X)
     if isinstance(X, str | bytes):
         raise DataError(f"X: must be a list of texts or a matrix, got one text {shorten(X)}; pass [text]")
     if is_text(X):
@@ -147,14 +148,29 @@ def _check_no_words(X: Any) -> None:
     first = rows[0] if isinstance(rows, list | tuple | np.ndarray) and len(rows) else None
     if not isinstance(first, list | tuple | set | np.ndarray) or not any(isinstance(value, str) for value in first):
         return
-    if len(first) == 1 and not isinstance(rows, list):
-        raise DataError(f"X: must be texts or numbers, got a table of texts, {shorten(first)}; pass its column alone")
+    if not isinstance(rows, list):
+        place = next(i for i, value in enumerate(first) if isinstance(value, str))
+        column = list(getattr(X, "columns", range(len(first))))[place]
+        raise DataError(
+            f"X: must be one column of texts, or numbers, got a table with texts in column {shorten(column)}; pass "
+            f"that column alone, or make numbers of all: ColumnTransformer([('text', TfidfVectorizer(), {column!r})], "
+            "remainder='passthrough') before the classifier in a Pipeline"
+        )
     raise DataError(f"X: must be texts or rows of numbers, got lists of words, {shorten(first)}; are X and Y swapped?")
 
 
 def _is_usual(X: Any) -> bool:
     """Return whether X is what `validate_data` would return as it is, after longer than a row takes to predict."""
     return sp.issparse(X) and X.format == "csr" and X.dtype in (np.float32, np.float64) and min(X.shape) > 0
+
+
+def only_column(X: Any) -> Any:
+    """Return the only column of a table (a data frame, an array) that holds texts; anything else as it is."""
+    shape = getattr(X, "shape", ())
+    if not isinstance(shape, tuple) or len(shape) != 2 or shape[1] != 1 or sp.issparse(X) or isinstance(X, CSR):
+        return X
+    values = X.to_numpy() if hasattr(X, "to_numpy") else X
+    return values[:, 0] if isinstance(values, np.ndarray) and is_text(values[:1, 0]) else X
 
 
 def is_text(X: Any) -> bool:
