@@ -13,7 +13,7 @@ import numpy as np
 from ..data.csr import epoch_order
 from ..nn.parameters import is_finite
 from .callbacks import Callback
-from .checkpoints import CheckpointWriter, TrainingPosition
+from .checkpoints import CheckpointWriter, TrainingPosition, reserved
 from .epoch import Epoch
 from .history import EpochRecord, History
 from .membership import Membership
@@ -66,7 +66,7 @@ def train(
     Raises
     ------
     DataError
-        If the checkpoint is that of another run.
+        If the checkpoint is that of another run, or another run uses it.
     OSError
         If no checkpoint can be written.
 
@@ -74,7 +74,7 @@ def train(
     -----
     An error that ends the run, also one of a callback, carries what was learned until then (`runs.run_of`).
     """
-    with closing(LastGoodModel()) as last_good, closing(executor):
+    with closing(LastGoodModel()) as last_good, closing(executor), reserved(checkpoint):
         writer = None if checkpoint is None else CheckpointWriter(checkpoint, job, algorithm, schedule, callbacks)
         if writer and writer.saved:
             job = replace(job, start=writer.saved.start(job))

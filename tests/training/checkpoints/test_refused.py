@@ -182,14 +182,34 @@ def test_nothing_is_trained_if_no_checkpoint_can_be_written(dataset, tmp_path, m
         go(job_of(dataset), Checkpoint("../file"))
 
 
-def test_another_run_that_writes_there_meanwhile_is_not_overwritten(dataset, at, caplog):
+def test_a_checkpoint_is_of_one_run_at_a_time(dataset, at):
+    told = []
+
+    class Second(Callback):
+        """Starts the same run on the same checkpoint."""
+
+        def step(self, report):
+            with pytest.raises(DataError, match="kept: another run uses this checkpoint; wait until it has ended"):
+                go(job_of(dataset), at)
+            told.append(report)
+
+    go(job_of(dataset), at, STEPS, callbacks=[Second()])
+    assert len(told) == STEPS
+    go(job_of(dataset), at)  # the first run was killed
+    assert not list(at.folder.parent.glob(".*"))
+
+
+def test_another_run_that_writes_there_meanwhile_is_not_overwritten(dataset, at, caplog, tmp_path):
+    other = Checkpoint(tmp_path / "other", minutes=0)
+
     class Meddling(Callback):
         """Lets another run write its own."""
 
         def step(self, report):
             if report.rows == 3:
                 at.remove()
-                go(replace(job_of(dataset), seed=99), at, steps=3)
+                go(replace(job_of(dataset), seed=99), other, steps=3)
+                other.folder.rename(at.folder)
 
     with caplog.at_level(logging.WARNING, "xmlsgd"):
         go(job_of(dataset), at, callbacks=[Meddling()], schedule=Schedule(1))

@@ -22,6 +22,7 @@ from .temporary import (
     lock_folder,
     remove_locked,
     restore,
+    sole_use,
     temporary_folder,
     temporary_folder_beside,
 )
@@ -59,6 +60,7 @@ __all__ = [
     "restore",
     "save_verified",
     "sha256_of",
+    "sole_use",
     "temporary_folder",
     "temporary_folder_beside",
     "update_verified",

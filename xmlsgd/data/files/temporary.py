@@ -57,6 +57,40 @@ def temporary_folder() -> Iterator[Path]:
 
 
 @contextmanager
+def sole_use(path: Path) -> Iterator[bool]:
+    """Yield whether nobody else is in this context of `path`; the system lets go of it when the process dies.
+
+    Always true where the system or the disk has no locks.
+    """
+    remove_leftovers(path)
+    reserved = path.with_name(f".{path.name}.{'0' * 8}{END}")
+
+    def make() -> Path:
+        try:
+            reserved.mkdir(0o700)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            error.filename = str(path)
+            raise
+        return reserved
+
+    try:
+        folder, lock = create_locked(make)
+    except FileExistsError:
+        yield False
+        return
+    if lock is None:
+        remove_locked(folder, lock)
+        yield True
+        return
+    try:
+        yield True
+    finally:
+        remove_locked(folder, lock)
+
+
+@contextmanager
 def disk_errors_named(path: Path, temporary: Path | None = None) -> Iterator[None]:
     """Name `path` in errors about a full disk that name no file, as errors of writing into an open file do not.
 

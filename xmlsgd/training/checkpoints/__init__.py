@@ -9,6 +9,14 @@ from .checkpoint import Checkpoint
 from .identity import checksum_of_rows
 from .position import TrainingPosition
 from .reader import SavedRun, read_checkpoint
-from .writer import CheckpointWriter
+from .writer import CheckpointWriter, reserved
 
-__all__ = ["Checkpoint", "CheckpointWriter", "SavedRun", "TrainingPosition", "checksum_of_rows", "read_checkpoint"]
+__all__ = [
+    "Checkpoint",
+    "CheckpointWriter",
+    "SavedRun",
+    "TrainingPosition",
+    "checksum_of_rows",
+    "read_checkpoint",
+    "reserved",
+]

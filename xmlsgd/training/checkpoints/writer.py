@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...data.files import CHECKPOINT, check_not_within, parents_created, temporary_folder_beside
+from ...data.files import CHECKPOINT, check_not_within, parents_created, sole_use, temporary_folder_beside
 from ...data.files.compiled import LOGGER
 from ...data.files.model_files import write_model
 from ...errors import DataError, ModelFileError
@@ -32,6 +32,19 @@ if TYPE_CHECKING:
     from .checkpoint import Checkpoint
     from .position import TrainingPosition
     from .reader import SavedRun
+
+
+@contextmanager
+def reserved(checkpoint: Checkpoint | None) -> Iterator[None]:
+    """Keep other runs from a checkpoint; raise `DataError` where another one uses it, until that ends or is killed."""
+    if checkpoint is None:
+        yield
+        return
+    with parents_created(checkpoint.folder), sole_use(checkpoint.folder) as alone:
+        if not alone:
+            text = "another run uses this checkpoint; wait until it has ended, or choose another folder"
+            raise DataError(f"{checkpoint.path}: {text}")
+        yield
 
 
 class CheckpointWriter:
