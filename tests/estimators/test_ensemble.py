@@ -144,6 +144,13 @@ def test_with_a_shortlist_it_is_at_least_as_precise_as_its_classifiers_are_on_av
     assert listed.predict(X).shape == (200, N_LABELS)
 
 
+def test_a_loaded_ensemble_has_the_seeds_of_itself_and_of_its_estimator(rows, tmp_path):
+    ensemble = XMLEnsemble(small(random_state=7, max_epochs=1), 2, random_state=3).fit(*rows)
+    ensemble.save(tmp_path / "m")
+    again = XMLEnsemble.load(tmp_path / "m")
+    assert (again.random_state, again.estimator.random_state) == (3, 7)
+
+
 def test_a_seed_gives_the_same_ensemble_of_different_classifiers(rows, network):
     again = clone(network).fit(*rows)
     assert [m.random_state for m in again.estimators_] == [m.random_state for m in network.estimators_]
@@ -255,8 +262,11 @@ def test_either_estimator_is_read_by_one_function_and_each_says_what_the_other_i
             lambda told: {"members": [*told["members"][:2], {**told["members"][2], "label_form": "lists"}]},
             "must agree in features, labels, loss and form",
         ),
-        (lambda told: {"parameters": {"n_estimators": 3, "random_state": "x"}}, "parameters must be n_estimators and"),
-        (lambda told: {"parameters": {"n_estimators": 7}}, "parameters must be n_estimators and random_state"),
+        (
+            lambda told: {"parameters": {"n_estimators": 3, "random_state": "x"}},
+            "parameters must be n_estimators, random_state",
+        ),
+        (lambda told: {"parameters": {"n_estimators": 7}}, "parameters must be n_estimators, random_state"),
         (lambda told: {"estimator": "Ridge"}, "must hold an XMLClassifier, got 'Ridge'"),
     ],
 )

@@ -175,6 +175,7 @@ def test_partial_fit_refuses_fewer_features_labels_and_another_form(rows):
 @pytest.mark.parametrize(
     ("X", "Y", "told"),
     [
+        ([b"read a", b"file"], np.eye(2), r"X: must be texts or numbers, got bytes, b'read a'; decode them"),
         ([["a"], ["b", "c"]], np.eye(2), r"X: .* got lists of words, \['a'\]; are X and Y swapped\?"),
         (
             np.array([[1, "one text"], [2, "another"]], dtype=object),
@@ -184,7 +185,7 @@ def test_partial_fit_refuses_fewer_features_labels_and_another_form(rows):
         ((row for row in np.eye(2)), [["a"], ["b"]], r"X: must have a length, got a generator; pass list\(...\) of it"),
         (np.eye(2), (labels for labels in (["a"], ["b"])), r"Y: must have a length, got a generator; pass list"),
     ],
-    ids=["swapped", "table with texts", "generator of rows", "generator of labels"],
+    ids=["bytes", "swapped", "table with texts", "generator of rows", "generator of labels"],
 )
 def test_what_only_looks_like_rows_or_labels_is_refused_with_what_would_do(X, Y, told):
     with pytest.raises(DataError, match=told):

@@ -129,6 +129,8 @@ def test_counts_of_other_labels_are_refused(skewed, tmp_path, counts):
         (np.ones(3), "must have a number for each of 40 labels"),
         (2.0, "must have a number for each of 40 labels"),
         ("propensity", "must have a number for each of 40 labels"),
+        (np.full(40, 1, "datetime64[D]"), "must have a number for each of 40 labels"),
+        (["1"] * 40, "must have a number for each of 40 labels"),
         (np.zeros(N_LABELS), "must be finite and above 0, got 0.0 for label 0"),
         (np.r_[np.ones(39), np.nan], "must be finite and above 0, got nan for label 39"),
         (-np.ones(N_LABELS), "must be finite and above 0, got -1.0 for label 0"),

@@ -135,7 +135,18 @@ def test_true_labels_that_are_no_matrix_are_refused(Y, message):
         metrics.precision_at_k(Y, np.zeros((len(Y), 1), dtype=int))
 
 
-@pytest.mark.parametrize("q", [np.ones(2), np.ones((3, 1)), [1, np.nan, 1], [1, 0, 1]])
+DATES, TEXTS = np.array([1, 2, 3], "datetime64[D]"), ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("ks", [DATES, TEXTS, "13", 0, 2.5, [1.0], [True], [], [1, 0], None])
+def test_ranks_that_are_no_positive_integers_are_refused(ks):
+    with pytest.raises(DataError, match="ks: must be integers of at least 1, got"):
+        metrics.evaluate_ranking(Y23, np.zeros((2, 1), dtype=int), ks=ks)
+
+
+@pytest.mark.parametrize(
+    "q", [np.ones(2), np.ones((3, 1)), [1, np.nan, 1], [1, 0, 1], [1, 1e308, 1], DATES, TEXTS, [1, [2], 3], [1j, 1, 1]]
+)
 def test_inverse_propensities_that_do_not_fit_are_refused(q):
     with pytest.raises(DataError, match="inv_propensity: must"):
         metrics.psprecision_at_k(Y23, np.zeros((2, 1), dtype=int), q)

@@ -37,6 +37,17 @@ def is_number(value: object) -> bool:
         return False
 
 
+def as_vector(values: object, size: int, name: str) -> np.ndarray:
+    """Return a real number for each of `size` labels as float64 (L,); `DataError` for dates, texts and other shapes."""
+    try:
+        given = np.asarray(values)
+    except ValueError:  # of lists of several lengths
+        given = np.empty(0)
+    if given.dtype.kind not in "biuf" or given.shape != (size,):
+        raise DataError(f"{name}: must have a number for each of {size} labels, got {shorten(values)}")
+    return given.astype(np.float64)
+
+
 def all_items(fits: Callable[[object], bool]) -> Callable[[object], bool]:
     """Return whether every item of a tuple or list fits."""
     return lambda value: isinstance(value, tuple | list) and all(fits(item) for item in value)

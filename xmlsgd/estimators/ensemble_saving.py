@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..data.files.model_files import ModelFiles
     from .ensemble import XMLEnsemble
 
-PARAMETERS = ("n_estimators", "random_state")
+PARAMETERS = ("n_estimators", "random_state", "estimator_random_state")
 
 
 def save(ensemble: XMLEnsemble, path: str | PathLike[str], compact: bool) -> None:
@@ -39,7 +39,8 @@ def save(ensemble: XMLEnsemble, path: str | PathLike[str], compact: bool) -> Non
         described, more = learned_arrays(member.fitted_, compact)
         members.append(describe(member) | {"candidates": described})
         arrays |= {prefix_of(number) + name: array for name, array in more.items()}
-    parameters = {"n_estimators": int(ensemble.n_estimators), "random_state": seed_to_json(ensemble.random_state)}
+    seeds = ensemble.random_state, getattr(ensemble.estimator, "random_state", None)
+    parameters = dict(zip(PARAMETERS, (int(ensemble.n_estimators), *map(seed_to_json, seeds)), strict=True))
     description = {"estimator": ENSEMBLE, "xmlsgd": __version__, "parameters": parameters, "members": members}
     write(ensemble.fitted_, path, description, arrays, compact)
 
@@ -94,14 +95,14 @@ def _read_ensemble(kind: type[XMLEnsemble], files: ModelFiles, path: Path) -> tu
     for number, member in enumerate(members):
         arrays = saved.part(prefix_of(number))
         member.fitted_ = read_learned(facts[number] | shared, arrays, described[number].get("candidates"), compact)
-    template = XMLClassifier(**{**members[0].get_params(deep=False), "random_state": None})
+    template = XMLClassifier(**{**members[0].get_params(deep=False), "random_state": given["estimator_random_state"]})
     return kind(template, given["n_estimators"], random_state=given["random_state"]), members
 
 
 def _parameters(given: Any, path: Path) -> dict[str, Any]:
     """Return the parameters of the ensemble itself."""
     fits = isinstance(given, dict) and set(given) == set(PARAMETERS) and is_positive_integer(given["n_estimators"])
-    if not fits or not (given["random_state"] is None or is_integer(given["random_state"])):
-        raise ModelFileError(f"{path}: parameters must be n_estimators and random_state, got {shorten(given)}")
+    if not fits or not all(given[name] is None or is_integer(given[name]) for name in PARAMETERS[1:]):
+        raise ModelFileError(f"{path}: parameters must be {', '.join(PARAMETERS)}, got {shorten(given)}")
     found: dict[str, Any] = given
     return found

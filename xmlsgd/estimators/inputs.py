@@ -146,6 +146,8 @@ def _check_no_words(X: Any) -> None:
     check_no_iterator(X, "X")
     rows = X[:1].to_numpy() if hasattr(X, "to_numpy") else X  # of a table no more than is looked at
     first = rows[0] if isinstance(rows, list | tuple | np.ndarray) and len(rows) else None
+    if isinstance(first, bytes):
+        raise DataError(f"X: must be texts or numbers, got bytes, {shorten(first)}; decode them, as by text.decode()")
     if not isinstance(first, list | tuple | set | np.ndarray) or not any(isinstance(value, str) for value in first):
         return
     if not isinstance(rows, list):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.validation import FLOAT32_MAX
+from ..data.validation import FLOAT32_MAX, as_vector
 from ..errors import DataError, MemoryEstimateError, ModelFileError, shorten
 
 if TYPE_CHECKING:
@@ -47,12 +47,7 @@ def checked_columns(labels: Any, n_labels: int, name: str = "labels") -> np.ndar
 
 def checked_weight(weight: Any, n_labels: int) -> np.ndarray:
     """Return checked weights of labels, float64 (L,)."""
-    try:
-        checked = np.empty(0) if np.iscomplexobj(weight) else np.asarray(weight, np.float64)
-    except (TypeError, ValueError):
-        checked = np.empty(0)
-    if checked.shape != (n_labels,):
-        raise DataError(f"label_weight: must have a number for each of {n_labels} labels, got {shorten(weight)}")
+    checked = as_vector(weight, n_labels, "label_weight")
     bad = np.flatnonzero(~((checked > 0) & np.isfinite(checked)))
     if len(bad):
         raise DataError(f"label_weight: must be finite and above 0, got {checked[bad[0]]} for label {bad[0]}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..data.validation import is_positive_integer
 from ..errors import DataError, shorten
 from .comparison import compare
 from .propensity import inverse_propensity, psprecision_at_k
@@ -72,10 +74,10 @@ def evaluate_ranking(
     """
     if Y_train is not None and inv_propensity is not None:
         raise DataError("inv_propensity: must be given without Y_train, got both")
-    k = max(ks, default=0)
-    if min(ks, default=0) < 1:
+    ks = list(ks) if isinstance(ks, Iterable) else [ks]
+    if not ks or not all(map(is_positive_integer, ks)):
         raise DataError(f"ks: must be integers of at least 1, got {shorten(ks)}")
-    compared = compare(Y_true, predicted, k)
+    compared = compare(Y_true, predicted, k := max(ks))
     functions = {"P": precision_at_k, "nDCG": ndcg_at_k, "R": recall_at_k} | {name: metric(name) for name in metrics}
     values = {name: function(compared.Y, compared.labels, k=k) for name, function in functions.items()}
     if Y_train is not None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.validation import is_integer, is_number
+from ..data.validation import as_vector, is_integer, is_number
 from ..errors import DataError, shorten
 from .comparison import Compared, Matrix, compare, labels_of, quotient, top_of_rows
 from .ranking import cumulated_mean, mean_dcg
+
+MAX_INVERSE = 1e100  # sums of larger ones could overflow
 
 
 def inverse_propensity(
@@ -112,11 +114,10 @@ def psndcg_at_k(
 
 def _gains(compared: Compared, inv_propensity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return q h of the ranking and of the best possible one, both float64 (n, k)."""
-    q = np.asarray(inv_propensity, dtype=np.float64)
     Y, labels = compared.Y, compared.labels
-    if q.shape != (Y.n_cols,):
-        raise DataError(f"inv_propensity: must have a value for each of {Y.n_cols} labels, got shape {q.shape}")
-    if not (np.isfinite(q).all() and (q > 0).all()):
-        raise DataError("inv_propensity: must be positive and finite, got others")
+    q = as_vector(inv_propensity, Y.n_cols, "inv_propensity")
+    bad = q[~((q > 0) & (q <= MAX_INVERSE))]
+    if len(bad):
+        raise DataError(f"inv_propensity: must be above 0 and at most {MAX_INVERSE:g}, got {bad[0]}")
     best = top_of_rows(Y.indptr, Y.indices, q[Y.indices], labels.shape[1])
     return np.where(compared.hits, q[labels], 0.0), np.where(best >= 0, q[best], 0.0)
