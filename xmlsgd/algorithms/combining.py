@@ -1,8 +1,8 @@
-"""Merge rules: how replicas are combined into one model.
+"""Combining replicas into one array, for `combine=` of the algorithms that merge in rounds.
 
 `WEIGHTS` gives each worker a weight by its share of the work. `COMBINE` makes one model of the replicas and their
 weights. Touch counts and AdaSum are for rows that few replicas have trained, as those of rare labels, whose progress a
-plain mean divides by the number of workers. A rule that is added to a table can be chosen by its name.
+plain mean divides by the number of workers. A function that is added to a table can be chosen by its name.
 """
 
 from __future__ import annotations

@@ -108,6 +108,6 @@ class KNNIndex:
 
 
 def check_sound(sound: np.ndarray) -> None:
-    """Raise `ModelFileError` unless all pointers and indices were valid; a compact model is checked as it is read."""
+    """Raise `ModelFileError` unless all pointers and indices were valid; prediction checks those of a compact model."""
     if not sound.all():
         raise ModelFileError("the model's folder is damaged: a pointer or an index is out of range; copy it again")

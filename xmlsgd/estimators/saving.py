@@ -83,9 +83,9 @@ class SavingMixin(BaseEstimator):
             The directory.
         predict_only : bool
             Whether the parameters stay a read-only memory map; else `partial_fit` goes on exactly where the saved model
-            was. A compact model opens in milliseconds; what it follows is checked when it predicts.
+            was. A compact model opens in milliseconds; its pointers and indices are checked during prediction.
         verify : bool
-            Whether to compare checksums of files that have changed since that was done (`checked.json` there).
+            Whether to compare checksums, except of files unchanged since their last comparison (`checked.json`).
         device, precision : str, optional
             On which device and in which precision to predict, as "cpu" and "float32"; as saved where None.
 
