@@ -1,7 +1,7 @@
 """How long a run goes, and its learning rate as a function of the share of it that is done.
 
-A schedule maps progress in [0, 1], counted from the end of warm-up, to a factor of the initial rate, in [0, 1] and never
-rising. Warm-up rises linearly over the first rows, which keeps Adam's first, badly estimated steps small.
+A schedule maps progress in [0, 1], counted from the end of warm-up, to a factor of the initial rate, in [0, 1] and
+never rising. Warm-up rises linearly over the first rows, which keeps Adam's first, badly estimated steps small.
 """
 
 from __future__ import annotations
