@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+DIGITS = 6  # of the threshold of micro F1, which is shown: 0.27, not 0.27000001
 CHOICES = np.arange(1, 100, dtype=np.float32) / 100  # thresholds to choose among
 # True pairs of other labels that count like those of the label itself. Macro F1 hardly differs between 1 and 10
 # (docs/decisions/prediction.md).
@@ -50,12 +51,12 @@ class Thresholds:
         own = number[labels] >= 0
         own_curves = _Curves.counted(number[labels[own]], probabilities[own], truth[own], n_true[seen])
         macro[seen] = own_curves.with_prior(similar.of(octave[seen])).best()
-        return cls(float(curves.best()[0]), macro)
+        return cls.of(np.concatenate([curves.best(), macro]))
 
     @classmethod
     def of(cls, array: NDArray[np.float32]) -> Thresholds:
         """Return the thresholds in an `array`."""
-        return cls(float(array[0]), array[1:])
+        return cls(round(float(array[0]), DIGITS), array[1:])
 
     @classmethod
     def mean(cls, several: Sequence[Thresholds]) -> Thresholds:

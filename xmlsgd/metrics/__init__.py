@@ -1,4 +1,6 @@
-"""Metrics of a ranking of labels: precision, recall, nDCG, their propensity-scored forms, F1 and coverage, all at k.
+"""Metrics of a ranking of labels at k, of predicted sets, and of probabilities.
+
+At k there are precision, recall, nDCG, their propensity-scored forms, F1 and coverage.
 
 Each function compares the true labels of n rows with a prediction, and returns the metric at 1, 2, ..., k as fractions,
 float64 (k,).
@@ -12,6 +14,9 @@ Notation: h_ij = 1 if the label at rank j of row i is true, n_i the number of tr
 q_l the inverse propensity of label l. Rows without true labels score 0 and count. All functions raise `DataError` for
 k < 1, k above both L and 100, NaN scores, labels outside [-1, L), a label twice in a row's ranking, shapes that do not
 fit, and no rows.
+
+Other functions compare predicted sets (`label_scores`), groups of rows (`precision_by_group`) and probabilities
+(`reliability`, `expected_calibration_error`).
 
 References
 ----------
