@@ -16,9 +16,9 @@ def place(place):
     """The folder with good files, and files that are good for something else."""
     (place / "texts.csv").write_text("text,label\nread a file,open\nclose the file,close\n")
     (place / "spaces.txt").write_text("open,read    read a file\nclose    close the file\n" * 3)
-    (place / "numbers.csv").write_text("0.5,1.5,2\n0.25,1.75,1\n")
+    (place / "numbers.txt").write_text("0.5,1.5,2\n0.25,1.75,1\n")
     (place / "semicolons.txt").write_text("0;1 0:1\n1 2:1\n")
-    (place / "counts.csv").write_text("5,1,2\n2,7,1\n")
+    (place / "counts.txt").write_text("5,1,2\n2,7,1\n")
     (place / "others.txt").write_text("a\tsome other words\na\tof other words\n")
     assert main(["convert", str(place / "others.txt"), str(place / "others"), "--quiet"]) == 0
     return place
@@ -115,7 +115,7 @@ def test_the_device_gpu_is_refused_with_the_name_of_a_gpu(capsys):
 
 def test_a_missing_gpu_is_reported_before_the_data_are_read(place, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None)
-    code, line = complaint(capsys, place, "train", "{place}/counts.csv", *TRAIN, "--devices", "cuda:0,cpu")
+    code, line = complaint(capsys, place, "train", "{place}/counts.txt", *TRAIN, "--devices", "cuda:0,cpu")
     assert code == 2
     assert line.startswith("device 'cuda:0': CuPy ")
 
@@ -137,7 +137,7 @@ BAD_CALLS = {
         "--hidden-layer-sizes: must be whole numbers",
     ),
     "no epochs": ((*GOOD_ROWS, *TRAIN, "--epochs", "0"), "max_epochs: must be 'auto' or a positive integer, got 0"),
-    "no epochs and a broken file": (("train", "{place}/counts.csv", *TRAIN, "--epochs", "0"), "max_epochs: must be"),
+    "no epochs and a broken file": (("train", "{place}/counts.txt", *TRAIN, "--epochs", "0"), "max_epochs: must be"),
     "negative rate": ((*GOOD_ROWS, *TRAIN, "--lr=-1"), "learning_rate_init: must be 'auto' or above 0, got -1.0"),
     "dropout of all": ((*GOOD_ROWS, *TRAIN, "--dropout", "1"), "hidden_dropout: must be in [0, 1), got 1.0"),
     "unknown loss": ((*GOOD_ROWS, *TRAIN, "--loss", "l2"), "loss must be one of bce, softmax, squared_hinge, got 'l2'"),
@@ -201,7 +201,7 @@ BAD_CALLS = {
     "json without a name": (("info", "--json", ""), "argument --json: must be a name, got ''"),
     "no name to train on": (("train", "", *TRAIN), "argument TRAIN: must be a name, got ''"),
     "convert rows without features into a new folder": (
-        ("convert", "{place}/counts.csv", "{place}/new/folder/rows.txt"),
+        ("convert", "{place}/counts.txt", "{place}/new/folder/rows.txt"),
         "file must have at least one feature, got 2 rows without any",
     ),
     "convert nothing": (
@@ -214,18 +214,18 @@ BAD_CALLS = {
     ),
     "train on CSV of texts": (
         ("train", "{place}/texts.csv", *TRAIN),
-        "got texts without labels; it looks like CSV: a row reads `label,label feature:value ...`, a text `label1,",
+        "texts.csv:1: the header must have a column 'labels', got ['text', 'label']; pass --label-column",
     ),
     "train on texts with spaces for the tab": (
         ("train", "{place}/spaces.txt", *TRAIN),
         "got texts without labels; labels and text are separated by one tab, not by spaces",
     ),
     "train on CSV of numbers": (
-        ("train", "{place}/numbers.csv", *TRAIN),
-        "numbers.csv:1: label must be a plain integer, got '0.5'; it looks like CSV: a row reads",
+        ("train", "{place}/numbers.txt", *TRAIN),
+        "numbers.txt:1: label must be a plain integer, got '0.5'; it looks like CSV: a row reads",
     ),
     "train on CSV of whole numbers": (
-        ("train", "{place}/counts.csv", *TRAIN),
+        ("train", "{place}/counts.txt", *TRAIN),
         "file must have at least one feature, got 2 rows without any; it looks like CSV: a row reads",
     ),
     "predict for rows of other words": (

@@ -113,10 +113,10 @@ def test_unrepeated_labels_and_unknown_test_labels_are_warned_of(tmp_path, capsy
     ("labels", "told"),
     [
         ('"Woolf, Virginia",novel', """the label '"Woolf' begins with a quote and does not end with it; quotes are"""),
-        ("novel;letter", "most of 1 labels contain ';'; if it separates labels, write a comma instead"),
+        ("novel;letter", "most of 1 labels contain ';'; if it separates labels: --label-separator ';'"),
         (
-            "Woolf, Virginia,novel",
-            "every comma ends a label, also in 'Woolf, Virginia,novel'; if that is one name, write",
+            "Woolf, Virginia",
+            "every comma ends a label, also in 'Woolf, Virginia'; for names with commas write and pass another",
         ),
         ('"novel",l\'histoire,a|b', None),
     ],

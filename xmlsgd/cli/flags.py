@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .value_types import FILE, FLOAT, ValueType, name_among
+from .value_types import FILE, FLOAT, NAME, PATH, ValueType, name_among
 
 GROUPS = ("arguments", "data", "model", "training", "workers", "output")  # headings of the help, in this order
 
@@ -111,8 +111,15 @@ EVERYWHERE = (
 )
 # How data files are read: the fields of `FormatOptions`.
 FORMAT_FLAGS = (
-    Flag("format", name_among("auto", "rows", "raw"), "rows of numbers or raw text; auto looks at the first lines",
+    Flag("format", name_among("auto", "rows", "raw", "csv", "jsonl", "annif"), "rows of numbers, or texts as raw "
+         "text, CSV, JSON lines or an Annif corpus; auto looks at name and first lines",
          "data", "auto", part_of="format_options"),
+    Flag("text_column", NAME, "texts in CSV and JSON lines", "data", "text", part_of="format_options"),
+    Flag("label_column", NAME, "labels in CSV and JSON lines", "data", "labels", part_of="format_options"),
+    Flag("label_separator", NAME, "what stands between labels in raw text and CSV", "data", ",",
+         part_of="format_options"),
+    Flag("vocabulary", PATH, "names of the subjects of an Annif corpus, `<uri><TAB>label` a line", "data",
+         default_text="the URIs", part_of="format_options"),
     Flag("one_based", None, "features count from 1, as in LIBSVM files", "data", False, part_of="format_options"),
     Flag("one_based_labels", None, "labels count from 1", "data", False, part_of="format_options"),
     Flag("header", name_among("auto", "yes", "no"), "whether the first line holds the shape", "data", "auto",

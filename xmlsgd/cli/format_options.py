@@ -8,10 +8,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..data.files import READ_ERRORS, open_compressed
 from ..errors import DataError
+
+if TYPE_CHECKING:
+    from ..data.text import RawText
 
 LINES_SEEN = 100
 LINE_BYTES = 1 << 20
@@ -33,6 +36,28 @@ class FormatOptions:
     one_based_labels: bool = False
     header: str = "auto"
     duplicates: str = "error"
+    text_column: str = "text"
+    label_column: str = "labels"
+    label_separator: str = ","
+    vocabulary: str | None = None
+
+    def kind(self, path: str) -> str:
+        """Return the kind of documents that a file of texts holds."""
+        from ..data.documents import KINDS, is_annif, kind_of  # here: the help needs no NumPy
+
+        if self.format in KINDS:
+            return self.format
+        lines = [line for line in first_lines(Path(path)) if line.strip()]
+        return kind_of(Path(path)) or ("annif" if lines and all(map(is_annif, lines)) else "raw")
+
+    def read_texts(self, path: str, labelled: bool) -> RawText:
+        """Return the documents of a file of texts."""
+        from ..data.documents import DocumentOptions, read_documents
+
+        if not self.label_separator.strip(" "):
+            raise DataError(f"--label-separator: must not be blank, got {self.label_separator!r}")
+        options = DocumentOptions(self.text_column, self.label_column, self.label_separator, self.vocabulary)
+        return read_documents(path, self.kind(path), labelled, options)
 
     @property
     def for_rows(self) -> dict[str, Any]:
@@ -49,7 +74,11 @@ class FormatOptions:
 
         With `labelled`, a document stands behind a tab: `label1,label2<TAB>text`.
         """
+        from ..data.documents import kind_of
+
         file = Path(path)
+        if self.format == "auto" and file.is_file() and kind_of(file):
+            return True
         seen = file.is_file() and file.suffix != ".npz"
         return self.are_documents(first_lines(file) if seen else (), labelled)
 
@@ -59,7 +88,7 @@ class FormatOptions:
         No row of numbers has words behind a tab, but words alone may be a broken row: then most lines decide.
         """
         if self.format != "auto":
-            return self.format == "raw"
+            return self.format != "rows"
         found = [_has_words(line, labelled) for line in lines if line.partition("#")[0].strip()]
         return any(found) if labelled else 2 * sum(found) > len(found)
 

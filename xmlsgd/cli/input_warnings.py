@@ -12,22 +12,23 @@ import numpy as np
 from ..data.cores import usable_cores
 from ..data.csr import Dataset
 from ..errors import shorten
-from .format_options import first_lines
+from .format_options import FormatOptions, first_lines
 from .sources import Rows
 
 QUOTES, SEPARATORS = "\"'", ";|"
-SPACED_COMMA, BARE_COMMA = re.compile(r", +(?=\S)"), re.compile(r",(?=[^ ,])")
+SPACED_COMMA = re.compile(r", +(?=\S)")
 ONCE, FEW_ROWS = 1.2, 20  # with fewer rows per label, or fewer rows, nothing can be said
 
 
-def warn_of_training_rows(rows: Rows, train: str, test: str | None) -> None:
+def warn_of_training_rows(rows: Rows, train: str, test: str | None, form: FormatOptions) -> None:
     """Warn of what is suspicious in the rows of a training run."""
     warn_of_rare_labels(rows.train, train, rows.vectorizer is not None)
     if rows.vectorizer is None:
         warn_of_base(rows.train, train)
-    else:
+    elif form.kind(train) == "raw":
         warn_of_names(rows.train.label_names or (), train)
-        warn_of_commas(train)
+        if form.label_separator == ",":
+            warn_of_commas(train)
     if rows.test is not None:
         warn_of_unknown(rows.test, rows.train.n_labels, test or train)
 
@@ -46,20 +47,21 @@ def warn_of_names(names: Sequence[str], path: str) -> None:
     cut = next((name for name in names if name[0] in QUOTES and (len(name) == 1 or name[-1] != name[0])), None)
     if cut is not None:
         text = f"{path}: the label {shorten(cut)} begins with a quote and does not end with it"
-        warnings.warn(f"{text}; quotes are part of a name, and every comma ends one: write names without", stacklevel=2)
+        hint = "quotes are part of a name; names with commas need another --label-separator, or --format csv"
+        warnings.warn(f"{text}; {hint}", stacklevel=2)
     for mark in SEPARATORS:
         if 2 * sum(mark in name for name in names) > len(names):
             text = f"{path}: most of {len(names):,} labels contain {mark!r}"
-            warnings.warn(f"{text}; if it separates labels, write a comma instead", stacklevel=2)
+            warnings.warn(f"{text}; if it separates labels: --label-separator '{mark}'", stacklevel=2)
 
 
 def warn_of_commas(path: str) -> None:
-    """Warn if raw text has both `a,b` and `a, b` between labels: the second may be one name that has a comma."""
+    """Warn if raw text has `a, b` before the tab: it may be one name that has a comma."""
     labels = [line.partition("\t")[0] for line in first_lines(Path(path))] if Path(path).is_file() else []
     spaced = next((each for each in labels if SPACED_COMMA.search(each)), None)
-    if spaced is not None and any(BARE_COMMA.search(each) for each in labels):
+    if spaced is not None:
         text = f"{path}: every comma ends a label, also in {shorten(spaced)}"
-        warnings.warn(f"{text}; if that is one name, write it without the comma", stacklevel=2)
+        warnings.warn(f"{text}; for names with commas write and pass another --label-separator", stacklevel=2)
 
 
 def warn_of_base(dataset: Dataset, path: str) -> None:

@@ -14,7 +14,7 @@ from ..data.csr import CSR, Dataset
 from ..data.datasets import BUILT_IN, load_dataset
 from ..data.files import temporary_folder
 from ..data.formats.base import is_store
-from ..data.text import RawText, index_labels, read_raw_text
+from ..data.text import RawText, index_labels
 from ..data.vectorizer import VECTORIZER_FILE, TextVectorizer
 from ..errors import DataError
 from ..estimators import XMLClassifier, XMLEnsemble
@@ -145,14 +145,14 @@ def read_features(path: str, form: FormatOptions, columns: Columns) -> CSR:
         return _test_rows(path, form, columns, labels_required=False).X
     if columns.vectorizer is None:
         raise DataError(f"{path}: {NO_VECTORIZER}")
-    labelled = form.have_labels(first_lines(Path(path)))
-    return columns.vectorizer.transform(read_raw_text(path, labelled=labelled).texts)
+    labelled = form.kind(path) == "raw" and form.have_labels(first_lines(Path(path)))
+    return columns.vectorizer.transform(form.read_texts(path, labelled).texts)
 
 
 def _training_texts(path: str, form: FormatOptions) -> RawText | None:
     """Return labelled documents, of a source with two parts those of training; None for rows of numbers."""
     if form.is_raw_text(path, labelled=True):
-        return read_raw_text(path, labelled=True)
+        return form.read_texts(path, labelled=True)
     if not _is_built_in(path):
         return None
     from ..data.python_functions import python_functions_texts
@@ -163,7 +163,7 @@ def _training_texts(path: str, form: FormatOptions) -> RawText | None:
 def _training_rows(path: str, form: FormatOptions, columns: Columns | None) -> Rows:
     """Return the rows of a source and its own test part; a vectorizer is fitted where `columns` has none."""
     if form.is_raw_text(path, labelled=True):
-        raw = read_raw_text(path, labelled=True)
+        raw = form.read_texts(path, labelled=True)
         names, vectorizer = (columns.names, columns.vectorizer) if columns else (None, None)
         vectorizer = vectorizer or _words_of(raw.texts, path)
         return Rows(_rows_of_texts(path, raw, vectorizer, names), None, vectorizer)
@@ -188,7 +188,7 @@ def _words_of(texts: Sequence[str], path: str) -> TextVectorizer:
 def _test_rows(path: str, form: FormatOptions, columns: Columns, labels_required: bool = True) -> Dataset:
     """Return the rows of a file or a named set, as `read_test` says."""
     if form.is_raw_text(path, labelled=True):
-        raw = read_raw_text(path, labelled=True)
+        raw = form.read_texts(path, labelled=True)
         return _rows_of_texts(path, raw, columns.vectorizer, columns.names)
     if _is_built_in(path):
         from ..data.python_functions import python_functions_texts

@@ -16,6 +16,7 @@ from ..data.files import MAGIC, READ_ERRORS
 from ..data.parser.blocks import LibsvmBlocks
 from ..data.text import lines_of, split_labels
 from ..errors import DataError
+from .exit_codes import UsageError
 from .format_options import FormatOptions
 from .sources import NO_VECTORIZER, Columns, check_features, check_words
 
@@ -26,6 +27,8 @@ BLOCK_CHARACTERS = 1 << 20  # of the documents that are turned into rows at once
 
 def stdin_blocks(form: FormatOptions, columns: Columns) -> Iterator[CSR]:
     """Yield the rows of standard input, which may be compressed, in blocks of about 1 MB of text."""
+    if form.format not in ("auto", "rows", "raw"):
+        raise UsageError(f"-: standard input must be rows or raw text, got --format {form.format}; pass a file")
     try:
         stream = _decompressed(cast("BinaryIO", sys.stdin.buffer))
         head = _start(stream, HEAD_BYTES)

@@ -30,7 +30,9 @@ class RawText:
     labels: list[tuple[str, ...]] | None = None
 
 
-def read_raw_text(path: str | Path, labels_path: str | Path | None = None, *, labelled: bool = False) -> RawText:
+def read_raw_text(
+    path: str | Path, labels_path: str | Path | None = None, *, labelled: bool = False, separator: str = ","
+) -> RawText:
     """Read documents from a UTF-8 file, one a line; `.gz`, `.bz2` and `.xz` are decompressed.
 
     A label that comes twice in a row counts once. An empty line is an empty document; those at the end are ignored
@@ -44,6 +46,8 @@ def read_raw_text(path: str | Path, labels_path: str | Path | None = None, *, la
         A file whose line i holds the label names of document i, separated by commas.
     labelled : bool
         Whether each line of `path` itself reads `label1,label2<TAB>text`.
+    separator : str
+        What stands between labels.
 
     Returns
     -------
@@ -59,10 +63,10 @@ def read_raw_text(path: str | Path, labels_path: str | Path | None = None, *, la
         raise DataError(
             f"{path}: labels come from {labels_path} or from the lines themselves (labelled=True), not both"
         )
-    texts = list(_lines(path))
+    texts = list(lines_of_file(path))
     labels: list[tuple[str, ...]] | None = None
     if labels_path is not None:
-        labels = [_names(line) for line in _lines(labels_path)]
+        labels = [names_of(line, separator) for line in lines_of_file(labels_path)]
         n_rows = max(_filled(texts), _filled(labels))
         if min(len(texts), len(labels)) < n_rows:
             raise DataError(f"{labels_path}: must have a line for each of {len(texts)} documents, got {len(labels)}")
@@ -73,7 +77,7 @@ def read_raw_text(path: str | Path, labels_path: str | Path | None = None, *, la
         labels = []
         for i, line in enumerate(texts):
             head, texts[i] = split_labels(line, f"{path}:{i + 1}")
-            labels.append(_names(head))
+            labels.append(names_of(head, separator))
     if not texts:
         raise DataError(f"{path}: must hold at least one document, got an empty file")
     return RawText(texts, labels)
@@ -162,7 +166,7 @@ def write_label_names(names: Sequence[str], n_labels: int, path: Path) -> None:
     path.write_text("".join(f"{name}\n" for name in names), encoding="utf-8", newline="\n")
 
 
-def _lines(path: str | Path) -> Iterator[str]:
+def lines_of_file(path: str | Path) -> Iterator[str]:
     """Yield the lines of a text file without their ends, decoded and checked one at a time."""
     try:
         with open_text(Path(path)) as stream:
@@ -201,6 +205,6 @@ def _filled(rows: Sequence[Sequence[str]]) -> int:
     return max((i for i, row in enumerate(rows, 1) if row and not (isinstance(row, str) and row.isspace())), default=0)
 
 
-def _names(field: str) -> tuple[str, ...]:
+def names_of(field: str, separator: str) -> tuple[str, ...]:
     """Return the distinct label names of `a,b,c`, in order."""
-    return tuple(dict.fromkeys(name for part in field.split(",") if (name := part.strip())))
+    return tuple(dict.fromkeys(name for part in field.split(separator) if (name := part.strip())))

@@ -110,7 +110,7 @@ def run(
     rows = replace(rows, groups=read_groups(groups, rows.train.n_rows))
     seconds = time.perf_counter() - started
     console.note(f"{train}: {size_text(rows.train)}; read in {seconds:.1f} s")
-    warn_of_training_rows(rows, train, test)
+    warn_of_training_rows(rows, train, test, format_options)
     if dry_run:
         plan = template_of(model).plan(rows.train.X, rows.train.Y, groups=rows.groups)
         console.answer(str(plan))

@@ -1,0 +1,59 @@
+"""Documents as CSV, JSON lines and Annif corpora on the command line."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from shared.command_line import QUICK, run
+from xmlsgd.cli import main
+from xmlsgd.estimators import XMLClassifier
+
+NAMES = ("Smith, J.", "open sea")
+LINES = [(f"a book of {('waves', 'letters')[i % 2]} and number {i % 5}", NAMES[i % 2 :]) for i in range(40)]
+
+
+def quoted(text):
+    return '"' + text.replace('"', '""') + '"'
+
+
+WRITTEN = {
+    "rows.csv": "text,labels\n" + "".join(f"{quoted(text)},{quoted(';'.join(names))}\n" for text, names in LINES),
+    "rows.jsonl": "".join(json.dumps({"text": text, "labels": names}) + "\n" for text, names in LINES),
+    "rows.txt": "".join(f"{';'.join(names)}\t{text}\n" for text, names in LINES),
+    "rows.tsv": "".join(
+        text + "\t" + " ".join(f"<http://x/{NAMES.index(name)}>" for name in names) + "\n" for text, names in LINES
+    ),
+}
+FLAGS = {"rows.csv": ("--label-separator", ";"), "rows.txt": ("--label-separator", ";"), "rows.jsonl": ()}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_names_with_commas_are_trained_evaluated_predicted_and_learned_on(tmp_path, capsys, name):
+    path, vocabulary = tmp_path / name, tmp_path / "vocabulary"
+    path.write_text(WRITTEN[name])
+    vocabulary.write_text("".join(f"<http://x/{i}>\t{label}\n" for i, label in enumerate(NAMES)))
+    flags = FLAGS.get(name, ("--vocabulary", vocabulary))
+    run("train", path, "--out", tmp_path / "m", *QUICK, "--quiet", *flags)
+    assert XMLClassifier.load(tmp_path / "m").classes_.tolist() == sorted(NAMES)
+    assert "warning" not in capsys.readouterr().err
+    run("evaluate", tmp_path / "m", path, "--json", tmp_path / "r.json", *flags)
+    assert json.loads((tmp_path / "r.json").read_text())["P@1"] == 100
+    run("predict", tmp_path / "m", path, "--k", "1", "--out", tmp_path / "p", *flags)
+    assert len((tmp_path / "p").read_text().splitlines()) == 40
+    run("learn", tmp_path / "m", path, "--quiet", *flags)
+    assert XMLClassifier.load(tmp_path / "m").n_samples_seen_ == 80
+
+
+def test_an_annif_corpus_is_told_by_its_lines_and_bears_uris(tmp_path):
+    (tmp_path / "rows").write_text(WRITTEN["rows.tsv"])
+    run("train", tmp_path / "rows", "--out", tmp_path / "m", *QUICK, "--quiet", "--epochs", "1")
+    assert XMLClassifier.load(tmp_path / "m").classes_.tolist() == ["http://x/0", "http://x/1"]
+
+
+def test_standard_input_is_no_csv(tmp_path, capsys):
+    (tmp_path / "rows.jsonl").write_text(WRITTEN["rows.jsonl"])
+    run("train", tmp_path / "rows.jsonl", "--out", tmp_path / "m", *QUICK, "--quiet", "--epochs", "1")
+    assert main(["predict", str(tmp_path / "m"), "-", "--format", "csv"]) == 2
+    assert "standard input must be rows or raw text, got --format csv; pass a file" in capsys.readouterr().err

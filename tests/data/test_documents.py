@@ -1,0 +1,89 @@
+"""Documents with labels as CSV, JSON lines, raw text with a separator, and corpora of Annif."""
+
+from __future__ import annotations
+
+import pytest
+
+from xmlsgd.data.documents import DocumentOptions, is_annif, kind_of, read_documents
+from xmlsgd.errors import DataError
+
+FILES = {
+    "csv": 'id,labels,text\n1,"Smith, J.;sea","a book, of\nthe sea"\n2,,"no ""labels"""\n',
+    "jsonl": '{"text": "a book, of\\nthe sea", "labels": ["Smith, J.", "sea", "sea"]}\n\n{"text": "x", "labels": []}\n',
+    "raw": "Smith, J.;sea\ta book of the sea\n",
+    "annif": "a book\tof the sea\t<http://x/1> <http://x/2>\nno subjects\t\n",
+}
+
+
+@pytest.fixture
+def path_of(tmp_path):
+    def write(name, text):
+        (tmp_path / name).write_text(text)
+        return tmp_path / name
+
+    return write
+
+
+def read(path, kind, labelled=True, **options):
+    return read_documents(path, kind, labelled, DocumentOptions(**options))
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "raw"])
+def test_names_with_commas_and_blanks_stay_whole(path_of, kind):
+    raw = read(path_of("f", FILES[kind]), kind, separator=";")
+    assert raw.labels[0] == ("Smith, J.", "sea")
+    assert raw.texts[0].split()[:2] == ["a", "book,"] if kind != "raw" else ["a", "book"]
+    assert raw.labels[1:] == [()] * (len(raw.texts) - 1)
+
+
+def test_quoted_fields_of_csv_keep_commas_quotes_and_line_ends(path_of):
+    assert read(path_of("f.csv", FILES["csv"]), "csv").texts == ["a book, of\nthe sea", 'no "labels"']
+
+
+def test_columns_may_have_other_names_and_labels_may_be_missing(path_of):
+    path = path_of("f.csv", "body\ta\nx,y\n".replace("\t", ","))
+    assert read(path, "csv", labelled=False, text_column="body").texts == ["x"]
+    assert read(path, "csv", text_column="body", label_column="a").labels == [("y",)]
+
+
+def test_subjects_of_annif_are_uris_or_their_names(path_of):
+    path = path_of("f.tsv", FILES["annif"])
+    raw = read(path, "annif")
+    assert raw.texts == ["a book\tof the sea", "no subjects"]
+    assert raw.labels == [("http://x/1", "http://x/2"), ()]
+    vocabulary = path_of("v.tsv", "<http://x/1>\tships, old\textra\n<http://x/3>\tfish\n")
+    assert read(path, "annif", vocabulary=str(vocabulary)).labels[0] == ("ships, old", "http://x/2")
+    assert read(path_of("g", "a\tb\n"), "annif", labelled=False).texts == ["a\tb"]
+
+
+def test_kinds_are_told_by_names_and_lines(tmp_path):
+    names = ("a.csv", "a.CSV.gz", "a.jsonl", "a.ndjson", "a.txt", "a")
+    assert [kind_of(tmp_path / name) for name in names] == ["csv", "csv", "jsonl", "jsonl", None, None]
+    assert is_annif("text\t<http://x/1> <http://x/2>")
+    assert not any(map(is_annif, ("text\tmore", "text <http://x/1>", "a,b\ttext with <b>tags</b>")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "told"),
+    [
+        ("csv", "a,b\n1,2\n", r"f:1: the header must have a column 'text', got \['a', 'b'\]; pass --text-column"),
+        ("csv", "text,labels\nx,y\nx,y,z\n", "f:3: must have 2 fields, as the header, got 3; quote fields with commas"),
+        ("csv", 'text,labels\n"x,y\n', "f:2: must be CSV, got unexpected end of data"),
+        ("jsonl", '{"text": "a", "labels": []}\n{"text"\n', "f:2: must be a JSON object, got "),
+        ("jsonl", '["a"]\n', "f:1: must be an object with the key 'text', got "),
+        ("jsonl", '{"text": 1, "labels": []}\n', "f:1: 'text' must be a string, got 1"),
+        ("jsonl", '{"text": "a", "labels": "b"}\n', "f:1: 'labels' must be a list of strings, got 'b'"),
+        ("annif", "a\t<http://x/1>\na <http://x/1>\n", "f:2: must read `text<TAB><uri> <uri>`, got "),
+        ("jsonl", "\n", "f: must hold at least one document, got none"),
+    ],
+)
+def test_errors_name_file_and_line(path_of, kind, text, told):
+    with pytest.raises(DataError, match=told):
+        read(path_of("f", text), kind)
+
+
+@pytest.mark.parametrize("line", ["http://x/1\tfish", "<http://x/1>", "<http://x/1>\t "])
+def test_a_broken_vocabulary_is_named_with_its_line(path_of, line):
+    vocabulary = path_of("v", f"<http://x/2>\tship\n{line}\n")
+    with pytest.raises(DataError, match="v:2: must read "):
+        read(path_of("f", FILES["annif"]), "annif", vocabulary=str(vocabulary))
