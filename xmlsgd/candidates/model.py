@@ -16,7 +16,7 @@ from .compact import CompactLinearClassifiers
 from .cooccurrence import N_MORE, Cooccurrence
 from .knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex
 from .linear import LinearClassifiers
-from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Calibration, LogisticStacking, meta_features
+from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Calibration, LogisticStacking, log_loss, meta_features
 from .weighting import idf_weights, unit_rows
 
 BLOCK = 1 << 16  # rows whose votes are held in memory together
@@ -48,6 +48,9 @@ class HeldOutSize(NamedTuple):
 HELD_OUT_LOGISTIC, HELD_OUT_BOOSTED = HeldOutSize(0.02, 400, 2048, 100), HeldOutSize(0.1, 1000, 10_000, 1000)
 # A network alone has three weights of its calibration and the thresholds to learn.
 HELD_OUT_NETWORK, HELD_OUT_NONE = HeldOutSize(0.02, 200, 2048, 100), HeldOutSize(0.0, 0, 0, 0)
+
+# Votes of a label row, for each that another row has (docs/decisions/candidates.md).
+LABEL_ROW_VOTES = 3
 
 # The network's logits float32 (rows, M), given rows X and labels (rows, M); 0 where a label is -1.
 Logits = Callable[[CSR, np.ndarray], np.ndarray]
@@ -138,30 +141,45 @@ def fit_candidates(
     device: CPU,
     boosted: bool = False,
     grouped: bool = False,
+    n_label_rows: int = 0,
 ) -> tuple[CandidateModel, HeldOutScores]:
     """Train a candidate model of `size` candidate labels a row; weight : float32 (n,), sample weights, None for ones.
 
     With `boosted`, linear classifiers are trained again on all rows after stacking: it holds out many. Also return the
     scores of the held-out rows by models that have not learned from them. With `grouped`, held-out rows do not vote for
     each other either: the rows of their group are alike.
+
+    n_label_rows : how many of the rows, the last ones, are made of label texts, each of one label. Those of labels that
+    other rows have are left out where linear classifiers tell the candidates of held-out rows worse apart with them.
     """
     X, Y = dataset.X, dataset.Y
     weight = np.ones(X.n_rows, np.float32) if weight is None else weight
-    scale = idf_weights(X)
+    n_rows = X.n_rows - n_label_rows
+    scale = idf_weights(X.span(0, n_rows))
     learned = weight.copy()
     learned[held_out] = 0
+    seen = np.bincount(Y.row_entries(np.flatnonzero(weight[:n_rows])), minlength=Y.n_cols) > 0
+    of_seen = n_rows + np.flatnonzero(seen[Y.indices[Y.indptr[n_rows] :]])
     with device.start():
         rows = unit_rows(X, scale, device)
-        knn = KNNIndex.build(rows, Y, learned if grouped else weight)
+        votes = weight.copy()
+        votes[n_rows:] *= LABEL_ROW_VOTES
+        knn = KNNIndex.build(rows, Y, votes * (learned > 0) if grouped else votes)
         cooccurrence = Cooccurrence.count(X, Y, learned, device)
         candidates, asked = training_candidates(knn, rows, held_out, size, device)
         candidates, _ = cooccurrence.candidates(rows, candidates, device)
         scaled, rows = rows.take(held_out), unit_rows(X, None, device)
+        labels, shares = cooccurrence.candidates(scaled, asked.labels, device)
+        if decides := len(of_seen) > 0 and len(held_out) > 0:  # before the others, so that memory holds one of them
+            learned[of_seen] = 0
+            without = LinearClassifiers.fit(rows, Y, learned, candidates, device)
+            margins_without = without.margins(rows.take(held_out), labels, device)
+            del without
+            learned[of_seen] = weight[of_seen]
         linear = LinearClassifiers.fit(rows, Y, learned, candidates, device)
     stacking, calibration, trees, found = LogisticStacking(), Calibration(), None, NO_SCORES
     if len(held_out):
         with device.start():
-            labels, shares = cooccurrence.candidates(scaled, asked.labels, device)
             margins = linear.margins(rows.take(held_out), labels, device)
         scores = logits(X.take(held_out), labels), with_more(asked.shares), margins, shares
         valid = labels >= 0
@@ -169,6 +187,13 @@ def fit_candidates(
         truth = has_label(Y.take(held_out), labels)[valid]
         before, all_rows = label_frequencies(Y, learned, weight)
         frequency = before[labels[valid]]
+        if decides:
+            other = meta_features(pairs[0], pairs[1], margins_without[valid], pairs[3])
+            if log_loss(other, truth, frequency) < log_loss(meta_features(*pairs), truth, frequency):
+                kept = np.setdiff1d(np.arange(X.n_rows), of_seen)
+                del linear, knn, cooccurrence
+                given, n_kept = Dataset(X.take(kept), Y.take(kept)), n_label_rows - len(of_seen)
+                return fit_candidates(given, weight[kept], held_out, size, logits, device, boosted, grouped, n_kept)
         if not boosted:
             stacking, calibration = LogisticStacking.fit_calibrated(meta_features(*pairs), truth, frequency)
             factor, shift = calibration.factors(all_rows)
@@ -185,7 +210,7 @@ def fit_candidates(
                 linear = LinearClassifiers.fit(rows, Y, weight, candidates, device)
     with device.start():
         cooccurrence = Cooccurrence.count(X, Y, weight, device)
-    knn = replace(knn, weight=weight.copy())
+    knn = replace(knn, weight=votes)
     return CandidateModel(scale, knn, cooccurrence, linear, stacking, size, calibration, trees), found
 
 

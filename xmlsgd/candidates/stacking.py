@@ -61,16 +61,14 @@ class LogisticStacking(NamedTuple):
         """
         if truth.all() or not truth.any():
             return cls(), Calibration()
-        logs, margins = np.log1p(frequency), features[:, 2]
-        mean = float(logs.mean())
-        more = np.stack([logs - mean, (logs - mean) * margins], axis=1)
-        found = _regression(np.concatenate([features, more], axis=1), truth)
+        mean = float(np.log1p(frequency).mean())
+        found = _regression(_with_frequency(features, frequency, mean), truth)
         network, neighbors, linear, _, shift, slope = (float(value) for value in found.coef_[0])
         if min(network, neighbors, linear) <= 0:
             return cls.fit(features, truth), Calibration()
         calibration = Calibration(slope / linear, shift / linear, mean)
         calibrated, (factor, shifted) = features.copy(), calibration.factors(frequency)
-        calibrated[:, 2] = factor * margins + shifted
+        calibrated[:, 2] = factor * features[:, 2] + shifted
         return cls.fit(calibrated, truth), calibration
 
     def scores(
@@ -81,6 +79,21 @@ class LogisticStacking(NamedTuple):
         found = weight * _log(cooccurrence, MIN_COOCCURRENCE) + intercept
         without_network = neighbors * _log(votes, MIN_VOTE) + linear * margins + found
         return network * log_probability(logits) + without_network
+
+
+def log_loss(features: np.ndarray, truth: np.ndarray, frequency: np.ndarray) -> float:
+    """Return the mean log loss of the regression with calibration that is learned from these pairs; 0 for one class."""
+    if truth.all() or not truth.any():
+        return 0.0
+    columns = _with_frequency(features, frequency, float(np.log1p(frequency).mean()))
+    scores = _regression(columns, truth).decision_function(columns)
+    return float(np.logaddexp(0, np.where(truth, -scores, scores)).mean())
+
+
+def _with_frequency(features: np.ndarray, frequency: np.ndarray, mean: float) -> np.ndarray:
+    """Return the features of pairs, the log of the label's frequency, and its product with the margin."""
+    logs = np.log1p(frequency) - np.float32(mean)
+    return np.concatenate([features, np.stack([logs, logs * features[:, 2]], axis=1)], axis=1)
 
 
 def _regression(features: np.ndarray, truth: np.ndarray) -> LogisticRegression:

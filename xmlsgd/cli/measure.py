@@ -20,12 +20,14 @@ from ..metrics import (
     inverse_propensity,
     label_scores,
     precision_by_group,
+    recall_at_k,
     reliability,
 )
 from ..training.progress_bar import in_batches
 from .predictions import csv_line
 from .results import table, text_file
 
+ZERO_SHOT_K = 10
 PER_LABEL = ("label", "training_rows", "test_rows", "threshold", "precision", "recall", "F1")
 CALIBRATED = 5  # best labels of a row: nearly all others have probability 0
 BATCH = 8192  # rows ranked between two movements of the bar
@@ -47,7 +49,8 @@ def measure(
 
     The time is that of ranking alone, without reading, compiling and measuring.
     """
-    k = min(max(ks), len(model.classes_))
+    unseen = _zero_shot(model, test.Y)
+    k = min(max(*ks, 0 if unseen is None else ZERO_SHOT_K), len(model.classes_))
     labels, seconds = np.empty((test.n_rows, k), np.int32), 0.0
     model.load_kernels(test.X.span(0, min(BATCH, test.n_rows)), k, label_weight=label_weight)  # outside the timed part
     for rows in in_batches(test.n_rows, BATCH, "ranking", quiet=quiet):
@@ -60,7 +63,27 @@ def measure(
         by_group = {f"P@{at}": 100 * each.mean for at, each in found.items()}
         spread = {f"P@{at} std": 100 * each.std for at, each in found.items()}
         speed["groups"] = {"n": len(found[ks[0]].groups), **by_group, **spread}
-    return {**evaluate_ranking(test.Y, labels, ks=ks, inv_propensity=inv_propensity, metrics=metrics), **speed}
+    zero_shot = {} if unseen is None else _zero_shot_recall(unseen, labels)
+    metrics_found = evaluate_ranking(test.Y, labels, ks=ks, inv_propensity=inv_propensity, metrics=metrics)
+    return {**metrics_found, **zero_shot, **speed}
+
+
+def _zero_shot(model: XMLClassifier | XMLEnsemble, Y: CSR) -> CSR | None:
+    """Return the true labels that no training row had; None if the model has no such labels."""
+    counts = model.label_counts_
+    if counts is None or counts.all():
+        return None
+    counts = np.concatenate([counts, np.zeros(max(Y.n_cols - len(counts), 0), np.int64)])
+    unseen = Y.where(counts[Y.indices] == 0)
+    return unseen if unseen.nnz else None
+
+
+def _zero_shot_recall(unseen: CSR, labels: np.ndarray) -> dict[str, Any]:
+    """Return the recall at 10 of these labels, in percent, a mean over the rows that have any, and their number."""
+    rows = np.flatnonzero(np.diff(unseen.indptr))
+    best = labels[rows, :ZERO_SHOT_K]
+    recall = recall_at_k(unseen.take(rows), best, k=best.shape[1])[-1]
+    return {f"zero_shot_R@{ZERO_SHOT_K}": 100 * float(recall), "zero_shot_labels": unseen.nnz}
 
 
 class Thresholded(NamedTuple):
@@ -71,12 +94,15 @@ class Thresholded(NamedTuple):
 
 
 def report(result: dict[str, Any]) -> list[str]:
-    """Return what `measure_thresholds` has found, for a person."""
+    """Return what `measure` and `measure_thresholds` have found, for a person."""
     lines = []
     if "micro F1" in result:
         micro = f"micro F1 {result['micro F1']:.2f} from probability {result['threshold']:.2f} on"
         lines.append(f"{micro}, macro F1 {result['macro F1']:.2f} from one per label on")
         lines.append(f"expected calibration error of the five best labels {result['ECE@5']:.2f}")
+    if "zero_shot_labels" in result:
+        recall, n = result[f"zero_shot_R@{ZERO_SHOT_K}"], result["zero_shot_labels"]
+        lines.append(f"labels without training rows: R@{ZERO_SHOT_K} {recall:.2f}, {n:,} true ones")
     if groups := result.get("groups"):
         names = [name for name in groups if f"{name} std" in groups]
         each = [f"{name} {groups[name]:.2f} (std {groups[f'{name} std']:.2f})" for name in names]

@@ -7,19 +7,21 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ..data.csr import CSR, Dataset
 from ..data.datasets import BUILT_IN, load_dataset
 from ..data.files import temporary_folder
 from ..data.formats.base import is_store
-from ..data.text import RawText, index_labels
+from ..data.text import RawText, index_labels, read_raw_text
 from ..data.vectorizer import VECTORIZER_FILE, TextVectorizer
 from ..errors import DataError
 from ..estimators import XMLClassifier, XMLEnsemble
 from .exit_codes import UsageError
 from .format_options import FormatOptions, first_lines
+from .label_texts import with_label_texts
 from .messages import STDIN
 
 NO_VECTORIZER = "the model was trained on rows of numbers and has no words, got text; pass rows, or train on text"
@@ -45,13 +47,14 @@ class Columns:
 class Rows:
     """Training rows, their test rows if there are any, and the vectorizer that turns texts into such rows.
 
-    groups : of the training rows, one each, if there are any.
+    groups : of the training rows, one each, if there are any. texts : the arguments of `fit` for label texts.
     """
 
     train: Dataset
     test: Dataset | None = None
     vectorizer: TextVectorizer | None = None
     groups: Sequence[str] | None = None
+    texts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def columns(self) -> Columns:
@@ -75,10 +78,22 @@ def on_disk(path: str) -> Iterator[str]:
             raise DataError(str(error).replace(str(file), "stdin")) from error
 
 
-def read_training(train: str, test: str | None, form: FormatOptions) -> Rows:
-    """Return the rows of TRAIN and of --test."""
+def read_training(
+    train: str,
+    test: str | None,
+    form: FormatOptions,
+    label_texts: str | None = None,
+    feature_names: str | None = None,
+) -> Rows:
+    """Return the rows of TRAIN and of --test, and the texts of labels and features."""
     with on_disk(train) as path:
         rows = _training_rows(path, form, None)
+    if label_texts is not None:
+        dataset, texts = with_label_texts(rows.train, label_texts)
+        words = None if rows.vectorizer is None else rows.vectorizer.words
+        if words is None and feature_names is not None:
+            words = read_raw_text(feature_names).texts
+        rows = replace(rows, train=dataset, texts={"label_texts": texts, "feature_names": words})
     if test is not None:
         return replace(rows, test=read_test(test, form, rows.columns))
     return rows if rows.test is None else replace(rows, test=_fitted(rows.test, rows.columns, train))

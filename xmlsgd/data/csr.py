@@ -142,6 +142,10 @@ class CSR:
         entries = slice(start, self.indptr[last])
         return CSR(self.indptr[first : last + 1] - start, self.indices[entries], self.data[entries], self.n_cols)
 
+    def column_counts(self) -> np.ndarray:
+        """Return the number of entries of each column, int64 (n_cols,)."""
+        return np.bincount(self.indices, minlength=self.n_cols)
+
     def where(self, kept: np.ndarray) -> CSR:
         """Return the rows with the entries that are `kept`, bool (nnz,)."""
         return CSR(pointers(kept)[self.indptr], self.indices[kept], self.data[kept], self.n_cols)
@@ -155,6 +159,14 @@ class CSR:
             taken.data,
             self.n_cols,
         )
+
+
+def stacked(first: CSR, second: CSR) -> CSR:
+    """Return a copy of the rows of both, which have the same columns."""
+    pairs = [(first.indices, second.indices), (first.data, second.data)]
+    indptr = np.concatenate([first.indptr, first.indptr[-1] + second.indptr[1:]])
+    indices, data = (np.concatenate(pair) for pair in pairs)
+    return CSR(indptr, indices, data, first.n_cols)
 
 
 def pointers(counts: np.ndarray) -> np.ndarray:

@@ -155,6 +155,12 @@ def read_label_names(path: str | Path, n_labels: int) -> list[str]:
     return names
 
 
+def read_label_texts(path: str | Path) -> list[tuple[str, str]]:
+    """Return label and text of each line `label<TAB>text`; a line without a tab is both."""
+    parts = [line.partition("\t") for line in lines_of_file(path)]
+    return [(label, text if tab else label) for label, tab, text in parts]
+
+
 def write_label_names(names: Sequence[str], n_labels: int, path: Path) -> None:
     """Write a line for each label; raise `DataError` where that would not be read back."""
     if len(names) != n_labels:

@@ -104,6 +104,13 @@ class TextVectorizer:
         """Learn from the texts and return their X."""
         return self.fit(texts).transform(texts)
 
+    @classmethod
+    def of_words(cls, words: Sequence[str], idf: np.ndarray) -> TextVectorizer:
+        """Return the vectorizer with these words, one a feature in this order, and their idf, positive."""
+        vectorizer = cls(min_df=1)
+        vectorizer._adopt(list(words), idf)
+        return vectorizer
+
     def to_files(self, folder: str | Path) -> None:
         """Write `vectorizer.json` into an existing folder."""
         header = {

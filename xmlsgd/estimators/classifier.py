@@ -224,6 +224,8 @@ class XMLClassifier(Predictor, SavingMixin, BaseEstimator):
         *,
         label_names: Sequence[Any] | None = None,
         groups: ArrayLike | None = None,
+        label_texts: Any = None,
+        feature_names: Sequence[str] | None = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: Checkpoint | str | PathLike[str] | None = None,
     ) -> XMLClassifier:
@@ -247,6 +249,11 @@ class XMLClassifier(Predictor, SavingMixin, BaseEstimator):
         groups : array of int or str (n,), optional
             Groups of rows that are alike, such as the records of one library: wherever rows are held out, all of a
             group are, or none, so that stacking, thresholds and early stopping suit rows of new groups.
+        label_texts : list, dict or matrix (L, F), optional
+            What labels are called: a text for each column, None where there is none, or {label: text}, with label lists
+            also of labels that no row has; or their features. Rows of these words are learned, but not counted.
+        feature_names : list of str, optional
+            The word of each column of X, of which label texts are made where X is no texts.
         callbacks : list of Callback
             Called at the events of the run.
         checkpoint : path or Checkpoint, optional
@@ -272,7 +279,8 @@ class XMLClassifier(Predictor, SavingMixin, BaseEstimator):
         earlier = fitted if self.warm_start else None
         seed = draw_seed(self, checkpoint) if earlier is None else earlier.seed
         names = column_names(label_names) if earlier is None else earlier.classes
-        data = read_training_data(given, X, y, names, earlier, sample_weight, eval_set, seed, True, groups)
+        texts = {"label_texts": label_texts, "feature_names": feature_names}
+        data = read_training_data(given, X, y, names, earlier, sample_weight, eval_set, seed, True, groups, **texts)
         plan = make_plan(given, data, earlier and earlier.network)
         check_memory(plan, data, fitted)
         self.fitted_ = train_model(plan, data, earlier, seed, partial(setattr, self, "fitted_"), callbacks, checkpoint)
@@ -280,7 +288,14 @@ class XMLClassifier(Predictor, SavingMixin, BaseEstimator):
         return self
 
     def partial_fit(
-        self, X: Any, y: Any = None, classes: Any = None, sample_weight: ArrayLike | None = None
+        self,
+        X: Any,
+        y: Any = None,
+        classes: Any = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        label_texts: Any = None,
+        feature_names: Sequence[str] | None = None,
     ) -> XMLClassifier:
         """Learn from more rows in one pass at a constant rate.
 
@@ -290,8 +305,8 @@ class XMLClassifier(Predictor, SavingMixin, BaseEstimator):
 
         Parameters
         ----------
-        X, y, sample_weight
-            Rows, labels and weights, as in `fit`.
+        X, y, sample_weight, label_texts, feature_names
+            As in `fit`; texts of new labels, as those of earlier calls are learned.
         classes : list, optional
             All labels: those seen before, those of y, and those that later calls will bring.
 
@@ -310,7 +325,8 @@ class XMLClassifier(Predictor, SavingMixin, BaseEstimator):
         earlier = getattr(self, "fitted_", None)
         seed = draw_seed(self) if earlier is None else earlier.seed
         names = declared(earlier and earlier.classes, classes, y)
-        data = read_training_data(given, X, y, names, earlier, sample_weight, seed=seed)
+        texts = {"label_texts": label_texts, "feature_names": feature_names}
+        data = read_training_data(given, X, y, names, earlier, sample_weight, seed=seed, **texts)
         check_declared(data.names, None if classes is None else names)
         beside = earlier is not None and earlier.candidates is not None
         plan = make_plan(given, data, earlier and earlier.network, with_candidates=False, is_beside=beside)
@@ -320,13 +336,20 @@ class XMLClassifier(Predictor, SavingMixin, BaseEstimator):
         return self
 
     def plan(
-        self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None, groups: ArrayLike | None = None
+        self,
+        X: Any,
+        y: Any,
+        eval_set: tuple[Any, Any] | None = None,
+        groups: ArrayLike | None = None,
+        *,
+        label_texts: Any = None,
+        feature_names: Sequence[str] | None = None,
     ) -> TrainingPlan:
         """Return how `fit` would train on these rows; nothing is trained.
 
         Parameters
         ----------
-        X, y, eval_set, groups
+        X, y, eval_set, groups, label_texts, feature_names
             As in `fit`.
 
         Returns
@@ -334,7 +357,7 @@ class XMLClassifier(Predictor, SavingMixin, BaseEstimator):
         TrainingPlan
             `print` shows every decision, its value and the reason.
         """
-        return self._plan(X, y, eval_set, groups)[0]
+        return self._plan(X, y, eval_set, groups, label_texts, feature_names)[0]
 
     def estimate_memory(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> dict[str, int]:
         """Return the bytes that `fit` would take; nothing is trained.
@@ -354,8 +377,11 @@ class XMLClassifier(Predictor, SavingMixin, BaseEstimator):
         plan, data = self._plan(X, y, eval_set)
         return {**memory.estimate(plan, data, getattr(self, "fitted_", None)), **on_gpus(plan, data)}
 
-    def _plan(self, X: Any, y: Any, eval_set: Any, groups: Any = None) -> tuple[TrainingPlan, TrainingData]:
+    def _plan(
+        self, X: Any, y: Any, eval_set: Any, groups: Any = None, label_texts: Any = None, feature_names: Any = None
+    ) -> tuple[TrainingPlan, TrainingData]:
         """Return the plan of `fit`, and its rows; which ones are held out does not matter."""
         given = checked_parameters(self)
-        data = read_training_data(given, X, y, None, None, None, eval_set, groups=groups)
+        texts = {"label_texts": label_texts, "feature_names": feature_names}
+        data = read_training_data(given, X, y, None, None, None, eval_set, groups=groups, **texts)
         return make_plan(given, data), data

@@ -109,6 +109,8 @@ class XMLEnsemble(Predictor, BaseEstimator):
         *,
         label_names: Sequence[Any] | None = None,
         groups: ArrayLike | None = None,
+        label_texts: Any = None,
+        feature_names: Sequence[str] | None = None,
         callbacks: Sequence[Callback] = (),
         checkpoint: Checkpoint | str | PathLike[str] | None = None,
     ) -> XMLEnsemble:
@@ -119,7 +121,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
 
         Parameters
         ----------
-        X, y, sample_weight, eval_set, label_names, groups
+        X, y, sample_weight, eval_set, label_names, groups, label_texts, feature_names
             As in `XMLClassifier.fit`.
         callbacks : list of Callback
             Called in the runs of all classifiers, one after the other.
@@ -145,6 +147,10 @@ class XMLEnsemble(Predictor, BaseEstimator):
             label_names = list(label_names)
         template = self._template()
         rows, features = learn_features(X, template.vectorizer, type(self).__name__)
+        if features.vectorizer is not None:  # which the classifiers do not have
+            feature_names = features.vectorizer.words
+        elif feature_names is None and features.names is not None:
+            feature_names = features.names.tolist()
         if isinstance(eval_set, tuple | list) and len(eval_set) == 2:
             eval_set = read_features(eval_set[0], features), eval_set[1]
         seeding = template if self.random_state is None else self
@@ -168,6 +174,8 @@ class XMLEnsemble(Predictor, BaseEstimator):
                         eval_set,
                         label_names=label_names,
                         groups=groups,
+                        label_texts=label_texts,
+                        feature_names=feature_names,
                         callbacks=watching,
                         checkpoint=part,
                     )

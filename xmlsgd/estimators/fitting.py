@@ -92,8 +92,8 @@ def train_model(
     weight = weight_without(data, held_out)
 
     def fitted_by(run: Run) -> FittedModel:
-        counts = np.bincount(dataset.Y.indices, minlength=dataset.Y.n_cols)
-        return _fitted(plan, data, device, run, earlier, seed, label_counts=counts, n_samples_seen=dataset.n_rows)
+        counts = data.rows.Y.column_counts()
+        return _fitted(plan, data, device, run, earlier, seed, label_counts=counts, n_samples_seen=data.n_rows)
 
     def keep_run(run: Run) -> None:
         keep(fitted_by(run))
@@ -135,7 +135,7 @@ def train_more(
         start = first_parameters(plan.network, plan.optimizer, Y, seed, data.weight)
     else:
         start = grown(earlier, plan.network, plan.optimizer, Y, data.weight)
-    counts, n_rows = np.bincount(Y.indices, minlength=Y.n_cols), Y.n_rows
+    counts, n_rows = data.rows.Y.column_counts(), data.n_rows
     if earlier is not None and earlier.label_counts is not None:
         counts[: len(earlier.label_counts)] += earlier.label_counts
         n_rows += earlier.n_samples_seen
@@ -181,6 +181,7 @@ def learn_candidates(
         cpu,
         boosted,
         data.groups is not None,
+        data.n_label_rows,
     )
     _warn_of_useless(alone, CandidateScorer(plan.network, params, device, found, cpu), data, held_out[:COMPARED_ROWS])
     return found, scores

@@ -44,7 +44,7 @@ def rows_to_hold_out(data: TrainingData, size: HeldOutSize, seed: int) -> NDArra
     """Return the held-out rows, ascending, possibly none, of those of a weight above 0."""
     from ..candidates import held_out_rows
 
-    rows = np.arange(data.dataset.n_rows) if data.weight is None else np.flatnonzero(data.weight)
+    rows = np.arange(data.n_rows) if data.weight is None else np.flatnonzero(data.weight[: data.n_rows])
     groups = None if data.groups is None else data.groups[rows]
     found = rows[held_out_rows(len(rows), seed, size, groups)]
     if not len(found) and (n := size.of(len(rows))):
@@ -89,7 +89,7 @@ def with_thresholds(
         return fitted
     if stacked is None:
         fitted = replace(fitted, calibration=BetaCalibration.fit(scores, truth))
-    n_true, counts = (np.bincount(each.indices, minlength=Y.n_cols) for each in (Y, data.dataset.Y))
+    n_true, counts = (np.bincount(each.indices, minlength=Y.n_cols) for each in (Y, data.rows.Y))
     return replace(fitted, thresholds=Thresholds.fit(labels, fitted.probability(scores), truth, n_true, counts))
 
 

@@ -113,6 +113,7 @@ def make_plan(
     is_beside : whether the network learns more rows beside candidates, as `partial_fit` does.
     """
     n_rows, n_labels = data.dataset.n_rows, data.dataset.n_labels
+    n_weighted = data.n_rows if data.weight is None else np.count_nonzero(data.weight[: data.n_rows])
     made: list[Decision] = []
 
     def decided(name: str, value: Any, reason: str) -> Any:
@@ -138,14 +139,16 @@ def make_plan(
     decided("candidates", n_candidates, why_listed)
     stacking = given.stacking if n_candidates else "logistic"
     if with_candidates and given.stacking == "boosted":
-        _check_boosted(n_candidates, n_rows if data.weight is None else np.count_nonzero(data.weight))
+        _check_boosted(n_candidates, n_weighted)
     if n_candidates:
         decided("stacking", stacking, GIVEN)
     held_out = held_out_size(network.loss, data.form, n_candidates, stacking)
-    n_weighted = n_rows if data.weight is None else np.count_nonzero(data.weight)
     learners = "stacking, thresholds" if n_candidates else "calibration, thresholds"
     decided("held_out_rows", held_out.of(n_weighted) if with_candidates else 0, f"of {n_weighted}, for {learners}")
     decided("groups", *_groups(data))
+    if data.n_label_rows:
+        used = ", where held-out rows agree, candidates" if n_candidates else ""
+        decided("label_rows", data.n_label_rows, f"labels whose text has known words; for the network{used}")
     n_negatives, why = _negatives(given, n_candidates > 0 or is_beside, n_labels)
     kind = "all" if n_negatives is None else "uniform" if given.sampler == "auto" else given.sampler
     decided("sampler", kind, _why(given.sampler, "uniform where negatives are drawn"))
@@ -233,10 +236,10 @@ def _batch_size(given: Parameters, n_rows: int, own: Algorithm | None) -> tuple[
 
 def _candidates(given: Parameters, data: TrainingData, loss: str) -> tuple[int, str]:
     """Return the candidate labels per row, 0 for the network alone."""
-    Y = data.dataset.Y
+    Y = data.rows.Y
     if given.candidates == "auto":
         found, why = auto_candidates(Y, loss, data.form), f"{Y.n_rows} rows, {Y.n_cols} labels, {Y.nnz} true pairs"
-        share = dense_share(data.dataset.X) if found else 0.0
+        share = dense_share(data.rows.X) if found else 0.0
         return (0, f"{share:.0%} of X lies in dense features") if share > DENSE else (found, why)
     if given.candidates and data.form == "multiclass":
         raise DataError(f"candidates: must be 0 for one class a row, got {given.candidates}; it is for sets of labels")

@@ -11,6 +11,7 @@ from ..data.csr import VALIDATION, Dataset
 from ..data.groups import draw_rows, read_groups
 from ..errors import DataError, shorten
 from .inputs import FeatureSpace, check_weight, grow_features, learn_features, read_features, read_weight
+from .label_texts import read_label_rows, with_label_rows, with_new_labels
 from .names import values
 from .targets import Form, Labels, form_of, label_weights, read_labels
 
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 class TrainingData:
     """Rows to train on, their weights float32 (n,), None for ones, and rows that are measured after every epoch.
 
-    groups : int64 (n,), rows of one of which are held out together; None where rows are independent.
+    groups : int64 (n,), rows of one of which are held out together; None where rows are independent. n_label_rows : how
+    many of the rows, the last ones, are made of label texts. They are trained on, and never counted, held out or
+    measured.
     """
 
     dataset: Dataset
@@ -36,6 +39,17 @@ class TrainingData:
     weight: NDArray[np.float32] | None
     held_out: Dataset | None
     groups: NDArray[np.int64] | None = None
+    n_label_rows: int = 0
+
+    @property
+    def n_rows(self) -> int:
+        """Return the number of rows without those of label texts."""
+        return self.dataset.n_rows - self.n_label_rows
+
+    @property
+    def rows(self) -> Dataset:
+        """Return the rows without those of label texts."""
+        return Dataset(self.dataset.X.span(0, self.n_rows), self.dataset.Y.span(0, self.n_rows))
 
 
 def read_training_data(
@@ -49,6 +63,8 @@ def read_training_data(
     seed: int = 0,
     anew: bool = False,
     groups: Any = None,
+    label_texts: Any = None,
+    feature_names: Any = None,
 ) -> TrainingData:
     """Read and check what `fit` was given; X and Y may be wider than those of `earlier`, if training goes on from it.
 
@@ -61,7 +77,7 @@ def read_training_data(
         rows, features = learn_features(X, given.vectorizer)
     else:
         rows, features = grow_features(X, earlier.features)
-    labels = read_labels(y, names)
+    labels = with_new_labels(read_labels(y, names), label_texts)
     if earlier is not None:
         check_form(labels.form, earlier.form)
     if rows.n_rows == 0:
@@ -76,7 +92,16 @@ def read_training_data(
     data = TrainingData(
         dataset, labels.classes, labels.form, features, weight, held_out, read_groups(groups, rows.n_rows)
     )
-    return _hold_out(data, given.validation_fraction, seed) if given.early_stopping and held_out is None else data
+    if given.early_stopping and held_out is None:
+        data = _hold_out(data, given.validation_fraction, seed)
+    if label_texts is None:
+        return data
+    label_rows = read_label_rows(label_texts, feature_names, labels.classes, rows, features)
+    weight = data.weight
+    if weight is not None:
+        weight = np.concatenate([weight, np.ones(label_rows.n_rows, np.float32)])
+    dataset = with_label_rows(data.dataset, label_rows)
+    return replace(data, dataset=dataset, weight=weight, n_label_rows=label_rows.n_rows)
 
 
 def _check_not_fewer(labels: Labels, earlier: FittedModel) -> None:

@@ -50,6 +50,9 @@ FLAGS = (
     Flag("groups", PATH, "file whose line i is the group of training row i; wherever rows are held out, all rows of a "
          "group are, or none", "data", default_text="rows are independent"),
     *FORMAT_FLAGS,
+    Flag("label_texts", PATH, "text of each label, line by line, or of `label<TAB>text` lines: labels are learned from "
+         "their words as well", "data"),
+    Flag("feature_names", PATH, "word of each feature, line by line; for --label-texts beside rows of numbers", "data"),
     Flag("n_estimators", INT, "train this many models and predict by the mean of their scores", "model", 1),
     *parameter_flags(),
     Flag("checkpoint", MINUTES, "save the state of the run this often (0: after each step), to resume from", "training",
@@ -75,6 +78,8 @@ def run(
     test: str | None,
     groups: str | None,
     format_options: FormatOptions,
+    label_texts: str | None,
+    feature_names: str | None,
     n_estimators: int,
     parameters: dict[str, Any],
     checkpoint: float | None,
@@ -106,17 +111,17 @@ def run(
 
     started = time.perf_counter()
     model = new_model(parameters, n_estimators)
-    rows = read_training(train, test, format_options)
+    rows = read_training(train, test, format_options, label_texts, feature_names)
     rows = replace(rows, groups=read_groups(groups, rows.train.n_rows))
     seconds = time.perf_counter() - started
     console.note(f"{train}: {size_text(rows.train)}; read in {seconds:.1f} s")
     warn_of_training_rows(rows, train, test, format_options)
     if dry_run:
-        plan = template_of(model).plan(rows.train.X, rows.train.Y, groups=rows.groups)
+        plan = template_of(model).plan(rows.train.X, rows.train.Y, groups=rows.groups, **rows.texts)
         console.answer(str(plan))
         write_json(json, plan.to_dict())
         return
-    call = call_of([parameters, n_estimators, compact], rows) if saved_state else ""
+    call = call_of([parameters, n_estimators, compact, rows.texts], rows) if saved_state else ""
     if saved_state and made:
         if made["sha256"] != call:
             check_new(out, "--out", overwrite, remedy)
@@ -264,12 +269,12 @@ def fit(
     bars = [] if console.quiet else [ProgressBar()]
     try:
         callbacks = [*bars, history]
-        names = train.label_names
         model.fit(
             train.X,
             train.Y,
             eval_set=eval_set,
-            label_names=names,
+            label_names=train.label_names,
+            **rows.texts,
             groups=rows.groups,
             callbacks=callbacks,
             checkpoint=checkpoint,

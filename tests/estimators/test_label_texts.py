@@ -1,0 +1,175 @@
+"""Label texts: words of labels as evidence, for labels with and without training rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from xmlsgd import XMLClassifier, XMLEnsemble
+from xmlsgd.errors import DataError
+from xmlsgd.estimators.held_out import rows_to_hold_out
+from xmlsgd.estimators.parameters import checked_parameters
+from xmlsgd.estimators.training_data import read_training_data
+
+N_ROWS, N_LABELS = 1200, 150
+UNSEEN = 5  # the last labels have no row
+NAMES = [f"word{2 * i} word{2 * i + 1}" for i in range(N_LABELS - UNSEEN)]
+NAMES += [f"word{2 * i} word{2 * i + 3}" for i in range(UNSEEN)]
+WORDS = [f"word{i}" for i in range(2 * N_LABELS)]
+LABEL_ROWS = N_LABELS - 1  # no word of one label is in two rows
+
+
+def library() -> tuple[list[str], sp.csr_array]:
+    """Return texts with one of the two words of their label, and an indicator; no row has the last labels."""
+    random = np.random.default_rng(0)
+    label = random.integers(N_LABELS - UNSEEN, size=N_ROWS)
+    others = [f"other{i}" for i in range(40)]
+    texts = [f"{random.choice(NAMES[each].split())} {' '.join(random.choice(others, 3))}" for each in label]
+    Y = sp.csr_array((np.ones(N_ROWS, np.float32), (np.arange(N_ROWS), label)), shape=(N_ROWS, N_LABELS))
+    return texts, Y
+
+
+def classifier(**parameters: object) -> XMLClassifier:
+    settings = {"candidates": 16, "max_epochs": 4, "n_jobs": 1, "random_state": 0, "learning_rate_init": 0.03}
+    return XMLClassifier((16,), **(settings | parameters))
+
+
+@pytest.fixture(scope="module")
+def taught() -> XMLClassifier:
+    """Return a classifier that was given label texts."""
+    texts, Y = library()
+    return classifier().fit(texts, Y, label_texts=NAMES)
+
+
+def rank_of_unseen(model: XMLClassifier) -> list[bool]:
+    """Return whether each label without rows is among the best five of the text that names it."""
+    unseen = np.arange(N_LABELS - UNSEEN, N_LABELS)
+    best, _ = model.predict_topk([NAMES[label] for label in unseen], k=5)
+    return (best == unseen[:, None]).any(axis=1).tolist()
+
+
+def test_a_label_without_training_rows_is_found_by_its_text(taught):
+    assert all(rank_of_unseen(taught))
+
+
+def test_without_texts_a_label_without_training_rows_is_not_found():
+    texts, Y = library()
+    assert not any(rank_of_unseen(classifier().fit(texts, Y)))
+
+
+def test_label_rows_are_not_counted(taught):
+    _, Y = library()
+    assert taught.n_samples_seen_ == N_ROWS
+    assert taught.label_counts_.tolist() == np.asarray(Y.sum(axis=0)).astype(int).tolist()
+    assert taught.candidates_.knn.Y.n_rows == N_ROWS + LABEL_ROWS
+
+
+def test_the_plan_says_that_label_texts_were_used(taught):
+    assert taught.plan_.to_dict()["label_rows"]["value"] == LABEL_ROWS
+
+
+def test_only_rows_that_were_given_are_held_out():
+    texts, Y = library()
+    given = checked_parameters(classifier())
+    data = read_training_data(given, texts, Y, None, None, label_texts=NAMES)
+    size = classifier().plan(texts, Y).held_out
+    assert data.dataset.n_rows == N_ROWS + LABEL_ROWS
+    for weight in (None, np.ones(data.dataset.n_rows, np.float32)):
+        assert rows_to_hold_out(replace(data, weight=weight), size, 0).max() < N_ROWS
+
+
+def test_rows_of_numbers_with_feature_names_are_learned_as_texts(taught):
+    texts, Y = library()
+    X = taught.vectorizer_.transform(texts)
+    model = classifier().fit(X, Y, label_texts=NAMES, feature_names=taught.vectorizer_.words)
+    assert np.array_equal(model.predict_topk(X)[0], taught.predict_topk(texts)[0])
+
+
+def test_a_matrix_of_label_features_is_learned_as_texts(taught):
+    texts, Y = library()
+    X, P = taught.vectorizer_.transform(texts), taught.vectorizer_.transform(NAMES)
+    for matrix in (P, P.to_scipy(), P.to_scipy().toarray()):
+        model = classifier().fit(X, Y, label_texts=matrix)
+        assert np.array_equal(model.predict_topk(X)[0], taught.predict_topk(texts)[0])
+
+
+def test_texts_by_label_bring_labels_that_no_list_has():
+    texts, Y = library()
+    lists = [[NAMES[label]] for label in Y.indices]
+    model = classifier().fit(texts, lists, label_texts={name: name for name in NAMES})
+    new = sorted(NAMES[N_LABELS - UNSEEN :])
+    assert model.classes_[-UNSEEN:].tolist() == new
+    best, _ = model.predict_topk(new, k=5)
+    assert [name in model.classes_[labels] for name, labels in zip(new, best, strict=True)] == [True] * UNSEEN
+
+
+def test_labels_may_have_no_text():
+    texts, Y = library()
+    model = classifier().fit(texts, Y, label_texts=[None, "", "unheard", *NAMES[3:]])
+    assert model.plan_.to_dict()["label_rows"]["value"] == LABEL_ROWS - 3
+
+
+def test_texts_that_mislead_are_left_out_but_for_labels_without_rows():
+    texts, Y = library()
+    model = classifier().fit(texts, Y, label_texts=NAMES[::-1])
+    assert model.candidates_.knn.Y.n_rows == N_ROWS + UNSEEN
+
+
+def test_every_classifier_of_an_ensemble_learns_label_texts():
+    texts, Y = library()
+    model = XMLEnsemble(classifier(), 2).fit(texts, Y, label_texts=NAMES)
+    assert all(each.candidates_.knn.Y.n_rows >= N_ROWS + UNSEEN for each in model.estimators_)
+
+
+def test_partial_fit_learns_a_new_label_by_its_text():
+    texts, Y = library()
+    lists = [[NAMES[label]] for label in Y.indices]
+    model = classifier().fit(texts, lists)
+    new = NAMES[-1]
+    model.partial_fit(texts[:20], lists[:20], label_texts={new: new})
+    assert model.n_samples_seen_ == N_ROWS + 20
+    assert new in model.classes_[model.predict_topk([new], k=5)[0][0]]
+
+
+def test_a_saved_model_answers_with_label_texts_as_before(taught, tmp_path):
+    texts, _ = library()
+    taught.save(tmp_path / "model")
+    for predict_only in (True, False):
+        model = XMLClassifier.load(tmp_path / "model", predict_only=predict_only)
+        assert np.array_equal(model.predict_topk(texts)[0], taught.predict_topk(texts)[0])
+
+
+def test_a_checkpoint_is_of_a_run_with_the_same_label_texts(tmp_path):
+    from xmlsgd.training.checkpoints import checksum_of_rows
+
+    texts, Y = library()
+    given = checked_parameters(classifier())
+    sums = {
+        checksum_of_rows(read_training_data(given, texts, Y, None, None, label_texts=each).dataset)
+        for each in (None, NAMES, NAMES[::-1])
+    }
+    assert len(sums) == 3
+
+
+@pytest.mark.parametrize(
+    ("label_texts", "feature_names", "message"),
+    [
+        (NAMES[:-1], WORDS, r"a text for each of 150 labels, got 149"),
+        ({"x": "y"}, WORDS, r"must name labels of Y, got 'x'"),
+        (NAMES, None, r"pass feature_names"),
+        (NAMES, WORDS[1:], r"a word for each of 300 features, got 299"),
+        (NAMES, [*WORDS[:-1], WORDS[0]], r"must differ, got 'word0' twice"),
+        ([1] * N_LABELS, WORDS, r"label 0: must be a string or None, got 1"),
+        ("word1", WORDS, r"must be a list, a dictionary or a matrix"),
+        (np.zeros((N_LABELS, 3)), None, r"must have shape \(150, 300\), labels by features, got \(150, 3\)"),
+        (np.full((N_LABELS, 2 * N_LABELS), np.nan), None, r"label_texts: .*finite"),
+    ],
+)
+def test_label_texts_that_do_not_fit_are_refused(label_texts, feature_names, message):
+    _, Y = library()
+    X = sp.csr_array(np.ones((N_ROWS, len(WORDS)), np.float32))
+    with pytest.raises(DataError, match=message):
+        classifier().fit(X, Y, label_texts=label_texts, feature_names=feature_names)

@@ -1,0 +1,104 @@
+"""Label rows: a row of the words of a label, with this label alone, which training learns beside the rows given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ..data.csr import CSR, Dataset, stacked
+from ..data.vectorizer import TextVectorizer
+from ..errors import DataError, shorten
+from .inputs import refusals
+from .names import extended, plain, values
+from .targets import Labels
+
+if TYPE_CHECKING:
+    from .inputs import FeatureSpace
+    from .names import Names
+
+
+def with_new_labels(labels: Labels, texts: Any) -> Labels:
+    """Return label lists with a column for each label that only `texts`, a dictionary, name: no row has it."""
+    if labels.form != "lists" or not isinstance(texts, dict):
+        return labels
+    named = np.sort(plain(list(texts), "label_texts"))
+    names = extended(labels.classes, named.tolist(), "label_texts")
+    return Labels(replace(labels.Y, n_cols=len(names)), names, labels.form)
+
+
+def read_label_rows(texts: Any, feature_names: Any, labels: Names, X: CSR, features: FeatureSpace) -> Dataset:
+    """Return the rows of label texts, each with its label; a label without a known word has no row.
+
+    texts : a text for each label, None where there is none; a dictionary of them by label; or a matrix (L, F) of
+    features. X : the training rows, whose document frequencies weigh the words of `feature_names`.
+    """
+    if sp.issparse(texts) or isinstance(texts, CSR) or getattr(texts, "ndim", 1) == 2:
+        rows = _read_matrix(texts, (len(labels), X.n_cols))
+    else:
+        rows = _vectorizer(feature_names, X, features).transform(_read_texts(texts, labels))
+    named = np.flatnonzero(np.diff(rows.indptr))
+    ones = np.ones(len(named), np.float32)
+    Y = CSR(np.arange(len(named) + 1, dtype=np.int64), named.astype(np.int32), ones, len(labels))
+    return Dataset(rows.take(named), Y)
+
+
+def with_label_rows(dataset: Dataset, label_rows: Dataset) -> Dataset:
+    """Return the rows of both, those of labels last."""
+    return Dataset(stacked(dataset.X, label_rows.X), stacked(dataset.Y, label_rows.Y))
+
+
+def _read_texts(texts: Any, labels: Names) -> list[str]:
+    """Return the text of each label, empty where there is none."""
+    if isinstance(texts, dict):
+        column = {label: i for i, label in enumerate(values(labels))}
+        unknown = [label for label in texts if label not in column]
+        if unknown:
+            raise DataError(f"label_texts: must name labels of Y, got {shorten(unknown[0])}; add a column for it to Y")
+        listed: list[Any] = [None] * len(labels)
+        for label, text in texts.items():
+            listed[column[label]] = text
+    elif isinstance(texts, list | tuple) or (isinstance(texts, np.ndarray) and texts.ndim == 1):
+        listed = list(texts)
+    else:
+        raise DataError(f"label_texts: must be a list, a dictionary or a matrix (L, F), got {shorten(texts)}")
+    if len(listed) != len(labels):
+        raise DataError(
+            f"label_texts: must have a text for each of {len(labels)} labels, got {len(listed)}; "
+            "pass {label: text} for some of them"
+        )
+    for label, text in enumerate(listed):
+        if text is not None and not isinstance(text, str):
+            raise DataError(f"label_texts: label {label}: must be a string or None, got {shorten(text)}")
+    return ["" if text is None else text for text in listed]
+
+
+def _vectorizer(feature_names: Any, X: CSR, features: FeatureSpace) -> TextVectorizer:
+    """Return what turns label texts into rows such as X."""
+    if features.vectorizer is not None:
+        return features.vectorizer
+    names = features.names if feature_names is None else feature_names
+    if names is None:
+        raise DataError(
+            "label_texts: rows of numbers have no words; pass feature_names, the word of each column of X, or a matrix "
+            "of features (L, F)"
+        )
+    words = [str(name) for name in names]
+    if len(words) != X.n_cols:
+        raise DataError(f"feature_names: must have a word for each of {X.n_cols} features, got {len(words)}")
+    if len(set(words)) < len(words):
+        different, counts = np.unique(words, return_counts=True)
+        raise DataError(f"feature_names: must differ, got {shorten(str(different[counts > 1][0]))} twice")
+    frequency = np.bincount(X.indices[X.data != 0], minlength=X.n_cols)
+    return TextVectorizer.of_words(words, np.log((1 + X.n_rows) / (1 + frequency)) + 1)
+
+
+def _read_matrix(texts: Any, shape: tuple[int, int]) -> CSR:
+    """Return a matrix of features of labels as rows."""
+    with refusals("label_texts"):
+        matrix = texts if isinstance(texts, CSR) else CSR.from_scipy(sp.csr_array(texts), "label_texts")
+    if matrix.shape != shape:
+        raise DataError(f"label_texts: a matrix must have shape {shape}, labels by features, got {matrix.shape}")
+    return matrix
