@@ -60,6 +60,16 @@ def test_only_rows_with_many_labels_are_asked_for_more():
     assert ranker.asked == [(10, FIRST_K), (1, 4 * FIRST_K)]
 
 
+def test_blocks_shrink_as_rows_are_asked_for_more_labels(monkeypatch):
+    monkeypatch.setattr("xmlsgd.estimators.inference.blocks.ROW_BLOCK_BYTES", 4 * 8 * FIRST_K * 8)
+    ranker = Given(np.ones((20, 300)))
+    row, _ = labels_above(ranker, numbered(20), probability, np.zeros(300))
+    assert np.bincount(row).tolist() == [300] * 20
+    assert max(n for n, k in ranker.asked if k == FIRST_K) == 8
+    assert {n for n, k in ranker.asked if k == 4 * FIRST_K} == {2}
+    assert {n for n, k in ranker.asked if k > 8 * FIRST_K} == {1}
+
+
 def test_excluded_labels_make_room_for_the_next_ones():
     rng = np.random.default_rng(1)
     scores = rng.random((30, 60))

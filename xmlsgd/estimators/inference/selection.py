@@ -34,16 +34,19 @@ def labels_above(
     """
     n_labels, least = len(thresholds), thresholds.min()
     chosen_rows, chosen_labels = [np.empty(0, np.intp)], [np.empty(0, np.int32)]
-    for rows in row_blocks(X.n_rows, 8 * FIRST_K):
-        k = min(FIRST_K, n_labels)
-        while len(rows):
-            labels, scores = ranker.top_k(X.take(rows), k)
-            chances = probability(X, rows, scores)
+    rows, k = np.arange(X.n_rows), min(FIRST_K, n_labels)
+    while len(rows):
+        asked_again = []
+        for block in row_blocks(len(rows), 8 * k):
+            part = rows[block]
+            labels, scores = ranker.top_k(X.take(part), k)
+            chances = probability(X, part, scores)
             more = (labels[:, -1] >= 0) & (chances[:, -1] >= least) & (k < n_labels)
             row, rank = np.nonzero((labels >= 0) & (chances >= thresholds[labels]) & ~more[:, None])
-            chosen_rows.append(rows[row])
+            chosen_rows.append(part[row])
             chosen_labels.append(labels[row, rank])
-            rows, k = rows[more], min(GROWTH * k, n_labels)
+            asked_again.append(part[more])
+        rows, k = np.concatenate(asked_again), min(GROWTH * k, n_labels)
     found, labels = np.concatenate(chosen_rows), np.concatenate(chosen_labels)
     order = np.lexsort((labels, found))
     return found[order], labels[order]
