@@ -59,6 +59,13 @@ def test_topk_of_a_label_subset_ranks_these_alone(fitted, held_out):
     assert np.allclose(np.sort(chosen, axis=1)[:, ::-1], scores[:, :3], atol=1e-4)
 
 
+def test_fewer_labels_than_k_are_left_by_exclusion(fitted, held_out):
+    labels, scores = fitted.predict_topk(held_out[0], 5, exclude=np.arange(3, N_LABELS))
+    assert sorted(labels[0].tolist()) == [-1, -1, 0, 1, 2]
+    assert (labels[:, 3:] == -1).all()
+    assert np.isneginf(scores[:, 3:]).all()
+
+
 def test_probabilities_are_the_sigmoid_of_the_scores(fitted, held_out):
     scores = fitted.decision_function(held_out[0]).astype(float)
     assert np.allclose(fitted.predict_proba(held_out[0]), 1 / (1 + np.exp(-scores)))

@@ -105,7 +105,7 @@ def test_learned_thresholds_find_more_than_a_half(calibrated, held_out):
         assert learned > half - 0.01
 
 
-@pytest.mark.parametrize("threshold", ["f1", -0.1, 1.5, np.nan, None])
+@pytest.mark.parametrize("threshold", ["f1", -0.1, 1.5, np.nan, np.array([0.1, 0.9])])
 def test_what_is_no_probability_is_refused(calibrated, held_out, threshold):
     with pytest.raises(DataError, match=r"threshold: must be a probability in \[0, 1\], 'micro' or 'macro', got"):
         calibrated.predict(held_out[0], threshold)
@@ -120,3 +120,6 @@ def test_losses_without_probabilities_of_labels_refuse_thresholds(rows, held_out
             DataError, match="needs a probability of each label by itself, as with loss='bce', got loss"
         ):
             model.predict_topk(held_out[0], **arguments)
+    for threshold in ("micro", "macro", 0.5):
+        with pytest.raises(DataError, match="threshold: needs a probability of each label by itself"):
+            model.predict(held_out[0], threshold)

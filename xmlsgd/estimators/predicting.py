@@ -118,17 +118,17 @@ class Predictor(ClassifierMixin):
         log_odds = None if loss.normalized else self.fitted_.calibration.log_odds
         return WeightedRanker(scorer, weight, log_odds)
 
-    def predict(self, X: Any, threshold: float | str = "micro") -> Any:
+    def predict(self, X: Any, threshold: float | str | None = None) -> Any:
         """Return the labels of each row in the form of the training labels.
 
         Parameters
         ----------
         X : matrix, CSR or texts
             Rows (n, F) as in `fit`.
-        threshold : {"micro", "macro"} or float
+        threshold : {"micro", "macro"} or float, optional
             The least probability of a label: that of the largest micro F1 on held-out rows, those of macro F1, one for
-            each label (`thresholds_`), or a number. It needs scores that stand for probabilities: with one class a row,
-            softmax and squared hinge, only the default is accepted.
+            each label (`thresholds_`), or a number. By default "micro" where scores stand for probabilities; with one
+            class a row, softmax and squared hinge they do not, and none is accepted.
 
         Returns
         -------
@@ -138,8 +138,8 @@ class Predictor(ClassifierMixin):
             above 0: a dense indicator (n, L) where Y was dense, else a CSR array.
         """
         X, n_labels = self._read(X), self.network_.n_labels
-        if threshold != "micro" or self.fitted_.has_probabilities:
-            least = self._least_probability(threshold)
+        if threshold is not None or self.fitted_.has_probabilities:
+            least = self._least_probability("micro" if threshold is None else threshold)
         elif self.label_form_ == "multiclass":
             if X.n_rows == 0:
                 return self.classes_[:0]
@@ -232,7 +232,8 @@ class Predictor(ClassifierMixin):
         columns = None if labels is None else checked_columns(labels, self.network_.n_labels)
         ranker = self._ranker(X, label_weight, exclude)
         best, scores = ranker.top_k(X, min(int(k), self.network_.n_labels), columns)
-        check_finite(scores, X, counted=None if columns is None else best >= 0)
+        all_count = columns is None and exclude is None  # then label -1 stands for a score that is not finite
+        check_finite(scores, X, counted=None if all_count else best >= 0)
         if least is not None or proba:
             if label_weight is None:
                 chances = self.fitted_.probability(scores)
