@@ -10,6 +10,7 @@ import pytest
 from shared.paths import DATA
 from shared.processes import end, n_lines, start, wait_for
 from xmlsgd.cli import main
+from xmlsgd.data import load_file
 from xmlsgd.estimators import XMLClassifier
 from xmlsgd.training.checkpoints import Checkpoint
 
@@ -133,8 +134,12 @@ def test_a_call_that_was_killed_behind_the_saved_model_is_done_when_it_is_repeat
     assert json.loads((tmp_path / "again.json").read_text())["P@1"] > 0
 
 
-@pytest.mark.parametrize("other", [["--epochs", "1"], ["--seed", "1"], ["--compact"], ["--test", ROWS]])
-def test_another_call_does_not_take_a_finished_model_for_its_own(tmp_path, capsys, other):
+@pytest.mark.parametrize(
+    "other", [["--epochs", "1"], ["--seed", "1"], ["--compact"], ["--test", ROWS], ["--groups", "groups"]]
+)
+def test_another_call_does_not_take_a_finished_model_for_its_own(tmp_path, capsys, monkeypatch, other):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "groups").write_text("".join(f"{row // 2}\n" for row in range(load_file(ROWS).n_rows)))
     words = ["train", ROWS, *QUICK, "--epochs", "2", "--checkpoint", "60", "--out", str(tmp_path / "m")]
     assert main(words) == 0
     assert main([*words, *other]) == 2

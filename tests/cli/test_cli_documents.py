@@ -57,3 +57,26 @@ def test_standard_input_is_no_csv(tmp_path, capsys):
     run("train", tmp_path / "rows.jsonl", "--out", tmp_path / "m", *QUICK, "--quiet", "--epochs", "1")
     assert main(["predict", str(tmp_path / "m"), "-", "--format", "csv"]) == 2
     assert "standard input must be rows or raw text, got --format csv; pass a file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        (["train", "rows.tsv", "--out", "m", "--json"], "--json"),
+        (["train", "rows.tsv", "--dry-run", "--label-texts", "given", "--json"], "--json"),
+        (["train", "rows.tsv", "--dry-run", "--feature-names", "given", "--json"], "--json"),
+        (["learn", "m", "rows.tsv", "--json"], "--json"),
+        (["evaluate", "m", "rows.tsv", "--per-label"], "--per-label"),
+        (["predict", "m", "rows.tsv", "--out"], "--out"),
+        (["simulate", "rows.tsv", "--fleet", "S1", "--json"], "--json"),
+        (["convert", "rows.tsv", "--overwrite"], "TARGET"),
+    ],
+)
+def test_results_do_not_replace_a_vocabulary_label_texts_or_feature_names(tmp_path, capsys, monkeypatch, words, flag):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.tsv").write_text(WRITTEN["rows.tsv"])
+    (tmp_path / "given").write_text("<http://x/0>\tsea\n")
+    vocabulary = [] if "given" in words else ["--vocabulary", "given"]
+    assert main([*words, "given", *vocabulary]) == 2
+    assert f"{flag} given: is an input of this command" in capsys.readouterr().err
+    assert (tmp_path / "given").read_text() == "<http://x/0>\tsea\n"

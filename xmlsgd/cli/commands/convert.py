@@ -54,7 +54,7 @@ def run(
     origin, end = Path(source), Path(target)
     if target == STDOUT:
         raise UsageError("TARGET -: convert writes no standard output; name a file or a folder")
-    check_apart(target, "TARGET", (source, vectorizer))
+    check_apart(target, "TARGET", (source, vectorizer, format_options.vocabulary))
     check_parent(target, "TARGET")
     check_inputs(source)
     from ...data.conversion import convert

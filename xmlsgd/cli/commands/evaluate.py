@@ -66,8 +66,8 @@ def run(
     if not (0 <= propensity_a < math.inf and 0 < propensity_b < math.inf):
         got = f"got {propensity_a:g} and {propensity_b:g}"
         raise UsageError(f"--propensity-a, --propensity-b: must be finite, A at least 0 and B above 0, {got}")
-    check_file(json, "--json", model, test, propensity, groups)
-    check_file(per_label, "--per-label", model, test, propensity, groups)
+    for path, flag in ((json, "--json"), (per_label, "--per-label")):
+        check_file(path, flag, model, test, propensity, groups, format_options.vocabulary)
     check_inputs(test, propensity)
     estimator = read_model(model, test, "evaluate", parameters)
     from ...metrics import metric as find_metric

@@ -53,10 +53,10 @@ def run(
 ) -> None:
     """Load, read, learn, measure, save."""
     folder = model if out is None else out
-    check_folder(folder, data, test)
+    check_folder(folder, data, test, format_options.vocabulary)
     if out is not None:
         check_new(out, "--out", overwrite)
-    check_file(json, "--json", data, test, beside=folder)
+    check_file(json, "--json", data, test, format_options.vocabulary, beside=folder)
     check_inputs(data, test)
     from ...estimators import XMLClassifier
     from ..input_warnings import warn_of_training_rows

@@ -67,7 +67,7 @@ def run(
         raise UsageError(f"--k: must be at least 1, got {k}")
     if isinstance(threshold, float) and not 0 <= threshold <= 1:
         raise UsageError(f"--threshold: must be a probability in [0, 1], micro or macro, got {threshold:g}")
-    check_file(out, "--out", model, data, exclude)
+    check_file(out, "--out", model, data, exclude, format_options.vocabulary)
     check_inputs(data)
     estimator = read_model(model, data, "predict", parameters)
     weight = label_weight_of(estimator, propensity_power)

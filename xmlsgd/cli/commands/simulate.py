@@ -77,8 +77,8 @@ def run(
     console: Console,
 ) -> None:
     """Read, time this machine, train on the simulated clock, show."""
-    check_file(json, "--json", train, test)
-    check_file(plot, "--plot", train, test)
+    check_file(json, "--json", train, test, format_options.vocabulary)
+    check_file(plot, "--plot", train, test, format_options.vocabulary)
     check_inputs(train, test)
     if rows < 1 or points < 1:
         raise UsageError(f"--rows and --points: must be at least 1, got {rows} and {points}")

@@ -91,17 +91,18 @@ def run(
     console: Console,
 ) -> None:
     """Read, train, measure, save."""
+    inputs = (train, test, groups, label_texts, feature_names, format_options.vocabulary)
     if out is None:
         if not dry_run:
             raise UsageError("the following arguments are required: --out; see xmlsgd train --help")
         out = ""
     elif not dry_run:
         remedy = ", xmlsgd learn adds rows to it" if n_estimators == 1 else ""
-        check_folder(out, train, test, groups)
+        check_folder(out, *inputs)
         made = None if overwrite or checkpoint is None else finished_call(out)
         if not made:
             check_new(out, "--out", overwrite, remedy)
-    check_file(json, "--json", train, test, groups, beside=out or None)
+    check_file(json, "--json", *inputs, beside=out or None)
     check_inputs(train, test)
     saved_state = None if dry_run else model_folder.checkpoint_of(out, checkpoint, n_estimators)
     from ...training.worker_log import advice, choice
@@ -121,7 +122,7 @@ def run(
         console.answer(str(plan))
         write_json(json, plan.to_dict())
         return
-    call = call_of([parameters, n_estimators, compact, rows.texts], rows) if saved_state else ""
+    call = call_of([parameters, n_estimators, compact, rows.texts, rows.groups], rows) if saved_state else ""
     if saved_state and made:
         if made["sha256"] != call:
             check_new(out, "--out", overwrite, remedy)
