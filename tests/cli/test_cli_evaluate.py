@@ -176,6 +176,14 @@ def test_the_file_of_labels_agrees_with_macro_f1(models, tmp_path):
     assert mean == pytest.approx(json.loads((tmp_path / "e.json").read_text())["macro F1"], abs=0.01)
 
 
+def test_a_file_of_labels_is_refused_before_rows_are_read(tmp_path, capsys):
+    (tmp_path / "test.txt").write_text("no rows at all\n")
+    run("train", ROWS, "--out", tmp_path / "m", "--loss", "softmax", "--quiet", *QUICK, "--epochs", "1")
+    words = ("evaluate", tmp_path / "m", tmp_path / "test.txt", "--per-label", tmp_path / "labels.csv")
+    assert main([str(word) for word in words]) == 2
+    assert "--per-label: needs a model with probabilities, got loss 'softmax'" in capsys.readouterr().err
+
+
 def test_groups_of_test_rows_count_the_same(models, tmp_path, capsys):
     (tmp_path / "groups.txt").write_text("big\n" * (N_TEST - 1) + "small\n")
     words = ("evaluate", models / "rows", TEST_ROWS, "--json", tmp_path / "e.json", "--groups")

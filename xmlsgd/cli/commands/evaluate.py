@@ -70,6 +70,8 @@ def run(
         check_file(path, flag, model, test, propensity, groups, format_options.vocabulary)
     check_inputs(test, propensity)
     estimator = read_model(model, test, "evaluate", parameters)
+    if per_label and not estimator.fitted_.has_probabilities:
+        raise UsageError(f"--per-label: needs a model with probabilities, got loss {estimator.network_.loss!r}")
     from ...metrics import metric as find_metric
     from ..input_warnings import warn_of_unknown
     from ..measure import inverse_propensity_of, measure, measure_thresholds, reliability_table, report, write_per_label
@@ -93,8 +95,6 @@ def run(
     thresholded = measure_thresholds(estimator, rows)
     if thresholded is not None:
         result |= thresholded.result
-    elif per_label:
-        raise UsageError(f"--per-label: needs a model with probabilities, got loss {estimator.network_.loss!r}")
     metrics = [name for name in ("P", "nDCG", "R", "PSP", *more) if f"{name}@1" in result]
     console.answer(table({m: {f"@{j}": result[f"{m}@{j}"] for j in ks} for m in metrics}, [f"@{j}" for j in ks]))
     for line in report(result):
