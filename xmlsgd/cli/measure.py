@@ -45,27 +45,37 @@ def measure(
 ) -> dict[str, Any]:
     """Return the metrics in percent (`evaluate_ranking`), "predict_seconds" and "predict_rows_per_second".
 
-    With `groups`, one a row, "groups" has P@k averaged over them and its standard deviation.
+    Where scores stand for probabilities, also the calibration of the five best labels. With `groups`, one a row,
+    "groups" has P@k averaged over them and its standard deviation.
 
     The time is that of ranking alone, without reading, compiling and measuring.
     """
-    unseen = _zero_shot(model, test.Y)
-    k = min(max(*ks, 0 if unseen is None else ZERO_SHOT_K), len(model.classes_))
-    labels, seconds = np.empty((test.n_rows, k), np.int32), 0.0
+    k = min(max(ks), len(model.classes_))
+    proba = model.fitted_.has_probabilities
+    labels, chances = np.empty((test.n_rows, k), np.int32), np.empty((test.n_rows, min(CALIBRATED, k)))
+    seconds = 0.0
     model.load_kernels(test.X.span(0, min(BATCH, test.n_rows)), k, label_weight=label_weight)  # outside the timed part
     for rows in in_batches(test.n_rows, BATCH, "ranking", quiet=quiet):
+        X = test.X.span(rows[0], rows[-1] + 1)
         started = time.perf_counter()
-        labels[rows], _ = model.predict_topk(test.X.take(rows), k=k, label_weight=label_weight)
+        labels[rows], values = model.predict_topk(X, k=k, label_weight=label_weight, proba=proba)
         seconds += time.perf_counter() - started
-    speed: dict[str, Any] = {"predict_seconds": seconds, "predict_rows_per_second": test.n_rows / max(seconds, 1e-9)}
+        chances[rows] = values[:, :CALIBRATED]
+    found: dict[str, Any] = {"predict_seconds": seconds, "predict_rows_per_second": test.n_rows / max(seconds, 1e-9)}
     if groups is not None:
-        found = {at: precision_by_group(test.Y, labels, groups, at) for at in ks}
-        by_group = {f"P@{at}": 100 * each.mean for at, each in found.items()}
-        spread = {f"P@{at} std": 100 * each.std for at, each in found.items()}
-        speed["groups"] = {"n": len(found[ks[0]].groups), **by_group, **spread}
-    zero_shot = {} if unseen is None else _zero_shot_recall(unseen, labels)
-    metrics_found = evaluate_ranking(test.Y, labels, ks=ks, inv_propensity=inv_propensity, metrics=metrics)
-    return {**metrics_found, **zero_shot, **speed}
+        by_group = {at: precision_by_group(test.Y, labels, groups, at) for at in ks}
+        mean = {f"P@{at}": 100 * each.mean for at, each in by_group.items()}
+        spread = {f"P@{at} std": 100 * each.std for at, each in by_group.items()}
+        found["groups"] = {"n": len(by_group[ks[0]].groups), **mean, **spread}
+    if proba:
+        best = labels[:, :CALIBRATED]
+        found["ECE@5"] = 100 * expected_calibration_error(test.Y, best, chances)
+        found["reliability"] = {
+            name: each.tolist() for name, each in reliability(test.Y, best, chances)._asdict().items()
+        }
+    zero_shot = _zero_shot_recall(model, test, label_weight)
+    ranking = evaluate_ranking(test.Y, labels, ks=ks, inv_propensity=inv_propensity, metrics=metrics)
+    return {**ranking, **zero_shot, **found}
 
 
 def _zero_shot(model: XMLClassifier | XMLEnsemble, Y: CSR) -> CSR | None:
@@ -78,11 +88,20 @@ def _zero_shot(model: XMLClassifier | XMLEnsemble, Y: CSR) -> CSR | None:
     return unseen if unseen.nnz else None
 
 
-def _zero_shot_recall(unseen: CSR, labels: np.ndarray) -> dict[str, Any]:
-    """Return the recall at 10 of these labels, in percent, a mean over the rows that have any, and their number."""
-    rows = np.flatnonzero(np.diff(unseen.indptr))
-    best = labels[rows, :ZERO_SHOT_K]
-    recall = recall_at_k(unseen.take(rows), best, k=best.shape[1])[-1]
+def _zero_shot_recall(
+    model: XMLClassifier | XMLEnsemble, test: Dataset, label_weight: np.ndarray | None
+) -> dict[str, Any]:
+    """Return the recall at 10 of these labels, in percent, a mean over the rows that have any, and their number.
+
+    These rows are ranked anew, so that the timed ranking has the same k whatever labels the rows have.
+    """
+    unseen = _zero_shot(model, test.Y)
+    if unseen is None:
+        return {}
+    rows, k = np.flatnonzero(np.diff(unseen.indptr)), min(ZERO_SHOT_K, len(model.classes_))
+    batches = (test.X.take(rows[batch]) for batch in in_batches(len(rows), BATCH, "", quiet=True))
+    best = np.concatenate([model.predict_topk(X, k, label_weight=label_weight)[0] for X in batches])
+    recall = recall_at_k(unseen.take(rows), best, k=k)[-1]
     return {f"zero_shot_R@{ZERO_SHOT_K}": 100 * float(recall), "zero_shot_labels": unseen.nnz}
 
 
@@ -99,6 +118,7 @@ def report(result: dict[str, Any]) -> list[str]:
     if "micro F1" in result:
         micro = f"micro F1 {result['micro F1']:.2f} from probability {result['threshold']:.2f} on"
         lines.append(f"{micro}, macro F1 {result['macro F1']:.2f} from one per label on")
+    if "ECE@5" in result:
         lines.append(f"expected calibration error of the five best labels {result['ECE@5']:.2f}")
     if "zero_shot_labels" in result:
         recall, n = result[f"zero_shot_R@{ZERO_SHOT_K}"], result["zero_shot_labels"]
@@ -136,27 +156,19 @@ def write_per_label(path: str, model: XMLClassifier | XMLEnsemble, names: Sequen
 
 
 def measure_thresholds(model: XMLClassifier | XMLEnsemble, test: Dataset) -> Thresholded | None:
-    """Return F1 at the learned thresholds, and the calibration of the five best labels, in percent.
-
-    None where scores do not stand for probabilities.
-    """
+    """Return F1 at the learned thresholds, in percent; None where scores do not stand for probabilities."""
     if not model.fitted_.has_probabilities:
         return None
-    parts = [test.X.take(rows) for rows in in_batches(test.n_rows, BATCH, "", quiet=True)]
     scores = []
     for threshold in ("micro", "macro"):
-        predicted = sp.vstack([sp.csr_array(model.predict(part, threshold)) for part in parts], format="csr")
+        batches = (test.X.span(rows[0], rows[-1] + 1) for rows in in_batches(test.n_rows, BATCH, "", quiet=True))
+        predicted = sp.vstack([sp.csr_array(model.predict(X, threshold)) for X in batches], format="csr")
         predicted.resize(test.Y.shape)
         scores.append(label_scores(test.Y, predicted))
-    k = min(CALIBRATED, len(model.classes_))
-    best = [model.predict_topk(part, k, proba=True) for part in parts]
-    labels, chances = (np.concatenate(each) for each in zip(*best, strict=True))
     result = {
         "micro F1": 100 * scores[0].micro_f1,
         "macro F1": 100 * scores[1].macro_f1,
         "threshold": model.thresholds_["micro"],
-        "ECE@5": 100 * expected_calibration_error(test.Y, labels, chances),
-        "reliability": {name: each.tolist() for name, each in reliability(test.Y, labels, chances)._asdict().items()},
     }
     return Thresholded(result, scores[1])
 

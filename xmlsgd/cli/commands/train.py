@@ -36,6 +36,7 @@ from ..signals import SignalInterrupt, first_signal_raises, in_words, signal_num
 from ..value_types import DIR, INT, MINUTES, PATH
 
 if TYPE_CHECKING:
+    from ...data.csr import Dataset
     from ...estimators import XMLClassifier, XMLEnsemble
     from ...training.checkpoints import Checkpoint
     from ...training.history import EpochRecord, History
@@ -247,12 +248,18 @@ def measures(model: XMLClassifier | XMLEnsemble, rows: Rows, console: Console) -
     """Return the metrics of the test rows, if there are any."""
     if rows.test is None:
         return {}
-    from ..measure import inverse_propensity_of, measure, measure_thresholds
+    from ..measure import measure_thresholds
 
-    q = inverse_propensity_of(model, rows.test.Y.n_cols)
     thresholded = measure_thresholds(model, rows.test)
-    ranking = measure(model, rows.test, quiet=console.quiet, inv_propensity=q)
-    return ranking | (thresholded.result if thresholded else {})
+    return measures_of_ranking(model, rows.test, console) | (thresholded.result if thresholded else {})
+
+
+def measures_of_ranking(model: XMLClassifier | XMLEnsemble, test: Dataset, console: Console) -> dict[str, Any]:
+    """Return the metrics of test rows that need no thresholds."""
+    from ..measure import inverse_propensity_of, measure
+
+    q = inverse_propensity_of(model, test.Y.n_cols)
+    return measure(model, test, quiet=console.quiet, inv_propensity=q)
 
 
 def fit(

@@ -1,0 +1,76 @@
+"""How test rows are ranked to be measured: which rows, how often, at which k."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from shared.command_line import N_TEST, QUICK, ROWS, TEST_ROWS, run
+from shared.planted import N_LABELS, planted, small
+from xmlsgd.cli.measure import measure, measure_thresholds
+from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.estimators import XMLClassifier
+from xmlsgd.metrics import expected_calibration_error
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A model of which no training row has label 0."""
+    X, Y = planted(1500)
+    Y = Y.tolil()
+    Y[:, 0] = 0
+    return small(max_epochs=2).fit(X, Y.tocsr())
+
+
+@pytest.fixture
+def labelled():
+    X, Y = planted(200, seed=9)
+    return Dataset(CSR.from_scipy(X), CSR.from_scipy(Y))
+
+
+@pytest.fixture
+def rankings(monkeypatch):
+    """Rows and k of each ranking, and of each prediction above a threshold."""
+    asked = []
+
+    def noting(ask):
+        def noted(self, X, *arguments, **options):
+            asked.append((X, next(iter(arguments), options.get("k"))))
+            return ask(self, X, *arguments, **options)
+
+        return noted
+
+    for name in ("predict_topk", "predict"):
+        monkeypatch.setattr(XMLClassifier, name, noting(getattr(XMLClassifier, name)))
+    return asked
+
+
+def test_labels_without_training_rows_do_not_widen_the_timed_ranking(model, labelled, rankings):
+    result = measure(model, labelled, quiet=True)
+    (X, k), (unseen, wide) = rankings
+    assert (X.n_rows, k) == (200, 5)
+    assert (unseen.n_rows, wide) == (result["zero_shot_labels"], 10)
+    assert 0 < unseen.n_rows < 200
+
+
+def test_no_copy_of_the_rows_is_made(model, labelled, rankings, monkeypatch):
+    monkeypatch.setattr("xmlsgd.cli.measure.BATCH", 64)
+    measure_thresholds(model, labelled)
+    assert [X.n_rows for X, _ in rankings] == 2 * [64, 64, 64, 8]
+    assert all(np.shares_memory(X.data, labelled.X.data) for X, _ in rankings)
+
+
+def test_calibration_is_that_of_the_five_best_labels(model, labelled):
+    labels, chances = model.predict_topk(labelled.X, 5, proba=True)
+    result = measure(model, labelled, ks=(1, 3, 5, N_LABELS), quiet=True)
+    assert result["ECE@5"] == pytest.approx(100 * expected_calibration_error(labelled.Y, labels, chances))
+
+
+def test_learning_ranks_test_rows_once_before_and_once_after(tmp_path, rankings):
+    run("train", ROWS, "--out", tmp_path / "m", "--quiet", *QUICK, "--epochs", "1")
+    rankings.clear()
+    run("learn", tmp_path / "m", ROWS, "--test", TEST_ROWS, "--json", tmp_path / "r.json", "--quiet")
+    assert [(X.n_rows, k) for X, k in rankings] == [(N_TEST, 5)] * 2
+    assert "P@5" in json.loads((tmp_path / "r.json").read_text())["before"]
