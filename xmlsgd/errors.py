@@ -51,6 +51,11 @@ def shorten(got: object, limit: int = 40) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
+def nor_others(n: int) -> str:
+    """Return `, nor 3 others`, behind the first thing that is missing; nothing where there are no others."""
+    return f", nor {n:,} other{'s' * (n > 1)}" if n else ""
+
+
 def suggest(got: object, options: Iterable[str]) -> str:
     """Return `; did you mean 'adam'?` for the option nearest to a mistyped one, nothing where none is near."""
     by_name = {option.lower(): option for option in options}

@@ -64,7 +64,10 @@ def test_standard_input_is_no_csv(tmp_path, capsys):
     [
         (["train", "rows.tsv", "--out", "m", "--json"], "--json"),
         (["train", "rows.tsv", "--dry-run", "--label-texts", "given", "--json"], "--json"),
-        (["train", "rows.tsv", "--dry-run", "--feature-names", "given", "--json"], "--json"),
+        (
+            ["train", "rows.tsv", "--dry-run", "--label-texts", "rows.tsv", "--feature-names", "given", "--json"],
+            "--json",
+        ),
         (["learn", "m", "rows.tsv", "--json"], "--json"),
         (["evaluate", "m", "rows.tsv", "--per-label"], "--per-label"),
         (["predict", "m", "rows.tsv", "--out"], "--out"),
@@ -80,3 +83,13 @@ def test_results_do_not_replace_a_vocabulary_label_texts_or_feature_names(tmp_pa
     assert main([*words, "given", *vocabulary]) == 2
     assert f"{flag} given: is an input of this command" in capsys.readouterr().err
     assert (tmp_path / "given").read_text() == "<http://x/0>\tsea\n"
+
+
+@pytest.mark.parametrize("words", [("--vocabulary", "given"), ("--text-column", "a"), ("--label-column", "a")])
+def test_a_flag_of_another_format_is_refused(tmp_path, capsys, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rows.txt").write_text(WRITTEN["rows.txt"])
+    (tmp_path / "given").write_text("<http://x/0>\tsea\n")
+    for call in ("train rows.txt --dry-run", "learn m rows.txt", "evaluate m rows.txt", "predict m rows.txt"):
+        assert main([*call.split(), *words]) == 2
+        assert f"xmlsgd: {words[0]}: needs a file read by --format " in capsys.readouterr().err

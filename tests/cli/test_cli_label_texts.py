@@ -65,3 +65,12 @@ def test_a_file_that_does_not_fit_is_refused(rows, tmp_path, capsys, texts, mess
     file.write_text(texts, encoding="utf-8")
     assert main(["train", str(rows), "--label-texts", str(file), "--dry-run"]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_names_of_features_need_label_texts_and_rows_of_numbers(rows, tmp_path, capsys):
+    (tmp_path / "given").write_text("apple\n")
+    call = ["train", str(rows), "--dry-run", "--feature-names", str(tmp_path / "given")]
+    assert main(call) == 2
+    assert "--feature-names: needs --label-texts" in capsys.readouterr().err
+    assert main([*call, "--label-texts", str(tmp_path / "given")]) == 2
+    assert "train.txt has words of its own; leave it out" in capsys.readouterr().err

@@ -137,7 +137,7 @@ def test_excluded_labels_are_never_written_and_others_move_up(models, tmp_path, 
     assert not set(often) & {name for names in after for name in names}
     kept = [[e.rpartition(":")[0] for e in line.split("\t") if e.rpartition(":")[0] not in often] for line in before]
     assert all(names[: len(first)] == first for names, first in zip(after, kept, strict=True))
-    assert "deprecated.txt:42: the model has no label 'no such label'" in said.err
+    assert "deprecated.txt:42: the model has no label 'no such label'; unknown labels exclude nothing" in said.err
 
 
 def test_a_model_without_probabilities_writes_scores(tmp_path, capsys):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+
 import pytest
 
-from xmlsgd.data.documents import DocumentOptions, is_annif, kind_of, read_documents
+from xmlsgd.data.document_options import DocumentOptions
+from xmlsgd.data.documents import is_annif, kind_of, read_documents
 from xmlsgd.errors import DataError
 
 FILES = {
@@ -30,9 +33,9 @@ def read(path, kind, labelled=True, **options):
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "raw"])
 def test_names_with_commas_and_blanks_stay_whole(path_of, kind):
-    raw = read(path_of("f", FILES[kind]), kind, separator=";")
+    raw = read(path_of("f", FILES[kind]), kind, label_separator=";")
     assert raw.labels[0] == ("Smith, J.", "sea")
-    assert raw.texts[0].split()[:2] == ["a", "book,"] if kind != "raw" else ["a", "book"]
+    assert raw.texts[0].split()[:2] == ["a", "book" if kind == "raw" else "book,"]
     assert raw.labels[1:] == [()] * (len(raw.texts) - 1)
 
 
@@ -52,7 +55,8 @@ def test_subjects_of_annif_are_uris_or_their_names(path_of):
     assert raw.texts == ["a book\tof the sea", "no subjects"]
     assert raw.labels == [("http://x/1", "http://x/2"), ()]
     vocabulary = path_of("v.tsv", "<http://x/1>\tships, old\textra\n<http://x/3>\tfish\n")
-    assert read(path, "annif", vocabulary=str(vocabulary)).labels[0] == ("ships, old", "http://x/2")
+    with pytest.warns(match="f.tsv:1: the vocabulary .*v.tsv has no label for <http://x/2>; the URI stands for it"):
+        assert read(path, "annif", vocabulary=str(vocabulary)).labels[0] == ("ships, old", "http://x/2")
     assert read(path_of("g", "a\tb\n"), "annif", labelled=False).texts == ["a\tb"]
 
 
@@ -87,3 +91,27 @@ def test_a_broken_vocabulary_is_named_with_its_line(path_of, line):
     vocabulary = path_of("v", f"<http://x/2>\tship\n{line}\n")
     with pytest.raises(DataError, match="v:2: must read "):
         read(path_of("f", FILES["annif"]), "annif", vocabulary=str(vocabulary))
+
+
+def test_uris_that_a_vocabulary_lacks_are_counted(path_of):
+    vocabulary = path_of("v", "<http://x/9>\tship\n")
+    with pytest.warns(match="f:1: .* no label for <http://x/1>, nor 1 other; the URI stands for it"):
+        read(path_of("f", FILES["annif"]), "annif", vocabulary=str(vocabulary))
+
+
+def test_equal_labels_of_a_vocabulary_are_named_with_their_lines(path_of):
+    vocabulary = path_of("v", "\n<http://x/1>\tship\n\n<http://x/1>\tship\n<http://x/2>\tship\n")
+    with pytest.raises(DataError, match="v:5: label names must differ, got 'ship' on line 2 as well"):
+        read(path_of("f", FILES["annif"]), "annif", vocabulary=str(vocabulary))
+
+
+def test_the_field_limit_of_the_process_is_as_before(path_of):
+    before = csv.field_size_limit()
+    text = "x" * (before + 1)
+    assert read(path_of("f.csv", f"text\n{text}\n"), "csv", labelled=False).texts == [text]
+    assert csv.field_size_limit() == before
+
+
+def test_an_unknown_kind_is_refused(path_of):
+    with pytest.raises(DataError, match="kind: must be one of raw, csv, jsonl, annif, got 'xml'"):
+        read(path_of("f", "a"), "xml")

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..data.document_options import DocumentOptions
 from ..data.files import READ_ERRORS, open_compressed
 from ..errors import DataError
+from .exit_codes import UsageError
+from .messages import STDIN
 
 if TYPE_CHECKING:
     from ..data.text import RawText
@@ -24,11 +27,12 @@ SPACES_WITHIN = re.compile(r"\S(?: {2,}|\\t)\S")  # spaces where an editor has r
 SPACES = "; labels and text are separated by one tab, not by spaces"
 COMMAS = "; labels are separated by commas"
 OTHER_SEPARATOR = re.compile(r"label must be .*got '[^']*[;|]")
+FORMATS_OF = {"text_column": ("csv", "jsonl"), "label_column": ("csv", "jsonl"), "vocabulary": ("annif",)}
 NUMBERS = re.compile(r"[-+\d.,]*")  # labels, or a part of the header
 
 
 @dataclass(frozen=True)
-class FormatOptions:
+class FormatOptions(DocumentOptions):
     """The flags that say how data files are read."""
 
     format: str = "auto"
@@ -36,28 +40,34 @@ class FormatOptions:
     one_based_labels: bool = False
     header: str = "auto"
     duplicates: str = "error"
-    text_column: str = "text"
-    label_column: str = "labels"
-    label_separator: str = ","
-    vocabulary: str | None = None
 
     def kind(self, path: str) -> str:
         """Return the kind of documents that a file of texts holds."""
-        from ..data.documents import KINDS, is_annif, kind_of  # here: the help needs no NumPy
+        from ..data.documents import TEXT_FORMATS, is_annif, kind_of  # here: the help needs no NumPy
 
-        if self.format in KINDS:
+        if self.format in TEXT_FORMATS:
             return self.format
         lines = [line for line in first_lines(Path(path)) if line.strip()]
         return kind_of(Path(path)) or ("annif" if lines and all(map(is_annif, lines)) else "raw")
 
+    def check_used(self, *paths: str | None) -> None:
+        """Raise `UsageError` for a flag of formats that none of the files has; standard input may have any."""
+        given = [path for path in paths if path is not None]
+        found = {self.format if self.format != "auto" else self.kind(path) for path in given}
+        for option, formats in FORMATS_OF.items():
+            is_given = getattr(self, option) != getattr(FormatOptions, option)
+            if is_given and STDIN not in given and found.isdisjoint(formats):
+                flag = "--" + option.replace("_", "-")
+                wanted = f"needs a file read by --format {' or '.join(formats)}"
+                raise UsageError(f"{flag}: {wanted}, got {', '.join(given)}; pass --format, or leave it out")
+
     def read_texts(self, path: str, labelled: bool) -> RawText:
         """Return the documents of a file of texts."""
-        from ..data.documents import DocumentOptions, read_documents
+        from ..data.documents import read_documents
 
         if not self.label_separator.strip(" "):
             raise DataError(f"--label-separator: must not be blank, got {self.label_separator!r}")
-        options = DocumentOptions(self.text_column, self.label_column, self.label_separator, self.vocabulary)
-        return read_documents(path, self.kind(path), labelled, options)
+        return read_documents(path, self.kind(path), labelled, self)
 
     @property
     def for_rows(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..data.files import MODEL, restore
-from ..errors import shorten
+from ..errors import nor_others, shorten
 from .exit_codes import UsageError
 
 if TYPE_CHECKING:
@@ -58,33 +58,25 @@ def read_excluded(path: str | None, model: XMLClassifier | XMLEnsemble) -> np.nd
         return None
     import numpy as np
 
-    from ..data.text import lines_of
+    from ..data.text import lines_of_file
 
     columns = {str(name): column for column, name in enumerate(model.classes_.tolist())}
-    try:
-        with Path(path).open("rb") as stream:
-            names = [line.strip() for line in lines_of(stream, path)]
-    except OSError as error:
-        raise UsageError(f"--exclude {path}: cannot be read, got {error.strerror}") from error
+    names = [line.strip() for line in lines_of_file(path)]
     unknown = [(number, name) for number, name in enumerate(names, 1) if name and name not in columns]
     if unknown:
         number, name = unknown[0]
         text = f"{path}:{number}: the model has no label {shorten(name)}"
-        warnings.warn(f"{text}, nor {len(unknown) - 1:,} others; they exclude nothing", stacklevel=2)
+        warnings.warn(f"{text}{nor_others(len(unknown) - 1)}; unknown labels exclude nothing", stacklevel=2)
     return np.array([columns[name] for name in names if name in columns], dtype=np.int64)
 
 
-def read_groups(path: str | None, n_rows: int) -> list[str] | None:
+def groups_in_file(path: str | None, n_rows: int) -> list[str] | None:
     """Return the group of each row: line i of a file is that of row i; None without a file."""
     if path is None:
         return None
-    from ..data.text import lines_of
+    from ..data.text import lines_of_file
 
-    try:
-        with Path(path).open("rb") as stream:
-            groups = [line.strip() for line in lines_of(stream, path)]
-    except OSError as error:
-        raise UsageError(f"--groups {path}: cannot be read, got {error.strerror}") from error
+    groups = [line.strip() for line in lines_of_file(path)]
     if len(groups) != n_rows:
         raise UsageError(f"--groups {path}: must have a line for each of {n_rows:,} rows, got {len(groups):,}")
     return groups

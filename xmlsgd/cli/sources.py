@@ -89,10 +89,12 @@ def read_training(
     with on_disk(train) as path:
         rows = _training_rows(path, form, None)
     if label_texts is not None:
-        dataset, texts = with_label_texts(rows.train, label_texts)
         words = None if rows.vectorizer is None else rows.vectorizer.words
-        if words is None and feature_names is not None:
+        if feature_names is not None:
+            if words is not None:
+                raise UsageError(f"--feature-names: {train} has words of its own; leave it out")
             words = read_raw_text(feature_names).texts
+        dataset, texts = with_label_texts(rows.train, label_texts)
         rows = replace(rows, train=dataset, texts={"label_texts": texts, "feature_names": words})
     if test is not None:
         return replace(rows, test=read_test(test, form, rows.columns))

@@ -5,33 +5,20 @@ from __future__ import annotations
 import csv
 import json
 import re
+import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, shorten
-from .text import RawText, check_distinct, lines_of_file, names_of, read_raw_text, split_labels
+from ..errors import DataError, nor_others, shorten
+from .document_options import DocumentOptions
+from .text import RawText, lines_of_file, names_of, read_raw_text
 
 SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
-KINDS = ("raw", "csv", "jsonl", "annif")
+TEXT_FORMATS = ("raw", "csv", "jsonl", "annif")
 URI = re.compile(r"<([^<>\s]+)>")
 URIS = re.compile(r"\s*(<[^<>\s]+>\s*)+")
 MAX_FIELD = 1 << 26  # characters of a field of CSV
-
-
-@dataclass(frozen=True)
-class DocumentOptions:
-    """How documents are read.
-
-    text_column, label_column : of CSV, and keys of JSON lines. separator : between labels of raw text and CSV.
-    vocabulary : an Annif vocabulary, `<uri><TAB>label` a line, whose labels stand for the URIs.
-    """
-
-    text_column: str = "text"
-    label_column: str = "labels"
-    separator: str = ","
-    vocabulary: str | None = None
 
 
 def kind_of(path: Path) -> str | None:
@@ -47,13 +34,33 @@ def is_annif(line: str) -> bool:
 
 
 def read_documents(path: str | Path, kind: str, labelled: bool, options: DocumentOptions) -> RawText:
-    """Read documents of one of `KINDS`; of a file without labels none are read, unless `labelled`.
+    """Read documents, with or without labels.
 
-    Raises `DataError` with file and line for what is not as its kind says.
+    Parameters
+    ----------
+    path : str or path
+        The file, which may be compressed.
+    kind : {"raw", "csv", "jsonl", "annif"}
+        Raw text, CSV with a header, JSON lines, or a corpus of Annif.
+    labelled : bool
+        Whether the documents have labels that are to be read.
+    options : DocumentOptions
+        Names of columns, separator of labels, vocabulary.
+
+    Returns
+    -------
+    RawText
+
+    Raises
+    ------
+    DataError
+        For another kind, and with file and line for what is not as its kind says.
     """
     path = Path(path)
+    if kind not in TEXT_FORMATS:
+        raise DataError(f"kind: must be one of {', '.join(TEXT_FORMATS)}, got {shorten(kind)}")
     if kind == "raw":
-        return read_raw_text(path, labelled=labelled, separator=options.separator)
+        return read_raw_text(path, labelled=labelled, separator=options.label_separator)
     rows = {"csv": _csv_rows, "jsonl": _json_rows, "annif": _annif_rows}[kind](path, labelled, options)
     texts: list[str] = []
     labels: list[tuple[str, ...]] = []
@@ -67,26 +74,30 @@ def read_documents(path: str | Path, kind: str, labelled: bool, options: Documen
 
 def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield texts and labels of a CSV file with a header."""
-    csv.field_size_limit(MAX_FIELD)
     reader = csv.reader((f"{line}\n" for line in lines_of_file(path)), strict=True)
+    before = csv.field_size_limit(MAX_FIELD)  # of the whole process
     try:
         header = next(reader, [])
-        text = _column(path, header, options.text_column, "--text-column")
-        label = _column(path, header, options.label_column, "--label-column") if labelled else 0
+        text = _column(path, header, options.text_column, "text_column")
+        label = _column(path, header, options.label_column, "label_column") if labelled else 0
         for row in reader:
             if not row:
                 continue
             if len(row) != len(header):
                 got = f"got {len(row)}; quote fields with commas"
                 raise DataError(f"{path}:{reader.line_num}: must have {len(header)} fields, as the header, {got}")
-            yield row[text], names_of(row[label], options.separator) if labelled else ()
+            yield row[text], names_of(row[label], options.label_separator) if labelled else ()
     except csv.Error as error:
         raise DataError(f"{path}:{reader.line_num}: must be CSV, got {error}") from error
+    finally:
+        csv.field_size_limit(before)
 
 
-def _column(path: Path, header: list[str], name: str, flag: str) -> int:
+def _column(path: Path, header: list[str], name: str, option: str) -> int:
     if name not in header:
-        raise DataError(f"{path}:1: the header must have a column {name!r}, got {shorten(header)}; pass {flag}")
+        raise DataError(
+            f"{path}:1: the header must have a column {name!r}, got {shorten(header)}; pass --{option.replace('_', '-')}, in Python {option}"
+        )
     return header.index(name)
 
 
@@ -100,44 +111,58 @@ def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator
             entry = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise DataError(f"{where}: must be a JSON object, got {error}") from error
-        text = _value(entry, options.text_column, "--text-column", where)
+        text = _value(entry, options.text_column, "text_column", where)
         if not isinstance(text, str):
             raise DataError(f"{where}: {options.text_column!r} must be a string, got {shorten(text)}")
-        labels = _value(entry, options.label_column, "--label-column", where) if labelled else []
+        labels = _value(entry, options.label_column, "label_column", where) if labelled else []
         if not isinstance(labels, list) or not all(isinstance(name, str) and name.strip() for name in labels):
             raise DataError(f"{where}: {options.label_column!r} must be a list of strings, got {shorten(labels)}")
         yield text, tuple(labels)
 
 
-def _value(entry: Any, name: str, flag: str, where: str) -> Any:
+def _value(entry: Any, name: str, option: str, where: str) -> Any:
     if not isinstance(entry, dict) or name not in entry:
-        raise DataError(f"{where}: must be an object with the key {name!r}, got {shorten(entry)}; pass {flag}")
+        raise DataError(
+            f"{where}: must be an object with the key {name!r}, got {shorten(entry)}; pass --{option.replace('_', '-')}, in Python {option}"
+        )
     return entry[name]
 
 
 def _annif_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield texts and labels of an Annif corpus, `text<TAB><uri> <uri>` a line."""
-    names = {} if options.vocabulary is None else _read_vocabulary(Path(options.vocabulary))
+    """Yield texts and labels of an Annif corpus, `text<TAB><uri> <uri>` a line; warn of URIs without a label."""
+    names = None if options.vocabulary is None else _read_vocabulary(Path(options.vocabulary))
+    unnamed: dict[str, int] = {}
     for number, line in enumerate(lines_of_file(path), 1):
         if not line.strip():
             continue
         text, tab, subjects = line.rpartition("\t")
         if labelled and (not tab or (subjects.strip() and not URIS.fullmatch(subjects))):
             raise DataError(f"{path}:{number}: must read `text<TAB><uri> <uri>`, got {shorten(line)}")
-        if not labelled and not is_annif(line):
-            text, subjects = line, ""
-        yield text, tuple(names.get(uri, uri) for uri in URI.findall(subjects))
+        if not labelled:
+            yield (text if is_annif(line) else line), ()
+            continue
+        uris = URI.findall(subjects)
+        if names is not None:
+            unnamed.update((uri, number) for uri in uris if uri not in names and uri not in unnamed)
+        yield text, tuple(uris if names is None else [names.get(uri, uri) for uri in uris])
+    for uri, number in list(unnamed.items())[:1]:
+        text = f"{path}:{number}: the vocabulary {options.vocabulary} has no label for <{uri}>"
+        warnings.warn(f"{text}{nor_others(len(unnamed) - 1)}; the URI stands for it", stacklevel=2)
 
 
 def _read_vocabulary(path: Path) -> dict[str, str]:
     """Return the label of each URI of an Annif vocabulary."""
     names: dict[str, str] = {}
+    uses: dict[str, tuple[str, int]] = {}
     for number, line in enumerate(lines_of_file(path), 1):
-        uri, label = split_labels(line, f"{path}:{number}") if line.strip() else ("", "")
-        found = URI.fullmatch(uri.strip())
-        if line.strip() and (found is None or not label.strip()):
+        if not line.strip():
+            continue
+        uri, _, rest = line.partition("\t")
+        found, label = URI.fullmatch(uri.strip()), rest.partition("\t")[0].strip()
+        if found is None or not label:
             raise DataError(f"{path}:{number}: must read `<uri><TAB>label`, got {shorten(line)}")
-        if found is not None:
-            names[found[1]] = label.partition("\t")[0].strip()
-    check_distinct(list(names.values()), str(path))
+        other, first = uses.setdefault(label, (found[1], number))
+        if other != found[1]:
+            raise DataError(f"{path}:{number}: label names must differ, got {shorten(label)} on line {first} as well")
+        names[found[1]] = label
     return names

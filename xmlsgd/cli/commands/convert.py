@@ -57,6 +57,7 @@ def run(
     check_apart(target, "TARGET", (source, vectorizer, format_options.vocabulary))
     check_parent(target, "TARGET")
     check_inputs(source)
+    format_options.check_used(source)
     from ...data.conversion import convert
     from ...data.formats.base import check_free
 

@@ -15,7 +15,7 @@ from ..format_options import FormatOptions
 from ..machine import peak_memory_bytes, versions
 from ..messages import Console
 from ..model_folder import training_speed
-from ..models import classifiers_of, label_weight_of, parameters_of, read_groups, read_model
+from ..models import classifiers_of, groups_in_file, label_weight_of, parameters_of, read_model
 from ..output_files import check_file, check_inputs
 from ..parameters import parameter_flags
 from ..results import size_numbers, table, write_json
@@ -69,6 +69,7 @@ def run(
     for path, flag in ((json, "--json"), (per_label, "--per-label")):
         check_file(path, flag, model, test, propensity, groups, format_options.vocabulary)
     check_inputs(test, propensity)
+    format_options.check_used(test, propensity)
     estimator = read_model(model, test, "evaluate", parameters)
     if per_label and not estimator.fitted_.has_probabilities:
         raise UsageError(f"--per-label: needs a model with probabilities, got loss {estimator.network_.loss!r}")
@@ -90,7 +91,7 @@ def run(
     warn_of_unknown(rows, len(estimator.classes_), test)
     weight = label_weight_of(estimator, propensity_power, propensity_a, propensity_b)
     q = inverse_propensity_of(estimator, rows.Y.n_cols, Y_train, propensity_a, propensity_b)
-    group_of = read_groups(groups, rows.n_rows)
+    group_of = groups_in_file(groups, rows.n_rows)
     result = measure(estimator, rows, ks, console.quiet, weight, q, more, group_of)
     thresholded = measure_thresholds(estimator, rows)
     if thresholded is not None:

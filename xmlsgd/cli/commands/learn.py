@@ -58,6 +58,7 @@ def run(
         check_new(out, "--out", overwrite)
     check_file(json, "--json", data, test, format_options.vocabulary, beside=folder)
     check_inputs(data, test)
+    format_options.check_used(data, test)
     from ...estimators import XMLClassifier
     from ..input_warnings import warn_of_training_rows
     from ..sources import Columns, Rows, names_of_rows, read_more, read_test

@@ -69,6 +69,7 @@ def run(
         raise UsageError(f"--threshold: must be a probability in [0, 1], micro or macro, got {threshold:g}")
     check_file(out, "--out", model, data, exclude, format_options.vocabulary)
     check_inputs(data)
+    format_options.check_used(data)
     estimator = read_model(model, data, "predict", parameters)
     weight = label_weight_of(estimator, propensity_power)
     from ...training.progress_bar import in_batches

@@ -80,6 +80,7 @@ def run(
     check_file(json, "--json", train, test, format_options.vocabulary)
     check_file(plot, "--plot", train, test, format_options.vocabulary)
     check_inputs(train, test)
+    format_options.check_used(train, test)
     if rows < 1 or points < 1:
         raise UsageError(f"--rows and --points: must be at least 1, got {rows} and {points}")
     if not 0 < bandwidth < math.inf:

@@ -28,7 +28,7 @@ from ..finished_runs import call_of, clean_up, finished_call, report_in, report_
 from ..flags import FORMAT_FLAGS, JSON_FILE, OVERWRITE, Flag, positional
 from ..kernels import compile_kernels
 from ..machine import peak_memory_bytes, versions
-from ..models import classifiers_of, parameters_of, read_groups, template_of
+from ..models import classifiers_of, groups_in_file, parameters_of, template_of
 from ..output_files import check_file, check_folder, check_inputs, check_new
 from ..parameters import parameter_flags
 from ..results import size_numbers, size_text, table, write_json
@@ -92,6 +92,8 @@ def run(
     console: Console,
 ) -> None:
     """Read, train, measure, save."""
+    if feature_names is not None and label_texts is None:
+        raise UsageError("--feature-names: needs --label-texts; pass both, or leave it out")
     inputs = (train, test, groups, label_texts, feature_names, format_options.vocabulary)
     if out is None:
         if not dry_run:
@@ -105,6 +107,7 @@ def run(
             check_new(out, "--out", overwrite, remedy)
     check_file(json, "--json", *inputs, beside=out or None)
     check_inputs(train, test)
+    format_options.check_used(train, test)
     saved_state = None if dry_run else model_folder.checkpoint_of(out, checkpoint, n_estimators)
     from ...training.worker_log import advice, choice
     from ..input_warnings import warn_of_training_rows
@@ -114,7 +117,7 @@ def run(
     started = time.perf_counter()
     model = new_model(parameters, n_estimators)
     rows = read_training(train, test, format_options, label_texts, feature_names)
-    rows = replace(rows, groups=read_groups(groups, rows.train.n_rows))
+    rows = replace(rows, groups=groups_in_file(groups, rows.train.n_rows))
     seconds = time.perf_counter() - started
     console.note(f"{train}: {size_text(rows.train)}; read in {seconds:.1f} s")
     warn_of_training_rows(rows, train, test, format_options)

@@ -1,0 +1,25 @@
+"""How documents are read; apart from `documents`, since the help of the command line needs no NumPy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DocumentOptions:
+    """How documents are read.
+
+    Parameters
+    ----------
+    text_column, label_column : str
+        Columns of CSV, keys of JSON lines.
+    label_separator : str
+        What stands between labels of raw text and CSV.
+    vocabulary : str, optional
+        An Annif vocabulary, `<uri><TAB>label` a line, whose labels stand for the URIs.
+    """
+
+    text_column: str = "text"
+    label_column: str = "labels"
+    label_separator: str = ","
+    vocabulary: str | None = None
