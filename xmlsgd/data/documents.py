@@ -95,10 +95,14 @@ def _csv_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[
 
 def _column(path: Path, header: list[str], name: str, option: str) -> int:
     if name not in header:
-        raise DataError(
-            f"{path}:1: the header must have a column {name!r}, got {shorten(header)}; pass --{option.replace('_', '-')}, in Python {option}"
-        )
+        wanted = f"the header must have a column {name!r}"
+        raise DataError(f"{path}:1: {wanted}, got {shorten(header)}; {_pass(option)}")
     return header.index(name)
+
+
+def _pass(option: str) -> str:
+    """Return the remedy of a wrong option, on the command line and in Python."""
+    return f"pass --{option.replace('_', '-')}, in Python {option}"
 
 
 def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -122,9 +126,8 @@ def _json_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterator
 
 def _value(entry: Any, name: str, option: str, where: str) -> Any:
     if not isinstance(entry, dict) or name not in entry:
-        raise DataError(
-            f"{where}: must be an object with the key {name!r}, got {shorten(entry)}; pass --{option.replace('_', '-')}, in Python {option}"
-        )
+        wanted = f"must be an object with the key {name!r}"
+        raise DataError(f"{where}: {wanted}, got {shorten(entry)}; {_pass(option)}")
     return entry[name]
 
 
