@@ -239,3 +239,12 @@ def test_no_trees_are_learned_if_no_held_out_row_has_a_true_candidate():
         return np.zeros(labels.shape, np.float32)
 
     assert fit_candidates(Dataset(data.X, Y), None, held_out, 4, logits, DEVICE, True)[0].boosted is None
+
+
+def test_boosted_stacking_without_a_false_candidate_keeps_the_default_thresholds():
+    X, Y = np.ones((10_000, 2), np.float32), np.ones((10_000, 3), np.int64)
+    X[::2, 1] = 0
+    settings = {"candidates": 3, "stacking": "boosted", "max_epochs": 1, "n_jobs": 1, "random_state": 0}
+    model = XMLClassifier((4,), **settings).fit(X, Y)
+    assert model.candidates_.boosted is None
+    assert model.thresholds_["micro"] == 0.5

@@ -67,9 +67,11 @@ def test_only_labels_that_rows_have_or_are_offered_change(parts, model):
 
 def test_the_bias_of_a_new_label_starts_at_its_frequency_among_all_rows(parts, model):
     Y, fitted = parts[1][1][[0]], model.fitted_
-    start = grown(fitted, fitted.network, model.plan_.optimizer, CSR.from_scipy(Y), None)
-    bias = fitted.network.layout.views(start.params)["b1"][Y.indices[Y.indices < 100]]
-    np.testing.assert_allclose(bias, np.log(1.01 / (fitted.n_samples_seen + 2)), rtol=1e-3)
+    n_known, twice = fitted.n_samples_seen, CSR.from_scipy(sp.vstack([Y, Y]).tocsr())
+    for rows, n_label_rows in ((CSR.from_scipy(Y), 0), (twice, 1)):  # the last is of a label text: not counted
+        start = grown(fitted, fitted.network, model.plan_.optimizer, rows, None, n_label_rows)
+        bias = fitted.network.layout.views(start.params)["b1"][Y.indices[Y.indices < 100]]
+        np.testing.assert_allclose(bias, np.log(1.01 / (n_known + 2)), rtol=1e-4)
 
 
 def test_a_model_that_was_saved_learns_the_same(parts, model, tmp_path):

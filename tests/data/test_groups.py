@@ -27,6 +27,15 @@ def test_groups_that_are_too_large_are_left_out():
     assert len(draw_rows(100, 5, groups, np.random.default_rng(0))) == 0
 
 
+@pytest.mark.parametrize("size", [1, 4])
+def test_of_earlier_rows_none_but_those_drawn_before_are_drawn_again(size):
+    groups = None if size == 1 else np.arange(8000)[::-1] // size  # the numbers of earlier groups change
+    before = draw_rows(5000, 400, None if groups is None else groups[:5000], np.random.default_rng(3))
+    again = draw_rows(8000, 400, groups, np.random.default_rng(3))
+    assert 200 < np.count_nonzero(again < 5000) < 300
+    assert np.isin(again[again < 5000], before).all()
+
+
 def test_texts_and_integers_are_groups():
     assert read_groups(["b", "a", "b"], 3).tolist() == [1, 0, 1]
     assert read_groups([7, 7, 3], 3).tolist() == [1, 1, 0]

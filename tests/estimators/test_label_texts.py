@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from xmlsgd import XMLClassifier, XMLEnsemble
+from xmlsgd.candidates.knn import LABEL_ROW_VOTES
 from xmlsgd.errors import DataError
 from xmlsgd.estimators.held_out import rows_to_hold_out
 from xmlsgd.estimators.parameters import checked_parameters
@@ -132,6 +133,7 @@ def test_partial_fit_learns_a_new_label_by_its_text():
     model.partial_fit(texts[:20], lists[:20], label_texts={new: new})
     assert model.n_samples_seen_ == N_ROWS + 20
     assert new in model.classes_[model.predict_topk([new], k=5)[0][0]]
+    assert model.candidates_.knn.weight[N_ROWS:].tolist() == [1] * 20 + [LABEL_ROW_VOTES]
 
 
 def test_a_saved_model_answers_with_label_texts_as_before(taught, tmp_path):

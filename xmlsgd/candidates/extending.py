@@ -9,6 +9,7 @@ import numpy as np
 
 from ..data.csr import CSR
 from ..devices.cpu import CPU
+from .knn import row_votes
 from .linear import LinearClassifiers
 from .weighting import idf, unit_rows
 
@@ -16,20 +17,24 @@ if TYPE_CHECKING:
     from .model import CandidateModel
 
 
-def extended(model: CandidateModel, X: CSR, Y: CSR, weight: np.ndarray | None, device: CPU) -> CandidateModel:
+def extended(
+    model: CandidateModel, X: CSR, Y: CSR, weight: np.ndarray | None, n_label_rows: int, device: CPU
+) -> CandidateModel:
     """Return a model that has also learned these rows, which may have more features and labels.
 
-    weight : float32 (n,), sample weights, None for ones. k-NN index and co-occurrence are what `fit_candidates` would
-    have counted, but for labels that are not among the most frequent of a feature. Linear classifiers of labels that
-    the rows have, or are offered, move by these rows alone; their calibration follows the frequencies. Stacking stays.
+    weight : float32 (n,), sample weights, None for ones. n_label_rows : how many of the rows, the last ones, are label
+    rows. k-NN index and co-occurrence are what `fit_candidates` would have counted, but for labels that are not among
+    the most frequent of a feature. Linear classifiers of labels that the rows have, or are offered, move by these rows
+    alone; their calibration follows the frequencies. Stacking stays.
     """
     assert isinstance(model.linear, LinearClassifiers)  # a compact model cannot be trained further
     weight = np.ones(X.n_rows, np.float32) if weight is None else weight
+    votes = row_votes(weight, n_label_rows)
     n_known = model.knn.Y.n_rows
     scale = np.concatenate([model.scale, idf(np.ones(X.n_cols - len(model.scale)), n_known)])
     with device.start():
         rows = unit_rows(X, scale, device)
-        knn = model.knn.with_rows(rows, Y, weight, model.cooccurrence.totals > 0, device)
+        knn = model.knn.with_rows(rows, Y, votes, model.cooccurrence.totals > 0, device)
         cooccurrence = model.cooccurrence.with_rows(X, Y, weight, device)
         candidates, _ = knn.votes(rows, model.size, device, own=n_known)
         candidates, _ = cooccurrence.candidates(rows, candidates, device)

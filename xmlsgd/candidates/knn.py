@@ -19,6 +19,8 @@ N_NEIGHBORS = 64  # k; docs/decisions/candidates.md compares others
 # Postings that a query reads: 7 microseconds, with the same recall as twice as many (docs/decisions/candidates.md).
 # Frequent features come last and say little.
 MAX_POSTINGS = 1 << 12
+# Votes of a label row, for each that another row has (docs/decisions/candidates.md).
+LABEL_ROW_VOTES = 3
 INT16_ONE = 32767  # the int16 value that stands for 1
 
 
@@ -105,6 +107,13 @@ class KNNIndex:
         )  # fmt: skip
         check_sound(sound)
         return labels, shares
+
+
+def row_votes(weight: np.ndarray, n_label_rows: int) -> np.ndarray:
+    """Return the votes of rows with these sample weights, of which the last ones are label rows, float32 (n,)."""
+    votes = weight.copy()
+    votes[len(votes) - n_label_rows :] *= LABEL_ROW_VOTES
+    return votes
 
 
 def check_sound(sound: np.ndarray) -> None:

@@ -14,7 +14,7 @@ from ..devices.cpu import CPU
 from .boosted_stacking import NO_TREES, BoostedStacking
 from .compact import CompactLinearClassifiers
 from .cooccurrence import N_MORE, Cooccurrence
-from .knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex
+from .knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex, row_votes
 from .linear import LinearClassifiers
 from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Calibration, LogisticStacking, log_loss, meta_features
 from .weighting import idf_weights, unit_rows
@@ -48,9 +48,6 @@ class HeldOutSize(NamedTuple):
 HELD_OUT_LOGISTIC, HELD_OUT_BOOSTED = HeldOutSize(0.02, 400, 2048, 100), HeldOutSize(0.1, 1000, 10_000, 1000)
 # A network alone has three weights of its calibration and the thresholds to learn.
 HELD_OUT_NETWORK, HELD_OUT_NONE = HeldOutSize(0.02, 200, 2048, 100), HeldOutSize(0.0, 0, 0, 0)
-
-# Votes of a label row, for each that another row has (docs/decisions/candidates.md).
-LABEL_ROW_VOTES = 3
 
 # The network's logits float32 (rows, M), given rows X and labels (rows, M); 0 where a label is -1.
 Logits = Callable[[CSR, np.ndarray], np.ndarray]
@@ -110,9 +107,6 @@ class HeldOutScores(NamedTuple):
     scores: np.ndarray
 
 
-NO_SCORES = HeldOutScores(np.empty((0, 1), np.int32), np.empty((0, 1), np.float32))
-
-
 def n_scored(size: int) -> int:
     """Return how many of `size` candidates prediction scores: those with the most votes."""
     return min(size, max(SCORED, size // 2))
@@ -125,10 +119,7 @@ def held_out_rows(
 
     groups : int64 (n_rows,), all rows of one of which are held out, or none; None where rows are independent.
     """
-    n, random = held_out.of(n_rows), np.random.default_rng((seed, HELD_OUT))
-    if groups is None:
-        return np.sort(random.choice(n_rows, n, replace=False))
-    rows = draw_rows(n_rows, n, groups, random)
+    rows = draw_rows(n_rows, held_out.of(n_rows), groups, np.random.default_rng((seed, HELD_OUT)))
     return rows if len(rows) >= held_out.least else rows[:0]
 
 
@@ -142,12 +133,12 @@ def fit_candidates(
     boosted: bool = False,
     grouped: bool = False,
     n_label_rows: int = 0,
-) -> tuple[CandidateModel, HeldOutScores]:
+) -> tuple[CandidateModel, HeldOutScores | None]:
     """Train a candidate model of `size` candidate labels a row; weight : float32 (n,), sample weights, None for ones.
 
     With `boosted`, linear classifiers are trained again on all rows after stacking: it holds out many. Also return the
-    scores of the held-out rows by models that have not learned from them. With `grouped`, held-out rows do not vote for
-    each other either: the rows of their group are alike.
+    scores of the held-out rows by models that have not learned from them, None where nothing was stacked. With
+    `grouped`, held-out rows do not vote for each other either: the rows of their group are alike.
 
     n_label_rows : how many of the rows, the last ones, are made of label texts, each of one label. Those of labels that
     other rows have are left out where linear classifiers tell the candidates of held-out rows worse apart with them.
@@ -162,8 +153,7 @@ def fit_candidates(
     of_seen = n_rows + np.flatnonzero(seen[Y.indices[Y.indptr[n_rows] :]])
     with device.start():
         rows = unit_rows(X, scale, device)
-        votes = weight.copy()
-        votes[n_rows:] *= LABEL_ROW_VOTES
+        votes = row_votes(weight, n_label_rows)
         knn = KNNIndex.build(rows, Y, votes * (learned > 0) if grouped else votes)
         cooccurrence = Cooccurrence.count(X, Y, learned, device)
         candidates, asked = training_candidates(knn, rows, held_out, size, device)
@@ -177,7 +167,7 @@ def fit_candidates(
             del without
             learned[of_seen] = weight[of_seen]
         linear = LinearClassifiers.fit(rows, Y, learned, candidates, device)
-    stacking, calibration, trees, found = LogisticStacking(), Calibration(), None, NO_SCORES
+    stacking, calibration, trees, found = LogisticStacking(), Calibration(), None, None
     if len(held_out):
         with device.start():
             margins = linear.margins(rows.take(held_out), labels, device)

@@ -101,7 +101,8 @@ class XMLClassifier(Predictor, SavingMixin, BaseEstimator):
         same bits.
     warm_start : bool
         Begin `fit` with the parameters of the last one: more epochs over the same rows, and others if there are any;
-        fewer rows are refused (`partial_fit` learns from new ones). The earlier model stays until `fit` is done.
+        fewer rows are refused (`partial_fit` learns from new ones). Pass earlier rows first and in their order, so that
+        few that were learned are held out. The earlier model stays until `fit` is done.
     random_state : int, RandomState or None
         Seed of weights, row order and dropout.
     verbose : int

@@ -134,7 +134,7 @@ def train_more(
     if earlier is None:
         start = first_parameters(plan.network, plan.optimizer, Y, seed, data.weight)
     else:
-        start = grown(earlier, plan.network, plan.optimizer, Y, data.weight)
+        start = grown(earlier, plan.network, plan.optimizer, Y, data.weight, data.n_label_rows)
     counts, n_rows = data.rows.Y.column_counts(), data.n_rows
     if earlier is not None and earlier.label_counts is not None:
         counts[: len(earlier.label_counts)] += earlier.label_counts
@@ -148,7 +148,9 @@ def train_more(
             from ..candidates.extending import extended  # here: Numba is loaded late
             from ..devices.cpu import cpu_of
 
-            candidates = extended(candidates, data.dataset.X, Y, data.weight, cpu_of(device, plan.n_threads))
+            candidates = extended(
+                candidates, data.dataset.X, Y, data.weight, data.n_label_rows, cpu_of(device, plan.n_threads)
+            )
         fitted = _fitted(plan, data, device, run, earlier, seed, label_counts=counts, n_samples_seen=n_rows)
         fitted = replace(fitted, candidates=candidates)
         return fitted if earlier is None else with_answers_of(fitted, earlier)
@@ -164,7 +166,7 @@ def train_more(
 
 def learn_candidates(
     plan: TrainingPlan, data: TrainingData, device: Device, held_out: NDArray[np.intp], params: NDArray[np.float32]
-) -> tuple[CandidateModel, HeldOutScores]:
+) -> tuple[CandidateModel, HeldOutScores | None]:
     """Return the k-NN index, linear classifiers and stacking beside a network, and the scores of the held-out rows."""
     from ..candidates import fit_candidates  # here, so that an estimator can be made without loading Numba
     from ..devices.cpu import cpu_of
@@ -230,12 +232,18 @@ def empty_state(network: Network, optimizer: Optimizer) -> NDArray[np.float32]:
 
 
 def grown(
-    earlier: FittedModel, network: Network, optimizer: Optimizer, Y: CSR, weight: NDArray[np.float32] | None
+    earlier: FittedModel,
+    network: Network,
+    optimizer: Optimizer,
+    Y: CSR,
+    weight: NDArray[np.float32] | None,
+    n_label_rows: int = 0,
 ) -> Start:
     """Return a copy of `earlier` as a model of `network`, which may have more features and labels.
 
     What is new starts as in a new model, its optimizer state at zero; output biases of labels without rows so far start
-    at their frequencies among all rows. The state is kept where the optimizer is still of its kind.
+    at their frequencies among all rows but the last `n_label_rows`. The state is kept where the optimizer is still of
+    its kind.
     """
     old = earlier.network
     if earlier.optimizer_state is None:
@@ -250,10 +258,11 @@ def grown(
         start = first_parameters(network, optimizer, Y, int(mixed[0]), weight)
     copy_rows(old.layout, earlier.float_params, network.layout, start.params)
     if earlier.label_counts is not None:
-        counts = np.bincount(Y.indices, minlength=network.n_labels)
+        n_rows = Y.n_rows - n_label_rows
+        counts = Y.span(0, n_rows).column_counts()
         fresh = np.ones(network.n_labels, bool)
         fresh[: old.n_labels] = earlier.label_counts == 0
-        network.start_biases(start.params, fresh, counts[fresh], earlier.n_samples_seen + Y.n_rows)
+        network.start_biases(start.params, fresh, counts[fresh], earlier.n_samples_seen + n_rows)
     if earlier.optimizer != optimizer.name:
         return replace(start, epochs=earlier.n_epochs)
     layouts = [state_layout(layout, optimizer) for layout in (old.layout, network.layout)]

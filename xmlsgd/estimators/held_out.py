@@ -48,8 +48,9 @@ def rows_to_hold_out(data: TrainingData, size: HeldOutSize, seed: int) -> NDArra
     groups = None if data.groups is None else data.groups[rows]
     found = rows[held_out_rows(len(rows), seed, size, groups)]
     if not len(found) and (n := size.of(len(rows))):
-        text = f"groups: no groups of {size.least} to {n} rows together are held out, the smallest has "
-        warnings.warn(f"{text}{np.bincount(groups).min()}; stacking and thresholds keep their defaults", stacklevel=5)
+        smallest = np.unique(groups, return_counts=True)[1].min()
+        text = f"groups: none could be held out: needs {size.least} to {n} rows in whole groups, the smallest has "
+        warnings.warn(f"{text}{smallest}; stacking and thresholds keep their defaults", stacklevel=5)
     return found
 
 
@@ -71,9 +72,10 @@ def with_thresholds(
 ) -> FittedModel:
     """Return the model with calibrated probabilities and thresholds, learned from its scores of the held-out rows.
 
-    stacked : scores of their candidates. Stacking is calibrated by itself: it maximizes the likelihood of these rows.
+    stacked : scores of their candidates, None without them or where nothing was stacked. Stacking is calibrated by
+    itself: it maximizes the likelihood of these rows.
     """
-    if not len(held_out) or not fitted.has_probabilities:
+    if not len(held_out) or not fitted.has_probabilities or (stacked is None and fitted.candidates is not None):
         return fitted
     from ..candidates.model import has_label
 

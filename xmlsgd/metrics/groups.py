@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import DataError
+from ..data.groups import named_groups
 from .comparison import Matrix, compare
 
 
@@ -28,7 +28,7 @@ def precision_by_group(Y_true: Matrix, predicted: Matrix, groups: ArrayLike, k: 
     Y_true, predicted, k
         As in `precision_at_k`.
     groups : array of shape (n,)
-        The group of each row: texts or numbers.
+        The group of each row: texts or integers.
 
     Returns
     -------
@@ -41,9 +41,6 @@ def precision_by_group(Y_true: Matrix, predicted: Matrix, groups: ArrayLike, k: 
         If the inputs do not fit each other.
     """
     hits = compare(Y_true, predicted, k).hits
-    given = np.asarray(groups)
-    if given.shape != (len(hits),):
-        raise DataError(f"groups: must have one for each of {len(hits)} rows, got shape {given.shape}")
-    names, of_row = np.unique(given, return_inverse=True)
+    names, of_row = named_groups(groups, len(hits))
     precision = np.bincount(of_row, hits.mean(axis=1)) / np.bincount(of_row)
     return GroupedPrecision(names, precision, float(precision.mean()), float(precision.std()))

@@ -51,11 +51,17 @@ def test_the_plan_names_what_is_assumed_of_new_rows(grouped):
 
 def test_groups_too_large_to_hold_out_are_warned_of(grouped):
     X, Y, _ = grouped
-    with pytest.warns(
-        UserWarning, match="groups: no groups of 100 to 150 rows together are held out, the smallest has"
-    ):
+    text = "groups: none could be held out: needs 100 to 150 rows in whole groups, the smallest has 300;"
+    with pytest.warns(UserWarning, match=text):
         model = small(max_epochs=1).fit(X, Y, groups=np.arange(1500) // 300)
     assert model.thresholds_["micro"] == 0.5
+
+
+def test_the_smallest_group_is_one_that_has_weight(grouped):
+    X, Y, _ = grouped
+    groups = np.arange(1500) // 300
+    with pytest.warns(UserWarning, match="the smallest has 300;"):
+        small(max_epochs=1).fit(X, Y, groups != 0, groups=groups)
 
 
 def test_an_ensemble_passes_groups_on(grouped):
