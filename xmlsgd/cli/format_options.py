@@ -79,7 +79,7 @@ class FormatOptions(DocumentOptions):
             "duplicates": self.duplicates,
         }
 
-    def is_raw_text(self, path: str, labelled: bool) -> bool:
+    def is_text(self, path: str, labelled: bool) -> bool:
         """Return whether a file holds documents and not rows of numbers.
 
         With `labelled`, a document stands behind a tab: `label1,label2<TAB>text`.
@@ -93,7 +93,7 @@ class FormatOptions(DocumentOptions):
         return self.are_documents(first_lines(file) if seen else (), labelled)
 
     def are_documents(self, lines: Iterable[str], labelled: bool) -> bool:
-        """Return whether the first lines of a file are documents, as `is_raw_text` says.
+        """Return whether the first lines of a file are documents, as `is_text` says.
 
         No row of numbers has words behind a tab, but words alone may be a broken row: then most lines decide.
         """
@@ -118,7 +118,7 @@ class FormatOptions(DocumentOptions):
             if OTHER_SEPARATOR.search(str(error)):
                 raise DataError(f"{error}{COMMAS}") from error
             lines = first_lines(Path(path)) if Path(path).is_file() else []
-            if not self.is_raw_text(path, labelled=False) or any(map(VALUE.search, lines)):
+            if not self.is_text(path, labelled=False) or any(map(VALUE.search, lines)):
                 raise
             want = "rows of numbers, or labels and a tab before each text, `label1,label2<TAB>text`"
             hint = SPACES if all(map(SPACES_WITHIN.search, lines)) else CSV if any(map(is_csv, lines)) else ""

@@ -104,7 +104,7 @@ def read_training(
 def read_more(path: str, form: FormatOptions, columns: Columns) -> Dataset:
     """Return rows that a trained model learns from; features and labels that are new get columns behind its own."""
     with on_disk(path) as file:
-        if columns.vectorizer is None and form.is_raw_text(file, labelled=True):
+        if columns.vectorizer is None and form.is_text(file, labelled=True):
             raise DataError(f"{path}: {NO_VECTORIZER}")
         train = _training_rows(file, form, columns).train
     X = replace(train.X, n_cols=max(train.n_features, columns.n_features))
@@ -158,7 +158,7 @@ def read_labels(path: str, form: FormatOptions, columns: Columns) -> tuple[CSR, 
 
 def read_features(path: str, form: FormatOptions, columns: Columns) -> CSR:
     """Return rows to predict labels for; they need no labels."""
-    if not form.is_raw_text(path, labelled=False):
+    if not form.is_text(path, labelled=False):
         return _test_rows(path, form, columns, labels_required=False).X
     if columns.vectorizer is None:
         raise DataError(f"{path}: {NO_VECTORIZER}")
@@ -168,7 +168,7 @@ def read_features(path: str, form: FormatOptions, columns: Columns) -> CSR:
 
 def _training_texts(path: str, form: FormatOptions) -> RawText | None:
     """Return labelled documents, of a source with two parts those of training; None for rows of numbers."""
-    if form.is_raw_text(path, labelled=True):
+    if form.is_text(path, labelled=True):
         return form.read_texts(path, labelled=True)
     if not _is_built_in(path):
         return None
@@ -179,7 +179,7 @@ def _training_texts(path: str, form: FormatOptions) -> RawText | None:
 
 def _training_rows(path: str, form: FormatOptions, columns: Columns | None) -> Rows:
     """Return the rows of a source and its own test part; a vectorizer is fitted where `columns` has none."""
-    if form.is_raw_text(path, labelled=True):
+    if form.is_text(path, labelled=True):
         raw = form.read_texts(path, labelled=True)
         names, vectorizer = (columns.names, columns.vectorizer) if columns else (None, None)
         vectorizer = vectorizer or _words_of(raw.texts, path)
@@ -204,7 +204,7 @@ def _words_of(texts: Sequence[str], path: str) -> TextVectorizer:
 
 def _test_rows(path: str, form: FormatOptions, columns: Columns, labels_required: bool = True) -> Dataset:
     """Return the rows of a file or a named set, as `read_test` says."""
-    if form.is_raw_text(path, labelled=True):
+    if form.is_text(path, labelled=True):
         raw = form.read_texts(path, labelled=True)
         return _rows_of_texts(path, raw, columns.vectorizer, columns.names)
     if _is_built_in(path):

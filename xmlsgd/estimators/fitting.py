@@ -23,7 +23,7 @@ from ..training.progress_bar import ProgressBar
 from ..training.rollback import LastGoodModel
 from ..training.runs import Run, add_hint, raise_with, run_of
 from .fitted import FittedModel
-from .held_out import rows_to_hold_out, weight_without, with_answers_of, with_thresholds
+from .held_out import rows_to_hold_out, weight_without, with_calibration_of, with_thresholds
 from .inference import Measure, Scorer
 from .parameters import random_state_of
 from .placement import algorithm_of, employed, executor_of, make_device, names_of_excluded, precision_of
@@ -153,7 +153,7 @@ def train_more(
             )
         fitted = _fitted(plan, data, device, run, earlier, seed, label_counts=counts, n_samples_seen=n_rows)
         fitted = replace(fitted, candidates=candidates)
-        return fitted if earlier is None else with_answers_of(fitted, earlier)
+        return fitted if earlier is None else with_calibration_of(fitted, earlier)
 
     def keep_run(run: Run) -> None:
         keep(fitted_by(run))

@@ -95,7 +95,7 @@ def with_thresholds(
     return replace(fitted, thresholds=Thresholds.fit(labels, fitted.probability(scores), truth, n_true, counts))
 
 
-def with_answers_of(fitted: FittedModel, earlier: FittedModel) -> FittedModel:
+def with_calibration_of(fitted: FittedModel, earlier: FittedModel) -> FittedModel:
     """Return the model with the calibration and the thresholds of an earlier one, which may have fewer labels."""
     thresholds = earlier.thresholds and earlier.thresholds.extended(fitted.network.n_labels)
     return replace(fitted, calibration=earlier.calibration, thresholds=thresholds)

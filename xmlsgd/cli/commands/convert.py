@@ -64,7 +64,7 @@ def run(
     if not end.is_file():
         check_free(end)  # what writing would refuse at the end is refused now
     check_new(target, "TARGET", overwrite)
-    has_texts = not origin.exists() or format_options.is_raw_text(source, labelled=True)
+    has_texts = not origin.exists() or format_options.is_text(source, labelled=True)
     if has_texts:
         convert_texts(source, end, format_options, vectorizer, to)
     else:

@@ -26,7 +26,6 @@ from ..value_types import DIR, FILE, FLOAT, INT, PATH, name_among, or_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import TextIO
 
     from ...data.csr import CSR
 
@@ -87,7 +86,7 @@ def run(
     value = "probability" if proba else "score"
     line = line_format(output_format, estimator.classes_.tolist(), value, tabs=columns.names is not None)
 
-    def write(stream: TextIO) -> None:
+    with text_file(out) as stream:
         number = 0
         if output_format == "csv":
             stream.write(csv_header(k, value) + "\n")
@@ -100,6 +99,3 @@ def run(
                     stream.write(line(number, *each) + "\n")
                     number += 1
             stream.flush()
-
-    with text_file(out) as stream:
-        write(stream)

@@ -24,9 +24,13 @@ if TYPE_CHECKING:
     from ..csr import Dataset
 
 
-# Kinds of the arrays that SciPy writes, by NumPy's letters: real numbers, integers, text.
-KINDS = {"data": "biuf", **dict.fromkeys(("indices", "indptr", "row", "col", "offsets", "shape"), "iu"), "format": "SU"}
-KIND_NAMES = {"biuf": "real numbers", "iu": "integers", "SU": "text"}
+# Types of the arrays that SciPy writes, by NumPy's letters: real numbers, integers, text.
+ARRAY_TYPES = {
+    "data": "biuf",
+    **dict.fromkeys(("indices", "indptr", "row", "col", "offsets", "shape"), "iu"),
+    "format": "SU",
+}
+TYPE_NAMES = {"biuf": "real numbers", "iu": "integers", "SU": "text"}
 FREE_BYTES = 64 << 20  # may be claimed by a file of any size
 MAX_EXPANSION = 200  # bytes of a matrix for each byte of a larger file: values that are all alike, and their indices
 
@@ -110,8 +114,8 @@ def _check_headers(stream: BinaryIO, path: Path) -> None:
                 version = np.lib.format.read_magic(member)
                 read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
                 shape, _, dtype = read(member)
-            if name in KINDS and dtype.kind not in KINDS[name]:
-                raise DataError(f"{path}: {name} must be {KIND_NAMES[KINDS[name]]}, got {dtype}")
+            if name in ARRAY_TYPES and dtype.kind not in ARRAY_TYPES[name]:
+                raise DataError(f"{path}: {name} must be {TYPE_NAMES[ARRAY_TYPES[name]]}, got {dtype}")
             total, lengths[name] = total + max(info.file_size, math.prod(shape) * dtype.itemsize), shape[:1]
     size = stream.seek(0, os.SEEK_END)
     if total > max(FREE_BYTES, MAX_EXPANSION * size):
