@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pytest
@@ -93,3 +94,16 @@ def test_a_flag_of_another_format_is_refused(tmp_path, capsys, monkeypatch, word
     for call in ("train rows.txt --dry-run", "learn m rows.txt", "evaluate m rows.txt", "predict m rows.txt"):
         assert main([*call.split(), *words]) == 2
         assert f"xmlsgd: {words[0]}: needs a file read by --format " in capsys.readouterr().err
+
+
+def test_files_of_groups_and_of_excluded_labels_may_be_compressed(tmp_path, capsys):
+    rows, groups, excluded = (tmp_path / name for name in ("rows.jsonl", "groups.gz", "excluded.gz"))
+    rows.write_text(WRITTEN["rows.jsonl"])
+    groups.write_bytes(gzip.compress(b"a\nb\n" * 20))
+    excluded.write_bytes(gzip.compress(b"open sea\nunknown\n"))
+    run("train", rows, "--out", tmp_path / "m", *QUICK, "--quiet", "--epochs", "1", "--groups", groups)
+    capsys.readouterr()
+    run("predict", tmp_path / "m", rows, "--k", "1", "--exclude", excluded)
+    told = capsys.readouterr()
+    assert "open sea" not in told.out
+    assert "excluded.gz:2: the model has no label 'unknown'; unknown labels exclude nothing" in told.err
