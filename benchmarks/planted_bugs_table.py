@@ -315,7 +315,7 @@ BUGS = (
     Bug(
         "file integrity",
         "checksums are not compared",
-        "xmlsgd/data/files/model_files.py",
+        "xmlsgd/data/files/manifest.py",
         'sha256_of(file) != entry.get("sha256")',
         "not sha256_of(file)",
         ("tests/estimators/saving/test_altered_models.py", "tests/estimators/saving/test_model_files.py"),
@@ -323,7 +323,7 @@ BUGS = (
     Bug(
         "file integrity",
         "a manifest may name files of other folders",
-        "xmlsgd/data/files/model_files.py",
+        "xmlsgd/data/files/manifest.py",
         "if name != Path(name).name or",
         "if",
         ("tests/estimators/saving/test_altered_models.py", "tests/estimators/saving/test_model_files.py"),

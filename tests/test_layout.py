@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 
 from shared.paths import ROOT, TESTS
 
@@ -30,6 +31,12 @@ def test_no_file_of_tests_imports_tests_or_fixtures_from_another():
         if name.rpartition(".")[2].startswith(("test_", "conftest"))
     ]
     assert not found, "\n".join(found)
+
+
+def test_test_files_of_different_folders_have_different_names():
+    """Pytest imports them by their names alone."""
+    names = Counter(file.name for file in FILES if file.name.startswith("test_"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_only_tests_and_fixtures_lie_outside_shared():
