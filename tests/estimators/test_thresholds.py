@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import f1_score
 
 from shared.planted import N_LABELS, planted, small
-from xmlsgd import DataError
+from xmlsgd import DataError, XMLClassifier
 from xmlsgd.estimators.thresholds import CHOICES, Thresholds
 
 
@@ -33,13 +33,13 @@ def test_the_threshold_of_micro_f1_is_the_best_of_all_choices():
     assert found.micro == best_by_hand(chances, truth)
 
 
-def test_true_labels_without_a_pair_lower_no_threshold_but_count():
-    """What was never a candidate is missed at any threshold, so that fewer predictions are worth their errors."""
+def test_true_labels_without_a_pair_lower_the_threshold():
+    """What was never a candidate is missed at any threshold: F1 is lower, and its threshold with it."""
     labels, chances, truth = drawn(300, [0.1, 0.3])
     n_true, frequency = np.bincount(labels[truth], minlength=2), np.array([10, 10])
     without = Thresholds.fit(labels, chances, truth, n_true, frequency)
     missed = Thresholds.fit(labels, chances, truth, 5 * n_true, frequency)
-    assert missed.micro <= without.micro
+    assert missed.micro < without.micro
 
 
 def test_a_label_with_much_evidence_has_its_own_best_threshold_for_macro_f1():
@@ -49,7 +49,7 @@ def test_a_label_with_much_evidence_has_its_own_best_threshold_for_macro_f1():
         assert found.macro[label] == pytest.approx(
             best_by_hand(chances[labels == label], truth[labels == label]), abs=0.03
         )
-    assert found.macro[0] < found.macro[1] - 0.1
+    assert found.macro[0] < found.macro[1] - 0.05
 
 
 def test_labels_without_evidence_have_the_threshold_of_labels_as_frequent():
@@ -70,8 +70,8 @@ def test_a_label_seen_once_hardly_leaves_the_others():
 
 
 def test_labels_that_come_later_have_the_threshold_of_micro_f1():
-    found = Thresholds(0.25, np.float32([0.5])).extended(3)
-    np.testing.assert_array_equal(found.macro, np.float32([0.5, 0.25, 0.25]))
+    found = Thresholds(0.25, np.array([0.5])).extended(3)
+    assert found.macro.tolist() == [0.5, 0.25, 0.25]
 
 
 @pytest.fixture(scope="module")
@@ -90,19 +90,28 @@ def test_predicted_labels_are_those_with_the_probability_of_the_threshold(calibr
     assert (chances[labels < 0] == 0).all()
 
 
+def test_thresholds_are_hundredths_also_after_saving(calibrated, tmp_path):
+    calibrated.save(tmp_path / "m")
+    for model in (calibrated, XMLClassifier.load(tmp_path / "m")):
+        learned = model.thresholds_
+        assert learned["micro"] == round(learned["micro"], 2)
+        assert [t for t in learned["macro"].tolist() if t != round(t, 2)] == []
+
+
 def test_the_default_threshold_is_that_of_micro_f1(calibrated, held_out):
     X, _ = held_out
     np.testing.assert_array_equal(calibrated.predict(X).toarray(), calibrated.predict(X, "micro").toarray())
 
 
-def test_learned_thresholds_find_more_than_a_half(calibrated, held_out):
+def test_learned_thresholds_find_more_than_a_half(held_out):
     X, Y = held_out
+    model = small(max_epochs=2).fit(*planted(1500))  # little trained: few true labels have more than a half
     for average in ("micro", "macro"):
         learned, half = (
-            f1_score(Y.toarray(), calibrated.predict(X, t).toarray(), average=average, zero_division=0)
+            f1_score(Y.toarray(), model.predict(X, t).toarray(), average=average, zero_division=0)
             for t in (average, 0.5)
         )
-        assert learned > half - 0.01
+        assert learned > half
 
 
 @pytest.mark.parametrize("threshold", ["f1", -0.1, 1.5, np.nan, np.array([0.1, 0.9])])

@@ -15,6 +15,7 @@ def test_precision_recall_and_f1_of_labels_are_those_of_scikit_learn(case):
     for ours, theirs in zip((found.precision, found.recall, found.f1, found.n_true), expected, strict=True):
         np.testing.assert_allclose(ours, theirs)
     np.testing.assert_array_equal(found.n_predicted, predicted.sum(axis=0))
+    np.testing.assert_array_equal(found.n_hits, (predicted & (case.dense > 0)).sum(axis=0))
     for average, value in (("micro", found.micro_f1), ("macro", found.macro_f1)):
         assert value == pytest.approx(f1_score(case.dense, predicted, average=average, zero_division=0))
 

@@ -147,7 +147,7 @@ def write_per_label(path: str, model: XMLClassifier | XMLEnsemble, names: Sequen
     counts, thresholds = model.label_counts_, model.thresholds_["macro"].tolist()
     with text_file(path) as stream:
         stream.write(csv_line(PER_LABEL) + "\n")
-        for label, (n_true, _, *percent) in enumerate(zip(*(each.tolist() for each in scores), strict=True)):
+        for label, (n_true, _, _, *percent) in enumerate(zip(*(each.tolist() for each in scores), strict=True)):
             is_known = label < len(thresholds)  # the others are in no training row
             trained = 0 if not is_known else "" if counts is None else int(counts[label])
             least = f"{thresholds[label]:.2f}" if is_known else ""

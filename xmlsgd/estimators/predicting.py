@@ -77,7 +77,7 @@ class Predictor(ClassifierMixin):
         found = self.fitted_.thresholds
         if found is None:
             return {"micro": 0.5, "macro": np.full(self.network_.n_labels, 0.5)}
-        return {"micro": found.micro, "macro": found.macro.astype(np.float64)}
+        return {"micro": found.micro, "macro": found.macro.copy()}
 
     @property
     def feature_names_in_(self) -> np.ndarray:

@@ -238,7 +238,7 @@ def read_learned(facts: dict[str, Any], saved: ModelArrays, described: Any, comp
         candidates = from_arrays(described, saved, (network.n_features, network.n_labels), compact)
     thresholds = None
     if THRESHOLDS in saved.arrays:
-        found = saved.array(THRESHOLDS, np.float32, network.n_labels + 1)
+        found = saved.array(THRESHOLDS, np.float64, network.n_labels + 1)
         if saved.check and not ((found >= 0) & (found <= 1)).all():
             raise ModelFileError(f"{saved.path}: {THRESHOLDS} must be between 0 and 1, got others")
         thresholds = Thresholds.of(found)

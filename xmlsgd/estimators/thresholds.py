@@ -9,8 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-DIGITS = 6  # of the threshold of micro F1, which is shown: 0.27, not 0.27000001
-CHOICES = np.arange(1, 100, dtype=np.float32) / 100  # thresholds to choose among
+CHOICES = np.arange(1, 100) / 100  # thresholds to choose among
 # True pairs of other labels that count like those of the label itself. Macro F1 hardly differs between 1 and 10
 # (docs/decisions/prediction.md).
 PRIOR = 3.0
@@ -18,10 +17,10 @@ PRIOR = 3.0
 
 @dataclass(frozen=True, eq=False)
 class Thresholds:
-    """The least probability of a predicted label. micro : for all labels. macro : float32 (L,), for each."""
+    """The least probability of a predicted label. micro : for all labels. macro : float64 (L,), for each."""
 
     micro: float
-    macro: NDArray[np.float32]
+    macro: NDArray[np.float64]
 
     @classmethod
     def fit(
@@ -54,24 +53,24 @@ class Thresholds:
         return cls.of(np.concatenate([curves.best(), macro]))
 
     @classmethod
-    def of(cls, array: NDArray[np.float32]) -> Thresholds:
+    def of(cls, array: NDArray[np.float64]) -> Thresholds:
         """Return the thresholds in an `array`."""
-        return cls(round(float(array[0]), DIGITS), array[1:])
+        return cls(float(array[0]), array[1:])
 
     @classmethod
     def mean(cls, several: Sequence[Thresholds]) -> Thresholds:
         """Return the thresholds for the mean scores of several models."""
-        mean: NDArray[np.float32] = np.mean([each.array for each in several], axis=0)
+        mean: NDArray[np.float64] = np.mean([each.array for each in several], axis=0)
         return cls.of(mean)
 
     @property
-    def array(self) -> NDArray[np.float32]:
-        """The threshold of micro F1, then those of macro F1: float32 (1 + L,)."""
-        return np.concatenate([np.float32([self.micro]), self.macro])
+    def array(self) -> NDArray[np.float64]:
+        """The threshold of micro F1, then those of macro F1: float64 (1 + L,)."""
+        return np.concatenate([[self.micro], self.macro])
 
     def extended(self, n_labels: int) -> Thresholds:
         """Return the thresholds of more labels; a new label has that of micro F1."""
-        fresh = np.full(n_labels - len(self.macro), self.micro, np.float32)
+        fresh = np.full(n_labels - len(self.macro), self.micro)
         return replace(self, macro=np.concatenate([self.macro, fresh]))
 
 
@@ -105,7 +104,7 @@ class _Curves(NamedTuple):
         """Return the counts of some groups."""
         return _Curves(*(each[groups] for each in self))
 
-    def best(self) -> NDArray[np.float32]:
-        """Return the choice with the largest F1 of each group, float32 (m,)."""
+    def best(self) -> NDArray[np.float64]:
+        """Return the choice with the largest F1 of each group, float64 (m,)."""
         f1 = 2 * self.hits / np.maximum(self.predicted + self.true, 1)
         return CHOICES[f1.argmax(axis=1)]

@@ -13,13 +13,14 @@ from .comparison import Matrix, labels_of, quotient
 
 
 class LabelScores(NamedTuple):
-    """Of each label rows that have it, rows it is predicted for, and precision, recall and F1, 0 where undefined.
+    """Of each label rows that have it, it is predicted for, both, and precision, recall and F1, 0 where undefined.
 
-    n_true, n_predicted : int64 (L,). precision, recall, f1 : float64 (L,).
+    n_true, n_predicted, n_hits : int64 (L,). precision, recall, f1 : float64 (L,).
     """
 
     n_true: NDArray[np.int64]
     n_predicted: NDArray[np.int64]
+    n_hits: NDArray[np.int64]
     precision: NDArray[np.float64]
     recall: NDArray[np.float64]
     f1: NDArray[np.float64]
@@ -32,8 +33,7 @@ class LabelScores(NamedTuple):
     @property
     def micro_f1(self) -> float:
         """F1 of all pairs of a row and a label: 2 TP / (2 TP + FP + FN)."""
-        hits = np.rint(self.recall * self.n_true).sum()
-        return float(2 * hits / max(self.n_true.sum() + self.n_predicted.sum(), 1))
+        return float(2 * self.n_hits.sum() / max(self.n_true.sum() + self.n_predicted.sum(), 1))
 
 
 def label_scores(Y_true: Matrix, Y_predicted: Matrix) -> LabelScores:
@@ -60,7 +60,7 @@ def label_scores(Y_true: Matrix, Y_predicted: Matrix) -> LabelScores:
     hits = np.bincount(both % true.n_cols, minlength=true.n_cols)
     n_true, n_predicted = (np.bincount(Y.indices, minlength=Y.n_cols) for Y in (true, predicted))
     shares = quotient(hits, n_predicted), quotient(hits, n_true), quotient(2 * hits, n_true + n_predicted)
-    return LabelScores(n_true, n_predicted, *shares)
+    return LabelScores(n_true, n_predicted, hits, *shares)
 
 
 def _keys(Y: CSR) -> NDArray[np.int64]:
