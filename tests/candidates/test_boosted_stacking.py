@@ -238,7 +238,7 @@ def test_no_trees_are_learned_if_no_held_out_row_has_a_true_candidate():
     def logits(X: CSR, labels: np.ndarray) -> np.ndarray:
         return np.zeros(labels.shape, np.float32)
 
-    assert fit_candidates(Dataset(data.X, Y), None, held_out, 4, logits, DEVICE, True)[0].boosted is None
+    assert fit_candidates(Dataset(data.X, Y), None, held_out, 4, logits, DEVICE, boosted=True)[0].boosted is None
 
 
 def test_boosted_stacking_without_a_false_candidate_keeps_the_default_thresholds():

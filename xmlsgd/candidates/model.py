@@ -130,6 +130,7 @@ def fit_candidates(
     size: int,
     logits: Logits,
     device: CPU,
+    *,
     boosted: bool = False,
     grouped: bool = False,
     n_label_rows: int = 0,
@@ -172,29 +173,21 @@ def fit_candidates(
         with device.start():
             margins = linear.margins(rows.take(held_out), labels, device)
         scores = logits(X.take(held_out), labels), with_more(asked.shares), margins, shares
-        valid = labels >= 0
-        pairs = [each[valid] for each in scores]
-        truth = has_label(Y.take(held_out), labels)[valid]
         before, all_rows = label_frequencies(Y, learned, weight)
-        frequency = before[labels[valid]]
-        if decides:
-            other = meta_features(pairs[0], pairs[1], margins_without[valid], pairs[3])
-            if log_loss(other, truth, frequency) < log_loss(meta_features(*pairs), truth, frequency):
-                kept = np.setdiff1d(np.arange(X.n_rows), of_seen)
-                del linear, knn, cooccurrence
-                given, n_kept = Dataset(X.take(kept), Y.take(kept)), n_label_rows - len(of_seen)
-                return fit_candidates(given, weight[kept], held_out, size, logits, device, boosted, grouped, n_kept)
+        pairs = HeldOutPairs(labels, scores, has_label(Y.take(held_out), labels)[labels >= 0], before)
+        if decides and not label_rows_help(pairs, margins_without):
+            kept = np.setdiff1d(np.arange(X.n_rows), of_seen)
+            del linear, knn, cooccurrence
+            given, n_kept = Dataset(X.take(kept), Y.take(kept)), n_label_rows - len(of_seen)
+            return fit_candidates(
+                given, weight[kept], held_out, size, logits, device,
+                boosted=boosted, grouped=grouped, n_label_rows=n_kept,
+            )  # fmt: skip
         if not boosted:
-            stacking, calibration = LogisticStacking.fit_calibrated(meta_features(*pairs), truth, frequency)
-            factor, shift = calibration.factors(all_rows)
-            linear = linear.calibrate(factor, shift)
-            margins = factor[labels] * margins + shift[labels]
-            found = HeldOutScores(labels, stacking.scores(scores[0], scores[1], margins, scores[3]))
-        elif truth.any() and not truth.all():
-            stacking = LogisticStacking.fit(meta_features(*pairs), truth)
-            trees = BoostedStacking.fit(np.stack([*pairs, frequency], axis=1), truth, all_rows, device.n_threads)
-            with device.start():
-                found = HeldOutScores(labels, replace(trees, frequency=before).scores(labels, *scores, device))
+            stacking, calibration, found = fit_logistic(pairs, all_rows)
+            linear = linear.calibrate(*calibration.factors(all_rows))
+        elif pairs.truth.any() and not pairs.truth.all():
+            stacking, trees, found = fit_boosted(pairs, all_rows, device)
             del linear  # frees its memory before the new classifiers need as much
             with device.start():
                 linear = LinearClassifiers.fit(rows, Y, weight, candidates, device)
@@ -202,6 +195,60 @@ def fit_candidates(
         cooccurrence = Cooccurrence.count(X, Y, weight, device)
     knn = replace(knn, weight=votes)
     return CandidateModel(scale, knn, cooccurrence, linear, stacking, size, calibration, trees), found
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOutPairs:
+    """Held-out rows and their candidate labels: what stacking is learned from.
+
+    labels : int32 (n, m), -1 for none. scores : logits, shares of votes, margins and co-occurrence, float32 (n, m).
+    truth : bool, whether each candidate is true, one row after another. before : float32 (L,), `label_frequencies`.
+    """
+
+    labels: np.ndarray
+    scores: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+    truth: np.ndarray
+    before: np.ndarray
+
+    @property
+    def listed(self) -> list[np.ndarray]:
+        """Return the scores of the candidates, in the order of `truth`."""
+        return [each[self.labels >= 0] for each in self.scores]
+
+    @property
+    def frequency(self) -> np.ndarray:
+        """Return the frequency of each candidate, in the order of `truth`."""
+        return self.before[self.labels[self.labels >= 0]]
+
+
+def label_rows_help(pairs: HeldOutPairs, margins_without: np.ndarray) -> bool:
+    """Return whether the log loss is no lower with the margins of classifiers without label rows, float32 (n, m)."""
+    logits, votes, margins, cooccurrence = pairs.listed
+    without = meta_features(logits, votes, margins_without[pairs.labels >= 0], cooccurrence)
+    loss = log_loss(meta_features(logits, votes, margins, cooccurrence), pairs.truth, pairs.frequency)
+    return not log_loss(without, pairs.truth, pairs.frequency) < loss
+
+
+def fit_logistic(pairs: HeldOutPairs, all_rows: np.ndarray) -> tuple[LogisticStacking, Calibration, HeldOutScores]:
+    """Return stacking, calibration of the margins and scores; all_rows : float32 (L,), frequencies for prediction."""
+    labels, (logits, votes, margins, cooccurrence) = pairs.labels, pairs.scores
+    stacking, calibration = LogisticStacking.fit_calibrated(meta_features(*pairs.listed), pairs.truth, pairs.frequency)
+    factor, shift = calibration.factors(all_rows)
+    scores = stacking.scores(logits, votes, factor[labels] * margins + shift[labels], cooccurrence)
+    return stacking, calibration, HeldOutScores(labels, scores)
+
+
+def fit_boosted(
+    pairs: HeldOutPairs, all_rows: np.ndarray, device: CPU
+) -> tuple[LogisticStacking, BoostedStacking, HeldOutScores]:
+    """Return stacking without trees and with them, and their scores; all_rows as in `fit_logistic`."""
+    listed = pairs.listed
+    stacking = LogisticStacking.fit(meta_features(*listed), pairs.truth)
+    features = np.stack([*listed, pairs.frequency], axis=1)
+    trees = BoostedStacking.fit(features, pairs.truth, all_rows, device.n_threads)
+    with device.start():
+        scores = replace(trees, frequency=pairs.before).scores(pairs.labels, *pairs.scores, device)
+    return stacking, trees, HeldOutScores(pairs.labels, scores)
 
 
 def with_more(votes: np.ndarray) -> np.ndarray:

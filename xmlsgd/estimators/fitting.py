@@ -173,7 +173,6 @@ def learn_candidates(
     from .inference.candidates import CandidateScorer, pair_scores
 
     cpu, alone = cpu_of(device, plan.n_threads), Scorer(plan.network, params, device)
-    boosted = plan.stacking == "boosted"
     found, scores = fit_candidates(
         data.dataset,
         data.weight,
@@ -181,9 +180,9 @@ def learn_candidates(
         plan.n_candidates,
         pair_scores(alone, cpu),
         cpu,
-        boosted,
-        data.groups is not None,
-        data.n_label_rows,
+        boosted=plan.stacking == "boosted",
+        grouped=data.groups is not None,
+        n_label_rows=data.n_label_rows,
     )
     _warn_of_useless(alone, CandidateScorer(plan.network, params, device, found, cpu), data, held_out[:COMPARED_ROWS])
     return found, scores
