@@ -21,9 +21,6 @@ from .splicing import with_replaced
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-if TYPE_CHECKING:
-    pass
-
 # Cost of the squared hinge loss, as in LIBLINEAR; 0.5 and 2 differ by 0.2 P@1 (docs/decisions/candidates.md).
 C = 1.0
 TOLERANCE = 0.04  # stop when the largest step of a pass is smaller

@@ -297,5 +297,5 @@ def training_candidates(
 
 def has_label(Y: CSR, labels: np.ndarray) -> np.ndarray:
     """Return which of the labels (n, M) are true for their row, bool."""
-    keys = np.repeat(np.arange(Y.n_rows), np.diff(Y.indptr)) * np.int64(Y.n_cols) + Y.indices
-    return np.isin(np.arange(Y.n_rows)[:, None] * np.int64(Y.n_cols) + labels, keys) & (labels >= 0)
+    keys = np.arange(Y.n_rows)[:, None] * np.int64(Y.n_cols) + labels
+    return np.isin(keys, Y.entry_keys()) & (labels >= 0)

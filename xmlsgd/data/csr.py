@@ -146,6 +146,10 @@ class CSR:
         """Return the number of entries of each column, int64 (n_cols,)."""
         return np.bincount(self.indices, minlength=self.n_cols)
 
+    def entry_keys(self) -> np.ndarray:
+        """Return a number for each pair of row and column that has an entry, row * n_cols + column, int64 (nnz,)."""
+        return np.repeat(np.arange(self.n_rows), np.diff(self.indptr)) * np.int64(self.n_cols) + self.indices
+
     def where(self, kept: np.ndarray) -> CSR:
         """Return the rows with the entries that are `kept`, bool (nnz,)."""
         return CSR(pointers(kept)[self.indptr], self.indices[kept], self.data[kept], self.n_cols)

@@ -91,7 +91,7 @@ def with_thresholds(
         return fitted
     if stacked is None:
         fitted = replace(fitted, calibration=BetaCalibration.fit(scores, truth))
-    n_true, counts = (np.bincount(each.indices, minlength=Y.n_cols) for each in (Y, data.rows.Y))
+    n_true, counts = (each.column_counts() for each in (Y, data.rows.Y))
     return replace(fitted, thresholds=Thresholds.fit(labels, fitted.probability(scores), truth, n_true, counts))
 
 

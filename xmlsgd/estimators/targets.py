@@ -115,7 +115,7 @@ def label_weights(class_weight: Any, labels: Labels) -> np.ndarray | None:
     if isinstance(class_weight, str):
         if class_weight != "balanced":
             raise DataError(f"class_weight: must be 'balanced', a dict or None, got {shorten(class_weight)}")
-        counts = np.bincount(labels.Y.indices, minlength=len(labels.classes))
+        counts = labels.Y.column_counts()
         by_class = len(labels.Y.indices) / (np.count_nonzero(counts) * np.maximum(counts, 1))
     else:
         by_class = _given_weights(class_weight, values(labels.classes))

@@ -113,7 +113,7 @@ def _check_not_fewer(labels: Labels, earlier: FittedModel) -> None:
     if Y.n_rows < earlier.n_samples_seen:
         got = f"{Y.n_rows} of {earlier.n_samples_seen} rows"
     elif earlier.label_counts is not None:
-        counts = np.bincount(Y.indices, minlength=Y.n_cols)[: len(earlier.label_counts)]
+        counts = Y.column_counts()[: len(earlier.label_counts)]
         if len(fewer := np.flatnonzero(counts < earlier.label_counts)):
             name = shorten(values(labels.classes[fewer[:1]])[0])
             got = f"{counts[fewer[0]]} of {earlier.label_counts[fewer[0]]} rows with the label {name}"

@@ -94,7 +94,7 @@ def _macro(
     compared: Compared, labels: str, fraction: Callable[..., tuple[np.ndarray, np.ndarray]]
 ) -> NDArray[np.float64]:
     """Return the mean over labels of `fraction(hits, predicted, true)` for each k."""
-    n_true = np.bincount(compared.Y.indices, minlength=compared.Y.n_cols)
+    n_true = compared.Y.column_counts()
     if labels not in ("all", "seen"):
         raise DataError(f'labels: must be "all" or "seen", got {shorten(labels)}')
     chosen = n_true > 0 if labels == "seen" else np.ones(len(n_true), dtype=bool)

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..data.csr import CSR
 from ..errors import DataError
 from .comparison import Matrix, labels_of, quotient
 
@@ -56,13 +55,8 @@ def label_scores(Y_true: Matrix, Y_predicted: Matrix) -> LabelScores:
     true, predicted = labels_of(Y_true, "Y_true"), labels_of(Y_predicted, "Y_predicted")
     if true.shape != predicted.shape:
         raise DataError(f"Y_predicted: must have the shape {true.shape} of Y_true, got {predicted.shape}")
-    both = np.intersect1d(_keys(true), _keys(predicted), assume_unique=True)
+    both = np.intersect1d(true.entry_keys(), predicted.entry_keys(), assume_unique=True)
     hits = np.bincount(both % true.n_cols, minlength=true.n_cols)
-    n_true, n_predicted = (np.bincount(Y.indices, minlength=Y.n_cols) for Y in (true, predicted))
+    n_true, n_predicted = (Y.column_counts() for Y in (true, predicted))
     shares = quotient(hits, n_predicted), quotient(hits, n_true), quotient(2 * hits, n_true + n_predicted)
     return LabelScores(n_true, n_predicted, hits, *shares)
-
-
-def _keys(Y: CSR) -> NDArray[np.int64]:
-    """Return a number for each pair of a row and a label."""
-    return np.repeat(np.arange(Y.n_rows), np.diff(Y.indptr)) * np.int64(Y.n_cols) + Y.indices

@@ -39,7 +39,7 @@ def inverse_propensity(
         If N < 3 (C would be negative), or if an argument is out of range.
     """
     Y = labels_of(Y_train, "Y_train")
-    return inverse_propensity_of(np.bincount(Y.indices, minlength=Y.n_cols), Y.n_rows, A, B, n_labels)
+    return inverse_propensity_of(Y.column_counts(), Y.n_rows, A, B, n_labels)
 
 
 def inverse_propensity_of(

@@ -49,7 +49,7 @@ class FrequencyNegatives(Sampler):
 
     def _halvings(self, Y: CSR) -> np.ndarray:
         """Return how often the chance of each label is half that of the most frequent one."""
-        frequency = np.bincount(Y.indices, minlength=Y.n_cols) + 1.0
+        frequency = Y.column_counts() + 1.0
         halvings = np.rint(self.power * np.log2(frequency.max() / frequency))
         return np.minimum(halvings, RAREST).astype(np.int64)
 
