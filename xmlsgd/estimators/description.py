@@ -226,7 +226,7 @@ def _number(description: dict[str, Any], name: str, kind: type[int] | type[float
 def _calibration(saved: Any, path: Path) -> BetaCalibration:
     """Return what turns scores into log odds, checked."""
     numbers = isinstance(saved, list) and len(saved) == 3 and all(map(is_number, saved))
-    if numbers and np.isfinite(saved).all() and min(saved[:2]) > 0:
+    if numbers and np.isfinite([float(each) for each in saved]).all() and min(saved[:2]) > 0:
         return BetaCalibration(*map(float, saved))
     raise ModelFileError(f"{path}: calibration must be two weights above 0 and an intercept, got {shorten(saved)}")
 
