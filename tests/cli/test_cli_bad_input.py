@@ -9,6 +9,8 @@ import pytest
 
 from shared.command_line import GOOD_ROWS, ROWS, TINY, complaint
 from xmlsgd.cli import main
+from xmlsgd.cli.exit_codes import UsageError
+from xmlsgd.cli.format_options import FormatOptions
 
 
 @pytest.fixture
@@ -313,3 +315,19 @@ def test_a_diverging_run_fails_with_advice_and_leaves_no_model_and_no_folder(pla
     code, line = complaint(capsys, place, *words)
     assert code == 1
     assert "weight_decay=1e+30; pass a weight_decay below " in line
+
+
+def test_no_file_is_opened_for_flags_that_are_not_given(monkeypatch):
+    """A pipe gives its lines once."""
+    opened = []
+
+    def first_lines(path):
+        opened.append(str(path))
+        return []
+
+    monkeypatch.setattr("xmlsgd.cli.format_options.first_lines", first_lines)
+    FormatOptions().check_used("pipe", None)
+    assert opened == []
+    with pytest.raises(UsageError, match="--vocabulary: needs a file read by --format annif"):
+        FormatOptions(vocabulary="names.tsv").check_used("pipe")
+    assert opened == ["pipe"]

@@ -53,10 +53,12 @@ class FormatOptions(DocumentOptions):
     def check_used(self, *paths: str | None) -> None:
         """Raise `UsageError` for a flag of formats that none of the files has; standard input may have any."""
         given = [path for path in paths if path is not None]
-        found = {self.format if self.format != "auto" else self.kind(path) for path in given}
-        for option, formats in FORMATS_OF.items():
-            is_given = getattr(self, option) != getattr(FormatOptions, option)
-            if is_given and STDIN not in given and found.isdisjoint(formats):
+        flags = [name for name in FORMATS_OF if getattr(self, name) != getattr(FormatOptions, name)]
+        if not flags or STDIN in given:  # else no file is opened: a pipe gives its lines once
+            return
+        kinds = {self.format if self.format != "auto" else self.kind(path) for path in given}
+        for option in flags:
+            if kinds.isdisjoint(formats := FORMATS_OF[option]):
                 flag = "--" + option.replace("_", "-")
                 wanted = f"needs a file read by --format {' or '.join(formats)}"
                 raise UsageError(f"{flag}: {wanted}, got {', '.join(given)}; pass --format, or leave it out")

@@ -34,7 +34,7 @@ def line_format(form: str, names: Sequence[Any], value: str, tabs: bool) -> Line
             ensure_ascii=False,
         )
     return lambda row, labels, values: csv_line(
-        [row, *(cell for j, x in zip(labels, values, strict=True) for cell in (csv_cells(names, j, x)))]
+        [row, *(cell for j, x in zip(labels, values, strict=True) for cell in csv_cells(names, j, x))]
     )
 
 

@@ -148,7 +148,8 @@ def _annif_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterato
         if names is not None:
             unnamed.update((uri, number) for uri in uris if uri not in names and uri not in unnamed)
         yield text, tuple(uris if names is None else [names.get(uri, uri) for uri in uris])
-    for uri, number in list(unnamed.items())[:1]:
+    if unnamed:
+        uri, number = next(iter(unnamed.items()))
         text = f"{path}:{number}: the vocabulary {options.vocabulary} has no label for <{uri}>"
         warnings.warn(f"{text}{nor_others(len(unnamed) - 1)}; the URI stands for it", stacklevel=2)
 

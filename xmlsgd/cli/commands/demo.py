@@ -70,7 +70,7 @@ def baseline(rows: Rows) -> dict[str, float]:
     from ...metrics import evaluate_ranking
 
     assert rows.test is not None
-    counts = np.bincount(rows.train.Y.indices, minlength=rows.train.n_labels)
+    counts = rows.train.Y.column_counts()
     top = np.argsort(-counts, kind="stable")[:5]
     return evaluate_ranking(rows.test.Y, np.tile(top, (rows.test.n_rows, 1)), rows.train.Y)
 
