@@ -51,6 +51,11 @@ def shorten(got: object, limit: int = 40) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
+def in_one_line(error: BaseException) -> str:
+    """Return the class and the text of an error: `MemoryError: out of memory`."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+
+
 def nor_others(n: int) -> str:
     """Return `, nor 3 others`, behind the first thing that is missing; nothing where there are no others."""
     return f", nor {n:,} other{'s' * (n > 1)}" if n else ""

@@ -93,6 +93,21 @@ class Fatal(Marking):
         super().input_step(X, rows[half:], dZ, layer, update, dropout)
 
 
+class Failing(Marking):
+    """Runs out of memory at every step; if `folder` is given, only once, in the first of all."""
+
+    def __init__(self, folder=None):
+        self.folder = folder
+
+    def output_step(self, *given):
+        failed = self.folder and self.folder / "failed"
+        if not (failed and failed.exists()):
+            if failed:
+                failed.touch()
+            raise MemoryError("no room\nleft")
+        return super().output_step(*given)
+
+
 class Quadratic(Marking):
     """A step moves the one weight of the output layer, w, towards the mean number m of its rows: w -= rate (w - m)."""
 

@@ -17,6 +17,7 @@ from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.executors.simulated import Simulated
+from xmlsgd.training.executors.threads import Threads
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job, Learner, Start
 from xmlsgd.training.loop import train
@@ -133,6 +134,8 @@ def test_a_run_goes_on_from_the_model_state_and_steps_of_an_earlier_one(executor
 
 
 def test_what_a_worker_raises_is_raised_where_it_is_waited_for(executor, job):
+    if isinstance(executor, Threads):
+        return  # other workers may go on: test_failing_workers
     if isinstance(executor, Processes):
         executor.pool.makers = [broken] * 3
         with pytest.raises(WorkerDied, match=r"worker [012] failed:\n(.|\n)*RuntimeError: out of order"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -73,6 +74,7 @@ class Executor(ABC):
         self.workers = list(range(self.n_workers))
         self.busy: set[int] = set()
         self.departures: list[Left] = []
+        self._errors: dict[int, BaseException] = {}  # worker -> what it raised, since the last report of any worker
         self.merge_seconds, self.merge_bytes, self.transfer_seconds = 0.0, 0, 0.0
         self._deltas: Deltas | None = None
         self._local_learners: Sequence[Learner] = ()
@@ -164,6 +166,7 @@ class Executor(ABC):
         w = event.worker
         if isinstance(event, Report):
             self.busy.discard(w)
+            self._errors.clear()
             self.updates_seen[self._state_of(w)] += event.updates
             self._unpushed[w] = event.updates
             return replace(event, staleness=self._updates_pushed - self._updates_read[w])
@@ -185,6 +188,21 @@ class Executor(ABC):
     @abstractmethod
     def _next(self, until: float | None) -> Event | None:
         """Return the next event, or None if there is none before second `until`."""
+
+    def _failed(self, w: int, error: BaseException, running: Collection[int]) -> None:
+        """Note that worker `w`, one of those `running`, raised an error, which counts as its death.
+
+        Raises the first error if all of them have raised one and no step has succeeded in between: trying again would
+        not help.
+        """
+        self._errors[w] = error
+        if self._errors.keys() >= set(running):
+            raise next(iter(self._errors.values()))
+
+    def _lost(self, w: int, reason: str) -> Left:
+        """Warn that worker `w` is lost; return the event."""
+        warnings.warn(f"worker {w} is lost: {reason}; what it had not merged is trained again", stacklevel=3)
+        return Left(w, reason)
 
     def _start_clock(self) -> None:
         """Set the wall clock to zero."""
@@ -256,11 +274,13 @@ class Executor(ABC):
     def learned(self) -> tuple[np.ndarray, np.ndarray, int]:
         """Return views of the model and the optimizer state, float32, and the updates that the state has seen.
 
-        Of several states, return the one with most updates: a worker that joined late has hardly begun.
+        Of several states, return the one with most updates: a worker that joined late has hardly begun, and one that
+        is lost may have left its state half written.
         """
         self._fetch()
-        updates = max(self.updates_seen)
-        return self.center, self.table.states[self.updates_seen.index(updates)], updates
+        states = sorted({self._state_of(w) for w in self.workers}) or range(len(self.updates_seen))
+        state = max(states, key=lambda i: self.updates_seen[i])
+        return self.center, self.table.states[state], self.updates_seen[state]
 
     def result(self) -> tuple[np.ndarray, np.ndarray, int]:
         """Return what `learned` does, in memory that outlives the executor."""
@@ -284,9 +304,9 @@ class Executor(ABC):
             learner.invalidate()
 
     def _learners_of(self, workers: Iterable[int] | None) -> list[Learner]:
-        """Return the learners of workers, as far as they are in this process."""
+        """Return the learners of workers, by default those that are alive, as far as they are in this process."""
         learners = self._local_learners
-        return list(learners) if workers is None else [learners[w] for w in workers if w < len(learners)]
+        return [learners[w] for w in (self.workers if workers is None else workers) if w < len(learners)]
 
     def _state_of(self, worker: int) -> int:
         """Return the number of the optimizer state of a worker."""

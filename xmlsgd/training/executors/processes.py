@@ -1,8 +1,8 @@
 """One process per worker, over one memory-mapped table; only steps and reports cross the pipes.
 
-No lock exists that a dead process could hold. A worker that dies or exceeds its liveness timeout is replaced, a few
-times; what it had not merged is trained again. If the model is shared in place, part of the lost step may be in the
-model already, so that its rows count at least once.
+No lock exists that a dead process could hold. A worker that dies, raises an error or exceeds its liveness timeout is
+replaced, a few times; what it had not merged is trained again. If the model is shared in place, part of the lost step
+may be in the model already, so that its rows count at least once.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-import warnings
 from itertools import count
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import WorkerDied
-from ..messages import Joined, Left, Sharing
+from ..messages import Joined, Sharing
 from .base import Executor
 from .liveness import Liveness
 from .worker_pool import WorkerPool
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from ...devices.base import Device
     from ..learner import Job
-    from ..messages import Event, Step
+    from ..messages import Event, Left, Step
 
 
 class Processes(Executor):
@@ -78,6 +77,7 @@ class Processes(Executor):
         """Make the shared table and start the processes."""
         sharing = sharing.over(self._one_memory)
         self._liveness = Liveness(self._liveness.timeout, time.perf_counter())
+        self._traceback = ""  # of the first error that a worker raised
         self.concurrent = sharing is Sharing.IN_PLACE
         self.pool.start(job, self._prepare(job, sharing, self.pool.make_table(job)), sharing)
         self._await_all()
@@ -96,8 +96,8 @@ class Processes(Executor):
             for process in self._listen(math.inf):
                 try:
                     process.receive()
-                except (EOFError, OSError):
-                    lost[process.worker] = process.fate()
+                except (EOFError, OSError, WorkerDied) as error:
+                    lost[process.worker] = self._reason(process, error)
                 else:
                     self._liveness.heard(process.worker, None)
                     starting.remove(process.worker)
@@ -107,7 +107,7 @@ class Processes(Executor):
                 lost[w] = self._kill(w)
             for w, reason in lost.items():
                 if not self.pool.replace(w, reason):
-                    raise WorkerDied(f"worker {w} did not start: {reason}")
+                    raise WorkerDied(f"worker {w} did not start: {reason}", self._traceback)
                 self._liveness.starts(w)
                 starting.add(w)
 
@@ -119,7 +119,7 @@ class Processes(Executor):
     def _next(self, until: float | None) -> Event | None:
         while True:
             if not self.pool.processes:
-                raise WorkerDied(f"no worker is left: {self.pool.describe_failures()}")
+                raise WorkerDied(f"no worker is left: {self.pool.describe_failures()}", self._traceback)
             ready = self._listen(math.inf if until is None else until - self.now())
             overdue = [w for w in self._liveness.overdue() if self.pool.processes[w] not in ready]
             event: Event | None = None
@@ -147,10 +147,19 @@ class Processes(Executor):
         self._last_message[w] = next(self._messages)
         try:
             report = process.receive()
-        except (EOFError, OSError):
-            return self._lose(w, process.fate())
+        except (EOFError, OSError, WorkerDied) as error:
+            return self._lose(w, self._reason(process, error))
         self._liveness.heard(w, report)
         return Joined(w) if report is None else report
+
+    def _reason(self, process: WorkerProcess, error: Exception) -> str:
+        """Return why a process is lost that raised an error, or whose pipe has ended."""
+        if not isinstance(error, WorkerDied):
+            return process.fate()
+        self._traceback = self._traceback or error.traceback
+        w = process.worker
+        self._failed(w, WorkerDied(f"worker {w} failed", error.traceback), self.pool.processes)
+        return error.what
 
     def _kill(self, w: int) -> str:
         """Kill an overdue process; return why it is lost."""
@@ -163,8 +172,7 @@ class Processes(Executor):
             self._liveness.starts(w)
         if w not in self.workers:
             return None
-        warnings.warn(f"worker {w} is lost: {reason}; what it had not merged is trained again", stacklevel=2)
-        return Left(w, reason)
+        return self._lost(w, reason)
 
     def result(self) -> tuple[np.ndarray, np.ndarray, int]:
         """Return copies of model and optimizer state, in the arrays of `Job.start` if there are any, and its updates.

@@ -1,4 +1,7 @@
-"""One thread per worker in this process; the kernels release the GIL."""
+"""One thread per worker in this process; the kernels release the GIL.
+
+A worker that raises an error is lost for the run: after an error of CUDA its GPU is of no more use to this process.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import queue
 import threading
 from typing import TYPE_CHECKING
 
+from ...errors import in_one_line
 from ..learner import Learner
 from ..messages import Sharing
 from ..shared_parameters import Table
@@ -33,26 +37,26 @@ class Threads(Executor):
         sharing = sharing.over(one_memory=all(device.memory is None for device in self.devices))
         self.concurrent = sharing is Sharing.IN_PLACE
         self._prepare(job, sharing, Table.in_memory)
-        self._done: queue.SimpleQueue[Event | BaseException] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[Event | tuple[int, BaseException]] = queue.SimpleQueue()
         self._inboxes = [queue.SimpleQueue() for _ in self.workers]
         self.learners = [
             Learner.of(job, device, self.table, w, sharing, lazy=True) for w, device in enumerate(self.devices)
         ]
         self._use_local_learners(self.learners)
-        for learner, inbox in zip(self.learners, self._inboxes, strict=True):
-            thread = threading.Thread(target=self._work, args=(learner, inbox), daemon=True)
+        for w, (learner, inbox) in enumerate(zip(self.learners, self._inboxes, strict=True)):
+            thread = threading.Thread(target=self._work, args=(w, learner, inbox), daemon=True)
             thread.start()
             self._threads.append(thread)
         self._start_clock()
 
-    def _work(self, learner: Learner, inbox: queue.SimpleQueue[Step | None]) -> None:
-        """Run the steps of one worker until the inbox yields None; pass errors on to `_next`."""
+    def _work(self, w: int, learner: Learner, inbox: queue.SimpleQueue[Step | None]) -> None:
+        """Run the steps of one worker until the inbox yields None; pass an error on to `_next`."""
         try:
             with learner.device.start():
                 while (step := inbox.get()) is not None:
                     self._done.put(learner.step(step))
-        except BaseException as error:  # noqa: BLE001  raised in `_next`
-            self._done.put(error)
+        except BaseException as error:  # noqa: BLE001  counts as the death of the worker
+            self._done.put((w, error))
 
     def _begin(self, step: Step) -> None:
         self._inboxes[step.worker].put(step)
@@ -62,8 +66,10 @@ class Threads(Executor):
             event = self._done.get(timeout=None if until is None else max(until - self.now(), 0.0))
         except queue.Empty:
             return None
-        if isinstance(event, BaseException):
-            raise event
+        if isinstance(event, tuple):
+            w, error = event
+            self._failed(w, error, self.workers)
+            return self._lost(w, in_one_line(error))
         return event
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from pickle import PicklingError
 from typing import TYPE_CHECKING
 
 from ...data.files.compiled import LOGGER
-from ...errors import DataError, WorkerDied
+from ...errors import DataError, WorkerDied, in_one_line
 from ..learner import Learner
 from ..shared_parameters import Table
 from .shared_files import remove_abandoned
@@ -110,11 +110,12 @@ class WorkerProcess:
     def receive(self) -> Report | None:
         """Return the next report, or None from a worker that has become ready.
 
-        Raises `WorkerDied` if the worker raised an error, `EOFError` or `OSError` if the process is gone.
+        Raises `WorkerDied` with the error in one line and its traceback if the worker raised one, `EOFError` or
+        `OSError` if the process is gone.
         """
         message = self.pipe.recv()
-        if isinstance(message, str):
-            raise WorkerDied(f"worker {self.worker} failed", message)
+        if isinstance(message, WorkerDied):
+            raise message
         return message
 
     @property
@@ -240,6 +241,6 @@ def main(fd: int) -> None:
         except (EOFError, BrokenPipeError, ConnectionResetError):
             if not _is_dismissed(pipe):
                 _clean_up_after(parent, folders)
-        except BaseException:  # noqa: BLE001  sent to the coordinator, which raises it
+        except BaseException as error:  # noqa: BLE001  sent to the coordinator, which counts it as a death
             with suppress(OSError):  # the coordinator is gone as well
-                pipe.send(traceback.format_exc())
+                pipe.send(WorkerDied(in_one_line(error), traceback.format_exc()))
