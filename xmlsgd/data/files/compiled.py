@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import logging
+import sys
 from contextlib import suppress
 from functools import cache
 from typing import Any
 
 LOGGER = "xmlsgd"
-MESSAGE = (
-    "compiling xmlsgd's kernels for such runs, once on this machine: about a minute (xmlsgd warmup: all of them) ..."
-)
 
 
 def cached(dispatcher: Any) -> Any:
     """Let a Numba dispatcher cache its kernels on disk, if possible, and return it.
 
-    The first kernel of a process that is not found there, and is compiled, is announced in the log.
+    The first kernel of a module that is not found there, and is compiled, is announced in the log.
     """
+    function = getattr(dispatcher, "py_func", None) or dispatcher._pyfunc
     with suppress(RuntimeError):  # no folder can be written
         dispatcher.enable_caching()
     kept = dispatcher._cache
@@ -26,7 +25,7 @@ def cached(dispatcher: Any) -> Any:
     def load_or_tell(*given: Any) -> Any:
         found = load(*given)
         if found is None:
-            tell_of_compiling()
+            tell_of_compiling(function.__module__)
         return found
 
     def save_if_there_is_room(*given: Any) -> None:
@@ -38,11 +37,12 @@ def cached(dispatcher: Any) -> Any:
 
 
 @cache
-def tell_of_compiling() -> None:
-    """Say once that kernels are compiled, by the logger "xmlsgd".
+def tell_of_compiling(module: str) -> None:
+    """Say once that the kernels of a module are compiled, by the logger "xmlsgd", in the first words of its docstring.
 
     Whatever `verbose` is: who meets this has chosen nothing yet, and takes a minute of silence for a hang. Not by
     `warnings`, which test suites turn into errors. Where nobody has configured it, `logging` writes to stderr; it is
     turned off as any logger is, by `logging.getLogger("xmlsgd").setLevel("ERROR")`.
     """
-    logging.getLogger(LOGGER).warning(MESSAGE)
+    subject = str(sys.modules[module].__doc__).partition(":")[0].rstrip(".")
+    logging.getLogger(LOGGER).warning("compiling %s, once on this machine ...", subject[0].lower() + subject[1:])

@@ -1,4 +1,4 @@
-"""Kernels that gather the rows of sampled labels from a matrix and scatter them back."""
+"""Kernels of sampled labels: gather their rows from a matrix, and scatter them back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of top-k prediction by weights in int8, widened a few labels at a time.
+"""Kernels of top-k prediction by weights in int8: these are widened a few labels at a time.
 
 No other copy of the weights is made, so that what a mapped model takes in memory are the pages that it was asked for.
 """
