@@ -22,7 +22,7 @@ from xmlsgd.nn.optimizers import get_optimizer
 from .target import Target
 from .traffic import traffic
 
-CASES = (("softmax", "sgd", False), ("softmax", "sgd", True), ("bce", "sgd", False), ("bce", "adam", False))  # graphs
+CASES = (("softmax", "sgd"), ("bce", "sgd"), ("bce", "adam"))
 RANDOM, SPREAD = 999_983, np.float32(0.05)  # of first weights: how many differ, and their standard deviation
 POOL = 32  # batches of rows that steps take in turn: more than a level-2 cache holds
 
@@ -96,14 +96,11 @@ class Stepper:
         targets = Targets(data.Y, rows, self._scale)
         self.network.step(self.device, self.layers, data.X, targets, update, 0)
 
-    def rate(self, seconds: float, warm_up: int) -> dict[str, float]:
-        """Return steps a second over about `seconds`, and the seconds that the host takes to enqueue one.
-
-        warm_up : steps before; those of graphs have each size of batch captured.
-        """
+    def rate(self, seconds: float) -> dict[str, float]:
+        """Return steps a second over about `seconds`, and the seconds that the host takes to enqueue one."""
         stream = self.device.runtime.stream
         with self.device.start():
-            for _ in range(warm_up):
+            for _ in range(3):  # before the clock starts
                 self.step()
             stream.synchronize()
             begun, n, host = time.perf_counter(), 0, 0.0
@@ -161,12 +158,12 @@ class Stepper:
 
 
 def steps(target: Target) -> Iterator[list[dict[str, Any]]]:
-    """Yield the rates so far: softmax by SGD with and without graphs, BCE by SGD and Adam."""
+    """Yield the rates so far: softmax by SGD, BCE by SGD and Adam."""
     results = []
     for shape in shapes(target):
-        for loss, optimizer, graphs in CASES:
-            found = _tried(lambda: _rate(target, shape, loss, optimizer, graphs))  # noqa: B023  called at once
-            named = {"loss": loss, "graphs": graphs, "optimizer": optimizer}
+        for loss, optimizer in CASES:
+            found = _tried(lambda: _rate(target, shape, loss, optimizer))  # noqa: B023  called at once
+            named = {"loss": loss, "optimizer": optimizer}
             results.append({"shape": _named(shape), **named, **found})
             yield results
 
@@ -179,14 +176,14 @@ def _tried(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return {"failure": f"{type(error).__name__}: {error}".partition("\n")[0]}
 
 
-def _rate(target: Target, shape: Shape, loss: str, optimizer: str, graphs: bool) -> dict[str, float]:
+def _rate(target: Target, shape: Shape, loss: str, optimizer: str) -> dict[str, float]:
     """Return the rate of a shape, and what memory it takes over what it must."""
-    device = target.device(graphs=graphs)
+    device = target.device()
     pool = device.runtime.cupy.get_default_memory_pool()
     gc.collect()  # the devices before
     pool.free_all_blocks()
     stepper = Stepper(device, shape, loss, optimizer)
-    found = stepper.rate(0.05 if target.shim else 1.2, 3 * POOL if graphs and not target.shim else 3)
+    found = stepper.rate(0.05 if target.shim else 1.2)
     return {**found, "memory_share": pool.total_bytes() / stepper.least_bytes}
 
 

@@ -65,7 +65,7 @@ def _steps(result: Result) -> list[Table]:
     rows = []
     for one in result["steps"]:
         shape = one["shape"]
-        row = [shape["name"], str(shape["hidden"]), str(shape["batch"]), _loss(one), one["optimizer"]]
+        row = [shape["name"], str(shape["hidden"]), str(shape["batch"]), one["loss"], one["optimizer"]]
         if "failure" not in one:
             epoch = EPOCH_ROWS.get(shape["name"], 0) / one["rows_per_second"]
             row += [f"{one['steps_per_second']:,.1f}", f"{epoch:.2f}" if epoch else "-"]
@@ -73,7 +73,7 @@ def _steps(result: Result) -> list[Table]:
             row += [_peer(result.get("torch", []), one, mode) for mode in ("eager", "compiled")]
         rows.append([*row, *["-"] * (len(columns) - len(row))])
     notes = ["Memory: all that CuPy has taken over weights, state, data and the bytes of a chunk."]
-    notes += [f"{_loss(one)}: {one['failure']}" for one in result["steps"] if "failure" in one]
+    notes += [f"{one['loss']}: {one['failure']}" for one in result["steps"] if "failure" in one]
     notes += [f"PyTorch: {one['failure']}" for one in result.get("torch", []) if "failure" in one]
     return [Table("Training steps", columns, rows, notes), _targets(result)]
 
@@ -103,11 +103,6 @@ def _targets(result: Result) -> Table:
             row = [str(hidden), what, f"{limit:g}", measured, "" if measured == "-" else "met" if met else "missed"]
             rows.append(row)
     return Table("Softmax by SGD, Amazon-670K, batch 1,024", ["hidden", "what", "wanted", "measured", ""], rows)
-
-
-def _loss(result: Result) -> str:
-    """Return the loss, and whether the step was a graph."""
-    return ", ".join([result["loss"], *["graph"] * result.get("graphs", False)])
 
 
 def _peer(results: list[Result], ours: Result, mode: str) -> str:
@@ -140,7 +135,7 @@ def _kernels(result: Result) -> list[Table]:
             rows.append([name, f"{found['launches']:.0f}", f"{1e3 * found['seconds']:.3f}", work, share])
         shape = one["shape"]
         size = f"hidden {shape['hidden']}, batch {shape['batch']}"
-        title = f"Kernels: {shape['name']}, {size}, {_loss(one)}, {one['optimizer']}"
+        title = f"Kernels: {shape['name']}, {size}, {one['loss']}, {one['optimizer']}"
         note = (
             "* below 60 % of its ceiling: of products, or of copied bytes. Each launch is waited for, some 10 "
             "microseconds of its time; shares of launches below 50 say little."

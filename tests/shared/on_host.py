@@ -40,9 +40,6 @@ class OnHost:
     def to_device(self, flat):
         return flat
 
-    def replay(self, *step):
-        return None
-
     @_started
     def take(self, layer, active):
         there = self._layer(layer)

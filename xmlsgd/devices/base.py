@@ -6,12 +6,13 @@ found by its name: `"cpu"` is `xmlsgd.devices.cpu`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Collection
     from contextlib import AbstractContextManager
 
     from ..data.csr import CSR
@@ -98,23 +99,21 @@ class Rounding(NamedTuple):
 EXACT = Rounding(0.0, 0)
 
 
-class Device(Protocol):
+class Device(ABC):
     """The operations. Arrays are float32; A and dA are (B, H). Layers are changed in place, results are returned.
 
     Layers, A, dA and the loss lie in the device's memory; rows, labels, weights of rows and answers in the process's.
+    What is not abstract is for devices that compute in the process's memory.
     """
 
-    n_threads: int  # of this process, that compute
+    memory: str | None = None  # the name of the memory that arrays lie in; None for that of the process
+    n_threads = 1  # of this process, that compute
 
-    @property
-    def memory(self) -> str | None:
-        """Return the name of the memory that arrays lie in; None for that of the process."""
-        ...
-
+    @abstractmethod
     def start(self) -> AbstractContextManager[None]:
         """Return the context in which one Python thread at a time calls the operations."""
-        ...
 
+    @abstractmethod
     def warm_up(
         self, losses: Collection[Loss], optimizers: Collection[Optimizer] = (), deep: bool = True,
         dropout: bool = True, rounding: bool = False,
@@ -125,106 +124,35 @@ class Device(Protocol):
         sparsified gradients in place of exact ones. Sizes and k choose no kernel; prediction, and steps on some of the
         labels, are always included.
         """
-        ...
 
     def to_device(self, flat: np.ndarray) -> Any:
         """Return a copy of a vector in the device's memory, the vector itself where that is the process's."""
-        ...
+        return flat
 
-    def copy_to_device(self, placed: Any, flat: np.ndarray) -> None:
+    def copy_to_device(self, placed: Any, flat: np.ndarray) -> None:  # noqa: B027  in the process's memory they are one
         """Copy `flat` over what `to_device` returned."""
-        ...
 
     def to_host(self, placed: Any, flat: np.ndarray | None = None) -> np.ndarray:
         """Copy an array of the device over `flat`, contiguous, or to a new one where the memories differ; return it."""
-        ...
+        return placed
 
-    def replay(
-        self, step: Callable[[], Any], network: Any, layers: Sequence[Layer], X: CSR, targets: Targets, update: Update
-    ) -> Any | None:
-        """Return the loss of a step that the device can do as a whole, else None.
-
-        `step` launches it; it draws nothing, and depends on the batch by these arguments alone.
-        """
-        ...
-
+    @abstractmethod
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:
         """Return A (B, H) = relu(X[rows] W + b), a share of the entries of X left out and the rest scaled up."""
-        ...
 
+    @abstractmethod
     def dense_forward(self, A: np.ndarray, layer: Layer) -> np.ndarray:
         """Return relu(A W^T + b)."""
-        ...
 
     def through_relu(self, dA: np.ndarray, A: np.ndarray, factor: float) -> np.ndarray:
         """Return `factor` dA where A > 0 and 0 elsewhere; dA may be used up."""
-        ...
-
-    def take(self, layer: Layer, active: np.ndarray) -> Layer:
-        """Return a copy of the outputs `active`, int32, of a layer; slots of one element stay as they are."""
-        ...
-
-    def put(self, part: Layer, layer: Layer, active: np.ndarray) -> None:
-        """Write the outputs `active` of a layer back."""
-        ...
-
-    def drop(self, A: np.ndarray, dropout: Dropout) -> None:
-        """Leave out a share of A in place and scale the rest up."""
-        ...
-
-    def output_step(
-        self, A: np.ndarray, targets: Targets, layer: Layer, loss: Loss, update: Update, rounding: Rounding = EXACT
-    ) -> tuple[float, np.ndarray]:
-        """Update the output layer on one batch; return the loss, weighed by row, and dA.
-
-        dA is taken at the weights before the update.
-        """
-        ...
-
-    def dense_step(self, A: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update) -> np.ndarray:
-        """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""
-        ...
-
-    def input_step(
-        self, X: CSR, rows: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update, dropout: Dropout
-    ) -> None:
-        """Update the rows of the input layer that the batch touches, given the gradient dZ of its pre-activations."""
-        ...
-
-    def top_k(self, A: np.ndarray, layer: Layer, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return labels int32 (B, k) and logits float32 (B, k), best first, ties to the smaller label."""
-        ...
-
-
-class HostMemory:
-    """What NumPy does for every device that computes in the process's memory."""
-
-    memory = None
-    n_threads = 1
-
-    def to_device(self, flat: np.ndarray) -> np.ndarray:
-        """Return the vector itself."""
-        return flat
-
-    def copy_to_device(self, placed: np.ndarray, flat: np.ndarray) -> None:
-        """Do nothing: they are one."""
-
-    def to_host(self, placed: np.ndarray, flat: np.ndarray | None = None) -> np.ndarray:
-        """Return the array itself."""
-        return placed
-
-    def replay(self, *step: Any) -> None:
-        """Return None: steps are done as they are."""
-
-    def through_relu(self, dA: np.ndarray, A: np.ndarray, factor: float) -> np.ndarray:
-        """Return `factor` dA where A > 0 and 0 elsewhere."""
         dZ = np.where(A > 0, dA, np.float32(0))
         if factor != 1:
             dZ *= np.float32(factor)
         return dZ
 
     def take(self, layer: Layer, active: np.ndarray) -> Layer:
-        """Return a copy of the outputs `active` of a layer; slots of one element stay as they are."""
+        """Return a copy of the outputs `active`, int32, of a layer; slots of one element stay as they are."""
         return Layer(*(part if part.shape[0] == 1 else part[active] for part in layer))
 
     def put(self, part: Layer, layer: Layer, active: np.ndarray) -> None:
@@ -232,3 +160,30 @@ class HostMemory:
         for new, old in zip(part, layer, strict=True):
             if new is not old:
                 old[active] = new
+
+    @abstractmethod
+    def drop(self, A: np.ndarray, dropout: Dropout) -> None:
+        """Leave out a share of A in place and scale the rest up."""
+
+    @abstractmethod
+    def output_step(
+        self, A: np.ndarray, targets: Targets, layer: Layer, loss: Loss, update: Update, rounding: Rounding = EXACT
+    ) -> tuple[float, np.ndarray]:
+        """Update the output layer on one batch; return the loss, weighed by row, and dA.
+
+        dA is taken at the weights before the update.
+        """
+
+    @abstractmethod
+    def dense_step(self, A: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update) -> np.ndarray:
+        """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""
+
+    @abstractmethod
+    def input_step(
+        self, X: CSR, rows: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update, dropout: Dropout
+    ) -> None:
+        """Update the rows of the input layer that the batch touches, given the gradient dZ of its pre-activations."""
+
+    @abstractmethod
+    def top_k(self, A: np.ndarray, layer: Layer, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return labels int32 (B, k) and logits float32 (B, k), best first, ties to the smaller label."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..nn.optimizers import CLIP, DECAY, RATE
-from .base import EXACT, GOLDEN, Dropout, HostMemory, Layer, Rounding, Targets
+from .base import EXACT, GOLDEN, Device, Dropout, Layer, Rounding, Targets
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..nn.optimizers import Optimizer, Update
 
 
-class Reference(HostMemory):
+class Reference(Device):
     """A device that defines what the other devices compute; for tests and small examples."""
 
     def start(self) -> nullcontext[None]:

@@ -6,7 +6,6 @@ A = relu(X W0 + b0); A <- relu(A Wi^T + bi) for each further hidden layer; Z = A
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -113,16 +112,6 @@ class Network:
         `seed` names the batch: it chooses the dropout masks, what gradients are rounded to, and labels where these are
         drawn. Only the labels of `sampler` take part.
         """
-        launch = partial(self._launch, device, layers, X, targets, update, seed, sampler)
-        drawn = self.input_dropout or self.hidden_dropout or self.gradient_rounding or sampler is not ALL_LABELS
-        value = None if drawn else device.replay(launch, self, layers, X, targets, update)
-        return launch() if value is None else value
-
-    def _launch(
-        self, device: Device, layers: list[Layer], X: CSR, targets: Targets, update: Update, seed: int,
-        sampler: Sampler,
-    ) -> float:  # fmt: skip
-        """Do a step, operation by operation; return its loss."""
         rows, dropped = targets.rows, Dropout(self.input_dropout, seed)
         activations = [device.input_forward(X, rows, layers[0], dropped)]
         for i, layer in enumerate(layers[1:-1], 1):

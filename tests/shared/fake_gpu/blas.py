@@ -1,9 +1,8 @@
-"""cuBLAS on the CPU, as CuPy has it and as the library itself."""
+"""cuBLAS on the CPU, as CuPy has it."""
 
 from __future__ import annotations
 
 import ctypes
-from functools import partial
 
 import numpy as np
 
@@ -31,14 +30,8 @@ class Cublas:
     def gemmEx(
         self, handle, ta, tb, m, n, k, alpha, A, a_type, lda, B, b_type, ldb, beta, C, c_type, ldc, compute, algo
     ):
-        if self.streams.here().is_capturing():
-            raise NotImplementedError("calling cuBLAS API during stream capture is currently unsupported")
-        factors = [float(_memory(at, np.float32, 1)[0]) for at in (alpha, beta)]
+        factor, keep = (float(_memory(at, np.float32, 1)[0]) for at in (alpha, beta))
         assert (compute, algo) == (68, -1)
-        self.multiply(handle, ta, tb, m, n, k, lambda: factors, A, a_type, lda, B, b_type, ldb, C, c_type, ldc)
-
-    def multiply(self, handle, ta, tb, m, n, k, factors, A, a_type, lda, B, b_type, ldb, C, c_type, ldc):
-        """Multiply on the current stream, by the factors at that time."""
         assert handle in self.handles
         assert all(isinstance(one, int) for one in (ta, tb, m, n, k, A, a_type, lda, B, b_type, ldb, C, c_type, ldc))
         assert c_type == a_type or c_type == 0, "cuBLAS has no such product"
@@ -47,7 +40,6 @@ class Cublas:
         assert None not in alive, "a matrix is not in the memory of the GPU"
 
         def multiply(alive=alive):
-            factor, keep = factors()
             left = _matrix(A, a_type, (k, m) if ta else (m, k), lda)
             right = _matrix(B, b_type, (n, k) if tb else (k, n), ldb)
             narrow = c_type == CUDA_R_16BF
@@ -59,46 +51,6 @@ class Cublas:
             out[:] = product + np.float32(keep) * out if keep else product  # with beta 0, C is not read
 
         self.streams.here().do(multiply)
-
-
-class CublasLibrary:
-    """The library behind cuBLAS as `ctypes` sees it: factors in the "GPU's" memory, read when the product is made."""
-
-    def __init__(self, cupy):
-        self.cublas, self.memory, self.state = cupy.cublas, cupy.memory, {}
-
-    def cublasSetStream_v2(self, handle, stream):
-        self.state["stream"] = stream.value
-        return 0
-
-    def cublasSetWorkspace_v2(self, handle, address, size):
-        assert "stream" in self.state, "a stream that is set later takes the workspace away"
-        self.state["workspace"] = self.memory.holds(address.value, size.value)
-        return 0
-
-    def cublasSetPointerMode_v2(self, handle, mode):
-        self.state["pointers"] = mode.value
-        return 0
-
-    def cublasGemmEx(
-        self, handle, ta, tb, m, n, k, alpha, A, a_type, lda, B, b_type, ldb, beta, C, c_type, ldc, compute, algo
-    ):
-        pointers, numbers = (handle, alpha, A, B, beta, C), (ta, tb, m, n, k, a_type, lda, b_type, ldb, c_type, ldc)
-        assert all(type(one) is ctypes.c_void_p for one in pointers)
-        assert all(type(one) is ctypes.c_int for one in (*numbers, compute, algo))
-        assert (self.state["workspace"], self.state["pointers"], compute.value, algo.value) == (True, 1, 68, -1)
-        assert self.state["stream"] in (self.memory.streams.here().ptr, None)
-        assert self.memory.holds(alpha.value, 4)
-        assert self.memory.holds(beta.value, 4)
-        factors = partial(self._factors, alpha.value, beta.value)
-        ta, tb, m, n, k, a_type, lda, b_type, ldb, c_type, ldc = (one.value for one in numbers)
-        self.cublas.multiply(
-            handle.value, ta, tb, m, n, k, factors, A.value, a_type, lda, B.value, b_type, ldb, C.value, c_type, ldc,
-        )  # fmt: skip
-        return 0
-
-    def _factors(self, *addresses):
-        return [float(_memory(address, np.float32, 1)[0]) for address in addresses]
 
 
 def _memory(address, dtype, count):

@@ -43,7 +43,7 @@ class Memory:
             self.allocated += 1
             self.peak = max(self.peak, self.live + size)
             self._blocks[self.allocated] = block
-        self.streams.here().allocate()
+        self.streams.here()  # CuPy takes memory in the order of a stream
         host = np.frombuffer(block.raw, dtype, int(np.prod(shape)), block.first).reshape(shape)
         return DeviceArray(host, block, self.streams)
 
@@ -136,12 +136,10 @@ class DeviceArray(np.lib.mixins.NDArrayOperatorsMixin):
     def sort(self, axis=-1):
         """Sort in place, on the current stream."""
         assert self.flags.c_contiguous, "CuPy sorts a copy of what is not contiguous"
-        self.streams.here().allocate()
         self.streams.here().do(lambda: self.host.sort(axis))
 
     def _work(self, compute):
         """Return what is computed at once, after all that the current stream has been given."""
-        self.streams.here().allocate()
         self.streams.here().synchronize()
         return self._place(np.asarray(compute()))
 

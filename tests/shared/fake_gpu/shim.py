@@ -14,12 +14,12 @@ from types import SimpleNamespace
 from xmlsgd.devices.cuda import CUDA
 from xmlsgd.devices.cuda.runtime import Runtime
 
-from .blas import Cublas, CublasLibrary
+from .blas import Cublas
 from .kernels import RawModule
 from .memory import Memory, OutOfMemoryError
 from .streams import ENTERED, Event, Streams
 
-OF_DEVICE = ("chunk_bytes", "graphs")  # options of `CUDA` that the "GPU" has none of
+OF_DEVICE = ("chunk_bytes",)  # options of `CUDA` that the "GPU" has none of
 
 
 class _Device:
@@ -87,6 +87,4 @@ def shim_device(precision="auto", **options):
 
 def device_of(cupy, index, precision="auto", **options):
     """Return the CUDA device on GPU `index` of a `fake_cupy`."""
-    runtime = Runtime(cupy, cupy.cublas, index, precision)
-    vars(runtime)["blas_library"] = lambda: CublasLibrary(cupy)
-    return CUDA(precision=precision, runtime=runtime, **options)
+    return CUDA(precision=precision, runtime=Runtime(cupy, cupy.cublas, index, precision), **options)

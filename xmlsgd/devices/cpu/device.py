@@ -14,7 +14,7 @@ from ...data.validation import check_choice
 from ...errors import DataError
 from ...nn.optimizers import SGD
 from ...nn.parameters import zeros
-from ..base import EXACT, PRECISIONS, Dropout, HostMemory, Layer, Rounding, Targets
+from ..base import EXACT, PRECISIONS, Device, Dropout, Layer, Rounding, Targets
 from ..compact import CompactLayer
 from . import kernel_cache, search, step
 from .compiling import for_kernels
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .compiling import Kernel
 
 
-class CPU(HostMemory):
+class CPU(Device):
     """A device of `n_threads` threads of this machine.
 
     `precision`: "float32", "bfloat16" (products only; sums, weights and state are float32) or "auto", which is

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from ...data.csr import CSR
     from .runtime import Runtime
 
-DROPPED = 0x7FFFFFFFFFFFFFFF  # key of an entry that dropout leaves out, and of no entry: sorted last
 RESIDENT_SHARE = 0.25  # of the free memory that a matrix may take for good
 
 
@@ -40,9 +39,6 @@ class BatchLoader:
 
     def batch(self, matrix: CSR, rows: np.ndarray, name: str) -> Batch:
         """Return the rows `rows` of a matrix; buffers are those of `name`."""
-        if self._runtime.static is not None:
-            found: Batch = self._runtime.static.batches[name]
-            return found
         begin, end = matrix.indptr[rows], matrix.indptr[rows + 1]
         counts = end - begin
         first = np.cumsum(counts) - counts
@@ -78,36 +74,15 @@ def _forget(loader: weakref.ref[BatchLoader], key: int) -> None:
         alive._resident.pop(key, None)
 
 
-def write_sorted_entries(
-    run: Runtime, batch: Batch, mask: tuple[int, int, float], keys: Any, rows: Any, values: Any
-) -> None:
-    """Write keys int64, rows int32, values float32 of a batch's entries, sorted by key; `DROPPED` where none is left.
-
-    A key is feature * 2^32 + the entry's number in the batch, by which rows and values are ordered. `mask` : seed,
-    threshold and factor of dropout.
-    """
-    run.launch("entry_keys", blocks_of(batch.n, THREADS // WARP), *batch[:3], batch.n, *mask, keys, rows, values)
-    _fill_and_sort(keys, batch.nnz)
-
-
-def write_sorted_labels(run: Runtime, batch: Batch, keys: Any) -> None:
-    """Write label * 2^32 + batch row of every label of a batch, ascending, int64; `DROPPED` where none is left."""
-    run.launch("label_keys", blocks_of(batch.n, THREADS // WARP), batch.spans, batch.indices, batch.n, keys)
-    _fill_and_sort(keys, batch.nnz)
-
-
 def sorted_labels(run: Runtime, batch: Batch) -> Any:
-    """Return the keys of `write_sorted_labels`."""
-    if run.static is not None:
-        return run.static.sorted["Y"][0]
+    """Return label * 2^32 + batch row of every label of a batch, ascending, int64."""
     keys = run.buffer("label keys", (batch.nnz,), np.int64)
-    write_sorted_labels(run, batch, keys)
+    run.launch("label_keys", blocks_of(batch.n, THREADS // WARP), batch.spans, batch.indices, batch.n, keys)
+    sort_keys(keys)
     return keys
 
 
-def _fill_and_sort(keys: Any, n: int) -> None:
-    """Sort keys of which the first n are written."""
-    if n < len(keys):
-        keys[n:] = DROPPED
-    if n:
+def sort_keys(keys: Any) -> None:
+    """Sort keys in place, where there are any."""
+    if len(keys):
         keys.sort()

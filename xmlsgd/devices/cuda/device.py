@@ -15,12 +15,11 @@ from ...data.csr import CSR
 from ...data.validation import check_choice
 from ...errors import DataError
 from ...nn.optimizers import CLIP, SGD
-from ..base import EXACT, PRECISIONS, Dropout, Layer, Targets
+from ..base import EXACT, PRECISIONS, Device, Dropout, Layer, Targets
 from .availability import check_gpu, runtime_of
-from .batches import BatchLoader, write_sorted_entries
+from .batches import BatchLoader, sort_keys
 from .binary import ROWS_PER_PART, BinaryLossStep
 from .chunks import CHUNK_BYTES
-from .graph import GraphCache
 from .kernels import defined
 from .runtime import SHARED_LIMIT, THREADS, WARP, Runtime, blocks_of
 from .softmax import RowWeights, SoftmaxStep, upload_weights
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 (TILE,) = defined("common", "TILE")  # columns of a warp
 
 
-class CUDA:
+class CUDA(Device):
     """The GPU number `index`.
 
     Parameters
@@ -55,8 +54,6 @@ class CUDA:
         Stands in for a GPU in tests.
     chunk_bytes : int
         About how much memory a chunk of labels takes in the output layer.
-    graphs : bool
-        Capture each kind of training step as a CUDA graph: for steps so short that launching them takes longer.
 
     Raises
     ------
@@ -66,7 +63,7 @@ class CUDA:
 
     def __init__(
         self, n_threads: int = 1, precision: str = "auto", index: int = 0, runtime: Runtime | None = None,
-        chunk_bytes: int = CHUNK_BYTES, graphs: bool = False,
+        chunk_bytes: int = CHUNK_BYTES,
     ) -> None:  # fmt: skip
         check_choice("precision", precision, PRECISIONS)
         self.n_threads, self.runtime = n_threads, runtime or runtime_of(index, precision)
@@ -75,7 +72,6 @@ class CUDA:
         self._loader = BatchLoader(self.runtime)
         self._binary, self._top_k = BinaryLossStep(self.runtime, chunk_bytes), TopK(self.runtime, chunk_bytes)
         self._softmax = (TensorCoreSoftmaxStep if self.bfloat16 else SoftmaxStep)(self.runtime, chunk_bytes)
-        self._graphs = GraphCache(self.runtime, self._loader, self.runtime.blas_library) if graphs else None
 
     @classmethod
     def at(cls, index: int) -> Callable[..., CUDA]:
@@ -202,22 +198,17 @@ class CUDA:
         self._update_biases(dZ, layer, update, hyper)
 
     def _entries(self, batch: Batch, dropout: Dropout) -> tuple[Any, ...]:
-        """Return key, row and value of the batch's entries, sorted by key (`write_sorted_entries`)."""
+        """Return key int64, row int32 and value float32 of a batch's entries that dropout keeps, sorted by key.
+
+        A key is feature * 2^32 + the entry's number in the batch, by which rows and values are ordered.
+        """
         run, nnz = self.runtime, batch.nnz
-        if run.static is not None:
-            return run.static.sorted["X"]
         keys = run.buffer("entry keys", (nnz,), np.int64)
         rows, values = run.buffer("entry rows", (nnz,), np.int32), run.buffer("entry values", (nnz,))
-        write_sorted_entries(run, batch, _mask(dropout), keys, rows, values)
+        blocks = blocks_of(batch.n, THREADS // WARP)
+        run.launch("entry_keys", blocks, *batch[:3], batch.n, *_mask(dropout), keys, rows, values)
+        sort_keys(keys)
         return keys, rows, values
-
-    def replay(
-        self, step: Callable[[], Any], network: Any, layers: Sequence[Layer], X: CSR, targets: Targets, update: Update
-    ) -> Any | None:
-        """Return the loss of a step run as a graph, or None where it must be launched kernel by kernel."""
-        if self._graphs is None:
-            return None
-        return self._graphs.replay(step, network, layers, X, targets, update)
 
     def take(self, layer: Layer, active: np.ndarray) -> Layer:
         """Return a copy of the outputs `active` of a layer; state arrays of one element stay as they are."""

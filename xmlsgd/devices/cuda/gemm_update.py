@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Scalars(NamedTuple):
-    """GEMM's alpha and beta, float32 (2,), in host and in device memory; a captured graph reads the latter."""
+    """GEMM's alpha and beta, float32 (2,): cuBLAS reads those in host, kernels of our own those in device memory."""
 
     host: np.ndarray
     device: Any

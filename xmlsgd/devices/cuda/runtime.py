@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import math
 import threading
 import weakref
@@ -21,8 +20,6 @@ from .staging import GROWTH, HOST_TO_DEVICE, StagingRing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from .graph import StaticArrays
 
 WARP = 32
 THREADS = 256  # of a block, unless a kernel says otherwise; eight warps
@@ -54,7 +51,6 @@ class Runtime:
         self.operand = np.dtype(np.uint16 if self.bfloat16 else np.float32)
         source = kernel_source(tensor_cores=self.bfloat16)
         self.parameters = kernel_parameters(source, self.operand)
-        self.static: StaticArrays | None = None  # of a step that is, or becomes, a graph
         self._scalars: dict[tuple[float, float], Scalars] = {}
         self._numbers = np.empty(2, np.float32)  # alpha and beta, which cuBLAS reads when it is called
         self._alpha, self._beta = (self._numbers[i:].ctypes.data for i in range(2))
@@ -132,9 +128,6 @@ class Runtime:
         first, second, out = (
             (one.data.ptr, CUDA_R_16BF if one.dtype == np.uint16 else CUDA_R_32F, _leading(one)) for one in (B, A, C)
         )
-        if self.static is not None:
-            self.static.blas.gemm(sizes, (scalars or self.scalars(1.0, beta)).device, (first, second, out))
-            return
         self._numbers[:] = (1.0, beta) if scalars is None else scalars.host
         blas.gemmEx(
             self._handle, *sizes, self._alpha, *first, *second, self._beta, *out,
@@ -147,10 +140,6 @@ class Runtime:
         weakref.finalize(self, self.cublas.destroy, handle).atexit = False  # some 30 MB of the GPU
         return handle
 
-    def blas_library(self) -> Any:
-        """Return the cuBLAS that CuPy has loaded, by its own names."""
-        return ctypes.CDLL(f"libcublas.so.{self.cublas.getVersion(self._handle) // 10_000}")
-
     def scalars(self, alpha: float, beta: float) -> Scalars:
         """Return two numbers that stay in the GPU's memory."""
         if (alpha, beta) not in self._scalars:
@@ -160,7 +149,7 @@ class Runtime:
 
     def empty(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
         """Return an array from CuPy's pool, which asks the driver for memory only where it has none of that size."""
-        return self.cupy.empty(shape, dtype) if self.static is None else self.static.result(shape, dtype)
+        return self.cupy.empty(shape, dtype)
 
     def buffer(self, name: str, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
         """Return an array that keeps its memory between calls of one name."""
@@ -172,17 +161,11 @@ class Runtime:
             self._buffers[name] = known = self.cupy.empty((max(int(GROWTH * size) if growing else size, 1),), dtype)
         return known[:size].reshape(shape)
 
-    def buffers(self) -> list[Any]:
-        """Return all arrays that are kept between calls."""
-        return list(self._buffers.values())
-
     def upload(self, name: str, *arrays: np.ndarray) -> Any:
         """Return the arrays, of one dtype, one after another on the GPU, valid until the next call with this name.
 
         The copy goes through pinned memory; the host does not wait for it.
         """
-        if self.static is not None:
-            return self.static.inputs[name]
         if name not in self._staging:
             self._staging[name] = StagingRing(self.cupy)
         return self._staging[name].upload(self, arrays)
