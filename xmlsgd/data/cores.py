@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import functools
+import threading
+
+# Set in a process that was forked from one whose kernels had started threads, which it lacks. GNU OpenMP ends such a
+# process when a kernel asks for threads, so its kernels run on one.
+FORKED_FROM_THREADS = threading.Event()
 
 
 @functools.cache
@@ -16,15 +21,6 @@ def usable_cores() -> int:
     return int(cpu_count())
 
 
-class ForkedFromThreads:
-    """Whether this process was forked from one whose kernels had started threads, which it lacks.
-
-    GNU OpenMP ends such a process when a kernel asks for threads, so its kernels run on one.
-    """
-
-    value = False
-
-
 def usable_threads() -> int:
     """Return how many threads the kernels of this process may use."""
-    return 1 if ForkedFromThreads.value else usable_cores()
+    return 1 if FORKED_FROM_THREADS.is_set() else usable_cores()

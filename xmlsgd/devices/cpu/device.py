@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numba
 import numpy as np
 
-from ...data.cores import ForkedFromThreads
+from ...data.cores import FORKED_FROM_THREADS
 from ...data.csr import CSR
 from ...data.validation import check_choice
 from ...errors import DataError
@@ -228,7 +228,7 @@ class CPU(Device):
     @property
     def _has_threads(self) -> bool:
         """Whether kernels run on several threads; those of a forked process do not."""
-        return self.n_threads > 1 and not ForkedFromThreads.value
+        return self.n_threads > 1 and not FORKED_FROM_THREADS.is_set()
 
 
 def cpu_of(device: Device, n_threads: int) -> CPU:

@@ -12,7 +12,7 @@ import numba
 import scipy.linalg.cython_blas  # noqa: F401  the BLAS of Numba's np.dot: loaded now, so that it can be limited
 from threadpoolctl import ThreadpoolController
 
-from ...data.cores import ForkedFromThreads
+from ...data.cores import FORKED_FROM_THREADS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -155,7 +155,7 @@ def _after_fork() -> None:
     """Note whether the parent had threads of Numba; renew the locks that other threads of it held."""
     with contextlib.suppress(ValueError):  # of a layer that was not started
         numba.threading_layer()
-        ForkedFromThreads.value = True
+        FORKED_FROM_THREADS.set()
     for owner in _WITH_LOCKS:
         if owner._lock.acquire(blocking=False):
             owner._lock.release()

@@ -228,11 +228,6 @@ def update_address(optimizer: Optimizer) -> int:
     return _address(kind, "optimizer", optimizer.name, kind.step, build)
 
 
-def compiled_parts() -> list[str]:
-    """Return the names of the losses and optimizers that this process has compiled or loaded."""
-    return [function.__qualname__ for function in _compiled.values()]
-
-
 def _with(template: Callable[..., Any], functions: dict[str, Any], name: str) -> Any:
     """Return a copy of a function that sees some functions by their names.
 
