@@ -121,6 +121,29 @@ def test_a_group_steps_from_what_it_read_while_others_write(dataset):
     assert algorithm.notes()["staleness"] == 0.5
 
 
+def test_merges_of_two_groups_stay_as_sparse_as_the_rows(dataset):
+    """A touched row is merged by the group that touched it, and once by the other; also after ten epochs."""
+    X = np.random.default_rng(1).random((N_ROWS, 2000))
+    dataset = Dataset(CSR.from_scipy(sp.csr_array(X * (X < 0.002))), dataset.Y)
+    network = replace(NETWORK, n_features=2000)
+    dense = sum(int(np.prod(shape)) for name, shape in network.layout.shapes.items() if name != "W0")
+    merged, touched = [], []
+
+    class Counted(Simulated):
+        def merge(self, rule, members, fade_merges=0, equal=True):
+            touched.append(np.count_nonzero(self.table.touched[sorted(members), :2000].any(axis=0)))
+            before = self.merge_bytes
+            super().merge(rule, members, fade_merges, equal)
+            merged.append(((self.merge_bytes - before) / (8 * (1 + len(members))) - dense) / network.hidden[0])
+
+    executor = simulated((1.0, 0.9), kind=Counted)
+    with executor.device.start():
+        job = Job(dataset, network, SGD())
+        train(job, Omnivore(4, RATE, groups=2, momentum=0.0), executor, Schedule(10, "constant", 0))
+    assert sum(touched) > 1000
+    assert sum(merged) <= 2 * sum(touched)
+
+
 @pytest.mark.parametrize("g", [1, 2, 4])
 def test_a_gradient_is_on_average_as_stale_as_there_are_other_groups(dataset, g):
     """The whole model has the staleness that the paper gives to the hidden layers."""

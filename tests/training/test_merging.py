@@ -143,6 +143,37 @@ def test_an_untouched_row_moves_on_by_momentum_until_that_is_negligible():
     np.testing.assert_array_equal(comm.table.params[1:], np.tile(comm.center, (N, 1)))
 
 
+def test_a_merge_without_momentum_does_not_end_the_motion_of_a_row():
+    """All take the row over in between; the motion goes on at the next merge of worker 0."""
+    comm, (rule, fade_merges, equal) = replicas(), averaging(HeavyBall(0.5))
+    comm.table.params[:] = 0
+    comm.views(1)["W0"][4] = 1
+    comm.table.touched[0, 4] = 1
+    comm.merge(rule, [0], fade_merges, equal)
+    comm.merge(lambda params: params.broadcast(), range(N))
+    comm.merge(rule, [0], fade_merges, equal)
+    np.testing.assert_array_equal(comm.views(0)["W0"][4], 1.5)
+
+
+def test_a_row_that_a_worker_only_catches_up_on_is_in_no_merge_of_the_others():
+    comm, seen = replicas(), []
+
+    def noting(params):
+        if params.name == "W0":
+            seen.extend(params.replicas)
+        if not seen[1:]:
+            params.center[:] = params.replicas[0]
+        params.broadcast()
+
+    comm.table.params[:] = 0
+    comm.views(1)["W0"][4] = 1
+    comm.table.touched[0, 4] = 1
+    for w in (0, 1, 2, 0, 1, 2):
+        comm.merge(noting, [w])
+    assert seen == [0, 1, 2]
+    np.testing.assert_array_equal(comm.table.params[1:], np.tile(comm.center, (N, 1)))
+
+
 def test_replicas_are_the_same_to_the_bit_after_a_merge():
     """All of them are the center then."""
     for name in ("mean", "heavy ball", "nesterov", "adam", "touch count", "adasum"):

@@ -104,9 +104,10 @@ class Merger:
         self._places = {name: (offsets[name], (shape[0], prod(shape[1:]))) for name, shape in layout.shapes.items()}
         self._n_features = layout.shapes[self._input][0]
         n_workers = len(table.params) - 1
-        # Rows of W0 that another's merge has changed in the center since a worker last took it over.
+        # Rows of W0 in which a worker differs from the center though it has not touched them since its last merge.
         self._behind = np.zeros((n_workers, self._n_features), bool)
         self._moving = np.zeros(self._n_features, np.int64)  # the last merge in which momentum still moves a row
+        self._changed: np.ndarray | None = None  # rows of W0 that a merge changes in the center, if not all take part
         self._state: dict[tuple[str, int | None], np.ndarray] = {}
         self._saved: tuple[np.ndarray, np.ndarray] | None = None
         # Kept: the memory of temporary arrays is that of a thread, and lost with it.
@@ -122,11 +123,18 @@ class Merger:
         """
         members = sorted(members)
         self.merges += 1
-        rows = self._active(members, fade_merges)
-        self._note(members, rows, equal)
+        active = self._active(members, fade_merges, equal)
+        rows = np.flatnonzero(active)
+        if len(rows) > DENSE_SHARE * self._n_features:
+            rows = np.arange(self._n_features)
+        others = self._others(members)
+        self._changed = np.zeros(self._n_features, bool) if others else None
         slices = list(self._slices(rows))
         each = map if self._pool is None else self._pool.map
         deque(each(lambda place: self._apply(rule, members, *place), slices), maxlen=0)
+        if self._changed is not None:
+            self._behind[others] |= self._changed
+        self._behind[members] = False if equal else active
         self.table.touched[members] = 0
         dense = sum(int(np.prod(shape)) for name, shape in self.layout.shapes.items() if name != self._input)
         return dense + len(rows) * self.layout.shapes[self._input][1]
@@ -169,20 +177,22 @@ class Merger:
         self._moving[:] = 0
         self._state.clear()
 
-    def _active(self, members: list[int], fade_merges: int) -> np.ndarray:
-        """Return the rows of W0 that this merge is about, ascending: all, where gathering most would cost more."""
-        touched = (self.table.touched[members, : self._n_features] != 0) | self._behind[members]
-        changed = touched.any(axis=0)
-        self._moving[changed] = self.merges + fade_merges
-        rows = np.flatnonzero(changed | (self._moving >= self.merges))
-        return rows if len(rows) <= DENSE_SHARE * self._n_features else np.arange(self._n_features)
+    def _active(self, members: list[int], fade_merges: int, equal: bool) -> np.ndarray:
+        """Return which rows of W0 this merge is about, bool (F,): members differ from the center, or momentum moves it.
 
-    def _note(self, members: list[int], rows: np.ndarray, equal: bool) -> None:
-        """Note who will differ from the center after the merge."""
-        others = np.ones(len(self._behind), bool)
-        others[members] = False
-        self._behind[np.ix_(others, rows)] = True
-        self._behind[np.ix_(members, rows)] = not equal
+        A row that a member merely catches up on gets no new motion, unless the rule keeps members apart (not `equal`).
+        """
+        touched = (self.table.touched[members, : self._n_features] != 0).any(axis=0)
+        behind = self._behind[members].any(axis=0)
+        pushed = touched if equal else touched | behind
+        # A merge without momentum does not end the motion that an earlier one began.
+        self._moving[pushed] = np.maximum(self._moving[pushed], self.merges + fade_merges)
+        active: np.ndarray = touched | behind | (self._moving >= self.merges)
+        return active
+
+    def _others(self, members: list[int]) -> list[int]:
+        """Return the workers that do not take part, which fall behind where the merge changes the center."""
+        return [w for w in range(len(self._behind)) if w not in members]
 
     def _slices(self, rows: np.ndarray) -> Iterator[tuple[str, slice | np.ndarray]]:
         """Yield (tensor, rows) of each slice."""
@@ -216,8 +226,12 @@ class Merger:
 
         replicas = {w: view(self._vector(w)) for w in members}
         params = self._new_slice(name, view(self._vector(None)), replicas, self._touched(members, name, rows), state)
+        changed = self._changed if name == self._input else None
+        before = None if changed is None else params.center.copy()
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # the loss tells of a diverged run
             rule(params)
+        if changed is not None:
+            changed[rows] = (params.center != before).any(axis=1)
         for tensor, found in taken:
             tensor[rows] = found
 

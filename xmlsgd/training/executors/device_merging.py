@@ -79,12 +79,13 @@ class DeviceMerger(Merger):
         self._device.copy_to_device(self._center, self.table.params[0])
         self._center_is_newer = False
 
-    def _active(self, members: list[int], fade_merges: int) -> np.ndarray:
+    def _active(self, members: list[int], fade_merges: int, equal: bool) -> np.ndarray:
         """Return all rows of W0."""
-        return np.arange(self._n_features)
+        return np.ones(self._n_features, bool)
 
-    def _note(self, members: list[int], rows: np.ndarray, equal: bool) -> None:
-        """Do nothing: all rows take part in every merge."""
+    def _others(self, members: list[int]) -> list[int]:
+        """Return none: as all rows take part in every merge, nobody needs to know where it falls behind."""
+        return []
 
     def _vector(self, worker: int | None) -> Any:
         """Return the replica of a worker on the GPU, the center for None."""
