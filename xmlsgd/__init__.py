@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .estimators import XMLClassifier as XMLClassifier
     from .estimators import XMLEnsemble as XMLEnsemble
     from .estimators import load_model as load_model
+    from .estimators.inference import Explanation as Explanation
     from .estimators.inference import Measure as Measure
     from .estimators.inference import Scorer as Scorer
     from .metrics import coverage_at_k as coverage_at_k
@@ -76,7 +77,7 @@ _NAMES_OF_MODULE = {
     ),
     "training.runs": ("Run",),
     "nn.schedules": ("Schedule",),
-    "estimators.inference": ("Measure", "Scorer"),
+    "estimators.inference": ("Explanation", "Measure", "Scorer"),
 }
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
 

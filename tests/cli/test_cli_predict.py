@@ -149,3 +149,22 @@ def test_a_model_without_probabilities_writes_scores(tmp_path, capsys):
     assert "score" in json.loads(capsys.readouterr().out.splitlines()[0])["labels"][0]
     assert main([str(word) for word in (*words, "--threshold", "micro")]) == 2
     assert "threshold: needs a probability of each label by itself" in capsys.readouterr().err
+
+
+def test_explanations_follow_the_lines_of_text_and_stand_beside_the_labels_of_json(models, tmp_path, capsys):
+    (tmp_path / "t.txt").write_text("read a json file\nopen a socket\n")
+    words = ("predict", models / "text", tmp_path / "t.txt", "--k", "2")
+    run(*words)
+    plain = capsys.readouterr().out.splitlines()
+    run(*words, "--explain")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if not line.startswith("  ")] == plain
+    assert sum("score" in line for line in lines) == 4
+    run(*words, "--explain", "--output-format", "json", "--propensity-power", "1")
+    for line in capsys.readouterr().out.splitlines():
+        for entry in json.loads(line)["labels"]:
+            found = entry["explanation"]
+            assert abs(sum(term["contribution"] for term in found["terms"]) - found["score"]) < 1e-5
+            assert all(isinstance(part["feature"], str) for part in found["features"])
+    assert main([*map(str, words), "--explain", "--output-format", "csv"]) == 2
+    assert "--explain: needs --output-format text or json, got csv" in capsys.readouterr().err

@@ -51,6 +51,8 @@ HELD_OUT_NETWORK, HELD_OUT_NONE = HeldOutSize(0.02, 200, 2048, 100), HeldOutSize
 
 # The network's logits float32 (rows, M), given rows X and labels (rows, M); 0 where a label is -1.
 Logits = Callable[[CSR, np.ndarray], np.ndarray]
+# Logits, shares of the votes, margins and co-occurrence of pairs of a row and a label; float32, of one shape.
+Inputs = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,16 +78,20 @@ class CandidateModel:
 
         A row gets those with the most votes and `N_MORE` by co-occurrence.
         """
+        labels, found = self.inputs(X, logits, device)
+        if self.boosted is None:
+            return labels, self.stacking.scores(*found)
+        with device.start():
+            return labels, self.boosted.scores(labels, *found, device)
+
+    def inputs(self, X: CSR, logits: Logits, device: CPU) -> tuple[np.ndarray, Inputs]:
+        """Return the candidate labels of each row, int32, and the inputs of the stacking, float32; all (n, m)."""
         with device.start():
             scaled = unit_rows(X, self.scale, device)
             labels, votes = self.knn.votes(scaled, n_scored(self.size), device)
             labels, cooccurrence = self.cooccurrence.candidates(scaled, labels, device)
             margins = self.linear.margins(unit_rows(X, None, device), labels, device)
-        found = logits(X, labels), with_more(votes), margins, cooccurrence
-        if self.boosted is None:
-            return labels, self.stacking.scores(*found)
-        with device.start():
-            return labels, self.boosted.scores(labels, *found, device)
+        return labels, (logits(X, labels), with_more(votes), margins, cooccurrence)
 
     def kernel_arguments(self) -> tuple[Any, ...]:
         """Return what was learned, and constants, in the order of the arguments of `best_listed`."""
@@ -206,7 +212,7 @@ class HeldOutPairs:
     """
 
     labels: np.ndarray
-    scores: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+    scores: Inputs
     truth: np.ndarray
     before: np.ndarray
 

@@ -6,7 +6,10 @@ import csv
 import io
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..estimators.inference import Explanation
 
 FORMATS = ("text", "json", "csv")
 Line = Callable[[int, Sequence[int], Sequence[float]], str]  # of row number, labels best first, -1 for none, and values
@@ -36,6 +39,16 @@ def line_format(form: str, names: Sequence[Any], value: str, tabs: bool) -> Line
     return lambda row, labels, values: csv_line(
         [row, *(cell for j, x in zip(labels, values, strict=True) for cell in csv_cells(names, j, x))]
     )
+
+
+def explained(form: str, line: str, explanations: Sequence[Explanation]) -> str:
+    """Return a line of text, or of JSON, with the explanations of its labels: below them, or beside each."""
+    if form == "text":
+        return "\n".join([line, *("  " + part for each in explanations for part in str(each).splitlines())])
+    row = json.loads(line)
+    for entry, each in zip(row["labels"], explanations, strict=True):
+        entry["explanation"] = {name: value for name, value in each.to_dict().items() if name != "label"}
+    return json.dumps(row, ensure_ascii=False)
 
 
 def csv_cells(names: Sequence[Any], label: int, value: float) -> tuple[Any, str]:

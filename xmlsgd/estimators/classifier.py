@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sklearn.base import BaseEstimator
 
 from . import memory
+from .explaining import ExplainingMixin
 from .fitting import as_checkpoint, check_callbacks, draw_seed, train_model, train_more
 from .gpu_memory import check_memory, on_gpus
 from .names import column_names
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from .inference import Scorer
 
 
-class XMLClassifier(Predictor, SavingMixin, BaseEstimator):
+class XMLClassifier(Predictor, ExplainingMixin, SavingMixin, BaseEstimator):
     """A neural network with a sparse input layer and a full output layer for up to millions of labels.
 
     X is dense, a scipy sparse matrix, a `CSR` (memory maps are read in place) or texts. Labels are

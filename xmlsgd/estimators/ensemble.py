@@ -17,6 +17,7 @@ from ..training.runs import run_of
 from . import ensemble_saving, memory
 from .calibration import BetaCalibration
 from .classifier import XMLClassifier
+from .explaining import ExplainingMixin
 from .fitting import as_checkpoint, check_callbacks
 from .inference.averaging import MeanScorer
 from .inputs import FeatureSpace, learn_features, read_features
@@ -47,7 +48,7 @@ class Numbering(Callback):
         return False
 
 
-class XMLEnsemble(Predictor, BaseEstimator):
+class XMLEnsemble(Predictor, ExplainingMixin, BaseEstimator):
     """Classifiers of the same parameters and rows, each with a seed of its own; scores are the means of theirs.
 
     A seed decides the network's first weights, the order of rows, and which rows are held out for stacking: what one

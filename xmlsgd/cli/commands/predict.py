@@ -3,7 +3,8 @@
 A line of text reads `label:probability label:probability ...`, best first. Where the model knows label names, these
 stand for the numbers and tabs separate the entries, since names may contain blanks. A line of JSON is an object with
 the number of the row, from 0, and its labels; CSV has a header and a line per row. A model without probabilities
-(softmax, squared hinge) writes scores.
+(softmax, squared hinge) writes scores. With --explain, lines of text are followed by what each score is made of, and
+JSON has it as the "explanation" of a label.
 
 DATA may be text without labels if the model was trained on text. `-` is standard input or output; lines of standard
 input are answered as they arrive.
@@ -20,7 +21,7 @@ from ..messages import STDIN, STDOUT, Console
 from ..models import label_weight_of, read_excluded, read_model
 from ..output_files import check_file, check_inputs
 from ..parameters import parameter_flags
-from ..predictions import FORMATS, csv_header, line_format
+from ..predictions import FORMATS, csv_header, explained, line_format
 from ..results import text_file
 from ..value_types import DIR, FILE, FLOAT, INT, PATH, name_among, or_word
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ...data.csr import CSR
+    from ...estimators import XMLClassifier, XMLEnsemble
+    from ...estimators.inference import Explanation
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),
@@ -39,6 +42,7 @@ FLAGS = (
     Flag("threshold", or_word(FLOAT, "micro", "macro"), "only labels with at least this probability, or with those "
          "that training found best for micro or macro F1", "output", default_text="all labels"),
     Flag("exclude", FILE, "labels that are never written, such as deprecated ones: names, one per line", "output"),
+    Flag("explain", None, "say what each score is made of: words, neighbors, co-occurrence, network", "output"),
     Flag("output_format", name_among(*FORMATS), "text, JSON lines or CSV", "output", "text"),
     Flag("out", FILE, "file of the predictions", "output", STDOUT, "standard output", ("-o", "--output")),
 )  # fmt: skip
@@ -57,6 +61,7 @@ def run(
     k: int,
     threshold: float | str | None,
     exclude: str | None,
+    explain: bool,
     output_format: str,
     out: str,
     console: Console,
@@ -66,6 +71,8 @@ def run(
         raise UsageError(f"--k: must be at least 1, got {k}")
     if isinstance(threshold, float) and not 0 <= threshold <= 1:
         raise UsageError(f"--threshold: must be a probability in [0, 1], micro or macro, got {threshold:g}")
+    if explain and output_format == "csv":
+        raise UsageError("--explain: needs --output-format text or json, got csv")
     check_file(out, "--out", model, data, exclude, format_options.vocabulary)
     check_inputs(data)
     format_options.check_used(data)
@@ -95,7 +102,17 @@ def run(
                 labels, values = estimator.predict_topk(
                     X.take(rows), k, exclude=excluded, threshold=threshold, label_weight=weight, proba=proba
                 )
-                for each in zip(labels.tolist(), values.tolist(), strict=True):
-                    stream.write(line(number, *each) + "\n")
+                for row, each in zip(rows, zip(labels.tolist(), values.tolist(), strict=True), strict=True):
+                    text = line(number, *each)
+                    if explain:
+                        text = explained(output_format, text, in_order(estimator, X.span(row, row + 1), each[0]))
+                    stream.write(text + "\n")
                     number += 1
             stream.flush()
+
+
+def in_order(estimator: XMLClassifier | XMLEnsemble, row: CSR, labels: list[int]) -> list[Explanation]:
+    """Return the explanations of a row's labels, -1 for none, in their order."""
+    listed = [label for label in labels if label >= 0]
+    found = {each.column: each for each in estimator.explain(row, listed)[0]} if listed else {}
+    return [found[label] for label in listed]

@@ -45,7 +45,7 @@ class CandidateScorer(Scorer):
     @cached_property
     def _learned(self) -> tuple[Any, ...]:
         """The arrays and numbers of `best_listed` that are of the model."""
-        first = weights_of(self._layers[0])
+        first = weights_of(self.host_layers[0])
         if not self._in_one_call:
             first = tuple(part[:0] for part in first)
         learned = *first, *weights_of(self.output), *self.candidates.kernel_arguments()

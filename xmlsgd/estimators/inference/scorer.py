@@ -81,13 +81,13 @@ class Scorer:
     def layers(self) -> list[Any]:
         """Return the layers in the device's memory; a device with a memory of its own gets them anew at each call."""
         if not self.device.memory:
-            return self._layers
+            return self.host_layers
         flat = self.params.expanded() if isinstance(self.params, CompactParams) else self.params
         none = self.device.to_device(np.zeros((1, 1), np.float32))
         return self.network.layers(self.device.to_device(flat), none=none)
 
     @cached_property
-    def _layers(self) -> list[Any]:
+    def host_layers(self) -> list[Any]:
         """The layers in the memory of the process, as kernels want them."""
         from ...devices.cpu.compiling import for_kernels  # here, so that an estimator can be made without loading Numba
 
@@ -98,7 +98,7 @@ class Scorer:
     @property
     def output(self) -> Layer | CompactLayer:
         """Return the output layer in the memory of the process."""
-        layer: Layer | CompactLayer = self._layers[-1]
+        layer: Layer | CompactLayer = self.host_layers[-1]
         return layer
 
     def load_kernels(self, X: CSR, k: int) -> None:

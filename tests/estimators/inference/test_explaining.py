@@ -1,0 +1,222 @@
+"""Explanations: parts sum to scores, and each part is what it says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from xmlsgd import XMLClassifier, XMLEnsemble, make_xmc
+from xmlsgd.candidates.boosted_stacking import BoostedStacking
+from xmlsgd.candidates.model import n_scored
+from xmlsgd.candidates.weighting import unit_rows
+from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.devices.cpu import CPU
+from xmlsgd.estimators.inference.explanation import LINEAR, NEIGHBORS, NETWORK
+
+DEVICE = CPU(1, precision="float32")
+QUICK = {"hidden_layer_sizes": (16,), "max_epochs": 2, "random_state": 0, "n_jobs": 1, "precision": "float32"}
+N_TEST = 60
+
+
+@pytest.fixture(scope="module")
+def parts() -> tuple[Dataset, Dataset]:
+    whole = make_xmc(1500 + N_TEST, 300, 120, nnz_per_row=8, labels_per_row=3, random_state=0)
+    train, test = (Dataset(whole.X.take(r), whole.Y.take(r)) for r in np.split(np.arange(1500 + N_TEST), [1500]))
+    return train, test
+
+
+@pytest.fixture(scope="module")
+def X(parts) -> CSR:
+    return parts[1].X
+
+
+@pytest.fixture(scope="module")
+def logistic(parts) -> XMLClassifier:
+    return XMLClassifier(**QUICK, candidates=16).fit(parts[0].X, parts[0].Y)
+
+
+@pytest.fixture(scope="module")
+def boosted(logistic) -> XMLClassifier:
+    """The same model with trees of examples: training rows for real ones would take longer."""
+    rng = np.random.default_rng(0)
+    known = np.stack(
+        [rng.normal(-2, 2, 4000), *rng.random((1, 4000)), rng.normal(-0.5, 1, 4000), *rng.random((2, 4000))]
+    )
+    known[4] *= 100
+    truth = rng.random(4000) < 1 / (1 + np.exp(3 - known[0] - 4 * known[1] * known[3] - 2 * known[2]))
+    trees = BoostedStacking.fit(known.T.astype(np.float32), truth, logistic.candidates_.knn.frequency(120), 1)
+    model = XMLClassifier(**QUICK, candidates=16)
+    model.fitted_ = replace(logistic.fitted_, candidates=replace(logistic.candidates_, boosted=trees))
+    return model
+
+
+@pytest.fixture(scope="module")
+def network(parts) -> XMLClassifier:
+    return XMLClassifier(**{**QUICK, "hidden_layer_sizes": (16, 8)}, candidates=0).fit(parts[0].X, parts[0].Y)
+
+
+def compact(model, folder):
+    model.save(folder / "model", compact=True)
+    return XMLClassifier.load(folder / "model").set_params(n_jobs=1)
+
+
+@pytest.mark.parametrize("form", ["as trained", "compact"])
+@pytest.mark.parametrize("name", ["logistic", "boosted", "network"])
+def test_terms_sum_to_the_scores_of_the_ranking(name, form, X, tmp_path, request):
+    model = request.getfixturevalue(name)
+    model = compact(model, tmp_path) if form == "compact" else model
+    labels, scores = model.predict_topk(X, 5)
+    found = model.explain(X)
+    np.testing.assert_array_equal([[each.column for each in row] for row in found], labels)
+    np.testing.assert_array_equal(np.float32([[each.score for each in row] for row in found]), scores)
+    sums = [[sum(term.contribution for term in each.terms) for each in row] for row in found]
+    np.testing.assert_allclose(sums, scores, atol=1e-5)
+
+
+@pytest.mark.parametrize("form", ["as trained", "compact"])
+def test_words_neighbors_and_co_occurrence_sum_to_the_inputs_of_the_stacking(logistic, X, form, tmp_path):
+    model = compact(logistic, tmp_path) if form == "compact" else logistic
+    candidates = model.candidates_
+    scaled = unit_rows(X, candidates.scale, DEVICE)
+    with DEVICE.start():
+        labels, votes = candidates.knn.votes(scaled, n_scored(candidates.size), DEVICE)
+        labels, shares = candidates.cooccurrence.candidates(scaled, labels, DEVICE)
+        margins = candidates.linear.margins(unit_rows(X, None, DEVICE), labels, DEVICE)
+    n_checked = 0
+    for i, row in enumerate(model.explain(X)):
+        for each in (each for each in row if each.is_candidate):
+            (place,) = np.flatnonzero(labels[i] == each.column)
+            vote = votes[i, place] if place < votes.shape[1] else 0
+            assert sum(part.contribution for part in each.features) + each.bias == pytest.approx(
+                margins[i, place], abs=1e-5
+            )
+            assert sum(neighbor.share for neighbor in each.neighbors) == pytest.approx(vote, abs=1e-5)
+            assert sum(part.contribution for part in each.cooccurrence) == pytest.approx(shares[i, place], abs=1e-5)
+            n_checked += 1
+    assert n_checked > 4 * N_TEST
+
+
+def test_the_similarity_of_a_neighbor_is_the_cosine_of_weighted_rows(logistic, parts):
+    rows, train = (unit_rows(part.X, logistic.candidates_.scale, DEVICE).to_scipy() for part in (parts[1], parts[0]))
+    cosines = (rows @ train.T).toarray()
+    Y = parts[0].Y.to_scipy().toarray() != 0
+    for i, row in enumerate(logistic.explain(parts[1].X)):
+        for each in row:
+            assert [n.similarity for n in each.neighbors] == pytest.approx([cosines[i, n.row] for n in each.neighbors])
+            assert all(Y[n.row, each.column] for n in each.neighbors)
+
+
+def test_a_weight_times_the_value_of_a_word_is_its_part_of_the_margin(logistic, X):
+    weights = logistic.candidates_.linear.weights.to_scipy().toarray()
+    values = unit_rows(X, None, DEVICE).to_scipy().toarray()
+    for i, row in enumerate(logistic.explain(X)):
+        for each in (each for each in row if each.is_candidate):
+            for feature, part in each.features:
+                assert part == pytest.approx(weights[each.column, feature] * values[i, feature], abs=1e-6)
+
+
+def test_a_label_that_is_no_candidate_is_scored_by_the_network_alone(logistic, boosted, X):
+    row = X.span(0, 1)
+    ranked, _ = logistic.predict_topk(row, 120)
+    for model in (logistic, boosted):
+        (found,) = model.explain(row, ranked[0])
+        others = [each for each in found if not each.is_candidate]
+        assert len(others) > 80
+        assert {each.terms[2][:2] for each in others} == {(LINEAR, -1.0)}
+        assert not any(each.features or each.neighbors or each.cooccurrence for each in others)
+        for each in others:
+            assert sum(term.contribution for term in each.terms) == pytest.approx(each.score, abs=1e-5)
+
+
+def test_a_word_of_a_network_contributes_its_value_times_the_derivative(network, X):
+    row = X.span(3, 4).to_scipy()
+    (found,) = network.explain(row, k=3)
+    for each in found:
+        assert sum(part.contribution for part in each.features) + each.bias == pytest.approx(each.score, abs=1e-5)
+        for feature, part in each.features:
+            near = np.repeat(row.toarray().astype(np.float64), 2, axis=0)
+            near[:, feature] *= [1 + 1e-3, 1 - 1e-3]
+            above, below = network.decision_function(near, labels=[each.column])[:, 0]
+            assert part == pytest.approx((above - below) / 2e-3, abs=2e-3)
+
+
+def test_an_input_of_the_trees_that_is_as_in_a_row_without_features_contributes_nothing(boosted):
+    empty = sp.csr_array((1, 300), dtype=np.float32)
+    bias = boosted.candidates_.linear.bias
+    (found,) = boosted.explain(empty, [0, 1])
+    assert not any(each.is_candidate for each in found)
+    rows = sp.csr_array(np.eye(300, dtype=np.float32))
+    n_unvoted = 0
+    for each in (each for row in boosted.explain(rows) for each in row if each.is_candidate):
+        terms = {term.name: term for term in each.terms}
+        if terms[NEIGHBORS].value == 0:
+            assert terms[NEIGHBORS].contribution == 0
+            n_unvoted += 1
+        assert each.bias == bias[each.column]
+    assert n_unvoted > 5
+
+
+def test_trees_of_one_input_each_contribute_what_they_differ_from_a_row_without_features(logistic, boosted, X):
+    trees = boosted.candidates_.boosted
+    depth_one = replace(trees, threshold=np.where(np.arange(trees.threshold.shape[1]) == 0, trees.threshold, np.inf))
+    depth_one = replace(depth_one, threshold=depth_one.threshold.astype(np.float32))
+    model = XMLClassifier(**QUICK, candidates=16)
+    model.fitted_ = replace(logistic.fitted_, candidates=replace(logistic.candidates_, boosted=depth_one))
+    leaves = trees.value[:, [0, trees.value.shape[1] // 2]].astype(np.float64)
+    for each in (each for row in model.explain(X) for each in row if each.is_candidate):
+        votes = each.terms[1].value
+        mine = trees.feature[:, 0] == 1
+        right = votes > trees.threshold[mine, 0]
+        expected = np.where(right, leaves[mine, 1] - leaves[mine, 0], 0).sum()
+        assert each.terms[1].contribution == pytest.approx(expected, abs=1e-5)
+
+
+def test_an_ensemble_explains_by_the_means_of_its_classifiers(parts, X):
+    model = XMLEnsemble(XMLClassifier(**QUICK, candidates=16), 2, random_state=0).fit(parts[0].X, parts[0].Y)
+    row = X.span(0, 1)
+    for each in model.explain(row)[0]:
+        members = [member.explain(row, [each.column])[0][0] for member in model.estimators_]
+        assert each.score == pytest.approx(model.decision_function(row)[0, each.column], abs=1e-5)
+        assert sum(term.contribution for term in each.terms) == pytest.approx(each.score, abs=1e-5)
+        assert each.bias == pytest.approx(np.mean([member.bias for member in members]))
+        words = {part.feature for member in members for part in member.features}
+        assert {part.feature for part in each.features} == words
+
+
+def test_words_and_labels_have_names_where_the_model_has_them():
+    texts = ["read a file", "write a file", "read json", "write json"] * 5
+    model = XMLClassifier((8,), max_epochs=20, random_state=0, n_jobs=1).fit(texts, [[t.split()[0]] for t in texts])
+    ((best,),) = model.explain(["read json"], k=1)
+    assert best.label == "read"
+    assert best.features[0].feature == "read"
+    assert [term.name for term in best.terms] == [NETWORK]
+    assert str(best).startswith("read  score ")
+    assert "read +" in str(best).splitlines()[1]
+
+
+def test_words_without_names_are_numbers(network, X):
+    ((best,),) = network.explain(X.span(0, 1), k=1)
+    assert {part.feature for part in best.features} <= set(X.row(0)[0].tolist())
+    assert best.label == best.column
+
+
+def test_an_explanation_is_immutable_and_can_be_written_as_json(logistic, X):
+    ((best,),) = logistic.explain(X.span(0, 1), k=1)
+    with pytest.raises(AttributeError):
+        best.score = 0
+    found = json.loads(json.dumps(best.to_dict()))
+    assert found["label"] == best.label
+    assert found["terms"][0] == best.terms[0]._asdict()
+    assert len(found["features"]) == len(best.features)
+    assert len(str(best).splitlines()) == 6
+
+
+def test_labels_that_are_asked_for_are_all_explained(logistic, X):
+    asked = np.arange(0, 120, 10)
+    for row in logistic.explain(X.span(0, 2), asked, k=3):
+        assert sorted(each.column for each in row) == asked.tolist()
+        assert [each.score for each in row] == sorted((each.score for each in row), reverse=True)
