@@ -316,8 +316,8 @@ BUGS = (
         "file integrity",
         "checksums are not compared",
         "xmlsgd/data/files/manifest.py",
-        'sha256_of(file) != entry.get("sha256")',
-        "not sha256_of(file)",
+        "sha256_of(path / name) != sha256",
+        "not sha256_of(path / name)",
         ("tests/estimators/saving/test_altered_models.py", "tests/estimators/saving/test_model_files.py"),
     ),
     Bug(

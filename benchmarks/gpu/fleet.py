@@ -15,7 +15,7 @@ from xmlsgd.algorithms.hogbatch import Hogbatch
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.csr import Dataset
-from xmlsgd.data.synthetic import AMAZON_670K, make_xmc
+from xmlsgd.data.synthetic import make_xmc
 from xmlsgd.devices import get_device
 from xmlsgd.estimators.inference import Measure
 from xmlsgd.nn.network import Network
@@ -29,6 +29,7 @@ from xmlsgd.training.executors.threads import Threads
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 
+from ..amazon import AMAZON_670K
 from .target import Target
 
 LEARNERS = (1, 2, 4, 8)

@@ -19,7 +19,8 @@ from shared.data_sets import csr, equal, example
 from shared.paths import ROOT
 from xmlsgd.data import csr as rows
 from xmlsgd.data.csr import Dataset
-from xmlsgd.data.files import checked
+from xmlsgd.data.files import STORE, checked
+from xmlsgd.data.files.manifest import write_manifest
 from xmlsgd.data.formats import store
 from xmlsgd.data.formats.store import open_store, row_blocks, write_blocks, write_store
 from xmlsgd.errors import DataError
@@ -116,8 +117,19 @@ def described(**changes):
     """Return a damage: the given fields of `store.json` are altered."""
 
     def damage(path):
-        file = path / "store.json"
-        file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+        written(json.dumps(json.loads((path / "store.json").read_text()) | changes).encode())(path)
+
+    return damage
+
+
+def written(description):
+    """Return a damage: `store.json` holds these bytes, as the manifest says."""
+
+    def damage(path):
+        (path / "store.json").write_bytes(description)
+        (path / "checked.json").unlink()
+        (path / "MANIFEST.json").unlink()
+        write_manifest(path, STORE)
 
     return damage
 
@@ -147,33 +159,36 @@ def truncated(path):
 
 DAMAGES = {
     "truncated array": (truncated, "X_data.npy: must have"),
-    "missing array": (lambda path: (path / "Y_indices.npy").unlink(), "Y_indices.npy: must be a readable file"),
+    "missing array": (lambda path: (path / "Y_indices.npy").unlink(), "Y_indices.npy: is missing or no regular file"),
     "array is a folder": (
         lambda path: ((path / "Y_indices.npy").unlink(), (path / "Y_indices.npy").mkdir()),
-        "Y_indices.npy: must be a readable file",
+        "Y_indices.npy: is missing or no regular file",
     ),
-    "same size, wrong dtype": (replaced("X_data", lambda a: a.view(np.int32)), "X_data.npy: must be a vector of"),
+    "same size, wrong dtype": (
+        replaced("X_data", lambda a: a.view(np.int32)),
+        "X_data must be float32 (",
+    ),
     "wider dtype": (replaced("X_indices", lambda a: a.astype(np.int64)), "X_indices.npy: must have"),
-    "two dimensions": (replaced("X_data", lambda a: a[:, None]), "X_data.npy: must be a vector of"),
+    "two dimensions": (replaced("X_data", lambda a: a[:, None]), "X_data must be float32 ("),
     "objects": (replaced("X_data", lambda a: np.array([{}] * len(a))), "X_data.npy: must have"),
     "pointers from 1": (replaced("X_indptr", put(0, 1)), "X_indptr.npy: must lead from 0 to"),
     "pointers beyond": (replaced("Y_indptr", put(-1, 10**9)), "Y_indptr.npy: must lead from 0 to"),
-    "no description": (lambda path: (path / "store.json").unlink(), "must be a store, but store.json is missing"),
-    "no JSON": (lambda path: (path / "store.json").write_text("{"), "store.json: must be readable JSON"),
-    "not UTF-8": (lambda path: (path / "store.json").write_bytes(b"\xff"), "store.json: must be readable JSON"),
-    "deep JSON": (lambda path: (path / "store.json").write_text("[" * 60_000), "store.json: must be readable JSON"),
-    "a list": (lambda path: (path / "store.json").write_text("[]"), "store.json: must be of format"),
+    "no description": (lambda path: (path / "store.json").unlink(), "store.json: is missing or no regular file"),
+    "no JSON": (written(b"{"), "store.json: must be a JSON object"),
+    "not UTF-8": (written(b"\xff"), "store.json: must be a JSON object"),
+    "deep JSON": (written(b"[" * 60_000), "store.json: must be a JSON object"),
+    "a list": (written(b"[]"), "store.json: must be a JSON object"),
     "other format": (described(format="x"), "store.json: must be of format"),
     "later version": (described(version=2), "store.json: must be of version 1, got 2"),
-    "fewer rows": (described(n_rows=39), "X_indptr.npy: must have 448 bytes for 40 int64 values, got 456"),
-    "more entries": (described(nnz=10**14), "X_indices.npy: must have"),
+    "fewer rows": (described(n_rows=39), "X_indptr must be int64 (40,), got int64 (41,)"),
+    "more entries": (described(nnz=10**14), "X_indices must be int32 (100000000000000,)"),
     "too many entries": (described(nnz=10**30), "store.json: nnz must be a count"),
     "negative": (described(n_labels=-1), "store.json: n_labels must be a count, got -1"),
     "not a number": (described(n_features="30"), "store.json: n_features must be a count, got '30'"),
     "true": (described(n_features=True), "store.json: n_features must be a count, got True"),
     "too wide": (described(n_features=2**31), "store.json: n_features must be at most"),
     "names unclear": (described(label_names=1), "store.json: label_names must be true or false, got 1"),
-    "no names": (lambda path: (path / "labels.txt").unlink(), "labels.txt: must be a file of 20 label names"),
+    "no names": (lambda path: (path / "labels.txt").unlink(), "labels.txt: is missing or no regular file"),
 }
 
 
@@ -220,7 +235,7 @@ def test_a_flipped_bit_in_any_byte_is_refused(tmp_path, name):
     for at in range(len(good)):
         flipped = good[at] ^ 1 << at % 8
         (tmp_path / "set" / name).write_bytes(good[:at] + bytes([flipped]) + good[at + 1 :])
-        with pytest.raises(DataError, match=r"\.(npy|txt|json): "):
+        with pytest.raises(DataError, match=r"(\.npy|\.txt|\.json|/set): "):
             open_store(tmp_path / "set")
 
 
@@ -257,7 +272,7 @@ def test_a_store_whose_manifest_misses_a_file_is_refused(tmp_path):
     manifest = json.loads((tmp_path / "set" / "MANIFEST.json").read_text())
     del manifest["files"]["Y_indices.npy"]
     (tmp_path / "set" / "MANIFEST.json").write_text(json.dumps(manifest))
-    with pytest.raises(DataError, match=r"MANIFEST.json: must list the files of a store"):
+    with pytest.raises(DataError, match=r"Y_indices must be int32 \(\d+,\), got none; convert the data again"):
         open_store(tmp_path / "set")
     (tmp_path / "set" / "MANIFEST.json").unlink()
     with pytest.raises(DataError, match=r"is not a store: MANIFEST.json is missing; convert the data again"):
@@ -326,7 +341,7 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_and_keeps_nobody_waiting(tmp_p
     write_store(example(), tmp_path / "set")
     (tmp_path / "set" / name).unlink()
     os.mkfifo(tmp_path / "set" / name)
-    with pytest.raises(DataError, match=f"{name}: must be "):
+    with pytest.raises(DataError, match=f"{name}: is missing or no regular file"):
         open_store(tmp_path / "set")
 
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ..errors import DataError
+from ..errors import DataError, ModelFileError
 from .files import file_state
 from .formats.base import changed_options
 from .formats.store import open_store, read_description, write_blocks
@@ -35,7 +35,7 @@ def read_cached(path: Path, cache: bool | str | os.PathLike[str] | None, options
     identity = repr((os.path.realpath(path), sorted(changed_options(options).items())))
     key = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:16]
     store = folder / f"{path.name.partition('.')[0]}-{key}"
-    with suppress(DataError):  # none yet, or damaged
+    with suppress(DataError, ModelFileError):  # none yet, or damaged
         description = read_description(store)
         # Where labels are required and missing, the reader of the text says so.
         enough = description["label_nnz"] or not options.get("labels_required", True)

@@ -18,7 +18,7 @@ import numpy as np
 from ..errors import DataError, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import scipy.sparse as sp
 
@@ -107,7 +107,7 @@ class CSR:
         finite = np.isfinite(data)
         if not finite.all():
             entry = int(finite.argmin())
-            row = int(np.searchsorted(csr.indptr, entry, side="right")) - 1
+            row = row_of(csr.indptr, entry)
             raise DataError(f"{name}: row {row}: values must be finite float32, got {csr.data[entry]}")
         return cls(np.asarray(csr.indptr, dtype=np.int64), np.asarray(csr.indices, dtype=np.int32), data, csr.shape[1])
 
@@ -165,6 +165,24 @@ class CSR:
         )
 
 
+def indicator(rows: Sequence[Collection[Any]], column: Mapping[Any, int]) -> CSR:
+    """Return rows of ones in the columns of the names of each row, which are distinct."""
+    indptr = pointers([len(row) for row in rows])
+    columns = (each for row in rows for each in sorted(column[name] for name in row))
+    indices = np.fromiter(columns, dtype=np.int32, count=int(indptr[-1]))
+    return CSR(indptr, indices, np.ones(len(indices), np.float32), len(column))
+
+
+def row_spans(matrices: Sequence[CSR], entries: int) -> Iterator[tuple[int, int]]:
+    """Yield (start, stop) of consecutive rows with at most `entries` in each of the matrices, or of a single row."""
+    start, n_rows = 0, matrices[0].n_rows
+    while start < n_rows:
+        ends = [int(np.searchsorted(M.indptr, M.indptr[start] + entries, side="right")) - 1 for M in matrices]
+        stop = min(max(min(ends), start + 1), start + entries)
+        yield start, stop
+        start = stop
+
+
 def stacked(first: CSR, second: CSR) -> CSR:
     """Return a copy of the rows of both, which have the same columns."""
     pairs = [(first.indices, second.indices), (first.data, second.data)]
@@ -173,7 +191,7 @@ def stacked(first: CSR, second: CSR) -> CSR:
     return CSR(indptr, indices, data, first.n_cols)
 
 
-def pointers(counts: np.ndarray) -> np.ndarray:
+def pointers(counts: np.ndarray | Sequence[int]) -> np.ndarray:
     """Return the indptr of rows with these numbers of entries: int64 (n + 1,)."""
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
@@ -223,22 +241,23 @@ def check_entries(matrix: CSR, names: tuple[str, str]) -> None:
         piece = indices[start : start + CHECKED_ENTRIES + 1]  # one more, to compare across the piece's end
         if piece.min() < 0 or piece.max() >= n_cols:
             entry = start + int(((piece < 0) | (piece >= n_cols)).argmax())
-            row = _row_of(indptr, entry)
+            row = row_of(indptr, entry)
             raise DataError(f"{names[0]}: must be in [0, {n_cols}), got {indices[entry]} in row {row}")
         rises = piece[1:] > piece[:-1]
         first, stop = np.searchsorted(indptr, (start + 1, start + len(piece)))
         rises[indptr[first:stop] - (start + 1)] = True  # the first of a row has nothing to rise from
         if not rises.all():
-            row = _row_of(indptr, start + 1 + int(rises.argmin()))
+            row = row_of(indptr, start + 1 + int(rises.argmin()))
             raise DataError(f"{names[0]}: must rise within a row, but row {row} does not")
         finite = np.isfinite(matrix.data[start : start + CHECKED_ENTRIES])
         if not finite.all():
             entry = start + int(finite.argmin())
-            got, row = matrix.data[entry], _row_of(indptr, entry)
+            got, row = matrix.data[entry], row_of(indptr, entry)
             raise DataError(f"{names[1]}: values must be finite, got {got} in row {row}")
 
 
-def _row_of(indptr: np.ndarray, entry: int) -> int:
+def row_of(indptr: np.ndarray, entry: int) -> int:
+    """Return the row of an entry."""
     return int(np.searchsorted(indptr, entry, side="right")) - 1
 
 
@@ -278,6 +297,10 @@ class Dataset:
     def __repr__(self) -> str:
         names = "" if self.label_names is None else ", with label names"
         return f"<Dataset: {self.n_rows} rows, {self.n_features} features, {self.n_labels} labels{names}>"
+
+    def take(self, rows: np.ndarray) -> Dataset:
+        """Return a copy of the given rows, in the given order."""
+        return Dataset(self.X.take(rows), self.Y.take(rows), self.label_names)
 
     @property
     def n_features(self) -> int:

@@ -8,9 +8,7 @@ arguments alone, not on threads or memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -20,19 +18,6 @@ from .validation import is_integer, is_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-# Shape of the train set in the Extreme Classification Repository. Its most frequent label has 1,826 rows, which an
-# exponent of 0.5 gives: 490,449 * 5.4 / (2 * sqrt(670,091)) = 1,618.
-AMAZON_670K: Mapping[str, Any] = MappingProxyType(
-    {
-        "n_rows": 490_449,
-        "n_features": 135_909,
-        "n_labels": 670_091,
-        "nnz_per_row": 76,
-        "labels_per_row": 5.4,
-        "label_exponent": 0.5,
-    }
-)
 
 CHUNK_ROWS = 1 << 15  # rows made at once, each chunk from a generator of its own: bounds memory at any n_rows
 DRAW_ROUNDS = 8  # draws repeated for what came twice in a row; what is still missing then is left out
@@ -64,7 +49,7 @@ def make_xmc(
     noise: float = 0.5,
     random_state: int = 0,
 ) -> Dataset:
-    """Return a synthetic data set with the shape of real ones; `make_xmc(**AMAZON_670K)` has that of Amazon-670K.
+    """Return a synthetic data set with the shape of real ones.
 
     Parameters
     ----------
@@ -139,9 +124,7 @@ def split_rows(dataset: Dataset, test_size: float = 0.2, random_state: int = 0) 
         raise DataError(f"test_size: must leave rows on both sides of {dataset.n_rows}, got {shorten(test_size)}")
     order = np.random.default_rng((_checked_seed(random_state), SPLIT)).permutation(dataset.n_rows)
     n_test = round(test_size * dataset.n_rows)
-    parts = np.sort(order[n_test:]), np.sort(order[:n_test])
-    train, test = (Dataset(dataset.X.take(rows), dataset.Y.take(rows), dataset.label_names) for rows in parts)
-    return train, test
+    return dataset.take(np.sort(order[n_test:])), dataset.take(np.sort(order[:n_test]))
 
 
 def _label_rows(

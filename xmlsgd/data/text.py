@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-import numpy as np
-
 from ..errors import TO_UTF8, DataError, shorten
-from .csr import CSR
+from .csr import indicator
 from .files import READ_ERRORS, atomic_file, open_text
 from .files.reading import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from .csr import CSR
 
 LINE_END = re.compile(r"[\0\r\n]")
 LABEL_END = re.compile(r"[\0\r\n\t,]")
@@ -130,11 +130,7 @@ def index_labels(labels: Iterable[Sequence[str]], names: Sequence[str] | None = 
     else:
         columns = [*names, *sorted({name for row in rows for name in row}.difference(names))]
     index = {name: column for column, name in enumerate(columns)}
-    indptr = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum([len(row) for row in rows], out=indptr[1:])
-    ids = (column for row in rows for column in sorted(index[name] for name in row))
-    indices = np.fromiter(ids, dtype=np.int32, count=int(indptr[-1]))
-    return CSR(indptr, indices, np.ones(len(indices), dtype=np.float32), len(columns)), columns
+    return indicator(rows, index), columns
 
 
 def check_distinct(names: Sequence[str], where: str) -> None:

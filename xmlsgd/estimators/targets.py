@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
-from ..data.csr import CSR
+from ..data.csr import CSR, indicator, row_of
 from ..errors import DataError, shorten
 from .inputs import check_csr, check_no_iterator, check_plain, refusals, shape_of
 from .names import Names, as_names, check_text, extended, plain, values
@@ -175,7 +175,7 @@ def _read_matrix(Y: Any, form: Form, name: str) -> CSR:
         return csr
     wrong = np.flatnonzero(~is_one & (csr.data != 0))
     if len(wrong):
-        row = int(np.searchsorted(csr.indptr, wrong[0], side="right")) - 1
+        row = row_of(csr.indptr, wrong[0])
         got = f"{csr.data[wrong[0]]:g} in column {csr.indices[wrong[0]]}"
         raise DataError(f"{name}: row {row}: an indicator must hold 0 and 1, got {got}; pass Y != 0 to drop the values")
     return csr.where(is_one)
@@ -188,12 +188,7 @@ def _read_lists(Y: Any, classes: Names | None, name: str) -> Labels:
     names = _with_new(classes, found, name)
     if len(names) == 0:
         raise DataError(f"{name}: must have at least one label, got none in {len(rows)} rows")
-    index = _columns(names)
-    indptr = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum([len(row) for row in rows], out=indptr[1:])
-    ids = (column for row in rows for column in sorted(index[label] for label in row))
-    indices = np.fromiter(ids, dtype=np.int32, count=int(indptr[-1]))
-    return Labels(CSR(indptr, indices, np.ones(len(indices), np.float32), len(names)), names, "lists")
+    return Labels(indicator(rows, _columns(names)), names, "lists")
 
 
 def _items(row: Any, i: int, name: str) -> Iterable[Any]:

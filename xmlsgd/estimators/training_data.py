@@ -172,9 +172,5 @@ def _hold_out(data: TrainingData, share: float, seed: int) -> TrainingData:
     kept = np.setdiff1d(np.arange(n), held)
     weight, groups = (None if each is None else each[kept] for each in (data.weight, data.groups))
     return replace(
-        data, dataset=_rows(data.dataset, kept), weight=weight, held_out=_rows(data.dataset, held), groups=groups
+        data, dataset=data.dataset.take(kept), weight=weight, held_out=data.dataset.take(held), groups=groups
     )
-
-
-def _rows(dataset: Dataset, rows: NDArray[np.intp]) -> Dataset:
-    return Dataset(dataset.X.take(rows), dataset.Y.take(rows))

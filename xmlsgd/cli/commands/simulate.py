@@ -160,12 +160,10 @@ def sample_rows(dataset: Dataset, most: int) -> Dataset:
     """Return at most `most` rows, drawn at random: files are often sorted."""
     import numpy as np
 
-    from ...data.csr import Dataset
-
     if dataset.n_rows <= most:
         return dataset
     rows = np.sort(np.random.default_rng(0).permutation(dataset.n_rows)[:most])
-    return Dataset(dataset.X.take(rows), dataset.Y.take(rows), dataset.label_names)
+    return dataset.take(rows)
 
 
 def algorithms_of(algorithm: str, compare: str | None) -> list[str]:

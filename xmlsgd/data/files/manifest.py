@@ -17,22 +17,23 @@ from .folders import CHECKPOINT, MANIFEST, MODEL, FolderKind
 from .reading import sha256_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    pass
 
 VERSION = 1
 MAX_JSON_BYTES = 1 << 28  # a history of a million epochs
 SUFFIXES = (".npy", ".json", ".txt")
 
 
-class VerifiedFiles(NamedTuple):
-    """The files that a manifest lists.
+class ListedFiles(NamedTuple):
+    """The files that a manifest lists, all of them there with the sizes that it says.
 
-    states : sizes and times of change of the files. noted : whether these are as they were when all were verified.
+    sha256 : their checksums by name, as listed. states : their sizes and times of change. noted : those in which files
+    were when they were verified, empty where the manifest has changed since.
     """
 
-    names: Sequence[str]
+    sha256: dict[str, Any]
     states: dict[str, dict[str, int]]
-    noted: bool
+    noted: dict[str, Any]
 
 
 def write_manifest(folder: Path, kind: FolderKind) -> None:
@@ -43,13 +44,8 @@ def write_manifest(folder: Path, kind: FolderKind) -> None:
     save_verified(folder, {name: file_state(folder / name) for name in (*files, MANIFEST)})
 
 
-def verify_files(path: Path, kind: FolderKind, verify: bool = True, again: bool = False) -> VerifiedFiles:
-    """Return the files of a folder that its manifest lists.
-
-    verify : whether to compare the checksums of files that are not as they were when that was done before. again :
-    whether to compare those of all files. Raises `ModelFileError` where a file is missing, or has another size or
-    checksum.
-    """
+def listed_files(path: Path, kind: FolderKind) -> ListedFiles:
+    """Return the files that a folder's manifest lists; `ModelFileError` where one is missing or has another size."""
     if not path.exists():
         raise ModelFileError(f"{path}: no such folder")
     manifest = read_part(path / MANIFEST, kind)
@@ -62,14 +58,21 @@ def verify_files(path: Path, kind: FolderKind, verify: bool = True, again: bool 
     if not isinstance(files, dict) or kind.description not in files:
         raise ModelFileError(f"{path / MANIFEST}: must list the files of the {kind.noun}, got {shorten(files)}")
     noted, states = verified_states(path), {MANIFEST: file_state(path / MANIFEST)}
-    known = {} if again or noted.get(MANIFEST) != states[MANIFEST] else noted
+    if noted.get(MANIFEST) != states[MANIFEST]:
+        noted = {}
     for name, entry in files.items():
-        file = path / name
-        _check_file(file, name, entry)
-        states[name] = file_state(file)
-        if verify and known.get(name) != states[name] and sha256_of(file) != entry.get("sha256"):
-            raise ModelFileError(f"{file}: its checksum differs from the manifest; the file was altered or damaged")
-    return VerifiedFiles(list(files), states, noted == states)
+        _check_file(path / name, name, entry)
+        states[name] = file_state(path / name)
+    return ListedFiles({name: entry.get("sha256") for name, entry in files.items()}, states, noted)
+
+
+def compare_checksums(path: Path, files: ListedFiles, noted: dict[str, Any]) -> None:
+    """Raise `ModelFileError` for a file whose checksum is not that of the manifest; files as `noted` are not read."""
+    for name, sha256 in files.sha256.items():
+        if noted.get(name) != files.states[name] and sha256_of(path / name) != sha256:
+            raise ModelFileError(
+                f"{path / name}: its checksum differs from the manifest; the file was altered or damaged"
+            )
 
 
 def read_part(file: Path, kind: FolderKind) -> dict[str, Any]:

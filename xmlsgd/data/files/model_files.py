@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import ModelFileError, shorten
 from . import MODEL, SYSTEM_ERRORS, FolderKind, atomic_folder
-from .manifest import read_part, verify_files, write_manifest
+from .manifest import compare_checksums, listed_files, read_part, write_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,9 +78,11 @@ def read_model(path: str | Path, verify: bool = True, kind: FolderKind = MODEL) 
     compared with `verify`, where the file is not as it was when that was done before.
     """
     path = Path(path)
-    files = verify_files(path, kind, verify)
-    arrays = {Path(name).stem: _map_array(path / name) for name in files.names if name.endswith(".npy")}
-    return ModelFiles(read_part(path / kind.description, kind), arrays, files.states, files.noted)
+    files = listed_files(path, kind)
+    if verify:
+        compare_checksums(path, files, files.noted)
+    arrays = {Path(name).stem: _map_array(path / name) for name in files.sha256 if name.endswith(".npy")}
+    return ModelFiles(read_part(path / kind.description, kind), arrays, files.states, files.noted == files.states)
 
 
 def _write_array(file: Path, array: np.ndarray) -> None:

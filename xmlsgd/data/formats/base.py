@@ -16,7 +16,7 @@ from ..csr import CSR, Dataset
 from ..files import STORE, atomic_folder, restore
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 PARTS = ("train", "test")
 DEFAULTS = {"zero_based": True, "zero_based_labels": True, "header": "auto", "duplicates": "error"}  # of others: None
@@ -112,15 +112,30 @@ class PairFormat(Format):
 
     def write(self, path: Path, train: Dataset, test: Dataset | None, single: bool) -> None:
         """Write a folder with both files of each part, and with the label names of the train part."""
-        from ..text import write_label_names
 
-        with replacing(path) as folder:
-            for part, dataset in zip(PARTS, (train, test), strict=True):
-                if dataset is not None:
-                    for matrix, name in zip((dataset.X, dataset.Y), self.names[part], strict=True):
-                        self.write_matrix(matrix, folder / name)
-            if train.label_names is not None:
-                write_label_names(train.label_names, train.n_labels, folder / LABEL_NAMES)
+        def write_pair(folder: Path, part: str, dataset: Dataset) -> None:
+            for matrix, name in zip((dataset.X, dataset.Y), self.names[part], strict=True):
+                self.write_matrix(matrix, folder / name)
+
+        write_parts(path, train, test, write_pair)
+
+
+def write_parts(
+    path: Path,
+    train: Dataset,
+    test: Dataset | None,
+    write_part: Callable[[Path, str, Dataset], None],
+    with_names: bool = True,
+) -> None:
+    """Write a folder: each part by `write_part`, given folder, "train" or "test", and rows; then the label names."""
+    from ..text import write_label_names
+
+    with replacing(path) as folder:
+        for part, dataset in zip(PARTS, (train, test), strict=True):
+            if dataset is not None:
+                write_part(folder, part, dataset)
+        if with_names and train.label_names is not None:
+            write_label_names(train.label_names, train.n_labels, folder / LABEL_NAMES)
 
 
 def changed_options(options: dict[str, Any]) -> dict[str, Any]:

@@ -23,10 +23,10 @@ import numpy as np
 
 from ...errors import DataError
 from .. import cache as store_cache
-from ..csr import CSR, Dataset, pointers
+from ..csr import CSR, Dataset, check_entries, pointers, row_spans
 from ..files import COMPRESSED_SUFFIXES, atomic_file, open_compressed
 from ..parser.blocks import COMMENTS, HEADER, MARK, LibsvmBlocks
-from .base import LABEL_NAMES, PARTS, Format, Rows, replacing
+from .base import PARTS, Format, Rows, write_parts
 
 if TYPE_CHECKING:
     import os
@@ -113,11 +113,7 @@ def write_libsvm(dataset: Dataset, path: str | os.PathLike[str], header: bool = 
 
 def write_rows(stream: BinaryIO, X: CSR, Y: CSR | None = None) -> None:
     """Write rows as text, with their labels first where there are any."""
-    start = 0
-    while start < X.n_rows:
-        most = X.indptr[start] + WRITE_ENTRIES
-        stop = int(np.searchsorted(X.indptr, most, side="right")) - 1
-        stop = min(max(stop, start + 1), start + WRITE_ENTRIES, X.n_rows)
+    for start, stop in row_spans([X], WRITE_ENTRIES):
         rows = X.span(start, stop)
         # NumPy prints the shortest decimal of a float32, Python would print that of the float64 of equal value.
         values = [text.removesuffix(b".0") for text in rows.data.astype("S32").tolist()]
@@ -130,7 +126,6 @@ def write_rows(stream: BinaryIO, X: CSR, Y: CSR | None = None) -> None:
             starts = [b",".join(names[ends[row] : ends[row + 1]]) for row in range(rows.n_rows)]
             lines = [b" ".join((first, line)) if line else first for first, line in zip(starts, lines, strict=True)]
         stream.write(b"\n".join(lines) + b"\n")
-        start = stop
 
 
 def declared_sizes(path: Path, options: dict[str, Any]) -> tuple[bool, bool]:
@@ -183,15 +178,8 @@ class Libsvm(Format):
         """Write a file, or a folder with a file for each part and one of label names."""
         if single:
             write_libsvm(train, path)
-            return
-        from ..text import write_label_names
-
-        with replacing(path) as folder:
-            for part, dataset in zip(PARTS, (train, test), strict=True):
-                if dataset is not None:
-                    write_libsvm(dataset, folder / f"{part}.txt")
-            if train.label_names is not None:
-                write_label_names(train.label_names, train.n_labels, folder / LABEL_NAMES)
+        else:
+            write_parts(path, train, test, lambda folder, part, rows: write_libsvm(rows, folder / f"{part}.txt"))
 
 
 FORMAT = Libsvm()
@@ -212,10 +200,6 @@ def _check_writable(dataset: Dataset, header: bool) -> None:
     if X.nnz == 0 or Y.nnz == 0:
         what = "label" if X.nnz else "feature"
         raise DataError(f"dataset must have at least one {what}, got {dataset.n_rows} rows without any")
-    for start in range(0, X.nnz, WRITE_ENTRIES):
-        bad = np.flatnonzero(~np.isfinite(X.data[start : start + WRITE_ENTRIES]))
-        if len(bad):
-            row = int(np.searchsorted(X.indptr, start + bad[0], side="right")) - 1
-            raise DataError(f"X: row {row}: values must be finite float32, got {X.data[start + bad[0]]}")
+    check_entries(X, ("X: indices", "X"))
     if not header and X.indptr[-2] == X.nnz and Y.indptr[-2] == Y.nnz:
         raise DataError(f"X: row {dataset.n_rows - 1}: last row must not be empty without a header; pass header=True")

@@ -26,28 +26,27 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from ...errors import DataError, ModelFileError, shorten
-from ..csr import CSR, INT32_MAX, Dataset, check_entries, check_pointers
-from ..files import MANIFEST, STORE, open_regular, read_consistently, update_verified
-from ..files.manifest import verify_files, write_manifest
+from ..csr import CSR, INT32_MAX, Dataset, check_entries, check_pointers, row_spans
+from ..files import STORE, read_consistently, update_verified
+from ..files.manifest import compare_checksums, listed_files, read_part, write_manifest
+from ..files.model_arrays import ModelArrays
+from ..files.model_files import read_model
 from ..parser.parse import RowBlock
 from ..text import read_label_names, write_label_names
-from .base import DESCRIPTION, LABEL_NAMES, PARTS, Format, Rows, is_store, refuse_options, replacing
+from .base import DESCRIPTION, LABEL_NAMES, PARTS, Format, Rows, is_store, refuse_options, replacing, write_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ..files.manifest import VerifiedFiles
-
 VERSION = 1
 COUNTS = ("n_rows", "n_features", "n_labels", "nnz", "label_nnz")
-MAX_DESCRIPTION_BYTES = 1 << 16
 MAX_ENTRIES = 1 << 48  # far above any disk, and small enough that sizes in bytes stay below 2^63
-DTYPES: dict[str, np.dtype[Any]] = {
-    "X_indptr": np.dtype("<i8"),
-    "X_indices": np.dtype("<i4"),
-    "X_data": np.dtype("<f4"),
-    "Y_indptr": np.dtype("<i8"),
-    "Y_indices": np.dtype("<i4"),
+DTYPES: dict[str, type] = {
+    "X_indptr": np.int64,
+    "X_indices": np.int32,
+    "X_data": np.float32,
+    "Y_indptr": np.int64,
+    "Y_indices": np.int32,
 }
 HEADER_BYTES = 128  # what NumPy writes before a vector of any length
 BLOCK_ENTRIES = 1 << 20  # entries written at once: bounds memory
@@ -133,57 +132,55 @@ def open_store(path: str | os.PathLike[str], check: bool = False) -> Dataset:
         For a store that is damaged.
     """
     path = Path(path)
-    dataset, seen = read_consistently(path, partial(_open_checked, check=check))
+    try:
+        dataset, seen = read_consistently(path, partial(_open_checked, check=check))
+    except ModelFileError as error:
+        raise DataError(f"{error}; convert the data again") from error
     update_verified(path, seen)
     return dataset
 
 
 def _open_checked(path: Path, check: bool) -> tuple[Dataset, dict[str, Any]]:
     """Return the data set of a store, and the state of its files, all of which were checked now or before."""
-    store = read_description(path)
-    F, L = store["n_features"], store["n_labels"]
-    sizes = {"X_indptr": store["n_rows"] + 1, "X_indices": store["nnz"], "X_data": store["nnz"]}
-    sizes |= {"Y_indptr": store["n_rows"] + 1, "Y_indices": store["label_nnz"]}
-    arrays = {name: _open_array(path / f"{name}.npy", DTYPES[name], size) for name, size in sizes.items()}
+    files = read_model(path, verify=False, kind=STORE)
+    store, saved, states = _checked_description(files.description, path), ModelArrays(files.arrays, path), files.states
+    F, L, rows = store["n_features"], store["n_labels"], store["n_rows"] + 1
+    lengths = (rows, store["nnz"], store["nnz"], rows, store["label_nnz"])
+    X_indptr, X_indices, X_data, Y_indptr, Y_indices = (  # Numba knows the plain class faster
+        saved.array(name, kind, length).view(np.ndarray)
+        for (name, kind), length in zip(DTYPES.items(), lengths, strict=True)
+    )
     ones = np.broadcast_to(np.float32(1), store["label_nnz"])  # one number for all entries, in no memory
-    X = CSR(arrays["X_indptr"], arrays["X_indices"], arrays["X_data"], F)
-    Y = CSR(arrays["Y_indptr"], arrays["Y_indices"], ones, L)
+    X, Y = CSR(X_indptr, X_indices, X_data, F), CSR(Y_indptr, Y_indices, ones, L)
     names = _LabelNames(path / LABEL_NAMES, L) if store["label_names"] else None
-    files = _verify(path, store["label_names"], verify=False)
     check = check or not files.noted
     for part, matrix in (("X", X), ("Y", Y)):
         check_pointers(matrix.indptr, matrix.nnz, f"{path}/{part}_indptr.npy")
         if check:
             check_entries(matrix, (f"{path}/{part}_indices.npy", f"{path}/{part}_data.npy"))
     if check:
-        files = _verify(path, store["label_names"], again=True)
-    return Dataset(X, Y, names), files.states
+        found = listed_files(path, STORE)
+        compare_checksums(path, found, noted={})
+        states = found.states
+    return Dataset(X, Y, names), states
 
 
 def row_blocks(dataset: Dataset, entries: int = BLOCK_ENTRIES) -> Iterator[RowBlock]:
     """Yield a data set in blocks of rows with about `entries` entries of X and as many of Y, or a single row."""
-    X, Y = dataset.X, dataset.Y
-    start = 0
-    while start < dataset.n_rows:
-        ends = [int(np.searchsorted(M.indptr, M.indptr[start] + entries, side="right")) - 1 for M in (X, Y)]
-        stop = min(max(min(ends), start + 1), start + entries)
-        x, y = (slice(int(M.indptr[start]), int(M.indptr[stop])) for M in (X, Y))
-        pointers = [M.indptr[start : stop + 1] - M.indptr[start] for M in (X, Y)]
-        yield RowBlock(pointers[0], X.indices[x], X.data[x], pointers[1], Y.indices[y])
-        start = stop
+    for start, stop in row_spans([dataset.X, dataset.Y], entries):
+        X, Y = dataset.X.span(start, stop), dataset.Y.span(start, stop)
+        yield RowBlock(X.indptr, X.indices, X.data, Y.indptr, Y.indices)
 
 
 def read_description(path: Path) -> dict[str, Any]:
-    """Return the checked content of `store.json`."""
+    """Return the checked content of `store.json`; `ModelFileError` or `DataError` for anything else."""
+    return _checked_description(read_part(path / DESCRIPTION, STORE), path)
+
+
+def _checked_description(found: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return what `store.json` of a store holds; `DataError` for what `write_blocks` would not write."""
     file = path / DESCRIPTION
-    try:
-        with open_regular(file) as stream:
-            found = json.loads(stream.read(MAX_DESCRIPTION_BYTES))
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: must be a store, but {DESCRIPTION} is missing") from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{file}: must be readable JSON, got {shorten(str(error))}") from error
-    if not isinstance(found, dict) or found.get("format") != STORE.format:
+    if found.get("format") != STORE.format:
         raise DataError(f"{file}: must be of format {STORE.format!r}, got {shorten(found)}")
     if found.get("version") != VERSION:
         raise DataError(f"{file}: must be of version {VERSION}, got {shorten(found.get('version'))}")
@@ -222,25 +219,10 @@ class Store(Format):
         if single:
             write_store(train, path)
             return
-        with replacing(path) as folder:
-            for part, dataset in zip(PARTS, (train, test), strict=True):
-                if dataset is not None:
-                    write_store(dataset, folder / part)
+        write_parts(path, train, test, lambda folder, part, rows: write_store(rows, folder / part), with_names=False)
 
 
 FORMAT = Store()
-
-
-def _verify(path: Path, label_names: bool, **options: bool) -> VerifiedFiles:
-    """Return the files of a store after a check by its manifest; raise `DataError` where one is damaged."""
-    expected = {DESCRIPTION, *(f"{name}.npy" for name in DTYPES), *([LABEL_NAMES] if label_names else [])}
-    try:
-        files = verify_files(path, STORE, **options)
-        if expected != set(files.names):
-            raise ModelFileError(f"{path / MANIFEST}: must list the files of a store, got {shorten(files.names)}")
-    except ModelFileError as error:
-        raise DataError(f"{error}; convert the data again") from error
-    return files
 
 
 class _LabelNames(Sequence[str]):
@@ -281,30 +263,13 @@ def _write_arrays(blocks: Iterable[Sequence[np.ndarray]], folder: Path) -> dict[
         return {name: file.size for name, file in files.items()}
 
 
-def _open_array(file: Path, dtype: np.dtype[Any], size: int) -> np.ndarray:
-    """Map a vector; raise `DataError` unless the file holds exactly one of this type and length."""
-    n_bytes = HEADER_BYTES + size * dtype.itemsize
-    try:
-        with open_regular(file) as stream:
-            got = os.fstat(stream.fileno()).st_size
-            if got != n_bytes:
-                raise DataError(f"{file}: must have {n_bytes} bytes for {size} {dtype.name} values, got {got}")
-            header = stream.read(HEADER_BYTES)
-            if header != _npy_header(dtype, size):
-                raise DataError(f"{file}: must be a vector of {size} {dtype.name} values, got {shorten(header[10:])}")
-            mapped = np.memmap(stream, dtype, mode="r", offset=HEADER_BYTES, shape=(size,))
-    except OSError as error:
-        raise DataError(f"{file}: must be a readable file, got {error.strerror or error}") from error
-    return mapped.view(np.ndarray)  # Numba knows the plain class faster
-
-
 class _ArrayFile:
     """A `.npy` file of a vector that grows; its header is written last, when the length is known."""
 
-    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
+    def __init__(self, path: Path, kind: type) -> None:
         self._stream: BinaryIO = path.open("xb")
         self._stream.write(bytes(HEADER_BYTES))
-        self._dtype = dtype
+        self._dtype: np.dtype[Any] = np.dtype(kind)
         self.size = 0
 
     def append(self, part: np.ndarray) -> None:
