@@ -24,7 +24,7 @@ TEST = "1 3 4\n2 0:1.0\n"
 def toy(server, monkeypatch):
     """Put a data set into the table that the local server has."""
     server.content = zipped({"Toy/toy_train.txt": TRAIN, "Toy/toy_test.txt": TEST})
-    dataset = public.PublicDataset("Toy-4", 2, 1, 3, 4, (public.Source(server.url),))
+    dataset = public.PublicDataset("Toy-4", 2, 1, 3, 4, (server.url,))
     monkeypatch.setitem(public.PUBLIC, "toy-4", dataset)
     return dataset
 
@@ -32,9 +32,9 @@ def toy(server, monkeypatch):
 def test_the_table_names_each_data_set_once_with_a_source_and_a_shape():
     assert len(public.PUBLIC) == len(public.TABLE)
     for dataset in public.TABLE:
-        assert dataset.sources
+        assert dataset.urls
         assert min(dataset.n_train, dataset.n_test, dataset.n_features, dataset.n_labels) > 0
-    addresses = [source.url for dataset in public.TABLE for source in dataset.sources]
+    addresses = [url for dataset in public.TABLE for url in dataset.urls]
     assert len(set(addresses)) == len(addresses)
 
 
@@ -74,8 +74,7 @@ def test_who_comes_second_waits_for_the_first_and_downloads_nothing(server, toy,
 
 
 def test_the_second_source_is_taken_where_the_first_fails(server, toy, tmp_path, monkeypatch):
-    good = public.Source(server.url, hashlib.sha256(server.content).hexdigest(), len(server.content))
-    both = public.PublicDataset("Toy-4", 2, 1, 3, 4, (public.Source(server.url + "-gone"), good))
+    both = public.PublicDataset("Toy-4", 2, 1, 3, 4, (server.url + "-gone", server.url))
     monkeypatch.setitem(public.PUBLIC, "toy-4", both)
     server.faults.append("404")
     train, _ = public.load_public("toy-4", tmp_path)
@@ -118,7 +117,7 @@ def test_a_downloaded_archive_that_is_damaged_is_not_kept(server, toy, tmp_path)
 
 def test_another_shape_than_the_table_says_is_a_warning(server, toy, tmp_path, monkeypatch):
     """A table of data sets with two columns swapped."""
-    other = public.PublicDataset("Toy-4", 2, 1, 5, 4, toy.sources)
+    other = public.PublicDataset("Toy-4", 2, 1, 5, 4, toy.urls)
     monkeypatch.setitem(public.PUBLIC, "toy-4", other)
     with pytest.warns(UserWarning, match=r"Toy-4: .* must be \(2, 1, 5, 4\), got \(2, 1, 3, 4\)"):
         public.load_public("toy-4", tmp_path)
@@ -147,6 +146,9 @@ def test_a_data_set_of_one_file_is_cut_by_the_column_of_its_split_files(server, 
     np.testing.assert_array_equal(test.Y.indices, [2])
     with pytest.raises(DataError, match=r"toy_trSplit.txt: split must be in \[0, 2\), got 2"):
         public.load_public("toy-4", tmp_path, split=2)
+    next(tmp_path.rglob("toy_tstSplit.txt")).write_text("5 3\n")
+    with pytest.raises(DataError, match=r"toy_tstSplit.txt: rows must be in \[1, 4\], got 5 to 5"):
+        public.load_public("toy-4", tmp_path)
 
 
 def test_a_split_of_a_data_set_that_has_one_only_is_an_error(toy, tmp_path):

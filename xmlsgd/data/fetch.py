@@ -19,7 +19,6 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ..errors import DataError
 from .files import sha256_of
 
 if TYPE_CHECKING:
@@ -43,16 +42,13 @@ class Interrupted(ConnectionError):
 def download(
     url: str,
     path: str | os.PathLike[str],
-    sha256: str | None = None,
-    size: int | None = None,
     pauses: Iterable[float] = PAUSES_SECONDS,
     sleep: Callable[[float], None] = time.sleep,
 ) -> str:
     """Fetch `url` into the file `path` and return its SHA-256, in hexadecimal.
 
-    `sha256` and `size` (bytes) are checked where given. Failures that may pass are retried after each of `pauses`
-    (seconds); what has arrived stays in `path`.part for a later call. Raises `DownloadError` when the file cannot be
-    had, and `DataError` when it is not the expected one (which is then removed). One process at a time.
+    Failures that may pass are retried after each of `pauses` (seconds); what has arrived stays in `path`.part for a
+    later call. Raises `DownloadError` when the file cannot be had. One process at a time.
     """
     if not url.startswith(("http://", "https://")):
         raise DownloadError(f"{url}: the address must begin with http:// or https://")
@@ -62,31 +58,28 @@ def download(
     tag = path.with_name(f"{path.name}.part.tag")
     try:
         with open(part, "ab") as out:
-            receive_with_retries(url, out, tag, size, pauses, sleep)
+            receive_with_retries(url, out, tag, pauses, sleep)
             out.flush()
             os.fsync(out.fileno())
-    except (OSError, DataError):
+    except OSError:
         if not part.stat().st_size:
             part.unlink()
             tag.unlink(missing_ok=True)
         raise
     digest = sha256_of(part)
     tag.unlink(missing_ok=True)
-    if sha256 is not None and digest != sha256:
-        part.unlink()
-        raise DataError(f"{url}: SHA-256 must be {sha256}, got {digest}; the file was removed")
     os.replace(part, path)
     return digest
 
 
 def receive_with_retries(
-    url: str, out: IO[bytes], tag: Path, size: int | None, pauses: Iterable[float], sleep: Callable[[float], None]
+    url: str, out: IO[bytes], tag: Path, pauses: Iterable[float], sleep: Callable[[float], None]
 ) -> None:
     """Repeat `receive` until the file is whole or the pauses are used up."""
     waits = iter(pauses)
     while True:
         try:
-            receive(url, out, tag, size)
+            receive(url, out, tag)
             return
         except urllib.error.HTTPError as error:
             error.close()
@@ -108,7 +101,7 @@ def may_pass(failure: Exception) -> bool:
     return isinstance(failure.reason, (ConnectionError, TimeoutError))
 
 
-def receive(url: str, out: IO[bytes], tag: Path, size: int | None) -> None:
+def receive(url: str, out: IO[bytes], tag: Path) -> None:
     """Append what is missing of `url` to `out`, or start it anew where it may have changed."""
     have = out.seek(0, os.SEEK_END)
     validator = read_tag(tag, url)
@@ -134,13 +127,9 @@ def receive(url: str, out: IO[bytes], tag: Path, size: int | None) -> None:
             have = out.truncate(0)
             write_tag(tag, url, response.headers)
         total = total_bytes(response, have)
-        if size is not None and total not in (None, size):
-            raise DataError(f"{url}: the file must have {size} bytes, the server announces {total}")
         have += copy(response, out, have, total, tag.name.removesuffix(".part.tag"))
     if total not in (None, have):
         raise Interrupted(f"the connection ended after {have} of {total} bytes")
-    if size is not None and have != size:
-        raise DataError(f"{url}: the file must have {size} bytes, got {have}")
 
 
 def total_bytes(response: Any, have: int) -> int | None:

@@ -22,8 +22,7 @@ from ..errors import DataError, shorten
 from .archive import extract
 from .fetch import DownloadError
 from .fetch import download as fetch
-from .files import atomic_folder
-from .loading import load_folder
+from .loading import load_file, load_folder
 
 try:
     import fcntl
@@ -39,31 +38,22 @@ REPOSITORY = "http://manikvarma.org/downloads/XC/XMLRepository.html"
 
 
 @dataclass(frozen=True)
-class Source:
-    """An archive: its address, its SHA-256 (hexadecimal) and its bytes; None where they are not published."""
-
-    url: str
-    sha256: str | None = None
-    size: int | None = None
-
-
-@dataclass(frozen=True)
 class PublicDataset:
-    """Name, shape and sources of a data set; the sources are tried in their order."""
+    """Name, shape and addresses of the archive of a data set; the addresses are tried in their order."""
 
     name: str
     n_train: int
     n_test: int
     n_features: int
     n_labels: int
-    sources: tuple[Source, ...]
+    urls: tuple[str, ...]
 
 
 def on_drive(name: str, n_train: int, n_test: int, n_features: int, n_labels: int, *file_ids: str) -> PublicDataset:
     """Describe a data set whose archives are on Google Drive, by addresses that skip the page about viruses."""
     base = "https://drive.usercontent.google.com/download?export=download&confirm=t&id="
-    sources = tuple(Source(base + file_id) for file_id in file_ids)
-    return PublicDataset(name, n_train, n_test, n_features, n_labels, sources)
+    urls = tuple(base + file_id for file_id in file_ids)
+    return PublicDataset(name, n_train, n_test, n_features, n_labels, urls)
 
 
 # fmt: off
@@ -151,11 +141,9 @@ def load_public(
         if not download:
             raise DataError(f"{dataset.name}: not in {home}; {by_hand(dataset, home)}")
         install(dataset, folder)
-    source = chosen_split(innermost(folder), split)
-
-    train, test = load_folder(source, **options)
+    train, test = load_split(innermost(folder), split, options)
     if test is None:
-        raise DataError(f"{source}: the data set must have a test part")
+        raise DataError(f"{folder}: the data set must have a test part")
     warn_of_other_shape(dataset, train, test)
     return train, test
 
@@ -194,14 +182,13 @@ def install(dataset: PublicDataset, folder: Path) -> None:
 def fetch_from_any(dataset: PublicDataset, archive: Path) -> None:
     """Download from the first source that answers."""
     failures = []
-    for source in dataset.sources:
+    for url in dataset.urls:
         try:
-            digest = fetch(source.url, archive, source.sha256, source.size)
-        except (DownloadError, DataError) as error:
+            digest = fetch(url, archive)
+        except DownloadError as error:
             failures.append(str(error))
             continue
-        if source.sha256 is None:
-            print(f"{dataset.name}: SHA-256 {digest}, not verified: none has been published", file=sys.stderr)
+        print(f"{dataset.name}: SHA-256 {digest}, not verified: none has been published", file=sys.stderr)
         return
     raise DownloadError(f"{dataset.name}: {'; '.join(failures)}; {by_hand(dataset, archive.parent)}")
 
@@ -225,50 +212,28 @@ def innermost(folder: Path) -> Path:
     return innermost(entries[0]) if len(entries) == 1 and entries[0].is_dir() else folder
 
 
-def chosen_split(folder: Path, split: int | None) -> Path:
-    """Return the folder with train and test file: made from `*_data.txt` and the split files where these are."""
+def load_split(folder: Path, split: int | None, options: dict[str, Any]) -> tuple[Dataset, Dataset | None]:
+    """Return train and test rows: of `*_data.txt` those in a column of the split files, where these are."""
     files = [next(folder.glob(f"*_{part}.txt"), None) for part in ("data", "trSplit", "tstSplit")]
     data, train_rows, test_rows = files
     if data is None or train_rows is None or test_rows is None:
         if split is not None:
             raise DataError(f"{folder}: the data set has one split only, got split={split}")
-        return folder
-    split = split or 0
-    chosen = folder / f"split-{split}"
-    if not chosen.is_dir():
-        rows = {"train.txt": rows_of_split(train_rows, split), "test.txt": rows_of_split(test_rows, split)}
-        with alone(folder / ".split.lock", str(chosen)):
-            write_split(data, rows, chosen)
-    return chosen
+        return load_folder(folder, **options)
+    rows = load_file(data, **options)
+    train, test = (rows.take(rows_of_split(file, split or 0, rows.n_rows)) for file in (train_rows, test_rows))
+    return train, test
 
 
-def write_split(data: Path, rows_of_file: dict[str, np.ndarray], folder: Path) -> None:
-    """Write the rows of each file from the XMC text file `data` into `folder`: all files, or nothing."""
-    if folder.is_dir():
-        return  # another process has written it meanwhile
-    with atomic_folder(folder, replace=False) as whole:
-        for name, rows in rows_of_file.items():
-            write_rows(data, rows, whole / name)
-
-
-def rows_of_split(file: Path, split: int) -> np.ndarray:
+def rows_of_split(file: Path, split: int, n_rows: int) -> np.ndarray:
     """Return column `split` of a split file: row numbers, counted from 1 in the file and from 0 here."""
     columns = np.loadtxt(file, dtype=np.int64, ndmin=2)
     if not 0 <= split < columns.shape[1]:
         raise DataError(f"{file}: split must be in [0, {columns.shape[1]}), got {split}")
-    return columns[:, split] - 1
-
-
-def write_rows(data: Path, rows: np.ndarray, path: Path) -> None:
-    """Write the given rows of an XMC text file, under a header that counts them."""
-    header, *lines = data.read_text().splitlines()
-    shape = header.split()
-    if len(shape) != 3:
-        raise DataError(f"{data}:1: the header must be 3 numbers, got {shorten(header)}")
-    if len(rows) and not 0 <= rows.min() <= rows.max() < len(lines):
-        raise DataError(f"{data}: {len(lines)} rows, but its split has rows {rows.min() + 1} to {rows.max() + 1}")
-    text = [f"{len(rows)} {shape[1]} {shape[2]}", *(lines[row] for row in rows)]
-    path.write_text("\n".join(text) + "\n")
+    rows: np.ndarray = columns[:, split]
+    if len(rows) and not 1 <= rows.min() <= rows.max() <= n_rows:
+        raise DataError(f"{file}: rows must be in [1, {n_rows}], got {rows.min()} to {rows.max()}")
+    return rows - 1
 
 
 def warn_of_other_shape(dataset: PublicDataset, train: Dataset, test: Dataset) -> None:
