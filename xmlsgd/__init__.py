@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from .training.loop import train as train
     from .training.runs import Run as Run
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _NAMES_OF_MODULE = {
     "training.checkpoints": ("Checkpoint",),
