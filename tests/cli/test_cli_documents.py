@@ -86,13 +86,14 @@ def test_results_do_not_replace_a_vocabulary_label_texts_or_feature_names(tmp_pa
     assert (tmp_path / "given").read_text() == "<http://x/0>\tsea\n"
 
 
+@pytest.mark.parametrize("rows", ["rows.txt", "-"], ids=["a file", "standard input"])
 @pytest.mark.parametrize("words", [("--vocabulary", "given"), ("--text-column", "a"), ("--label-column", "a")])
-def test_a_flag_of_another_format_is_refused(tmp_path, capsys, monkeypatch, words):
+def test_a_flag_of_another_format_is_refused(tmp_path, capsys, monkeypatch, words, rows):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "rows.txt").write_text(WRITTEN["rows.txt"])
     (tmp_path / "given").write_text("<http://x/0>\tsea\n")
-    for call in ("train rows.txt --dry-run", "learn m rows.txt", "evaluate m rows.txt", "predict m rows.txt"):
-        assert main([*call.split(), *words]) == 2
+    for call in ("train {} --dry-run", "learn m {}", "evaluate m {}", "predict m {}", "convert {} new"):
+        assert main([*call.format(rows).split(), *words]) == 2
         assert f"xmlsgd: {words[0]}: needs a file read by --format " in capsys.readouterr().err
 
 

@@ -51,12 +51,14 @@ class FormatOptions(DocumentOptions):
         return kind_of(Path(path)) or ("annif" if lines and all(map(is_annif, lines)) else "raw")
 
     def check_used(self, *paths: str | None) -> None:
-        """Raise `UsageError` for a flag of formats that none of the files has; standard input may have any."""
+        """Raise `UsageError` for a flag of formats that no file has; standard input is raw text without --format."""
         given = [path for path in paths if path is not None]
         flags = [name for name in FORMATS_OF if getattr(self, name) != getattr(FormatOptions, name)]
-        if not flags or STDIN in given:  # else no file is opened: a pipe gives its lines once
+        if not flags:  # no file is opened: a pipe gives its lines once
             return
-        kinds = {self.format if self.format != "auto" else self.kind(path) for path in given}
+        kinds = {
+            self.format if self.format != "auto" else "raw" if path == STDIN else self.kind(path) for path in given
+        }
         for option in flags:
             if kinds.isdisjoint(formats := FORMATS_OF[option]):
                 flag = "--" + option.replace("_", "-")

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from ..data.csr import CSR, Dataset
 from ..errors import DataError
 from ..estimators import XMLClassifier, XMLEnsemble
+from ..estimators.inference.selection import labels_above
 from ..metrics import (
     LabelScores,
     evaluate_ranking,
@@ -33,11 +34,41 @@ CALIBRATED = 5  # best labels of a row: nearly all others have probability 0
 BATCH = 8192  # rows ranked between two movements of the bar
 
 
+class Ranking(NamedTuple):
+    """The best labels of test rows, int32 (n, k), with their probabilities (n, k) where scores stand for such.
+
+    seconds : those of ranking alone, without reading, compiling and measuring.
+    """
+
+    labels: np.ndarray
+    chances: np.ndarray | None
+    seconds: float
+
+
+def rank(
+    model: XMLClassifier | XMLEnsemble,
+    X: CSR,
+    k: int = 5,
+    quiet: bool = False,
+    label_weight: np.ndarray | None = None,
+) -> Ranking:
+    """Return the k best labels of each row, timed."""
+    k, proba = min(k, len(model.classes_)), model.fitted_.has_probabilities
+    labels, values, seconds = np.empty((X.n_rows, k), np.int32), np.empty((X.n_rows, k)), 0.0
+    model.load_kernels(X.span(0, min(BATCH, X.n_rows)), k, label_weight=label_weight)  # outside the timed part
+    for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=quiet):
+        part = X.span(rows[0], rows[-1] + 1)
+        started = time.perf_counter()
+        labels[rows], values[rows] = model.predict_topk(part, k=k, label_weight=label_weight, proba=proba)
+        seconds += time.perf_counter() - started
+    return Ranking(labels, values if proba else None, seconds)
+
+
 def measure(
     model: XMLClassifier | XMLEnsemble,
     test: Dataset,
+    ranking: Ranking,
     ks: Sequence[int] = (1, 3, 5),
-    quiet: bool = False,
     label_weight: np.ndarray | None = None,
     inv_propensity: np.ndarray | None = None,
     metrics: Sequence[str] = (),
@@ -47,35 +78,23 @@ def measure(
 
     Where scores stand for probabilities, also the calibration of the five best labels. With `groups`, one a row,
     "groups" has P@k averaged over them and its standard deviation.
-
-    The time is that of ranking alone, without reading, compiling and measuring.
     """
-    k = min(max(ks), len(model.classes_))
-    proba = model.fitted_.has_probabilities
-    labels, chances = np.empty((test.n_rows, k), np.int32), np.empty((test.n_rows, min(CALIBRATED, k)))
-    seconds = 0.0
-    model.load_kernels(test.X.span(0, min(BATCH, test.n_rows)), k, label_weight=label_weight)  # outside the timed part
-    for rows in in_batches(test.n_rows, BATCH, "ranking", quiet=quiet):
-        X = test.X.span(rows[0], rows[-1] + 1)
-        started = time.perf_counter()
-        labels[rows], values = model.predict_topk(X, k=k, label_weight=label_weight, proba=proba)
-        seconds += time.perf_counter() - started
-        chances[rows] = values[:, :CALIBRATED]
+    labels, chances, seconds = ranking
     found: dict[str, Any] = {"predict_seconds": seconds, "predict_rows_per_second": test.n_rows / max(seconds, 1e-9)}
     if groups is not None:
         by_group = {at: precision_by_group(test.Y, labels, groups, at) for at in ks}
         mean = {f"P@{at}": 100 * each.mean for at, each in by_group.items()}
         spread = {f"P@{at} std": 100 * each.std for at, each in by_group.items()}
         found["groups"] = {"n": len(by_group[ks[0]].groups), **mean, **spread}
-    if proba:
-        best = labels[:, :CALIBRATED]
+    if chances is not None:
+        best, chances = labels[:, :CALIBRATED], chances[:, :CALIBRATED]
         found["ECE@5"] = 100 * expected_calibration_error(test.Y, best, chances)
         found["reliability"] = {
             name: each.tolist() for name, each in reliability(test.Y, best, chances)._asdict().items()
         }
     zero_shot = _zero_shot_recall(model, test, label_weight)
-    ranking = evaluate_ranking(test.Y, labels, ks=ks, inv_propensity=inv_propensity, metrics=metrics)
-    return {**ranking, **zero_shot, **found}
+    accuracy = evaluate_ranking(test.Y, labels, ks=ks, inv_propensity=inv_propensity, metrics=metrics)
+    return {**accuracy, **zero_shot, **found}
 
 
 def _zero_shot(model: XMLClassifier | XMLEnsemble, Y: CSR) -> CSR | None:
@@ -155,21 +174,28 @@ def write_per_label(path: str, model: XMLClassifier | XMLEnsemble, names: Sequen
             stream.write(csv_line([names[label], trained, n_true, least, *shown]) + "\n")
 
 
-def measure_thresholds(model: XMLClassifier | XMLEnsemble, test: Dataset) -> Thresholded | None:
-    """Return F1 at the learned thresholds, in percent; None where scores do not stand for probabilities."""
+def measure_thresholds(
+    model: XMLClassifier | XMLEnsemble, test: Dataset, ranking: Ranking | None
+) -> Thresholded | None:
+    """Return F1 at the learned thresholds, in percent; None where scores do not stand for probabilities.
+
+    Only rows that may have more labels above a threshold than `ranking` has, by probability, are ranked anew.
+    """
     if not model.fitted_.has_probabilities:
         return None
+    micro, macro = model.thresholds_["micro"], model.thresholds_["macro"]
+    first = None if ranking is None or ranking.chances is None else (ranking.labels, ranking.chances)
+
+    def ask(rows: np.ndarray, k: int) -> Any:
+        return model.predict_topk(test.X.take(rows), k, proba=True)
+
+    rows, labels, chances = labels_above(ask, test.n_rows, np.minimum(micro, macro), first)
     scores = []
-    for threshold in ("micro", "macro"):
-        batches = (test.X.span(rows[0], rows[-1] + 1) for rows in in_batches(test.n_rows, BATCH, "", quiet=True))
-        predicted = sp.vstack([sp.csr_array(model.predict(X, threshold)) for X in batches], format="csr")
-        predicted.resize(test.Y.shape)
-        scores.append(label_scores(test.Y, predicted))
-    result = {
-        "micro F1": 100 * scores[0].micro_f1,
-        "macro F1": 100 * scores[1].macro_f1,
-        "threshold": model.thresholds_["micro"],
-    }
+    for least in (micro, macro[labels]):
+        kept = chances >= least
+        predicted = (np.ones(kept.sum(), np.int8), (rows[kept], labels[kept]))
+        scores.append(label_scores(test.Y, sp.csr_array(predicted, shape=test.Y.shape)))
+    result = {"micro F1": 100 * scores[0].micro_f1, "macro F1": 100 * scores[1].macro_f1, "threshold": micro}
     return Thresholded(result, scores[1])
 
 

@@ -330,8 +330,8 @@ class XMLClassifier(Predictor, ExplainingMixin, SavingMixin, BaseEstimator):
         texts = {"label_texts": label_texts, "feature_names": feature_names}
         data = read_training_data(given, X, y, names, earlier, sample_weight, seed=seed, **texts)
         check_declared(data.names, None if classes is None else names)
-        beside = earlier is not None and earlier.candidates is not None
-        plan = make_plan(given, data, earlier and earlier.network, with_candidates=False, is_beside=beside)
+        keeps = earlier is not None and earlier.candidates is not None
+        plan = make_plan(given, data, earlier and earlier.network, with_candidates=False, keeps_candidates=keeps)
         check_memory(plan, data, earlier)
         self.fitted_ = train_more(plan, data, earlier, seed, partial(setattr, self, "fitted_"))
         self.plan_ = plan

@@ -105,12 +105,12 @@ def make_plan(
     data: TrainingData,
     earlier: Network | None = None,
     with_candidates: bool = True,
-    is_beside: bool = False,
+    keeps_candidates: bool = False,
 ) -> TrainingPlan:
     """Decide how to train on `data`; nothing is trained.
 
     earlier : the network that training goes on from, and may grow. with_candidates : whether they may be learned.
-    is_beside : whether the network learns more rows beside candidates, as `partial_fit` does.
+    keeps_candidates : whether the model that learns more rows, as in `partial_fit`, has candidates.
     """
     n_rows, n_labels = data.dataset.n_rows, data.dataset.n_labels
     n_weighted = data.n_rows if data.weight is None else np.count_nonzero(data.weight[: data.n_rows])
@@ -134,7 +134,7 @@ def make_plan(
     batch_size = decided("batch_size", *_batch_size(given, n_rows, own))
     is_short = n_candidates > 0 and given.max_epochs == "auto"
     learning_rate = decided(
-        "learning_rate_init", *_learning_rate(given, optimizer, own, batch_size, is_short, is_beside)
+        "learning_rate_init", *_learning_rate(given, optimizer, own, batch_size, is_short, keeps_candidates)
     )
     decided("candidates", n_candidates, why_listed)
     stacking = given.stacking if n_candidates else "logistic"
@@ -149,7 +149,7 @@ def make_plan(
     if data.n_label_rows:
         used = ", where held-out rows agree, candidates" if n_candidates else ""
         decided("label_rows", data.n_label_rows, f"labels whose text has known words; for the network{used}")
-    n_negatives, why = _negatives(given, n_candidates > 0 or is_beside, n_labels)
+    n_negatives, why = _negatives(given, n_candidates > 0 or keeps_candidates, n_labels)
     kind = "all" if n_negatives is None else "uniform" if given.sampler == "auto" else given.sampler
     decided("sampler", kind, _why(given.sampler, "uniform where negatives are drawn"))
     decided("negatives", n_labels if n_negatives is None else n_negatives, why)
@@ -217,12 +217,17 @@ def _network(given: Parameters, data: TrainingData, loss: str, n_candidates: int
 
 
 def _learning_rate(
-    given: Parameters, optimizer: Optimizer, own: Algorithm | None, batch_size: int, is_short: bool, is_more: bool
+    given: Parameters,
+    optimizer: Optimizer,
+    own: Algorithm | None,
+    batch_size: int,
+    is_short: bool,
+    keeps_candidates: bool,
 ) -> tuple[float, str]:
     if own is not None:
         return own.learning_rate, "the algorithm's"
     if given.learning_rate_init == "auto":
-        return auto_rate(optimizer, batch_size, is_short, is_more)
+        return auto_rate(optimizer, batch_size, is_short, keeps_candidates)
     return float(given.learning_rate_init), GIVEN
 
 
@@ -257,14 +262,14 @@ def _check_boosted(n_candidates: int, n_rows: int) -> None:
         raise DataError(f"stacking: 'boosted' needs {least} rows of a weight above 0, got {n_rows}; pass 'logistic'")
 
 
-def _negatives(given: Parameters, is_beside: bool, n_labels: int) -> tuple[int | None, str]:
+def _negatives(given: Parameters, has_candidates: bool, n_labels: int) -> tuple[int | None, str]:
     """Return how many labels are drawn for a batch besides its own, None for all."""
     wanted, why = given.negatives, GIVEN
     if given.sampler == "all":
         return None, "sampler='all'"
     if wanted == "auto" and given.sampler != "auto":
         wanted, why = NEGATIVES, f"sampler={given.sampler!r}"
-    elif wanted == "auto" and is_beside:
+    elif wanted == "auto" and has_candidates:
         wanted, why = CANDIDATE_NEGATIVES, "beside candidates"
     if isinstance(wanted, str):
         return None, _why(wanted, "without candidates")

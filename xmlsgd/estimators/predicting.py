@@ -149,7 +149,7 @@ class Predictor(ClassifierMixin):
         if self.label_form_ == "dense":
             check_dense(X.n_rows, n_labels, 8)
         if self.fitted_.has_probabilities:
-            row, label = labels_above(self._scorer(X), X, self._probabilities, least)
+            row, label, _ = labels_above(lambda rows, k: self._ranked_chances(X, rows, k), X.n_rows, least)
         else:
             picked = [(rows, *np.nonzero(_picked_labels(Z, self.network_.loss))) for rows, Z in self._logits(X)]
             row = np.concatenate([np.empty(0, np.intp), *(rows[row] for rows, row, _ in picked)])
@@ -380,10 +380,11 @@ class Predictor(ClassifierMixin):
             got = f"got loss {self.network_.loss!r} and {self.label_form_} labels"
             raise DataError(f"{name}: needs a probability of each label by itself, as with loss='bce', {got}")
 
-    def _probabilities(self, X: CSR, rows: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """Return the probabilities of scores of some rows of X, which are checked."""
+    def _ranked_chances(self, X: CSR, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the k best labels of some rows of X, and their probabilities."""
+        labels, scores = self._scorer(X).top_k(X.take(rows), k)
         check_finite(scores, X, rows)
-        return self.fitted_.probability(scores)
+        return labels, self.fitted_.probability(scores)
 
     def _logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield what `Scorer.logits` does, all of it finite."""

@@ -38,32 +38,51 @@ def numbered(n):
     return CSR.from_scipy(sp.csr_array(np.arange(1.0, n + 1)[:, None].astype(np.float32)))
 
 
-def probability(X, rows, scores):
-    return scores.astype(float)
+def asking(ranker, n_rows):
+    """Ask for the labels of some of `n_rows` rows, whose scores are probabilities."""
+
+    def ask(rows, k):
+        labels, scores = ranker.top_k(numbered(n_rows).take(rows), k)
+        return labels, scores.astype(float)
+
+    return ask
 
 
 def test_labels_above_are_all_that_reach_their_threshold():
     rng = np.random.default_rng(0)
     scores, thresholds = rng.random((50, 100)), rng.random(100)
-    row, label = labels_above(Given(scores), numbered(50), probability, thresholds)
+    row, label, chance = labels_above(asking(Given(scores), 50), 50, thresholds)
     expected = np.nonzero(scores.astype(np.float32) >= thresholds)
     np.testing.assert_array_equal(row, expected[0])
     np.testing.assert_array_equal(label, expected[1])
+    np.testing.assert_array_equal(chance, scores.astype(np.float32)[expected])
 
 
 def test_only_rows_with_many_labels_are_asked_for_more():
     scores = np.zeros((10, 1000))
     scores[3, :40] = 1
     ranker = Given(scores)
-    row, label = labels_above(ranker, numbered(10), probability, np.full(1000, 0.5))
+    row, label, _ = labels_above(asking(ranker, 10), 10, np.full(1000, 0.5))
     assert (row.tolist(), label.tolist()) == ([3] * 40, list(range(40)))
     assert ranker.asked == [(10, FIRST_K), (1, 4 * FIRST_K)]
+
+
+def test_rows_that_were_ranked_before_are_not_ranked_again():
+    scores = np.zeros((10, 1000))
+    scores[3, :4], scores[5, 7] = 1, 1
+    ranker = Given(scores)
+    ask = asking(ranker, 10)
+    first = ask(np.arange(10), 2)
+    ranker.asked.clear()
+    row, label, _ = labels_above(ask, 10, np.full(1000, 0.5), first)
+    assert (row.tolist(), label.tolist()) == ([3, 3, 3, 3, 5], [0, 1, 2, 3, 7])
+    assert ranker.asked == [(1, 8)]
 
 
 def test_blocks_shrink_as_rows_are_asked_for_more_labels(monkeypatch):
     monkeypatch.setattr("xmlsgd.estimators.inference.blocks.ROW_BLOCK_BYTES", 4 * 8 * FIRST_K * 8)
     ranker = Given(np.ones((20, 300)))
-    row, _ = labels_above(ranker, numbered(20), probability, np.zeros(300))
+    row, *_ = labels_above(asking(ranker, 20), 20, np.zeros(300))
     assert np.bincount(row).tolist() == [300] * 20
     assert max(n for n, k in ranker.asked if k == FIRST_K) == 8
     assert {n for n, k in ranker.asked if k == 4 * FIRST_K} == {2}

@@ -74,8 +74,8 @@ def run(
     if per_label and not estimator.fitted_.has_probabilities:
         raise UsageError(f"--per-label: needs a model with probabilities, got loss {estimator.network_.loss!r}")
     from ...metrics import metric as find_metric
+    from .. import measure
     from ..input_warnings import warn_of_unknown
-    from ..measure import inverse_propensity_of, measure, measure_thresholds, reliability_table, report, write_per_label
     from ..sources import Columns, read_labels, read_test
 
     more = metric or []
@@ -90,21 +90,22 @@ def run(
     rows = read_test(test, format_options, columns)
     warn_of_unknown(rows, len(estimator.classes_), test)
     weight = label_weight_of(estimator, propensity_power, propensity_a, propensity_b)
-    q = inverse_propensity_of(estimator, rows.Y.n_cols, Y_train, propensity_a, propensity_b)
+    q = measure.inverse_propensity_of(estimator, rows.Y.n_cols, Y_train, propensity_a, propensity_b)
     group_of = groups_in_file(groups, rows.n_rows)
-    result = measure(estimator, rows, ks, console.quiet, weight, q, more, group_of)
-    thresholded = measure_thresholds(estimator, rows)
+    ranking = measure.rank(estimator, rows.X, ks[-1], console.quiet, weight)
+    result = measure.measure(estimator, rows, ranking, ks, weight, q, more, group_of)
+    thresholded = measure.measure_thresholds(estimator, rows, ranking if weight is None else None)
     if thresholded is not None:
         result |= thresholded.result
     metrics = [name for name in ("P", "nDCG", "R", "PSP", *more) if f"{name}@1" in result]
     console.answer(table({m: {f"@{j}": result[f"{m}@{j}"] for j in ks} for m in metrics}, [f"@{j}" for j in ks]))
-    for line in report(result):
+    for line in measure.report(result):
         console.show(line)
     if "reliability" in result:
-        console.show(reliability_table(result))
+        console.show(measure.reliability_table(result))
     if per_label and thresholded is not None:
         names = rows.label_names or [*estimator.classes_.tolist(), *range(columns.n_labels, rows.Y.n_cols)]
-        write_per_label(per_label, estimator, names, thresholded.scores)
+        measure.write_per_label(per_label, estimator, names, thresholded.scores)
     console.show(f"{rows.n_rows:,} rows ranked in {result['predict_seconds']:.2f} s")
     result |= {
         **training_speed(model, [end for each in classifiers_of(estimator) for end in each.history_[-1:]]),

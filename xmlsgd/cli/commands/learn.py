@@ -20,7 +20,7 @@ from ..output_files import check_file, check_folder, check_inputs, check_new
 from ..parameters import parameter_flags
 from ..results import size_text, table, write_json
 from ..value_types import DIR, PATH
-from .train import COLUMNS, about_run, measures_of_ranking
+from .train import COLUMNS, about_run, measures
 
 if TYPE_CHECKING:
     from ..format_options import FormatOptions
@@ -71,13 +71,13 @@ def run(
     warn_of_training_rows(rows, data, test, format_options)
     known, results = len(estimator.classes_), {}
     if held_out is not None:
-        results["before"] = measures_of_ranking(estimator, held_out, console)
+        results["before"] = measures(estimator, held_out, console, with_thresholds=False)
     n_records, started = len(estimator.history_), time.perf_counter()
     # Labels with names find their columns by them, and new ones get columns behind.
     estimator.partial_fit(train.X, train.Y if train.label_names is None else names_of_rows(train))
     seconds = time.perf_counter() - started
     if held_out is not None:
-        results["after"] = measures_of_ranking(estimator, held_out, console)
+        results["after"] = measures(estimator, held_out, console, with_thresholds=False)
         console.show(table(results, COLUMNS))
     result = results.get("after", {}) | about_run(estimator, rows, estimator.history_[n_records:])
     result |= {"before": results.get("before"), "seconds": seconds}

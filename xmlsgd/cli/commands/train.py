@@ -199,7 +199,7 @@ def train_and_save(
     with model_folder.growing_history(out) as history, first_signal_raises(ending, checkpoint):
         try:
             fit(model, rows, history, checkpoint, console)
-            result |= measures(model, rows, console)
+            result |= measures(model, rows.test, console)
         except (KeyboardInterrupt, Exception) as end:
             if getattr(model, "history_", None) is before:
                 raise
@@ -247,22 +247,18 @@ def ended(stop: KeyboardInterrupt | Exception, where: str) -> SignalInterrupt | 
     return TrainingStopped(f"stopped {where}: {describe(cause)[1]}")
 
 
-def measures(model: XMLClassifier | XMLEnsemble, rows: Rows, console: Console) -> dict[str, Any]:
-    """Return the metrics of the test rows, if there are any."""
-    if rows.test is None:
+def measures(
+    model: XMLClassifier | XMLEnsemble, test: Dataset | None, console: Console, with_thresholds: bool = True
+) -> dict[str, Any]:
+    """Return the metrics of test rows, none without them, and by default F1 at the learned thresholds, too."""
+    if test is None:
         return {}
-    from ..measure import measure_thresholds
+    from ..measure import inverse_propensity_of, measure, measure_thresholds, rank
 
-    thresholded = measure_thresholds(model, rows.test)
-    return measures_of_ranking(model, rows.test, console) | (thresholded.result if thresholded else {})
-
-
-def measures_of_ranking(model: XMLClassifier | XMLEnsemble, test: Dataset, console: Console) -> dict[str, Any]:
-    """Return the metrics of test rows that need no thresholds."""
-    from ..measure import inverse_propensity_of, measure
-
-    q = inverse_propensity_of(model, test.Y.n_cols)
-    return measure(model, test, quiet=console.quiet, inv_propensity=q)
+    ranking = rank(model, test.X, quiet=console.quiet)
+    result = measure(model, test, ranking, inv_propensity=inverse_propensity_of(model, test.Y.n_cols))
+    thresholded = measure_thresholds(model, test, ranking) if with_thresholds else None
+    return result | (thresholded.result if thresholded else {})
 
 
 def fit(

@@ -17,39 +17,39 @@ if TYPE_CHECKING:
     from ...data.csr import CSR
     from .scorer import Ranker
 
+    Ranked = tuple[NDArray[np.int32], NDArray[np.float64]]  # labels and probabilities (rows, k)
+
 FIRST_K = 16  # labels that are looked at; more, where all of them are chosen
 GROWTH = 4
 
 
 def labels_above(
-    ranker: Ranker,
-    X: CSR,
-    probability: Callable[[CSR, NDArray[np.intp], NDArray[np.float32]], NDArray[np.float64]],
+    ask: Callable[[NDArray[np.intp], int], Ranked],
+    n_rows: int,
     thresholds: NDArray[np.float64],
-) -> tuple[NDArray[np.intp], NDArray[np.int32]]:
-    """Return pairs of a row and a label, ordered, whose probability is at least the label's threshold (L,).
+    first: Ranked | None = None,
+) -> tuple[NDArray[np.intp], NDArray[np.int32], NDArray[np.float64]]:
+    """Return pairs of a row and a label, ordered, whose probability is at least the label's threshold (L,), and these.
 
-    probability : of scores (rows, k) of some rows of X. Labels are asked for in the order of the ranking until none can
-    be chosen any more, so that few of many labels cost little.
+    ask : given row numbers and k, returns the best k labels, -1 for none, and their probabilities (rows, k). It is
+    asked for more until none can be chosen, so that few of many labels cost little. first : what it said of all rows.
     """
     n_labels, least = len(thresholds), thresholds.min()
-    chosen_rows, chosen_labels = [np.empty(0, np.intp)], [np.empty(0, np.int32)]
-    rows, k = np.arange(X.n_rows), min(FIRST_K, n_labels)
+    chosen: list[tuple[np.ndarray, ...]] = [(np.empty(0, np.intp), np.empty(0, np.int32), np.empty(0))]
+    rows, k = np.arange(n_rows), min(FIRST_K, n_labels) if first is None else first[0].shape[1]
     while len(rows):
         asked_again = []
         for block in row_blocks(len(rows), 8 * k):
             part = rows[block]
-            labels, scores = ranker.top_k(X.take(part), k)
-            chances = probability(X, part, scores)
+            labels, chances = ask(part, k) if first is None else (first[0][part], first[1][part])
             more = (labels[:, -1] >= 0) & (chances[:, -1] >= least) & (k < n_labels)
             row, rank = np.nonzero((labels >= 0) & (chances >= thresholds[labels]) & ~more[:, None])
-            chosen_rows.append(part[row])
-            chosen_labels.append(labels[row, rank])
+            chosen.append((part[row], labels[row, rank], chances[row, rank]))
             asked_again.append(part[more])
-        rows, k = np.concatenate(asked_again), min(GROWTH * k, n_labels)
-    found, labels = np.concatenate(chosen_rows), np.concatenate(chosen_labels)
+        first, rows, k = None, np.concatenate(asked_again), min(GROWTH * k, n_labels)
+    found, labels, chances = (np.concatenate(each) for each in zip(*chosen, strict=True))
     order = np.lexsort((labels, found))
-    return found[order], labels[order]
+    return found[order], labels[order], chances[order]
 
 
 @dataclass(frozen=True, eq=False)
