@@ -44,8 +44,8 @@ class Lockstep(Simulated):
         super().__init__(make_device(), fleet, **settings)
         self.pool = WorkerPool([make_device] * len(fleet))
 
-    def _start_learners(self, job: Job, sharing: Sharing) -> None:
-        self.pool.start(job, self._prepare(job, sharing, self.pool.make_table(job)), sharing)
+    def _start_learners(self, job: Job, sharing: Sequence[Sharing]) -> None:
+        self.pool.start(job, self._prepare(job, sharing, self.pool.make_table(job), copies=True), self.rows)
         self.learners = [Remote(self.pool.processes[w]) for w in self.workers]
 
     def result(self) -> tuple[np.ndarray, np.ndarray, int]:

@@ -93,6 +93,20 @@ class Fatal(Marking):
         super().input_step(X, rows[half:], dZ, layer, update, dropout)
 
 
+class FatalReference(Reference):
+    """Kills its process in a step that trains one of the `fatal` rows, once each, when the output layer is updated."""
+
+    def __init__(self, folder, fatal):
+        self.folder, self.fatal = folder, fatal
+
+    def input_step(self, X, rows, dZ, layer, update, dropout):
+        for row in set(rows.tolist()) & set(self.fatal):
+            if not (self.folder / str(row)).exists():
+                (self.folder / str(row)).touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+        super().input_step(X, rows, dZ, layer, update, dropout)
+
+
 class Failing(Marking):
     """Runs out of memory at every step; if `folder` is given, only once, in the first of all."""
 

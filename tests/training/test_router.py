@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from shared import toy
+from shared.replayed import Recorded, Replayed
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.staleness import Staleness
-from xmlsgd.nn.optimizers import SGD
+from xmlsgd.devices.reference import Reference
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import SGD, Adagrad, Adam
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training import loop as engine
 from xmlsgd.training.executors.processes import Processes
@@ -170,6 +173,27 @@ def test_every_row_is_in_a_shared_model_once_though_processes_that_send_differen
         )
     assert len(executor.failures) == 2
     np.testing.assert_array_equal(toy.marks(done.params, data), 1)
+
+
+@pytest.mark.parametrize("optimizer", [Adam(), Adagrad()], ids=["adam", "adagrad"])
+@pytest.mark.slow
+def test_model_and_states_of_killed_processes_that_send_differences_are_those_of_whole_steps(tmp_path, optimizer):
+    """To the bit those of a replay in lockstep, in which nobody dies in the middle of a step."""
+    data, network = toy.random_data(400, 30, 12), Network(30, 12, (8,))
+    order = toy.epoch_order(400, 0, 0)
+    executor = Recorded([partial(toy.FatalReference, tmp_path, [int(order[at]) for at in (95, 203)])] * 2)
+    job, algorithm = Job(data, network, optimizer), Hogwild(10, 0.01, staleness=Staleness())
+    with pytest.warns(UserWarning, match="is lost: killed by SIGKILL"):
+        done = train(job, algorithm, executor, Schedule(3))
+    assert len(executor.failures) == 2
+    replayed = Replayed(executor, Reference())
+    again = train(job, algorithm, replayed, Schedule(3))
+    np.testing.assert_array_equal(done.params, again.params)
+    np.testing.assert_array_equal(done.state, again.state)
+    assert done.steps == again.steps
+    for w in executor.workers:
+        state = executor.rows[w].state
+        np.testing.assert_array_equal(executor.kept[state], replayed.table.states[state])
 
 
 @pytest.mark.parametrize("naive", [False, True])

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import MemoryEstimateError
 from ..nn.network import state_layout
-from ..training.executors.base import table_shape
+from ..training.executors.table_rows import rows_of, table_shape
 from ..training.messages import Sharing
 from .inference.compact import CompactParams
 from .placement import have_one_memory
@@ -157,7 +157,7 @@ def _replicas(plan: TrainingPlan) -> int:
     sharing = algorithm.sharing.over(have_one_memory(list(plan.workers)))
     if n == 1 and sharing is not Sharing.REPLICAS:
         return 0
-    shape = table_shape(plan.network, plan.optimizer, n, sharing)
+    shape = table_shape(plan.network, plan.optimizer, rows_of([sharing] * n))
     aside = shape.model + shape.states * shape.state if algorithm.has_trials else 0
     return 4 * (shape.floats + algorithm.merge_state_vectors(n) * shape.model + aside)
 

@@ -5,28 +5,29 @@ Pushing the copy would undo what others wrote meanwhile. Of the input layer only
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ..devices.cpu import CPU
 from ..devices.cpu.kernels.deltas import pull_rows, push
 from ..nn.parameters import Layout
-from .shared_parameters import Table
+from .shared_parameters import Table, WorkerRows
 
 # Vectors that a pull and a push read and write: center, copy, base; copy, base, center twice; copy, center.
 PULLED, PUSHED, COPIED = 3, 4, 2
 
 
 class Deltas:
-    """Copies of the center of `table`: row 1 + w is worker w's copy, row 1 + n + w what it was when it was pulled.
+    """Copies of the center of `table` of the workers whose `rows` have a base: what the copy was when it was pulled.
 
     Kernels of `n_threads` threads copy and add; they are compiled when this is made.
     """
 
-    def __init__(self, table: Table, layout: Layout, n_threads: int = 1) -> None:
-        self._params, self._device = table.params, CPU(n_threads)
+    def __init__(self, table: Table, layout: Layout, rows: Sequence[WorkerRows], n_threads: int = 1) -> None:
+        self._params, self._rows, self._device = table.params, rows, CPU(n_threads)
         n_features, self._width = layout.shapes[next(iter(layout.shapes))]
         self._dense = n_features * self._width  # where what every step changes begins
-        self._n_workers = (len(table.params) - 1) // 2
         self._features: dict[int, np.ndarray] = {}
         self._read: dict[int, int] = {}
         self._pulled_by: dict[int, int] = {}  # worker -> its last push, which was a pull of what is behind W0 as well
@@ -73,7 +74,9 @@ class Deltas:
 
     def _vectors(self, w: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the center, the copy of worker `w` and what that was."""
-        return self._params[0], self._params[1 + w], self._params[1 + self._n_workers + w]
+        copy, base = self._rows[w].params, self._rows[w].base
+        assert base is not None
+        return self._params[0], self._params[copy], self._params[base]
 
     def _floats(self, features: np.ndarray) -> int:
         """Return the floats of a vector that travel."""

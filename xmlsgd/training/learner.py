@@ -16,14 +16,14 @@ from ..nn.network import state_layout
 from ..nn.optimizers import Adam
 from ..nn.parameters import zeros
 from ..nn.samplers import ALL_LABELS, Sampler
-from .messages import Report, Sharing, Step
+from .messages import Report, Step
 
 if TYPE_CHECKING:
     from ..data.csr import Dataset
     from ..devices.base import Device
     from ..nn.network import Network
     from ..nn.optimizers import Optimizer, Update
-    from .shared_parameters import Table
+    from .shared_parameters import Table, WorkerRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,16 +116,14 @@ class Learner:
         self._order = RowOrder(job.dataset.n_rows, job.seed)
 
     @classmethod
-    def of(cls, job: Job, device: Device, table: Table, worker: int, sharing: Sharing, lazy: bool = False) -> Learner:
-        """Return the learner of a worker of `table`; workers of a shared model share one optimizer state.
+    def of(cls, job: Job, device: Device, table: Table, rows: WorkerRows, lazy: bool = False) -> Learner:
+        """Return the learner of a worker that trains these rows of `table`.
 
-        With `Sharing.DELTA` it is never lazy: its copy of the model is pulled anew for every step.
+        One that steps on a copy of the center is never lazy: its copy is pulled anew for every step.
         """
-        if sharing is Sharing.REPLICAS:
-            return cls(job, device, table.params[1 + worker], table.states[worker], table.touched[worker], lazy)
-        if sharing is Sharing.IN_PLACE:
-            return cls(job, device, table.params[0], table.states[0], lazy=lazy)
-        return cls(job, device, table.params[1 + worker], table.states[0])
+        touched = None if rows.marks is None else table.touched[rows.marks]
+        lazy = lazy and rows.base is None
+        return cls(job, device, table.params[rows.params], table.states[rows.state], touched, lazy)
 
     def invalidate(self) -> None:
         """Note that model and state were written on the host: copy them to the device before the next step."""

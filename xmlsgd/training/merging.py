@@ -140,16 +140,12 @@ class Merger:
         return dense + len(rows) * self.layout.shapes[self._input][1]
 
     def copy_center(self, worker: int) -> None:
-        """Make the replica of `worker` a copy of the center, and forget what rules kept for it.
-
-        With a shared model there is nothing to do.
-        """
-        if len(self.table.touched) == len(self.table.params) - 1:
-            self.table.params[1 + worker] = self.table.params[0]
-            self.table.touched[worker] = 0
-            self._behind[worker] = False
-            for key in [key for key in self._state if key[1] == worker]:
-                del self._state[key]
+        """Make the replica of `worker` a copy of the center, and forget what rules kept for it."""
+        self.table.params[1 + worker] = self.table.params[0]
+        self.table.touched[worker] = 0
+        self._behind[worker] = False
+        for key in [key for key in self._state if key[1] == worker]:
+            del self._state[key]
 
     def save_center(self, name: str, worker: int | None = None) -> None:
         """Set a merge state, that of a worker if one is given, to a copy of the whole center."""

@@ -35,9 +35,21 @@ class Shape(NamedTuple):
         return self.states * self.marks
 
 
+class WorkerRows(NamedTuple):
+    """Rows of a table that a worker trains: of `params`, `states` and `touched`, None for no marks.
+
+    base : row of `params` with what the worker has read, if it steps on a copy of the center.
+    """
+
+    params: int
+    state: int
+    marks: int | None = None
+    base: int | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
-    """params float32 (1 + replicas, n_params): row 0 is the center, row 1 + w the replica of worker w.
+    """params float32 (1 + replicas, n_params): row 0 is the center; the others are the replicas or copies of workers.
 
     states : float32 (states, state size). touched : uint8 (states, marks), which rows of the first and of the last
     layer a worker has touched since its last merge.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -282,10 +283,18 @@ def test_a_worker_that_joins_has_an_optimizer_state_of_its_own_from_the_start():
     assert executor.updates_seen[1] == len(steps)
 
 
-def test_workers_of_one_model_correct_adams_bias_by_all_their_updates():
-    executor = toy.Logged(toy.Reference(), FLEET)
+def test_workers_that_write_one_model_in_place_correct_adams_bias_by_all_their_updates():
+    executor = toy.Logged(toy.Reference(), [replace(device, in_place=True) for device in FLEET])
     run = train(Job(DATA, toy.FITTING, Adam()), Hogwild(BATCH, 0.01), executor, Schedule(1))
     assert run.steps == N_ROWS / BATCH
+
+
+def test_workers_that_send_differences_correct_adams_bias_by_their_own_updates():
+    executor = toy.Logged(toy.Reference(), FLEET)
+    train(Job(DATA, toy.FITTING, Adam()), Hogwild(BATCH, 0.01), executor, Schedule(1))
+    made = [sum(report.updates for report in executor.of("done") if report.worker == w) for w in range(len(FLEET))]
+    assert executor.updates_seen == made
+    assert sum(made) == N_ROWS / BATCH
 
 
 def test_a_diverged_model_is_not_written_over_by_those_still_at_work():

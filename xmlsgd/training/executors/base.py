@@ -10,22 +10,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...nn.network import state_layout
 from ..learner import RowOrder
 from ..merging import Merger
 from ..messages import Left, Report, Sharing
-from ..shared_parameters import Shape, Table
 from .device_merging import DeviceMerger
+from .table_rows import rows_of, table_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from ...nn.network import Network
-    from ...nn.optimizers import Optimizer
     from ..deltas import Deltas
     from ..learner import Job, Learner
     from ..merging import Rule
     from ..messages import Event, Step
+    from ..shared_parameters import Shape, Table, WorkerRows
 
 
 class Executor(ABC):
@@ -46,6 +44,8 @@ class Executor(ABC):
         Workers that have a step.
     departures : list of Left
         Workers that left the run so far.
+    sharing, rows : list of Sharing, list of WorkerRows
+        How each worker meets the shared model, and the rows of the table that it trains.
     updates_seen : list of int
         Updates that each optimizer state has seen.
     concurrent : bool
@@ -66,6 +66,8 @@ class Executor(ABC):
         self.n_workers = n_workers
         self.table: Table
         self.merger: Merger
+        self.sharing: Sequence[Sharing]
+        self.rows: list[WorkerRows]
         self.updates_seen: list[int]
         self._reset()
 
@@ -82,14 +84,20 @@ class Executor(ABC):
         self._updates_read: dict[int, int] = {}  # of these, those that a worker's current step began with
         self._unpushed: dict[int, int] = {}  # updates of a worker's last step, until they are pushed
 
-    def _prepare(self, job: Job, sharing: Sharing, make: Callable[[Shape], Table]) -> Shape:
-        """Make the table with `make`, write the first model and states into it and return its shape."""
+    def _prepare(
+        self, job: Job, sharing: Sequence[Sharing], make: Callable[[Shape], Table], copies: bool = False
+    ) -> Shape:
+        """Make the table with `make`, write the first model and states into it and return its shape.
+
+        sharing : of each worker. copies : whether workers that write in place step on copies too.
+        """
         self._reset()
         layout = job.network.layout
-        shape = table_shape(job.network, job.optimizer, self.n_workers, sharing)
+        self.sharing, self.rows = sharing, rows_of(sharing, copies)
+        shape = table_shape(job.network, job.optimizer, self.rows)
         self.table = make(shape)
         self.merger = Merger(self.table, layout, self.merge_threads)
-        self._own_states, self._first = sharing is Sharing.REPLICAS, job.start
+        self._replicas, self._first = Sharing.REPLICAS in sharing, job.start
         self.updates_seen = [0 if job.start is None else job.start.steps] * shape.states
         self._saved_updates = list(self.updates_seen)
         params, states = self.table.params, self.table.states
@@ -98,20 +106,20 @@ class Executor(ABC):
         elif not np.may_share_memory(params, job.start.params):
             params[0] = job.start.params
             states[:] = job.start.state
-        if sharing is Sharing.DELTA:
+        if self._replicas:
+            params[1:] = params[0]
+        elif len(params) > 1:
             from ..deltas import Deltas  # loads Numba, which only workers need otherwise
 
-            self._deltas = Deltas(self.table, layout, self.push_threads)
+            self._deltas = Deltas(self.table, layout, self.rows, self.push_threads)
             self._X, self._order = job.dataset.X, RowOrder(job.dataset.n_rows, job.seed)
-        else:
-            params[1:] = params[0]
         return shape
 
     def _use_local_learners(self, learners: Sequence[Learner]) -> None:
         """Take the learners of this process; merge on the GPU if all replicas are there."""
         self._local_learners = learners
         memories = {learner.device.memory for learner in learners}
-        if self._own_states and None not in memories and len(memories) == 1:
+        if self._replicas and None not in memories and len(memories) == 1:
             self.merger = DeviceMerger(self.table, self.merger.layout, learners)
         for learner in learners:
             learner.warm_up()
@@ -288,7 +296,7 @@ class Executor(ABC):
 
     def fetch_center(self) -> None:
         """Copy the center from the device to the table if it is newer there."""
-        if self._own_states:
+        if self._replicas:
             self.merger.fetch_center()
         else:
             self._fetch()
@@ -310,25 +318,20 @@ class Executor(ABC):
 
     def _state_of(self, worker: int) -> int:
         """Return the number of the optimizer state of a worker."""
-        return worker if self._own_states else 0
+        return self.rows[worker].state
 
     def _reads_model(self, worker: int) -> None:
         """Note that a step of a worker reads the model now: its staleness counts the updates from here on."""
         self._updates_read[worker] = self._updates_pushed
 
     def _initialize(self, worker: int) -> None:
-        """Give the center and the first optimizer state to a worker that joins."""
+        """Give the center, and the first optimizer state if it has its own, to a worker that joins."""
+        if self.sharing[worker] is Sharing.IN_PLACE:
+            return
         self._fetch([worker])
-        self.merger.copy_center(worker)
+        if self._replicas:
+            self.merger.copy_center(worker)
         self._invalidate([worker])
-        if self._own_states:
-            self.table.states[worker] = 0 if self._first is None else self._first.state
-            self.updates_seen[worker] = 0 if self._first is None else self._first.steps
-
-
-def table_shape(network: Network, optimizer: Optimizer, n_workers: int, sharing: Sharing) -> Shape:
-    """Return the shape of the table of a run."""
-    model, state = network.layout.size, state_layout(network.layout, optimizer).size
-    replicas = {Sharing.IN_PLACE: 0, Sharing.DELTA: 2 * n_workers, Sharing.REPLICAS: n_workers}[sharing]
-    states = n_workers if sharing is Sharing.REPLICAS else 1
-    return Shape(model, state, replicas, states, network.n_features + network.n_labels)
+        state = self._state_of(worker)
+        self.table.states[state] = 0 if self._first is None else self._first.state
+        self.updates_seen[state] = 0 if self._first is None else self._first.steps

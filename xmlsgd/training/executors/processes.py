@@ -79,7 +79,8 @@ class Processes(Executor):
         self._liveness = Liveness(self._liveness.timeout, time.perf_counter())
         self._traceback = ""  # of the first error that a worker raised
         self.concurrent = sharing is Sharing.IN_PLACE
-        self.pool.start(job, self._prepare(job, sharing, self.pool.make_table(job)), sharing)
+        shape = self._prepare(job, [sharing] * len(self.pool.makers), self.pool.make_table(job))
+        self.pool.start(job, shape, self.rows)
         self._await_all()
         self._start_clock()
 

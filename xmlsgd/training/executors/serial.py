@@ -34,17 +34,16 @@ class Serial(Executor):
 
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the table and one learner for each device."""
-        if sharing is Sharing.DELTA:
-            sharing = Sharing.IN_PLACE  # nobody writes between a step's reading and its writing
+        replicas = sharing is Sharing.REPLICAS  # else in place: nobody writes between a step's reading and its writing
 
         def make(shape: Shape) -> Table:
-            if job.start is None or sharing is Sharing.REPLICAS:
+            if job.start is None or replicas:
                 return Table.in_memory(shape)
             marks = np.zeros((1, shape.marks), np.uint8)
             return Table(job.start.params.reshape(1, -1), job.start.state.reshape(1, -1), marks)
 
-        self._prepare(job, sharing, make)
-        self.learners = [Learner.of(job, self.devices[w], self.table, w, sharing, lazy=True) for w in self.workers]
+        self._prepare(job, [sharing if replicas else Sharing.IN_PLACE] * len(self.devices), make)
+        self.learners = [Learner.of(job, self.devices[w], self.table, self.rows[w], lazy=True) for w in self.workers]
         self._use_local_learners(self.learners)
         self._start_clock()
 
@@ -54,7 +53,7 @@ class Serial(Executor):
     def _next(self, until: float | None) -> Event:
         step = self._queue.popleft()
         self._reads_model(step.worker)
-        if not self._own_states and len(self.learners) > 1:  # the model may be on the device of another learner
+        if not self._replicas and len(self.learners) > 1:  # the model may be on the device of another learner
             self._fetch()
             self._invalidate([step.worker])
         return self.learners[step.worker].step(step)

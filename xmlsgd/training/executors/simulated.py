@@ -52,8 +52,8 @@ class Simulated(Executor):
 
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the table and the learners, and schedule the absences; an absence from second 0 is a late join."""
-        self._one_model = sharing is Sharing.IN_PLACE
-        self._start_learners(job, sharing.over(one_memory=False))
+        alone = len(self.fleet) == 1
+        self._start_learners(job, [sharing.over(alone or device.in_place) for device in self.fleet])
         self._time, self._serial, self._tasks = 0.0, count(), [0] * len(self.fleet)
         self._ready = [0.0] * len(self.fleet)  # when a worker that merged while others worked can go on
         self._free = 0.0  # when the coordinator, which does one thing after the other, is free
@@ -67,10 +67,10 @@ class Simulated(Executor):
                 if end < math.inf:
                     self._schedule(end, Joined(w))
 
-    def _start_learners(self, job: Job, sharing: Sharing) -> None:
-        """Make the table and one learner for each worker."""
-        self._prepare(job, sharing, Table.in_memory)
-        self.learners = [Learner.of(job, self.device, self.table, w, sharing, lazy=True) for w in self.workers]
+    def _start_learners(self, job: Job, sharing: Sequence[Sharing]) -> None:
+        """Make the table and one learner for each worker; those of a shared model step on copies of it."""
+        self._prepare(job, sharing, Table.in_memory, copies=True)
+        self.learners = [Learner.of(job, self.device, self.table, self.rows[w], lazy=True) for w in self.workers]
         self._local_learners = self.learners
 
     def _begin(self, step: Step) -> None:
@@ -99,7 +99,7 @@ class Simulated(Executor):
 
     def _elapsed(self, workers: Collection[int], n_bytes: int, begun: float) -> float:
         """Let `workers` wait until the coordinator has read and written the bytes; return the seconds."""
-        if self._one_model and (len(self.fleet) == 1 or all(self.fleet[w].in_place for w in workers)):
+        if all(self.sharing[w] is Sharing.IN_PLACE for w in workers):
             return 0.0
         seconds = n_bytes / self.bandwidth
         self._free = max(self._free, self._time) + seconds

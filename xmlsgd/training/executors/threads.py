@@ -36,11 +36,12 @@ class Threads(Executor):
         """Make the table, and one learner and one thread for each device."""
         sharing = sharing.over(one_memory=all(device.memory is None for device in self.devices))
         self.concurrent = sharing is Sharing.IN_PLACE
-        self._prepare(job, sharing, Table.in_memory)
+        self._prepare(job, [sharing] * len(self.devices), Table.in_memory)
         self._done: queue.SimpleQueue[Event | tuple[int, BaseException]] = queue.SimpleQueue()
         self._inboxes = [queue.SimpleQueue() for _ in self.workers]
         self.learners = [
-            Learner.of(job, device, self.table, w, sharing, lazy=True) for w, device in enumerate(self.devices)
+            Learner.of(job, device, self.table, rows, lazy=True)
+            for device, rows in zip(self.devices, self.rows, strict=True)
         ]
         self._use_local_learners(self.learners)
         for w, (learner, inbox) in enumerate(zip(self.learners, self._inboxes, strict=True)):

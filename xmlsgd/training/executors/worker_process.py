@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ...devices.base import Device
-    from ..messages import Report, Sharing
-    from ..shared_parameters import Shape
+    from ..messages import Report
+    from ..shared_parameters import Shape, WorkerRows
     from .shared_files import MappedJob
 
 PROGRAM = f"import sys; sys.path[:] = sys.argv[2:]; from {__name__} import main; main(int(sys.argv[1]))"
@@ -58,7 +58,7 @@ class Assignment:
     job: MappedJob
     table: Path
     shape: Shape
-    sharing: Sharing
+    rows: WorkerRows
     make_device: Callable[[], Device]
     n_threads: int
     slowdown: float = 1.0
@@ -188,10 +188,7 @@ def _serve(pipe: Connection, folders: list[Path]) -> None:
     if assignment.worker > 0:  # all workers compile the same kernels; one reports that
         logging.getLogger(LOGGER).addHandler(logging.NullHandler())
     device = assignment.make_device()
-    learner = Learner.of(
-        assignment.job.open(), device, Table.open(assignment.table, assignment.shape), assignment.worker,
-        assignment.sharing,
-    )  # fmt: skip
+    learner = Learner.of(assignment.job.open(), device, Table.open(assignment.table, assignment.shape), assignment.rows)
     with device.start():
         learner.warm_up()
         pipe.send(None)

@@ -1,0 +1,61 @@
+"""A run over worker processes that is recorded, and done again in lockstep: the same events in the same order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from xmlsgd.training.executors.base import Executor
+from xmlsgd.training.executors.processes import Processes
+from xmlsgd.training.learner import Learner
+from xmlsgd.training.messages import Report
+from xmlsgd.training.shared_parameters import Table
+
+
+class Recorded(Processes):
+    """Keeps the events; at the end of the run also copies of the states, and the workers that are alive."""
+
+    def start(self, job, sharing):
+        super().start(job, sharing)
+        self.events = []
+
+    def _next(self, until):
+        event = super()._next(until)
+        self.events.append(event)
+        return event
+
+    def close(self):
+        if hasattr(self, "table"):
+            self.kept = np.array(self.table.states)
+        super().close()
+
+
+class Replayed(Executor):
+    """Runs every step in this process when it is submitted, whole, and reports as `recorded` did."""
+
+    def __init__(self, recorded, device):
+        super().__init__(recorded.n_workers)
+        self.recorded, self.device, self.events = recorded, device, iter(recorded.events)
+
+    @property
+    def expecting(self):
+        return True
+
+    def start(self, job, sharing):
+        self._prepare(job, self.recorded.sharing, Table.in_memory)
+        self.learners = [Learner.of(job, self.device, self.table, rows) for rows in self.rows]
+        self._start_clock()
+        self.reports = {}
+
+    def _begin(self, step):
+        self.reports[step.worker] = self.learners[step.worker].step(step)
+
+    def _next(self, until):
+        event = next(self.events)
+        if not isinstance(event, Report):
+            return event
+        report = self.reports.pop(event.worker)
+        assert (report.rows, report.loss) == (event.rows, event.loss)
+        return report
+
+    def close(self):
+        self.busy.clear()

@@ -1,0 +1,53 @@
+"""Which rows of the table each worker trains, and the shape of the table that they make.
+
+Workers that write the shared model in place share its optimizer state, on purpose without locks. A worker that pushes
+differences has a state of its own: a copy of a shared one would undo what others wrote to it meanwhile, and the state
+of a worker that dies in the middle of a step is dropped with its copy of the model.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...nn.network import state_layout
+from ..messages import Sharing
+from ..shared_parameters import Shape, WorkerRows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...nn.network import Network
+    from ...nn.optimizers import Optimizer
+
+
+def rows_of(sharing: Sequence[Sharing], copies: bool = False) -> list[WorkerRows]:
+    """Return the rows of each worker, given how it meets the shared model; `copies`: those in place step on copies too.
+
+    Either all workers have replicas or none.
+    """
+    if Sharing.REPLICAS in sharing:
+        return [WorkerRows(1 + w, w, marks=w) for w in range(len(sharing))]
+    copied = [w for w, kind in enumerate(sharing) if copies or kind is Sharing.DELTA]
+    own = [w for w, kind in enumerate(sharing) if kind is Sharing.DELTA]
+    shared = len(own) < len(sharing)  # the first state, if any worker writes in place
+    rows = []
+    for w in range(len(sharing)):
+        state = shared + own.index(w) if w in own else 0
+        if w in copied:
+            copy = 1 + copied.index(w)
+            rows.append(WorkerRows(copy, state, base=copy + len(copied)))
+        else:
+            rows.append(WorkerRows(0, state))
+    return rows
+
+
+def table_shape(network: Network, optimizer: Optimizer, rows: Sequence[WorkerRows]) -> Shape:
+    """Return the shape of the table of a run."""
+    layout = network.layout
+    return Shape(
+        layout.size,
+        state_layout(layout, optimizer).size,
+        replicas=max(worker.params if worker.base is None else worker.base for worker in rows),
+        states=1 + max(worker.state for worker in rows),
+        marks=network.n_features + network.n_labels,
+    )
