@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sklearn.base import BaseEstimator
 
-from . import memory
-from .explaining import ExplainingMixin
+from . import explaining, memory, saving
 from .fitting import as_checkpoint, check_callbacks, draw_seed, train_model, train_more
 from .gpu_memory import check_memory, on_gpus
 from .names import column_names
 from .parameters import checked_parameters
 from .plan import TrainingPlan, make_plan
 from .predicting import Predictor, learned
-from .saving import SavingMixin
 from .targets import check_declared, declared
 from .training_data import TrainingData, read_training_data
 
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from .inference import Scorer
 
 
-class XMLClassifier(Predictor, ExplainingMixin, SavingMixin, BaseEstimator):
+class XMLClassifier(Predictor, BaseEstimator):
     """A neural network with a sparse input layer and a full output layer for up to millions of labels.
 
     X is dense, a scipy sparse matrix, a `CSR` (memory maps are read in place) or texts. Labels are
@@ -207,6 +205,8 @@ class XMLClassifier(Predictor, ExplainingMixin, SavingMixin, BaseEstimator):
         self.warm_start = warm_start
         self.random_state = random_state
         self.verbose = verbose
+
+    save, load, explain = saving.save, classmethod(saving.load), explaining.explain
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

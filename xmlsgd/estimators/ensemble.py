@@ -14,10 +14,9 @@ from ..data.validation import is_positive_integer
 from ..errors import DataError, MemoryEstimateError, shorten
 from ..training.callbacks import Callback
 from ..training.runs import run_of
-from . import ensemble_saving, memory
+from . import ensemble_saving, explaining, memory
 from .calibration import BetaCalibration
 from .classifier import XMLClassifier
-from .explaining import ExplainingMixin
 from .fitting import as_checkpoint, check_callbacks
 from .inference.averaging import MeanScorer
 from .inputs import FeatureSpace, learn_features, read_features
@@ -48,7 +47,7 @@ class Numbering(Callback):
         return False
 
 
-class XMLEnsemble(Predictor, ExplainingMixin, BaseEstimator):
+class XMLEnsemble(Predictor, BaseEstimator):
     """Classifiers of the same parameters and rows, each with a seed of its own; scores are the means of theirs.
 
     A seed decides the network's first weights, the order of rows, and which rows are held out for stacking: what one
@@ -80,6 +79,7 @@ class XMLEnsemble(Predictor, ExplainingMixin, BaseEstimator):
     """
 
     estimators_: list[XMLClassifier]
+    explain = explaining.explain
 
     def __init__(
         self, estimator: XMLClassifier | None = None, n_estimators: int = 3, *, random_state: Any = None

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from ..data.files import SYSTEM_ERRORS, read_consistently, update_verified
@@ -38,69 +37,64 @@ THRESHOLDS = "thresholds"
 COUNTS = "classes_counts"  # beside the names of labels, which are no parameters either
 
 
-class SavingMixin(BaseEstimator):
-    """Methods `save` and `load` of a classifier."""
+def save(model: XMLClassifier, path: str | PathLike[str], *, predict_only: bool = False, compact: bool = False) -> None:
+    """Write the model to a directory of JSON and plain arrays, with checksums; nothing in it is code.
 
-    fitted_: FittedModel
+    An earlier model at `path` is replaced in one step once the new one is whole; until then, and where that fails,
+    it stays what it was.
 
-    def save(self, path: str | PathLike[str], *, predict_only: bool = False, compact: bool = False) -> None:
-        """Write the model to a directory of JSON and plain arrays, with checksums; nothing in it is code.
+    Parameters
+    ----------
+    path : path
+        The directory.
+    predict_only, compact : bool
+        Leave out the optimizer's state, so that the model cannot be trained on; `compact` also rounds weights to
+        int8, which changes P@k by hundredths and makes the directory a sixth as large.
 
-        An earlier model at `path` is replaced in one step once the new one is whole; until then, and where that fails,
-        it stays what it was.
+    Raises
+    ------
+    ModelFileError
+        Where `path` is, or holds, anything else than a model.
+    """
+    check_is_fitted(model)
+    fitted = model.fitted_
+    arrays = shared_arrays(fitted)
+    if not (predict_only or compact) and fitted.optimizer_state is not None:
+        arrays["optimizer_state"] = fitted.optimizer_state
+    described, more = learned_arrays(fitted, compact)
+    write(fitted, path, describe(model) | {"candidates": described}, arrays | more, compact)
 
-        Parameters
-        ----------
-        path : path
-            The directory.
-        predict_only, compact : bool
-            Leave out the optimizer's state, so that the model cannot be trained on; `compact` also rounds weights to
-            int8, which changes P@k by hundredths and makes the directory a sixth as large.
 
-        Raises
-        ------
-        ModelFileError
-            Where `path` is, or holds, anything else than a model.
-        """
-        check_is_fitted(self)
-        fitted = self.fitted_
-        arrays = shared_arrays(fitted)
-        if not (predict_only or compact) and fitted.optimizer_state is not None:
-            arrays["optimizer_state"] = fitted.optimizer_state
-        described, more = learned_arrays(fitted, compact)
-        write(fitted, path, describe(self) | {"candidates": described}, arrays | more, compact)
+def load(
+    kind: type[XMLClassifier], path: str | PathLike[str], *, predict_only: bool = True, verify: bool = True,
+    device: str | None = None, precision: str | None = None,
+) -> XMLClassifier:  # fmt: skip
+    """Return the model that `save` wrote.
 
-    @classmethod
-    def load(
-        cls, path: str | PathLike[str], *, predict_only: bool = True, verify: bool = True,
-        device: str | None = None, precision: str | None = None,
-    ) -> XMLClassifier:  # fmt: skip
-        """Return the model that `save` wrote.
+    Parameters
+    ----------
+    path : path
+        The directory.
+    predict_only : bool
+        Whether the parameters stay a read-only memory map; else `partial_fit` goes on exactly where the saved model
+        was. A compact model opens in milliseconds; its pointers and indices are checked during prediction.
+    verify : bool
+        Whether to compare checksums, except of files unchanged since their last comparison (`checked.json`).
+    device, precision : str, optional
+        On which device and in which precision to predict, as "cpu" and "float32"; as saved where None.
 
-        Parameters
-        ----------
-        path : path
-            The directory.
-        predict_only : bool
-            Whether the parameters stay a read-only memory map; else `partial_fit` goes on exactly where the saved model
-            was. A compact model opens in milliseconds; its pointers and indices are checked during prediction.
-        verify : bool
-            Whether to compare checksums, except of files unchanged since their last comparison (`checked.json`).
-        device, precision : str, optional
-            On which device and in which precision to predict, as "cpu" and "float32"; as saved where None.
+    Raises
+    ------
+    ModelFileError
+        For a directory that `save` did not write, or that was altered.
+    """
 
-        Raises
-        ------
-        ModelFileError
-            For a directory that `save` did not write, or that was altered.
-        """
+    def read(files: ModelFiles, folder: Path) -> XMLClassifier:
+        return read_classifier(kind, predict_only, files, folder)
 
-        def read(files: ModelFiles, folder: Path) -> XMLClassifier:
-            return read_classifier(cls, predict_only, files, folder)
-
-        model = read_checked(path, verify, read)  # one that is saved meanwhile is read as it was or as it is
-        model.fitted_ = predicting_on(model.fitted_, device, precision)
-        return model
+    model = read_checked(path, verify, read)  # one that is saved meanwhile is read as it was or as it is
+    model.fitted_ = predicting_on(model.fitted_, device, precision)
+    return model
 
 
 def predicting_on(fitted: FittedModel, device: str | None, precision: str | None) -> FittedModel:
