@@ -9,7 +9,15 @@ from typing import Any
 
 from .value_types import FILE, FLOAT, NAME, PATH, ValueType, name_among
 
-GROUPS = ("arguments", "data", "model", "training", "workers", "output")  # headings of the help, in this order
+GROUPS = (
+    "arguments",
+    "data",
+    "model",
+    "training",
+    "workers",
+    "server",
+    "output",
+)  # headings of the help, in this order
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,73 @@
+"""The command serve: a process that answers until a signal, and calls that it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from urllib.request import Request, urlopen
+
+import pytest
+
+from shared.paths import ROOT
+from xmlsgd import XMLClassifier
+from xmlsgd.cli import main
+
+pytest.importorskip("uvicorn", reason='needs the extra "serve"')
+
+TEXTS = ["read a file", "write a file"] * 5
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("models") / "words"
+    XMLClassifier((4,), max_epochs=2, random_state=0, n_jobs=1).fit(TEXTS, [[t.split()[0]] for t in TEXTS]).save(path)
+    return path
+
+
+def test_a_served_model_answers_learns_saves_and_ends_by_a_signal(folder):
+    command = [sys.executable, "-m", "xmlsgd", "serve", str(folder), "--port", "0", "--threads", "1", "--save"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XMLSGD_TOKEN": "a secret token"}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            name, address = re.fullmatch(r"serving (\S+) at (\S+)\n", process.stdout.readline()).groups()
+            assert name == "words"
+            with urlopen(Request(f"{address}/v1/projects/words/suggest", b"text=read+it&limit=1")) as answer:
+                (best,) = json.load(answer)["results"]
+            assert best["label"] in ("read", "write")
+            body = json.dumps({"documents": [{"text": "open a file", "labels": ["open"]}]}).encode()
+            headers = {"Authorization": "Bearer a secret token", "Content-Type": "application/json"}
+            with urlopen(Request(f"{address}/learn", body, headers)) as answer:
+                assert json.load(answer) == {"learned": 1, "labels": 3}
+        finally:
+            process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert XMLClassifier.load(folder).classes_.tolist() == ["read", "write", "open"]
+
+
+def complaint(capsys, *words):
+    assert main(["serve", *map(str, words)]) == 2
+    return capsys.readouterr().err
+
+
+def test_wrong_calls_are_refused(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("XMLSGD_TOKEN", raising=False)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"--port {port}: Address already in use; pass another" in complaint(capsys, folder, "--port", port)
+    assert "--save: needs a token" in complaint(capsys, folder, "--save")
+    (tmp_path / "token").write_text("short\n")
+    assert "must be a token of 8 or more" in complaint(capsys, folder, "--token-file", tmp_path / "token")
+    XMLClassifier((4,), max_epochs=1, random_state=0, n_jobs=1).fit([[0.0, 1.0], [1.0, 0.0]], [[0], [1]]).save(
+        tmp_path / "m"
+    )
+    assert "must be trained on text" in complaint(capsys, tmp_path / "m")
+
+
+def test_without_the_extra_its_name_is_told(folder, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    assert 'uvicorn is missing: pip install "xmlsgd[serve]"' in complaint(capsys, folder)

@@ -1,0 +1,255 @@
+"""The server in this process: what each route answers, and to what it says no."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+
+import pytest
+
+from xmlsgd import XMLClassifier
+
+pytest.importorskip("starlette", reason='needs the extra "serve"')
+pytest.importorskip("httpx2", reason="needs httpx2, of which starlette makes its client")
+
+from starlette.testclient import TestClient
+
+from xmlsgd.serving import requests, service
+from xmlsgd.serving.app import new_app
+from xmlsgd.serving.service import Service
+
+TEXTS = ["read a file", "write a file", "read json text", "write json text", "open the socket", "close the socket"] * 4
+LABELS = [text.split()[:2] for text in TEXTS]
+TOKEN = "a secret token"
+AUTHORIZED = {"Authorization": f"Bearer {TOKEN}"}
+SUGGEST = "/v1/projects/words/suggest"
+
+
+@pytest.fixture(scope="module")
+def model():
+    return XMLClassifier((8,), max_epochs=20, random_state=0, n_jobs=1).fit(TEXTS, LABELS)
+
+
+@pytest.fixture
+def served(model):
+    return Service(model, "words", TOKEN)
+
+
+@pytest.fixture
+def client(served):
+    with TestClient(new_app(served), raise_server_exceptions=False) as client:
+        yield client
+
+
+def expected(model, texts, k):
+    labels, scores = model.predict_topk(texts, k, proba=True)
+    rows = zip(model.classes_[labels].tolist(), scores.tolist(), strict=True)
+    return [[{"label": name, "score": score} for name, score in zip(*row, strict=True)] for row in rows]
+
+
+def test_a_form_is_answered_as_annif_does(client, model):
+    answer = client.post(SUGGEST, data={"text": "read json", "limit": "3"})
+    assert answer.status_code == 200
+    (found,) = expected(model, ["read json"], 3)
+    assert answer.json() == {
+        "results": [{"uri": e["label"], "label": e["label"], "notation": None, "score": e["score"]} for e in found]
+    }
+    least = found[1]["score"]
+    assert len(client.post(SUGGEST, data={"text": "read json", "threshold": str(least)}).json()["results"]) == 2
+
+
+def test_the_project_is_described_as_annif_does_and_others_are_unknown(client):
+    description = client.get("/v1/projects/words").json()
+    assert (description["project_id"], description["is_trained"]) == ("words", True)
+    assert client.get("/v1/projects").json() == {"projects": [description]}
+    for answer in (client.get("/v1/projects/other"), client.post("/v1/projects/other/suggest", data={"text": "a"})):
+        assert answer.status_code == 404
+        assert answer.json()["detail"] == "project: must be 'words', got 'other'"
+
+
+def test_a_batch_is_answered_text_by_text(client, model):
+    texts = ["read json", "open the socket", "unknown words"]
+    answer = client.post("/suggest", json={"texts": texts, "limit": 4})
+    assert answer.json() == {"results": expected(model, texts, 4)}
+
+
+def test_an_explanation_has_probability_and_words(client, model):
+    (best,) = client.post("/explain", json={"text": "read json", "limit": 1}).json()["results"]
+    ((own,),) = model.explain(["read json"], k=1)
+    assert best == {**json.loads(json.dumps(own.to_dict())), "probability": pytest.approx(best["probability"])}
+    assert best["probability"] == pytest.approx(expected(model, ["read json"], 1)[0][0]["score"])
+
+
+def test_requests_that_come_together_are_one_call_of_the_model(model):
+    async def together():
+        served = Service(model, "words")
+        asked = [served.suggest([text, text], k) for k, text in enumerate(TEXTS[:6], 1)]
+        return await asyncio.gather(*asked), served.monitor.counts
+
+    found, counts = asyncio.run(together())
+    assert counts == {"batches": 1, "texts": 12}
+    for k, (rows, text) in enumerate(zip(found, TEXTS[:6], strict=True), 1):
+        (wanted,) = expected(model, [text], k)
+        for row in rows:
+            assert [name for name, _ in row] == [each["label"] for each in wanted]
+            assert [score for _, score in row] == pytest.approx([each["score"] for each in wanted])
+
+
+def test_feedback_is_learned_on_a_copy_and_saved_where_asked(model, tmp_path):
+    model.save(tmp_path / "model")
+    served = Service(model, "words", TOKEN, lambda learned: learned.save(tmp_path / "model"))
+    documents = [{"text": "read a parquet file", "labels": ["parquet", "read"]}] * 8
+    with TestClient(new_app(served)) as client:
+        answer = client.post("/learn", json={"documents": documents}, headers=AUTHORIZED)
+        assert answer.json() == {"learned": 8, "labels": len(model.classes_) + 1}
+        assert "parquet" in {e["label"] for e in client.post("/suggest", json={"texts": ["a"]}).json()["results"][0]}
+    assert "parquet" not in model.classes_
+    assert "parquet" in XMLClassifier.load(tmp_path / "model").classes_
+
+
+@pytest.mark.parametrize(
+    "headers", [{}, {"Authorization": "Bearer "}, {"Authorization": TOKEN}, {"Authorization": b"\xff"}]
+)
+def test_learning_asks_for_the_token(client, served, headers):
+    before = served.model
+    answer = client.post("/learn", json={"documents": [{"text": "a", "labels": ["b"]}]}, headers=headers)
+    assert (answer.status_code, served.model) == (401, before)
+
+
+def test_learning_is_off_without_a_token(model):
+    with TestClient(new_app(Service(model, "words"))) as client:
+        answer = client.post("/learn", json={"documents": [{"text": "a", "labels": ["b"]}]})
+    assert answer.status_code == 403
+    assert "learning is off" in answer.json()["detail"]
+
+
+def test_counts_and_latencies_are_those_of_the_requests(client):
+    for text in ("a", "b"):
+        client.post("/suggest", json={"texts": [text, text]})
+    client.post("/suggest", json={})
+    client.get("/nowhere")
+    lines = client.get("/metrics").text.splitlines()
+    for line in (
+        'xmlsgd_requests_total{path="/suggest",status="200"} 2',
+        'xmlsgd_requests_total{path="/suggest",status="400"} 1',
+        'xmlsgd_requests_total{path="other",status="404"} 1',
+        'xmlsgd_request_seconds_bucket{path="/suggest",le="+Inf"} 3',
+        'xmlsgd_request_seconds_count{path="/suggest"} 3',
+        "xmlsgd_texts_total 4",
+    ):
+        assert line in lines
+
+
+def test_health_says_what_is_served(client, model):
+    found = client.get("/health").json()
+    assert found == {
+        "status": "ok", "project": "words", "labels": len(model.classes_), "learns": True, "scores": "probability",
+    }  # fmt: skip
+
+
+def test_the_page_loads_nothing_from_elsewhere(client):
+    page = client.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    assert "http" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        ({"texts": "one"}, "texts: must be a list of 1 to 1024 strings, got 'one'"),
+        ({"texts": []}, "texts: must be a list of 1 to 1024 strings, got []"),
+        ({"texts": ["a", 1]}, "texts: must be a list of 1 to 1024 strings, got ['a', 1]"),
+        ({"texts": ["a"], "limit": 0}, "limit: must be an integer from 1 to 1000, got 0"),
+        ({"texts": ["a"], "limit": True}, "limit: must be an integer from 1 to 1000, got True"),
+        ({"texts": ["a"], "limit": "many"}, "limit: must be an integer from 1 to 1000, got 'many'"),
+        ({"texts": ["a"], "threshold": 2}, "threshold: must be a number from 0 to 1, got 2"),
+        ([1], "body: must be a JSON object, got [1]"),
+    ],
+)
+def test_a_wrong_field_is_named(client, body, detail):
+    answer = client.post("/suggest", json=body)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.json() == {"status": 400, "title": "Bad Request", "detail": detail}
+
+
+def test_bodies_that_are_too_large_too_slow_or_of_another_type_are_refused(client, monkeypatch):
+    monkeypatch.setattr(requests, "MAX_BYTES", 100)
+    large = client.post("/suggest", json={"texts": ["a" * 100]})
+    assert (large.status_code, large.json()["detail"]) == (413, "body: must have at most 100 bytes; send fewer texts")
+    assert client.post(SUGGEST, json={"text": "a"}).status_code == 415
+    assert client.post("/suggest", data={"text": "a"}).status_code == 415
+    monkeypatch.setattr(requests, "BODY_SECONDS", 0.0)
+    slow = client.post("/suggest", json={"texts": ["a"]})
+    assert (slow.status_code, slow.json()["detail"]) == (408, "body: must arrive within 0 s")
+
+
+def test_an_error_of_the_model_is_answered_and_logged(client, monkeypatch, caplog):
+    def broken(*_):
+        raise ZeroDivisionError("deep inside")
+
+    monkeypatch.setattr(service, "_suggest", broken)
+    answer = client.post("/suggest", json={"texts": ["a"]})
+    assert answer.status_code == 500
+    assert "deep inside" not in answer.text
+    assert "ZeroDivisionError: deep inside" in caplog.text
+    monkeypatch.undo()
+    assert client.post("/suggest", json={"texts": ["a"]}).status_code == 200
+
+
+def malformed(rng):
+    """Return a body that no route accepts, and its type."""
+    values = [
+        None,
+        True,
+        -1,
+        10**30,
+        1e400,
+        "x",
+        "\ud800",
+        [],
+        {},
+        [[]],
+        ["a"],
+        [None],
+        {"a": 1},
+        "a" * 1000,
+        [1] * 100,
+    ]
+    fields = ["texts", "text", "limit", "threshold", "documents", "labels"]
+    kind = rng.randrange(5)
+    if kind == 0:
+        return bytes(rng.randrange(256) for _ in range(rng.randrange(60))), rng.choice([None, *TYPES])
+    if kind == 1:
+        return b"[" * rng.choice([10, 10_000, 200_000]), requests.JSON
+    if kind == 2:
+        wrong = {rng.choice(fields): rng.choice(values) for _ in range(3)}
+        return json.dumps({**wrong, "limit": rng.choice([0, "x", None, 10**400, [1]])}).encode(), requests.JSON
+    if kind == 3:
+        whole = json.dumps({"texts": ["a"], "text": "b", "limit": 3}).encode()
+        return whole[: rng.randrange(len(whole))], requests.JSON
+    return b"&".join(
+        rng.choice([b"text", b"limit=x", b"%ff=%f", b"text=%ff", b"=", b"a=\xff"]) for _ in range(9)
+    ), requests.FORM
+
+
+TYPES = (requests.JSON, requests.FORM, "text/plain", "x" * 100, "multipart/form-data; boundary=")
+
+
+def test_malformed_bodies_get_an_error_in_json_and_the_server_answers_on(client):
+    rng = random.Random(0)
+    seen = set()
+    for _ in range(400):
+        body, media_type = malformed(rng)
+        path = rng.choice(["/suggest", "/explain", "/learn", SUGGEST])
+        headers = {**AUTHORIZED, **({} if media_type is None else {"Content-Type": media_type})}
+        answer = client.post(path, content=body, headers=headers)
+        seen.add(answer.status_code)
+        if answer.status_code != 200:  # what is left of a valid form is answered
+            found = answer.json()
+            assert found["status"] == answer.status_code
+            assert found["detail"]
+            assert "Traceback" not in found["detail"]
+    assert {400, 415} <= seen <= {200, 400, 415}
+    assert client.post("/suggest", json={"texts": ["read"]}).status_code == 200

@@ -1,0 +1,115 @@
+"""Serve a model that was trained on text: suggestions, explanations and a page, over HTTP.
+
+GET / shows a page. POST /v1/projects/NAME/suggest answers as Annif does, where NAME is the folder's name. POST
+/suggest takes {"texts": [...], "limit": 10, "threshold": 0}, POST /explain {"text": ..., "limit": 5}. GET /health and
+GET /metrics are for monitoring. With a token, in the environment variable XMLSGD_TOKEN or in --token-file, POST /learn
+takes {"documents": [{"text": ..., "labels": [...]}]} and adds them to the model; --save also writes it to DIR.
+
+Needs starlette and uvicorn: pip install "xmlsgd[serve]".
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..exit_codes import UsageError
+from ..flags import Flag, positional
+from ..models import read_model
+from ..parameters import parameter_flags
+from ..value_types import DIR, FILE, INT, NAME
+
+if TYPE_CHECKING:
+    from ..messages import Console
+
+TOKEN = "XMLSGD_TOKEN"
+FLAGS = (
+    positional("model", DIR, "DIR", "folder of the model"),
+    *parameter_flags("precision", "n_jobs"),
+    Flag("host", NAME, "address to listen on", "server", "127.0.0.1"),
+    Flag("port", INT, "port to listen on, 0 for any that is free", "server", 8000),
+    Flag("token_file", FILE, "file of the token that learning asks for", "server", default_text=f"${TOKEN}"),
+    Flag("save", None, "write the model to DIR whenever it has learned", "server"),
+)  # fmt: skip
+EXAMPLES = """  xmlsgd serve model
+  XMLSGD_TOKEN=secret xmlsgd serve model --port 9000 --save"""
+CONNECTIONS = 1024  # more are answered with 503
+MIN_TOKEN = 8  # characters
+
+
+def run(
+    model: str,
+    parameters: dict[str, Any],
+    host: str,
+    port: int,
+    token_file: str | None,
+    save: bool,
+    console: Console,
+) -> None:
+    """Load, bind, serve until a signal."""
+    try:
+        import starlette  # noqa: F401
+        import uvicorn
+    except ImportError as error:
+        raise UsageError(f'{error.name} is missing: pip install "xmlsgd[serve]"') from error
+    token = read_token(token_file)
+    if save and token is None:
+        raise UsageError(f"--save: needs a token, in {TOKEN} or --token-file, without which nothing is learned")
+    from ...estimators import XMLClassifier
+    from ...serving.app import new_app
+    from ...serving.service import Service
+
+    if token is None:
+        served = read_model(model, model, "serve", parameters)
+    else:
+        served = XMLClassifier.load(model, predict_only=False).set_params(**parameters)
+    if getattr(served, "vectorizer_", None) is None:
+        raise UsageError(f"{model}: must be trained on text, got a model of rows of numbers")
+    name = Path(model).resolve().name
+    write = (lambda learned: XMLClassifier.save(learned, model)) if save else None
+    app = new_app(Service(served, name, token, write))
+    listening = bound(host, port)
+    text = ["a text"]
+    served.load_kernels(text)
+    served.explain(text)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+    console.show(f"serving {name} at {address}")
+    if not is_loopback(host):
+        console.note(f"{host}: others can reach it; put a proxy with TLS before it")
+    config = uvicorn.Config(app, log_level="warning", access_log=False, limit_concurrency=CONNECTIONS, lifespan="off")
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def read_token(path: str | None) -> str | None:
+    """Return the token of a file, or of the environment; None without one."""
+    where, token = f"--token-file {path}", os.environ.get(TOKEN)
+    if path is not None:
+        token = Path(path).read_text(encoding="utf-8").strip()
+    elif token is None:
+        return None
+    else:
+        where = TOKEN
+    if len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable():
+        raise UsageError(f"{where}: must be a token of {MIN_TOKEN} or more printable ASCII characters")
+    return token
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Return a socket that listens; `UsageError` where the address is taken, or none of this machine."""
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (OSError, OverflowError) as error:
+        number = getattr(error, "errno", None)
+        reason = os.strerror(number) if number is not None and number > 0 else error
+        raise UsageError(f"--host {host} --port {port}: {reason}; pass another") from error
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine can reach an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

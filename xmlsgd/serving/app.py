@@ -1,0 +1,197 @@
+"""The routes of a server: Annif's suggest, batches, explanations, learning, health, metrics, and a page."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from ..data.files.compiled import LOGGER
+from ..errors import DataError, in_one_line
+from . import requests
+from .requests import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from .service import Service, Suggestions
+
+    Handler = Callable[[Service, Request], Awaitable[Any]]  # whose answer is JSON, or a response
+
+SECONDS = 30.0  # for an answer; learning takes as long as it takes
+ANNIF = "/v1/projects"
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def new_app(service: Service) -> Starlette:
+    """Return the application; `ImportError` without starlette."""
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.routing import Route
+
+    routes = [
+        Route(path, _guarded(service, path, handler, seconds), methods=[method])
+        for method, path, handler, seconds in (
+            ("GET", "/", page, SECONDS),
+            ("GET", "/health", health, SECONDS),
+            ("GET", "/metrics", metrics, SECONDS),
+            ("GET", ANNIF, projects, SECONDS),
+            ("GET", f"{ANNIF}/{{id}}", project, SECONDS),
+            ("POST", f"{ANNIF}/{{id}}/suggest", annif_suggest, SECONDS),
+            ("POST", "/suggest", suggest, SECONDS),
+            ("POST", "/explain", explain, SECONDS),
+            ("POST", "/learn", learn, None),
+        )
+    ]
+
+    async def unknown(_: Request, error: Exception) -> Response:
+        status: int = error.status_code if isinstance(error, HTTPException) else 500
+        service.monitor.record("other", status, 0.0)
+        return _problem(status, f"{error.detail}; GET / shows a page" if isinstance(error, HTTPException) else "")
+
+    return Starlette(routes=routes, exception_handlers={HTTPException: unknown})
+
+
+def _guarded(service: Service, path: str, handler: Handler, seconds: float | None) -> Any:
+    """Return the endpoint of a handler: errors become JSON, and requests are counted."""
+    from starlette.responses import JSONResponse, Response
+
+    async def answer(request: Request) -> Response:
+        try:
+            found = await asyncio.wait_for(handler(service, request), seconds)
+        except Refused as error:
+            return _problem(error.status, str(error))
+        except DataError as error:
+            return _problem(400, str(error))
+        except RecursionError:
+            return _problem(400, "body: is nested too deeply")
+        except asyncio.TimeoutError:
+            return _problem(503, f"no answer within {SECONDS:g} s; send fewer texts, or try again later")
+        except Exception as error:
+            logging.getLogger(LOGGER).error("%s: %s", path, in_one_line(error), exc_info=error)
+            return _problem(500, f"internal error: {type(error).__name__}; the log of the server says more")
+        return found if isinstance(found, Response) else JSONResponse(found)
+
+    async def endpoint(request: Request) -> Response:
+        started = time.perf_counter()
+        response = await answer(request)
+        service.monitor.record(path, response.status_code, time.perf_counter() - started)
+        return response
+
+    return endpoint
+
+
+def _problem(status: int, detail: str) -> Response:
+    """Return an error as JSON (RFC 9457), as Annif does."""
+    from http import HTTPStatus
+
+    from starlette.responses import JSONResponse
+
+    body = {"status": status, "title": HTTPStatus(status).phrase, "detail": detail}
+    return JSONResponse(body, status, media_type="application/problem+json")
+
+
+async def page(service: Service, request: Request) -> Response:
+    """Return the page, which asks `/suggest` and `/explain`."""
+    from starlette.responses import HTMLResponse
+
+    return HTMLResponse(files(__package__).joinpath("page.html").read_text(encoding="utf-8"), headers=HEADERS)
+
+
+async def health(service: Service, request: Request) -> dict[str, Any]:
+    """Say that the server answers, and with what."""
+    model = service.model
+    return {
+        "status": "ok", "project": service.name, "labels": len(model.classes_), "learns": service.token is not None,
+        "scores": "probability" if model.fitted_.has_probabilities else "score",
+    }  # fmt: skip
+
+
+async def metrics(service: Service, request: Request) -> Response:
+    """Return the counts for Prometheus."""
+    from starlette.responses import PlainTextResponse
+
+    return PlainTextResponse(service.monitor.text(), media_type="text/plain; version=0.0.4")
+
+
+async def projects(service: Service, request: Request) -> dict[str, Any]:
+    """List the only project, as Annif does."""
+    return {"projects": [_description(service)]}
+
+
+async def project(service: Service, request: Request) -> dict[str, Any]:
+    """Describe the project, as Annif does."""
+    _check_project(service, request)
+    return _description(service)
+
+
+async def annif_suggest(service: Service, request: Request) -> dict[str, Any]:
+    """Suggest labels for the text of a form, as Annif does; a label is its URI as well, and has no notation."""
+    _check_project(service, request)
+    form = await requests.read_form(request)
+    text = requests.text_of(form.get("text"))
+    limit, threshold = requests.limit_of(form.get("limit")), requests.threshold_of(form.get("threshold"))
+    (found,) = await service.suggest([text], limit)
+    return {
+        "results": [
+            {"uri": str(label), "label": str(label), "notation": None, "score": score}
+            for label, score in _above(found, threshold)
+        ]
+    }
+
+
+async def suggest(service: Service, request: Request) -> dict[str, Any]:
+    """Suggest labels for each of several texts."""
+    body = await requests.read_json(request)
+    texts = requests.texts_of(body.get("texts"))
+    limit, threshold = requests.limit_of(body.get("limit")), requests.threshold_of(body.get("threshold"))
+    found = await service.suggest(texts, limit)
+    return {"results": [[{"label": label, "score": score} for label, score in _above(row, threshold)] for row in found]}
+
+
+async def explain(service: Service, request: Request) -> dict[str, Any]:
+    """Say what the scores of the best labels of a text are made of."""
+    body = await requests.read_json(request)
+    text, limit = requests.text_of(body.get("text")), requests.limit_of(body.get("limit"))
+    return {"results": await service.explain(text, limit)}
+
+
+async def learn(service: Service, request: Request) -> dict[str, Any]:
+    """Learn from texts and their labels; answer when suggestions are those of the new model."""
+    if service.token is None:
+        raise Refused(403, "learning is off; start the server with a token, in XMLSGD_TOKEN or --token-file")
+    given = request.headers.get("authorization", "").encode("latin-1")
+    if not hmac.compare_digest(given, f"Bearer {service.token}".encode()):
+        raise Refused(401, "Authorization: must be 'Bearer TOKEN' with the token of the server")
+    texts, labels = requests.documents_of((await requests.read_json(request)).get("documents"))
+    await service.learn(texts, labels)
+    return {"learned": len(texts), "labels": len(service.model.classes_)}
+
+
+def _above(found: Suggestions, threshold: float) -> Suggestions:
+    """Return the suggestions with at least this score; all where the threshold is 0, as scores may be margins."""
+    return [(label, score) for label, score in found if threshold == 0 or score >= threshold]
+
+
+def _description(service: Service) -> dict[str, Any]:
+    return {
+        "project_id": service.name, "name": service.name, "language": None, "is_trained": True,
+        "backend": {"backend_id": "xmlsgd"},
+    }  # fmt: skip
+
+
+def _check_project(service: Service, request: Request) -> None:
+    """Refuse the name of another project."""
+    if request.path_params["id"] != service.name:
+        raise Refused(404, f"project: must be {service.name!r}, got {request.path_params['id']!r}")

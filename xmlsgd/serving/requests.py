@@ -1,0 +1,119 @@
+"""What requests may ask for: bodies of a limited size, read in a limited time, with fields of known types."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs
+
+from ..data.validation import is_number
+from ..errors import shorten
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+MAX_BYTES = 4 << 20  # of a body
+MAX_TEXTS = 1024  # of a request
+MAX_LIMIT = 1000  # labels of a text
+DEFAULT_LIMIT = 10  # as in Annif
+BODY_SECONDS = 10.0
+FORM, JSON = "application/x-www-form-urlencoded", "application/json"
+
+
+class Refused(Exception):
+    """A request that is answered with an error: HTTP status and what is wrong."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+
+
+async def read_body(request: Request, media_type: str) -> bytes:
+    """Return the body; `Refused` where it is too large, too slow or of another type."""
+    got = request.headers.get("content-type", media_type).partition(";")[0].strip().lower()
+    if got != media_type:
+        raise Refused(415, f"Content-Type: must be {media_type}, got {shorten(got)}")
+    chunks: list[bytes] = []
+
+    async def read() -> None:
+        size = 0
+        async for chunk in request.stream():
+            size += len(chunk)
+            if size > MAX_BYTES:
+                raise Refused(413, f"body: must have at most {MAX_BYTES} bytes; send fewer texts")
+            chunks.append(chunk)
+
+    try:
+        await asyncio.wait_for(read(), BODY_SECONDS)
+    except asyncio.TimeoutError:
+        raise Refused(408, f"body: must arrive within {BODY_SECONDS:g} s") from None
+    return b"".join(chunks)
+
+
+async def read_json(request: Request) -> dict[str, Any]:
+    """Return the object of a JSON body."""
+    try:
+        found = json.loads(await read_body(request, JSON))
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
+        raise Refused(400, f"body: must be JSON, got {' '.join(str(error).split())}") from None
+    if not isinstance(found, dict):
+        raise Refused(400, f"body: must be a JSON object, got {shorten(found)}")
+    return found
+
+
+async def read_form(request: Request) -> dict[str, str]:
+    """Return the fields of a form, the last value of each."""
+    body = await read_body(request, FORM)
+    try:
+        fields = parse_qs(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=16)
+    except ValueError as error:
+        raise Refused(400, f"body: must be a form in UTF-8, got {' '.join(str(error).split())}") from None
+    return {name: values[-1] for name, values in fields.items()}
+
+
+def limit_of(value: Any) -> int:
+    """Return the number of labels that is asked for, in JSON or in a form; None for the default."""
+    try:
+        limit = DEFAULT_LIMIT if value is None else int(value) if isinstance(value, str) else value
+    except ValueError:
+        limit = value
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_LIMIT:
+        raise Refused(400, f"limit: must be an integer from 1 to {MAX_LIMIT}, got {shorten(value)}")
+    return limit
+
+
+def threshold_of(value: Any) -> float:
+    """Return the least score that is asked for, in JSON or in a form; None for 0."""
+    try:
+        threshold = 0.0 if value is None else float(value) if isinstance(value, str) else value
+    except ValueError:
+        threshold = value
+    if not is_number(threshold) or not 0 <= threshold <= 1:
+        raise Refused(400, f"threshold: must be a number from 0 to 1, got {shorten(value)}")
+    return float(threshold)
+
+
+def text_of(value: Any) -> str:
+    """Return the text of a request."""
+    if not isinstance(value, str):
+        raise Refused(400, f"text: must be a string, got {shorten(value)}")
+    return value
+
+
+def texts_of(value: Any) -> list[str]:
+    """Return the texts of a request."""
+    if not isinstance(value, list) or not 1 <= len(value) <= MAX_TEXTS or not all(isinstance(t, str) for t in value):
+        raise Refused(400, f"texts: must be a list of 1 to {MAX_TEXTS} strings, got {shorten(value)}")
+    return value
+
+
+def documents_of(value: Any) -> tuple[list[str], list[list[str]]]:
+    """Return the texts and the labels to learn from."""
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise Refused(400, f'documents: must be a list of {{"text": ..., "labels": [...]}}, got {shorten(value)}')
+    labels = [each.get("labels") for each in value]
+    for names in labels:
+        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+            raise Refused(400, f"labels: must be a list of strings, at least one, got {shorten(names)}")
+    return texts_of([text_of(each.get("text")) for each in value]), labels

@@ -1,0 +1,99 @@
+"""The model behind a server: predictions in batches, explanations, and learning on a copy."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from typing import TYPE_CHECKING, Any
+
+from .monitoring import Monitor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..estimators import XMLClassifier, XMLEnsemble
+
+WAIT = 0.001  # seconds in which requests are collected for one call of the model
+Suggestions = list[tuple[Any, float]]  # names and probabilities, or scores, of labels, best first
+
+
+class Service:
+    """Answers the requests of one event loop with the current model.
+
+    name : of the project. token : that `learn` asks for; None where learning is off. save : called with each new model.
+    """
+
+    def __init__(
+        self,
+        model: XMLClassifier | XMLEnsemble,
+        name: str,
+        token: str | None = None,
+        save: Callable[[XMLClassifier], None] | None = None,
+    ) -> None:
+        self.model, self.name, self.token, self.save = model, name, token, save
+        self.monitor = Monitor()
+        self._waiting: list[tuple[Sequence[str], int, asyncio.Future[list[Suggestions]]]] = []
+        self._worker: asyncio.Task[None] | None = None
+        self._learning = asyncio.Lock()
+
+    async def suggest(self, texts: Sequence[str], limit: int) -> list[Suggestions]:
+        """Return the `limit` best labels of each text; requests that come together are one call of the model."""
+        future: asyncio.Future[list[Suggestions]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((texts, limit, future))
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._answer_waiting())
+        return await future
+
+    async def explain(self, text: str, limit: int) -> list[dict[str, Any]]:
+        """Return the explanations of the `limit` best labels of a text, each with its "probability" or None."""
+        return await asyncio.to_thread(_explain, self.model, text, limit)
+
+    async def learn(self, texts: Sequence[str], labels: Sequence[Sequence[str]]) -> None:
+        """Learn from texts and their labels on a copy of the model, and put it in the model's place when it is done."""
+        async with self._learning:
+            learned = await asyncio.to_thread(_learned, self.model, texts, labels)
+            if self.save is not None:
+                await asyncio.to_thread(self.save, learned)
+            self.model = learned
+            self.monitor.counts["learned_texts"] += len(texts)
+
+    async def _answer_waiting(self) -> None:
+        """Answer what is waiting, and what arrives meanwhile."""
+        while self._waiting:
+            await asyncio.sleep(WAIT)
+            batch, self._waiting = self._waiting, []
+            texts = [text for part, _, _ in batch for text in part]
+            self.monitor.counts["batches"] += 1
+            self.monitor.counts["texts"] += len(texts)
+            try:
+                found = await asyncio.to_thread(_suggest, self.model, texts, max(limit for _, limit, _ in batch))
+            except Exception as error:  # noqa: BLE001  each request says so
+                for *_, future in batch:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            for part, limit, future in batch:
+                own, found = found[: len(part)], found[len(part) :]
+                if not future.done():  # else its client has left
+                    future.set_result([row[:limit] for row in own])
+
+
+def _suggest(model: XMLClassifier | XMLEnsemble, texts: list[str], k: int) -> list[Suggestions]:
+    labels, scores = model.predict_topk(texts, k, proba=model.fitted_.has_probabilities)
+    names = model.classes_[labels].tolist()
+    rows = zip(labels.tolist(), names, scores.tolist(), strict=True)
+    return [[(name, score) for label, name, score in zip(*row, strict=True) if label >= 0] for row in rows]
+
+
+def _explain(model: XMLClassifier | XMLEnsemble, text: str, k: int) -> list[dict[str, Any]]:
+    (row,) = model.explain([text], k=k)
+    fitted = model.fitted_
+    return [
+        {**each.to_dict(), "probability": float(fitted.probability(each.score)) if fitted.has_probabilities else None}
+        for each in row
+    ]
+
+
+def _learned(model: Any, texts: Sequence[str], labels: Sequence[Sequence[str]]) -> XMLClassifier:
+    learned: XMLClassifier = copy.copy(model)
+    return learned.partial_fit(list(texts), [list(names) for names in labels])
