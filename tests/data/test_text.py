@@ -51,21 +51,6 @@ def test_tab_form_gives_label_names_and_text(write):
     assert raw.texts == ["one\ttwo", "no labels"]
 
 
-def test_labels_file_matches_line_by_line(write):
-    raw = read_raw_text(write("one\ntwo\nthree\n"), write("x,y\n\nz\n", "labels.txt"))
-    assert raw.labels == [("x", "y"), (), ("z",)]
-
-
-def test_unlabelled_last_document_keeps_its_row(write):
-    raw = read_raw_text(write("one\ntwo\n"), write("x\n\n\n", "labels.txt"))
-    assert (raw.texts, raw.labels) == (["one", "two"], [("x",), ()])
-
-
-def test_labels_file_of_another_length_is_refused_with_both_numbers(write):
-    with pytest.raises(DataError, match=r"labels\.txt: .* 3 documents, got 2"):
-        read_raw_text(write("one\ntwo\nthree\n"), write("x\ny\n", "labels.txt"))
-
-
 @pytest.mark.parametrize(
     ("content", "name", "message"),
     [
@@ -91,12 +76,6 @@ def test_missing_file_and_folder_are_refused(tmp_path):
         read_raw_text(tmp_path / "none.txt")
     with pytest.raises(DataError, match="a directory"):
         read_raw_text(tmp_path)
-
-
-def test_labels_from_two_places_are_refused(write):
-    path = write("a\tone\n")
-    with pytest.raises(DataError, match="not both"):
-        read_raw_text(path, path, labelled=True)
 
 
 @pytest.mark.parametrize("labels", [None, [("b c", "ä"), (), ("x",)]])

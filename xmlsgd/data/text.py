@@ -30,20 +30,15 @@ class RawText:
     labels: list[tuple[str, ...]] | None = None
 
 
-def read_raw_text(
-    path: str | Path, labels_path: str | Path | None = None, *, labelled: bool = False, separator: str = ","
-) -> RawText:
+def read_raw_text(path: str | Path, *, labelled: bool = False, separator: str = ",") -> RawText:
     """Read documents from a UTF-8 file, one a line; `.gz`, `.bz2` and `.xz` are decompressed.
 
-    A label that comes twice in a row counts once. An empty line is an empty document; those at the end are ignored
-    where they have no label either.
+    A label that comes twice in a row counts once. An empty line is an empty document; those at the end are ignored.
 
     Parameters
     ----------
     path : str or path
         The documents.
-    labels_path : str or path, optional
-        A file whose line i holds the label names of document i, separated by commas.
     labelled : bool
         Whether each line of `path` itself reads `label1,label2<TAB>text`.
     separator : str
@@ -56,23 +51,11 @@ def read_raw_text(
     Raises
     ------
     DataError
-        With file and line, for bytes that are not UTF-8, NUL, a line above 64 MB, a missing tab, a broken archive, and
-        for files of different length.
+        With file and line, for bytes that are not UTF-8, NUL, a line above 64 MB, a missing tab, and a broken archive.
     """
-    if labelled and labels_path is not None:
-        raise DataError(
-            f"{path}: labels come from {labels_path} or from the lines themselves (labelled=True), not both"
-        )
     texts = list(lines_of_file(path))
+    texts = texts[: max((i for i, text in enumerate(texts, 1) if text and not text.isspace()), default=0)]
     labels: list[tuple[str, ...]] | None = None
-    if labels_path is not None:
-        labels = [names_of(line, separator) for line in lines_of_file(labels_path)]
-        n_rows = max(_filled(texts), _filled(labels))
-        if min(len(texts), len(labels)) < n_rows:
-            raise DataError(f"{labels_path}: must have a line for each of {len(texts)} documents, got {len(labels)}")
-        texts, labels = texts[:n_rows], labels[:n_rows]
-    else:
-        texts = texts[: _filled(texts)]
     if labelled:
         labels = []
         for i, line in enumerate(texts):
@@ -200,11 +183,6 @@ def _decode(line: bytes, where: str) -> str:
     if "\0" in text:
         raise DataError(f"{where}: must be text, got a NUL byte")
     return text.rstrip("\r\n")
-
-
-def _filled(rows: Sequence[Sequence[str]]) -> int:
-    """Return the number of rows up to the last one that is not blank."""
-    return max((i for i, row in enumerate(rows, 1) if row and not (isinstance(row, str) and row.isspace())), default=0)
 
 
 def names_of(field: str, separator: str) -> tuple[str, ...]:

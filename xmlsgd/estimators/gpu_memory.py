@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..devices.cuda.availability import free_bytes_of
 from ..devices.cuda.batches import RESIDENT_SHARE
-from ..devices.cuda.memory import LIBRARY_BYTES, Sizes, step_bytes
+from ..devices.cuda.memory import LIBRARY_BYTES, step_bytes
 from ..errors import MemoryEstimateError
 from ..nn.network import state_layout
 from ..training.messages import Sharing
@@ -29,15 +29,13 @@ def gpu_estimate(plan: TrainingPlan, data: TrainingData, name: str, free: float 
     X, Y, network = data.dataset.X, data.dataset.Y, plan.network
     learners, parameters = sum(worker.name == name for worker in plan.workers), 4 * network.layout.size
     travels = 8 * max(X.nnz, Y.nnz) > RESIDENT_SHARE * free
-    entries, labels = (_large_batch(matrix, plan.batch_size) for matrix in (X, Y))
-    sizes = Sizes(
-        plan.batch_size, entries, labels, network.hidden, network.n_labels, travels, network.loss == "softmax"
-    )
+    entries = sum(_large_batch(matrix, plan.batch_size) for matrix in (X, Y))
+    step = step_bytes(network, plan.batch_size, entries, travels, plan.precision != "float32")
     parts = {
         "parameters": learners * parameters,
         "optimizer_state": 4 * learners * state_layout(network.layout, plan.optimizer).size,
         "data": 0 if travels else 8 * learners * (X.nnz + Y.nnz),
-        "step": learners * step_bytes(sizes, plan.precision != "float32"),
+        "step": learners * step,
         "libraries": LIBRARY_BYTES,
     }
     algorithm = plan.equal_algorithm

@@ -14,7 +14,7 @@ from shared.needs import NEEDS_COMPILER, NEEDS_GPU
 from xmlsgd import MemoryEstimateError, XMLClassifier, make_xmc
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.csr import Dataset
-from xmlsgd.devices.cuda.memory import LIBRARY_BYTES, Sizes, step_bytes
+from xmlsgd.devices.cuda.memory import LIBRARY_BYTES, step_bytes
 from xmlsgd.estimators import gpu_memory, placement
 from xmlsgd.estimators.placement import Worker, paying
 from xmlsgd.nn.network import Network, state_layout
@@ -179,11 +179,10 @@ def test_the_estimate_is_near_what_steps_take_at_their_peak(precision, optimizer
     rng = np.random.default_rng(0)
     dataset = Dataset(random_csr(rng, 256, 300, 20), random_csr(rng, 256, 900, 5))
     network = Network(300, 900, hidden, "softmax")
-    entries, labels = (batch * matrix.nnz // 256 for matrix in (dataset.X, dataset.Y))
-    sizes = Sizes(batch, entries, labels, hidden, 900, travels, True)
+    entries = sum(batch * matrix.nnz // 256 for matrix in (dataset.X, dataset.Y))
     stays = 4 * (network.layout.size + state_layout(network.layout, optimizer).size)
     stays += 0 if travels else 8 * (dataset.X.nnz + dataset.Y.nnz)
-    estimated = stays + step_bytes(sizes, precision == "bfloat16", chunk_bytes)
+    estimated = stays + step_bytes(network, batch, entries, travels, precision == "bfloat16", chunk_bytes)
     free = 0 if travels else 1 << 30
     assert 0.6 < peak(network, optimizer, batch, chunk_bytes, precision, dataset, free) / estimated < 1.02
 

@@ -1,68 +1,39 @@
 """Files: compressed input, atomic writes, temporary folders, folders of saved models."""
 
-from .atomic import atomic_file, atomic_folder, check_not_within, parents_created, read_consistently
-from .checked import CHECKED, file_state, save_verified, update_verified, verified_states
-from .folders import CHECKPOINT, CURVE, HISTORY, MANIFEST, MODEL, REPORT, STORE, FolderKind
-from .reading import (
-    BLOCK_BYTES,
-    COMPRESSED_SUFFIXES,
-    DISK_FULL,
-    MAGIC,
-    READ_ERRORS,
-    SYSTEM_ERRORS,
-    checked_path,
-    open_compressed,
-    open_regular,
-    open_text,
-    sha256_of,
-)
-from .temporary import (
-    create_locked,
-    disk_errors_named,
-    lock_folder,
-    remove_locked,
-    restore,
-    sole_use,
-    temporary_folder,
-    temporary_folder_beside,
-)
-
-__all__ = [
-    "BLOCK_BYTES",
-    "CHECKED",
-    "CHECKPOINT",
-    "COMPRESSED_SUFFIXES",
-    "CURVE",
-    "DISK_FULL",
-    "HISTORY",
-    "MAGIC",
-    "MANIFEST",
-    "MODEL",
-    "READ_ERRORS",
-    "REPORT",
-    "STORE",
-    "SYSTEM_ERRORS",
-    "FolderKind",
-    "atomic_file",
-    "atomic_folder",
-    "check_not_within",
-    "checked_path",
-    "create_locked",
-    "disk_errors_named",
-    "file_state",
-    "lock_folder",
-    "open_compressed",
-    "open_regular",
-    "open_text",
-    "parents_created",
-    "read_consistently",
-    "remove_locked",
-    "restore",
-    "save_verified",
-    "sha256_of",
-    "sole_use",
-    "temporary_folder",
-    "temporary_folder_beside",
-    "update_verified",
-    "verified_states",
-]
+from .atomic import atomic_file as atomic_file
+from .atomic import atomic_folder as atomic_folder
+from .atomic import check_not_within as check_not_within
+from .atomic import parents_created as parents_created
+from .atomic import read_consistently as read_consistently
+from .checked import CHECKED as CHECKED
+from .checked import file_state as file_state
+from .checked import save_verified as save_verified
+from .checked import update_verified as update_verified
+from .checked import verified_states as verified_states
+from .folders import CHECKPOINT as CHECKPOINT
+from .folders import CURVE as CURVE
+from .folders import HISTORY as HISTORY
+from .folders import MANIFEST as MANIFEST
+from .folders import MODEL as MODEL
+from .folders import REPORT as REPORT
+from .folders import STORE as STORE
+from .folders import FolderKind as FolderKind
+from .reading import BLOCK_BYTES as BLOCK_BYTES
+from .reading import COMPRESSED_SUFFIXES as COMPRESSED_SUFFIXES
+from .reading import DISK_FULL as DISK_FULL
+from .reading import MAGIC as MAGIC
+from .reading import READ_ERRORS as READ_ERRORS
+from .reading import SYSTEM_ERRORS as SYSTEM_ERRORS
+from .reading import checked_path as checked_path
+from .reading import open_compressed as open_compressed
+from .reading import open_regular as open_regular
+from .reading import open_text as open_text
+from .reading import sha256_of as sha256_of
+from .temporary import create_locked as create_locked
+from .temporary import disk_errors_named as disk_errors_named
+from .temporary import lock_folder as lock_folder
+from .temporary import remove_locked as remove_locked
+from .temporary import restore as restore
+from .temporary import sole_use as sole_use
+from .temporary import temporary_folder as temporary_folder
+from .temporary import temporary_folder_beside as temporary_folder_beside

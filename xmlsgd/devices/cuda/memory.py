@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from typing import Any
 
 from .chunks import CHUNK_BYTES, labels_per_chunk, round_up
 from .staging import SLOTS
@@ -14,32 +14,20 @@ BYTES_PER_ENTRY = 32  # sorted key, its copy during the sort, row, value, and gr
 BYTES_PER_ROW = 128 * SLOTS  # spans of X and Y, weights, sums
 
 
-class Sizes(NamedTuple):
-    """What decides the memory of a step.
+def step_bytes(
+    network: Any, batch: int, entries: int, travels: bool, bfloat16: bool, chunk_bytes: int = CHUNK_BYTES
+) -> int:
+    """Return the bytes of the arrays of a training step of a `Network` on `batch` rows.
 
-    `batch` rows; `entries` and `labels` of a large batch, which are uploaded with every batch if `travels`; units of
-    the `hidden` layers; `n_labels` of the output layer; whether its loss is `softmax`, which keeps (batch, labels).
+    entries : features and labels of a large batch, which are uploaded with every batch if it `travels`.
     """
-
-    batch: int
-    entries: int
-    labels: int
-    hidden: tuple[int, ...]
-    n_labels: int
-    travels: bool
-    softmax: bool
-
-
-def step_bytes(sizes: Sizes, bfloat16: bool, chunk_bytes: int = CHUNK_BYTES) -> int:
-    """Return the bytes of the arrays of a training step."""
-    B, H, L, itemsize = sizes.batch, sizes.hidden[-1], sizes.n_labels, 2 if bfloat16 else 4
+    B, H, L, itemsize = batch, network.hidden[-1], network.n_labels, 2 if bfloat16 else 4
     n = min(labels_per_chunk(B, H, bfloat16, chunk_bytes), L)
-    if sizes.softmax:
+    if network.loss == "softmax":  # which keeps (batch, labels)
         output = B * round_up(L, 128) * itemsize + min(L * round_up(H) * (4 + itemsize), chunk_bytes // 2)
     else:
         output = round_up(n) * (B * (4 + itemsize) + H * (4 + itemsize))
-    activations = 4 * B * (2 * sum(sizes.hidden) + 3 * H) + BYTES_PER_ROW * B
-    gradients = 4 * max((a * b for a, b in itertools.pairwise(sizes.hidden)), default=0)
-    entries = sizes.entries + sizes.labels
-    sparse = entries * (BYTES_PER_ENTRY + (8 * SLOTS if sizes.travels else 0))
+    activations = 4 * B * (2 * sum(network.hidden) + 3 * H) + BYTES_PER_ROW * B
+    gradients = 4 * max((a * b for a, b in itertools.pairwise(network.hidden)), default=0)
+    sparse = entries * (BYTES_PER_ENTRY + (8 * SLOTS if travels else 0))
     return int(SHARE_OF_STEP * (output + activations + gradients + sparse))
