@@ -71,7 +71,7 @@ def mixed(target: Target) -> Iterator[list[dict[str, Any]]]:
             executor = Serial([target.device() if kind != "cpu" else get_device("cpu")(1, "auto") for kind in names])
         else:
             makers = [partial(get_device(kind), CPU_THREADS, "auto") for kind in names]
-            executor = Processes(makers, [1, CPU_THREADS], one_memory=False)
+            executor = Processes(makers, [1, CPU_THREADS], shares_memory=[False, True])
         results.append({"algorithm": name, **_run(Job(data, network, SGD()), algorithm, executor, epochs=2)})
         yield results
 

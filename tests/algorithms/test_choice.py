@@ -80,7 +80,7 @@ def test_an_excluded_worker_stands_in_while_all_others_are_away(settings):
 @pytest.mark.filterwarnings("ignore:worker . is lost")
 @pytest.mark.parametrize("kind", [Hogwild, LocalSGD])
 def test_an_excluded_process_stands_in_when_all_others_are_killed(kind):
-    executor = Processes([toy.Marking] * 3, restarts=0, one_memory=kind is Hogwild)
+    executor = Processes([toy.Marking] * 3, restarts=0, shares_memory=[kind is Hogwild] * 3)
 
     class Killing(kind):
         excluded = frozenset({2})

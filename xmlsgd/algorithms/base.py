@@ -90,8 +90,8 @@ class Algorithm(ABC):
     def updates(self, w: int, rows_left: float, in_place: bool) -> int:
         """Return the updates of the next span of worker `w`: many where they are so short that messages would cost.
 
-        rows_left : rows of the epoch that no worker has yet. in_place : whether workers write the shared model itself,
-        between reports too.
+        rows_left : rows of the epoch that no worker has yet. in_place : whether the worker writes the shared model
+        itself, between reports too.
         """
         return 1
 

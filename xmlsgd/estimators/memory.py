@@ -14,7 +14,6 @@ from ..nn.network import state_layout
 from ..training.executors.table_rows import rows_of, table_shape
 from ..training.messages import Sharing
 from .inference.compact import CompactParams
-from .placement import have_one_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,10 +153,10 @@ def _replicas(plan: TrainingPlan) -> int:
     Nothing where one worker goes on in the arrays of the model itself.
     """
     n, algorithm = len(plan.workers), plan.equal_algorithm
-    sharing = algorithm.sharing.over(have_one_memory(list(plan.workers)))
-    if n == 1 and sharing is not Sharing.REPLICAS:
+    if n == 1 and algorithm.sharing is not Sharing.REPLICAS:
         return 0
-    shape = table_shape(plan.network, plan.optimizer, rows_of([sharing] * n))
+    rows = rows_of([algorithm.sharing.over(worker.shares_memory) for worker in plan.workers])
+    shape = table_shape(plan.network, plan.optimizer, rows)
     aside = shape.model + shape.states * shape.state if algorithm.has_trials else 0
     return 4 * (shape.floats + algorithm.merge_state_vectors(n) * shape.model + aside)
 

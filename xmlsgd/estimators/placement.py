@@ -42,6 +42,11 @@ class Worker(NamedTuple):
     n_threads: int
     name: str
 
+    @property
+    def shares_memory(self) -> bool:
+        """Return whether it computes in the memory of this machine, where it can write a shared model in place."""
+        return self.kind == "cpu"
+
 
 def parse_devices(devices: Any) -> list[str]:
     """Return the name of each worker's device, `kind` or `kind:index`; raise `DataError` for a text that names none."""
@@ -91,7 +96,7 @@ def workers_of(devices: str, n_threads: int) -> list[Worker]:
 
 def have_one_memory(workers: list[Worker]) -> bool:
     """Return whether all workers compute in the memory of this machine, where they can write one model."""
-    return all(worker.kind == "cpu" for worker in workers)
+    return all(worker.shares_memory for worker in workers)
 
 
 def make_device(name: str, n_threads: int, precision: str) -> Device:
@@ -134,7 +139,8 @@ def executor_of(workers: list[Worker], device: Device, precision: str) -> Execut
         return Threads([make_device(worker.name, worker.n_threads, precision) for worker in workers])
     # Of the device's module alone: a worker that imported this one would load scikit-learn.
     makers = [partial(get_device(worker.name), worker.n_threads, precision) for worker in workers]
-    return Processes(makers, [worker.n_threads for worker in workers], one_memory=have_one_memory(workers))
+    shares_memory = [worker.shares_memory for worker in workers]
+    return Processes(makers, [worker.n_threads for worker in workers], shares_memory=shares_memory)
 
 
 def algorithm_of(

@@ -5,7 +5,7 @@ Pushing the copy would undo what others wrote meanwhile. Of the input layer only
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -21,11 +21,20 @@ PULLED, PUSHED, COPIED = 3, 4, 2
 class Deltas:
     """Copies of the center of `table` of the workers whose `rows` have a base: what the copy was when it was pulled.
 
+    in_place : workers that write the center itself, at any time between a pull and a push of the others.
+
     Kernels of `n_threads` threads copy and add; they are compiled when this is made.
     """
 
-    def __init__(self, table: Table, layout: Layout, rows: Sequence[WorkerRows], n_threads: int = 1) -> None:
-        self._params, self._rows, self._device = table.params, rows, CPU(n_threads)
+    def __init__(
+        self,
+        table: Table,
+        layout: Layout,
+        rows: Sequence[WorkerRows],
+        n_threads: int = 1,
+        in_place: Collection[int] = (),
+    ) -> None:
+        self._params, self._rows, self._in_place, self._device = table.params, rows, in_place, CPU(n_threads)
         n_features, self._width = layout.shapes[next(iter(layout.shapes))]
         self._dense = n_features * self._width  # where what every step changes begins
         self._features: dict[int, np.ndarray] = {}
@@ -43,7 +52,7 @@ class Deltas:
         Return the floats read and written.
         """
         center, copy, base = self._vectors(w)
-        if self._pulled_by.pop(w, None) != self._pushes:
+        if self._pulled_by.pop(w, None) != self._pushes or self._others_write(w):
             copy[self._dense :] = base[self._dense :] = center[self._dense :]
         device = self._device
         device.run(pull_rows, center, copy, base, features, self._width, device.n_threads)
@@ -56,7 +65,7 @@ class Deltas:
         Return the floats read and written.
         """
         features = self._features.pop(w)
-        alone = self._read.pop(w) == self._pushes and weight == 1
+        alone = self._read.pop(w) == self._pushes and weight == 1 and not self._others_write(w)
         if weight == 0:
             return 0
         device, self._pushes = self._device, self._pushes + 1
@@ -71,6 +80,10 @@ class Deltas:
         """Forget what worker `w` pulled."""
         self._features.pop(w, None)
         self._read.pop(w, None)
+
+    def _others_write(self, w: int) -> bool:
+        """Return whether others may have changed the center without a push that is counted here."""
+        return bool(self._in_place) and w not in self._in_place
 
     def _vectors(self, w: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the center, the copy of worker `w` and what that was."""

@@ -102,7 +102,7 @@ class Epoch:
                 continue
             if not (size := self.algorithm.batch_size(w, self.now)):
                 continue
-            count = self.algorithm.updates(w, self.router.left, self.executor.concurrent)
+            count = self.algorithm.updates(w, self.router.left, self.executor.writes_in_place(w))
             span = self.router.take(w, size, count)
             if span is None:
                 return

@@ -9,7 +9,7 @@ from enum import Enum
 class Sharing(Enum):
     """How workers and the shared model meet.
 
-    IN_PLACE : all update the shared model itself, without locks; without one memory, as DELTA (`over`).
+    IN_PLACE : workers update the shared model itself, without locks; those whose device has another memory, as DELTA.
     DELTA : each copies the shared model, steps on the copy and adds the difference, weighed by the algorithm.
     REPLICAS : each has a model of its own, which the algorithm merges.
     """
@@ -18,9 +18,9 @@ class Sharing(Enum):
     DELTA = "delta"
     REPLICAS = "replicas"
 
-    def over(self, one_memory: bool) -> Sharing:
-        """Return how workers meet that are to meet so, given whether all of them compute in one memory."""
-        return Sharing.DELTA if self is Sharing.IN_PLACE and not one_memory else self
+    def over(self, shares_memory: bool) -> Sharing:
+        """Return how a worker meets the model that is to meet it so, given whether it computes in that memory."""
+        return Sharing.DELTA if self is Sharing.IN_PLACE and not shares_memory else self
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,8 @@ class Executor(ABC):
     """Base class of executors. Subclasses implement `start`, `_begin`, `_next` and `close`.
 
     A replica is written by its worker while that worker is busy, and by the coordinator while it is idle. With
-    `Sharing.IN_PLACE` all workers write the center at once, on purpose and without locks.
+    `Sharing.IN_PLACE` workers write the center at once, on purpose and without locks; those with a memory of their own
+    push differences to it.
 
     Attributes
     ----------
@@ -49,11 +50,11 @@ class Executor(ABC):
     updates_seen : list of int
         Updates that each optimizer state has seen.
     concurrent : bool
-        Whether workers write the center while others do.
+        Whether workers run at the same time.
     merges, merge_seconds, merge_bytes : int, float, int
         Number of merges so far, their duration, and the bytes they read and wrote.
-    transfer_seconds : float
-        Duration of the pulls and pushes so far.
+    transfer_seconds, transfer_bytes : float, int
+        Duration of the pulls and pushes so far, and the bytes they read and wrote.
     merge_threads, push_threads : int
         Threads that merge, and threads that pull and push.
     """
@@ -77,7 +78,7 @@ class Executor(ABC):
         self.busy: set[int] = set()
         self.departures: list[Left] = []
         self._errors: dict[int, BaseException] = {}  # worker -> what it raised, since the last report of any worker
-        self.merge_seconds, self.merge_bytes, self.transfer_seconds = 0.0, 0, 0.0
+        self.merge_seconds, self.merge_bytes, self.transfer_seconds, self.transfer_bytes = 0.0, 0, 0.0, 0
         self._deltas: Deltas | None = None
         self._local_learners: Sequence[Learner] = ()
         self._updates_pushed = 0  # updates of the shared model
@@ -111,7 +112,8 @@ class Executor(ABC):
         elif len(params) > 1:
             from ..deltas import Deltas  # loads Numba, which only workers need otherwise
 
-            self._deltas = Deltas(self.table, layout, self.rows, self.push_threads)
+            in_place = [w for w, kind in enumerate(sharing) if kind is Sharing.IN_PLACE]
+            self._deltas = Deltas(self.table, layout, self.rows, self.push_threads, in_place)
             self._X, self._order = job.dataset.X, RowOrder(job.dataset.n_rows, job.seed)
         return shape
 
@@ -130,6 +132,10 @@ class Executor(ABC):
         self.fetch_center()
         center: np.ndarray = self.table.params[0]
         return center
+
+    def writes_in_place(self, worker: int) -> bool:
+        """Return whether a worker writes the center while others do."""
+        return self.concurrent and self.sharing[worker] is Sharing.IN_PLACE
 
     @property
     def n_params(self) -> int:
@@ -158,7 +164,7 @@ class Executor(ABC):
         w, begun = step.worker, self.now()
         self.busy.add(w)
         self._reads_model(w)
-        if self._deltas is not None:
+        if self._deltas is not None and self.rows[w].base is not None:
             features = np.unique(self._X.row_entries(self._order.rows(step)))
             self._count_transfer(w, self._deltas.pull(w, features), begun)
         self._begin(replace(step, seen=self.updates_seen[self._state_of(w)]))
@@ -232,7 +238,7 @@ class Executor(ABC):
         updates, begun = self._unpushed.pop(worker), self.now()
         if weight:
             self._updates_pushed += updates
-        if self._deltas is not None:
+        if self._deltas is not None and self.rows[worker].base is not None:
             self._count_transfer(worker, self._deltas.push(worker, weight), begun)
 
     def merge(self, rule: Rule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> None:
@@ -248,8 +254,10 @@ class Executor(ABC):
         self.merge_seconds += self._elapsed(members, n_bytes, begun)
 
     def _count_transfer(self, worker: int, floats: int, begun: float) -> None:
-        """Count a pull or a push that read and wrote `floats` since second `begun`."""
-        self.transfer_seconds += self._elapsed([worker], 4 * floats, begun)
+        """Count a pull or a push that read and wrote `floats` since second `begun`, of a worker that needs them."""
+        if self.sharing[worker] is Sharing.DELTA:
+            self.transfer_bytes += 4 * floats
+            self.transfer_seconds += self._elapsed([worker], 4 * floats, begun)
 
     def _elapsed(self, workers: Collection[int], n_bytes: int, begun: float) -> float:
         """Return the seconds since `begun`, in which `n_bytes` of `workers` were read and written."""

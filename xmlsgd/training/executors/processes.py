@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...errors import WorkerDied
-from ..messages import Joined, Sharing
+from ..messages import Joined
 from .base import Executor
 from .liveness import Liveness
 from .worker_pool import WorkerPool
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ...devices.base import Device
     from ..learner import Job
-    from ..messages import Event, Left, Step
+    from ..messages import Event, Left, Sharing, Step
 
 
 class Processes(Executor):
@@ -47,18 +47,21 @@ class Processes(Executor):
         `WorkerDied` when none is left.
     liveness_timeout : float, default=30.0
         Minimum seconds without a message after which a worker counts as lost (`Liveness`).
-    one_memory : bool, default=True
-        Whether all devices compute in the shared memory of the processes, which GPUs do not (`Sharing.over`).
+    shares_memory : sequence of bool, optional
+        Whether each device computes in the shared memory of the processes, which GPUs do not (`Sharing.over`); default
+        all.
     """
+
+    concurrent = True
 
     def __init__(
         self, makers: Sequence[Callable[[], Device]], n_threads: Sequence[int] | None = None,
         slowdown: Sequence[float] | None = None, restarts: int = 3, liveness_timeout: float = 30.0,
-        one_memory: bool = True,
+        shares_memory: Sequence[bool] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(len(makers))
         self.pool = WorkerPool(makers, n_threads, slowdown, restarts)
-        self._one_memory = one_memory
+        self._shares_memory = [True] * len(makers) if shares_memory is None else shares_memory
         self._liveness = Liveness(liveness_timeout, time.perf_counter())
         self.merge_threads = self.push_threads = sum(self.pool.n_threads)
         self._messages, self._last_message = count(1), dict[int, int]()  # worker -> number of its last message
@@ -75,11 +78,10 @@ class Processes(Executor):
 
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the shared table and start the processes."""
-        sharing = sharing.over(self._one_memory)
         self._liveness = Liveness(self._liveness.timeout, time.perf_counter())
         self._traceback = ""  # of the first error that a worker raised
-        self.concurrent = sharing is Sharing.IN_PLACE
-        shape = self._prepare(job, [sharing] * len(self.pool.makers), self.pool.make_table(job))
+        by_worker = [sharing.over(shares_memory) for shares_memory in self._shares_memory]
+        shape = self._prepare(job, by_worker, self.pool.make_table(job))
         self.pool.start(job, shape, self.rows)
         self._await_all()
         self._start_clock()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import DataError, WorkerDied
 from ..learner import Learner
-from ..messages import Joined, Left, Report, Sharing
+from ..messages import Joined, Left, Report
 from ..shared_parameters import Table
 from .base import Executor
 from .virtual_device import step_noise
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from ...devices.base import Device
     from ..learner import Job
-    from ..messages import Event, Step
+    from ..messages import Event, Sharing, Step
     from .virtual_device import VirtualDevice
 
 
@@ -99,8 +99,6 @@ class Simulated(Executor):
 
     def _elapsed(self, workers: Collection[int], n_bytes: int, begun: float) -> float:
         """Let `workers` wait until the coordinator has read and written the bytes; return the seconds."""
-        if all(self.sharing[w] is Sharing.IN_PLACE for w in workers):
-            return 0.0
         seconds = n_bytes / self.bandwidth
         self._free = max(self._free, self._time) + seconds
         if self.busy:

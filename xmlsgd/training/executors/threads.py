@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from ...errors import in_one_line
 from ..learner import Learner
-from ..messages import Sharing
 from ..shared_parameters import Table
 from .base import Executor
 
@@ -20,11 +19,13 @@ if TYPE_CHECKING:
 
     from ...devices.base import Device
     from ..learner import Job
-    from ..messages import Event, Step
+    from ..messages import Event, Sharing, Step
 
 
 class Threads(Executor):
     """Workers that run concurrently, one for each device. Devices of one thread each overlap best."""
+
+    concurrent = True
 
     def __init__(self, devices: Sequence[Device], merge_threads: int = 1) -> None:
         super().__init__(len(devices))
@@ -34,9 +35,7 @@ class Threads(Executor):
 
     def start(self, job: Job, sharing: Sharing) -> None:
         """Make the table, and one learner and one thread for each device."""
-        sharing = sharing.over(one_memory=all(device.memory is None for device in self.devices))
-        self.concurrent = sharing is Sharing.IN_PLACE
-        self._prepare(job, [sharing] * len(self.devices), Table.in_memory)
+        self._prepare(job, [sharing.over(device.memory is None) for device in self.devices], Table.in_memory)
         self._done: queue.SimpleQueue[Event | tuple[int, BaseException]] = queue.SimpleQueue()
         self._inboxes = [queue.SimpleQueue() for _ in self.workers]
         self.learners = [

@@ -1,0 +1,158 @@
+"""A CPU beside a GPU: the CPU writes the shared model in place, the GPU pulls copies and pushes differences."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from shared import toy
+from shared.every_executor import step
+from xmlsgd.algorithms.hogbatch import Hogbatch
+from xmlsgd.devices.reference import Reference
+from xmlsgd.nn.optimizers import SGD, Adagrad
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.callbacks import Callback
+from xmlsgd.training.executors.processes import Processes
+from xmlsgd.training.executors.simulated import Simulated
+from xmlsgd.training.executors.threads import Threads
+from xmlsgd.training.executors.virtual_device import VirtualDevice
+from xmlsgd.training.learner import Job, Learner
+from xmlsgd.training.loop import train
+from xmlsgd.training.messages import Sharing
+
+CPU, GPU = 0, 1
+
+
+class Apart:
+    """Makes a device of NumPy stand for a GPU: its arrays lie in a memory of their own."""
+
+    memory = "apart"
+
+    def to_device(self, flat):
+        return flat.copy()
+
+    def copy_to_device(self, placed, flat):
+        placed[:] = flat
+
+    def to_host(self, placed, flat=None):
+        if flat is None:
+            return placed.copy()
+        flat[:] = placed
+        return flat
+
+
+class ReferenceApart(Apart, Reference):
+    """A GPU."""
+
+
+class MarkingApart(Apart, toy.Marking):
+    """A GPU that leaves marks."""
+
+
+FLEET = [VirtualDevice(1e-4, 1e-3, in_place=True), VirtualDevice(1e-3, 1e-4)]
+MADE = {
+    "processes": lambda: Processes([Reference, ReferenceApart], shares_memory=[True, False]),
+    "threads": lambda: Threads([Reference(), ReferenceApart()]),
+    "simulated": lambda: Simulated(Reference(), FLEET),
+}
+
+
+@pytest.fixture(params=MADE)
+def executor(request):
+    made = MADE[request.param]()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("kind", ["processes", "threads"])
+def test_the_cpu_writes_the_center_and_the_gpu_does_so_when_its_difference_is_pushed(job, kind):
+    executor = MADE[kind]()
+    executor.start(job, Sharing.IN_PLACE)
+    written = []
+    for w in (CPU, GPU):
+        before = executor.center.copy()
+        executor.submit(step(w, 0, 4))
+        executor.wait()
+        written.append(bool(np.any(executor.center != before)))
+        executor.push(w, 1.0)
+        assert np.any(executor.center != before)
+    executor.close()
+    assert written == [True, False]
+    assert [executor.writes_in_place(w) for w in (CPU, GPU)] == [True, False]
+
+
+def test_what_the_cpu_wrote_while_the_gpu_was_busy_is_not_lost(executor, job):
+    """Also where the GPU has pushed last, and knows of no push since."""
+    executor.start(job, Sharing.IN_PLACE)
+    first = executor.center.copy()
+    change = np.zeros_like(first)
+    for at in (0, 8):
+        read = executor.center.copy()
+        executor.submit(step(GPU, at, at + 2))
+        executor.submit(step(CPU, at + 2, at + 4))
+        for _ in range(2):
+            executor.wait()
+        for w in (CPU, GPU):
+            executor.push(w, 1.0)
+        for start in (at, at + 2):
+            alone = Learner(job, Reference(), read.copy())
+            alone.step(step(0, start, start + 2))
+            change += alone.flat - read
+    np.testing.assert_allclose(executor.center, first + change, rtol=1e-5, atol=1e-6)
+
+
+def test_the_gpu_has_an_optimizer_state_of_its_own(executor, job):
+    """Which neither undoes nor is undone by what the CPU writes to its state."""
+    executor.start(Job(job.dataset, job.network, Adagrad(), job.seed), Sharing.IN_PLACE)
+    for w in (CPU, GPU):
+        executor.submit(step(w, 4 * w, 4 * w + 4))
+        executor.wait()
+        executor.push(w, 1.0)
+    assert executor.updates_seen == [1, 1]
+    cpu, gpu = executor.table.states
+    assert cpu.any()
+    assert gpu.any()
+    assert np.any(cpu != gpu)
+
+
+def test_the_same_steps_move_the_same_bytes_on_a_simulated_fleet_and_on_real_workers(job):
+    """None for the CPU, three vectors for a pull of the GPU and four for a push: others write meanwhile."""
+    moved = {}
+    for name, make in MADE.items():
+        executor = make()
+        executor.start(job, Sharing.IN_PLACE)
+        for at, workers in ((0, (GPU, CPU)), (4, (GPU,)), (8, (CPU,))):
+            for w in workers:
+                executor.submit(step(w, at + 2 * w, at + 2 * w + 2))
+            for _ in workers:
+                executor.push(executor.wait().worker, 1.0)
+        executor.close()
+        moved[name] = executor.transfer_bytes
+    assert moved["processes"] > 0
+    assert set(moved.values()) == {moved["processes"]}
+
+
+@pytest.mark.parametrize("kind", ["processes", "threads", "simulated"])
+def test_hogbatch_trains_every_row_once_and_moves_bytes_for_the_gpu_alone(kind):
+    """Each of its spans pulls and pushes a feature a row, and the output layer."""
+    n_rows = 240
+    data = toy.dataset(n_rows)
+    executor = {
+        "processes": lambda: Processes([toy.Marking, MarkingApart], shares_memory=[True, False]),
+        "threads": lambda: Threads([toy.Marking(), MarkingApart()]),
+        "simulated": lambda: Simulated(toy.Marking(), FLEET),
+    }[kind]()
+    spans = []
+
+    class Spans(Callback):
+        def step(self, report):
+            if report.worker == GPU:
+                spans.append(report.rows)
+
+    job = Job(data, toy.counting(data), SGD())
+    algorithm = Hogbatch(4, 0.1, sizes=(4, 32), threads=(2, 1))
+    run = train(job, algorithm, executor, Schedule(2), [Spans()])
+    np.testing.assert_array_equal(toy.marks(run.params, data), 2)
+    dense = executor.n_params - n_rows
+    assert spans
+    assert executor.transfer_bytes == 4 * (3 + 4) * (len(spans) * dense + sum(spans))
