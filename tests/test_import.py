@@ -49,7 +49,7 @@ def test_type_checkers_see_the_names_that_are_imported_lazily():
     (block,) = [node for node in tree.body if isinstance(node, ast.If)]
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
     seen = {(node.module, alias.name) for node in imports for alias in node.names}
-    assert seen == {(module, name) for name, module in xmlsgd._MODULE_OF_NAME.items()}
+    assert seen == {(module, name) for module, names in xmlsgd._NAMES_OF_MODULE.items() for name in names}
 
 
 def test_the_version_is_that_of_the_metadata():

@@ -79,8 +79,6 @@ _NAMES_OF_MODULE = {
     "nn.schedules": ("Schedule",),
     "estimators.inference": ("Explanation", "Measure", "Scorer"),
 }
-_MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
 
-__all__ = ["__version__", *_MODULE_OF_NAME]
-
-__getattr__, __dir__ = lazy_names(globals(), _MODULE_OF_NAME)
+__all__, __getattr__, __dir__ = lazy_names(globals(), _NAMES_OF_MODULE)
+__all__ += ["__version__"]

@@ -24,6 +24,7 @@ from .format_options import FormatOptions, first_lines
 from .label_texts import with_label_texts
 from .messages import STDIN
 
+TRAIN, TEST = 0, 1  # parts of the built-in data set
 NO_VECTORIZER = "the model was trained on rows of numbers and has no words, got text; pass rows, or train on text"
 
 
@@ -138,7 +139,7 @@ def read_labels(path: str, form: FormatOptions, columns: Columns) -> tuple[CSR, 
     The rows may have other features.
     """
     with on_disk(path) as file:
-        texts = _training_texts(file, form)
+        texts = _texts(file, form, TRAIN)
         if texts is None:
             train, _ = _load(file, form)
             Y, names = _matched(train.Y, train.label_names, columns)
@@ -166,28 +167,25 @@ def read_features(path: str, form: FormatOptions, columns: Columns) -> CSR:
     return columns.vectorizer.transform(form.read_texts(path, labelled).texts)
 
 
-def _training_texts(path: str, form: FormatOptions) -> RawText | None:
-    """Return labelled documents, of a source with two parts those of training; None for rows of numbers."""
+def _texts(path: str, form: FormatOptions, part: int) -> RawText | None:
+    """Return labelled documents, of a source with two parts those of one; None for rows of numbers."""
     if form.is_text(path, labelled=True):
         return form.read_texts(path, labelled=True)
     if not _is_built_in(path):
         return None
     from ..data.python_functions import python_functions_texts
 
-    return python_functions_texts()[0]
+    return python_functions_texts()[part]
 
 
 def _training_rows(path: str, form: FormatOptions, columns: Columns | None) -> Rows:
     """Return the rows of a source and its own test part; a vectorizer is fitted where `columns` has none."""
-    if form.is_text(path, labelled=True):
-        raw = form.read_texts(path, labelled=True)
+    raw = _texts(path, form, TRAIN)
+    if raw is not None:
         names, vectorizer = (columns.names, columns.vectorizer) if columns else (None, None)
         vectorizer = vectorizer or _words_of(raw.texts, path)
-        return Rows(_rows_of_texts(path, raw, vectorizer, names), None, vectorizer)
-    if _is_built_in(path):
-        from ..data.python_functions import python_functions_texts, vectorized
-
-        return Rows(*vectorized(*python_functions_texts()))
+        rows = Rows(_rows_of_texts(path, raw, vectorizer, names), None, vectorizer)
+        return replace(rows, test=_test_rows(path, form, rows.columns)) if _is_built_in(path) else rows
     rows = Rows(*_load(path, form), _vectorizer_of_store(path))
     if columns is not None:
         check_words(rows.vectorizer, columns, path)
@@ -204,13 +202,9 @@ def _words_of(texts: Sequence[str], path: str) -> TextVectorizer:
 
 def _test_rows(path: str, form: FormatOptions, columns: Columns, labels_required: bool = True) -> Dataset:
     """Return the rows of a file or a named set, as `read_test` says."""
-    if form.is_text(path, labelled=True):
-        raw = form.read_texts(path, labelled=True)
+    raw = _texts(path, form, TEST)
+    if raw is not None:
         return _rows_of_texts(path, raw, columns.vectorizer, columns.names)
-    if _is_built_in(path):
-        from ..data.python_functions import python_functions_texts
-
-        return _rows_of_texts(path, python_functions_texts()[1], columns.vectorizer, columns.names)
     first, second = _load(path, form, labels_required)
     check_words(_vectorizer_of_store(path), columns, path)
     return _fitted(second or first, columns, path)

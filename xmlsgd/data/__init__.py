@@ -26,24 +26,19 @@ if TYPE_CHECKING:
     from .text import read_raw_text as read_raw_text
     from .vectorizer import TextVectorizer as TextVectorizer
 
-_MODULE_OF_NAME = {
-    "TextVectorizer": "vectorizer",
-    "convert": "conversion",
-    "load_dataset": "datasets",
-    "load_file": "loading",
-    "load_folder": "loading",
-    "load_public": "public",
-    "load_python_functions": "python_functions",
-    "make_xmc": "synthetic",
-    "open_store": "formats.store",
-    "read_libsvm": "formats.libsvm",
-    "read_raw_text": "text",
-    "write_libsvm": "formats.libsvm",
-    "write_npz": "formats.npz",
-    "write_split": "formats.split",
-    "write_store": "formats.store",
+_NAMES_OF_MODULE = {
+    "conversion": ("convert",),
+    "datasets": ("load_dataset",),
+    "formats.libsvm": ("read_libsvm", "write_libsvm"),
+    "formats.npz": ("write_npz",),
+    "formats.split": ("write_split",),
+    "formats.store": ("open_store", "write_store"),
+    "loading": ("load_file", "load_folder"),
+    "public": ("load_public",),
+    "python_functions": ("load_python_functions",),
+    "synthetic": ("make_xmc",),
+    "text": ("read_raw_text",),
+    "vectorizer": ("TextVectorizer",),
 }
 
-__all__ = [*_MODULE_OF_NAME]
-
-__getattr__, __dir__ = lazy_names(globals(), _MODULE_OF_NAME)
+__all__, __getattr__, __dir__ = lazy_names(globals(), _NAMES_OF_MODULE)

@@ -124,15 +124,17 @@ class CSR:
 
     def row_entries(self, rows: np.ndarray) -> np.ndarray:
         """Return the indices of the given rows, one row after another, int32."""
+        return self.indices[self._entries_of(rows)]
+
+    def _entries_of(self, rows: np.ndarray) -> np.ndarray:
+        """Return the positions of the entries of the given rows, one row after another."""
         starts, lengths = self.indptr[rows], self.indptr[rows + 1] - self.indptr[rows]
         ends = np.cumsum(lengths)
-        return self.indices[np.arange(ends[-1] if len(rows) else 0) + np.repeat(starts - ends + lengths, lengths)]
+        return np.arange(ends[-1] if len(rows) else 0) + np.repeat(starts - ends + lengths, lengths)
 
     def columns(self, rows: np.ndarray, columns: np.ndarray) -> CSR:
         """Return rows whose entries all lie in `columns` (ascending), with their positions in it as indices."""
-        entries = np.repeat(self.indptr[rows], self.indptr[rows + 1] - self.indptr[rows])
-        indptr = pointers(self.indptr[rows + 1] - self.indptr[rows])
-        entries += np.arange(len(entries)) - np.repeat(indptr[:-1], np.diff(indptr))
+        entries, indptr = self._entries_of(rows), pointers(self.indptr[rows + 1] - self.indptr[rows])
         places = np.searchsorted(columns, self.indices[entries]).astype(np.int32)
         return CSR(indptr, places, self.data[entries], len(columns))
 

@@ -6,13 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 
 def lazy_names(
-    package: dict[str, Any], module_of_name: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package, given its `globals()` and the module below it of each name."""
+    package: dict[str, Any], names_of_module: Mapping[str, Sequence[str]]
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return `__all__`, `__getattr__` and `__dir__` of a package, given its `globals()` and the names by module."""
+    module_of_name = {name: module for module, names in names_of_module.items() for name in names}
 
     def import_name(name: str) -> Any:
         """Import a public name from its module; later accesses do not come here."""
@@ -26,4 +27,4 @@ def lazy_names(
         """Return the public names, imported or not, beside what the package holds."""
         return sorted({*package, *module_of_name})
 
-    return import_name, all_names
+    return [*module_of_name], import_name, all_names

@@ -75,16 +75,11 @@ class FittedModel:
     optimizer: str = "adam"
     n_steps: int = 0
     _scorers: dict[int, Scorer] = field(default_factory=dict, init=False, repr=False)  # of the last predictions
-    _names: list[np.ndarray] = field(default_factory=list, init=False, repr=False)  # read, at most once
 
     @property
     def classes(self) -> np.ndarray:
         """The names of the label columns (L,)."""
-        if not isinstance(self.names, MappedNames):
-            return self.names
-        if not self._names:
-            self._names.append(self.names.read())
-        return self._names[0]
+        return self.names.array if isinstance(self.names, MappedNames) else self.names
 
     @property
     def float_params(self) -> NDArray[np.float32]:

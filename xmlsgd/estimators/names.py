@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -149,8 +150,9 @@ class MappedNames:
                 return self.arrays[name].size
         raise ModelFileError(f"{self.path}: {self.name} must be saved as numbers or as text")
 
-    def read(self) -> np.ndarray:
-        """Return the names."""
+    @cached_property
+    def array(self) -> np.ndarray:
+        """The names, read at the first look."""
         return names_from_arrays(self.name, self.arrays, self.path)
 
 

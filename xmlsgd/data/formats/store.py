@@ -19,7 +19,7 @@ import json
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -231,7 +231,6 @@ class _LabelNames(Sequence[str]):
     def __init__(self, path: Path, n_labels: int) -> None:
         self._path = path
         self._size = n_labels
-        self._names: list[str] | None = None
         if not path.is_file():
             raise DataError(f"{path}: must be a file of {n_labels} label names, got none")
 
@@ -239,9 +238,11 @@ class _LabelNames(Sequence[str]):
         return self._size
 
     def __getitem__(self, label: Any) -> Any:
-        if self._names is None:
-            self._names = read_label_names(self._path, self._size)
         return self._names[label]
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return read_label_names(self._path, self._size)
 
 
 def _write_arrays(blocks: Iterable[Sequence[np.ndarray]], folder: Path) -> dict[str, int]:

@@ -1,0 +1,37 @@
+"""Where the rows of a command come from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from xmlsgd.cli.format_options import FormatOptions
+from xmlsgd.cli.sources import Columns, read_labels, read_more, read_test, read_training
+from xmlsgd.data.text import RawText
+
+TRAIN = RawText(["read a file", "read the file", "close the file", "close it"], [("open",), ("open",), ("close",), ()])
+TEST = RawText(["read it new", "close"], [("open", "new"), ("close",)])
+
+
+@pytest.fixture(autouse=True)
+def functions(monkeypatch):
+    """A built-in data set of few functions."""
+    monkeypatch.setattr("xmlsgd.data.python_functions.python_functions_texts", lambda: (TRAIN, TEST))
+
+
+def test_the_built_in_set_is_read_with_its_test_part_in_the_columns_of_training():
+    rows = read_training("python-functions", None, FormatOptions())
+    assert rows.vectorizer.words == ["close", "file", "read", "the"]
+    assert (rows.train.X.shape, rows.train.label_names) == ((4, 4), ["close", "open"])
+    assert (rows.test.X.shape, rows.test.label_names) == ((2, 4), ["close", "open", "new"])
+    np.testing.assert_array_equal(rows.test.Y.indices, [1, 2, 0])
+
+
+def test_the_built_in_set_is_read_in_the_columns_of_a_model():
+    fitted = read_training("python-functions", None, FormatOptions()).vectorizer
+    columns = Columns(4, 2, ["open", "other"], fitted)
+    more = read_more("python-functions", FormatOptions(), columns)
+    assert (more.X.shape, more.label_names) == ((4, 4), ["open", "other", "close"])
+    assert read_test("python-functions", FormatOptions(), columns).label_names == ["open", "other", "close", "new"]
+    Y, known = read_labels("python-functions", FormatOptions(), columns)
+    assert (Y.shape, known.names) == ((4, 3), ["open", "other", "close"])
