@@ -192,3 +192,10 @@ def test_where_keeps_entries_and_rows_that_lose_all_of_theirs():
     kept = matrix.where(np.array([False, True, False, True]))
     assert kept.to_scipy().toarray().tolist() == [[0, 0, 2], [0, 0, 0], [4, 0, 0]]
     assert kept.indptr.dtype == np.int64
+
+
+def test_pairs_of_a_row_and_a_column_are_found_and_no_column_is_none():
+    matrix = CSR(np.array([0, 2, 2, 3]), np.array([0, 4, 1], np.int32), np.ones(3, np.float32), 5)
+    columns = np.array([[4, 0, -1], [4, -1, 0], [1, 2, 4]])
+    assert matrix.has(columns).tolist() == [[True, True, False], [False, False, False], [True, False, False]]
+    assert not matrix[1:2].has(columns[:1]).any()

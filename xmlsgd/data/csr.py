@@ -152,6 +152,15 @@ class CSR:
         """Return a number for each pair of row and column that has an entry, row * n_cols + column, int64 (nnz,)."""
         return np.repeat(np.arange(self.n_rows), np.diff(self.indptr)) * np.int64(self.n_cols) + self.indices
 
+    def has(self, columns: np.ndarray) -> np.ndarray:
+        """Return whether the rows have entries in their columns, int (n_rows, m), bool of this shape; not in -1."""
+        keys = self.entry_keys()  # ascending, so that a binary search finds a pair
+        if not len(keys):
+            return np.zeros(columns.shape, np.bool_)
+        wanted = np.arange(self.n_rows)[:, None] * np.int64(self.n_cols) + columns
+        found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+        return np.asarray((keys[found] == wanted) & (columns >= 0))
+
     def where(self, kept: np.ndarray) -> CSR:
         """Return the rows with the entries that are `kept`, bool (nnz,)."""
         return CSR(pointers(kept)[self.indptr], self.indices[kept], self.data[kept], self.n_cols)

@@ -362,8 +362,7 @@ class Predictor(ClassifierMixin):
         truth = labels.Y
         best, _ = self.predict_topk(X, 1)
         check_lengths(len(best), truth.n_rows)
-        hits = np.asarray(truth.to_scipy()[np.arange(len(best)), best[:, 0]]).ravel() != 0
-        return float(np.average(hits, weights=read_weight(sample_weight, len(best))))
+        return float(np.average(truth.has(best)[:, 0], weights=read_weight(sample_weight, len(best))))
 
     def _least_probability(self, threshold: Any) -> np.ndarray:
         """Return the threshold of each label, float64 (L,)."""

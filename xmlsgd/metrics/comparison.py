@@ -33,14 +33,7 @@ def compare(Y_true: Matrix, predicted: Matrix, k: int) -> Compared:
     if k > max(Y.n_cols, MAX_RANK):
         raise DataError(f"k: must be at most the number of labels {Y.n_cols}, or {MAX_RANK}, got {shorten(k)}")
     labels = _top_labels(predicted, Y.shape, int(k))
-    # A key for each pair of a row and a label; those of Y are sorted, so that a binary search finds a pair.
-    offsets = np.arange(Y.n_rows, dtype=np.int64) * Y.n_cols
-    n_true = np.diff(Y.indptr)
-    true_keys = np.repeat(offsets, n_true) + Y.indices
-    keys = offsets[:, None] + labels
-    found = np.minimum(np.searchsorted(true_keys, keys), max(len(true_keys) - 1, 0))
-    hits = (true_keys[found] == keys) & (labels >= 0) if len(true_keys) else np.zeros(labels.shape, dtype=bool)
-    return Compared(Y, labels, hits, np.maximum(n_true, 1)[:, None])
+    return Compared(Y, labels, Y.has(labels), np.maximum(np.diff(Y.indptr), 1)[:, None])
 
 
 def labels_of(matrix: Matrix, name: str) -> CSR:
