@@ -308,7 +308,7 @@ BUGS = (
         "checkpoints",
         "a checkpoint is written while the model diverges",
         "xmlsgd/training/checkpoints/writer.py",
-        "and is_finite(self._executor.center)",
+        "and is_finite(params)",
         "",
         CHECKPOINT,
     ),

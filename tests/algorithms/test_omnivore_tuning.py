@@ -11,12 +11,16 @@ import pytest
 
 from shared.omnivore_runs import N_ROWS, NETWORK, SPEEDS, Updates, cpu, go, simulated
 from xmlsgd.algorithms.omnivore_tuner import FRACTIONS, Setting
-from xmlsgd.nn.optimizers import Adam
+from xmlsgd.nn.optimizers import SGD, Adam
+from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
+from xmlsgd.training.checkpoints import Checkpoint, read_checkpoint
 from xmlsgd.training.executors.processes import Processes
 from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.threads import Threads
 from xmlsgd.training.executors.virtual_device import VirtualDevice
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
 from xmlsgd.training.runs import Interrupted
 
 
@@ -153,6 +157,38 @@ def test_an_interrupt_in_a_trial_leaves_the_model_that_was_set_aside(dataset):
     with pytest.raises(Interrupted) as interrupt:
         go(dataset, algorithm, simulated())
     np.testing.assert_array_equal(interrupt.value.run.params, algorithm.begun[0][1])
+
+
+def test_a_checkpoint_in_a_trial_is_written_at_once_of_the_model_that_was_set_aside(dataset, tmp_path):
+    """In the second epoch, which begins with trials; the run then goes on from the end of the first."""
+    at = Checkpoint(tmp_path / "kept", minutes=1e6)
+
+    class Stopped(Tuned):
+        epochs, asked = 0, 0
+
+        def update(self, comm, j):
+            super().update(comm, j)
+            if self.trial is not None and self.epochs == 1:
+                self.asked += 1
+                assert at.end_by(KeyboardInterrupt())
+
+        def end_epoch(self, comm):
+            super().end_epoch(comm)
+            self.epochs += 1
+
+    job, schedule, spy = Job(dataset, NETWORK, SGD()), Schedule(3, "constant", 0), Stay()
+    settings = {"batch": 8, "learning_rate": 1.0, "tune": True, "slice_seconds": 0.004, "long_seconds": 1e-6}
+    algorithm, executor = Stopped(**settings), simulated()
+    with executor.device.start(), pytest.raises(Interrupted):
+        train(job, algorithm, executor, schedule, [spy], at)
+    assert algorithm.asked == 1
+    saved = read_checkpoint(at)
+    assert (saved.position.epoch, saved.position.at, saved.position.rows) == (1, 0, N_ROWS)
+    np.testing.assert_array_equal(saved.arrays.finite("params", NETWORK.layout.size), spy.centers[0])
+    executor = simulated()
+    with executor.device.start():
+        run = train(job, Tuned(**settings), executor, schedule, [Stay()], at)
+    assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS, 3 * N_ROWS]
 
 
 def test_a_worker_that_leaves_in_a_trial_does_not_end_it(dataset):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shared import toy
+from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.local_sgd import LocalSGD
-from xmlsgd.algorithms.outer import HeavyBall, Outer
+from xmlsgd.algorithms.outer import HeavyBall, Outer, merges_to_fade
 from xmlsgd.training.messages import Report
+from xmlsgd.training.rounds import Work
 
 LONG = 20.0  # seconds, of workers that take one for a batch: the straggler_timeout of the others is at an end by then
 
@@ -137,6 +139,21 @@ def test_what_a_late_worker_has_learned_moves_the_model_with_momentum_like_anyth
     played.end(1)
     played.round()
     assert played.shared[1] == 1.5 + 0.25 + (played.trained[1] - 1)
+
+
+@pytest.mark.parametrize("algorithm", [LocalSGD(8, combine="mean"), AdaptiveSGD(8)], ids=["local", "adaptive"])
+def test_momentum_is_that_of_all_workers_also_where_a_merge_leaves_some_out(algorithm):
+    fades = []
+
+    class Merging(toy.Replicas):
+        def merge(self, rule, members, fade_merges=0, equal=True):
+            fades.append(fade_merges)
+
+    algorithm.start(range(4), 1000)
+    comm = Merging(0, *[0] * 4)
+    for members in ((0, 1, 2, 3), (0, 1), (2,)):
+        algorithm.merge_replicas(comm, {w: Work(1, 8, 8) for w in members})
+    assert fades == [merges_to_fade(0.75)] * 3
 
 
 def test_a_late_worker_that_leaves_takes_its_work_with_it_and_begins_anew_when_it_returns():

@@ -94,7 +94,7 @@ class AdaptiveSGD(Rounds, Algorithm):
         )  # fmt: skip
 
     def outer_of(self, n_workers: int) -> HeavyBall:
-        """Return the global momentum of a merge of so many replicas."""
+        """Return the global momentum of so many workers."""
         return block_momentum(n_workers) if self.momentum is None else HeavyBall(self.momentum)
 
     def merge_state_vectors(self, n_workers: int) -> int:
@@ -131,7 +131,8 @@ class AdaptiveSGD(Rounds, Algorithm):
 
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Merge by normalized weights with global momentum, then change the sizes."""
-        alpha, outer, combine = self.merge_weights(comm, work), self.outer_of(len(work)), COMBINE[self.combine]
+        # The momentum of all workers, also where a merge leaves some out.
+        alpha, outer, combine = self.merge_weights(comm, work), self.outer_of(len(self.size)), COMBINE[self.combine]
 
         def rule(params: ParameterSlice) -> None:
             outer.apply(params, combine(params, alpha, work))

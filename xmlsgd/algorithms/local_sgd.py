@@ -71,7 +71,7 @@ class LocalSGD(Rounds, Algorithm):
         self.share: float | None = None  # of the time in merges, of late
 
     def outer_of(self, n_workers: int) -> Outer:
-        """Return the outer optimizer of a merge of so many replicas."""
+        """Return the outer optimizer of so many workers."""
         return self.outer or block_momentum(n_workers, ADASUM_MOMENTUM if self.combine == "adasum" else MOST)
 
     def merge_state_vectors(self, n_workers: int) -> int:
@@ -88,7 +88,7 @@ class LocalSGD(Rounds, Algorithm):
 
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
         """Combine the replicas and move the common model."""
-        begun, outer = comm.now(), self.outer_of(len(work))
+        begun, outer = comm.now(), self.outer_of(len(self.size))  # of all workers, also if some are left out
         weights, combine = WEIGHTS[self.weights](work), COMBINE[self.combine]
 
         def rule(params: ParameterSlice) -> None:

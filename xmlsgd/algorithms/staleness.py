@@ -15,7 +15,7 @@ from ..errors import DataError
 class Staleness:
     """Base of the rules: every update counts in full, nobody waits."""
 
-    def weight(self, staleness: int) -> float:
+    def weight(self, staleness: float) -> float:
         """Return the weight of an update of this staleness."""
         return 1.0
 
@@ -36,7 +36,7 @@ class Damped(Staleness):
         if not self.power >= 0:
             raise DataError(f"power must be at least 0, got {self.power}")
 
-    def weight(self, staleness: int) -> float:
+    def weight(self, staleness: float) -> float:
         """Return the damped weight."""
         return float((1 + staleness) ** -self.power)
 
@@ -56,7 +56,7 @@ class DelayAdaptive(Staleness):
         if not self.usual > 0:
             raise DataError(f"usual staleness must be above 0, got {self.usual}")
 
-    def weight(self, staleness: int) -> float:
+    def weight(self, staleness: float) -> float:
         """Return the weight, 1 for what is not staler than usual."""
         return min(1.0, self.usual / max(staleness, 1))
 
@@ -73,7 +73,7 @@ class Dropped(Staleness):
         if self.limit < 1:
             raise DataError(f"limit of staleness must be at least 1, got {self.limit}")
 
-    def weight(self, staleness: int) -> float:
+    def weight(self, staleness: float) -> float:
         """Return 0 for what is too stale."""
         return float(staleness < self.limit)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..errors import WorkerDied
@@ -81,9 +81,15 @@ class Epoch:
     def _waits_for_checkpoint(self) -> bool:
         """Write a checkpoint if one is due and all work is in the model; return whether nobody shall get rows before.
 
-        Replicas are kept when the algorithm has merged all, unless the run is to end by it.
+        Replicas are kept when the algorithm has merged all, unless the run is to end by it. During trials the model
+        that was set aside is kept, which is that of the beginning of the epoch.
         """
-        if self.writer is None or self.algorithm.trial is not None or self.router.empty or not self.writer.due():
+        if self.writer is None or not self.writer.due():
+            return False
+        if self.algorithm.trial is not None:
+            self.writer.write(replace(self.position, seconds=self.progress.seconds(self.executor)), aside=True)
+            return False
+        if self.router.empty:
             return False
         if self.executor.busy or self.router.leases:
             return self.algorithm.sharing is not Sharing.REPLICAS or self.writer.ends

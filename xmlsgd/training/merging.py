@@ -109,7 +109,7 @@ class Merger:
         self._moving = np.zeros(self._n_features, np.int64)  # the last merge in which momentum still moves a row
         self._changed: np.ndarray | None = None  # rows of W0 that a merge changes in the center, if not all take part
         self._state: dict[tuple[str, int | None], np.ndarray] = {}
-        self._saved: tuple[np.ndarray, np.ndarray] | None = None
+        self.saved: tuple[np.ndarray, np.ndarray] | None = None
         # Kept: the memory of temporary arrays is that of a thread, and lost with it.
         self._pool = ThreadPoolExecutor(n_threads) if n_threads > 1 else None
         self._lock = Lock()  # slices are merged by several threads, the first of which makes a state
@@ -156,16 +156,16 @@ class Merger:
 
     def set_aside(self) -> None:
         """Keep the center and the optimizer states, in memory, in place of what was set aside before."""
-        self._saved = self.table.params[0].copy(), self.table.states.copy()
+        self.saved = self.table.params[0].copy(), self.table.states.copy()
 
     def put_back(self) -> None:
         """Put center, replicas and optimizer states back to what was set aside; clear the merge states.
 
         Where nothing was set aside nothing is done.
         """
-        if self._saved is None:
+        if self.saved is None:
             return
-        model, states = self._saved
+        model, states = self.saved
         self.table.params[:] = model
         self.table.states[:] = states
         self.table.touched[:] = 0

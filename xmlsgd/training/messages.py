@@ -54,7 +54,8 @@ class Step:
 class Report:
     """What a worker says of a finished step: `loss` is the sum over its rows, `nnz` their stored features.
 
-    `staleness` is the number of updates that others made to the shared model between this step's reading and writing.
+    `staleness` is the number of updates that others made to the shared model between this step's reading and writing;
+    where its updates write the model in place, the mean of each of them.
     """
 
     worker: int
@@ -63,7 +64,7 @@ class Report:
     loss: float
     seconds: float
     updates: int = 1
-    staleness: int = 0
+    staleness: float = 0
 
 
 @dataclass(frozen=True, slots=True)

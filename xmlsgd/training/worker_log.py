@@ -28,14 +28,14 @@ LOW_SHARE = 0.2  # of an equal share of the throughput: advise to exclude worker
 class Tally:
     """The work of one worker: rows and updates, seconds busy, and rows whose work was lost, which are not in `rows`.
 
-    staleness : sum over the updates. stalest : the maximum.
+    staleness : sum over the updates. stalest : the maximum, of means over spans that write the model in place.
     """
 
     rows: int = 0
     updates: int = 0
     busy: float = 0.0
     staleness: float = 0.0
-    stalest: int = 0
+    stalest: float = 0
     lost: int = 0
 
     def add(self, other: Tally) -> None:
@@ -64,7 +64,10 @@ class Tally:
             "utilisation": round(self.busy / elapsed, 4) if elapsed > 0 else 0.0,
         }
         if stale:
-            found |= {"staleness": round(self.staleness / max(self.updates, 1), 4), "staleness_max": self.stalest}
+            found |= {
+                "staleness": round(self.staleness / max(self.updates, 1), 4),
+                "staleness_max": round(self.stalest, 4),
+            }
         return found | ({"lost": self.lost} if self.lost else {})
 
 

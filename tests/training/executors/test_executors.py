@@ -189,6 +189,25 @@ def test_a_lockstep_run_over_processes_equals_the_simulated_one_to_the_bit(job):
     assert [record["seconds"] for record in runs[0].records] == [record["seconds"] for record in runs[1].records]
 
 
+@pytest.mark.parametrize(("sharing", "staleness"), [(Sharing.IN_PLACE, 1), (Sharing.DELTA, 6)])
+def test_an_update_in_place_misses_what_others_wrote_during_it_and_a_difference_what_they_wrote_since_its_pull(
+    job, sharing, staleness
+):
+    """Of two equal spans of six updates: the one that ends last."""
+    executor = Threads([Reference() for _ in range(2)])
+    executor.start(job, sharing)
+    for w in (0, 1):
+        executor.submit(Step(w, 0, 6 * w, 6 * w + 6, 0.1, batch=1))
+    found = []
+    for _ in range(2):
+        report = executor.wait()
+        assert isinstance(report, Report)
+        found.append(report.staleness)
+        executor.push(report.worker, 1.0)
+    executor.close()
+    assert found == [0, staleness]
+
+
 def test_a_difference_is_added_to_what_others_have_written_meanwhile(job):
     executor = Simulated(Reference(), [VirtualDevice(speed=1.0), VirtualDevice(speed=0.5)])
     executor.start(job, Sharing.IN_PLACE)

@@ -102,17 +102,19 @@ class CheckpointWriter:
         """Return whether the next checkpoint is due."""
         return self.ends or time.monotonic() - self._time >= 60 * self.checkpoint.minutes
 
-    def write(self, position: TrainingPosition) -> None:
+    def write(self, position: TrainingPosition, aside: bool = False) -> None:
         """Write a checkpoint, unless nothing was trained since the last one or the run diverges.
 
+        aside : of the model that was set aside, while workers train another.
         Raises the error by which the run was asked to end. If writing fails, logs that and continues: the last
         checkpoint is intact, and another one will be written.
         """
         ending = self._take_request()  # first: writing may take longer than the sender of a signal waits
         with self._progress.paused(self._executor):
-            if (position.rows != self._rows or position.ended) and is_finite(self._executor.center):
+            params, state, steps = self._executor.aside() if aside else self._executor.learned()
+            if (position.rows != self._rows or position.ended) and is_finite(params):
                 try:
-                    self._write(position)
+                    self._write(position, params, state, steps)
                     self._last_error = ""
                 except (OSError, ModelFileError) as error:
                     if str(error) != self._last_error:
@@ -138,8 +140,7 @@ class CheckpointWriter:
         ending, self._request.error = self._request.error, None
         return ending
 
-    def _write(self, position: TrainingPosition) -> None:
-        params, state, steps = self._executor.learned()
+    def _write(self, position: TrainingPosition, params: np.ndarray, state: np.ndarray, steps: int) -> None:
         if not is_finite(state):
             raise ModelFileError(f"{self.checkpoint.path}: the optimizer state is not finite")
         arrays, callbacks = {"params": params, "state": state}, {}

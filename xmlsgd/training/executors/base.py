@@ -183,7 +183,10 @@ class Executor(ABC):
             self._errors.clear()
             self.updates_seen[self._state_of(w)] += event.updates
             self._unpushed[w] = event.updates
-            return replace(event, staleness=self._updates_pushed - self._updates_read[w])
+            staleness: float = self._updates_pushed - self._updates_read[w]
+            if self.writes_in_place(w):  # each update of its span reads the model anew
+                staleness /= event.updates
+            return replace(event, staleness=staleness)
         if isinstance(event, Left):
             self.workers.remove(w)
             self.busy.discard(w)
@@ -281,6 +284,18 @@ class Executor(ABC):
         self._invalidate()
         self.updates_seen = list(self._saved_updates)
 
+    def aside(self) -> tuple[np.ndarray, np.ndarray, int]:
+        """Return what `learned` would for the model that was set aside."""
+        assert self.merger.saved is not None
+        params, states = self.merger.saved
+        return params, *self._most_seen(states, self._saved_updates)
+
+    def _most_seen(self, states: np.ndarray, seen: Sequence[int]) -> tuple[np.ndarray, int]:
+        """Return the state of a live worker that has seen most updates, and how many; of any worker if none is left."""
+        alive = sorted({self._state_of(w) for w in self.workers}) or range(len(seen))
+        state = max(alive, key=lambda i: seen[i])
+        return states[state], seen[state]
+
     def norm(self, worker: int) -> float:
         """Return the Euclidean norm of a replica."""
         self._fetch([worker])
@@ -294,9 +309,7 @@ class Executor(ABC):
         is lost may have left its state half written.
         """
         self._fetch()
-        states = sorted({self._state_of(w) for w in self.workers}) or range(len(self.updates_seen))
-        state = max(states, key=lambda i: self.updates_seen[i])
-        return self.center, self.table.states[state], self.updates_seen[state]
+        return self.center, *self._most_seen(self.table.states, self.updates_seen)
 
     def result(self) -> tuple[np.ndarray, np.ndarray, int]:
         """Return what `learned` does, in memory that outlives the executor."""
