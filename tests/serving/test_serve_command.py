@@ -16,6 +16,7 @@ import pytest
 from shared.paths import ROOT
 from xmlsgd import XMLClassifier
 from xmlsgd.cli import main
+from xmlsgd.cli.commands.serve import bound
 
 pytest.importorskip("uvicorn", reason='needs the extra "serve"')
 
@@ -47,6 +48,16 @@ def test_a_served_model_answers_learns_saves_and_ends_by_a_signal(folder):
             process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGTERM
     assert XMLClassifier.load(folder).classes_.tolist() == ["read", "write", "open"]
+
+
+def test_an_answer_does_not_wait_for_an_acknowledgement():
+    """The accepted connection inherits the option of the listening socket."""
+    with (
+        bound("127.0.0.1", 0) as listening,
+        socket.create_connection(listening.getsockname()),
+        listening.accept()[0] as accepted,
+    ):
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
 
 
 def complaint(capsys, *words):

@@ -96,4 +96,6 @@ def _explain(model: XMLClassifier | XMLEnsemble, text: str, k: int) -> list[dict
 
 def _learned(model: Any, texts: Sequence[str], labels: Sequence[Sequence[str]]) -> XMLClassifier:
     learned: XMLClassifier = copy.copy(model)
-    return learned.partial_fit(list(texts), [list(names) for names in labels])
+    learned.partial_fit(list(texts), [list(names) for names in labels])
+    learned.load_kernels(list(texts[:1]))  # or the first request would wait
+    return learned
