@@ -52,6 +52,8 @@ def measure(address: str, texts: list[str], n_clients: int, n_requests: int) -> 
         client.start()
     for client in clients:
         client.join()
+    if len(seconds) < n_requests:
+        raise RuntimeError(f"{n_requests - len(seconds)} of {n_requests} requests were not answered")
     p50, p99 = np.percentile(seconds, [50, 99])
     return {"clients": n_clients, "per_second": len(seconds) / (time.perf_counter() - started), "p50": p50, "p99": p99}
 
