@@ -14,6 +14,7 @@ import gc
 import ipaddress
 import os
 import socket
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ FLAGS = (
 EXAMPLES = """  xmlsgd serve model
   XMLSGD_TOKEN=secret xmlsgd serve model --port 9000 --save"""
 CONNECTIONS = 1024  # more are answered with 503
+GRACE_SECONDS = 30  # for requests that a signal finds unanswered
 MIN_TOKEN = 8  # characters
 
 
@@ -80,8 +82,11 @@ def run(
     address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
     console.show(f"serving {name} at {address}")
     if not is_loopback(host):
-        console.note(f"{host}: others can reach it; put a proxy with TLS before it")
-    config = uvicorn.Config(app, log_level="warning", access_log=False, limit_concurrency=CONNECTIONS, lifespan="off")
+        warnings.warn(f"--host {host}: others can reach it, without TLS; put a proxy before it", stacklevel=2)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, lifespan="off", limit_concurrency=CONNECTIONS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )  # fmt: skip
     uvicorn.Server(config).run(sockets=[listening])
 
 
@@ -89,7 +94,7 @@ def read_token(path: str | None) -> str | None:
     """Return the token of a file, or of the environment; None without one."""
     where, token = f"--token-file {path}", os.environ.get(TOKEN)
     if path is not None:
-        token = Path(path).read_text(encoding="utf-8").strip()
+        token = Path(path).read_text(encoding="utf-8", errors="replace").strip()
     elif token is None:
         return None
     else:
