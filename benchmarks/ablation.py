@@ -18,8 +18,6 @@ from xmlsgd.candidates.cooccurrence import Cooccurrence
 from xmlsgd.candidates.knn import KNNIndex
 from xmlsgd.candidates.linear import LinearClassifiers
 from xmlsgd.candidates.model import (
-    has_label,
-    held_out_rows,
     label_frequencies,
     n_scored,
     training_candidates,
@@ -29,6 +27,7 @@ from xmlsgd.candidates.stacking import LogisticStacking, meta_features
 from xmlsgd.candidates.weighting import idf_weights, unit_rows
 from xmlsgd.cli.kernels import compile_kernels
 from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.data.held_out import held_out_rows
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators.defaults import (
     CANDIDATE_EPOCHS,
@@ -133,7 +132,7 @@ def variants(rows: Dataset, X_test: CSR, threads: int) -> Iterator[tuple[str, fl
         model = network(CANDIDATE_NEGATIVES)
     yield SHARED, clock.seconds["network"], model.predict_topk(X_test, K)[0]
     learned, tested = paths(rows, X_test, held_out, weight, model, CPU(threads), clock)
-    known, truth = learned.labels >= 0, has_label(rows.Y.take(held_out), learned.labels)
+    known, truth = learned.labels >= 0, rows.Y.take(held_out).has(learned.labels)
     truth = truth[known]
     for n in range(1, len(PATHS) + 1):
         for chosen in itertools.combinations(PATHS, n):

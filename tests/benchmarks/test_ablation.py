@@ -9,9 +9,8 @@ import pytest
 
 from benchmarks.ablation import CALIBRATED, PATHS, ROUNDED, SHARED, Evidence, table, variants
 from xmlsgd import make_xmc
-from xmlsgd.candidates.model import has_label
 from xmlsgd.candidates.stacking import LogisticStacking
-from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.data.csr import Dataset
 from xmlsgd.metrics import precision_at_k
 
 STANDARD_ERROR = 100 * (0.3 * 0.7 / 400) ** 0.5  # of a P@1 near 70 on the 400 test rows, in percent
@@ -58,12 +57,6 @@ def test_calibrated_margins_are_those_of_their_labels():
     calibrated = Evidence(labels, values).calibrated(np.array([2, 3], np.float32), np.array([0.5, 0.25], np.float32))
     assert calibrated.values.tolist() == [[[1, 1, 3.25, 1], [1, 1, 2.5, 1]]]
     assert values.max() == 1
-
-
-@pytest.mark.slow
-def test_labels_that_a_row_has_are_marked():
-    Y = CSR(np.array([0, 2, 2]), np.array([1, 5], np.int32), np.ones(2, np.float32), 6)
-    assert has_label(Y, np.array([[5, 0], [1, -1]], np.int32)).tolist() == [[True, False], [False, False]]
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from shared.candidates import DEVICE
 from xmlsgd import XMLClassifier, make_xmc
-from xmlsgd.candidates import HELD_OUT_BOOSTED, HELD_OUT_LOGISTIC, fit_candidates
+from xmlsgd.candidates import fit_candidates
 from xmlsgd.candidates.boosted_stacking import N_META_FEATURES, BoostedStacking, complete_trees
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
 from xmlsgd.data.csr import CSR, Dataset
@@ -214,11 +214,6 @@ def test_the_memory_estimate_counts_the_pairs_that_stacking_learns_from(many):
         for stacking in ("boosted", "logistic")
     )
     assert boosted - logistic == 150 * (1000 - 400) * 32  # rows held out for the one and for the other
-
-
-def test_more_rows_are_held_out_for_trees_than_for_a_regression():
-    assert [HELD_OUT_BOOSTED.of(n) for n in (9_999, 10_000, 47_175, 10**6)] == [0, 1000, 4717, 10_000]
-    assert [HELD_OUT_LOGISTIC.of(n) for n in (999, 10_000, 47_175, 10**6)] == [0, 400, 943, 2048]
 
 
 def test_trees_that_have_nothing_to_ask_say_how_often_labels_are_right():

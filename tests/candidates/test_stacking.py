@@ -8,7 +8,6 @@ import pytest
 from shared.candidates import DEVICE, SETTINGS, ones
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates.linear import LinearClassifiers
-from xmlsgd.candidates.model import held_out_rows
 from xmlsgd.candidates.stacking import (
     MIN_COOCCURRENCE,
     MIN_VOTE,
@@ -86,14 +85,6 @@ def test_scores_of_stacking_are_log_odds():
     np.testing.assert_allclose(no_vote - found, np.log(MIN_VOTE / 0.25), rtol=1e-4)
     np.testing.assert_allclose(unknown - found, 0.25 * np.log(MIN_COOCCURRENCE / 0.1), rtol=1e-4)
     assert log_probability(np.float32([-200.0]))[0] == pytest.approx(-200)
-
-
-def test_rows_are_held_out_if_there_are_enough():
-    held = held_out_rows(25_000, 0)
-    assert len(held) == 500 == len(np.unique(held))
-    assert [len(held_out_rows(n, 0)) for n in (999, 1000, 3000, 4000, 20_000)] == [0, 100, 300, 400, 400]
-    assert len(held_out_rows(10**7, 0)) == 2048
-    assert not np.array_equal(held, held_out_rows(25_000, 1))
 
 
 def test_small_sets_use_the_default_weights():

@@ -7,7 +7,7 @@ import pytest
 
 from shared.planted import planted, small
 from xmlsgd import DataError, XMLEnsemble
-from xmlsgd.candidates import HELD_OUT_LOGISTIC, held_out_rows
+from xmlsgd.data.held_out import HELD_OUT_LOGISTIC, held_out_rows
 
 
 @pytest.fixture(scope="module")

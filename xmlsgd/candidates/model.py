@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..data.csr import CSR, HELD_OUT, Dataset
-from ..data.groups import draw_rows
+from ..data.csr import CSR, Dataset
 from ..devices.cpu import CPU
 from .boosted_stacking import NO_TREES, BoostedStacking
 from .compact import CompactLinearClassifiers
@@ -20,34 +19,9 @@ from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Calibration, LogisticStacking,
 from .weighting import idf_weights, unit_rows
 
 BLOCK = 1 << 16  # rows whose votes are held in memory together
-LARGEST_SHARE = 10  # at most one row in ten is held out
 # Candidates that prediction scores, at least, and otherwise half of those that training used as negatives: the rest
 # rarely ranks first.
 SCORED = 64
-
-
-class HeldOutSize(NamedTuple):
-    """How many rows to hold out for stacking: a share of all within [wanted, most], but at most a tenth of all.
-
-    If that is fewer than `least`, none.
-    """
-
-    share: float
-    wanted: int
-    most: int
-    least: int
-
-    def of(self, n_rows: int) -> int:
-        """Return the number of rows."""
-        n = min(max(int(self.share * n_rows), self.wanted), self.most, n_rows // LARGEST_SHARE)
-        return n if n >= self.least else 0
-
-
-# Logistic regression has seven weights to learn. Trees need 1,000 rows to be better than it, and with 5,000 are nearly
-# as good as with 50,000 (docs/decisions/candidates.md).
-HELD_OUT_LOGISTIC, HELD_OUT_BOOSTED = HeldOutSize(0.02, 400, 2048, 100), HeldOutSize(0.1, 1000, 10_000, 1000)
-# A network alone has three weights of its calibration and the thresholds to learn.
-HELD_OUT_NETWORK, HELD_OUT_NONE = HeldOutSize(0.02, 200, 2048, 100), HeldOutSize(0.0, 0, 0, 0)
 
 # The network's logits float32 (rows, M), given rows X and labels (rows, M); 0 where a label is -1.
 Logits = Callable[[CSR, np.ndarray], np.ndarray]
@@ -118,17 +92,6 @@ def n_scored(size: int) -> int:
     return min(size, max(SCORED, size // 2))
 
 
-def held_out_rows(
-    n_rows: int, seed: int, held_out: HeldOutSize = HELD_OUT_LOGISTIC, groups: np.ndarray | None = None
-) -> np.ndarray:
-    """Return the rows to hold out from network and linear classifiers for stacking; ascending, possibly none.
-
-    groups : int64 (n_rows,), all rows of one of which are held out, or none; None where rows are independent.
-    """
-    rows = draw_rows(n_rows, held_out.of(n_rows), groups, np.random.default_rng((seed, HELD_OUT)))
-    return rows if len(rows) >= held_out.least else rows[:0]
-
-
 def fit_candidates(
     dataset: Dataset,
     weight: np.ndarray | None,
@@ -180,7 +143,7 @@ def fit_candidates(
             margins = linear.margins(rows.take(held_out), labels, device)
         scores = logits(X.take(held_out), labels), with_more(asked.shares), margins, shares
         before, all_rows = label_frequencies(Y, learned, weight)
-        pairs = HeldOutPairs(labels, scores, has_label(Y.take(held_out), labels)[labels >= 0], before)
+        pairs = HeldOutPairs(labels, scores, Y.take(held_out).has(labels)[labels >= 0], before)
         if decides and not label_rows_help(pairs, margins_without):
             kept = np.setdiff1d(np.arange(X.n_rows), of_seen)
             del linear, knn, cooccurrence
@@ -299,9 +262,3 @@ def training_candidates(
     most = np.argsort(-shares, axis=1)[:, : n_scored(size)]
     labels, shares = (np.take_along_axis(each, most, axis=1) for each in (candidates[held_out], shares))
     return candidates, HeldOutVotes(labels, shares)
-
-
-def has_label(Y: CSR, labels: np.ndarray) -> np.ndarray:
-    """Return which of the labels (n, M) are true for their row, bool."""
-    keys = np.arange(Y.n_rows)[:, None] * np.int64(Y.n_cols) + labels
-    return np.isin(keys, Y.entry_keys()) & (labels >= 0)

@@ -25,22 +25,3 @@ def named_groups(groups: Any, n_rows: int) -> tuple[NDArray, NDArray[np.int64]]:
     except TypeError as error:
         raise DataError(f"groups: must be all texts or all integers, got {shorten(groups)}") from error
     return names, of_row.astype(np.int64)
-
-
-def draw_rows(n_rows: int, n: int, groups: NDArray[np.int64] | None, random: np.random.Generator) -> NDArray[np.intp]:
-    """Return `n` rows at random, or with groups the rows of as many whole ones as fit in, ascending.
-
-    Each row has a random key, and the lowest are drawn: where rows are added behind, hardly any other of the earlier
-    ones is drawn, so that training that goes on does not measure itself by rows that it has learned.
-    """
-    keys = random.random(n_rows)
-    if groups is None:
-        return np.sort(np.argsort(keys)[:n])
-    sizes = np.bincount(groups)
-    taken, n_left = np.zeros(len(sizes), np.bool_), n
-    present, first = np.unique(groups, return_index=True)
-    for group in present[np.argsort(keys[first])]:
-        if sizes[group] <= n_left:
-            taken[group] = True
-            n_left -= sizes[group]
-    return np.flatnonzero(taken[groups])

@@ -8,6 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..data.held_out import (
+    HELD_OUT_BOOSTED,
+    HELD_OUT_LOGISTIC,
+    HELD_OUT_NETWORK,
+    HELD_OUT_NONE,
+    HeldOutSize,
+    held_out_rows,
+)  # fmt: skip
 from .calibration import BetaCalibration
 from .fitted import are_probabilities
 from .inference import Scorer
@@ -17,7 +25,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..candidates import HeldOutScores
-    from ..candidates.model import HeldOutSize
     from ..devices.base import Device
     from .fitted import FittedModel
     from .targets import Form
@@ -28,13 +35,6 @@ SCORED = 64  # labels of a held-out row whose scores are calibrated, of a networ
 
 def held_out_size(loss: str, form: Form, n_candidates: int, stacking: str) -> HeldOutSize:
     """Return how many rows are held out: for stacking with candidates, else for calibration where there is any."""
-    from ..candidates import (
-        HELD_OUT_BOOSTED,
-        HELD_OUT_LOGISTIC,
-        HELD_OUT_NETWORK,
-        HELD_OUT_NONE,
-    )  # Numba is loaded late
-
     if n_candidates:
         return HELD_OUT_BOOSTED if stacking == "boosted" else HELD_OUT_LOGISTIC
     return HELD_OUT_NETWORK if are_probabilities(loss, form) else HELD_OUT_NONE
@@ -42,8 +42,6 @@ def held_out_size(loss: str, form: Form, n_candidates: int, stacking: str) -> He
 
 def rows_to_hold_out(data: TrainingData, size: HeldOutSize, seed: int) -> NDArray[np.intp]:
     """Return the held-out rows, ascending, possibly none, of those of a weight above 0."""
-    from ..candidates import held_out_rows
-
     rows = np.arange(data.n_rows) if data.weight is None else np.flatnonzero(data.weight[: data.n_rows])
     groups = None if data.groups is None else data.groups[rows]
     found = rows[held_out_rows(len(rows), seed, size, groups)]
@@ -77,8 +75,6 @@ def with_thresholds(
     """
     if not len(held_out) or not fitted.has_probabilities or (stacked is None and fitted.candidates is not None):
         return fitted
-    from ..candidates.model import has_label
-
     Y = data.dataset.Y.take(held_out)
     if stacked is None:
         scorer = Scorer(fitted.network, fitted.params, device)
@@ -86,7 +82,7 @@ def with_thresholds(
     else:
         labels, scores = stacked
     found = labels >= 0
-    labels, scores, truth = labels[found], scores[found], has_label(Y, labels)[found]
+    labels, scores, truth = labels[found], scores[found], Y.has(labels)[found]
     if not truth.any():
         return fitted
     if stacked is None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..algorithms.base import Algorithm
+from ..data.held_out import HELD_OUT_BOOSTED
 from ..errors import DataError
 from ..nn.network import Network
 from ..nn.samplers import ALL_LABELS, find_sampler
@@ -33,7 +34,7 @@ from .placement import Worker, algorithm_of, make_device, parse_devices, precisi
 from .threads import flops, thread_count
 
 if TYPE_CHECKING:
-    from ..candidates.model import HeldOutSize
+    from ..data.held_out import HeldOutSize
     from ..devices.base import Device
     from ..nn.optimizers import Optimizer
     from ..nn.samplers import Sampler
@@ -253,8 +254,6 @@ def _candidates(given: Parameters, data: TrainingData, loss: str) -> tuple[int, 
 
 def _check_boosted(n_candidates: int, n_rows: int) -> None:
     """Raise `DataError` where trees have no candidates, or too few rows of a weight above 0 to learn from."""
-    from ..candidates import HELD_OUT_BOOSTED  # here, so that an estimator can be made without loading Numba
-
     if not n_candidates:
         raise DataError("stacking: 'boosted' needs candidates, got none here; pass candidates=64 or 'logistic'")
     if not HELD_OUT_BOOSTED.of(n_rows):

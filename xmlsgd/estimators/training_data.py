@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..data.csr import VALIDATION, Dataset
-from ..data.groups import draw_rows, read_groups
+from ..data.groups import read_groups
+from ..data.held_out import draw_rows
 from ..errors import DataError, shorten
 from .inputs import FeatureSpace, check_weight, grow_features, learn_features, read_features, read_weight
 from .label_texts import read_label_rows, with_label_rows, with_new_labels

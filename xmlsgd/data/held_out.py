@@ -1,0 +1,66 @@
+"""Held-out rows: how many of the rows, and which, for stacking, calibration and thresholds."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .csr import HELD_OUT
+
+LARGEST_SHARE = 10  # at most one row in ten is held out
+
+
+class HeldOutSize(NamedTuple):
+    """How many rows to hold out for stacking: a share of all within [wanted, most], but at most a tenth of all.
+
+    If that is fewer than `least`, none.
+    """
+
+    share: float
+    wanted: int
+    most: int
+    least: int
+
+    def of(self, n_rows: int) -> int:
+        """Return the number of rows."""
+        n = min(max(int(self.share * n_rows), self.wanted), self.most, n_rows // LARGEST_SHARE)
+        return n if n >= self.least else 0
+
+
+# Logistic regression has seven weights to learn. Trees need 1,000 rows to be better than it, and with 5,000 are nearly
+# as good as with 50,000 (docs/decisions/candidates.md).
+HELD_OUT_LOGISTIC, HELD_OUT_BOOSTED = HeldOutSize(0.02, 400, 2048, 100), HeldOutSize(0.1, 1000, 10_000, 1000)
+# A network alone has three weights of its calibration and the thresholds to learn.
+HELD_OUT_NETWORK, HELD_OUT_NONE = HeldOutSize(0.02, 200, 2048, 100), HeldOutSize(0.0, 0, 0, 0)
+
+
+def held_out_rows(
+    n_rows: int, seed: int, held_out: HeldOutSize = HELD_OUT_LOGISTIC, groups: np.ndarray | None = None
+) -> np.ndarray:
+    """Return the rows to hold out from network and linear classifiers for stacking; ascending, possibly none.
+
+    groups : int64 (n_rows,), all rows of one of which are held out, or none; None where rows are independent.
+    """
+    rows = draw_rows(n_rows, held_out.of(n_rows), groups, np.random.default_rng((seed, HELD_OUT)))
+    return rows if len(rows) >= held_out.least else rows[:0]
+
+
+def draw_rows(n_rows: int, n: int, groups: NDArray[np.int64] | None, random: np.random.Generator) -> NDArray[np.intp]:
+    """Return `n` rows at random, or with groups the rows of as many whole ones as fit in, ascending.
+
+    Each row has a random key, and the lowest are drawn: where rows are added behind, hardly any other of the earlier
+    ones is drawn, so that training that goes on does not measure itself by rows that it has learned.
+    """
+    keys = random.random(n_rows)
+    if groups is None:
+        return np.sort(np.argsort(keys)[:n])
+    sizes = np.bincount(groups)
+    taken, n_left = np.zeros(len(sizes), np.bool_), n
+    present, first = np.unique(groups, return_index=True)
+    for group in present[np.argsort(keys[first])]:
+        if sizes[group] <= n_left:
+            taken[group] = True
+            n_left -= sizes[group]
+    return np.flatnonzero(taken[groups])
