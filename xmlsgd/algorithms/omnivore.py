@@ -144,7 +144,7 @@ class Omnivore(Algorithm):
         """Note a member's part of the batch, and its speed."""
         w, work = report.worker, self.per_nnz * report.nnz + self.per_row * report.rows
         self.running.discard(w)
-        self.compute.finished(w, report.rows, report.loss, work / max(report.seconds, 1e-9))
+        self.compute.finished(w, report.rows, float(report.loss), work / max(report.seconds, 1e-9))
 
     def left(self, w: int) -> None:
         """Forget a worker."""

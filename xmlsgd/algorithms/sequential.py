@@ -11,7 +11,12 @@ from .base import Algorithm
 
 @dataclass
 class Sequential(Algorithm):
-    """Every batch has `batch` rows and the same `learning_rate`; of several workers the first one alive trains."""
+    """Every batch has `batch` rows and the same `learning_rate`; of several workers the first one alive trains.
+
+    The losses of a GPU that trains alone are read four steps late (`LATE_STEPS`), so that no step waits for the one
+    before. They are the same to the bit. A loss that is not finite ends the run as many steps late, or at the end of
+    the epoch.
+    """
 
     @property
     def sharing(self) -> Sharing:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
     from contextlib import AbstractContextManager
 
     from ..data.csr import CSR
@@ -135,6 +135,10 @@ class Device(ABC):
     def to_host(self, placed: Any, flat: np.ndarray | None = None) -> np.ndarray:
         """Copy an array of the device over `flat`, contiguous, or to a new one where the memories differ; return it."""
         return placed
+
+    def read_later(self, value: Any) -> Callable[[], float]:
+        """Return a function that waits until a number in the device's memory is computed, and returns it."""
+        return lambda: float(value)
 
     @abstractmethod
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> np.ndarray:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..errors import WorkerDied
 from .checkpoints import TrainingPosition
-from .messages import Event, Left, Report, Sharing, Step
+from .late_reports import LateReports
+from .messages import Event, LateLoss, Left, Report, Sharing, Step
 
 if TYPE_CHECKING:
     from ..algorithms.base import Algorithm
@@ -26,8 +27,8 @@ class Epoch:
     """One pass over the rows.
 
     number : of the epoch, over all runs of a model. position : where it begins. loss : the sum over the rows whose work
-    is in the shared model, NaN or infinite when one was. open : by worker, the reports of work that is not. now : the
-    second of the last event.
+    is in the shared model, NaN or infinite when one was. open : by worker, the reports of work that is not. late :
+    reports of work that is, whose losses are not in `loss` yet. now : the second of the last event.
     """
 
     number: int
@@ -41,6 +42,7 @@ class Epoch:
     writer: CheckpointWriter | None = None
     loss: float = field(init=False)
     open: dict[int, list[Report]] = field(default_factory=dict, init=False)
+    late: LateReports = field(default_factory=LateReports, init=False)
     now: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -64,7 +66,9 @@ class Epoch:
             elif router.leases:
                 members = executor.workers  # the end of the epoch
             elif router.empty:
-                self._end()
+                self._count(self.late.rest())
+                if math.isfinite(self.loss):
+                    self._end()
                 return self.loss
             elif (executor.expecting or not executor.workers) and (event := executor.wait()):
                 self._note(event)
@@ -93,7 +97,9 @@ class Epoch:
             return False
         if self.executor.busy or self.router.leases:
             return self.algorithm.sharing is not Sharing.REPLICAS or self.writer.ends
-        self.writer.write(self._position())
+        self._count(self.late.rest())
+        if math.isfinite(self.loss):
+            self.writer.write(self._position())
         return False
 
     def _position(self) -> TrainingPosition:
@@ -138,11 +144,11 @@ class Epoch:
         w, trial = report.worker, self.algorithm.trial is not None
         self.progress.rows += report.rows
         self.open.setdefault(w, []).append(report)
-        if math.isfinite(report.loss) or trial:
+        if trial or isinstance(report.loss, LateLoss) or math.isfinite(report.loss):
             self.executor.push(w, self.algorithm.weight(report))
             self.membership.finished(report)
         else:
-            self.loss = report.loss
+            self.loss = float(report.loss)
         if self.algorithm.sharing is not Sharing.REPLICAS:
             self._commit([w])
         if not trial:
@@ -178,4 +184,9 @@ class Epoch:
     def _commit(self, members: Collection[int]) -> None:
         """Note whose work is in the shared model."""
         self.router.commit(members)
-        self.loss += sum(report.loss for w in members for report in self.open.pop(w, []))
+        self._count(self.late.add([report for w in members for report in self.open.pop(w, [])]))
+
+    def _count(self, committed: Iterable[Sequence[Report]]) -> None:
+        """Add up the losses of work that is in the shared model."""
+        for reports in committed:
+            self.loss += sum(float(report.loss) for report in reports)

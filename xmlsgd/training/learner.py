@@ -16,7 +16,7 @@ from ..nn.network import state_layout
 from ..nn.optimizers import Adam
 from ..nn.parameters import zeros
 from ..nn.samplers import ALL_LABELS, Sampler
-from .messages import Report, Step
+from .messages import LateLoss, Report, Step
 
 if TYPE_CHECKING:
     from ..data.csr import Dataset
@@ -101,6 +101,8 @@ class Learner:
     `invalidate` and `fetch` ask for it.
     """
 
+    late_losses = False  # whether the losses of a GPU are read later than its steps
+
     def __init__(
         self, job: Job, device: Device, flat: np.ndarray, state: np.ndarray | None = None,
         touched: np.ndarray | None = None, lazy: bool = False,
@@ -164,7 +166,8 @@ class Learner:
             return self._step(step)
 
     def _step(self, step: Step) -> Report:
-        started, loss, nnz = time.perf_counter(), 0.0, 0
+        started, nnz = time.perf_counter(), 0
+        loss: Any = 0.0  # in the device's memory
         self.device_params()
         rows = self._order.rows(step)
         size = step.batch or len(rows)
@@ -173,10 +176,11 @@ class Learner:
                 batch, seed = rows[at : at + size], _batch_seed(self.job.seed, step.epoch, step.start + at)
                 loss += self._update(batch, self.job.optimizer.update(step.learning_rate, step.seen + i), seed)
                 nnz += self._nnz(batch)
-        loss = float(loss)
+        late = self.late_losses and self.device.memory is not None
+        found = LateLoss(self.device.read_later(loss)) if late else float(loss)
         if not self._lazy:
             self.fetch()
-        return Report(step.worker, len(rows), nnz, loss, time.perf_counter() - started, step.updates)
+        return Report(step.worker, len(rows), nnz, found, time.perf_counter() - started, step.updates)
 
     def _update(self, rows: np.ndarray, update: Update, seed: int) -> float:
         """Train on one batch; return the sum of the losses of its rows."""

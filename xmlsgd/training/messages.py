@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 
 
 class Sharing(Enum):
@@ -50,9 +52,21 @@ class Step:
         return -(-self.rows // self.batch) if self.batch else 1
 
 
+class LateLoss:
+    """A loss that a GPU has yet to compute: `float` waits for it."""
+
+    def __init__(self, read: Callable[[], float]) -> None:
+        self._read = cache(read)
+
+    def __float__(self) -> float:
+        return self._read()
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a worker says of a finished step: `loss` is the sum over its rows, `nnz` their stored features.
+
+    The loss of a GPU that trains alone is a `LateLoss`; who reads it at once waits for the GPU at every step.
 
     `staleness` is the number of updates that others made to the shared model between this step's reading and writing;
     where its updates write the model in place, the mean of each of them.
@@ -61,7 +75,7 @@ class Report:
     worker: int
     rows: int
     nnz: int
-    loss: float
+    loss: float | LateLoss
     seconds: float
     updates: int = 1
     staleness: float = 0

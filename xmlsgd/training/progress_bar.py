@@ -11,9 +11,10 @@ import numpy as np
 
 from .callbacks import Callback, ResumedRun
 from .history import EpochRecord
+from .late_reports import LateReports
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from types import TracebackType
     from typing import TextIO
 
@@ -44,6 +45,7 @@ class ProgressBar(Callback):
         self.epochs, self.done = epochs, 0
         self.shown: dict[str, str] = {}
         self.loss: float | None = None
+        self.late = LateReports()
         self.total = n_rows * epochs
         self._draw(0)
 
@@ -55,11 +57,17 @@ class ProgressBar(Callback):
 
     def step(self, report: Report) -> None:
         """Advance by the rows of a step."""
-        loss = report.loss / report.rows
-        self.loss = loss if self.loss is None else self.loss + NEWEST_LOSS * (loss - self.loss)
-        self.shown["loss"] = f"{self.loss:.4g}"
+        self._count(self.late.add([report]))
         self.bar.set_postfix(self.shown, refresh=False)
         self.bar.update(report.rows)
+
+    def _count(self, known: Iterable[Sequence[Report]]) -> None:
+        """Show a moving average of the losses of reports."""
+        for reports in known:
+            for report in reports:
+                loss = float(report.loss) / report.rows
+                self.loss = loss if self.loss is None else self.loss + NEWEST_LOSS * (loss - self.loss)
+                self.shown["loss"] = f"{self.loss:.4g}"
 
     def lost(self, reports: Sequence[Report]) -> None:
         """Move back by the rows that will be trained again."""
@@ -67,6 +75,7 @@ class ProgressBar(Callback):
 
     def epoch(self, record: EpochRecord, center: np.ndarray) -> bool:
         """Show the metrics of the finished epoch and the number of the next."""
+        self._count(self.late.rest())
         if "P@1" in record:
             self.shown["P@1"] = f"{record['P@1']:.2f}"
         self.bar.set_postfix(self.shown, refresh=False)

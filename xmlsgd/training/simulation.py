@@ -143,7 +143,7 @@ class LearningCurve(Callback):
     def step(self, report: Report) -> None:
         """Measure the model if it is time, except at the end of an epoch, before its last merge."""
         self.rows += report.rows
-        self.losses, self.counted = self.losses + report.loss, self.counted + report.rows
+        self.losses, self.counted = self.losses + float(report.loss), self.counted + report.rows
         if self.next <= self.rows < self.end:
             self._note(self.executor.now(), self.rows, self.measure(self.center))
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from shared import toy
+from shared.apart import MarkingApart, ReferenceApart
 from shared.every_executor import step
 from xmlsgd.algorithms.hogbatch import Hogbatch
 from xmlsgd.devices.reference import Reference
@@ -21,32 +22,6 @@ from xmlsgd.training.loop import train
 from xmlsgd.training.messages import Sharing
 
 CPU, GPU = 0, 1
-
-
-class Apart:
-    """Makes a device of NumPy stand for a GPU: its arrays lie in a memory of their own."""
-
-    memory = "apart"
-
-    def to_device(self, flat):
-        return flat.copy()
-
-    def copy_to_device(self, placed, flat):
-        placed[:] = flat
-
-    def to_host(self, placed, flat=None):
-        if flat is None:
-            return placed.copy()
-        flat[:] = placed
-        return flat
-
-
-class ReferenceApart(Apart, Reference):
-    """A GPU."""
-
-
-class MarkingApart(Apart, toy.Marking):
-    """A GPU that leaves marks."""
 
 
 FLEET = [VirtualDevice(1e-4, 1e-3, in_place=True), VirtualDevice(1e-3, 1e-4)]

@@ -130,6 +130,10 @@ class CUDA(Device):
         with self.runtime.current():
             return self.runtime.to_host(placed, flat)
 
+    def read_later(self, value: Any) -> Callable[[], float]:
+        """Return a function that waits until a number on the GPU is computed, not for later work, and returns it."""
+        return self.runtime.read_later(value)
+
     def input_forward(self, X: CSR, rows: np.ndarray, layer: Layer, dropout: Dropout) -> Any:
         """Return A (B, H) = relu(X[rows] W + b)."""
         batch, H = self._loader.batch(X, rows, "X"), layer.W.shape[1]

@@ -19,7 +19,7 @@ from .kernels import kernel_parameters, kernel_source
 from .staging import GROWTH, HOST_TO_DEVICE, StagingRing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 WARP = 32
 THREADS = 256  # of a block, unless a kernel says otherwise; eight warps
@@ -188,6 +188,19 @@ class Runtime:
         self.copy(host.ctypes.data, placed.data.ptr, host.nbytes, DEVICE_TO_HOST, self.stream)
         self.stream.synchronize()
         return host
+
+    def read_later(self, value: Any) -> Callable[[], float]:
+        """Begin to copy a float64 from the GPU; return a function that waits for that and for nothing after it."""
+        pinned = np.frombuffer(self.cupy.cuda.alloc_pinned_memory(value.nbytes), np.float64, 1)
+        self.copy(pinned.ctypes.data, value.data.ptr, value.nbytes, DEVICE_TO_HOST, self.stream)
+        copied = self.cupy.cuda.Event(disable_timing=True)
+        copied.record(self.stream)
+
+        def read(value: Any = value) -> float:  # the number stays where it is until it is copied
+            copied.synchronize()
+            return float(pinned[0])
+
+        return read
 
     def copy(self, target: int, source: int, n_bytes: int, kind: int, stream: Any) -> None:
         """Copy bytes from address to address, in the order of a stream."""

@@ -44,6 +44,8 @@ class Serial(Executor):
 
         self._prepare(job, [sharing if replicas else Sharing.IN_PLACE] * len(self.devices), make)
         self.learners = [Learner.of(job, self.devices[w], self.table, self.rows[w], lazy=True) for w in self.workers]
+        for learner in self.learners:
+            learner.late_losses = not replicas and len(self.learners) == 1
         self._use_local_learners(self.learners)
         self._start_clock()
 
