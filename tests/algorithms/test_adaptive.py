@@ -28,7 +28,7 @@ def test_a_run_is_the_papers_algorithm_worked_by_hand(momentum):
     for i, (kind, what) in enumerate(executor.log):
         if kind == "issue":
             assert (what.batch or what.rows) in (sizes[what.worker], 900 - what.start)
-            assert what.learning_rate == pytest.approx(0.2 * sizes[what.worker] / 16)
+            assert what.learning_rate == pytest.approx(0.2 * (what.batch or what.rows) / 16)
             replicas[what.worker] = toy.after(replicas[what.worker], what, 900)
         elif kind == "done":
             updates[what.worker] += what.updates

@@ -124,8 +124,11 @@ class AdaptiveSGD(Rounds, Algorithm):
         return self.left_of(self.mega_rows, w)
 
     def learning_rate_of(self, w: int, rows: int) -> float:
-        """Return the learning rate, linear in the size of the worker's batches."""
-        return self.learning_rate * self.size[w] / self.batch
+        """Return the learning rate, linear in the rows of the batch, also of a short one at the end of an epoch.
+
+        One worker alone trains as plain SGD does, whose last batch keeps its rate.
+        """
+        return self.learning_rate * (rows if len(self.size) > 1 else self.size[w]) / self.batch
 
     # Algorithm 2: normalized model merging, batch size scaling.
 
