@@ -15,7 +15,7 @@ pytest.importorskip("httpx2", reason="needs httpx2, of which starlette makes its
 
 from starlette.testclient import TestClient
 
-from xmlsgd.serving import requests, service
+from xmlsgd.serving import app, requests, service
 from xmlsgd.serving.app import new_app
 from xmlsgd.serving.service import Service
 
@@ -183,6 +183,13 @@ def test_bodies_that_are_too_large_too_slow_or_of_another_type_are_refused(clien
     monkeypatch.setattr(requests, "BODY_SECONDS", 0.0)
     slow = client.post("/suggest", json={"texts": ["a"]})
     assert (slow.status_code, slow.json()["detail"]) == (408, "body: must arrive within 0 s")
+
+
+def test_an_answer_that_takes_too_long_is_given_up(model, monkeypatch):
+    monkeypatch.setattr(app, "SECONDS", 0.0)
+    with TestClient(new_app(Service(model, "words"))) as client:
+        answer = client.post("/suggest", json={"texts": ["a"]})
+    assert (answer.status_code, answer.json()["title"]) == (503, "Service Unavailable")
 
 
 def test_an_error_of_the_model_is_answered_and_logged(client, monkeypatch, caplog):

@@ -47,5 +47,6 @@ def explain(model: XMLClassifier | XMLEnsemble, X: Any, labels: Any = None, k: i
             given = zip(found, scores[i][listed].tolist(), strict=True)
             found = [replace(each, score=score) for each, score in given]
         names = classes[best[i][listed]].tolist()
-        explained.append([each.named(name, words) for each, name in zip(found, names, strict=True)])
+        named = [each.named(name, words) for each, name in zip(found, names, strict=True)]
+        explained.append(sorted(named, key=lambda each: -each.score))  # means need not be in the order of the ranking
     return explained

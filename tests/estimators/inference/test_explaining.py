@@ -178,6 +178,8 @@ def test_trees_of_one_input_each_contribute_what_they_differ_from_a_row_without_
 def test_an_ensemble_explains_by_the_means_of_its_classifiers(parts, X):
     model = XMLEnsemble(XMLClassifier(**QUICK, candidates=16), 2, random_state=0).fit(parts[0].X, parts[0].Y)
     row = X.span(0, 1)
+    scores = [each.score for each in model.explain(row, k=20)[0]]
+    assert scores == sorted(scores, reverse=True)
     for each in model.explain(row)[0]:
         members = [member.explain(row, [each.column])[0][0] for member in model.estimators_]
         assert each.score == pytest.approx(model.decision_function(row)[0, each.column], abs=1e-5)
