@@ -70,6 +70,20 @@ def diverging(at, then=lambda: None):
     return device
 
 
+def overflowing(at):
+    """Return a device whose update at a step, counted from 1, is not finite; its loss is no number from the next on."""
+    device, steps = toy.Marking(), itertools.count(1)
+
+    def output_step(A, targets, layer, *given):
+        step = next(steps)
+        if step == at:
+            layer.W[:] = np.inf
+        return (np.nan if step > at else 0.5), A
+
+    device.output_step = output_step
+    return device
+
+
 def assert_same(run, whole):
     """Assert that two runs ended with the same bits and tell the same, but for the time."""
     np.testing.assert_array_equal(run.params, whole.params)

@@ -9,7 +9,19 @@ import numpy as np
 import pytest
 
 from shared import toy
-from shared.cut_runs import BATCH, EPOCHS, N_ROWS, NETWORK, SCHEDULE, STEPS, assert_same, diverging, go, job_of
+from shared.cut_runs import (
+    BATCH,
+    EPOCHS,
+    N_ROWS,
+    NETWORK,
+    SCHEDULE,
+    STEPS,
+    assert_same,
+    diverging,
+    go,
+    job_of,
+    overflowing,
+)
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.files import CHECKPOINT
 from xmlsgd.data.files.model_files import read_model, write_model
@@ -145,8 +157,10 @@ def test_a_checkpoint_that_cannot_be_written_costs_nothing_but_itself(dataset, a
     assert [record.getMessage() for record in caplog.records] == [told]
 
 
-def test_a_model_that_diverges_is_in_no_checkpoint(dataset, at):
-    run = go(job_of(dataset), at, device=diverging(STEPS + 3))
+@pytest.mark.parametrize("device", [diverging(STEPS + 3), overflowing(STEPS + 3)], ids=["loss", "update"])
+def test_a_model_that_diverges_is_in_no_checkpoint(dataset, at, device):
+    """Also where the last update shows in no loss yet."""
+    run = go(job_of(dataset), at, device=device)
     assert run.diverged
     saved = read_checkpoint(at)
     assert (saved.position.epoch, saved.position.at) == (1, 2 * BATCH)

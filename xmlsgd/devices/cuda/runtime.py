@@ -190,8 +190,8 @@ class Runtime:
         return host
 
     def read_later(self, value: Any) -> Callable[[], float]:
-        """Begin to copy a float64 from the GPU; return a function that waits for that and for nothing after it."""
-        pinned = np.frombuffer(self.cupy.cuda.alloc_pinned_memory(value.nbytes), np.float64, 1)
+        """Begin to copy a number from the GPU; return a function that waits for that and for nothing after it."""
+        pinned = np.frombuffer(self.cupy.cuda.alloc_pinned_memory(value.nbytes), value.dtype, 1)
         self.copy(pinned.ctypes.data, value.data.ptr, value.nbytes, DEVICE_TO_HOST, self.stream)
         copied = self.cupy.cuda.Event(disable_timing=True)
         copied.record(self.stream)
