@@ -9,6 +9,7 @@ import io
 import itertools
 import sys
 from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any, BinaryIO, cast
 
 from ..data.csr import CSR
@@ -57,7 +58,8 @@ def _decompressed(stream: BinaryIO) -> BinaryIO:
 
 def _blocks_of_rows(stream: BinaryIO, form: FormatOptions, columns: Columns) -> Iterator[CSR]:
     """Yield the features of rows of numbers; `DataError` for a feature that the model does not have."""
-    blocks = LibsvmBlocks(NAME, stream=cast("BinaryIO", _Arriving(stream)), labels_required=False, **form.for_rows)
+    arriving: Any = SimpleNamespace(read=cast("Any", stream).read1)  # gives what has arrived
+    blocks = LibsvmBlocks(NAME, stream=arriving, labels_required=False, **form.for_rows)
     for block in blocks:
         seen = int(block.X_indices.max(initial=-1)) + 1
         check_features(blocks.n_features or seen, columns, NAME)
@@ -98,28 +100,17 @@ def _start(stream: BinaryIO, n_bytes: int) -> bytes:
     return start
 
 
-class _Arriving:
-    """A stream that is read as far as it has arrived."""
+class _ArrivingLines:
+    """The lines of a stream as far as they have arrived, of which `n_complete` were not taken."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        self._stream: Any = stream
-
-    def read(self, n_bytes: int) -> bytes:
-        """Return at most `n_bytes`, none at the end."""
-        return cast("bytes", self._stream.read1(n_bytes))
-
-
-class _ArrivingLines(_Arriving):
-    """The same, line by line; `n_complete` lines have arrived and were not taken."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        super().__init__(stream)
+        self._read = cast("Any", stream).read1
         self._chunk, self.n_complete = io.BytesIO(), 0
 
     def readline(self, limit: int) -> bytes:
         """Return the next line with its end, at most `limit` bytes of it."""
         line = self._chunk.readline(limit)
-        while not line.endswith(b"\n") and len(line) < limit and (more := self.read(BLOCK_CHARACTERS)):
+        while not line.endswith(b"\n") and len(line) < limit and (more := self._read(BLOCK_CHARACTERS)):
             self._chunk, self.n_complete = io.BytesIO(more), more.count(b"\n")
             line += self._chunk.readline(limit - len(line))
         self.n_complete -= line.endswith(b"\n")

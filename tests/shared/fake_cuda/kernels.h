@@ -144,7 +144,7 @@ API int cuModuleUnload(Module *module) {
     if (!modules.erase(module)) return refuse(INVALID_HANDLE, __func__);
     flush_all();
     for (auto &[name, function] : module->made) functions.erase(&function);
-    delete module;  // its library stays: graphs may have launches of it
+    delete module;  // its library stays: launches may wait
     return OK;
 }
 API int cuModuleGetFunction(Function **made, Module *module, const char *name) {

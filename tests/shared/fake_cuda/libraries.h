@@ -5,7 +5,7 @@
 enum { NOT_INITIALIZED = 1, BAD_VALUE = 7, EXECUTION_FAILED = 13, NOT_SUPPORTED = 15 };
 constexpr int FLOAT = 0, BFLOAT16 = 14, COMPUTE_FLOAT = 68, DEFAULT_ALGORITHM = -1;
 enum PointerMode { FACTORS_ON_HOST, FACTORS_ON_GPU };
-struct Handle { int device; void *stream = nullptr; bool on_gpu = false, workspace = false; };
+struct Handle { int device; void *stream = nullptr; bool on_gpu = false; };
 std::set<Handle *> handles;
 
 float widened(uint16_t x) {
@@ -61,14 +61,13 @@ void multiply(float alpha, const Operand &A, const Operand &B, float beta, const
 #define KNOWN(handle) if (!handles.count(handle)) return refuse(NOT_INITIALIZED, "%s: unknown handle", __func__)
 API int cublasCreate_v2(Handle **made) {
     LOCKED;
-    if (sticky || not_while_capturing(__func__)) return NOT_INITIALIZED;
+    if (sticky) return NOT_INITIALIZED;
     handles.insert(*made = new Handle{current});
     return OK;
 }
 API int cublasDestroy_v2(Handle *handle) {
     LOCKED;
     KNOWN(handle);
-    if (not_while_capturing(__func__)) return EXECUTION_FAILED;
     flush_all();
     handles.erase(handle);
     return OK;
@@ -82,14 +81,7 @@ API int cublasSetStream_v2(Handle *handle, Stream *stream) {
     KNOWN(handle);
     if (!streams.count(stream) || stream->device != handle->device)
         return refuse(BAD_VALUE, "%s: unknown, or of another GPU", __func__);
-    handle->stream = stream, handle->workspace = false;
-    return OK;
-}
-API int cublasSetWorkspace_v2(Handle *handle, void *at, size_t size) {
-    LOCKED;
-    KNOWN(handle);
-    if (!on_gpu(at, size, handle->device) || (uintptr_t)at % 256) return refuse(BAD_VALUE, __func__);
-    handle->workspace = true;
+    handle->stream = stream;
     return OK;
 }
 API int cublasSetPointerMode_v2(Handle *handle, int mode) {
@@ -126,8 +118,6 @@ API int cublasGemmEx(Handle *handle, int ta, int tb, int m, int n, int k, const 
     for (const Operand *one : {&A, &B, &C})
         if (one->rows && one->columns && !on_gpu(one->data, one->bytes(), handle->device))
             return refuse(EXECUTION_FAILED, "%s: a matrix is not in the memory of its GPU", __func__);
-    if (stream->capture && !handle->workspace)
-        return refuse(EXECUTION_FAILED, "%s is captured without a workspace", __func__);
     float factors[] = {apart ? 0 : *(const float *)alpha, apart ? 0 : *(const float *)beta};
     stream->give([=] {
         if (apart) multiply(*(const float *)alpha, A, B, *(const float *)beta, C);
@@ -159,7 +149,7 @@ __attribute__((visibility("default"))) void thrust_sort(
     size_t width = shape.back(), rows = 1;
     for (size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
     Stream *stream;
-    if (find((void *)on, stream, __func__) || not_captured(stream, __func__)) throw std::bad_alloc();
+    if (find((void *)on, stream, __func__)) throw std::bad_alloc();
     if (!sorts.count(type) || !on_gpu(data, rows * width * (type < 6 ? 4 : 8)))
         throw std::bad_alloc();
     stream->give([=, sort = sorts.at(type)] { sort(data, rows, width); });

@@ -1,4 +1,4 @@
-// The runtime's functions: devices, memory, copies, streams, events, graphs.
+// The runtime's functions: devices, memory, copies, streams, events.
 #pragma once
 #include "state.h"
 
@@ -7,7 +7,6 @@ enum DeviceAttribute { MULTIPROCESSOR_COUNT = 16, CAPABILITY_MAJOR = 75, CAPABIL
 enum MemoryType { UNREGISTERED, HOST, DEVICE };
 enum CopyKind { HOST_TO_HOST, HOST_TO_DEVICE, DEVICE_TO_HOST, DEVICE_TO_DEVICE, BY_ADDRESS };
 enum StreamFlag { BLOCKING, NON_BLOCKING };
-enum CaptureState { NOT_CAPTURED, CAPTURED, INVALIDATED };
 
 API int cudaGetLastError() {
     int was = last_error;
@@ -41,7 +40,6 @@ API int cudaSetDevice(int device) {
 }
 API int cudaDeviceSynchronize() {
     LOCKED;
-    TRY(not_while_capturing(__func__));
     flush_all();
     return sticky;
 }
@@ -90,7 +88,6 @@ int take(void **at, size_t size, bool pinned) {
 int give_back(void *at, bool pinned, const char *who) {
     LOCKED;
     if (!at) return OK;
-    TRY(not_while_capturing(who));
     auto found = blocks.find((uintptr_t)at);
     if (found == blocks.end() || found->second.pinned != pinned)
         return refuse(INVALID_VALUE, "%s of %p, which is no such memory", who, at);
@@ -125,7 +122,6 @@ API int cudaMemcpyAsync(void *to, const void *from, size_t size, int kind, void 
     bool from_gpu = kind == DEVICE_TO_HOST || kind == DEVICE_TO_DEVICE;
     if (kind != BY_ADDRESS && (on_gpu(to, size) != to_gpu || on_gpu(from, size) != from_gpu))
         return refuse(INVALID_VALUE, "%s from %p to %p is not of kind %d", __func__, from, to, kind);
-    if (!block_of(from) || !block_of(to)) TRY(not_captured(stream, "a copy of memory that is not pinned"));
     if (dry) return OK;
     if (!block_of(from)) {  // the driver keeps a copy before it returns
         auto kept = std::make_shared<std::vector<char>>((const char *)from, (const char *)from + size);
@@ -152,7 +148,6 @@ API int cudaStreamCreateWithPriority(void **handle, unsigned flags, int) {
 API int cudaStreamDestroy(void *handle) {
     LOCKED;
     FIND(handle);
-    TRY(not_captured(stream, __func__));
     stream->flush();
     streams.erase(stream);
     return OK;
@@ -160,7 +155,6 @@ API int cudaStreamDestroy(void *handle) {
 API int cudaStreamSynchronize(void *handle) {
     LOCKED;
     FIND(handle);
-    TRY(not_captured(stream, __func__));
     stream->flush();
     return sticky;
 }
@@ -180,14 +174,12 @@ API int cudaEventRecord(void *handle, void *on) {
     FIND_EVENT(handle);
     FIND(on);
     if (event->device != stream->device) return refuse(INVALID_HANDLE, "%s on a stream of another GPU", __func__);
-    event->stream = stream, event->until = stream->given(), event->capture = stream->capture;
-    if (stream->capture) event->seen = stream->capture->seen[stream];
+    event->stream = stream, event->until = stream->given();
     return OK;
 }
 API int cudaEventSynchronize(void *handle) {
     LOCKED;
     FIND_EVENT(handle);
-    if (event->capture) return refuse(CAPTURED_EVENT, __func__);
     if (streams.count(event->stream)) event->stream->flush(event->until);
     return sticky;
 }
@@ -195,78 +187,14 @@ API int cudaStreamWaitEvent(void *handle, void *of, unsigned) {
     LOCKED;
     FIND_EVENT(of);
     FIND(handle);
-    if (event->capture) {  // the stream joins the capture
-        if (stream->capture && stream->capture != event->capture) return refuse(CAPTURE_MERGE, __func__);
-        stream->capture = event->capture;
-        for (auto &[other, n] : event->seen) {
-            size_t &mine = stream->capture->seen[stream][other];
-            mine = std::max(mine, n);
-        }
-        return OK;
-    }
     Stream *other = event->stream;
     if (!other) return OK;
-    if (stream->capture) {
-        stream->capture->invalid = true;
-        return refuse(CAPTURE_ISOLATION, "%s for an event of before the capture", __func__);
-    }
     size_t until = event->until;
     stream->give([=] { if (streams.count(other)) other->flush(until); });
     return OK;
 }
 
-API int cudaStreamBeginCapture(void *handle, int) {
-    LOCKED;
-    FIND(handle);
-    TRY(not_captured(stream, __func__));
-    stream->capture = std::make_shared<Capture>(Capture{stream});
+API int cudaStreamIsCapturing(void *, int *state) {
+    *state = 0;
     return OK;
 }
-API int cudaStreamIsCapturing(void *handle, int *state) {
-    LOCKED;
-    *state = NOT_CAPTURED;
-    if (is_default(handle)) return OK;
-    if (!streams.count((Stream *)handle)) return refuse(INVALID_HANDLE, "%s: unknown stream", __func__);
-    auto &capture = ((Stream *)handle)->capture;
-    *state = !capture ? NOT_CAPTURED : capture->invalid ? INVALIDATED : CAPTURED;
-    return OK;
-}
-API int cudaStreamEndCapture(void *handle, void **graph) {
-    LOCKED;
-    Stream *stream = (Stream *)handle;
-    *graph = nullptr;
-    if (!streams.count(stream) || !stream->capture || stream->capture->origin != stream)
-        return refuse(CAPTURE_UNMATCHED, __func__);
-    auto capture = stream->capture;
-    bool unjoined = false;
-    for (Stream *other : streams)
-        if (other->capture == capture) {
-            unjoined |= capture->seen[stream][other] < capture->seen[other][other];
-            other->capture = nullptr;
-        }
-    if (capture->invalid) return refuse(CAPTURE_INVALIDATED, __func__);
-    if (unjoined) return refuse(CAPTURE_UNJOINED, __func__);
-    graphs.insert((Graph *)(*graph = new Graph{capture->work}));
-    return OK;
-}
-API int cudaGraphInstantiate(void **made, Graph *graph, unsigned long long) {
-    LOCKED;
-    if (!graphs.count(graph)) return refuse(INVALID_VALUE, __func__);
-    graphs.insert((Graph *)(*made = new Graph(*graph)));
-    return OK;
-}
-API int cudaGraphLaunch(Graph *graph, void *handle) {
-    LOCKED;
-    FIND(handle);
-    TRY(not_captured(stream, __func__));
-    if (!graphs.count(graph)) return refuse(INVALID_VALUE, __func__);
-    for (const Work &work : graph->work) stream->give(work);
-    return sticky;
-}
-API int cudaGraphDestroy(Graph *graph) {
-    LOCKED;
-    if (!graphs.erase(graph)) return refuse(INVALID_VALUE, __func__);
-    delete graph;
-    return OK;
-}
-API int cudaGraphExecDestroy(Graph *graph) { return cudaGraphDestroy(graph); }

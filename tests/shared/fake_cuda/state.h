@@ -1,4 +1,4 @@
-// What a GPU that is not there holds: memory, streams, events, graphs. Every call is made under one lock.
+// What a GPU that is not there holds: memory, streams, events. Every call is made under one lock.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -25,8 +25,7 @@
 enum Status {
     OK, INVALID_VALUE, OUT_OF_MEMORY, INVALID_DIRECTION = 21, INVALID_DEVICE = 101, INVALID_IMAGE = 200,
     INVALID_CONTEXT, INVALID_HANDLE = 400, NOT_FOUND = 500, ILLEGAL_ADDRESS = 700, OUT_OF_RESOURCES,
-    LAUNCH_FAILED = 719, CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED, CAPTURE_MERGE, CAPTURE_UNMATCHED,
-    CAPTURE_UNJOINED, CAPTURE_ISOLATION, CAPTURE_IMPLICIT, CAPTURED_EVENT
+    LAUNCH_FAILED = 719
 };
 // A Hopper of two, as NVIDIA's tables have it.
 constexpr int CAPABILITY[] = {9, 0}, MULTIPROCESSORS = 132, REGISTERS = 65536, VERSION = 13000, GPUS = 2;
@@ -80,20 +79,11 @@ bool on_gpu(const void *at, size_t size = 1, int device = -1) {
 
 typedef std::function<void()> Work;
 enum StreamNumber { LEGACY = 1, PER_THREAD };
-struct Stream;
-typedef std::map<Stream *, size_t> Seen;  // how much of the work of each stream comes before
-struct Capture {
-    Stream *origin;
-    bool invalid = false;
-    std::vector<Work> work = {};  // in the order of the calls, which is one that the graph allows
-    std::map<Stream *, Seen> seen = {};
-};
 struct Stream {
     int device;
     bool non_blocking;
     std::deque<Work> waiting = {};
     size_t done = 0;
-    std::shared_ptr<Capture> capture = nullptr;
 
     size_t given() const { return done + waiting.size(); }
     void flush(size_t until = SIZE_MAX) {
@@ -106,11 +96,6 @@ struct Stream {
     }
     void give(Work work) {
         if (dry) work = [] {};
-        if (capture) {
-            capture->work.push_back(std::move(work));
-            ++capture->seen[this][this];
-            return;
-        }
         waiting.push_back(std::move(work));
         if (!late || !non_blocking) flush();
     }
@@ -119,35 +104,16 @@ struct Event {
     int device;
     Stream *stream = nullptr;
     size_t until = 0;
-    std::shared_ptr<Capture> capture = nullptr;
-    Seen seen = {};
 };
-struct Graph { std::vector<Work> work; };
 // Streams, events, and cuBLAS's handles that are destroyed leave their sets and are not freed, so
 // that nothing else gets their numbers.
 std::set<Stream *> streams;
 std::set<Event *> events;
-std::set<Graph *> graphs;
 
 void flush_all() {
     for (Stream *stream : std::set<Stream *>(streams)) stream->flush();
 }
 
-// Refuse what waits for the whole GPU while anything is captured, which ends the capture.
-int not_while_capturing(const char *who) {
-    for (Stream *stream : streams)
-        if (stream->capture) {
-            stream->capture->invalid = true;
-            return refuse(CAPTURE_UNSUPPORTED, "%s while a graph is captured", who);
-        }
-    return OK;
-}
-// Refuse what waits for a stream that is captured, which ends the capture.
-int not_captured(Stream *stream, const char *who) {
-    if (!stream->capture) return OK;
-    stream->capture->invalid = true;
-    return refuse(CAPTURE_UNSUPPORTED, "%s of a stream that is captured", who);
-}
 
 // 0 and the numbers that the runtime gives its default streams.
 bool is_default(void *handle) { return (uintptr_t)handle <= PER_THREAD; }
@@ -157,7 +123,6 @@ int find(void *handle, Stream *&found, const char *who) {
     found = (Stream *)handle;
     if (is_default(handle)) return refuse(INVALID_HANDLE, "%s: work on the default stream", who);
     if (!streams.count(found)) return refuse(INVALID_HANDLE, "%s: unknown stream %p", who, handle);
-    if (found->capture && found->capture->invalid) return refuse(CAPTURE_INVALIDATED, "%s", who);
     return OK;
 }
 int find(void *handle, Event *&found, const char *who) {
