@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import sys
 
 import pytest
@@ -317,7 +318,7 @@ def test_a_diverging_run_fails_with_advice_and_leaves_no_model_and_no_folder(pla
     assert "weight_decay=1e+30; pass a weight_decay below " in line
 
 
-def test_no_file_is_opened_for_flags_that_are_not_given(monkeypatch):
+def test_no_file_is_opened_for_flags_that_are_not_given(monkeypatch, tmp_path):
     """A pipe gives its lines once."""
     opened = []
 
@@ -326,8 +327,10 @@ def test_no_file_is_opened_for_flags_that_are_not_given(monkeypatch):
         return []
 
     monkeypatch.setattr("xmlsgd.cli.format_options.first_lines", first_lines)
-    FormatOptions().check_used("pipe", None)
+    pipe = str(tmp_path / "pipe")
+    os.mkfifo(pipe)
+    FormatOptions().check_inputs(pipe, None)
     assert opened == []
     with pytest.raises(UsageError, match="--vocabulary: needs a file read by --format annif"):
-        FormatOptions(vocabulary="names.tsv").check_used("pipe")
-    assert opened == ["pipe"]
+        FormatOptions(vocabulary="names.tsv").check_inputs(pipe)
+    assert opened == [pipe]

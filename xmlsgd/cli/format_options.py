@@ -50,9 +50,17 @@ class FormatOptions(DocumentOptions):
         lines = [line for line in first_lines(Path(path)) if line.strip()]
         return kind_of(Path(path)) or ("annif" if lines and all(map(is_annif, lines)) else "raw")
 
-    def check_used(self, *paths: str | None) -> None:
-        """Raise `UsageError` for a flag of formats that no file has; standard input is raw text without --format."""
+    def check_inputs(self, *paths: str | None) -> None:
+        """Raise `DataError` for an input that is neither a path, nor standard input, nor a named data set.
+
+        Raise `UsageError` for a flag of formats that no input has; standard input is raw text without --format.
+        """
+        from ..data.datasets import check_known
+
         given = [path for path in paths if path is not None]
+        for path in given:
+            if path != STDIN:
+                check_known(path)
         flags = [name for name in FORMATS_OF if getattr(self, name) != getattr(FormatOptions, name)]
         if not flags:  # no file is opened: a pipe gives its lines once
             return

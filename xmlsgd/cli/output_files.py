@@ -65,15 +65,6 @@ def innermost_folder(path: str) -> Path:
     return next(folder for folder in Path(path).absolute().parents if folder.exists())
 
 
-def check_inputs(*inputs: str | None) -> None:
-    """Raise `DataError` for the first input that is neither a path, nor standard input, nor a named data set."""
-    from ..data.datasets import check_known
-
-    for given in inputs:
-        if given not in (None, STDIN):
-            check_known(given)
-
-
 def check_apart(path: str, flag: str, inputs: Iterable[str | None]) -> None:
     """Raise `UsageError` where an output is an input or one of its files, or lies in a saved model or a store.
 

@@ -17,7 +17,7 @@ from ..exit_codes import UsageError
 from ..flags import FORMAT_FLAGS, OVERWRITE, Flag, positional
 from ..format_options import FormatOptions
 from ..messages import STDOUT, Console
-from ..output_files import check_apart, check_inputs, check_new, check_parent
+from ..output_files import check_apart, check_new, check_parent
 from ..value_types import DIR, PATH, ValueType, name_among
 
 
@@ -56,8 +56,7 @@ def run(
         raise UsageError("TARGET -: convert writes no standard output; name a file or a folder")
     check_apart(target, "TARGET", (source, vectorizer, format_options.vocabulary))
     check_parent(target, "TARGET")
-    check_inputs(source)
-    format_options.check_used(source)
+    format_options.check_inputs(source)
     from ...data.conversion import convert
     from ...data.formats.base import check_free
 

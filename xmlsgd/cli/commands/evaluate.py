@@ -16,7 +16,7 @@ from ..machine import peak_memory_bytes, versions
 from ..messages import Console
 from ..model_folder import training_speed
 from ..models import classifiers_of, groups_in_file, label_weight_of, parameters_of, read_model
-from ..output_files import check_file, check_inputs
+from ..output_files import check_file
 from ..parameters import parameter_flags
 from ..results import size_numbers, table, write_json
 from ..value_types import DIR, FILE, FLOAT, INT, NAME, PATH
@@ -68,8 +68,7 @@ def run(
         raise UsageError(f"--propensity-a, --propensity-b: must be finite, A at least 0 and B above 0, {got}")
     for path, flag in ((json, "--json"), (per_label, "--per-label")):
         check_file(path, flag, model, test, propensity, groups, format_options.vocabulary)
-    check_inputs(test, propensity)
-    format_options.check_used(test, propensity)
+    format_options.check_inputs(test, propensity)
     estimator = read_model(model, test, "evaluate", parameters)
     if per_label and not estimator.fitted_.has_probabilities:
         raise UsageError(f"--per-label: needs a model with probabilities, got loss {estimator.network_.loss!r}")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import model_folder
 from ..flags import FORMAT_FLAGS, JSON_FILE, OVERWRITE, Flag, positional
-from ..output_files import check_file, check_folder, check_inputs, check_new
+from ..output_files import check_file, check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_text, table, write_json
 from ..value_types import DIR, PATH
@@ -57,8 +57,7 @@ def run(
     if out is not None:
         check_new(out, "--out", overwrite)
     check_file(json, "--json", data, test, format_options.vocabulary, beside=folder)
-    check_inputs(data, test)
-    format_options.check_used(data, test)
+    format_options.check_inputs(data, test)
     from ...estimators import XMLClassifier
     from ..input_warnings import warn_of_training_rows
     from ..sources import Columns, Rows, names_of_rows, read_more, read_test

@@ -19,7 +19,7 @@ from ..flags import FORMAT_FLAGS, PROPENSITY_POWER, Flag, positional
 from ..format_options import FormatOptions
 from ..messages import STDIN, STDOUT, Console
 from ..models import label_weight_of, read_excluded, read_model
-from ..output_files import check_file, check_inputs
+from ..output_files import check_file
 from ..parameters import parameter_flags
 from ..predictions import FORMATS, csv_header, explained, line_format
 from ..results import text_file
@@ -74,8 +74,7 @@ def run(
     if explain and output_format == "csv":
         raise UsageError("--explain: needs --output-format text or json, got csv")
     check_file(out, "--out", model, data, exclude, format_options.vocabulary)
-    check_inputs(data)
-    format_options.check_used(data)
+    format_options.check_inputs(data)
     estimator = read_model(model, data, "predict", parameters)
     weight = label_weight_of(estimator, propensity_power)
     from ...training.progress_bar import in_batches

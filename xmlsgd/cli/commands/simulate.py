@@ -20,7 +20,7 @@ from ..exit_codes import UsageError
 from ..flags import FORMAT_FLAGS, JSON_FILE, Flag, positional
 from ..kernels import compile_kernels
 from ..machine import versions
-from ..output_files import check_file, check_inputs
+from ..output_files import check_file
 from ..parameters import parameter_flags
 from ..reports import COLUMNS, DIVERGED, describe_outcome, describe_prices, legend, summarize
 from ..results import table, write_json
@@ -79,8 +79,7 @@ def run(
     """Read, time this machine, train on the simulated clock, show."""
     check_file(json, "--json", train, test, format_options.vocabulary)
     check_file(plot, "--plot", train, test, format_options.vocabulary)
-    check_inputs(train, test)
-    format_options.check_used(train, test)
+    format_options.check_inputs(train, test)
     if rows < 1 or points < 1:
         raise UsageError(f"--rows and --points: must be at least 1, got {rows} and {points}")
     if not 0 < bandwidth < math.inf:
