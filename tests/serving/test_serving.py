@@ -96,6 +96,41 @@ def test_requests_that_come_together_are_one_call_of_the_model(model):
             assert [score for _, score in row] == pytest.approx([each["score"] for each in wanted])
 
 
+def test_a_call_of_the_model_has_a_limited_size_and_nothing_for_requests_that_were_given_up(model, monkeypatch):
+    monkeypatch.setattr(service, "MAX_SUGGESTIONS", 8)
+
+    async def together():
+        served = Service(model, "words")
+        asked = [asyncio.ensure_future(served.suggest(["read", "write"], k)) for k in (1, 2, 7, 1, 1)]
+        await asyncio.sleep(0)
+        asked[3].cancel()
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        return [len(each[0]) for each in found if isinstance(each, list)], served.monitor.counts
+
+    assert asyncio.run(together()) == ([1, 2, 7, 1], {"batches": 3, "texts": 8})
+
+
+def test_explanations_leave_threads_to_suggestions(model, monkeypatch):
+    """However many are asked for at once, one is made at a time."""
+    running, most = [], []
+
+    def slow(*_):
+        running.append(1)
+        most.append(len(running))
+        running.pop()
+        return []
+
+    monkeypatch.setattr(service, "_explain", slow)
+
+    async def together():
+        served = Service(model, "words")
+        await asyncio.gather(*(served.explain("read", 1) for _ in range(20)), served.suggest(["read"], 1))
+        return {thread.name for thread in served._explaining._threads}
+
+    assert len(asyncio.run(together())) == 1
+    assert most == [1] * 20
+
+
 def test_feedback_is_learned_on_a_copy_and_saved_where_asked(model, tmp_path):
     model.save(tmp_path / "model")
     served = Service(model, "words", TOKEN, lambda learned: learned.save(tmp_path / "model"))
@@ -165,6 +200,7 @@ def test_the_page_loads_nothing_from_elsewhere(client):
         ({"texts": ["a"], "limit": True}, "limit: must be an integer from 1 to 1000, got True"),
         ({"texts": ["a"], "limit": "many"}, "limit: must be an integer from 1 to 1000, got 'many'"),
         ({"texts": ["a"], "threshold": 2}, "threshold: must be a number from 0 to 1, got 2"),
+        ({"texts": ["a"] * 1000, "limit": 101}, "limit: must be an integer from 1 to 100 for 1000 texts, got 101"),
         ([1], "body: must be a JSON object, got [1]"),
     ],
 )
@@ -183,6 +219,40 @@ def test_bodies_that_are_too_large_too_slow_or_of_another_type_are_refused(clien
     monkeypatch.setattr(requests, "BODY_SECONDS", 0.0)
     slow = client.post("/suggest", json={"texts": ["a"]})
     assert (slow.status_code, slow.json()["detail"]) == (408, "body: must arrive within 0 s")
+
+
+def test_explanations_have_few_labels_as_each_has_all_words(client):
+    answer = client.post("/explain", json={"text": "a", "limit": 51})
+    assert (answer.status_code, answer.json()["detail"]) == (400, "limit: must be an integer from 1 to 50, got 51")
+
+
+def test_bodies_that_are_held_at_once_are_limited_together(client, monkeypatch):
+    for _ in range(3):  # what is answered is held no more
+        monkeypatch.setattr(requests, "MAX_HELD", 100)
+        assert client.post("/suggest", json={"texts": ["a" * 50]}).status_code == 200
+        answer = client.post("/suggest", json={"texts": ["a" * 100]})
+        assert (answer.status_code, answer.json()["detail"]) == (503, "body: too many others are held; try again later")
+
+
+def test_a_client_that_leaves_is_no_error_of_the_server(served, caplog):
+    """Its request has half a body."""
+    sent, received = [], [{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}]
+    scope = {"type": "http", "method": "POST", "path": "/suggest", "query_string": b"", "headers": []}
+
+    async def receive():
+        return received.pop(0)
+
+    async def send(message):
+        sent.append(message)
+
+    asyncio.run(new_app(served)(scope, receive, send))
+    assert sent[0]["status"] == 400
+    assert caplog.text == ""
+
+
+def test_refusals_say_what_would_do_in_their_headers(client):
+    assert client.get("/suggest").headers["allow"] == "POST"
+    assert client.post("/learn", json={}).headers["www-authenticate"] == "Bearer"
 
 
 def test_an_answer_that_takes_too_long_is_given_up(model, monkeypatch):

@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import logging
 import time
+from collections import Counter
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from . import requests
 from .requests import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from starlette.applications import Starlette
     from starlette.requests import Request
@@ -38,6 +39,7 @@ def new_app(service: Service) -> Starlette:
     """Return the application; `ImportError` without starlette."""
     from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
+    from starlette.requests import Request
     from starlette.routing import Route
 
     routes = [
@@ -58,9 +60,13 @@ def new_app(service: Service) -> Starlette:
     async def unknown(_: Request, error: Exception) -> Response:
         status: int = error.status_code if isinstance(error, HTTPException) else 500
         service.monitor.record("other", status, 0.0)
-        return _problem(status, f"{error.detail}; GET / shows a page" if isinstance(error, HTTPException) else "")
+        if not isinstance(error, HTTPException):
+            return _problem(status, "")
+        return _problem(status, f"{error.detail}; GET / shows a page", error.headers)
 
-    return Starlette(routes=routes, exception_handlers={HTTPException: unknown})
+    app = Starlette(routes=routes, exception_handlers={HTTPException: unknown})
+    app.state.held = Counter[Request]()  # bytes of the bodies of requests that are not answered yet
+    return app
 
 
 def _guarded(service: Service, path: str, handler: Handler, seconds: float | None) -> Any:
@@ -71,7 +77,7 @@ def _guarded(service: Service, path: str, handler: Handler, seconds: float | Non
         try:
             found = await asyncio.wait_for(handler(service, request), seconds)
         except Refused as error:
-            return _problem(error.status, str(error))
+            return _problem(error.status, str(error), {"WWW-Authenticate": "Bearer"} if error.status == 401 else None)
         except DataError as error:
             return _problem(400, str(error))
         except RecursionError:
@@ -86,20 +92,21 @@ def _guarded(service: Service, path: str, handler: Handler, seconds: float | Non
     async def endpoint(request: Request) -> Response:
         started = time.perf_counter()
         response = await answer(request)
+        request.app.state.held.pop(request, None)
         service.monitor.record(path, response.status_code, time.perf_counter() - started)
         return response
 
     return endpoint
 
 
-def _problem(status: int, detail: str) -> Response:
+def _problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
     """Return an error as JSON (RFC 9457), as Annif does."""
     from http import HTTPStatus
 
     from starlette.responses import JSONResponse
 
     body = {"status": status, "title": HTTPStatus(status).phrase, "detail": detail}
-    return JSONResponse(body, status, media_type="application/problem+json")
+    return JSONResponse(body, status, headers, media_type="application/problem+json")
 
 
 async def page(service: Service, request: Request) -> Response:
@@ -155,7 +162,8 @@ async def suggest(service: Service, request: Request) -> dict[str, Any]:
     """Suggest labels for each of several texts."""
     body = await requests.read_json(request)
     texts = requests.texts_of(body.get("texts"))
-    limit, threshold = requests.limit_of(body.get("limit")), requests.threshold_of(body.get("threshold"))
+    limit = requests.limit_of(body.get("limit"), len(texts))
+    threshold = requests.threshold_of(body.get("threshold"))
     found = await service.suggest(texts, limit)
     return {"results": [[{"label": label, "score": score} for label, score in _above(row, threshold)] for row in found]}
 
@@ -163,7 +171,8 @@ async def suggest(service: Service, request: Request) -> dict[str, Any]:
 async def explain(service: Service, request: Request) -> dict[str, Any]:
     """Say what the scores of the best labels of a text are made of."""
     body = await requests.read_json(request)
-    text, limit = requests.text_of(body.get("text")), requests.limit_of(body.get("limit"))
+    text = requests.text_of(body.get("text"))
+    limit = requests.limit_of(body.get("limit"), most=requests.MAX_EXPLAINED)
     return {"results": await service.explain(text, limit)}
 
 

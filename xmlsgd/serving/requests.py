@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 4 << 20  # of a body
 MAX_TEXTS = 1024  # of a request
+MAX_HELD = 256 << 20  # bytes of the bodies of all requests that are not answered yet
 MAX_LIMIT = 1000  # labels of a text
+MAX_SUGGESTIONS = 100_000  # labels of all texts of a request, and of a call of the model
+MAX_EXPLAINED = 50  # labels of an explanation, each with all words of the text
 DEFAULT_LIMIT = 10  # as in Annif
 BODY_SECONDS = 10.0
 FORM, JSON = "application/x-www-form-urlencoded", "application/json"
@@ -30,24 +33,30 @@ class Refused(Exception):
 
 
 async def read_body(request: Request, media_type: str) -> bytes:
-    """Return the body; `Refused` where it is too large, too slow or of another type."""
+    """Return the body; `Refused` where it is too large, too slow or of another type, or where too many are held."""
+    from starlette.requests import ClientDisconnect
+
     got = request.headers.get("content-type", media_type).partition(";")[0].strip().lower()
     if got != media_type:
         raise Refused(415, f"Content-Type: must be {media_type}, got {shorten(got)}")
     chunks: list[bytes] = []
+    held = request.app.state.held
 
     async def read() -> None:
-        size = 0
         async for chunk in request.stream():
-            size += len(chunk)
-            if size > MAX_BYTES:
+            held[request] += len(chunk)
+            if held[request] > MAX_BYTES:
                 raise Refused(413, f"body: must have at most {MAX_BYTES} bytes; send fewer texts")
+            if held.total() > MAX_HELD:
+                raise Refused(503, "body: too many others are held; try again later")
             chunks.append(chunk)
 
     try:
         await asyncio.wait_for(read(), BODY_SECONDS)
     except asyncio.TimeoutError:
         raise Refused(408, f"body: must arrive within {BODY_SECONDS:g} s") from None
+    except ClientDisconnect:
+        raise Refused(400, "body: is incomplete; the client has left") from None
     return b"".join(chunks)
 
 
@@ -72,14 +81,16 @@ async def read_form(request: Request) -> dict[str, str]:
     return {name: values[-1] for name, values in fields.items()}
 
 
-def limit_of(value: Any) -> int:
-    """Return the number of labels that is asked for, in JSON or in a form; None for the default."""
+def limit_of(value: Any, n_texts: int = 1, most: int = MAX_LIMIT) -> int:
+    """Return the number of labels that is asked for each text, in JSON or in a form; None for the default."""
+    most = min(most, MAX_SUGGESTIONS // n_texts)
     try:
         limit = DEFAULT_LIMIT if value is None else int(value) if isinstance(value, str) else value
     except ValueError:
         limit = value
-    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_LIMIT:
-        raise Refused(400, f"limit: must be an integer from 1 to {MAX_LIMIT}, got {shorten(value)}")
+    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= most:
+        texts = f" for {n_texts} texts" if n_texts > 1 else ""
+        raise Refused(400, f"limit: must be an integer from 1 to {most}{texts}, got {shorten(value)}")
     return limit
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from .monitoring import Monitor
+from .requests import MAX_SUGGESTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 WAIT = 0.001  # seconds in which requests are collected for one call of the model
 Suggestions = list[tuple[Any, float]]  # names and probabilities, or scores, of labels, best first
+Asked = tuple["Sequence[str]", int, "asyncio.Future[list[Suggestions]]"]  # texts, limit, and what is to be answered
 
 
 class Service:
@@ -32,9 +35,10 @@ class Service:
     ) -> None:
         self.model, self.name, self.token, self.save = model, name, token, save
         self.monitor = Monitor()
-        self._waiting: list[tuple[Sequence[str], int, asyncio.Future[list[Suggestions]]]] = []
+        self._waiting: list[Asked] = []
         self._worker: asyncio.Task[None] | None = None
         self._learning = asyncio.Lock()
+        self._explaining = ThreadPoolExecutor(1)  # so that suggestions find a thread, however many texts are explained
 
     async def suggest(self, texts: Sequence[str], limit: int) -> list[Suggestions]:
         """Return the `limit` best labels of each text; requests that come together are one call of the model."""
@@ -46,7 +50,7 @@ class Service:
 
     async def explain(self, text: str, limit: int) -> list[dict[str, Any]]:
         """Return the explanations of the `limit` best labels of a text, each with its "probability" or None."""
-        return await asyncio.to_thread(_explain, self.model, text, limit)
+        return await asyncio.get_running_loop().run_in_executor(self._explaining, _explain, self.model, text, limit)
 
     async def learn(self, texts: Sequence[str], labels: Sequence[Sequence[str]]) -> None:
         """Learn from texts and their labels on a copy of the model, and put it in the model's place when it is done."""
@@ -61,7 +65,8 @@ class Service:
         """Answer what is waiting, and what arrives meanwhile."""
         while self._waiting:
             await asyncio.sleep(WAIT)
-            batch, self._waiting = self._waiting, []
+            if not (batch := self._next_batch()):
+                continue
             texts = [text for part, _, _ in batch for text in part]
             self.monitor.counts["batches"] += 1
             self.monitor.counts["texts"] += len(texts)
@@ -74,8 +79,23 @@ class Service:
                 continue
             for part, limit, future in batch:
                 own, found = found[: len(part)], found[len(part) :]
-                if not future.done():  # else its client has left
+                if not future.done():  # else it took too long
                     future.set_result([row[:limit] for row in own])
+
+    def _next_batch(self) -> list[Asked]:
+        """Take the requests of the next call of the model: as many as its suggestions have room for, one at least."""
+        batch: list[Asked] = []
+        n_texts = largest = 0
+        for i, (texts, limit, future) in enumerate(self._waiting):
+            if future.done():  # it waited too long
+                continue
+            n_texts, largest = n_texts + len(texts), max(largest, limit)
+            if batch and n_texts * largest > MAX_SUGGESTIONS:
+                self._waiting = self._waiting[i:]
+                return batch
+            batch.append((texts, limit, future))
+        self._waiting = []
+        return batch
 
 
 def _suggest(model: XMLClassifier | XMLEnsemble, texts: list[str], k: int) -> list[Suggestions]:
