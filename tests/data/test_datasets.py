@@ -227,7 +227,7 @@ def test_type_checkers_see_the_names_that_are_imported_lazily():
     (block,) = [node for node in tree.body if isinstance(node, ast.If)]
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom) and node.level == 1]
     seen = {(node.module, alias.name) for node in imports for alias in node.names}
-    assert seen == {(module, name) for name, module in datasets._MODULE_OF_NAME.items()}
+    assert seen == {(module, name) for module, names in datasets._NAMES_OF_MODULE.items() for name in names}
 
 
 def test_a_target_that_looks_like_a_single_npz_is_refused(tmp_path):
