@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xmlsgd import Job, Measure, Schedule, Scorer, make_xmc, precision_at_k, train
+from xmlsgd import Job, Measure, Schedule, Scorer, XMLClassifier, make_xmc, precision_at_k, train
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.synthetic import split_rows
 from xmlsgd.devices.cpu import CPU
@@ -53,3 +53,16 @@ def test_rows_of_other_features_are_refused_before_a_kernel_reads_behind_the_wei
 def test_parameters_of_another_network_are_refused(parts, params):
     with pytest.raises(DataError, match="params: must be the network's, of shape"):
         Scorer(parts[2], params[:-16], CPU(1))
+
+
+@pytest.mark.parametrize("k", [1, 5, 17, 18, 19, 40])
+def test_candidates_keep_their_scores_where_more_labels_are_asked_for_than_vote(parts, k):
+    """Two labels have votes and 16 are added by co-occurrence: a candidate that is not among the k best is no other."""
+    rows, test, _ = parts
+    model = XMLClassifier((8,), candidates=2, max_epochs=1, random_state=0, n_jobs=1).fit(rows.X, rows.Y)
+    scorer = model.fitted_.scorer(test.X, 1)
+    assert scorer.max_k == 18
+    labels, scores = scorer.top_k(test.X, k)
+    for span, expected in scorer.logits(test.X):
+        own = np.take_along_axis(expected, labels[span], axis=1)
+        np.testing.assert_allclose(scores[span], own, rtol=1e-4, atol=1e-4)

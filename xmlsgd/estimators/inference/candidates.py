@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ...candidates import check_sound
+from ...candidates.cooccurrence import N_MORE
+from ...candidates.model import n_scored
 from ...devices.cpu.compiling import for_kernels
 from ...devices.cpu.kernels.candidates import DAMAGED, best_listed
 from ...devices.cpu.kernels.logits import pair_logits
@@ -39,8 +41,8 @@ class CandidateScorer(Scorer):
 
     @property
     def max_k(self) -> int:
-        """Return the candidates of a row."""
-        return self.candidates.size
+        """Return the most candidates of a row: those with votes and those by co-occurrence."""
+        return n_scored(self.candidates.size) + N_MORE
 
     @cached_property
     def _learned(self) -> tuple[Any, ...]:
