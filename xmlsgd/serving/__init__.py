@@ -1,1 +1,1 @@
-"""A web server for one model: suggestions, explanations, learning from feedback; starlette is imported when used."""
+"""A web server for one model, and a backend of Annif; starlette and annif are imported when used."""

@@ -1,0 +1,184 @@
+"""The backend of Annif: with Annif where it is installed, else with the few names of it that the backend uses."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from shared.fake_annif import HAS_ANNIF, Corpus, Refused, modules, project
+
+LABELS = ["reading", "writing", "files", "sockets", "zoology"]  # no document is about the last one
+TEXTS = ["read a file", "write a file", "read some json", "write some json", "open the socket", "close the socket"] * 4
+SUBJECTS = [[0, 2], [1, 2], [0], [1], [3], [3]] * 4
+CONFIG = {
+    "hidden_layer_sizes": "(8,)",
+    "max_epochs": "30",
+    "random_state": "0",
+    "batch_size": "4",
+    "allow_learn": "true",
+}
+
+
+@pytest.fixture(scope="module")
+def annif_backend():
+    """Return the module of the backend; its own import registers it."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not HAS_ANNIF:
+            for name, module in modules().items():
+                patch.setitem(sys.modules, name, module)
+        yield importlib.import_module("xmlsgd.serving.annif")
+        sys.modules.pop("xmlsgd.serving.annif")
+
+
+def opened(annif_backend, folder, labels=LABELS, **config):
+    return annif_backend.XMLBackend("xmlsgd", CONFIG | config, project(folder, labels))
+
+
+@pytest.fixture(scope="module")
+def trained(annif_backend, tmp_path_factory):
+    """Return the folder of a trained project."""
+    folder = tmp_path_factory.mktemp("project")
+    opened(annif_backend, folder).train(Corpus(TEXTS, SUBJECTS), jobs=1)
+    return folder
+
+
+@pytest.fixture
+def backend(annif_backend, trained):
+    return opened(annif_backend, trained)
+
+
+def suggestions(backend, *texts, **params):
+    """Return the scores of all subjects for each text, 0 where there is none."""
+    return backend.suggest([SimpleNamespace(text=text) for text in texts], params).array.toarray()
+
+
+def test_importing_the_module_registers_the_backend(annif_backend):
+    assert sys.modules["annif.backend"]._backend_fns["xmlsgd"]() is annif_backend.XMLBackend
+
+
+def test_the_subjects_of_a_text_come_first_with_scores_up_to_one(backend):
+    found = suggestions(backend, "read the file", "close that socket")
+    assert found.shape == (2, len(LABELS))
+    assert set(np.argsort(-found[0])[:2]) == {0, 2}
+    assert found[1].argmax() == 3
+    assert (found > 0).all()
+    assert (found <= 1).all()
+
+
+def test_no_more_subjects_than_the_limit_are_suggested(backend):
+    assert (suggestions(backend, "read the file", limit="2") > 0).sum() == 2
+
+
+def test_a_text_without_known_words_has_no_suggestions(backend):
+    found = suggestions(backend, "", "read", "xyzzy")
+    assert (found > 0).any(axis=1).tolist() == [False, True, False]
+
+
+def test_a_deprecated_subject_gives_way_to_the_next(annif_backend, trained):
+    labels = [None if label == "sockets" else label for label in LABELS]
+    found = suggestions(opened(annif_backend, trained, labels), "close the socket", limit="2")
+    assert found[0, 3] == 0
+    assert (found > 0).sum() == 2
+
+
+def test_the_label_of_a_subject_without_documents_is_learned(backend):
+    of_label, of_another = suggestions(backend, "zoology", "read the file")[:, LABELS.index("zoology")]
+    assert of_label > 2 * of_another
+
+
+def test_without_label_texts_words_of_labels_are_unknown(annif_backend, tmp_path):
+    backend = opened(annif_backend, tmp_path, label_texts="false", max_epochs="1")
+    backend.train(Corpus(TEXTS, SUBJECTS), jobs=1)
+    assert "zoology" not in backend.vectorizer.vocabulary_
+    assert not suggestions(backend, "zoology").any()
+
+
+def test_documents_without_subjects_are_not_learned(annif_backend, tmp_path):
+    backend = opened(annif_backend, tmp_path, max_epochs="1")
+    backend.train(Corpus([*TEXTS, "read json", ""], [*SUBJECTS, [], [1]]), jobs=1)
+    assert backend._loaded[0].n_samples_seen_ == len(TEXTS)
+
+
+def test_training_on_cached_rows_repeats_the_model(annif_backend, trained, tmp_path):
+    first = opened(annif_backend, tmp_path / "project", max_epochs="2")
+    first.train(Corpus(TEXTS, SUBJECTS), jobs=1)
+    before = suggestions(first, *TEXTS)
+    grown = opened(annif_backend, tmp_path / "project", [*LABELS, "botany"], max_epochs="2", label_texts="no")
+    grown.train("cached", jobs=1)
+    assert suggestions(grown, *TEXTS).shape == (len(TEXTS), 6)
+    again = opened(annif_backend, tmp_path / "project", max_epochs="2")
+    again.train("cached", jobs=1)
+    np.testing.assert_array_equal(suggestions(again, *TEXTS), before)
+
+
+def test_learning_adds_subjects_of_a_vocabulary_that_has_grown(annif_backend, tmp_path):
+    opened(annif_backend, tmp_path).train(Corpus(TEXTS, SUBJECTS), jobs=1)
+    grown = opened(annif_backend, tmp_path, [*LABELS, "closing"])
+    for _ in range(10):
+        grown.learn(Corpus(["close close", "close"] * 8, [[5]] * 16))
+    assert suggestions(grown, "close")[0].argmax() == 5
+    assert suggestions(opened(annif_backend, tmp_path, [*LABELS, "closing"]), "close")[0].argmax() == 5
+
+
+def refusal(act):
+    with pytest.raises(Refused) as caught:
+        act()
+    return caught.value.message
+
+
+def test_a_project_trained_without_allow_learn_is_compact_and_says_so_when_asked_to_learn(annif_backend, tmp_path):
+    backend = opened(annif_backend, tmp_path, allow_learn="no", max_epochs="1")
+    corpus = Corpus(TEXTS, SUBJECTS)
+    backend.train(corpus, jobs=1)
+    assert suggestions(backend, "read").any()
+    assert "trained without allow_learn=true" in refusal(lambda: backend.learn(corpus))
+
+
+def test_what_cannot_be_done_is_an_error_of_annif(annif_backend, backend, tmp_path):
+    corpus = Corpus(TEXTS, SUBJECTS)
+    assert "at least one document" in refusal(lambda: backend.learn(Corpus([], [])))
+    assert "batch_size" in refusal(lambda: opened(annif_backend, tmp_path, batch_size="no").train(corpus))
+    assert "train the project" in refusal(lambda: opened(annif_backend, tmp_path).initialize())
+
+
+def test_one_of_several_processes_uses_one_thread(annif_backend, trained):
+    backend = opened(annif_backend, trained)
+    backend.initialize()
+    assert backend._loaded[0].n_jobs is None
+    backend.initialize(parallel=True)
+    assert backend._loaded[0].n_jobs == 1
+
+
+def test_texts_of_a_configuration_are_read_as_the_values_that_they_mean(annif_backend):
+    given = {"name": "a project", "max_epochs": "3", "stacking": "boosted", "hidden_layer_sizes": "512,256"}
+    expected = {"max_epochs": 3, "stacking": "boosted", "hidden_layer_sizes": (512, 256)}
+    assert annif_backend._classifier_parameters(given) == expected
+
+
+@pytest.mark.skipif(not HAS_ANNIF, reason="Annif is not installed")
+def test_the_command_line_of_annif_trains_suggests_and_learns(tmp_path):
+    uris = [f"http://example.org/{label}" for label in LABELS]
+    rows = [f"{uri},{label}" for uri, label in zip(uris, LABELS, strict=True)]
+    (tmp_path / "labels.csv").write_text("\n".join(["uri,label_en", *rows, ""]))
+    lines = [f"{text}\t{' '.join(f'<{uris[i]}>' for i in ids)}\n" for text, ids in zip(TEXTS, SUBJECTS, strict=True)]
+    (tmp_path / "texts.tsv").write_text("".join(lines))
+    config = {"language": "en", "backend": "xmlsgd", "vocab": "labels", "analyzer": "simple", **CONFIG}
+    (tmp_path / "projects.cfg").write_text("\n".join(["[words]", *(f"{key}={value}" for key, value in config.items())]))
+
+    def answer(*arguments, text=""):
+        script = "from xmlsgd.serving.annif import main; main()"
+        command = [sys.executable, "-c", script, *arguments]
+        done = subprocess.run(command, cwd=tmp_path, input=text, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    answer("load-vocab", "labels", "labels.csv")
+    answer("train", "words", "texts.tsv", "--jobs", "1")
+    assert answer("suggest", "words", "--limit", "1", text="close the socket").startswith(f"<{uris[3]}>\tsockets\t")
+    answer("learn", "words", "texts.tsv")
+    assert "Precision@1:                  \t1.0000" in answer("eval", "words", "texts.tsv", "--jobs", "2")

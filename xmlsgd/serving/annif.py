@@ -1,0 +1,201 @@
+"""A backend of Annif (https://annif.org): a project with `backend=xmlsgd` trains, suggests and learns with xmlsgd.
+
+Annif has no entry points for backends, only a dictionary of its own. To import this module adds the backend to it;
+the console script `xmlsgd-annif` does so and then runs Annif's command line.
+"""
+
+from __future__ import annotations
+
+import ast
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import annif.backend
+import numpy as np
+import scipy.sparse as sp
+from annif import create_app as create_app  # for servers: what imports this module has the backend
+from annif.backend.backend import AnnifLearningBackend
+from annif.backend.mixins import TfidfVectorizerMixin
+from annif.exception import NotInitializedException, NotSupportedException, OperationFailedException
+from annif.suggestion import SuggestionBatch
+from annif.util import atomic_save, boolean
+
+from ..errors import DivergenceError, MemoryEstimateError
+from ..estimators import XMLClassifier
+from ..estimators.inference.compact import CompactParams
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class XMLBackend(TfidfVectorizerMixin, AnnifLearningBackend):
+    """TF-IDF rows of the words that the project's analyzer finds, and a classifier with a column per subject."""
+
+    name = "xmlsgd"
+
+    TRAIN_FILE = "xmlsgd-train.npz"  # rows of features, then of subjects; not counted as a model by Annif
+    MODEL_FOLDER = "xmlsgd-model"
+    # Words of labels count as evidence where a text has them, and rare ones most: hence no least frequency of words.
+    DEFAULT_PARAMETERS = {"min_df": 1, "ngram": 1, "label_texts": True}  # noqa: RUF012
+
+    _loaded: tuple[XMLClassifier, np.ndarray] | None = None  # and the columns that it must not suggest
+
+    def initialize(self, parallel: bool = False) -> None:
+        """Load vectorizer and model; with `parallel`, one of several processes uses one thread."""
+        self.initialize_vectorizer()
+        if self._loaded is None:
+            self._loaded = self._load()
+        if parallel:
+            self._loaded[0].n_jobs = 1
+
+    def _train(self, corpus: Any, params: dict[str, Any], jobs: int = 0) -> None:
+        """Train on a corpus, or once more on the rows of the last one where it is "cached"."""
+        with self._refusals():
+            if corpus == "cached":
+                self.initialize_vectorizer()
+                X, Y = self._read_rows()
+            else:
+                X, Y = self._new_rows(corpus, params)
+            model = XMLClassifier(**_classifier_parameters(params), n_jobs=jobs or None)
+            labels = self.vectorizer.transform(self._label_texts()) if boolean(params["label_texts"]) else None
+            model.fit(X, Y, label_texts=labels)
+            # Compact models cannot learn; they are a sixth as large, and processes share their memory.
+            self._save(model, compact=not boolean(params.get("allow_learn", False)))
+
+    def _learn(self, corpus: Any, params: dict[str, Any]) -> None:
+        """Learn from more documents, also of subjects that were added to the vocabulary."""
+        self.initialize()
+        model, _ = self._loaded or self._load()
+        if isinstance(model.fitted_.params, CompactParams):
+            raise NotSupportedException(
+                "trained without allow_learn=true: set it, and train again", backend_id=self.backend_id
+            )
+        with self._refusals():
+            model = XMLClassifier.load(self._path(self.MODEL_FOLDER), predict_only=False)
+            X, Y = self._rows(corpus, self.vectorizer.transform)
+            known = len(model.classes_)
+            new = boolean(params["label_texts"]) and Y.shape[1] > known  # labels of other subjects are learned
+            labels = self.vectorizer.transform(self._label_texts(known)) if new else None
+            model.partial_fit(X, Y, label_texts=labels)
+            self._save(model)
+
+    def _suggest_batch(self, documents: list[Any], params: dict[str, Any]) -> SuggestionBatch:
+        """Return the `limit` likeliest subjects of each document, with their probabilities."""
+        X = self.vectorizer.transform([document.text for document in documents])
+        model, unavailable = self._loaded or self._load()
+        with self._refusals():
+            found = model.predict_topk(X, int(params["limit"]), exclude=unavailable, proba=True, as_csr=True)
+        found.data[np.repeat(np.diff(X.indptr) == 0, np.diff(found.indptr))] = 0  # texts without a known word
+        shape = (len(documents), len(self.project.subjects))
+        found = sp.csr_array((found.data.astype(np.float32), found.indices, found.indptr), shape)
+        found.eliminate_zeros()
+        return SuggestionBatch(found)
+
+    def _new_rows(self, corpus: Any, params: dict[str, Any]) -> tuple[sp.csr_array, sp.csr_array]:
+        """Return rows of a corpus, to which the vectorizer is fitted; they are kept for training on "cached"."""
+        options = {
+            "min_df": int(params["min_df"]),
+            "ngram_range": (1, int(params["ngram"])),
+            "tokenizer": self.project.analyzer.tokenize_words,
+            "sublinear_tf": True,
+            "dtype": np.float32,
+        }
+        labels = self._label_texts() if boolean(params["label_texts"]) else []  # their words are features as well
+
+        def fitted(texts: Iterator[str]) -> Any:
+            rows = self.create_vectorizer(chain(texts, labels), options)
+            return rows[: rows.shape[0] - len(labels)]
+
+        X, Y = self._rows(corpus, fitted)
+        rows = sp.hstack([X, Y], format="csr")
+        atomic_save(rows, self.datadir, self.TRAIN_FILE, method=lambda rows, file: sp.save_npz(file, rows))
+        return X, Y
+
+    def _read_rows(self) -> tuple[sp.csr_array, sp.csr_array]:
+        """Return the rows that the last training kept."""
+        rows, n_features = sp.load_npz(self._path(self.TRAIN_FILE)), len(self.vectorizer.vocabulary_)
+        X, Y = rows[:, :n_features], rows[:, n_features:]
+        Y.resize(rows.shape[0], len(self.project.subjects))  # the vocabulary may have grown
+        return X, Y
+
+    def _rows(self, corpus: Any, vectorize: Any) -> tuple[sp.csr_array, sp.csr_array]:
+        """Return X and Y of the documents that have subjects and known words; Y has a column per subject."""
+        if corpus.is_empty():
+            raise NotSupportedException("there must be at least one document to learn from", backend_id=self.backend_id)
+        subjects: list[list[int]] = []
+
+        def texts() -> Iterator[str]:
+            for document in corpus.documents:
+                subjects.append(list(document.subject_set))
+                yield document.text
+
+        X = sp.csr_array(vectorize(texts()))
+        indices = np.concatenate([np.asarray(each, np.int32) for each in subjects])
+        indptr = np.cumsum([0, *map(len, subjects)])
+        shape = (len(subjects), len(self.project.subjects))
+        Y = sp.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape)
+        kept = np.flatnonzero((np.diff(X.indptr) > 0) & (np.diff(Y.indptr) > 0))
+        return X[kept], Y[kept]
+
+    def _label_texts(self, first: int = 0) -> list[str]:
+        """Return the label of each subject in the project's language; none of those before `first`."""
+        texts = [""] * len(self.project.subjects)
+        for column, subject in self.project.subjects.active:
+            if column >= first:
+                texts[column] = subject.labels.get(self.project.vocab_lang) or ""
+        return texts
+
+    def _load(self) -> tuple[XMLClassifier, np.ndarray]:
+        """Return the saved model, and the columns of subjects that are deprecated or excluded from the project."""
+        with self._refusals():
+            model = XMLClassifier.load(self._path(self.MODEL_FOLDER))
+        model.n_jobs = None  # not that of the process which trained it
+        active = [column for column, _ in self.project.subjects.active]
+        return model, np.setdiff1d(np.arange(len(model.classes_)), active)
+
+    def _save(self, model: XMLClassifier, compact: bool = False) -> None:
+        """Save a model and suggest with it from now on."""
+        self.info("saving the model")
+        model.save(Path(self.datadir, self.MODEL_FOLDER), compact=compact)
+        self._loaded = self._load()
+
+    def _path(self, name: str) -> Path:
+        """Return the path of a file or folder that training has written."""
+        path = Path(self.datadir, name)
+        if not path.exists():
+            raise NotInitializedException(f"{path} not found: train the project", backend_id=self.backend_id)
+        return path
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Report what xmlsgd refuses as Annif reports its own errors, in a line."""
+        try:
+            yield
+        except (ValueError, MemoryEstimateError, DivergenceError) as error:
+            raise OperationFailedException(str(error), backend_id=self.backend_id) from error
+
+
+def _classifier_parameters(params: dict[str, Any]) -> dict[str, Any]:
+    """Return those parameters of a project that are parameters of `XMLClassifier`, read from texts."""
+    names = set(XMLClassifier().get_params()).difference(["n_jobs", "vectorizer"]).intersection(params)
+    return {name: _read(params[name]) for name in names}
+
+
+def _read(value: Any) -> Any:
+    """Return the Python literal that a text is, as in 0.5, True or (512, 256); else the text."""
+    try:
+        return ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return value
+
+
+def main() -> None:
+    """Run Annif's command line, in which projects may have `backend=xmlsgd`."""
+    from annif.cli import cli
+
+    cli()
+
+
+annif.backend._backend_fns[XMLBackend.name] = lambda: XMLBackend
