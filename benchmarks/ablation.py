@@ -15,10 +15,10 @@ import scipy.sparse as sp
 
 from xmlsgd import XMLClassifier
 from xmlsgd.candidates.cooccurrence import Cooccurrence
+from xmlsgd.candidates.held_out_pairs import label_frequencies
 from xmlsgd.candidates.knn import KNNIndex
 from xmlsgd.candidates.linear import LinearClassifiers
 from xmlsgd.candidates.model import (
-    label_frequencies,
     n_scored,
     training_candidates,
     with_more,

@@ -54,7 +54,7 @@ class Ours(Runner):
             "hidden_layer_sizes": [256],
             "max_epochs": 15,
             "hidden_dropout": 0.5,
-            "stacking": "boosted",
+            "stacking": "thorough",
             "n_estimators": 2,
         },
     }

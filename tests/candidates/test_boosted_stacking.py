@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.ensemble import HistGradientBoostingClassifier
+from scipy.special import expit
+from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
 
 from shared.candidates import DEVICE
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates import fit_candidates
-from xmlsgd.candidates.boosted_stacking import N_META_FEATURES, BoostedStacking, complete_trees
+from xmlsgd.candidates.boosted_stacking import N_META_FEATURES, BoostedStacking, complete_tree
+from xmlsgd.candidates.held_out_pairs import HeldOutPairs, fit_trees
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.data.files.model_arrays import ModelArrays
@@ -23,7 +27,7 @@ from xmlsgd.errors import DataError, ModelFileError
 from xmlsgd.metrics import precision_at_k
 
 SETTINGS = {
-    "hidden_layer_sizes": (16,), "candidates": 16, "stacking": "boosted", "max_epochs": 2, "random_state": 0,
+    "hidden_layer_sizes": (16,), "candidates": 16, "stacking": "thorough", "max_epochs": 2, "random_state": 0,
     "n_jobs": 1,
 }  # fmt: skip
 
@@ -48,25 +52,28 @@ def examples(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return found, rng.random(n) < 1 / (1 + np.exp(1 - 2 * found[:, 0] * found[:, 1] - found[:, 2]))
 
 
-def scores(boosted: BoostedStacking, known: np.ndarray, device: CPU) -> np.ndarray:
-    """Return the scores of meta-features (n, 5), taken as n / 6 rows with 6 labels numbered by their frequency."""
+def added(trees: BoostedStacking, known: np.ndarray, device: CPU) -> np.ndarray:
+    """Return what trees add for meta-features (n, 5), taken as n / 6 rows with 6 labels numbered by their frequency."""
     logits, votes, margins, found, labels = (np.ascontiguousarray(column).reshape(-1, 6) for column in known.T)
     with device.start():
-        return boosted.scores(labels.astype(np.int32), logits, votes, margins, found, device)
+        return trees.corrected(
+            np.zeros_like(logits), labels.astype(np.int32), logits, votes, margins, found, device
+        ).reshape(-1)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
-@pytest.mark.parametrize("options", [{"max_leaf_nodes": None}, {"max_leaf_nodes": 5}, {"max_iter": 1}])
-def test_the_sums_of_trees_are_the_decision_function_of_scikit_learn(options, n_threads):
+@pytest.mark.parametrize("max_leaf_nodes", [None, 5])
+def test_a_tree_over_bins_says_what_that_of_scikit_learn_says(max_leaf_nodes, n_threads):
     known, truth = examples(3000)
+    edges = [np.unique(column[::40]) for column in known.T]
+    bins = np.stack([np.searchsorted(*each) for each in zip(edges, known.T, strict=True)], axis=1)
     with threadpool_limits(1, "openmp"):  # whose threads spin where another process has the core
-        grown = HistGradientBoostingClassifier(max_depth=DEPTH, early_stopping=False, **options).fit(known, truth)
-    boosted = BoostedStacking(*complete_trees(grown), np.arange(20, dtype=np.float32))
-    fresh = np.concatenate([examples(3000, seed=1)[0], known])
-    thresholds = grown._predictors[0][0].nodes["num_threshold"]
-    fresh[:50, 0] = np.resize(thresholds, 50).astype(np.float32)  # where rounding decides
-    found = scores(boosted, fresh, CPU(n_threads)).reshape(-1)
-    np.testing.assert_allclose(found, grown.decision_function(fresh), rtol=1e-6, atol=1e-6)
+        grown = HistGradientBoostingRegressor(
+            max_iter=1, max_depth=DEPTH, max_leaf_nodes=max_leaf_nodes, early_stopping=False
+        ).fit(bins, truth)
+    feature, threshold, value = (each[None] for each in complete_tree(grown, edges))
+    trees = BoostedStacking(feature, threshold, value, np.arange(20, dtype=np.float32))
+    np.testing.assert_allclose(added(trees, known, CPU(n_threads)), grown.predict(bins), rtol=1e-5, atol=1e-6)
 
 
 def test_a_threshold_between_two_float32_numbers_parts_them():
@@ -74,38 +81,59 @@ def test_a_threshold_between_two_float32_numbers_parts_them():
     high = np.nextafter(low, np.float32(1))
     known = np.zeros((400, N_META_FEATURES), np.float32)
     known[::2, 1], known[1::2, 1] = low, high
-    boosted = BoostedStacking.fit(known, np.arange(400) % 2 == 0, np.zeros(1, np.float32), 1)
+    trees = BoostedStacking.fit(known, np.arange(400) % 2 == 0, np.zeros(400, np.float32), np.zeros(1, np.float32))
     votes, nothing = np.array([[low, high]]), np.zeros((1, 2), np.float32)
     with DEVICE.start():
-        found = boosted.scores(np.zeros((1, 2), np.int32), nothing, votes, nothing, nothing, DEVICE)
+        found = trees.corrected(nothing, np.zeros((1, 2), np.int32), nothing, votes, nothing, nothing, DEVICE)
     assert found[0, 0] > 1 > -1 > found[0, 1]
 
 
 def test_trees_find_what_no_weighted_sum_says():
     known, truth = examples(20_000)
     fresh, answer = examples(2400, seed=1)
-    boosted = BoostedStacking.fit(known, truth, np.arange(20, dtype=np.float32), 1)
-    best = np.argsort(-scores(boosted, fresh, DEVICE).reshape(-1))[:200]
-    linear = np.argsort(-fresh[:, 2])[:200]
+    trees = BoostedStacking.fit(known, truth, known[:, 2] - 1, np.arange(20, dtype=np.float32))
+    best, linear = (np.argsort(-x)[:200] for x in (fresh[:, 2] + added(trees, fresh, DEVICE), fresh[:, 2]))
     assert answer[best].mean() > answer[linear].mean() + 0.1
 
 
-def test_a_label_that_is_none_has_a_score_of_0(model):
-    labels, one = np.array([[3, -1]], np.int32), np.ones((1, 2), np.float32)
+def pairs_of(known: np.ndarray, truth: np.ndarray) -> tuple[HeldOutPairs, np.ndarray]:
+    """Return examples as held-out rows with six candidates each, and log odds by their margins."""
+    logits, votes, margins, found, labels = (np.ascontiguousarray(column).reshape(-1, 6) for column in known.T)
+    pairs = HeldOutPairs(
+        labels.astype(np.int32), (logits, votes, margins, found), truth.reshape(-1, 6), np.arange(20, dtype=np.float32)
+    )
+    return pairs, margins - 1
+
+
+def test_trees_are_kept_where_they_tell_rows_better_that_they_did_not_learn_from():
+    pairs, log_odds = pairs_of(*examples(6000))
     with DEVICE.start():
-        found = model.candidates_.boosted.scores(labels, one, one, one, one, DEVICE)
-    assert found[0, 1] == 0 != found[0, 0]
+        trees, scores = fit_trees(pairs, log_odds, pairs.before, DEVICE)
+        assert trees is not None
+        seen = trees.corrected(log_odds, pairs.labels, *pairs.scores, DEVICE)
+    losses = [log_loss(pairs.truth.ravel(), expit(each.ravel())) for each in (seen, scores, log_odds)]
+    assert losses == sorted(losses)
+
+
+def test_trees_of_noise_are_dropped():
+    known, _ = examples(6000)
+    truth = np.random.default_rng(2).random(6000) < expit(known[:, 2] - 1)
+    pairs, log_odds = pairs_of(known, truth)
+    with DEVICE.start():
+        trees, scores = fit_trees(pairs, log_odds, pairs.before, DEVICE)
+    assert trees is None
+    assert scores is log_odds
 
 
 @pytest.mark.slow
 def test_trees_rank_as_well_as_the_regression_or_better(many, model):
-    plain = XMLClassifier(**{**SETTINGS, "stacking": "logistic"}).fit(many[0].X, many[0].Y)
+    plain = XMLClassifier(**SETTINGS)
+    plain.fitted_ = replace(model.fitted_, candidates=replace(model.candidates_, boosted=None))
     boosted, logistic = (precision_at_k(many[1].Y, m.predict_topk(many[1].X)[0], 5) for m in (model, plain))
-    assert plain.candidates_.boosted is None
     assert (boosted > logistic - 0.01).all()
 
 
-def test_linear_classifiers_are_trained_on_the_rows_held_out_for_trees_and_the_network_is_not(many, model, monkeypatch):
+def test_thorough_stacking_trains_linear_classifiers_again_on_all_rows(many, model, monkeypatch):
     from xmlsgd.candidates.linear import LinearClassifiers
 
     learned, fit = [], LinearClassifiers.fit
@@ -189,7 +217,7 @@ def test_partial_fit_keeps_the_trees_and_counts_the_rows_of_labels(many, model, 
 def test_frequencies_are_rows_of_a_weight_above_0(many):
     weight = np.ones(10_000)
     weight[-50:] = 0
-    with pytest.raises(DataError, match="needs 10000 rows of a weight above 0, got 9950; pass 'logistic'"):
+    with pytest.raises(DataError, match="needs 10000 rows of a weight above 0, got 9950; pass 'quick'"):
         XMLClassifier(**SETTINGS).fit(many[0].X, many[0].Y, sample_weight=weight)
     both = [Dataset(part.X, part.Y) for part in many]
     X, Y = (CSR.from_scipy(sp.vstack([getattr(part, name).to_scipy() for part in both])) for name in ("X", "Y"))
@@ -198,30 +226,29 @@ def test_frequencies_are_rows_of_a_weight_above_0(many):
     np.testing.assert_array_equal(found.frequency, np.bincount(many[0].Y.indices, minlength=300))
 
 
-def test_trees_need_candidates_and_a_known_name(many):
+def test_thorough_stacking_needs_candidates_and_a_known_name(many):
     X, Y = many[0].X, many[0].Y
-    with pytest.raises(DataError, match="stacking: 'boosted' needs candidates, got none"):
+    with pytest.raises(DataError, match="stacking: 'thorough' needs candidates, got none"):
         XMLClassifier(**{**SETTINGS, "candidates": 0}).fit(X, Y)
     for wrong in ("trees", None, 3):
-        with pytest.raises(DataError, match=f"stacking: must be 'logistic' or 'boosted', got {wrong!r}"):
+        with pytest.raises(DataError, match=f"stacking: must be 'quick' or 'thorough', got {wrong!r}"):
             XMLClassifier(stacking=wrong).fit(X, Y)
 
 
 def test_the_memory_estimate_counts_the_pairs_that_stacking_learns_from(many):
     X, Y = many[0].X, many[0].Y
-    boosted, logistic = (
+    thorough, quick = (
         XMLClassifier(**{**SETTINGS, "stacking": stacking}).estimate_memory(X, Y)["candidates"]
-        for stacking in ("boosted", "logistic")
+        for stacking in ("thorough", "quick")
     )
-    assert boosted - logistic == 150 * (1000 - 400) * 32  # rows held out for the one and for the other
+    assert thorough - quick == 150 * (1000 - 400) * 32  # rows held out for the one and for the other
 
 
 def test_trees_that_have_nothing_to_ask_say_how_often_labels_are_right():
     nothing, truth = np.zeros((64, N_META_FEATURES), np.float32), np.arange(64) % 4 == 0
-    ones = np.ones((1, 3), np.float32)
-    trees, labels = BoostedStacking.fit(nothing, truth, np.zeros(3, np.float32), 1), np.arange(3, dtype=np.int32)[None]
-    with DEVICE.start():
-        np.testing.assert_allclose(trees.scores(labels, ones, ones, ones, ones, DEVICE), np.log(1 / 3), rtol=1e-5)
+    log_odds = np.full(64, np.log(1 / 3), np.float32)
+    trees = BoostedStacking.fit(nothing, truth, log_odds, np.zeros(6, np.float32))
+    np.testing.assert_allclose(added(trees, nothing[:6], DEVICE), 0, atol=1e-6)
 
 
 def test_no_trees_are_learned_if_no_held_out_row_has_a_true_candidate():
@@ -233,13 +260,13 @@ def test_no_trees_are_learned_if_no_held_out_row_has_a_true_candidate():
     def logits(X: CSR, labels: np.ndarray) -> np.ndarray:
         return np.zeros(labels.shape, np.float32)
 
-    assert fit_candidates(Dataset(data.X, Y), None, held_out, 4, logits, DEVICE, boosted=True)[0].boosted is None
+    assert fit_candidates(Dataset(data.X, Y), None, held_out, 4, logits, DEVICE)[0].boosted is None
 
 
-def test_boosted_stacking_without_a_false_candidate_keeps_the_default_thresholds():
+def test_stacking_without_a_false_candidate_has_no_trees_and_passes_all():
     X, Y = np.ones((10_000, 2), np.float32), np.ones((10_000, 3), np.int64)
     X[::2, 1] = 0
-    settings = {"candidates": 3, "stacking": "boosted", "max_epochs": 1, "n_jobs": 1, "random_state": 0}
+    settings = {"candidates": 3, "stacking": "thorough", "max_epochs": 1, "n_jobs": 1, "random_state": 0}
     model = XMLClassifier((4,), **settings).fit(X, Y)
     assert model.candidates_.boosted is None
-    assert model.thresholds_["micro"] == 0.5
+    assert model.predict(X, threshold="micro").all()

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from xmlsgd.data.held_out import HELD_OUT_BOOSTED, HELD_OUT_LOGISTIC, draw_rows, held_out_rows
+from xmlsgd.data.held_out import HELD_OUT_QUICK, HELD_OUT_THOROUGH, draw_rows, held_out_rows
 
 
 def test_rows_are_held_out_if_there_are_enough():
@@ -15,8 +15,8 @@ def test_rows_are_held_out_if_there_are_enough():
 
 
 def test_more_rows_are_held_out_for_trees_than_for_a_regression():
-    assert [HELD_OUT_BOOSTED.of(n) for n in (9_999, 10_000, 47_175, 10**6)] == [0, 1000, 4717, 10_000]
-    assert [HELD_OUT_LOGISTIC.of(n) for n in (999, 10_000, 47_175, 10**6)] == [0, 400, 943, 2048]
+    assert [HELD_OUT_THOROUGH.of(n) for n in (9_999, 10_000, 47_175, 10**6)] == [0, 1000, 4717, 10_000]
+    assert [HELD_OUT_QUICK.of(n) for n in (999, 10_000, 47_175, 10**6)] == [0, 400, 943, 2048]
 
 
 def test_without_groups_rows_are_drawn_one_by_one():

@@ -29,7 +29,7 @@ OTHERS = {
     "negatives": 3,
     "gradient_rounding": 0.5,
     "candidates": 5,
-    "stacking": "boosted",
+    "stacking": "thorough",
     "max_epochs": 77,
     "weight_decay": 0.1,
     "clip_norm": 1.0,

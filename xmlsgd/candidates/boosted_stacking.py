@@ -1,4 +1,4 @@
-"""Stacking by gradient-boosted trees: the scores of the base models and the label's frequency in, log odds out."""
+"""Gradient-boosted trees that add to the log odds of the logistic stacking what no weighted sum says."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from ..devices.cpu import CPU
 from ..devices.cpu.kernels.trees import DEPTH, INNER, tree_scores
 
 N_META_FEATURES = 5  # inputs of a tree: network logit, share of votes, margin, co-occurrence, label frequency
-# 30 trees with a learning rate of 0.2 lose 0.05 P@1, 150 with 0.07 gain nothing (docs/decisions/candidates.md).
-N_TREES, LEARNING_RATE, L2_REGULARIZATION = 50, 0.15, 10.0
+N_TREES, LEARNING_RATE, L2_REGULARIZATION, MIN_LEAF = 30, 0.15, 30.0, 50
+QUANTILES = np.linspace(0, 1, 255)[1:-1]  # where the bins of a feature end
+MIN_CURVATURE = 1e-3  # of the log loss of a pair, so that no pair pulls at a tree with all its might
 
 
 @dataclass(frozen=True, eq=False)
 class BoostedStacking:
-    """Trees for the log odds that a label is true (Friedman 2001), learned on histograms as in LightGBM.
+    """Trees that start from the log odds of the logistic stacking (Friedman 2001), learned on histograms.
+
+    They find what depends on two scores together. Few held-out rows suffice, since the regression has said the rest.
 
     feature uint8, threshold float32 (T, INNER), value float32 (T, INNER + 1) : see `tree_scores`. frequency : float32
     (L,), rows with each label when the trees were learned.
@@ -28,25 +31,39 @@ class BoostedStacking:
     frequency: np.ndarray
 
     @classmethod
-    def fit(cls, features: np.ndarray, truth: np.ndarray, frequency: np.ndarray, n_threads: int) -> BoostedStacking:
-        """Return trees that predict `truth` bool (n,) from `features` float32 (n, N_META_FEATURES).
+    def fit(
+        cls, features: np.ndarray, truth: np.ndarray, log_odds: np.ndarray, frequency: np.ndarray
+    ) -> BoostedStacking:
+        """Return trees for `truth` bool (n,) given `features` float32 (n, N_META_FEATURES) and the log odds (n,).
 
         The last column of `features` is the frequency among the rows that the base models were trained on; `frequency`
         is the same among all rows, which prediction uses.
         """
-        from sklearn.ensemble import HistGradientBoostingClassifier
+        from scipy.special import expit
+        from sklearn.ensemble import HistGradientBoostingRegressor
         from threadpoolctl import threadpool_limits
 
-        model = HistGradientBoostingClassifier(
-            learning_rate=LEARNING_RATE, max_iter=N_TREES, max_depth=DEPTH, max_leaf_nodes=None,
-            l2_regularization=L2_REGULARIZATION, early_stopping=False, random_state=0,
+        # Bins are numbered once: scikit-learn would look for weighted quantiles again for each tree.
+        edges = [np.unique(np.quantile(x, QUANTILES, method="lower")) for x in features.T]
+        bins = np.stack([np.searchsorted(*each) for each in zip(edges, features.T, strict=True)], axis=1)
+        scores, trees = log_odds.astype(np.float64), []
+        tree = HistGradientBoostingRegressor(
+            learning_rate=LEARNING_RATE, max_iter=1, max_depth=DEPTH, max_leaf_nodes=None,
+            min_samples_leaf=MIN_LEAF, l2_regularization=L2_REGULARIZATION, early_stopping=False, random_state=0,
         )  # fmt: skip
-        with threadpool_limits(n_threads, "openmp"):
-            model.fit(features, truth)
-        return cls(*complete_trees(model), frequency)
+        with threadpool_limits(1, "openmp"):  # so few rows are no work for two
+            for _ in range(N_TREES):  # a Newton step each: scikit-learn's classifier cannot start from given log odds
+                p = expit(scores)
+                curvature = np.maximum(p * (1 - p), MIN_CURVATURE)
+                tree.fit(bins, (truth - p) / curvature, sample_weight=curvature)
+                scores += tree.predict(bins)
+                trees.append(complete_tree(tree, edges))
+        feature, threshold, value = (np.stack(each) for each in zip(*trees, strict=True))
+        return cls(feature, threshold, value, frequency)
 
-    def scores(
+    def corrected(
         self,
+        scores: np.ndarray,
         labels: np.ndarray,
         logits: np.ndarray,
         votes: np.ndarray,
@@ -54,8 +71,8 @@ class BoostedStacking:
         cooccurrence: np.ndarray,
         device: CPU,
     ) -> np.ndarray:
-        """Return log odds, float32, of the labels int32 (n, M); 0 where a label is -1."""
-        out = np.empty(labels.shape, np.float32)
+        """Return the log odds `scores` float32 of the labels int32, both (n, M), with what the trees add."""
+        out = scores.copy()
         device.run(tree_scores, labels, logits, votes, margins, cooccurrence, *self.arrays, device.n_threads, out)
         return out
 
@@ -73,32 +90,26 @@ NO_TREES = BoostedStacking(
 )
 
 
-def complete_trees(model: object) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return feature, threshold and value of the trees of a binary HistGradientBoostingClassifier, as complete trees.
+def complete_tree(model: object, edges: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return feature, threshold and value of the tree of a HistGradientBoostingRegressor, as a complete tree.
 
-    A leaf above the lowest level becomes nodes that always go left, with its value in the leaf below them. The first
-    tree's leaves include the baseline prediction.
+    edges : float32, of the bins of each feature; values above the first j are in bin j or a later one.
+
+    A leaf above the lowest level becomes nodes that always go left, with its value in the leaf below them. Leaves
+    include the mean that the tree starts from.
     """
-    trees = [nodes for (predictor,) in model._predictors for nodes in [predictor.nodes]]  # type: ignore[attr-defined]
-    feature = np.zeros((len(trees), INNER), np.uint8)
-    threshold = np.full((len(trees), INNER), np.inf, np.float32)
-    value = np.zeros((len(trees), INNER + 1), np.float32)
-    for t, nodes in enumerate(trees):
-        position = {0: 0}  # of each node of scikit-learn in the complete tree; parents come before their children
-        for n, node in enumerate(nodes):
-            at = position[n]
-            if node["is_leaf"]:
-                while at < INNER:
-                    at = 2 * at + 1
-                value[t, at - INNER] = node["value"]
-            else:
-                feature[t, at], threshold[t, at] = node["feature_idx"], _round_down(node["num_threshold"])
-                position[int(node["left"])], position[int(node["right"])] = 2 * at + 1, 2 * at + 2
-    value[0] += np.float32(model._baseline_prediction.item())  # type: ignore[attr-defined]
+    ((predictor,),) = model._predictors  # type: ignore[attr-defined]
+    feature, threshold = np.zeros(INNER, np.uint8), np.full(INNER, np.inf, np.float32)
+    value, position = np.zeros(INNER + 1, np.float32), {0: 0}  # of each node of scikit-learn in the complete tree
+    for n, node in enumerate(predictor.nodes):  # parents come before their children
+        at = position[n]
+        if node["is_leaf"]:
+            while at < INNER:
+                at = 2 * at + 1
+            value[at - INNER] = node["value"]
+        else:
+            feature[at] = node["feature_idx"]
+            threshold[at] = edges[node["feature_idx"]][int(node["num_threshold"])]  # j + 1/2 parts bin j from the next
+            position[int(node["left"])], position[int(node["right"])] = 2 * at + 1, 2 * at + 2
+    value += np.float32(model._baseline_prediction.item())  # type: ignore[attr-defined]
     return feature, threshold, value
-
-
-def _round_down(threshold: float) -> np.float32:
-    """Return the largest float32 not above `threshold`, so that float32 inputs compare the same with both."""
-    rounded = np.float32(threshold)
-    return rounded if rounded <= threshold else np.nextafter(rounded, np.float32(-np.inf))

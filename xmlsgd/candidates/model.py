@@ -13,9 +13,18 @@ from ..devices.cpu import CPU
 from .boosted_stacking import NO_TREES, BoostedStacking
 from .compact import CompactLinearClassifiers
 from .cooccurrence import N_MORE, Cooccurrence
+from .held_out_pairs import (
+    HeldOutPairs,
+    HeldOutScores,
+    Inputs,
+    Stacking,
+    fit_stacking,
+    label_frequencies,
+    label_rows_help,
+)
 from .knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex, row_votes
 from .linear import LinearClassifiers
-from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Calibration, LogisticStacking, log_loss, meta_features
+from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Calibration, LogisticStacking
 from .weighting import idf_weights, unit_rows
 
 BLOCK = 1 << 16  # rows whose votes are held in memory together
@@ -25,8 +34,6 @@ SCORED = 64
 
 # The network's logits float32 (rows, M), given rows X and labels (rows, M); 0 where a label is -1.
 Logits = Callable[[CSR, np.ndarray], np.ndarray]
-# Logits, shares of the votes, margins and co-occurrence of pairs of a row and a label; float32, of one shape.
-Inputs = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +42,7 @@ class CandidateModel:
 
     scale : float32 (F,), the weight of each feature for the neighbors. size : candidates of a training row from its
     neighbors, M; co-occurrence adds `N_MORE`. calibration : of the margins, by the frequencies of the labels in the
-    index. boosted : trees that score the candidates instead of `stacking`, or None.
+    index. boosted : trees that add to the scores of `stacking`, or None.
     """
 
     scale: np.ndarray
@@ -53,10 +60,11 @@ class CandidateModel:
         A row gets those with the most votes and `N_MORE` by co-occurrence.
         """
         labels, found = self.inputs(X, logits, device)
+        scores = self.stacking.scores(*found)
         if self.boosted is None:
-            return labels, self.stacking.scores(*found)
+            return labels, scores
         with device.start():
-            return labels, self.boosted.scores(labels, *found, device)
+            return labels, self.boosted.corrected(scores, labels, *found, device)
 
     def inputs(self, X: CSR, logits: Logits, device: CPU) -> tuple[np.ndarray, Inputs]:
         """Return the candidate labels of each row, int32, and the inputs of the stacking, float32; all (n, m)."""
@@ -80,13 +88,6 @@ class CandidateModel:
         return self.stacking.scores(logits, MIN_VOTE, np.float32(-1), MIN_COOCCURRENCE)
 
 
-class HeldOutScores(NamedTuple):
-    """Candidate labels of the held-out rows, int32, -1 for none, and their scores, float32, both (n, m)."""
-
-    labels: np.ndarray
-    scores: np.ndarray
-
-
 def n_scored(size: int) -> int:
     """Return how many of `size` candidates prediction scores: those with the most votes."""
     return min(size, max(SCORED, size // 2))
@@ -100,13 +101,13 @@ def fit_candidates(
     logits: Logits,
     device: CPU,
     *,
-    boosted: bool = False,
+    thorough: bool = False,
     grouped: bool = False,
     n_label_rows: int = 0,
 ) -> tuple[CandidateModel, HeldOutScores | None]:
     """Train a candidate model of `size` candidate labels a row; weight : float32 (n,), sample weights, None for ones.
 
-    With `boosted`, linear classifiers are trained again on all rows after stacking: it holds out many. Also return the
+    With `thorough`, linear classifiers are trained again on all rows after stacking: it holds out many. Also return the
     scores of the held-out rows by models that have not learned from them, None where nothing was stacked. With
     `grouped`, held-out rows do not vote for each other either: the rows of their group are alike.
 
@@ -137,106 +138,39 @@ def fit_candidates(
             del without
             learned[of_seen] = weight[of_seen]
         linear = LinearClassifiers.fit(rows, Y, learned, candidates, device)
-    stacking, calibration, trees, found = LogisticStacking(), Calibration(), None, None
+    stacking, found = Stacking(LogisticStacking(), Calibration(), None), None
     if len(held_out):
         with device.start():
             margins = linear.margins(rows.take(held_out), labels, device)
         scores = logits(X.take(held_out), labels), with_more(asked.shares), margins, shares
         before, all_rows = label_frequencies(Y, learned, weight)
-        pairs = HeldOutPairs(labels, scores, Y.take(held_out).has(labels)[labels >= 0], before)
+        pairs = HeldOutPairs(labels, scores, Y.take(held_out).has(labels), before)
         if decides and not label_rows_help(pairs, margins_without):
             kept = np.setdiff1d(np.arange(X.n_rows), of_seen)
             del linear, knn, cooccurrence
             given, n_kept = Dataset(X.take(kept), Y.take(kept)), n_label_rows - len(of_seen)
             return fit_candidates(
                 given, weight[kept], held_out, size, logits, device,
-                boosted=boosted, grouped=grouped, n_label_rows=n_kept,
+                thorough=thorough, grouped=grouped, n_label_rows=n_kept,
             )  # fmt: skip
-        if not boosted:
-            stacking, calibration, found = fit_logistic(pairs, all_rows)
-            linear = linear.calibrate(*calibration.factors(all_rows))
-        elif pairs.truth.any() and not pairs.truth.all():
-            stacking, trees, found = fit_boosted(pairs, all_rows, device)
-            del linear  # frees its memory before the new classifiers need as much
-            with device.start():
+        with device.start():
+            stacking, found = fit_stacking(pairs, all_rows, device)
+            if thorough:
+                del linear  # frees its memory before the new classifiers need as much
                 linear = LinearClassifiers.fit(rows, Y, weight, candidates, device)
+        linear = linear.calibrate(*stacking.calibration.factors(all_rows))
     with device.start():
         cooccurrence = Cooccurrence.count(X, Y, weight, device)
     knn = replace(knn, weight=votes)
-    return CandidateModel(scale, knn, cooccurrence, linear, stacking, size, calibration, trees), found
-
-
-@dataclass(frozen=True, eq=False)
-class HeldOutPairs:
-    """Held-out rows and their candidate labels: what stacking is learned from.
-
-    labels : int32 (n, m), -1 for none. scores : logits, shares of votes, margins and co-occurrence, float32 (n, m).
-    truth : bool, whether each candidate is true, one row after another. before : float32 (L,), `label_frequencies`.
-    """
-
-    labels: np.ndarray
-    scores: Inputs
-    truth: np.ndarray
-    before: np.ndarray
-
-    @property
-    def listed(self) -> list[np.ndarray]:
-        """Return the scores of the candidates, in the order of `truth`."""
-        return [each[self.labels >= 0] for each in self.scores]
-
-    @property
-    def frequency(self) -> np.ndarray:
-        """Return the frequency of each candidate, in the order of `truth`."""
-        return self.before[self.labels[self.labels >= 0]]
-
-
-def label_rows_help(pairs: HeldOutPairs, margins_without: np.ndarray) -> bool:
-    """Return whether the log loss is no lower with the margins of classifiers without label rows, float32 (n, m)."""
-    logits, votes, margins, cooccurrence = pairs.listed
-    without = meta_features(logits, votes, margins_without[pairs.labels >= 0], cooccurrence)
-    loss = log_loss(meta_features(logits, votes, margins, cooccurrence), pairs.truth, pairs.frequency)
-    return not log_loss(without, pairs.truth, pairs.frequency) < loss
-
-
-def fit_logistic(pairs: HeldOutPairs, all_rows: np.ndarray) -> tuple[LogisticStacking, Calibration, HeldOutScores]:
-    """Return stacking, calibration of the margins and scores; all_rows : float32 (L,), frequencies for prediction."""
-    labels, (logits, votes, margins, cooccurrence) = pairs.labels, pairs.scores
-    stacking, calibration = LogisticStacking.fit_calibrated(meta_features(*pairs.listed), pairs.truth, pairs.frequency)
-    factor, shift = calibration.factors(all_rows)
-    scores = stacking.scores(logits, votes, factor[labels] * margins + shift[labels], cooccurrence)
-    return stacking, calibration, HeldOutScores(labels, scores)
-
-
-def fit_boosted(
-    pairs: HeldOutPairs, all_rows: np.ndarray, device: CPU
-) -> tuple[LogisticStacking, BoostedStacking, HeldOutScores]:
-    """Return stacking without trees and with them, and their scores; all_rows as in `fit_logistic`."""
-    listed = pairs.listed
-    stacking = LogisticStacking.fit(meta_features(*listed), pairs.truth)
-    features = np.stack([*listed, pairs.frequency], axis=1)
-    trees = BoostedStacking.fit(features, pairs.truth, all_rows, device.n_threads)
-    with device.start():
-        scores = replace(trees, frequency=pairs.before).scores(pairs.labels, *pairs.scores, device)
-    return stacking, trees, HeldOutScores(pairs.labels, scores)
+    model = CandidateModel(
+        scale, knn, cooccurrence, linear, stacking.regression, size, stacking.calibration, stacking.trees
+    )
+    return model, found
 
 
 def with_more(votes: np.ndarray) -> np.ndarray:
     """Return shares of votes, float32 (n, m), with those of `N_MORE` candidates more, which have none."""
     return np.pad(votes, ((0, 0), (0, N_MORE)))
-
-
-def label_frequencies(Y: CSR, learned: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the number of rows with each label, float32 (L,): for training the stacking, and for prediction.
-
-    learned, weight : sample weights without and with the held-out rows. Stacking is trained with frequencies that leave
-    out the held-out rows, scaled up, because counting a row's own label would leak the answer.
-    """
-    before, after = (
-        np.bincount(Y.row_entries(np.flatnonzero(each)), minlength=Y.n_cols).astype(np.float32)
-        for each in (learned, weight)
-    )
-    before *= np.float32(np.count_nonzero(weight) / np.count_nonzero(learned))
-    return before, after
 
 
 class HeldOutVotes(NamedTuple):

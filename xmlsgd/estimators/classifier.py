@@ -70,9 +70,10 @@ class XMLClassifier(Predictor, BaseEstimator):
         are stacked with the network (docs/candidates.md). 0 for the network alone; "auto" for 64 where there are 2,000
         rows or more, 64 times as many labels as a row has on average, and sparse features: at most three quarters of
         the squared values of X in features that half of the rows have.
-    stacking : {"logistic", "boosted"}
-        How their scores are combined, learned from held-out rows: by a regression, from 2 % of the rows (at least 400
-        or a tenth), or by gradient-boosted trees, from 10 % of 10,000 rows or more; half a point of P@1 more.
+    stacking : {"quick", "thorough"}
+        Their scores are combined by a logistic regression and gradient-boosted trees, which learn from held-out rows:
+        "quick" from 2 % of the rows (at least 400 or a tenth), "thorough" from 10 % of 10,000 rows or more; it then
+        trains the linear classifiers again on all rows. Up to 0.4 points of P@1 more, in 1.5 to 2 times the time.
     max_epochs : int or "auto"
         Passes over the rows; "auto" for 10, more where that would be fewer than 600 steps; 4 beside candidates.
     weight_decay, clip_norm : float
@@ -153,7 +154,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         sampler: str = "auto",
         gradient_rounding: float | Literal["auto"] = "auto",
         candidates: int | Literal["auto"] = "auto",
-        stacking: str = "logistic",
+        stacking: str = "quick",
         max_epochs: int | Literal["auto"] = "auto",
         weight_decay: float = 0.0,
         clip_norm: float = 0.0,

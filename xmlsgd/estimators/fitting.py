@@ -180,7 +180,7 @@ def learn_candidates(
         plan.n_candidates,
         pair_scores(alone, cpu),
         cpu,
-        boosted=plan.stacking == "boosted",
+        thorough=plan.stacking == "thorough",
         grouped=data.groups is not None,
         n_label_rows=data.n_label_rows,
     )

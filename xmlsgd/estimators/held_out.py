@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..data.held_out import (
-    HELD_OUT_BOOSTED,
-    HELD_OUT_LOGISTIC,
     HELD_OUT_NETWORK,
     HELD_OUT_NONE,
+    HELD_OUT_QUICK,
+    HELD_OUT_THOROUGH,
     HeldOutSize,
     held_out_rows,
 )  # fmt: skip
@@ -36,7 +36,7 @@ SCORED = 64  # labels of a held-out row whose scores are calibrated, of a networ
 def held_out_size(loss: str, form: Form, n_candidates: int, stacking: str) -> HeldOutSize:
     """Return how many rows are held out: for stacking with candidates, else for calibration where there is any."""
     if n_candidates:
-        return HELD_OUT_BOOSTED if stacking == "boosted" else HELD_OUT_LOGISTIC
+        return HELD_OUT_THOROUGH if stacking == "thorough" else HELD_OUT_QUICK
     return HELD_OUT_NETWORK if are_probabilities(loss, form) else HELD_OUT_NONE
 
 

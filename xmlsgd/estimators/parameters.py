@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 MAX_SEED = 2**32 - 1
-STACKINGS = ("logistic", "boosted")
+STACKINGS = ("quick", "thorough")
 
 
 class Parameters(SimpleNamespace):

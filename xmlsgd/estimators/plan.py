@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..algorithms.base import Algorithm
-from ..data.held_out import HELD_OUT_BOOSTED
+from ..data.held_out import HELD_OUT_THOROUGH
 from ..errors import DataError
 from ..nn.network import Network
 from ..nn.samplers import ALL_LABELS, find_sampler
@@ -138,9 +138,9 @@ def make_plan(
         "learning_rate_init", *_learning_rate(given, optimizer, own, batch_size, is_short, keeps_candidates)
     )
     decided("candidates", n_candidates, why_listed)
-    stacking = given.stacking if n_candidates else "logistic"
-    if with_candidates and given.stacking == "boosted":
-        _check_boosted(n_candidates, n_weighted)
+    stacking = given.stacking if n_candidates else "quick"
+    if with_candidates and given.stacking == "thorough":
+        _check_thorough(n_candidates, n_weighted)
     if n_candidates:
         decided("stacking", stacking, GIVEN)
     held_out = held_out_size(network.loss, data.form, n_candidates, stacking)
@@ -252,13 +252,13 @@ def _candidates(given: Parameters, data: TrainingData, loss: str) -> tuple[int, 
     return min(int(given.candidates), Y.n_cols), GIVEN
 
 
-def _check_boosted(n_candidates: int, n_rows: int) -> None:
-    """Raise `DataError` where trees have no candidates, or too few rows of a weight above 0 to learn from."""
+def _check_thorough(n_candidates: int, n_rows: int) -> None:
+    """Raise `DataError` where there are no candidates to stack, or too few rows of a weight above 0."""
     if not n_candidates:
-        raise DataError("stacking: 'boosted' needs candidates, got none here; pass candidates=64 or 'logistic'")
-    if not HELD_OUT_BOOSTED.of(n_rows):
-        least = round(HELD_OUT_BOOSTED.least / HELD_OUT_BOOSTED.share)
-        raise DataError(f"stacking: 'boosted' needs {least} rows of a weight above 0, got {n_rows}; pass 'logistic'")
+        raise DataError("stacking: 'thorough' needs candidates, got none here; pass candidates=64 or 'quick'")
+    if not HELD_OUT_THOROUGH.of(n_rows):
+        least = round(HELD_OUT_THOROUGH.least / HELD_OUT_THOROUGH.share)
+        raise DataError(f"stacking: 'thorough' needs {least} rows of a weight above 0, got {n_rows}; pass 'quick'")
 
 
 def _negatives(given: Parameters, has_candidates: bool, n_labels: int) -> tuple[int | None, str]:

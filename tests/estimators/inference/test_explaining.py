@@ -36,7 +36,9 @@ def X(parts) -> CSR:
 
 @pytest.fixture(scope="module")
 def logistic(parts) -> XMLClassifier:
-    return XMLClassifier(**QUICK, candidates=16).fit(parts[0].X, parts[0].Y)
+    model = XMLClassifier(**QUICK, candidates=16).fit(parts[0].X, parts[0].Y)
+    model.fitted_ = replace(model.fitted_, candidates=replace(model.candidates_, boosted=None))
+    return model
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +50,8 @@ def boosted(logistic) -> XMLClassifier:
     )
     known[4] *= 100
     truth = rng.random(4000) < 1 / (1 + np.exp(3 - known[0] - 4 * known[1] * known[3] - 2 * known[2]))
-    trees = BoostedStacking.fit(known.T.astype(np.float32), truth, logistic.candidates_.knn.frequency(120), 1)
+    frequency = logistic.candidates_.knn.frequency(120)
+    trees = BoostedStacking.fit(known.T.astype(np.float32), truth, np.zeros(4000, np.float32), frequency)
     model = XMLClassifier(**QUICK, candidates=16)
     model.fitted_ = replace(logistic.fitted_, candidates=replace(logistic.candidates_, boosted=trees))
     return model
@@ -144,17 +147,27 @@ def test_a_word_of_a_network_contributes_its_value_times_the_derivative(network,
             assert part == pytest.approx((above - below) / 2e-3, abs=2e-3)
 
 
-def test_an_input_of_the_trees_that_is_as_in_a_row_without_features_contributes_nothing(boosted):
+def parts_of_trees(logistic, boosted, rows):
+    """Yield the explanations of candidates, and what the trees add to each of their terms."""
+    for x in rows:
+        (row,) = boosted.explain(x)
+        (plain,) = logistic.explain(x, [each.column for each in row])
+        by_column = {each.column: each for each in plain}
+        for each in (each for each in row if each.is_candidate):
+            terms = zip(each.terms, by_column[each.column].terms, strict=True)
+            yield each, {one.name: one.contribution - two.contribution for one, two in terms}
+
+
+def test_an_input_of_the_trees_that_is_as_in_a_row_without_features_contributes_nothing(logistic, boosted):
     empty = sp.csr_array((1, 300), dtype=np.float32)
     bias = boosted.candidates_.linear.bias
     (found,) = boosted.explain(empty, [0, 1])
     assert not any(each.is_candidate for each in found)
     rows = sp.csr_array(np.eye(300, dtype=np.float32))
     n_unvoted = 0
-    for each in (each for row in boosted.explain(rows) for each in row if each.is_candidate):
-        terms = {term.name: term for term in each.terms}
-        if terms[NEIGHBORS].value == 0:
-            assert terms[NEIGHBORS].contribution == 0
+    for each, parts in parts_of_trees(logistic, boosted, [rows[[i]] for i in range(300)]):
+        if not each.neighbors:
+            assert parts[NEIGHBORS] == pytest.approx(0, abs=1e-9)
             n_unvoted += 1
         assert each.bias == bias[each.column]
     assert n_unvoted > 5
@@ -167,12 +180,13 @@ def test_trees_of_one_input_each_contribute_what_they_differ_from_a_row_without_
     model = XMLClassifier(**QUICK, candidates=16)
     model.fitted_ = replace(logistic.fitted_, candidates=replace(logistic.candidates_, boosted=depth_one))
     leaves = trees.value[:, [0, trees.value.shape[1] // 2]].astype(np.float64)
-    for each in (each for row in model.explain(X) for each in row if each.is_candidate):
-        votes = each.terms[1].value
-        mine = trees.feature[:, 0] == 1
+    mine = trees.feature[:, 0] == 1
+    assert mine.any()
+    for each, parts in parts_of_trees(logistic, model, [X.span(i, i + 1) for i in range(X.n_rows)]):
+        votes = sum(neighbor.share for neighbor in each.neighbors)
         right = votes > trees.threshold[mine, 0]
         expected = np.where(right, leaves[mine, 1] - leaves[mine, 0], 0).sum()
-        assert each.terms[1].contribution == pytest.approx(expected, abs=1e-5)
+        assert parts[NEIGHBORS] == pytest.approx(expected, abs=1e-5)
 
 
 def test_an_ensemble_explains_by_the_means_of_its_classifiers(parts, X):

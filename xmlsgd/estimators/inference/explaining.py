@@ -81,8 +81,13 @@ def explain_stacked(scorer: CandidateScorer, X: CSR, labels: np.ndarray) -> list
         empty = CSR(np.zeros(2, np.int64), X.indices[:0], X.data[:0], X.n_cols)
         without = np.zeros_like(inputs)
         without[:, 0], without[:, 2] = pairs(empty, labels[None])[0], model.linear.bias[labels]
-        of_trees = _tree_terms(model, labels, inputs, without, device)
-        terms = [b if listed else a for a, b, listed in zip(terms, of_trees, is_candidate, strict=True)]
+        of_trees = _tree_parts(model, labels, inputs, without, device)
+        terms = [
+            [t._replace(weight=None, contribution=t.contribution + p) for t, p in zip(row, parts, strict=True)]
+            if listed
+            else row
+            for row, parts, listed in zip(terms, of_trees, is_candidate, strict=True)
+        ]
     with device.start():
         scaled, unit = unit_rows(X, model.scale, device), unit_rows(X, None, device)
         margins = _margin_parts(model, unit, labels, device)
@@ -112,10 +117,10 @@ def _logistic_terms(model: CandidateModel, inputs: np.ndarray) -> list[Term]:
     return [Term(name, x, w, w * x) for name, x, w in zip(TERMS, values, weights, strict=True)]
 
 
-def _tree_terms(
+def _tree_parts(
     model: CandidateModel, labels: np.ndarray, inputs: np.ndarray, without: np.ndarray, device: Any
-) -> list[list[Term]]:
-    """Return Shapley values of the inputs (m, 4) of the trees, and the score of a row without features as intercept.
+) -> list[list[float]]:
+    """Return Shapley values of the inputs (m, 4) of the trees, and what they add for a row without features.
 
     A Shapley value is what an input adds to the score, averaged over the orders in which inputs replace those of a row
     without features, (m, 4) `without` (Sundararajan and Najmi, 2020). The label's frequency is the same in both.
@@ -125,8 +130,8 @@ def _tree_terms(
     mixed = np.where(subsets[:, None], inputs, without)
     with device.start():
         logits, votes, margins, shares = (np.ascontiguousarray(mixed[..., i]) for i in range(N_INPUTS))
-        scores = model.boosted.scores(
-            np.tile(labels, (len(subsets), 1)), logits, votes, margins, shares, device
+        scores = model.boosted.corrected(
+            np.zeros_like(logits), np.tile(labels, (len(subsets), 1)), logits, votes, margins, shares, device
         ).astype(np.float64)
     number = 1 << np.arange(N_INPUTS)[::-1]  # of a subset: its members' bits
     parts = np.zeros(inputs.shape)
@@ -135,13 +140,8 @@ def _tree_terms(
         for i in np.flatnonzero(~subset):
             share = math.factorial(size) * math.factorial(N_INPUTS - 1 - size) / math.factorial(N_INPUTS)
             parts[:, i] += share * (scores[number[subset].sum() + number[i]] - before)
-    return [
-        [
-            Term(name, float(x), None, float(part))
-            for name, x, part in zip(TERMS, [*row, 1.0], [*all_, base], strict=True)
-        ]
-        for row, all_, base in zip(inputs, parts, scores[0], strict=True)
-    ]
+    found: list[list[float]] = np.concatenate([parts, scores[:1].T], axis=1).tolist()
+    return found
 
 
 def _margin_parts(model: CandidateModel, unit: CSR, labels: np.ndarray, device: Any) -> np.ndarray:

@@ -15,7 +15,7 @@ from .cooccurrence import cooccurrence_of_row
 from .input_layer import activate_row
 from .knn import vote_of_row
 from .linear_margins import margins_of_row
-from .logits import best_of_list, logits_of_row
+from .logits import best_of_list, log_probability, logits_of_row
 from .trees import trees_of_row
 
 DAMAGED = -2  # in place of a label
@@ -63,8 +63,8 @@ def best_listed(
     (`starts`, `keys`, `weights`), their scales `factors` and `bias` are, and `best_of_list` how the best are found.
     stacking float32 (5,): weights of the network's log probability, of the log of the share of votes, at least
     `least_vote`, of the margin and of the log of the co-occurrence, at least `least_cooccurrence`, and the intercept.
-    Where there are trees, they score in its place: `trees_of_row` says what `frequency`, `feature`, `threshold` and
-    `value` are. A row that met a pointer or an index to nothing gets labels `DAMAGED`.
+    Trees, if there are any, add to it: `trees_of_row` says what `frequency`, `feature`, `threshold` and `value` are. A
+    row that met a pointer or an index to nothing gets labels `DAMAGED`.
     """
     n_rows, m = indptr.size - 1, n_scored + n_more
     most = 0
@@ -96,21 +96,22 @@ def best_listed(
             unit_row(features, given, scale[:0], entries)
             sound &= margins_of_row(features, entries, listed, starts, keys, weights, factors, bias, margins)
             network = stacking[0]
-            if feature.shape[0] > 0:
+            for j in range(m):
+                bounds[j] = (
+                    stacking[1] * np.log(max(votes[j], least_vote))
+                    + stacking[2] * margins[j]
+                    + stacking[3] * np.log(max(cooccurrences[j], least_cooccurrence))
+                    + stacking[4]
+                )
+            if feature.shape[0] > 0:  # trees ask for all logits, so all scores are known before the best are sought
                 logits_of_row(a, W, scales, b, listed, logits)
+                for j in range(m):
+                    bounds[j] += network * log_probability(logits[j])
+                network *= 0
                 trees_of_row(
                     listed, logits, votes, margins, cooccurrences, frequency, feature, threshold, value, known, node,
                     total, bounds,
                 )  # fmt: skip
-                network *= 0  # the network has had its say
-            else:
-                for j in range(m):
-                    bounds[j] = (
-                        stacking[1] * np.log(max(votes[j], least_vote))
-                        + stacking[2] * margins[j]
-                        + stacking[3] * np.log(max(cooccurrences[j], least_cooccurrence))
-                        + stacking[4]
-                    )
             best_of_list(a, W, scales, b, listed, bounds, network, labels[i], scores[i])
             if not sound:
                 labels[i, :] = DAMAGED

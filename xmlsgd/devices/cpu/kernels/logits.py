@@ -53,6 +53,12 @@ def rank(scores, labels, score, label):
         scores[j], labels[j] = score, label
 
 
+@njit(nogil=True, fastmath=FAST, inline="always")
+def log_probability(z):
+    """Return log(1 / (1 + exp(-z))), float32."""
+    return min(z, _ZERO) - log1p_unit(exp_negative(-abs(z)))
+
+
 @njit(nogil=True, fastmath=FAST)
 def best_of_list(a, W, scales, b, labels, bounds, share, best, scores):
     """Write the labels (M,) with the best scores into `best` and `scores` (k,), best first.
@@ -76,4 +82,4 @@ def best_of_list(a, W, scales, b, labels, bounds, share, best, scores):
             break
         label, bounds[at] = labels[at], -np.inf
         z = logit_of(a, W, scales, b, label)
-        rank(scores, best, highest + share * (min(z, _ZERO) - log1p_unit(exp_negative(-abs(z)))), label)
+        rank(scores, best, highest + share * log_probability(z), label)

@@ -11,7 +11,7 @@ from numba import njit, prange
 
 from ..compiling import kernel
 
-DEPTH = 5  # of every tree; deeper ones are no better (docs/decisions/candidates.md)
+DEPTH = 4  # of every tree (docs/decisions/candidates.md)
 INNER = 2**DEPTH - 1  # nodes that compare; a tree has one leaf more
 # Numbers without a sign: for others Numba asks at each access whether they count from the end.
 _NONE, _ONE, _TWO, _INNER = np.uint32(0), np.uint32(1), np.uint32(2), np.uint32(INNER)
@@ -21,7 +21,7 @@ _NONE, _ONE, _TWO, _INNER = np.uint32(0), np.uint32(1), np.uint32(2), np.uint32(
 def trees_of_row(
     labels, logits, votes, margins, cooccurrences, frequency, feature, threshold, value, known, node, total, out
 ):
-    """Write the sum of all trees for each of the labels int32 (M,) into `out` float32 (M,); 0 where it is -1.
+    """Add the sum of all trees for each of the labels int32 (M,) to `out` float32 (M,).
 
     What is known of a label: `logits`, `votes`, `margins` and `cooccurrences` (M,), `frequency` (L,), in this order.
     Node j of tree t leads to the right where what `feature[t, j]` numbers is above `threshold[t, j]`, uint8 and float32
@@ -42,12 +42,12 @@ def trees_of_row(
         for m in range(node.size):
             total[m] += leaf[node[m] - _INNER]
     for m in range(labels.size):
-        out[m] = total[m] if labels[m] >= 0 else 0
+        out[m] += total[m]
 
 
 @kernel()
 def tree_scores(labels, logits, votes, margins, cooccurrences, frequency, feature, threshold, value, n_threads, out):
-    """Write what `trees_of_row` says of the labels int32 (rows, M) into `out` float32."""
+    """Add what `trees_of_row` says of the labels int32 (rows, M) to `out` float32."""
     n_rows, M = labels.shape
     for t in prange(n_threads):
         known, node, total = np.empty((5, M), np.float32), np.empty(M, np.uint32), np.empty(M)
