@@ -1,0 +1,358 @@
+"""Kills of workers and of coordinators in many short runs: rows lost and doubled, P@1, and the bits of resumed runs.
+
+    python -m benchmarks.kills [--seconds 900] [--seed 0]
+
+Workers are killed by `kill -9` in the middle of a step, and by the coordinator when a worker has got rows, has
+reported, is about to be merged or has joined; which, a seed decides. `count_rows` counts how often each row is in the
+model after an epoch. An algorithm that shares the model in place may count the rows of a lost step once more, and no
+others; all others count each row once. `precision` compares a small model's P@1 with that of runs without kills.
+
+Coordinators of one worker, with a checkpoint at each step, are killed at random times and called again until the run
+ends: parameters and optimizer state must be those of a run without kills, bit for bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Collection
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xmlsgd import Scorer, precision_at_k
+from xmlsgd.algorithms import algorithm_names, get_algorithm
+from xmlsgd.algorithms.base import Algorithm
+from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.cli.machine import processor, versions
+from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.devices.reference import Reference
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.optimizers import SGD, Adam
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.checkpoints import Checkpoint
+from xmlsgd.training.executors.processes import Processes
+from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
+from xmlsgd.training.merging import Comm, ParameterSlice, Rule
+from xmlsgd.training.messages import Report, Sharing
+
+from .killed_devices import Killed, Marking
+from .report import RESULTS, Table
+
+OPTIONS = {"crossbow": "/sync_every=2", "easgd": "/sync_every=2", "omnivore": "/groups=2"}  # that merge within an epoch
+ALGORITHMS = [name + OPTIONS.get(name, "") for name in algorithm_names()] + ["hogwild/staleness=full"]
+OPTIMIZERS = {"Adam": (Adam(), 0.02), "SGD": (SGD(), 0.5)}
+N_ROWS, BATCH, WORKERS = 200, 10, 2
+EPOCHS, N_LABELS, SEEDS = 4, 8, 10  # of accuracy
+IN_STEPS, FROM_OUTSIDE, CHANCE = 4, 6, 0.3  # kills of a run at most, and of a chance that there is one
+
+
+def rows_of_their_own() -> Dataset:
+    """Return rows with one feature each, their own, and the one label."""
+    ones, every = np.ones(N_ROWS, np.float32), np.arange(N_ROWS + 1, dtype=np.int64)
+    return Dataset(
+        CSR(every, np.arange(N_ROWS, dtype=np.int32), ones, N_ROWS), CSR(every, np.zeros(N_ROWS, np.int32), ones, 1)
+    )
+
+
+def learnable_rows() -> Dataset:
+    """Return rows of one label, one of its two features, and three features that say nothing."""
+    rng, n_features = np.random.default_rng(0), 2 * N_LABELS + 12
+    labels = rng.integers(N_LABELS, size=N_ROWS).astype(np.int32)
+    own = 2 * labels + rng.integers(2, size=N_ROWS)
+    noise = np.array([np.sort(rng.choice(12, 3, replace=False)) for _ in labels]) + 2 * N_LABELS
+    values = np.tile(np.float32([1, 0.5, 0.5, 0.5]), N_ROWS)
+    indices = np.column_stack([own, noise]).astype(np.int32).ravel()
+    X = CSR(np.arange(N_ROWS + 1, dtype=np.int64) * 4, indices, values, n_features)
+    return Dataset(X, CSR(np.arange(N_ROWS + 1, dtype=np.int64), labels, np.ones(N_ROWS, np.float32), N_LABELS))
+
+
+def add_marks(params: ParameterSlice) -> None:
+    """Add the marks of the replicas to the center, in which rows that were not trained have none."""
+    if params.name == "W0":
+        assert params.touched is not None
+        for replica, touched in zip(params.replicas.values(), params.touched, strict=True):
+            params.center[touched] += replica[touched]
+    params.broadcast()
+
+
+class Marks:
+    """What an algorithm merges with, its rule replaced by the sum of marks."""
+
+    def __init__(self, comm: Comm) -> None:
+        self._comm = comm
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._comm, name)
+
+    def merge(self, rule: Rule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> None:
+        """Add marks, where the algorithm does not give out the center."""
+        self._comm.merge(rule if rule is ParameterSlice.broadcast else add_marks, members)
+
+
+class Kills:
+    """Kills workers of an executor when an algorithm is told something, and counts the rows of lost steps."""
+
+    def __init__(self, executor: Processes, random_of: random.Random, left: int) -> None:
+        self.executor, self.random_of, self.left = executor, random_of, left
+        self.given, self.lost_rows = Counter[int](), 0
+
+    def maybe(self, w: int) -> None:
+        """Kill the process of a worker, by chance."""
+        process = self.executor.pool.processes.get(w)
+        if self.left and process is not None and not process.dead and self.random_of.random() < CHANCE:
+            self.left -= 1
+            process.process.kill()
+            if self.random_of.random() < 0.5:  # else it may still write
+                process.process.wait()
+
+
+def with_kills(algorithm: Algorithm, kills: Kills, counting: bool) -> Algorithm:
+    """Return the algorithm with kills wherever it is told of its workers; counting : whether merges add marks."""
+    kind: Any = type(algorithm)
+
+    class Killing(kind):
+        def submitted(self, w: int, rows: int, now: float) -> None:
+            super().submitted(w, rows, now)
+            kills.given[w] = rows
+            kills.maybe(w)
+
+        def finished(self, report: Report) -> None:
+            super().finished(report)
+            kills.given[report.worker] = 0
+            kills.maybe(report.worker)
+
+        def left(self, w: int) -> None:
+            super().left(w)
+            kills.lost_rows += kills.given.pop(w, 0)
+
+        def joined(self, w: int) -> None:
+            super().joined(w)
+            kills.maybe(w)
+
+        def merge(self, comm: Comm, members: Collection[int]) -> None:
+            kills.maybe(min(members))
+            super().merge(Marks(comm) if counting else comm, members)
+
+        def end_epoch(self, comm: Comm) -> None:
+            super().end_epoch(Marks(comm) if counting else comm)
+
+    killing: Algorithm = Killing(**vars(algorithm))
+    return killing
+
+
+def trained(text: str, optimizer: str, seed: int, counting: bool, fatal: bool = True) -> tuple[np.ndarray, int, Kills]:
+    """Train by an algorithm while its workers are killed; return the parameters, how many were, and the kills."""
+    random_of = random.Random(f"{text} {optimizer} {seed} {counting}")
+    data = rows_of_their_own() if counting else learnable_rows()
+    rule, rate = OPTIMIZERS[optimizer]
+    epochs = 1 if counting else EPOCHS
+    n_workers = 1 if text == "sequential" else WORKERS
+    with tempfile.TemporaryDirectory() as folder:
+        rows = random_of.sample(range(N_ROWS), IN_STEPS if fatal else 0)
+        executor = Processes([partial(Marking if counting else Killed, Path(folder), rows)] * n_workers, restarts=99)
+        kills = Kills(executor, random_of, FROM_OUTSIDE if fatal else 0)
+        algorithm = with_kills(get_algorithm(text, BATCH, rate), kills, counting)
+        job = Job(data, network_of(data, counting), rule, seed=seed)
+        run = train(job, algorithm, executor, Schedule(epochs, "constant", 0))
+    return run.params, sum(failure.endswith(": killed by SIGKILL") for failure in executor.failures), kills
+
+
+def network_of(data: Dataset, counting: bool) -> Network:
+    """Return a network of one unit whose weights begin at 0, so that they count, or one that learns the rows."""
+    if counting:
+        return Network(data.n_features, data.n_labels, (1,), input_scale=0.0)
+    return Network(data.n_features, data.n_labels, (16,), "softmax")
+
+
+def count_rows(text: str, optimizer: str, seed: int) -> Counter[str]:
+    """Return the kills of a run, and the rows that are in the model too rarely or too often."""
+    params, n_kills, kills = trained(text, optimizer, seed, counting=True)
+    data = rows_of_their_own()
+    marks = np.round(network_of(data, True).layout.views(params)["W0"][:, 0]).astype(int)
+    in_place = get_algorithm(text, BATCH, 0.1).sharing is Sharing.IN_PLACE
+    more = int(np.maximum(marks - 1, 0).sum())
+    allowed = kills.lost_rows if in_place else 0
+    return Counter({
+        "runs": 1, "kills": n_kills, "rows": N_ROWS, "rows lost: wrong": int((marks == 0).sum()),
+        "rows of lost steps": kills.lost_rows, "rows counted again": more,
+        "rows counted again beyond these, or by replicas: wrong": max(more - allowed, 0),
+    })  # fmt: skip
+
+
+def precision(params: np.ndarray) -> float:
+    """Return P@1 of the rows that were trained, in percent."""
+    data = learnable_rows()
+    labels, _ = Scorer(network_of(data, False), params, Reference()).top_k(data.X, 1)
+    return 100 * float(precision_at_k(data.Y, labels, 1)[0])
+
+
+def usual_precisions(text: str, optimizer: str) -> list[float]:
+    """Return P@1 of runs without kills, of `SEEDS` seeds, all workers in this process."""
+    rule, rate = OPTIMIZERS[optimizer]
+    data, n_workers = learnable_rows(), 1 if text == "sequential" else WORKERS
+    job = Job(data, network_of(data, False), rule)
+    found = []
+    for seed in range(SEEDS):
+        executor = Serial([Reference() for _ in range(n_workers)])
+        given = Job(data, job.network, rule, seed=seed)
+        found.append(
+            precision(train(given, get_algorithm(text, BATCH, rate), executor, Schedule(EPOCHS, "constant", 0)).params)
+        )
+    return found
+
+
+def kill_workers(seconds: float, seed: int, only: Collection[str] = ALGORITHMS) -> dict[str, dict[str, Any]]:
+    """Return counts for each algorithm and optimizer: runs by turns, seed after seed, until the time is over."""
+    until, found = time.monotonic() + seconds, dict[str, dict[str, Any]]()
+    pairs = [(text, optimizer) for text in only for optimizer in OPTIMIZERS]
+    warnings.simplefilter("ignore", UserWarning)  # of lost workers
+    usual = {pair: usual_precisions(*pair) for pair in pairs}
+    while time.monotonic() < until:
+        for text, optimizer in pairs:
+            if time.monotonic() > until:
+                break
+            name = f"workers: {text}, {optimizer}"
+            known = usual[text, optimizer]
+            least, most = min(known), max(known)
+            counts = found.setdefault(name, {"P@1 without kills": [least, most], "P@1 with kills": []})
+            for key, n in count_rows(text, optimizer, seed).items():
+                counts[key] = counts.get(key, 0) + n
+            params, n_kills, _ = trained(text, optimizer, seed, counting=False)
+            reached = precision(params)
+            counts["kills"] += n_kills
+            counts["runs"] += 1
+            counts["P@1 with kills"].append(round(reached, 2))
+            # Ten seeds do not reach the ends of their distribution: a range more is allowed below.
+            counts["P@1 too low: wrong"] = counts.get("P@1 too low: wrong", 0) + int(reached < 2 * least - most - 1)
+            counts["P@1 below the range"] = counts.get("P@1 below the range", 0) + int(reached < least)
+        seed += 1
+    return found
+
+
+def whole_run(optimizer: str, seed: int, place: Path | None) -> bytes:
+    """Train with one worker, with a checkpoint at each step if `place` is given; return the model's bytes."""
+    data, (rule, rate) = learnable_rows(), OPTIMIZERS[optimizer]
+    checkpoint = None if place is None else Checkpoint(place, 0)
+    job, schedule = Job(data, network_of(data, False), rule, seed=seed), Schedule(2)
+    run = train(job, Sequential(BATCH, rate), Serial([Reference()]), schedule, (), checkpoint)
+    return run.params.tobytes() + run.state.tobytes() + str(run.steps).encode()
+
+
+def in_a_fork(optimizer: str, seed: int, place: Path, seconds: float) -> int:
+    """Run in a copy of this process, killed after so many seconds; return its exit code, or minus the signal."""
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            done = whole_run(optimizer, seed, place / "checkpoint")
+            (place / "model").write_bytes(done)
+            code = 0
+        finally:
+            os._exit(code)
+    until = time.monotonic() + seconds
+    while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
+        if time.monotonic() > until:
+            os.kill(child, signal.SIGKILL)
+            ended = os.waitpid(child, 0)
+            break
+        time.sleep(0.001)
+    return os.waitstatus_to_exitcode(ended[1])
+
+
+def kill_coordinators(seconds: float, seed: int) -> dict[str, dict[str, Any]]:
+    """Kill runs of one worker at random times, and call them again until they end."""
+    found, random_of = dict[str, dict[str, Any]](), random.Random(seed)
+    end = time.monotonic() + seconds
+    for i, optimizer in enumerate(OPTIMIZERS):
+        counts = Counter[str](kills=0, runs=0)
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder)
+            expected = whole_run(optimizer, seed, place / "first")  # also imports what a run needs
+            started = time.monotonic()
+            in_a_fork(optimizer, seed, place, math.inf)
+            usual = time.monotonic() - started
+            Checkpoint(place / "checkpoint").remove()
+            until = end - seconds * (len(OPTIMIZERS) - 1 - i) / len(OPTIMIZERS)
+            while not counts["runs"] or time.monotonic() < until:
+                while (code := in_a_fork(optimizer, seed, place, random_of.uniform(0, usual))) == -signal.SIGKILL:
+                    counts["kills"] += 1
+                counts["runs"] += 1
+                counts["exit code above 0: wrong"] += code != 0
+                counts["other bits: wrong"] += code == 0 and (place / "model").read_bytes() != expected
+                Checkpoint(place / "checkpoint").remove()
+        found[f"coordinators: {optimizer}"] = dict(counts)
+    return found
+
+
+def wrong(results: dict[str, dict[str, Any]]) -> list[str]:
+    """Return what went wrong."""
+    return [
+        f"{name}: {what}" for name, counts in results.items() for what, n in counts.items() if "wrong" in what and n
+    ]
+
+
+def table(results: dict[str, dict[str, Any]], notes: list[str]) -> Table:
+    """Return the counts as a table."""
+    rows = []
+    for name, counts in results.items():
+        if name.startswith("workers"):
+            again = counts["rows counted again"], counts["rows of lost steps"]
+            usual, reached = counts["P@1 without kills"], counts["P@1 with kills"]
+            rows.append([
+                name.removeprefix("workers: "), str(counts["runs"]), str(counts["kills"]),
+                str(counts["rows lost: wrong"]), "{} of {}".format(*again),
+                f"{usual[0]:.1f} to {usual[1]:.1f}", f"{min(reached):.1f} to {max(reached):.1f}" if reached else "",
+                str(counts.get("P@1 below the range", "")),
+            ])  # fmt: skip
+    columns = ("algorithm, optimizer", "runs", "kills", "rows lost", "counted again, of rows of lost steps",
+               "P@1 without kills", "P@1 with kills", "runs below")  # fmt: skip
+    return Table("Kills of workers", columns, rows, notes)
+
+
+def main() -> int:
+    """Run, write the counts, and fail where anything went wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=900.0)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    logging.getLogger("xmlsgd").setLevel(logging.ERROR)  # of runs that are resumed
+    results = kill_coordinators(given.seconds / 5, given.seed) | kill_workers(4 / 5 * given.seconds, given.seed)
+    machine = {"processor": processor(), "versions": versions()}
+    told = {"seed": given.seed, "seconds": given.seconds, "results": results, **machine}
+    (RESULTS / "kills.json").write_text(json.dumps(told, indent=1) + "\n")
+    kills = {kind: sum(counts["kills"] for name, counts in results.items() if name.startswith(kind))
+             for kind in ("workers", "coordinators")}  # fmt: skip
+    resumed = sum(counts["runs"] for name, counts in results.items() if name.startswith("coordinators"))
+    notes = [
+        f"{kills['workers']} kills of workers (2,000 are wanted: no failure in n trials bounds their rate by 3/n), and "
+        f"{kills['coordinators']} of coordinators (500), after which {resumed} runs ended. Gone wrong: "
+        + ("; ".join(wrong(results)) or "nothing") + ".",
+        ("Counted again: rows that are in the model more than once, and rows of the steps that were lost with workers, "
+        "the bound where workers share the model in place. P@1 without kills: that of "
+        f"{SEEDS} seeds. Half of the runs count rows, half P@1."),
+        f"`python -m benchmarks.kills --seconds {given.seconds:g} --seed {given.seed}`; {machine['processor']}; "
+        f"{machine['versions']}".replace("{", "").replace("}", "").replace("'", ""),
+    ]  # fmt: skip
+    text = table(results, notes).markdown()
+    (RESULTS / "kills.md").write_text(text)
+    print(text)
+    return bool(wrong(results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

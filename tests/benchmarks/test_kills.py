@@ -1,0 +1,45 @@
+"""The campaign of kills: nothing goes wrong in a short one, and it sees a rule that loses rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import kills
+from xmlsgd.algorithms import get_algorithm
+from xmlsgd.training import loop as engine
+from xmlsgd.training.messages import Sharing
+from xmlsgd.training.router import Router
+
+
+class Naive(Router):
+    """What was answered counts as done, merged or not."""
+
+    def give_back(self, worker):
+        self.returned += self.leases.pop(worker, [])[-1:]
+
+
+def test_there_is_an_algorithm_of_each_kind_of_sharing():
+    kinds = {get_algorithm(text, 10, 0.1).sharing for text in kills.ALGORITHMS}
+    assert kinds == set(Sharing)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:worker . is lost")
+@pytest.mark.parametrize("naive", [False, True])
+def test_no_row_is_lost_or_doubled_by_kills_and_a_naive_rule_is_found_out(monkeypatch, naive):
+    monkeypatch.setattr(kills, "FROM_OUTSIDE", 0)
+    monkeypatch.setattr(kills, "IN_STEPS", 3)
+    if naive:
+        monkeypatch.setattr(engine, "Router", Naive)
+    found = kills.count_rows("local_sgd/steps=8", "SGD", 0)
+    assert found["kills"] >= 1
+    assert kills.wrong({"found": found}) == ["found: rows lost: wrong"] * naive
+
+
+@pytest.mark.slow
+def test_a_killed_coordinator_ends_with_the_same_bits(monkeypatch):
+    monkeypatch.setattr(kills, "N_ROWS", 60)
+    found = kills.kill_coordinators(0, 1)  # the first kill of seed 1 comes after an eighth of a run
+    assert [counts["runs"] for counts in found.values()] == [1, 1]
+    assert sum(counts["kills"] for counts in found.values()) >= 1
+    assert kills.wrong(found) == []
