@@ -16,7 +16,7 @@ from .machine import limit_threads
 from .messages import STDOUT, Console, log_lines
 from .parser import Parser
 
-COMMANDS = ("demo", "train", "learn", "evaluate", "predict", "serve", "convert", "simulate", "warmup", "info")
+COMMANDS = ("demo", "train", "learn", "evaluate", "report", "predict", "serve", "convert", "simulate", "warmup", "info")
 ALIASES = {"evaluate": ["test"]}
 
 

@@ -211,5 +211,5 @@ def inverse_propensity_of(
     try:
         return model.inverse_propensity(A, B, n_labels)
     except DataError as error:
-        warnings.warn(f"PSP is left out: {error}; or pass --propensity", stacklevel=2)
+        warnings.warn(f"PSP is left out: {error}; or pass --propensity to evaluate", stacklevel=2)
         return None

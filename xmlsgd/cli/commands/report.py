@@ -1,0 +1,79 @@
+"""Write an evaluation as one HTML page: metrics, precision by label frequency, calibration, explained errors.
+
+The page needs no network and no other file. Its numbers are those of evaluate; labels and words are escaped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..flags import FORMAT_FLAGS, Flag, positional
+from ..models import read_model
+from ..output_files import check_file
+from ..parameters import parameter_flags
+from ..results import size_text, text_file
+from ..value_types import DIR, FILE, PATH
+
+if TYPE_CHECKING:
+    from ..format_options import FormatOptions
+    from ..messages import Console
+
+FLAGS = (
+    positional("model", DIR, "DIR", "folder of the model"),
+    positional("test", PATH, "TEST", "labelled rows, in any format that train reads"),
+    *FORMAT_FLAGS,
+    *parameter_flags("precision", "n_jobs"),
+    Flag("out", FILE, "the page; - is standard output", "output", "report.html"),
+)
+EXAMPLES = "  xmlsgd report model test.txt --out report.html"
+KS = (1, 3, 5)
+
+
+def run(
+    model: str, test: str, format_options: FormatOptions, parameters: dict[str, Any], out: str, console: Console
+) -> None:
+    """Load, rank, measure, write."""
+    check_file(out, "--out", model, test, format_options.vocabulary)
+    format_options.check_inputs(test)
+    estimator = read_model(model, test, "report", parameters)
+    import numpy as np
+
+    from .. import html_report, measure
+    from ..input_warnings import warn_of_unknown
+    from ..sources import Columns, read_test
+
+    columns = Columns.of_model(estimator)
+    rows = read_test(test, format_options, columns)
+    warn_of_unknown(rows, len(estimator.classes_), test)
+    names = rows.label_names or [*estimator.classes_.tolist(), *range(columns.n_labels, rows.Y.n_cols)]
+    ranking = measure.rank(estimator, rows.X, KS[-1], console.quiet)
+    q = measure.inverse_propensity_of(estimator, rows.Y.n_cols)
+    result = measure.measure(estimator, rows, ranking, KS, None, q)
+    thresholded = measure.measure_thresholds(estimator, rows, ranking)
+    result |= thresholded.result if thresholded else {}
+    labels, hits = ranking.labels, rows.Y.has(ranking.labels)
+    metrics = [
+        [name, *(result[f"{name}@{k}"] for k in KS)] for name in ("P", "nDCG", "R", "PSP") if f"{name}@1" in result
+    ]
+    notes = "".join(f"\n<p>{line}</p>" for line in measure.report(result))
+    parts = [
+        ("Test rows", f"<p>{size_text(rows)}</p>"),
+        ("Metrics, in percent", html_report.table(["", *(f"@{k}" for k in KS)], metrics) + notes),
+    ]
+    counts = estimator.label_counts_
+    if counts is not None:
+        counts = np.concatenate([counts, np.zeros(rows.Y.n_cols - len(counts), np.int64)])
+        heads = ["training rows", "labels", "true", "in the top 5", "precision", "recall"]
+        found = html_report.by_frequency(rows.Y, labels, hits, counts)
+        parts.append(("The five best labels by label frequency", html_report.table(heads, found)))
+    if "reliability" in result:
+        parts.append(("Calibration", html_report.reliability_diagram(result["reliability"])))
+    missed = html_report.most_missed(rows.Y, labels, hits, counts, names)
+    heads = ["label", "training rows", "test rows", "not in the top 5"]
+    parts.append(("Labels with the most missed rows", html_report.table(heads, missed)))
+    chances = ranking.chances
+    if chances is None:
+        chances = estimator.predict_topk(rows.X, 1)[1]
+    parts.append(("Errors", html_report.explained_errors(estimator, rows.X, rows.Y, labels, chances, names)))
+    with text_file(out) as stream:
+        stream.write(html_report.page(f"{model} on {test}", parts))
