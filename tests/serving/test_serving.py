@@ -231,7 +231,8 @@ def test_bodies_that_are_held_at_once_are_limited_together(client, monkeypatch):
         monkeypatch.setattr(requests, "MAX_HELD", 100)
         assert client.post("/suggest", json={"texts": ["a" * 50]}).status_code == 200
         answer = client.post("/suggest", json={"texts": ["a" * 100]})
-        assert (answer.status_code, answer.json()["detail"]) == (503, "body: too many others are held; try again later")
+        assert answer.status_code == 503
+        assert answer.json()["detail"] == "server busy: too many bodies of requests are held; try again later"
 
 
 def test_a_client_that_leaves_is_no_error_of_the_server(served, caplog):

@@ -1,4 +1,4 @@
-"""Gradient-boosted trees that add to the log odds of the logistic stacking what no weighted sum says."""
+"""Gradient-boosted trees that correct the log odds of the logistic regression."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..devices.cpu.kernels.trees import DEPTH, INNER, tree_scores
 N_META_FEATURES = 5  # inputs of a tree: network logit, share of votes, margin, co-occurrence, label frequency
 N_TREES, LEARNING_RATE, L2_REGULARIZATION, MIN_LEAF = 30, 0.15, 30.0, 50
 QUANTILES = np.linspace(0, 1, 255)[1:-1]  # where the bins of a feature end
-MIN_CURVATURE = 1e-3  # of the log loss of a pair, so that no pair pulls at a tree with all its might
+MIN_CURVATURE = 1e-3  # lower bound of p (1 - p): a confident wrong pair would ask for an unbounded step
 
 
 @dataclass(frozen=True, eq=False)
 class BoostedStacking:
     """Trees that start from the log odds of the logistic stacking (Friedman 2001), learned on histograms.
 
-    They find what depends on two scores together. Few held-out rows suffice, since the regression has said the rest.
+    They model interactions of the inputs. Few held-out rows suffice: they fit what the regression leaves.
 
     feature uint8, threshold float32 (T, INNER), value float32 (T, INNER + 1) : see `tree_scores`. frequency : float32
     (L,), rows with each label when the trees were learned.
@@ -51,7 +51,7 @@ class BoostedStacking:
             learning_rate=LEARNING_RATE, max_iter=1, max_depth=DEPTH, max_leaf_nodes=None,
             min_samples_leaf=MIN_LEAF, l2_regularization=L2_REGULARIZATION, early_stopping=False, random_state=0,
         )  # fmt: skip
-        with threadpool_limits(1, "openmp"):  # so few rows are no work for two
+        with threadpool_limits(1, "openmp"):  # with so few rows a second thread does not pay
             for _ in range(N_TREES):  # a Newton step each: scikit-learn's classifier cannot start from given log odds
                 p = expit(scores)
                 curvature = np.maximum(p * (1 - p), MIN_CURVATURE)
@@ -109,7 +109,7 @@ def complete_tree(model: object, edges: list[np.ndarray]) -> tuple[np.ndarray, n
             value[at - INNER] = node["value"]
         else:
             feature[at] = node["feature_idx"]
-            threshold[at] = edges[node["feature_idx"]][int(node["num_threshold"])]  # j + 1/2 parts bin j from the next
+            threshold[at] = edges[node["feature_idx"]][int(node["num_threshold"])]  # between bin j and j + 1
             position[int(node["left"])], position[int(node["right"])] = 2 * at + 1, 2 * at + 2
     value += np.float32(model._baseline_prediction.item())  # type: ignore[attr-defined]
     return feature, threshold, value

@@ -12,7 +12,7 @@ from ..devices.cpu import CPU
 from .boosted_stacking import BoostedStacking
 from .stacking import Calibration, LogisticStacking, log_loss, meta_features
 
-BEST = 32  # candidates of a row from which trees learn: all of them do no more in twice the time
+BEST = 32  # candidates of a row from which trees learn: all of them give the same accuracy in twice the time
 
 # Logits, shares of the votes, margins and co-occurrence of pairs of a row and a label; float32, of one shape.
 Inputs = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -71,7 +71,7 @@ def label_rows_help(pairs: HeldOutPairs, margins_without: np.ndarray) -> bool:
 
 
 def fit_stacking(pairs: HeldOutPairs, all_rows: np.ndarray, device: CPU) -> tuple[Stacking, HeldOutScores]:
-    """Return the meta-learners, and scores of the pairs by trees of other rows.
+    """Return the meta-learners and the scores of the pairs, out of fold where there are trees.
 
     all_rows : float32 (L,), frequencies for prediction. The device is started.
     """
@@ -85,16 +85,16 @@ def fit_stacking(pairs: HeldOutPairs, all_rows: np.ndarray, device: CPU) -> tupl
 def fit_trees(
     pairs: HeldOutPairs, log_odds: np.ndarray, all_rows: np.ndarray, device: CPU
 ) -> tuple[BoostedStacking | None, np.ndarray]:
-    """Return trees that add to the log odds, float32 (n, m), and the scores of each half of the rows by the other's.
+    """Fit trees that add to `log_odds`, float32 (n, m), and return them with out-of-fold scores of two folds, (n, m).
 
-    There are no trees unless those of a half lower the log loss of the other by more than its standard error.
+    Return None and `log_odds` unless the out-of-fold gain in log loss exceeds its standard error.
     """
     second, scores = np.arange(len(log_odds)) % 2 == 1, log_odds.copy()
-    for learned in (second, ~second):
-        trees, asked = _grow(pairs.take(learned), log_odds[learned], pairs.before), pairs.take(~learned)
+    for fold in (second, ~second):
+        trees, other = _grow(pairs.take(fold), log_odds[fold], pairs.before), pairs.take(~fold)
         if trees is None:
             return None, log_odds
-        scores[~learned] = trees.corrected(log_odds[~learned], asked.labels, *asked.scores, device)
+        scores[~fold] = trees.corrected(log_odds[~fold], other.labels, *other.scores, device)
     gain = np.where(pairs.labels >= 0, _log_losses(log_odds, pairs.truth) - _log_losses(scores, pairs.truth), 0)
     of_rows = gain.sum(axis=1)
     if not of_rows.mean() > of_rows.std() / np.sqrt(len(of_rows)):

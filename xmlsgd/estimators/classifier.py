@@ -72,8 +72,9 @@ class XMLClassifier(Predictor, BaseEstimator):
         the squared values of X in features that half of the rows have.
     stacking : {"quick", "thorough"}
         Their scores are combined by a logistic regression and gradient-boosted trees, which learn from held-out rows:
-        "quick" from 2 % of the rows (at least 400 or a tenth), "thorough" from 10 % of 10,000 rows or more; it then
-        trains the linear classifiers again on all rows. Up to 0.4 points of P@1 more, in 1.5 to 2 times the time.
+        "quick" from 2 % of the rows (400 to 2,048, at most a tenth); "thorough" from 10 % (at most 10,000), and then
+        trains the linear classifiers again on all rows: up to 0.4 points of P@1 more, in 1.5 to 2 times the time. It
+        needs 10,000 rows.
     max_epochs : int or "auto"
         Passes over the rows; "auto" for 10, more where that would be fewer than 600 steps; 4 beside candidates.
     weight_decay, clip_norm : float

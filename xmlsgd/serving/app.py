@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     Handler = Callable[[Service, Request], Awaitable[Any]]  # whose answer is JSON, or a response
 
-SECONDS = 30.0  # for an answer; learning takes as long as it takes
+ANSWER_SECONDS = 30.0  # for an answer; learning takes as long as it takes
 ANNIF = "/v1/projects"
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; connect-src 'self'; script-src 'unsafe-inline'; "
@@ -45,24 +45,21 @@ def new_app(service: Service) -> Starlette:
     routes = [
         Route(path, _guarded(service, path, handler, seconds), methods=[method])
         for method, path, handler, seconds in (
-            ("GET", "/", page, SECONDS),
-            ("GET", "/health", health, SECONDS),
-            ("GET", "/metrics", metrics, SECONDS),
-            ("GET", ANNIF, projects, SECONDS),
-            ("GET", f"{ANNIF}/{{id}}", project, SECONDS),
-            ("POST", f"{ANNIF}/{{id}}/suggest", annif_suggest, SECONDS),
-            ("POST", "/suggest", suggest, SECONDS),
-            ("POST", "/explain", explain, SECONDS),
+            ("GET", "/", page, ANSWER_SECONDS),
+            ("GET", "/health", health, ANSWER_SECONDS),
+            ("GET", "/metrics", metrics, ANSWER_SECONDS),
+            ("GET", ANNIF, projects, ANSWER_SECONDS),
+            ("GET", f"{ANNIF}/{{id}}", project, ANSWER_SECONDS),
+            ("POST", f"{ANNIF}/{{id}}/suggest", annif_suggest, ANSWER_SECONDS),
+            ("POST", "/suggest", suggest, ANSWER_SECONDS),
+            ("POST", "/explain", explain, ANSWER_SECONDS),
             ("POST", "/learn", learn, None),
         )
     ]
 
-    async def unknown(_: Request, error: Exception) -> Response:
-        status: int = error.status_code if isinstance(error, HTTPException) else 500
-        service.monitor.record("other", status, 0.0)
-        if not isinstance(error, HTTPException):
-            return _problem(status, "")
-        return _problem(status, f"{error.detail}; GET / shows a page", error.headers)
+    async def unknown(_: Request, error: Any) -> Response:
+        service.monitor.record("other", error.status_code, 0.0)
+        return _problem(error.status_code, f"{error.detail}; GET / shows a page", error.headers)
 
     app = Starlette(routes=routes, exception_handlers={HTTPException: unknown})
     app.state.held = Counter[Request]()  # bytes of the bodies of requests that are not answered yet
@@ -83,7 +80,7 @@ def _guarded(service: Service, path: str, handler: Handler, seconds: float | Non
         except RecursionError:
             return _problem(400, "body: is nested too deeply")
         except asyncio.TimeoutError:
-            return _problem(503, f"no answer within {SECONDS:g} s; send fewer texts, or try again later")
+            return _problem(503, f"no answer within {ANSWER_SECONDS:g} s; send fewer texts, or try again later")
         except Exception as error:
             logging.getLogger(LOGGER).error("%s: %s", path, in_one_line(error), exc_info=error)
             return _problem(500, f"internal error: {type(error).__name__}; the log of the server says more")
@@ -91,8 +88,10 @@ def _guarded(service: Service, path: str, handler: Handler, seconds: float | Non
 
     async def endpoint(request: Request) -> Response:
         started = time.perf_counter()
-        response = await answer(request)
-        request.app.state.held.pop(request, None)
+        try:
+            response = await answer(request)
+        finally:  # also where the request is cancelled
+            request.app.state.held.pop(request, None)
         service.monitor.record(path, response.status_code, time.perf_counter() - started)
         return response
 

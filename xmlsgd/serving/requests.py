@@ -48,7 +48,7 @@ async def read_body(request: Request, media_type: str) -> bytes:
             if held[request] > MAX_BYTES:
                 raise Refused(413, f"body: must have at most {MAX_BYTES} bytes; send fewer texts")
             if held.total() > MAX_HELD:
-                raise Refused(503, "body: too many others are held; try again later")
+                raise Refused(503, "server busy: too many bodies of requests are held; try again later")
             chunks.append(chunk)
 
     try:

@@ -1,4 +1,4 @@
-"""The kernel of gradient-boosted stacking: the sums of its trees.
+"""The kernel of gradient-boosted trees: add the sum of all trees to the scores.
 
 Trees are complete, so that a walk needs no pointers and no branches: node j leads to 2 j + 1 or to 2 j + 2. All labels
 of a row go through a tree level by level, so that their steps, which wait for memory, overlap.
@@ -24,7 +24,7 @@ def trees_of_row(
     """Add the sum of all trees for each of the labels int32 (M,) to `out` float32 (M,).
 
     What is known of a label: `logits`, `votes`, `margins` and `cooccurrences` (M,), `frequency` (L,), in this order.
-    Node j of tree t leads to the right where what `feature[t, j]` numbers is above `threshold[t, j]`, uint8 and float32
+    Node j of tree t leads to the right where input number `feature[t, j]` is above `threshold[t, j]`, uint8 and float32
     (T, INNER); `value` float32 (T, INNER + 1) are the leaves. known float32 (5, M), node uint32 (M,), total float64
     (M,) are scratch.
     """
