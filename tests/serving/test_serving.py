@@ -257,7 +257,7 @@ def test_refusals_say_what_would_do_in_their_headers(client):
 
 
 def test_an_answer_that_takes_too_long_is_given_up(model, monkeypatch):
-    monkeypatch.setattr(app, "SECONDS", 0.0)
+    monkeypatch.setattr(app, "ANSWER_SECONDS", 0.0)
     with TestClient(new_app(Service(model, "words"))) as client:
         answer = client.post("/suggest", json={"texts": ["a"]})
     assert (answer.status_code, answer.json()["title"]) == (503, "Service Unavailable")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, defaultdict
 
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # bounds of the histogram
+LATENCY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 
 
 class Monitor:
@@ -14,13 +14,13 @@ class Monitor:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()  # rows and calls of the model, by name
         self._requests: Counter[tuple[str, int]] = Counter()
-        self._buckets: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(SECONDS) + 1))
+        self._buckets: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(LATENCY_BOUNDS) + 1))
         self._sums: defaultdict[str, float] = defaultdict(float)
 
     def record(self, path: str, status: int, seconds: float) -> None:
         """Count a request; path : that of the route, so that there are few."""
         self._requests[path, status] += 1
-        self._buckets[path][bisect_left(SECONDS, seconds)] += 1
+        self._buckets[path][bisect_left(LATENCY_BOUNDS, seconds)] += 1
         self._sums[path] += seconds
 
     def text(self) -> str:
@@ -33,7 +33,7 @@ class Monitor:
         lines.append("# TYPE xmlsgd_request_seconds histogram")
         for path, buckets in sorted(self._buckets.items()):
             total = 0
-            for bound, n in zip((*SECONDS, "+Inf"), buckets, strict=True):
+            for bound, n in zip((*LATENCY_BOUNDS, "+Inf"), buckets, strict=True):
                 total += n
                 lines.append(f'xmlsgd_request_seconds_bucket{{path="{path}",le="{bound}"}} {total}')
             lines.append(f'xmlsgd_request_seconds_sum{{path="{path}"}} {self._sums[path]:.6f}')
