@@ -10,7 +10,7 @@ import numpy as np
 from ..data.csr import CSR
 from ..devices.cpu import CPU
 from .boosted_stacking import BoostedStacking
-from .stacking import Calibration, LogisticStacking, log_loss, meta_features
+from .stacking import Calibration, LogisticStacking, log_loss, log_losses, meta_features
 
 BEST = 32  # candidates of a row from which trees learn: all of them give the same accuracy in twice the time
 
@@ -95,7 +95,7 @@ def fit_trees(
         if trees is None:
             return None, log_odds
         scores[~fold] = trees.corrected(log_odds[~fold], other.labels, *other.scores, device)
-    gain = np.where(pairs.labels >= 0, _log_losses(log_odds, pairs.truth) - _log_losses(scores, pairs.truth), 0)
+    gain = np.where(pairs.labels >= 0, log_losses(log_odds, pairs.truth) - log_losses(scores, pairs.truth), 0)
     of_rows = gain.sum(axis=1)
     if not of_rows.mean() > of_rows.std() / np.sqrt(len(of_rows)):
         return None, log_odds
@@ -116,12 +116,6 @@ def _grow(pairs: HeldOutPairs, log_odds: np.ndarray, frequency: np.ndarray) -> B
         return None
     features = np.stack([*(each[found] for each in scores), pairs.before[labels[found]]], axis=1)
     return BoostedStacking.fit(features, truth[found], log_odds[found], frequency)
-
-
-def _log_losses(log_odds: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Return the log loss of each pair."""
-    losses: np.ndarray = np.logaddexp(0, np.where(truth, -log_odds, log_odds))
-    return losses
 
 
 def label_frequencies(Y: CSR, learned: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

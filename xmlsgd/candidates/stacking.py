@@ -86,8 +86,13 @@ def log_loss(features: np.ndarray, truth: np.ndarray, frequency: np.ndarray) -> 
     if truth.all() or not truth.any():
         return 0.0
     columns = _with_frequency(features, frequency, float(np.log1p(frequency).mean()))
-    scores = _regression(columns, truth).decision_function(columns)
-    return float(np.logaddexp(0, np.where(truth, -scores, scores)).mean())
+    return float(log_losses(_regression(columns, truth).decision_function(columns), truth).mean())
+
+
+def log_losses(log_odds: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    """Return the log loss of each pair, given its log odds and whether it is true, of one shape."""
+    losses: np.ndarray = np.logaddexp(0, np.where(truth, -log_odds, log_odds))
+    return losses
 
 
 def _with_frequency(features: np.ndarray, frequency: np.ndarray, mean: float) -> np.ndarray:
