@@ -12,43 +12,36 @@ if TYPE_CHECKING:
     from ..estimators.inference import Explanation
 
 FORMATS = ("text", "json", "csv")
-Line = Callable[[int, Sequence[int], Sequence[float]], str]  # of row number, labels best first, -1 for none, and values
+# Of row number, labels best first, -1 for none, values, and explanations of the labels, possibly none (not for CSV).
+Line = Callable[[int, Sequence[int], Sequence[float], "Sequence[Explanation]"], str]
 
 
 def line_format(form: str, names: Sequence[Any], value: str, tabs: bool) -> Line:
     """Return what makes the line of a row.
 
     names : of the labels. value : what stands beside a label, "probability" or "score". tabs : whether tabs separate
-    the entries of text, since names may contain blanks.
+    the entries of text, since names may contain blanks. Explanations stand below a line of text, and in JSON beside
+    their label.
     """
-    if form == "text":
-        separator = "\t" if tabs else " "
-        return lambda row, labels, values: separator.join(
-            f"{names[j]}:{x:.6g}" for j, x in zip(labels, values, strict=True) if j >= 0
-        )
-    if form == "json":
-        return lambda row, labels, values: json.dumps(
-            {
-                "row": row,
-                "labels": [
-                    {"label": names[j], value: float(f"{x:.6g}")} for j, x in zip(labels, values, strict=True) if j >= 0
-                ],
-            },
-            ensure_ascii=False,
-        )
-    return lambda row, labels, values: csv_line(
-        [row, *(cell for j, x in zip(labels, values, strict=True) for cell in csv_cells(names, j, x))]
-    )
 
+    def text_line(row: int, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
+        entries = (f"{names[j]}:{x:.6g}" for j, x in zip(labels, values, strict=True) if j >= 0)
+        line = ("\t" if tabs else " ").join(entries)
+        return "\n".join([line, *("  " + part for each in why for part in str(each).splitlines())])
 
-def explained(form: str, line: str, explanations: Sequence[Explanation]) -> str:
-    """Return a line of text, or of JSON, with the explanations of its labels: below them, or beside each."""
-    if form == "text":
-        return "\n".join([line, *("  " + part for each in explanations for part in str(each).splitlines())])
-    row = json.loads(line)
-    for entry, each in zip(row["labels"], explanations, strict=True):
-        entry["explanation"] = {name: value for name, value in each.to_dict().items() if name != "label"}
-    return json.dumps(row, ensure_ascii=False)
+    def json_line(row: int, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
+        entries: list[dict[str, Any]] = [
+            {"label": names[j], value: float(f"{x:.6g}")} for j, x in zip(labels, values, strict=True) if j >= 0
+        ]
+        if why:
+            for entry, each in zip(entries, why, strict=True):
+                entry["explanation"] = {name: part for name, part in each.to_dict().items() if name != "label"}
+        return json.dumps({"row": row, "labels": entries}, ensure_ascii=False)
+
+    def line_of_csv(row: int, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
+        return csv_line([row, *(cell for pair in zip(labels, values, strict=True) for cell in csv_cells(names, *pair))])
+
+    return {"text": text_line, "json": json_line, "csv": line_of_csv}[form]
 
 
 def csv_cells(names: Sequence[Any], label: int, value: float) -> tuple[Any, str]:

@@ -21,7 +21,7 @@ from ..messages import STDIN, STDOUT, Console
 from ..models import label_weight_of, read_excluded, read_model
 from ..output_files import check_file
 from ..parameters import parameter_flags
-from ..predictions import FORMATS, csv_header, explained, line_format
+from ..predictions import FORMATS, csv_header, line_format
 from ..results import text_file
 from ..value_types import DIR, FILE, FLOAT, INT, PATH, name_among, or_word
 
@@ -102,10 +102,8 @@ def run(
                     X.take(rows), k, exclude=excluded, threshold=threshold, label_weight=weight, proba=proba
                 )
                 for row, each in zip(rows, zip(labels.tolist(), values.tolist(), strict=True), strict=True):
-                    text = line(number, *each)
-                    if explain:
-                        text = explained(output_format, text, in_order(estimator, X.span(row, row + 1), each[0]))
-                    stream.write(text + "\n")
+                    why = in_order(estimator, X.span(row, row + 1), each[0]) if explain else []
+                    stream.write(line(number, *each, why) + "\n")
                     number += 1
             stream.flush()
 
