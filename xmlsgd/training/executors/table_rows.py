@@ -27,17 +27,16 @@ def rows_of(sharing: Sequence[Sharing], copies: bool = False) -> list[WorkerRows
     """
     if Sharing.REPLICAS in sharing:
         return [WorkerRows(1 + w, w, marks=w) for w in range(len(sharing))]
-    copied = [w for w, kind in enumerate(sharing) if copies or kind is Sharing.DELTA]
-    own = [w for w, kind in enumerate(sharing) if kind is Sharing.DELTA]
-    shared = len(own) < len(sharing)  # the first state, if any worker writes in place
-    rows = []
-    for w in range(len(sharing)):
-        state = shared + own.index(w) if w in own else 0
-        if w in copied:
-            copy = 1 + copied.index(w)
-            rows.append(WorkerRows(copy, state, base=copy + len(copied)))
-        else:
-            rows.append(WorkerRows(0, state))
+    own = [kind is Sharing.DELTA for kind in sharing]
+    n_copies = len(sharing) if copies else sum(own)
+    copy, state, rows = 0, 0 if all(own) else 1, []  # the first state is shared, if any worker writes in place
+    for has_own in own:
+        if not (copies or has_own):
+            rows.append(WorkerRows(0, 0))
+            continue
+        copy += 1
+        rows.append(WorkerRows(copy, state if has_own else 0, base=copy + n_copies))
+        state += has_own
     return rows
 
 
