@@ -45,7 +45,7 @@ class Lockstep(Simulated):
         self.pool = WorkerPool([make_device] * len(fleet))
 
     def _start_learners(self, job: Job, sharing: Sequence[Sharing]) -> None:
-        self.pool.start(job, self._prepare(job, sharing, self.pool.make_table(job), copies=True), self.rows)
+        self.pool.start(job, self._prepare(job, sharing, self.pool.make_table(job), copies=True), self.arrays)
         self.learners = [Remote(self.pool.processes[w]) for w in self.workers]
 
     def result(self) -> tuple[np.ndarray, np.ndarray, int]:

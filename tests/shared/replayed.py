@@ -42,7 +42,7 @@ class Replayed(Executor):
 
     def start(self, job, sharing):
         self._prepare(job, self.recorded.sharing, Table.in_memory)
-        self.learners = [Learner.of(job, self.device, self.table, rows) for rows in self.rows]
+        self.learners = [Learner.of(job, self.device, self.table, rows) for rows in self.arrays]
         self._start_clock()
         self.reports = {}
 

@@ -12,7 +12,7 @@ from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.deltas import Deltas
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.learner import Job
-from xmlsgd.training.shared_parameters import Shape, Table, WorkerRows
+from xmlsgd.training.shared_parameters import Shape, Table, WorkerArrays
 
 NETWORK = Network(8, 3, (2,))
 
@@ -20,7 +20,7 @@ NETWORK = Network(8, 3, (2,))
 @pytest.fixture(params=[1, 2])
 def deltas(request):
     table = Table.in_memory(Shape(NETWORK.layout.size, 0, 4, 1, 11))
-    rows = [WorkerRows(1 + w, 0, base=3 + w) for w in range(2)]
+    rows = [WorkerArrays(1 + w, 0, base=3 + w) for w in range(2)]
     table.params[:] = np.random.default_rng(0).standard_normal(NETWORK.layout.size).astype(np.float32)
     return table, Deltas(table, NETWORK.layout, rows, request.param)
 

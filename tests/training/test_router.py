@@ -192,7 +192,7 @@ def test_model_and_states_of_killed_processes_that_send_differences_are_those_of
     np.testing.assert_array_equal(done.state, again.state)
     assert done.steps == again.steps
     for w in executor.workers:
-        state = executor.rows[w].state
+        state = executor.arrays[w].state
         np.testing.assert_array_equal(executor.kept[state], replayed.table.states[state])
 
 

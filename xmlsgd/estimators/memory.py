@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import MemoryEstimateError
 from ..nn.network import state_layout
-from ..training.executors.table_rows import rows_of, table_shape
+from ..training.executors.table_layout import table_shape, worker_arrays
 from ..training.messages import Sharing
 from .inference.compact import CompactParams
 
@@ -155,8 +155,8 @@ def _replicas(plan: TrainingPlan) -> int:
     n, algorithm = len(plan.workers), plan.equal_algorithm
     if n == 1 and algorithm.sharing is not Sharing.REPLICAS:
         return 0
-    rows = rows_of([algorithm.sharing.over(worker.shares_memory) for worker in plan.workers])
-    shape = table_shape(plan.network, plan.optimizer, rows)
+    arrays = worker_arrays([algorithm.sharing.over(worker.shares_memory) for worker in plan.workers])
+    shape = table_shape(plan.network, plan.optimizer, arrays)
     aside = shape.model + shape.states * shape.state if algorithm.has_trials else 0
     return 4 * (shape.floats + algorithm.merge_state_vectors(n) * shape.model + aside)
 

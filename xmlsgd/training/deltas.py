@@ -12,14 +12,14 @@ import numpy as np
 from ..devices.cpu import CPU
 from ..devices.cpu.kernels.deltas import pull_rows, push
 from ..nn.parameters import Layout
-from .shared_parameters import Table, WorkerRows
+from .shared_parameters import Table, WorkerArrays
 
 # Vectors that a pull and a push read and write: center, copy, base; copy, base, center twice; copy, center.
 PULLED, PUSHED, COPIED = 3, 4, 2
 
 
 class Deltas:
-    """Copies of the center of `table` of the workers whose `rows` have a base: what the copy was when it was pulled.
+    """Copies of the center of `table` of the workers whose `arrays` have a base: what the copy was when it was pulled.
 
     in_place : workers that write the center itself, at any time between a pull and a push of the others.
 
@@ -30,11 +30,11 @@ class Deltas:
         self,
         table: Table,
         layout: Layout,
-        rows: Sequence[WorkerRows],
+        arrays: Sequence[WorkerArrays],
         n_threads: int = 1,
         in_place: Collection[int] = (),
     ) -> None:
-        self._params, self._rows, self._in_place, self._device = table.params, rows, in_place, CPU(n_threads)
+        self._params, self._arrays, self._in_place, self._device = table.params, arrays, in_place, CPU(n_threads)
         n_features, self._width = layout.shapes[next(iter(layout.shapes))]
         self._dense = n_features * self._width  # where what every step changes begins
         self._features: dict[int, np.ndarray] = {}
@@ -87,7 +87,7 @@ class Deltas:
 
     def _vectors(self, w: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the center, the copy of worker `w` and what that was."""
-        copy, base = self._rows[w].params, self._rows[w].base
+        copy, base = self._arrays[w].params, self._arrays[w].base
         assert base is not None
         return self._params[0], self._params[copy], self._params[base]
 

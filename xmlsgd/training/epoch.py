@@ -91,7 +91,7 @@ class Epoch:
         if self.writer is None or not self.writer.due():
             return False
         if self.algorithm.trial is not None:
-            self.writer.write(replace(self.position, seconds=self.progress.seconds(self.executor)), aside=True)
+            self.writer.write(replace(self.position, seconds=self.progress.seconds(self.executor)), before_trials=True)
             return False
         if self.router.empty:
             return False

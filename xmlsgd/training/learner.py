@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..devices.base import Device
     from ..nn.network import Network
     from ..nn.optimizers import Optimizer, Update
-    from .shared_parameters import Table, WorkerRows
+    from .shared_parameters import Table, WorkerArrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,14 +118,14 @@ class Learner:
         self._order = RowOrder(job.dataset.n_rows, job.seed)
 
     @classmethod
-    def of(cls, job: Job, device: Device, table: Table, rows: WorkerRows, lazy: bool = False) -> Learner:
-        """Return the learner of a worker that trains these rows of `table`.
+    def of(cls, job: Job, device: Device, table: Table, arrays: WorkerArrays, lazy: bool = False) -> Learner:
+        """Return the learner of a worker that trains these arrays of `table`.
 
         One that steps on a copy of the center is never lazy: its copy is pulled anew for every step.
         """
-        touched = None if rows.marks is None else table.touched[rows.marks]
-        lazy = lazy and rows.base is None
-        return cls(job, device, table.params[rows.params], table.states[rows.state], touched, lazy)
+        touched = None if arrays.marks is None else table.touched[arrays.marks]
+        lazy = lazy and arrays.base is None
+        return cls(job, device, table.params[arrays.params], table.states[arrays.state], touched, lazy)
 
     def invalidate(self) -> None:
         """Note that model and state were written on the host: copy them to the device before the next step."""

@@ -35,10 +35,10 @@ class Shape(NamedTuple):
         return self.states * self.marks
 
 
-class WorkerRows(NamedTuple):
-    """Rows of a table that a worker trains: of `params`, `states` and `touched`, None for no marks.
+class WorkerArrays(NamedTuple):
+    """The arrays of a table that a worker trains, as positions in `params`, `states`, `touched`; None for no marks.
 
-    base : row of `params` with what the worker has read, if it steps on a copy of the center.
+    base : position in `params` of what the worker has read, if it steps on a copy of the center.
     """
 
     params: int

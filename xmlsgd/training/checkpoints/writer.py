@@ -102,16 +102,16 @@ class CheckpointWriter:
         """Return whether the next checkpoint is due."""
         return self.ends or time.monotonic() - self._time >= 60 * self.checkpoint.minutes
 
-    def write(self, position: TrainingPosition, aside: bool = False) -> None:
+    def write(self, position: TrainingPosition, before_trials: bool = False) -> None:
         """Write a checkpoint, unless nothing was trained since the last one or the run diverges.
 
-        aside : of the model that was set aside, while workers train another.
+        before_trials : of the model as it was when trials began, which workers go on from.
         Raises the error by which the run was asked to end. If writing fails, logs that and continues: the last
         checkpoint is intact, and another one will be written.
         """
         ending = self._take_request()  # first: writing may take longer than the sender of a signal waits
         with self._progress.paused(self._executor):
-            params, state, steps = self._executor.aside() if aside else self._executor.learned()
+            params, state, steps = self._executor.before_trials() if before_trials else self._executor.learned()
             if (position.rows != self._rows or position.ended) and is_finite(params):
                 try:
                     self._write(position, params, state, steps)

@@ -14,7 +14,7 @@ from ..learner import RowOrder
 from ..merging import Merger
 from ..messages import Left, Report, Sharing
 from .device_merging import DeviceMerger
-from .table_rows import rows_of, table_shape
+from .table_layout import table_shape, worker_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..learner import Job, Learner
     from ..merging import Rule
     from ..messages import Event, Step
-    from ..shared_parameters import Shape, Table, WorkerRows
+    from ..shared_parameters import Shape, Table, WorkerArrays
 
 
 class Executor(ABC):
@@ -45,8 +45,8 @@ class Executor(ABC):
         Workers that have a step.
     departures : list of Left
         Workers that left the run so far.
-    sharing, rows : list of Sharing, list of WorkerRows
-        How each worker meets the shared model, and the rows of the table that it trains.
+    sharing, arrays : list of Sharing, list of WorkerArrays
+        How each worker meets the shared model, and the arrays of the table that it trains.
     updates_seen : list of int
         Updates that each optimizer state has seen.
     concurrent : bool
@@ -68,7 +68,7 @@ class Executor(ABC):
         self.table: Table
         self.merger: Merger
         self.sharing: Sequence[Sharing]
-        self.rows: list[WorkerRows]
+        self.arrays: list[WorkerArrays]
         self.updates_seen: list[int]
         self._reset()
 
@@ -94,8 +94,8 @@ class Executor(ABC):
         """
         self._reset()
         layout = job.network.layout
-        self.sharing, self.rows = sharing, rows_of(sharing, copies)
-        shape = table_shape(job.network, job.optimizer, self.rows)
+        self.sharing, self.arrays = sharing, worker_arrays(sharing, copies)
+        shape = table_shape(job.network, job.optimizer, self.arrays)
         self.table = make(shape)
         self.merger = Merger(self.table, layout, self.merge_threads)
         self._replicas, self._first = Sharing.REPLICAS in sharing, job.start
@@ -113,7 +113,7 @@ class Executor(ABC):
             from ..deltas import Deltas  # loads Numba, which only workers need otherwise
 
             in_place = [w for w, kind in enumerate(sharing) if kind is Sharing.IN_PLACE]
-            self._deltas = Deltas(self.table, layout, self.rows, self.push_threads, in_place)
+            self._deltas = Deltas(self.table, layout, self.arrays, self.push_threads, in_place)
             self._X, self._order = job.dataset.X, RowOrder(job.dataset.n_rows, job.seed)
         return shape
 
@@ -164,7 +164,7 @@ class Executor(ABC):
         w, begun = step.worker, self.now()
         self.busy.add(w)
         self._reads_model(w)
-        if self._deltas is not None and self.rows[w].base is not None:
+        if self._deltas is not None and self.arrays[w].base is not None:
             features = np.unique(self._X.row_entries(self._order.rows(step)))
             self._count_transfer(w, self._deltas.pull(w, features), begun)
         self._begin(replace(step, seen=self.updates_seen[self._state_of(w)]))
@@ -241,7 +241,7 @@ class Executor(ABC):
         updates, begun = self._unpushed.pop(worker), self.now()
         if weight:
             self._updates_pushed += updates
-        if self._deltas is not None and self.rows[worker].base is not None:
+        if self._deltas is not None and self.arrays[worker].base is not None:
             self._count_transfer(worker, self._deltas.push(worker, weight), begun)
 
     def merge(self, rule: Rule, members: Collection[int], fade_merges: int = 0, equal: bool = True) -> None:
@@ -284,7 +284,7 @@ class Executor(ABC):
         self._invalidate()
         self.updates_seen = list(self._saved_updates)
 
-    def aside(self) -> tuple[np.ndarray, np.ndarray, int]:
+    def before_trials(self) -> tuple[np.ndarray, np.ndarray, int]:
         """Return what `learned` would for the model that was set aside."""
         assert self.merger.saved is not None
         params, states = self.merger.saved
@@ -328,7 +328,7 @@ class Executor(ABC):
             learner.fetch()
 
     def _invalidate(self, workers: Iterable[int] | None = None) -> None:
-        """Tell workers (default: all) that their rows of the table have been written."""
+        """Tell workers (default: all) that their arrays of the table have been written."""
         for learner in self._learners_of(workers):
             learner.invalidate()
 
@@ -339,7 +339,7 @@ class Executor(ABC):
 
     def _state_of(self, worker: int) -> int:
         """Return the number of the optimizer state of a worker."""
-        return self.rows[worker].state
+        return self.arrays[worker].state
 
     def _reads_model(self, worker: int) -> None:
         """Note that a step of a worker reads the model now: its staleness counts the updates from here on."""

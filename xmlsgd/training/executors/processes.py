@@ -82,7 +82,7 @@ class Processes(Executor):
         self._traceback = ""  # of the first error that a worker raised
         by_worker = [sharing.over(shares_memory) for shares_memory in self._shares_memory]
         shape = self._prepare(job, by_worker, self.pool.make_table(job))
-        self.pool.start(job, shape, self.rows)
+        self.pool.start(job, shape, self.arrays)
         self._await_all()
         self._start_clock()
 

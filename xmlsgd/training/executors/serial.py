@@ -43,7 +43,7 @@ class Serial(Executor):
             return Table(job.start.params.reshape(1, -1), job.start.state.reshape(1, -1), marks)
 
         self._prepare(job, [sharing if replicas else Sharing.IN_PLACE] * len(self.devices), make)
-        self.learners = [Learner.of(job, self.devices[w], self.table, self.rows[w], lazy=True) for w in self.workers]
+        self.learners = [Learner.of(job, self.devices[w], self.table, self.arrays[w], lazy=True) for w in self.workers]
         for learner in self.learners:
             learner.late_losses = not replicas and len(self.learners) == 1
         self._use_local_learners(self.learners)

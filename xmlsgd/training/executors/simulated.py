@@ -70,7 +70,7 @@ class Simulated(Executor):
     def _start_learners(self, job: Job, sharing: Sequence[Sharing]) -> None:
         """Make the table and one learner for each worker; those of a shared model step on copies of it."""
         self._prepare(job, sharing, Table.in_memory, copies=True)
-        self.learners = [Learner.of(job, self.device, self.table, self.rows[w], lazy=True) for w in self.workers]
+        self.learners = [Learner.of(job, self.device, self.table, self.arrays[w], lazy=True) for w in self.workers]
         self._local_learners = self.learners
 
     def _begin(self, step: Step) -> None:

@@ -39,8 +39,8 @@ class Threads(Executor):
         self._done: queue.SimpleQueue[Event | tuple[int, BaseException]] = queue.SimpleQueue()
         self._inboxes = [queue.SimpleQueue() for _ in self.workers]
         self.learners = [
-            Learner.of(job, device, self.table, rows, lazy=True)
-            for device, rows in zip(self.devices, self.rows, strict=True)
+            Learner.of(job, device, self.table, arrays, lazy=True)
+            for device, arrays in zip(self.devices, self.arrays, strict=True)
         ]
         self._use_local_learners(self.learners)
         for w, (learner, inbox) in enumerate(zip(self.learners, self._inboxes, strict=True)):

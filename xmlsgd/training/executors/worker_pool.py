@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ...devices.base import Device
     from ..learner import Job
-    from ..shared_parameters import Shape, WorkerRows
+    from ..shared_parameters import Shape, WorkerArrays
 
 # Only for a SIGKILL from outside: that of a stuck worker is reported in other words.
 OUT_OF_MEMORY = "probably killed by the out-of-memory killer; use fewer workers"
@@ -47,14 +47,14 @@ class WorkerPool:
 
         return make
 
-    def start(self, job: Job, shape: Shape, rows: Sequence[WorkerRows]) -> None:
-        """Start all processes, given the rows of the table that each trains."""
+    def start(self, job: Job, shape: Shape, arrays: Sequence[WorkerArrays]) -> None:
+        """Start all processes, given the arrays of the table that each trains."""
         assert self.folder is not None
         self.failures.clear()
         with self.folder.naming():
             mapped, table = MappedJob.of(job, self.folder.path), self.folder.path / "table"
         self._assignments = [
-            Assignment(w, mapped, table, shape, rows[w], make, self.n_threads[w], self.slowdown[w])
+            Assignment(w, mapped, table, shape, arrays[w], make, self.n_threads[w], self.slowdown[w])
             for w, make in enumerate(self.makers)
         ]
         for w in range(len(self.makers)):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from ...devices.base import Device
     from ..messages import Report
-    from ..shared_parameters import Shape, WorkerRows
+    from ..shared_parameters import Shape, WorkerArrays
     from .shared_files import MappedJob
 
 PROGRAM = f"import sys; sys.path[:] = sys.argv[2:]; from {__name__} import main; main(int(sys.argv[1]))"
@@ -49,7 +49,7 @@ STREAMS = 3  # standard input, output and error have lower descriptors
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a worker is sent: the job, its rows of the table and its device.
+    """What a worker is sent: the job, its arrays of the table and its device.
 
     slowdown : factor by which every step is made to take longer, to try out unequal workers.
     """
@@ -58,7 +58,7 @@ class Assignment:
     job: MappedJob
     table: Path
     shape: Shape
-    rows: WorkerRows
+    arrays: WorkerArrays
     make_device: Callable[[], Device]
     n_threads: int
     slowdown: float = 1.0
@@ -188,7 +188,9 @@ def _serve(pipe: Connection, folders: list[Path]) -> None:
     if assignment.worker > 0:  # all workers compile the same kernels; one reports that
         logging.getLogger(LOGGER).addHandler(logging.NullHandler())
     device = assignment.make_device()
-    learner = Learner.of(assignment.job.open(), device, Table.open(assignment.table, assignment.shape), assignment.rows)
+    learner = Learner.of(
+        assignment.job.open(), device, Table.open(assignment.table, assignment.shape), assignment.arrays
+    )
     with device.start():
         learner.warm_up()
         pipe.send(None)
