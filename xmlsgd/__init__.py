@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from .estimators import XMLClassifier as XMLClassifier
     from .estimators import XMLEnsemble as XMLEnsemble
     from .estimators import load_model as load_model
-    from .estimators.inference import Explanation as Explanation
     from .estimators.inference import Measure as Measure
     from .estimators.inference import Scorer as Scorer
+    from .estimators.inference.explanation import Explanation as Explanation
     from .metrics import coverage_at_k as coverage_at_k
     from .metrics import evaluate_ranking as evaluate_ranking
     from .metrics import inverse_propensity as inverse_propensity
@@ -77,7 +77,8 @@ _NAMES_OF_MODULE = {
     ),
     "training.runs": ("Run",),
     "nn.schedules": ("Schedule",),
-    "estimators.inference": ("Explanation", "Measure", "Scorer"),
+    "estimators.inference": ("Measure", "Scorer"),
+    "estimators.inference.explanation": ("Explanation",),
 }
 
 __all__, __getattr__, __dir__ = lazy_names(globals(), _NAMES_OF_MODULE)

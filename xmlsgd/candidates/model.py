@@ -31,6 +31,7 @@ BLOCK = 1 << 16  # rows whose votes are held in memory together
 # Candidates that prediction scores, at least, and otherwise half of those that training used as negatives: the rest
 # rarely ranks first.
 SCORED = 64
+NON_CANDIDATE_MARGIN = np.float32(-1)  # stands for the linear classifier of a label that is not a candidate of a row
 
 # The network's logits float32 (rows, M), given rows X and labels (rows, M); 0 where a label is -1.
 Logits = Callable[[CSR, np.ndarray], np.ndarray]
@@ -84,8 +85,8 @@ class CandidateModel:
         return *arrays, np.float32(self.stacking), *trees.arrays, *limits, *sizes
 
     def non_candidate_scores(self, logits: np.ndarray) -> np.ndarray:
-        """Return the scores of labels that are not candidates of their row: nothing but the network, the margin -1."""
-        return self.stacking.scores(logits, MIN_VOTE, np.float32(-1), MIN_COOCCURRENCE)
+        """Return the scores of labels that are not candidates of their row: the network's alone."""
+        return self.stacking.scores(logits, MIN_VOTE, NON_CANDIDATE_MARGIN, MIN_COOCCURRENCE)
 
 
 def n_scored(size: int) -> int:

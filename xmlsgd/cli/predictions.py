@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..estimators.inference import Explanation
+    from ..estimators.inference.explanation import Explanation
 
 FORMATS = ("text", "json", "csv")
 # Of row number, labels best first, -1 for none, values, and explanations of the labels, possibly none (not for CSV).

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sklearn.base import BaseEstimator
 
-from . import explaining, memory, saving
+from . import memory, saving
+from .fitted import learned
 from .fitting import as_checkpoint, check_callbacks, draw_seed, train_model, train_more
 from .gpu_memory import check_memory, on_gpus
 from .names import column_names
 from .parameters import checked_parameters
 from .plan import TrainingPlan, make_plan
-from .predicting import Predictor, learned
+from .predicting import Predictor
 from .targets import check_declared, declared
 from .training_data import TrainingData, read_training_data
 
@@ -208,7 +209,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    save, load, explain = saving.save, classmethod(saving.load), explaining.explain
+    save, load = saving.save, classmethod(saving.load)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

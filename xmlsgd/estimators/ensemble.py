@@ -14,7 +14,7 @@ from ..data.validation import is_positive_integer
 from ..errors import DataError, MemoryEstimateError, shorten
 from ..training.callbacks import Callback
 from ..training.runs import run_of
-from . import ensemble_saving, explaining, memory
+from . import ensemble_saving, memory
 from .calibration import BetaCalibration
 from .classifier import XMLClassifier
 from .fitting import as_checkpoint, check_callbacks
@@ -79,7 +79,6 @@ class XMLEnsemble(Predictor, BaseEstimator):
     """
 
     estimators_: list[XMLClassifier]
-    explain = explaining.explain
 
     def __init__(
         self, estimator: XMLClassifier | None = None, n_estimators: int = 3, *, random_state: Any = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from ..candidates import CandidateModel
     from ..data.csr import CSR
+    from ..data.vectorizer import TextVectorizer
     from ..nn.network import Network
     from .inputs import FeatureSpace
     from .targets import Form
@@ -131,3 +133,51 @@ class FittedModel:
     def __getstate__(self) -> dict[str, Any]:
         # Buffers and handles of a device belong to the process.
         return {**self.__dict__, "_scorers": {}}
+
+
+def _known(value: Any, name: str) -> Any:
+    """Return what a model has learned; `AttributeError`, as scikit-learn wants it, where that is nothing."""
+    if value is None:
+        raise AttributeError(f"the model has no {name}")
+    return value
+
+
+def learned(path: str, doc: str) -> Any:
+    """Return a property for an attribute that `fit` learns; `AttributeError` before."""
+    return property(attrgetter(f"fitted_.{path}"), doc=doc)
+
+
+class FittedAttributes:
+    """Attributes of fitted estimators; `fitted_` is their model, of an ensemble that of its first classifier."""
+
+    fitted_: FittedModel
+    classes_ = learned("classes", "Names of the label columns (L,).")
+    n_features_in_ = learned("features.n_features", "Number of features.")
+    label_form_ = learned("form", "Form of the training labels.")
+    label_counts_ = learned("label_counts", "int64 (L,), training rows of each label; None where a file lacks them.")
+    n_samples_seen_ = learned("n_samples_seen", "Number of training rows.")
+    network_ = learned("network", "Shape and loss of the network.")
+
+    @property
+    def thresholds_(self) -> dict[str, Any]:
+        """Probabilities from which labels are predicted: {"micro": float, "macro": float64 (L,)}.
+
+        They were chosen on held-out rows for micro and macro F1; 0.5 where no rows were held out.
+        """
+        found = self.fitted_.thresholds
+        if found is None:
+            return {"micro": 0.5, "macro": np.full(self.network_.n_labels, 0.5)}
+        return {"micro": found.micro, "macro": found.macro.copy()}
+
+    @property
+    def feature_names_in_(self) -> np.ndarray:
+        """Names of the features, if X had any."""
+        return _known(self.fitted_.features.names, "feature_names_in_")
+
+    @property
+    def vectorizer_(self) -> TextVectorizer:
+        """What turns texts into rows, if X was texts."""
+        return _known(self.fitted_.features.vectorizer, "vectorizer_")
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "fitted_" in self.__dict__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from operator import attrgetter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from ..data.validation import is_number
 from ..errors import DataError, shorten
 from ..metrics.propensity import inverse_propensity_of
 from ..nn.losses import find_loss
+from .fitted import FittedAttributes
+from .inference.averaging import MeanScorer
 from .inference.label_weights import WeightedRanker
 from .inference.selection import ExcludingRanker, labels_above
 from .inputs import read_features, read_weight
@@ -28,19 +30,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ..data.csr import CSR
-    from ..data.vectorizer import TextVectorizer
-    from .fitted import FittedModel
-    from .inference import Ranker
+    from .inference import Ranker, Scorer
+    from .inference.explanation import Explanation
 
 LOG_HALF = math.log(0.5)
 NO_PROBABILITIES = "needs a loss with probabilities, such as 'bce' or 'softmax'; a score of {!r} is a margin"
-
-
-def _known(value: Any, name: str) -> Any:
-    """Return what a model has learned; `AttributeError`, as scikit-learn wants it, where that is nothing."""
-    if value is None:
-        raise AttributeError(f"the model has no {name}")
-    return value
 
 
 def _has_probabilities(model: Predictor) -> bool:
@@ -52,47 +46,10 @@ def _has_probabilities(model: Predictor) -> bool:
     return True
 
 
-def learned(path: str, doc: str) -> Any:
-    """Return a property for an attribute that `fit` learns; `AttributeError` before."""
-    return property(attrgetter(f"fitted_.{path}"), doc=doc)
+class Predictor(FittedAttributes, ClassifierMixin):
+    """The methods of fitted estimators."""
 
-
-class Predictor(ClassifierMixin):
-    """The methods of fitted estimators; `fitted_` is their model, of an ensemble that of its first classifier."""
-
-    fitted_: FittedModel
-    classes_ = learned("classes", "Names of the label columns (L,).")
-    n_features_in_ = learned("features.n_features", "Number of features.")
-    label_form_ = learned("form", "Form of the training labels.")
-    label_counts_ = learned("label_counts", "int64 (L,), training rows of each label; None where a file lacks them.")
-    n_samples_seen_ = learned("n_samples_seen", "Number of training rows.")
-    network_ = learned("network", "Shape and loss of the network.")
-
-    @property
-    def thresholds_(self) -> dict[str, Any]:
-        """Probabilities from which labels are predicted: {"micro": float, "macro": float64 (L,)}.
-
-        They were chosen on held-out rows for micro and macro F1; 0.5 where no rows were held out.
-        """
-        found = self.fitted_.thresholds
-        if found is None:
-            return {"micro": 0.5, "macro": np.full(self.network_.n_labels, 0.5)}
-        return {"micro": found.micro, "macro": found.macro.copy()}
-
-    @property
-    def feature_names_in_(self) -> np.ndarray:
-        """Names of the features, if X had any."""
-        return _known(self.fitted_.features.names, "feature_names_in_")
-
-    @property
-    def vectorizer_(self) -> TextVectorizer:
-        """What turns texts into rows, if X was texts."""
-        return _known(self.fitted_.features.vectorizer, "vectorizer_")
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return "fitted_" in self.__dict__
-
-    def _scorer(self, X: CSR) -> Ranker:
+    def _scorer(self, X: CSR) -> Scorer | MeanScorer:
         """Return what scores rows such as X."""
         raise NotImplementedError
 
@@ -104,7 +61,7 @@ class Predictor(ClassifierMixin):
 
     def _ranker(self, X: CSR, label_weight: Any, exclude: Any = None) -> Ranker | WeightedRanker:
         """Return what ranks the labels of rows such as X, each of which counts as much as its weight, if given."""
-        scorer = self._scorer(X)
+        scorer: Ranker = self._scorer(X)
         if exclude is not None and np.size(exclude):
             excluded = np.zeros(self.network_.n_labels, np.bool_)
             excluded[checked_columns(exclude, self.network_.n_labels, "exclude")] = True
@@ -250,6 +207,46 @@ class Predictor(ClassifierMixin):
         answer = sp.csr_array((scores[kept], best[kept], indptr), shape=(X.n_rows, self.network_.n_labels))
         answer.sort_indices()
         return answer
+
+    def explain(self, X: Any, labels: Any = None, k: int = 5) -> list[list[Explanation]]:
+        """Return what the scores of labels are made of: words, neighbors, co-occurrence and network.
+
+        Parameters
+        ----------
+        X : matrix, CSR or texts
+            Rows (n, F) as in `fit`.
+        labels : array of int (m,), optional
+            The columns to explain; by default the k best of each row.
+        k : int
+            Labels per row, where `labels` are not given.
+
+        Returns
+        -------
+        list of list of Explanation
+            Of each row, in the order of `labels`, or the label with the highest score first.
+        """
+        from .inference.explanation import explain_row  # here, so that an estimator can be made without loading Numba
+
+        X, features = self._read(X), self.fitted_.features
+        if labels is None:
+            columns, scores = self.predict_topk(X, k)
+        else:
+            scores = self.decision_function(X, labels=labels)
+            columns = np.broadcast_to(labels, scores.shape)
+        words = features.names if features.vectorizer is None else features.vectorizer.words
+        explained = []
+        for i in range(X.n_rows):
+            row, listed = X.span(i, i + 1), columns[i] >= 0
+            scorer = self._scorer(row)
+            found = explain_row(scorer, row, columns[i][listed])
+            if labels is None and isinstance(scorer, MeanScorer):  # whose ranking has upper bounds of means
+                found.sort(key=lambda each: -each.score)
+            else:
+                known = zip(found, scores[i][listed].tolist(), strict=True)
+                found = [replace(each, score=score) for each, score in known]
+            names = self.classes_[[each.column for each in found]].tolist()
+            explained.append([each.named(name, words) for each, name in zip(found, names, strict=True)])
+        return explained
 
     def inverse_propensity(self, A: float = 0.55, B: float = 1.5, n_labels: int | None = None) -> np.ndarray:
         """Return the inverse propensity of each label by its training rows; the rarer a label, the larger.

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ...data.csr import CSR
-    from ...estimators import XMLClassifier, XMLEnsemble
-    from ...estimators.inference import Explanation
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),
@@ -102,14 +100,8 @@ def run(
                     X.take(rows), k, exclude=excluded, threshold=threshold, label_weight=weight, proba=proba
                 )
                 for row, each in zip(rows, zip(labels.tolist(), values.tolist(), strict=True), strict=True):
-                    why = in_order(estimator, X.span(row, row + 1), each[0]) if explain else []
+                    listed = [label for label in each[0] if label >= 0]
+                    why = estimator.explain(X.span(row, row + 1), listed)[0] if explain and listed else []
                     stream.write(line(number, *each, why) + "\n")
                     number += 1
             stream.flush()
-
-
-def in_order(estimator: XMLClassifier | XMLEnsemble, row: CSR, labels: list[int]) -> list[Explanation]:
-    """Return the explanations of a row's labels, -1 for none, in their order."""
-    listed = [label for label in labels if label >= 0]
-    found = {each.column: each for each in estimator.explain(row, listed)[0]} if listed else {}
-    return [found[label] for label in listed]

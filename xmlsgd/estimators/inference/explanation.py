@@ -1,19 +1,38 @@
-"""What a score is made of, as a value that prints itself."""
+"""What the scores of labels are made of: their terms, and the parts of each term, by the scorer's own kernels.
+
+The margins of rows of one feature are weight x value; an index whose labels are its rows returns the neighbors' shares
+of the votes. So the parts have the rounding of the scores, also in compact models.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ...candidates.knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex
+from ...candidates.model import NON_CANDIDATE_MARGIN
+from ...candidates.stacking import meta_features
+from ...candidates.weighting import unit_rows
+from ...data.csr import CSR
+from ...devices.compact import CompactLayer, widened
+from .averaging import MeanScorer
+from .candidates import CandidateScorer, pair_scores
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from ...candidates import CandidateModel
+    from .scorer import Scorer
 
 SHOWN = 5  # features and neighbors of a line of text
 NETWORK, NEIGHBORS, LINEAR, COOCCURRENCE, INTERCEPT = TERMS = (
     "network", "neighbors", "linear classifiers", "co-occurrence", "intercept",
 )  # fmt: skip
+N_INPUTS = 4  # of the stacking, in the order of TERMS
 
 
 class Term(NamedTuple):
@@ -80,8 +99,6 @@ class Explanation:
     @classmethod
     def mean(cls, members: Sequence[Explanation]) -> Explanation:
         """Return the mean of explanations of one label by several models, in which what one model lacks is 0."""
-        if len(members) == 1:
-            return members[0]
 
         def sums(groups: Sequence[Sequence[Any]]) -> dict[Any, np.ndarray]:
             found: dict[Any, np.ndarray] = {}
@@ -92,7 +109,7 @@ class Explanation:
         terms = sums([[(t.name, t.value, t.contribution) for t in each.terms] for each in members])
         shares = sums([each.neighbors for each in members]).items()
         features, cooccurrence = (
-            ordered(FeaturePart(key, *numbers.tolist()) for key, numbers in sums(groups).items())
+            _ordered(FeaturePart(key, *numbers.tolist()) for key, numbers in sums(groups).items())
             for groups in ([each.features for each in members], [each.cooccurrence for each in members])
         )
         return replace(
@@ -101,7 +118,7 @@ class Explanation:
             terms=tuple(Term(key, value, None, part) for key, (value, part) in terms.items()),
             features=features,
             bias=float(np.mean([each.bias for each in members])),
-            neighbors=ordered(Neighbor(key, *numbers.tolist()) for key, numbers in shares),
+            neighbors=_ordered(Neighbor(key, *numbers.tolist()) for key, numbers in shares),
             cooccurrence=cooccurrence,
             is_candidate=any(each.is_candidate for each in members),
         )
@@ -138,6 +155,179 @@ class Explanation:
         return "\n".join(lines)
 
 
-def ordered(parts: Any) -> tuple[Any, ...]:
+def explain_row(scorer: Scorer | MeanScorer, X: CSR, labels: np.ndarray) -> list[Explanation]:
+    """Return the explanations of the labels int32 (m,) of one row; scores are the sums of the terms."""
+    if isinstance(scorer, MeanScorer):
+        members = [explain_row(each, X, labels) for each in scorer.scorers]
+        return [Explanation.mean(each) for each in zip(*members, strict=True)]
+    if isinstance(scorer, CandidateScorer):
+        return explain_stacked(scorer, X, labels)
+    return explain_network(scorer, X, labels)
+
+
+def explain_network(scorer: Scorer, X: CSR, labels: np.ndarray) -> list[Explanation]:
+    """Return the explanations of logits.
+
+    With ReLU, a logit is a linear function of the row wherever the same units are active: a feature contributes value x
+    gradient, and biases the rest.
+    """
+    features, values = X.row(0)
+    first, *hidden, output = scorer.host_layers
+    W0 = _rows_of(first, features) * values[:, None].astype(np.float64)
+    a = np.maximum(W0.sum(axis=0) + first.b, 0)
+    masks = [a > 0]
+    for layer in hidden:
+        a = np.maximum(layer.W.astype(np.float64) @ a + layer.b, 0)
+        masks.append(a > 0)
+    gradient = _rows_of(output, labels) * masks[-1]
+    for layer, mask in zip(reversed(hidden), reversed(masks[:-1]), strict=True):
+        gradient = (gradient @ layer.W) * mask
+    parts = W0 @ gradient.T
+    ((_, logits),) = scorer.logits(X, labels)
+    return [
+        Explanation(
+            int(label), int(label), float(z), (Term(NETWORK, float(z), 1.0, float(z)),),
+            _parts(features, part), float(z - part.sum()),
+        )
+        for label, z, part in zip(labels, logits[0], parts.T, strict=True)
+    ]  # fmt: skip
+
+
+def explain_stacked(scorer: CandidateScorer, X: CSR, labels: np.ndarray) -> list[Explanation]:
+    """Return the explanations of stacked scores."""
+    model, device, pairs = scorer.candidates, scorer.cpu, pair_scores(scorer, scorer.cpu)
+    listed, found = model.inputs(X, pairs, device)
+    places = [np.flatnonzero(listed[0] == label) for label in labels]
+    is_candidate = np.array([len(place) > 0 for place in places])
+    inputs = np.tile(np.float32([0, 0, NON_CANDIDATE_MARGIN, 0]), (len(labels), 1))
+    inputs[:, 0] = pairs(X, labels[None])[0]
+    for row, place in zip(inputs, places, strict=True):
+        row[1:] = [each[0, place[0]] for each in found[1:]] if len(place) else row[1:]
+    terms = [_logistic_terms(model, row) for row in inputs]
+    if model.boosted is not None:
+        empty = CSR(np.zeros(2, np.int64), X.indices[:0], X.data[:0], X.n_cols)
+        without = np.zeros_like(inputs)
+        without[:, 0], without[:, 2] = pairs(empty, labels[None])[0], model.linear.bias[labels]
+        of_trees = _tree_parts(model, labels, inputs, without, device)
+        terms = [
+            [t._replace(weight=None, contribution=t.contribution + p) for t, p in zip(row, parts, strict=True)]
+            if listed
+            else row
+            for row, parts, listed in zip(terms, of_trees, is_candidate, strict=True)
+        ]
+    with device.start():
+        scaled, unit = unit_rows(X, model.scale, device), unit_rows(X, None, device)
+        margins = _margin_parts(model, unit, labels, device)
+        neighbors = _neighbors(model.knn, scaled, device)
+    voters = [set(model.knn.Y.row(each.row)[0].tolist()) for each in neighbors]
+    explanations = []
+    for j, label in enumerate(labels.tolist()):
+        whole = Explanation(label, label, sum(term.contribution for term in terms[j]), tuple(terms[j]))
+        if not is_candidate[j]:
+            explanations.append(replace(whole, bias=float(NON_CANDIDATE_MARGIN), is_candidate=False))
+            continue
+        # A label that co-occurrence alone proposed counts as one without votes.
+        voted = [each for each, names in zip(neighbors, voters, strict=True) if label in names and inputs[j, 1] > 0]
+        explanations.append(
+            replace(
+                whole, features=_parts(unit.indices, margins[:, j]), bias=float(model.linear.bias[label]),
+                neighbors=tuple(voted), cooccurrence=_proposers(model, scaled, label),
+            )
+        )  # fmt: skip
+    return explanations
+
+
+def _logistic_terms(model: CandidateModel, inputs: np.ndarray) -> list[Term]:
+    """Return weight x input of each input float32 (4,), and the intercept."""
+    values = [*meta_features(*inputs).tolist(), 1.0]
+    weights = np.float32(model.stacking).tolist()
+    return [Term(name, x, w, w * x) for name, x, w in zip(TERMS, values, weights, strict=True)]
+
+
+def _tree_parts(
+    model: CandidateModel, labels: np.ndarray, inputs: np.ndarray, without: np.ndarray, device: Any
+) -> list[list[float]]:
+    """Return Shapley values of the inputs (m, 4) of the trees, and what they add for a row without features.
+
+    A Shapley value is what an input adds to the score, averaged over the orders in which inputs replace those of a row
+    without features, (m, 4) `without` (Sundararajan and Najmi, 2020). The label's frequency is the same in both.
+    """
+    assert model.boosted is not None
+    subsets = np.array(list(product([False, True], repeat=N_INPUTS)))
+    mixed = np.where(subsets[:, None], inputs, without)
+    with device.start():
+        logits, votes, margins, shares = (np.ascontiguousarray(mixed[..., i]) for i in range(N_INPUTS))
+        scores = model.boosted.corrected(
+            np.zeros_like(logits), np.tile(labels, (len(subsets), 1)), logits, votes, margins, shares, device
+        ).astype(np.float64)
+    number = 1 << np.arange(N_INPUTS)[::-1]  # of a subset: its members' bits
+    parts = np.zeros(inputs.shape)
+    for subset, before in zip(subsets, scores, strict=True):
+        size = int(subset.sum())
+        for i in np.flatnonzero(~subset):
+            share = math.factorial(size) * math.factorial(N_INPUTS - 1 - size) / math.factorial(N_INPUTS)
+            parts[:, i] += share * (scores[number[subset].sum() + number[i]] - before)
+    found: list[list[float]] = np.concatenate([parts, scores[:1].T], axis=1).tolist()
+    return found
+
+
+def _margin_parts(model: CandidateModel, unit: CSR, labels: np.ndarray, device: Any) -> np.ndarray:
+    """Return weight x value of each entry of a row of norm 1 for each label, float32 (nnz, m)."""
+    alone = CSR(np.arange(unit.nnz + 1), unit.indices, unit.data, unit.n_cols)
+    margins = model.linear.margins(alone, np.tile(labels, (unit.nnz, 1)), device)
+    parts: np.ndarray = margins - model.linear.bias[labels]
+    return parts
+
+
+def _neighbors(knn: KNNIndex, scaled: CSR, device: Any) -> list[Neighbor]:
+    """Return the training rows that vote, nearest first; the device is started."""
+    n_rows = knn.Y.n_rows
+    numbers = np.arange(n_rows).astype(knn.Y.indices.dtype)  # of a type that the kernel is compiled for
+    itself = CSR(np.arange(n_rows + 1), numbers, np.broadcast_to(np.float32(1), n_rows), n_rows)
+    (rows,), (shares,) = replace(knn, Y=itself).votes(scaled, N_NEIGHBORS, device)
+    shares, rows = shares[rows >= 0], rows[rows >= 0]
+    order = np.argsort(rows)
+    shares, rows = shares[order], rows[order]
+    # Cosines over the posting lists that the kernel reads: the shortest, until there are too many entries.
+    lengths = np.diff(knn.postings.indptr)[scaled.indices]
+    shortest = np.argsort(lengths, kind="stable")
+    read = shortest[np.cumsum(lengths[shortest]) <= MAX_POSTINGS]
+    cosines, unit = np.zeros(len(rows)), knn.arrays[3]
+    for feature, x in zip(scaled.indices[read], scaled.data[read], strict=True):
+        listed, values = knn.postings.row(feature)
+        hit = np.isin(listed, rows)
+        cosines[np.searchsorted(rows, listed[hit])] += x * unit * values[hit].astype(np.float64)
+    found = zip(rows.tolist(), cosines.tolist(), shares.tolist(), strict=True)
+    return sorted((Neighbor(*each) for each in found), key=lambda each: -each.similarity)
+
+
+def _proposers(model: CandidateModel, scaled: CSR, label: int) -> tuple[FeaturePart, ...]:
+    """Return the part of each feature in the co-occurrence of a row and a label."""
+    starts, labels, shares, scale = model.cooccurrence.arrays
+    sizes = np.abs(scaled.data) / (np.abs(scaled.data).sum(dtype=np.float64) or 1)
+    parts: list[FeaturePart] = []
+    for feature, size in zip(scaled.indices.tolist(), sizes, strict=True):
+        span = slice(starts[feature], starts[feature + 1])
+        found = shares[span][labels[span] == label].astype(np.float32)
+        parts += [FeaturePart(feature, float(size * scale[feature] * share)) for share in found]
+    return _ordered(parts)
+
+
+def _parts(features: np.ndarray, parts: np.ndarray) -> tuple[FeaturePart, ...]:
+    """Return the features and their parts; those without one are left out."""
+    return _ordered(FeaturePart(int(f), float(part)) for f, part in zip(features, parts, strict=True) if part)
+
+
+def _rows_of(layer: Any, rows: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Return some rows of weights, float64."""
+    W = (
+        layer.W[rows]
+        if not isinstance(layer, CompactLayer)
+        else widened(CompactLayer(layer.W[rows], layer.scales[rows], layer.b))
+    )
+    return W.astype(np.float64)
+
+
+def _ordered(parts: Any) -> tuple[Any, ...]:
     """Return parts by falling size of their last number."""
     return tuple(sorted(parts, key=lambda part: -abs(part[-1])))
