@@ -85,7 +85,7 @@ def test_requests_that_come_together_are_one_call_of_the_model(model):
     async def together():
         served = Service(model, "words")
         asked = [served.suggest([text, text], k) for k, text in enumerate(TEXTS[:6], 1)]
-        return await asyncio.gather(*asked), served.monitor.counts
+        return await asyncio.gather(*asked), served.metrics.counts
 
     found, counts = asyncio.run(together())
     assert counts == {"batches": 1, "texts": 12}
@@ -105,7 +105,7 @@ def test_a_call_of_the_model_has_a_limited_size_and_nothing_for_requests_that_we
         await asyncio.sleep(0)
         asked[3].cancel()
         found = await asyncio.gather(*asked, return_exceptions=True)
-        return [len(each[0]) for each in found if isinstance(each, list)], served.monitor.counts
+        return [len(each[0]) for each in found if isinstance(each, list)], served.metrics.counts
 
     assert asyncio.run(together()) == ([1, 2, 7, 1], {"batches": 3, "texts": 8})
 
@@ -228,11 +228,11 @@ def test_explanations_have_few_labels_as_each_has_all_words(client):
 
 def test_bodies_that_are_held_at_once_are_limited_together(client, monkeypatch):
     for _ in range(3):  # what is answered is held no more
-        monkeypatch.setattr(requests, "MAX_HELD", 100)
+        monkeypatch.setattr(requests, "MAX_PENDING_BYTES", 100)
         assert client.post("/suggest", json={"texts": ["a" * 50]}).status_code == 200
         answer = client.post("/suggest", json={"texts": ["a" * 100]})
         assert answer.status_code == 503
-        assert answer.json()["detail"] == "server busy: too many bodies of requests are held; try again later"
+        assert answer.json()["detail"] == "server busy: too many requests wait for answers; try again later"
 
 
 def test_a_client_that_leaves_is_no_error_of_the_server(served, caplog):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..data.files.compiled import LOGGER
 from ..errors import DataError, in_one_line
 from . import requests
-from .requests import Refused
+from .requests import RequestError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -58,11 +58,11 @@ def new_app(service: Service) -> Starlette:
     ]
 
     async def unknown(_: Request, error: Any) -> Response:
-        service.monitor.record("other", error.status_code, 0.0)
+        service.metrics.record("other", error.status_code, 0.0)
         return _problem(error.status_code, f"{error.detail}; GET / shows a page", error.headers)
 
     app = Starlette(routes=routes, exception_handlers={HTTPException: unknown})
-    app.state.held = Counter[Request]()  # bytes of the bodies of requests that are not answered yet
+    app.state.pending_bytes = Counter[Request]()  # bytes of the bodies of requests that are not answered yet
     return app
 
 
@@ -73,7 +73,7 @@ def _guarded(service: Service, path: str, handler: Handler, seconds: float | Non
     async def answer(request: Request) -> Response:
         try:
             found = await asyncio.wait_for(handler(service, request), seconds)
-        except Refused as error:
+        except RequestError as error:
             return _problem(error.status, str(error), {"WWW-Authenticate": "Bearer"} if error.status == 401 else None)
         except DataError as error:
             return _problem(400, str(error))
@@ -91,8 +91,8 @@ def _guarded(service: Service, path: str, handler: Handler, seconds: float | Non
         try:
             response = await answer(request)
         finally:  # also where the request is cancelled
-            request.app.state.held.pop(request, None)
-        service.monitor.record(path, response.status_code, time.perf_counter() - started)
+            request.app.state.pending_bytes.pop(request, None)
+        service.metrics.record(path, response.status_code, time.perf_counter() - started)
         return response
 
     return endpoint
@@ -128,7 +128,7 @@ async def metrics(service: Service, request: Request) -> Response:
     """Return the counts for Prometheus."""
     from starlette.responses import PlainTextResponse
 
-    return PlainTextResponse(service.monitor.text(), media_type="text/plain; version=0.0.4")
+    return PlainTextResponse(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
 async def projects(service: Service, request: Request) -> dict[str, Any]:
@@ -178,10 +178,10 @@ async def explain(service: Service, request: Request) -> dict[str, Any]:
 async def learn(service: Service, request: Request) -> dict[str, Any]:
     """Learn from texts and their labels; answer when suggestions are those of the new model."""
     if service.token is None:
-        raise Refused(403, "learning is off; start the server with a token, in XMLSGD_TOKEN or --token-file")
+        raise RequestError(403, "learning is off; start the server with a token, in XMLSGD_TOKEN or --token-file")
     given = request.headers.get("authorization", "").encode("latin-1")
     if not hmac.compare_digest(given, f"Bearer {service.token}".encode()):
-        raise Refused(401, "Authorization: must be 'Bearer TOKEN' with the token of the server")
+        raise RequestError(401, "Authorization: must be 'Bearer TOKEN' with the token of the server")
     texts, labels = requests.documents_of((await requests.read_json(request)).get("documents"))
     await service.learn(texts, labels)
     return {"learned": len(texts), "labels": len(service.model.classes_)}
@@ -202,4 +202,4 @@ def _description(service: Service) -> dict[str, Any]:
 def _check_project(service: Service, request: Request) -> None:
     """Refuse the name of another project."""
     if request.path_params["id"] != service.name:
-        raise Refused(404, f"project: must be {service.name!r}, got {request.path_params['id']!r}")
+        raise RequestError(404, f"project: must be {service.name!r}, got {request.path_params['id']!r}")

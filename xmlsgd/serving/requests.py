@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 4 << 20  # of a body
 MAX_TEXTS = 1024  # of a request
-MAX_HELD = 256 << 20  # bytes of the bodies of all requests that are not answered yet
+MAX_PENDING_BYTES = 256 << 20  # bytes of the bodies of all requests that are not answered yet
 MAX_LIMIT = 1000  # labels of a text
 MAX_SUGGESTIONS = 100_000  # labels of all texts of a request, and of a call of the model
 MAX_EXPLAINED = 50  # labels of an explanation, each with all words of the text
@@ -24,7 +24,7 @@ BODY_SECONDS = 10.0
 FORM, JSON = "application/x-www-form-urlencoded", "application/json"
 
 
-class Refused(Exception):
+class RequestError(Exception):
     """A request that is answered with an error: HTTP status and what is wrong."""
 
     def __init__(self, status: int, detail: str) -> None:
@@ -33,30 +33,30 @@ class Refused(Exception):
 
 
 async def read_body(request: Request, media_type: str) -> bytes:
-    """Return the body; `Refused` where it is too large, too slow or of another type, or where too many are held."""
+    """Return the body; `RequestError` where it is too large or slow, of another type, or where too many are pending."""
     from starlette.requests import ClientDisconnect
 
     got = request.headers.get("content-type", media_type).partition(";")[0].strip().lower()
     if got != media_type:
-        raise Refused(415, f"Content-Type: must be {media_type}, got {shorten(got)}")
+        raise RequestError(415, f"Content-Type: must be {media_type}, got {shorten(got)}")
     chunks: list[bytes] = []
-    held = request.app.state.held
+    pending = request.app.state.pending_bytes
 
     async def read() -> None:
         async for chunk in request.stream():
-            held[request] += len(chunk)
-            if held[request] > MAX_BYTES:
-                raise Refused(413, f"body: must have at most {MAX_BYTES} bytes; send fewer texts")
-            if held.total() > MAX_HELD:
-                raise Refused(503, "server busy: too many bodies of requests are held; try again later")
+            pending[request] += len(chunk)
+            if pending[request] > MAX_BYTES:
+                raise RequestError(413, f"body: must have at most {MAX_BYTES} bytes; send fewer texts")
+            if pending.total() > MAX_PENDING_BYTES:
+                raise RequestError(503, "server busy: too many requests wait for answers; try again later")
             chunks.append(chunk)
 
     try:
         await asyncio.wait_for(read(), BODY_SECONDS)
     except asyncio.TimeoutError:
-        raise Refused(408, f"body: must arrive within {BODY_SECONDS:g} s") from None
+        raise RequestError(408, f"body: must arrive within {BODY_SECONDS:g} s") from None
     except ClientDisconnect:
-        raise Refused(400, "body: is incomplete; the client has left") from None
+        raise RequestError(400, "body: is incomplete; the client has left") from None
     return b"".join(chunks)
 
 
@@ -65,9 +65,9 @@ async def read_json(request: Request) -> dict[str, Any]:
     try:
         found = json.loads(await read_body(request, JSON))
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
-        raise Refused(400, f"body: must be JSON, got {' '.join(str(error).split())}") from None
+        raise RequestError(400, f"body: must be JSON, got {' '.join(str(error).split())}") from None
     if not isinstance(found, dict):
-        raise Refused(400, f"body: must be a JSON object, got {shorten(found)}")
+        raise RequestError(400, f"body: must be a JSON object, got {shorten(found)}")
     return found
 
 
@@ -77,7 +77,7 @@ async def read_form(request: Request) -> dict[str, str]:
     try:
         fields = parse_qs(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=16)
     except ValueError as error:
-        raise Refused(400, f"body: must be a form in UTF-8, got {' '.join(str(error).split())}") from None
+        raise RequestError(400, f"body: must be a form in UTF-8, got {' '.join(str(error).split())}") from None
     return {name: values[-1] for name, values in fields.items()}
 
 
@@ -90,7 +90,7 @@ def limit_of(value: Any, n_texts: int = 1, most: int = MAX_LIMIT) -> int:
         limit = value
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= most:
         texts = f" for {n_texts} texts" if n_texts > 1 else ""
-        raise Refused(400, f"limit: must be an integer from 1 to {most}{texts}, got {shorten(value)}")
+        raise RequestError(400, f"limit: must be an integer from 1 to {most}{texts}, got {shorten(value)}")
     return limit
 
 
@@ -101,30 +101,30 @@ def threshold_of(value: Any) -> float:
     except ValueError:
         threshold = value
     if not is_number(threshold) or not 0 <= threshold <= 1:
-        raise Refused(400, f"threshold: must be a number from 0 to 1, got {shorten(value)}")
+        raise RequestError(400, f"threshold: must be a number from 0 to 1, got {shorten(value)}")
     return float(threshold)
 
 
 def text_of(value: Any) -> str:
     """Return the text of a request."""
     if not isinstance(value, str):
-        raise Refused(400, f"text: must be a string, got {shorten(value)}")
+        raise RequestError(400, f"text: must be a string, got {shorten(value)}")
     return value
 
 
 def texts_of(value: Any) -> list[str]:
     """Return the texts of a request."""
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_TEXTS or not all(isinstance(t, str) for t in value):
-        raise Refused(400, f"texts: must be a list of 1 to {MAX_TEXTS} strings, got {shorten(value)}")
+        raise RequestError(400, f"texts: must be a list of 1 to {MAX_TEXTS} strings, got {shorten(value)}")
     return value
 
 
 def documents_of(value: Any) -> tuple[list[str], list[list[str]]]:
     """Return the texts and the labels to learn from."""
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise Refused(400, f'documents: must be a list of {{"text": ..., "labels": [...]}}, got {shorten(value)}')
+        raise RequestError(400, f'documents: must be a list of {{"text": ..., "labels": [...]}}, got {shorten(value)}')
     labels = [each.get("labels") for each in value]
     for names in labels:
         if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-            raise Refused(400, f"labels: must be a list of strings, at least one, got {shorten(names)}")
+            raise RequestError(400, f"labels: must be a list of strings, at least one, got {shorten(names)}")
     return texts_of([text_of(each.get("text")) for each in value]), labels

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import copy
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .monitoring import Monitor
+from .request_metrics import RequestMetrics
 from .requests import MAX_SUGGESTIONS
 
 if TYPE_CHECKING:
@@ -15,9 +15,16 @@ if TYPE_CHECKING:
 
     from ..estimators import XMLClassifier, XMLEnsemble
 
-WAIT = 0.001  # seconds in which requests are collected for one call of the model
+BATCH_SECONDS = 0.001  # requests that arrive within them are answered by one call of the model
 Suggestions = list[tuple[Any, float]]  # names and probabilities, or scores, of labels, best first
-Asked = tuple["Sequence[str]", int, "asyncio.Future[list[Suggestions]]"]  # texts, limit, and what is to be answered
+
+
+class _PendingRequest(NamedTuple):
+    """A request for suggestions that is not answered yet."""
+
+    texts: Sequence[str]
+    limit: int
+    answer: asyncio.Future[list[Suggestions]]
 
 
 class Service:
@@ -34,8 +41,8 @@ class Service:
         save: Callable[[XMLClassifier], None] | None = None,
     ) -> None:
         self.model, self.name, self.token, self.save = model, name, token, save
-        self.monitor = Monitor()
-        self._waiting: list[Asked] = []
+        self.metrics = RequestMetrics()
+        self._waiting: list[_PendingRequest] = []
         self._worker: asyncio.Task[None] | None = None
         self._learning = asyncio.Lock()
         self._explaining = ThreadPoolExecutor(1)  # so that suggestions find a thread, however many texts are explained
@@ -43,7 +50,7 @@ class Service:
     async def suggest(self, texts: Sequence[str], limit: int) -> list[Suggestions]:
         """Return the `limit` best labels of each text; requests that come together are one call of the model."""
         future: asyncio.Future[list[Suggestions]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((texts, limit, future))
+        self._waiting.append(_PendingRequest(texts, limit, future))
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._answer_waiting())
         return await future
@@ -59,41 +66,41 @@ class Service:
             if self.save is not None:
                 await asyncio.to_thread(self.save, learned)
             self.model = learned
-            self.monitor.counts["learned_texts"] += len(texts)
+            self.metrics.counts["learned_texts"] += len(texts)
 
     async def _answer_waiting(self) -> None:
         """Answer what is waiting, and what arrives meanwhile."""
         while self._waiting:
-            await asyncio.sleep(WAIT)
+            await asyncio.sleep(BATCH_SECONDS)
             if not (batch := self._next_batch()):
                 continue
-            texts = [text for part, _, _ in batch for text in part]
-            self.monitor.counts["batches"] += 1
-            self.monitor.counts["texts"] += len(texts)
+            texts = [text for request in batch for text in request.texts]
+            self.metrics.counts["batches"] += 1
+            self.metrics.counts["texts"] += len(texts)
             try:
-                found = await asyncio.to_thread(_suggest, self.model, texts, max(limit for _, limit, _ in batch))
+                found = await asyncio.to_thread(_suggest, self.model, texts, max(request.limit for request in batch))
             except Exception as error:  # noqa: BLE001  each request says so
-                for *_, future in batch:
-                    if not future.done():
-                        future.set_exception(error)
+                for request in batch:
+                    if not request.answer.done():
+                        request.answer.set_exception(error)
                 continue
-            for part, limit, future in batch:
-                own, found = found[: len(part)], found[len(part) :]
-                if not future.done():  # else it took too long
-                    future.set_result([row[:limit] for row in own])
+            for request in batch:
+                own, found = found[: len(request.texts)], found[len(request.texts) :]
+                if not request.answer.done():  # else it took too long
+                    request.answer.set_result([row[: request.limit] for row in own])
 
-    def _next_batch(self) -> list[Asked]:
+    def _next_batch(self) -> list[_PendingRequest]:
         """Take the requests of the next call of the model: as many as its suggestions have room for, one at least."""
-        batch: list[Asked] = []
+        batch: list[_PendingRequest] = []
         n_texts = largest = 0
-        for i, (texts, limit, future) in enumerate(self._waiting):
-            if future.done():  # it waited too long
+        for i, request in enumerate(self._waiting):
+            if request.answer.done():  # it waited too long
                 continue
-            n_texts, largest = n_texts + len(texts), max(largest, limit)
+            n_texts, largest = n_texts + len(request.texts), max(largest, request.limit)
             if batch and n_texts * largest > MAX_SUGGESTIONS:
                 self._waiting = self._waiting[i:]
                 return batch
-            batch.append((texts, limit, future))
+            batch.append(request)
         self._waiting = []
         return batch
 

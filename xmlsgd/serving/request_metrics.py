@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 LATENCY_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
 
 
-class Monitor:
+class RequestMetrics:
     """What a server has answered; used by one thread."""
 
     def __init__(self) -> None:
