@@ -41,7 +41,7 @@ class Ranking(NamedTuple):
     """
 
     labels: np.ndarray
-    chances: np.ndarray | None
+    probabilities: np.ndarray | None
     seconds: float
 
 
@@ -64,7 +64,7 @@ def rank(
     return Ranking(labels, values if proba else None, seconds)
 
 
-def measure(
+def evaluate(
     model: XMLClassifier | XMLEnsemble,
     test: Dataset,
     ranking: Ranking,
@@ -79,18 +79,18 @@ def measure(
     Where scores stand for probabilities, also the calibration of the five best labels. With `groups`, one a row,
     "groups" has P@k averaged over them and its standard deviation.
     """
-    labels, chances, seconds = ranking
+    labels, probabilities, seconds = ranking
     found: dict[str, Any] = {"predict_seconds": seconds, "predict_rows_per_second": test.n_rows / max(seconds, 1e-9)}
     if groups is not None:
         by_group = {at: precision_by_group(test.Y, labels, groups, at) for at in ks}
         mean = {f"P@{at}": 100 * each.mean for at, each in by_group.items()}
         spread = {f"P@{at} std": 100 * each.std for at, each in by_group.items()}
         found["groups"] = {"n": len(by_group[ks[0]].groups), **mean, **spread}
-    if chances is not None:
-        best, chances = labels[:, :CALIBRATED], chances[:, :CALIBRATED]
-        found["ECE@5"] = 100 * expected_calibration_error(test.Y, best, chances)
+    if probabilities is not None:
+        best, probabilities = labels[:, :CALIBRATED], probabilities[:, :CALIBRATED]
+        found["ECE@5"] = 100 * expected_calibration_error(test.Y, best, probabilities)
         found["reliability"] = {
-            name: each.tolist() for name, each in reliability(test.Y, best, chances)._asdict().items()
+            name: each.tolist() for name, each in reliability(test.Y, best, probabilities)._asdict().items()
         }
     zero_shot = _zero_shot_recall(model, test, label_weight)
     accuracy = evaluate_ranking(test.Y, labels, ks=ks, inv_propensity=inv_propensity, metrics=metrics)
@@ -132,7 +132,7 @@ class Thresholded(NamedTuple):
 
 
 def report(result: dict[str, Any]) -> list[str]:
-    """Return what `measure` and `measure_thresholds` have found, for a person."""
+    """Return what `evaluate` and `evaluate_thresholds` have found, for a person."""
     lines = []
     if "micro F1" in result:
         micro = f"micro F1 {result['micro F1']:.2f} from probability {result['threshold']:.2f} on"
@@ -174,7 +174,7 @@ def write_per_label(path: str, model: XMLClassifier | XMLEnsemble, names: Sequen
             stream.write(csv_line([names[label], trained, n_true, least, *shown]) + "\n")
 
 
-def measure_thresholds(
+def evaluate_thresholds(
     model: XMLClassifier | XMLEnsemble, test: Dataset, ranking: Ranking | None
 ) -> Thresholded | None:
     """Return F1 at the learned thresholds, in percent; None where scores do not stand for probabilities.
@@ -184,15 +184,15 @@ def measure_thresholds(
     if not model.fitted_.has_probabilities:
         return None
     micro, macro = model.thresholds_["micro"], model.thresholds_["macro"]
-    first = None if ranking is None or ranking.chances is None else (ranking.labels, ranking.chances)
+    first = None if ranking is None or ranking.probabilities is None else (ranking.labels, ranking.probabilities)
 
     def ask(rows: np.ndarray, k: int) -> Any:
         return model.predict_topk(test.X.take(rows), k, proba=True)
 
-    rows, labels, chances = labels_above(ask, test.n_rows, np.minimum(micro, macro), first)
+    rows, labels, probabilities = labels_above(ask, test.n_rows, np.minimum(micro, macro), first)
     scores = []
     for least in (micro, macro[labels]):
-        kept = chances >= least
+        kept = probabilities >= least
         predicted = (np.ones(kept.sum(), np.int8), (rows[kept], labels[kept]))
         scores.append(label_scores(test.Y, sp.csr_array(predicted, shape=test.Y.shape)))
     result = {"micro F1": 100 * scores[0].micro_f1, "macro F1": 100 * scores[1].macro_f1, "threshold": micro}

@@ -98,14 +98,16 @@ def most_missed(
     return [(names[label], n, int(n_true[label]), int(missed[label])) for label, n in zip(worst, trained, strict=True)]
 
 
-def explained_errors(model: Any, X: CSR, Y: CSR, ranking: np.ndarray, chances: np.ndarray, names: Sequence[Any]) -> str:
+def explained_errors(
+    model: Any, X: CSR, Y: CSR, ranking: np.ndarray, probabilities: np.ndarray, names: Sequence[Any]
+) -> str:
     """Return the five rows whose best label is wrong with the highest probability: that label and the true ones.
 
-    ranking, chances (n, k) : the best labels of each row, and their probabilities or scores.
+    ranking, probabilities (n, k) : the best labels of each row, and their probabilities or scores.
     """
     wrong = np.flatnonzero(~Y.has(ranking)[:, 0])
     shown = []
-    for row in wrong[np.argsort(-chances[wrong, 0], kind="stable")[:5]].tolist():
+    for row in wrong[np.argsort(-probabilities[wrong, 0], kind="stable")[:5]].tolist():
         true = Y.row(row)[0]
         listed = np.concatenate([ranking[row, :1], true[true < len(model.classes_)]])
         (explanations,) = model.explain(X.span(row, row + 1), labels=listed)
@@ -114,6 +116,6 @@ def explained_errors(model: Any, X: CSR, Y: CSR, ranking: np.ndarray, chances: n
         rest = [each for each in explanations if each.label != best]
         texts = "\n\n".join(str(each) for each in [*first, *rest[:2]])
         labels = ", ".join(str(names[label]) for label in true.tolist()) or "none"
-        head = f"Row {row} (the first is 0): predicted {best} ({chances[row, 0]:.2f}); true: {labels}"
+        head = f"Row {row} (the first is 0): predicted {best} ({probabilities[row, 0]:.2f}); true: {labels}"
         shown.append(f"<p>{escape(head)}</p>\n<pre>{escape(texts)}</pre>")
     return "\n".join(shown) or "<p>The best label of every row is true.</p>"

@@ -106,7 +106,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
         if self.label_form_ == "dense":
             check_dense(X.n_rows, n_labels, 8)
         if self.fitted_.has_probabilities:
-            row, label, _ = labels_above(lambda rows, k: self._ranked_chances(X, rows, k), X.n_rows, least)
+            row, label, _ = labels_above(lambda rows, k: self._ranked_probabilities(X, rows, k), X.n_rows, least)
         else:
             picked = [(rows, *np.nonzero(_picked_labels(Z, self.network_.loss))) for rows, Z in self._logits(X)]
             row = np.concatenate([np.empty(0, np.intp), *(rows[row] for rows, row, _ in picked)])
@@ -193,13 +193,13 @@ class Predictor(FittedAttributes, ClassifierMixin):
         check_finite(scores, X, counted=None if all_count else best >= 0)
         if least is not None or proba:
             if label_weight is None:
-                chances = self.fitted_.probability(scores)
+                probabilities = self.fitted_.probability(scores)
             else:  # scores are the logs of weight x probability
-                chances = np.exp(scores.astype(np.float64)) / np.asarray(label_weight, np.float64)[best]
-            chances = np.where(best >= 0, np.minimum(chances, 1), 0)
-            low = chances < (0 if least is None else least[best])
-            best[low], scores[low], chances[low] = -1, -np.inf, 0
-            scores = chances if proba else scores
+                probabilities = np.exp(scores.astype(np.float64)) / np.asarray(label_weight, np.float64)[best]
+            probabilities = np.where(best >= 0, np.minimum(probabilities, 1), 0)
+            low = probabilities < (0 if least is None else least[best])
+            best[low], scores[low], probabilities[low] = -1, -np.inf, 0
+            scores = probabilities if proba else scores
         if not as_csr:
             return best, scores
         kept = best >= 0
@@ -326,12 +326,12 @@ class Predictor(FittedAttributes, ClassifierMixin):
         """
         X = self._read(X)
         check_dense(X.n_rows, self.network_.n_labels, 8)
-        chances = np.empty((X.n_rows, self.network_.n_labels))
+        probabilities = np.empty((X.n_rows, self.network_.n_labels))
         for rows, Z in self._logits(X):
-            chances[rows] = self.fitted_.probability(Z)
+            probabilities[rows] = self.fitted_.probability(Z)
         if self.label_form_ == "multiclass" and not find_loss(self.network_.loss).normalized:
-            chances /= chances.sum(axis=1, keepdims=True)
-        return chances
+            probabilities /= probabilities.sum(axis=1, keepdims=True)
+        return probabilities
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy for one class a row, P@1 (a fraction) for multi-label data.
@@ -376,7 +376,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
             got = f"got loss {self.network_.loss!r} and {self.label_form_} labels"
             raise DataError(f"{name}: needs a probability of each label by itself, as with loss='bce', {got}")
 
-    def _ranked_chances(self, X: CSR, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def _ranked_probabilities(self, X: CSR, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the k best labels of some rows of X, and their probabilities."""
         labels, scores = self._scorer(X).top_k(X.take(rows), k)
         check_finite(scores, X, rows)

@@ -73,7 +73,7 @@ def run(
     if per_label and not estimator.fitted_.has_probabilities:
         raise UsageError(f"--per-label: needs a model with probabilities, got loss {estimator.network_.loss!r}")
     from ...metrics import metric as find_metric
-    from .. import measure
+    from .. import evaluation
     from ..input_warnings import warn_of_unknown
     from ..sources import Columns, read_labels, read_test
 
@@ -89,22 +89,22 @@ def run(
     rows = read_test(test, format_options, columns)
     warn_of_unknown(rows, len(estimator.classes_), test)
     weight = label_weight_of(estimator, propensity_power, propensity_a, propensity_b)
-    q = measure.inverse_propensity_of(estimator, rows.Y.n_cols, Y_train, propensity_a, propensity_b)
+    q = evaluation.inverse_propensity_of(estimator, rows.Y.n_cols, Y_train, propensity_a, propensity_b)
     group_of = groups_in_file(groups, rows.n_rows)
-    ranking = measure.rank(estimator, rows.X, ks[-1], console.quiet, weight)
-    result = measure.measure(estimator, rows, ranking, ks, weight, q, more, group_of)
-    thresholded = measure.measure_thresholds(estimator, rows, ranking if weight is None else None)
+    ranking = evaluation.rank(estimator, rows.X, ks[-1], console.quiet, weight)
+    result = evaluation.evaluate(estimator, rows, ranking, ks, weight, q, more, group_of)
+    thresholded = evaluation.evaluate_thresholds(estimator, rows, ranking if weight is None else None)
     if thresholded is not None:
         result |= thresholded.result
     metrics = [name for name in ("P", "nDCG", "R", "PSP", *more) if f"{name}@1" in result]
     console.answer(table({m: {f"@{j}": result[f"{m}@{j}"] for j in ks} for m in metrics}, [f"@{j}" for j in ks]))
-    for line in measure.report(result):
+    for line in evaluation.report(result):
         console.show(line)
     if "reliability" in result:
-        console.show(measure.reliability_table(result))
+        console.show(evaluation.reliability_table(result))
     if per_label and thresholded is not None:
         names = rows.label_names or [*estimator.classes_.tolist(), *range(columns.n_labels, rows.Y.n_cols)]
-        measure.write_per_label(per_label, estimator, names, thresholded.scores)
+        evaluation.write_per_label(per_label, estimator, names, thresholded.scores)
     console.show(f"{rows.n_rows:,} rows ranked in {result['predict_seconds']:.2f} s")
     result |= {
         **training_speed(model, [end for each in classifiers_of(estimator) for end in each.history_[-1:]]),

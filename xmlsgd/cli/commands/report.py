@@ -38,7 +38,7 @@ def run(
     estimator = read_model(model, test, "report", parameters)
     import numpy as np
 
-    from .. import html_report, measure
+    from .. import evaluation, html_report
     from ..input_warnings import warn_of_unknown
     from ..sources import Columns, read_test
 
@@ -46,16 +46,16 @@ def run(
     rows = read_test(test, format_options, columns)
     warn_of_unknown(rows, len(estimator.classes_), test)
     names = rows.label_names or [*estimator.classes_.tolist(), *range(columns.n_labels, rows.Y.n_cols)]
-    ranking = measure.rank(estimator, rows.X, KS[-1], console.quiet)
-    q = measure.inverse_propensity_of(estimator, rows.Y.n_cols)
-    result = measure.measure(estimator, rows, ranking, KS, None, q)
-    thresholded = measure.measure_thresholds(estimator, rows, ranking)
+    ranking = evaluation.rank(estimator, rows.X, KS[-1], console.quiet)
+    q = evaluation.inverse_propensity_of(estimator, rows.Y.n_cols)
+    result = evaluation.evaluate(estimator, rows, ranking, KS, None, q)
+    thresholded = evaluation.evaluate_thresholds(estimator, rows, ranking)
     result |= thresholded.result if thresholded else {}
     labels, hits = ranking.labels, rows.Y.has(ranking.labels)
     metrics = [
         [name, *(result[f"{name}@{k}"] for k in KS)] for name in ("P", "nDCG", "R", "PSP") if f"{name}@1" in result
     ]
-    notes = "".join(f"\n<p>{line}</p>" for line in measure.report(result))
+    notes = "".join(f"\n<p>{line}</p>" for line in evaluation.report(result))
     parts = [
         ("Test rows", f"<p>{size_text(rows)}</p>"),
         ("Metrics, in percent", html_report.table(["", *(f"@{k}" for k in KS)], metrics) + notes),
@@ -71,9 +71,9 @@ def run(
     missed = html_report.most_missed(rows.Y, labels, hits, counts, names)
     heads = ["label", "training rows", "test rows", "not in the top 5"]
     parts.append(("Labels with the most missed rows", html_report.table(heads, missed)))
-    chances = ranking.chances
-    if chances is None:
-        chances = estimator.predict_topk(rows.X, 1)[1]
-    parts.append(("Errors", html_report.explained_errors(estimator, rows.X, rows.Y, labels, chances, names)))
+    probabilities = ranking.probabilities
+    if probabilities is None:
+        probabilities = estimator.predict_topk(rows.X, 1)[1]
+    parts.append(("Errors", html_report.explained_errors(estimator, rows.X, rows.Y, labels, probabilities, names)))
     with text_file(out) as stream:
         stream.write(html_report.page(f"{model} on {test}", parts))

@@ -109,8 +109,8 @@ def run(
     format_options.check_inputs(train, test)
     saved_state = None if dry_run else model_folder.checkpoint_of(out, checkpoint, n_estimators)
     from ...training.worker_log import advice, choice
+    from ..evaluation import report
     from ..input_warnings import warn_of_training_rows
-    from ..measure import report
     from ..sources import read_training
 
     started = time.perf_counter()
@@ -252,11 +252,11 @@ def measures(
     """Return the metrics of test rows, none without them, and by default F1 at the learned thresholds, too."""
     if test is None:
         return {}
-    from ..measure import inverse_propensity_of, measure, measure_thresholds, rank
+    from ..evaluation import evaluate, evaluate_thresholds, inverse_propensity_of, rank
 
     ranking = rank(model, test.X, quiet=console.quiet)
-    result = measure(model, test, ranking, inv_propensity=inverse_propensity_of(model, test.Y.n_cols))
-    thresholded = measure_thresholds(model, test, ranking) if with_thresholds else None
+    result = evaluate(model, test, ranking, inv_propensity=inverse_propensity_of(model, test.Y.n_cols))
+    thresholded = evaluate_thresholds(model, test, ranking) if with_thresholds else None
     return result | (thresholded.result if thresholded else {})
 
 

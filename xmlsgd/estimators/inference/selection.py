@@ -41,15 +41,15 @@ def labels_above(
         asked_again = []
         for block in row_blocks(len(rows), 8 * k):
             part = rows[block]
-            labels, chances = ask(part, k) if first is None else (first[0][part], first[1][part])
-            more = (labels[:, -1] >= 0) & (chances[:, -1] >= least) & (k < n_labels)
-            row, rank = np.nonzero((labels >= 0) & (chances >= thresholds[labels]) & ~more[:, None])
-            chosen.append((part[row], labels[row, rank], chances[row, rank]))
+            labels, probabilities = ask(part, k) if first is None else (first[0][part], first[1][part])
+            more = (labels[:, -1] >= 0) & (probabilities[:, -1] >= least) & (k < n_labels)
+            row, rank = np.nonzero((labels >= 0) & (probabilities >= thresholds[labels]) & ~more[:, None])
+            chosen.append((part[row], labels[row, rank], probabilities[row, rank]))
             asked_again.append(part[more])
         first, rows, k = None, np.concatenate(asked_again), min(GROWTH * k, n_labels)
-    found, labels, chances = (np.concatenate(each) for each in zip(*chosen, strict=True))
+    found, labels, probabilities = (np.concatenate(each) for each in zip(*chosen, strict=True))
     order = np.lexsort((labels, found))
-    return found[order], labels[order], chances[order]
+    return found[order], labels[order], probabilities[order]
 
 
 @dataclass(frozen=True, eq=False)
