@@ -116,16 +116,16 @@ class XMLClassifier(Predictor, BaseEstimator):
         What was learned; immutable. The other attributes are its parts, which no parameter that is set later changes.
     plan_ : TrainingPlan
         What the last call of `fit` or `partial_fit` decided, and why.
-    classes_ : ndarray (L,); n_features_in_ : int; feature_names_in_ : ndarray; vectorizer_ : TextVectorizer
+    classes_, n_features_in_, feature_names_in_, vectorizer_ : ndarray (L,), int, ndarray, TextVectorizer
         Names of the labels, number and names of features, and what turns texts into rows; the last two where X had any.
     params_, optimizer_state_ : ndarray of float32
         The flat parameters (`Network.layout`), and the optimizer's state.
-    history_ : list of dict; loss_curve_ : list of float; n_epochs_ : int
+    history_, loss_curve_, n_epochs_ : list of dict, list of float, int
         One record an epoch, whose `rows` and `seconds` of training count from the start of its call; losses; epochs of
         all fits since the last fresh one.
-    label_counts_ : ndarray of int64 (L,); n_samples_seen_ : int
+    label_counts_, n_samples_seen_ : ndarray of int64 (L,), int
         Rows of the last `fit`, and of each `partial_fit` behind it, that had each label, and how many there were.
-    candidates_ : CandidateModel or None; candidates_seconds_ : float
+    candidates_, candidates_seconds_ : CandidateModel or None, float
         The k-NN index, linear classifiers and stacking, and what learning them took.
     device_, precision_ : str
         The device that predicts, the first of those that trained, and the precision of its products, "float32" or

@@ -67,7 +67,7 @@ def reliability(Y_true: Matrix, labels: ArrayLike, probabilities: ArrayLike, n_b
 
 
 def expected_calibration_error(Y_true: Matrix, labels: ArrayLike, probabilities: ArrayLike, n_bins: int = 10) -> float:
-    """Compute the mean distance between probability and share of true pairs: sum_b (n_b / n) |p_b - t_b|.
+    """Compute the mean distance between probability and share of true pairs: sum_b (n_b / n) abs(p_b - t_b).
 
     Bin b has n_b of the n pairs of a row and a predicted label, mean probability p_b and share of true pairs t_b
     (Naeini, Cooper, Hauskrecht, AAAI 2015; Guo et al., ICML 2017).

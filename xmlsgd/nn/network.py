@@ -28,12 +28,22 @@ _NONE = Dropout(0.0, 0)
 class Network:
     """The shape of the model and its loss.
 
-    hidden : units of the hidden layers, at least one.
-    input_dropout, hidden_dropout : shares in [0, 1) of the entries of X and of the activations left out in training.
-    input_scale : standard deviation of the initial W0. With L2-normalised rows it is that of a pre-activation, so it
-        does not depend on the number of features.
-    gradient_rounding : threshold in [0, 1) below which gradients of the output layer are rounded at random
-        (`devices.base.Rounding`); 0 for exact ones.
+    Parameters
+    ----------
+    n_features, n_labels : int
+        F and L.
+    hidden : tuple of int
+        Units of the hidden layers, at least one.
+    loss : str
+        Name of the loss.
+    input_dropout, hidden_dropout : float
+        Shares in [0, 1) of the entries of X and of the activations left out in training.
+    input_scale : float
+        Standard deviation of the initial W0. With L2-normalised rows it is that of a pre-activation, so it does not
+        depend on the number of features.
+    gradient_rounding : float
+        Threshold in [0, 1) below which gradients of the output layer are rounded at random (`devices.base.Rounding`);
+        0 for exact ones.
     """
 
     n_features: int
