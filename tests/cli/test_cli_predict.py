@@ -52,7 +52,7 @@ def test_rows_of_numbers_for_a_model_of_texts_are_warned_of(models, tmp_path, ca
     assert f"{TEST_ROWS}: {warning}" in capsys.readouterr().err
     result = in_a_process("predict", models / "text", "-", "--threads", "1", stdin="1 3:0.5\n")
     assert (result.returncode, result.stdout.count("\n")) == (0, 1)
-    assert f"warning: stdin: {warning}" in result.stderr
+    assert f"stdin: {warning}" in result.stderr
 
 
 def test_predict_reads_rows_converted_with_the_words_of_the_model(models, tmp_path, capsys):

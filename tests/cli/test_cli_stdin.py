@@ -1,19 +1,15 @@
-"""Standard input: predicted as it arrives, in the formats that files have, without a copy on disk."""
+"""Standard input: read to its end and predicted like a file, in the formats that files have."""
 
 from __future__ import annotations
 
 import bz2
 import gzip
 import io
-import os
-import subprocess
 import sys
-import threading
 from types import SimpleNamespace
 
 import pytest
 
-from shared.paths import ROOT
 from xmlsgd.cli import main
 
 
@@ -57,8 +53,7 @@ LABELLED = b"read\tread a json file\n\tno label\nopen\topen a socket\n"
     ],
 )
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress], ids=["plain", "gzip", "bzip2"])
-def test_standard_input_is_predicted_like_a_file(models, tmp_path, give, capsys, monkeypatch, model, content, pack):
-    monkeypatch.setattr("xmlsgd.cli.standard_input.BLOCK_CHARACTERS", 1 << 10)
+def test_standard_input_is_predicted_like_a_file(models, tmp_path, give, capsys, model, content, pack):
     (tmp_path / "file").write_bytes(pack(content))
     assert main(["predict", str(models / model), str(tmp_path / "file"), "-k", "2"]) == 0
     expected = capsys.readouterr().out
@@ -92,34 +87,12 @@ def test_rows_to_predict_need_no_labels(models, tmp_path, give):
     assert give(b" 1:1\n 2:1\n", "predict", models / "rows", "-")[0] == 0
 
 
-@pytest.mark.parametrize("model", ["rows", "text"])
-def test_predict_streams_standard_input_without_a_copy(models, tmp_path, model):
-    row, text = (
-        b"0" + b"".join(b" %d:1" % j for j in range(200)),
-        b"read a json file and return the parsed object " * 20,
-    )
-    line = {"rows": row, "text": text}[model] + b"\n"
-    with subprocess.Popen(
-        [sys.executable, "-m", "xmlsgd", "predict", str(models / model), "-", "-k", "1", "--threads", "1"],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
-        answered, n_lines = threading.Event(), (3 << 20) // len(line)
-
-        def feed():
-            process.stdin.write(line * n_lines)
-            answered.wait()
-            process.stdin.close()
-
-        feeder = threading.Thread(target=feed)
-        feeder.start()
-        assert b":" in process.stdout.readline()
-        assert list(tmp_path.iterdir()) == []
-        answered.set()
-        assert sum(1 for _ in process.stdout) == n_lines - 1
-        feeder.join()
-    assert process.returncode == 0
+def test_csv_on_standard_input_needs_its_format(models, tmp_path, give, capsys):
+    content = b"text,labels\nread a json file,read\nopen a socket,open\n"
+    (tmp_path / "file.csv").write_bytes(content)
+    assert main(["predict", str(models / "text"), str(tmp_path / "file.csv")]) == 0
+    expected = capsys.readouterr().out
+    assert give(content, "predict", models / "text", "-", "--format", "csv") == (0, expected, "")
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate", "convert"])
@@ -129,22 +102,6 @@ def test_a_line_without_end_is_refused(models, tmp_path, give, monkeypatch, comm
     content = b"0 1:1\n0 " + b"1:1 " * (1 << 20)
     code, out, err = give(content, command, *words)
     assert code == 2
-    assert out.count("\n") == (command == "predict"), "what stood before it is answered"
+    assert out == ""
     assert "line must be at most 2097152 bytes, got more" in err
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(("model", "lines"), [("text", ["read a file", "x"]), ("rows", ["0 3:1", " 5:1"])])
-def test_a_line_is_answered_before_the_next_one_is_sent(models, model, lines):
-    command = [sys.executable, "-m", "xmlsgd", "predict", str(models / model), "-", "-k", "1", "--threads", "1"]
-    with subprocess.Popen(
-        [*command, "--output-format", "json"], env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    ) as process:  # fmt: skip
-        for number, line in enumerate(lines):
-            process.stdin.write(line + "\n")
-            process.stdin.flush()
-            assert process.stdout.readline().startswith(f'{{"row": {number}, "labels": [{{"label": ')
-        process.stdin.close()
-        assert process.stdout.read() == ""
-    assert process.returncode == 0

@@ -159,12 +159,13 @@ def read_labels(path: str, form: FormatOptions, columns: Columns) -> tuple[CSR, 
 
 def read_features(path: str, form: FormatOptions, columns: Columns) -> CSR:
     """Return rows to predict labels for; they need no labels."""
-    if not form.is_text(path, labelled=False):
-        return _test_rows(path, form, columns, labels_required=False).X
-    if columns.vectorizer is None:
-        raise DataError(f"{path}: {NO_VECTORIZER}")
-    labelled = form.kind(path) == "raw" and form.have_labels(first_lines(Path(path)))
-    return columns.vectorizer.transform(form.read_texts(path, labelled).texts)
+    with on_disk(path) as file:
+        if not form.is_text(file, labelled=False):
+            return _test_rows(file, form, columns, labels_required=False).X
+        if columns.vectorizer is None:
+            raise DataError(f"{file}: {NO_VECTORIZER}")
+        labelled = form.kind(file) == "raw" and form.have_labels(first_lines(Path(file)))
+        return columns.vectorizer.transform(form.read_texts(file, labelled).texts)
 
 
 def _texts(path: str, form: FormatOptions, part: int) -> RawText | None:

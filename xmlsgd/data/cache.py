@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import DataError, ModelFileError
 from .files import file_state
+from .files.temporary import END
 from .formats.base import changed_options
 from .formats.store import open_store, read_description, write_blocks
 from .parser.blocks import LibsvmBlocks
@@ -28,10 +29,11 @@ def read_cached(path: Path, cache: bool | str | os.PathLike[str] | None, options
     change differ. Returns None where the text is to be parsed: by the caller's choice (`cache` as in `load_file`), or
     since no store can be written. Raises `DataError` as `read_libsvm`.
     """
-    wanted = path.stat().st_size >= MIN_BYTES if cache is None else cache
-    if wanted is False or not path.is_file():
+    if cache is None:  # a temporary file has no store, which would outlive it
+        cache = path.parent.suffix != END and path.stat().st_size >= MIN_BYTES
+    if cache is False or not path.is_file():
         return None
-    folder = Path(CACHE if wanted is True else os.fspath(wanted)).expanduser()
+    folder = Path(CACHE if cache is True else os.fspath(cache)).expanduser()
     identity = repr((os.path.realpath(path), sorted(changed_options(options).items())))
     key = hashlib.sha256(identity.encode(errors="surrogateescape")).hexdigest()[:16]
     store = folder / f"{path.name.partition('.')[0]}-{key}"

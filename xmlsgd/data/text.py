@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from ..errors import TO_UTF8, DataError, shorten
 from .csr import indicator
@@ -153,22 +154,16 @@ def write_label_names(names: Sequence[str], n_labels: int, path: Path) -> None:
 
 def lines_of_file(path: str | Path) -> Iterator[str]:
     """Yield the lines of a text file without their ends, decoded and checked one at a time."""
+    where = str(path)
     try:
         with open_text(Path(path)) as stream:
-            yield from lines_of(stream, str(path))
+            for number in itertools.count(1):
+                where = f"{path}:{number}"
+                if not (line := stream.readline(MAX_LINE_BYTES + 1)):
+                    break
+                yield _decode(line, where)
     except READ_ERRORS as error:
-        raise DataError(f"{path}: cannot be read, got {getattr(error, 'strerror', None) or error}") from error
-
-
-def lines_of(stream: BinaryIO, name: str) -> Iterator[str]:
-    """Yield the lines of a stream without their ends, decoded and checked one at a time; `name` is for the errors."""
-    number = 0
-    try:
-        while line := stream.readline(MAX_LINE_BYTES + 1):
-            number += 1
-            yield _decode(line, f"{name}:{number}")
-    except READ_ERRORS as error:
-        raise DataError(f"{name}:{number + 1}: cannot be read, got {error}") from error
+        raise DataError(f"{where}: cannot be read, got {getattr(error, 'strerror', None) or error}") from error
 
 
 def _decode(line: bytes, where: str) -> str:

@@ -6,29 +6,23 @@ the number of the row, from 0, and its labels; CSV has a header and a line per r
 (softmax, squared hinge) writes scores. With --explain, lines of text are followed by what each score is made of, and
 JSON has it as the "explanation" of a label.
 
-DATA may be text without labels if the model was trained on text. `-` is standard input or output; lines of standard
-input are answered as they arrive.
+DATA may be text without labels if the model was trained on text. `-` is standard input or output.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..exit_codes import UsageError
 from ..flags import FORMAT_FLAGS, PROPENSITY_POWER, Flag, positional
 from ..format_options import FormatOptions
-from ..messages import STDIN, STDOUT, Console
+from ..messages import STDOUT, Console
 from ..models import label_weight_of, read_excluded, read_model
 from ..output_files import check_file
 from ..parameters import parameter_flags
 from ..predictions import FORMATS, csv_header, line_format
 from ..results import text_file
 from ..value_types import DIR, FILE, FLOAT, INT, PATH, name_among, or_word
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ...data.csr import CSR
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),
@@ -77,31 +71,23 @@ def run(
     weight = label_weight_of(estimator, propensity_power)
     from ...training.progress_bar import in_batches
     from ..sources import Columns, read_features
-    from ..standard_input import stdin_blocks
 
     columns = Columns.of_model(estimator)
     excluded = read_excluded(exclude, estimator)
-    streamed = data == STDIN  # then the number of rows is not known
-    blocks: Iterable[CSR] = (
-        stdin_blocks(format_options, columns) if streamed else [read_features(data, format_options, columns)]
-    )
+    X = read_features(data, format_options, columns)
     k = min(k, columns.n_labels)
     proba = estimator.fitted_.has_probabilities
     value = "probability" if proba else "score"
     line = line_format(output_format, estimator.classes_.tolist(), value, tabs=columns.names is not None)
 
     with text_file(out) as stream:
-        number = 0
         if output_format == "csv":
             stream.write(csv_header(k, value) + "\n")
-        for X in blocks:
-            for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=console.quiet or streamed):
-                labels, values = estimator.predict_topk(
-                    X.take(rows), k, exclude=excluded, threshold=threshold, label_weight=weight, proba=proba
-                )
-                for row, each in zip(rows, zip(labels.tolist(), values.tolist(), strict=True), strict=True):
-                    listed = [label for label in each[0] if label >= 0]
-                    why = estimator.explain(X.span(row, row + 1), listed)[0] if explain and listed else []
-                    stream.write(line(number, *each, why) + "\n")
-                    number += 1
-            stream.flush()
+        for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=console.quiet):
+            labels, values = estimator.predict_topk(
+                X.take(rows), k, exclude=excluded, threshold=threshold, label_weight=weight, proba=proba
+            )
+            for row, best, best_values in zip(rows.tolist(), labels.tolist(), values.tolist(), strict=True):
+                listed = [label for label in best if label >= 0]
+                why = estimator.explain(X.span(row, row + 1), listed)[0] if explain and listed else []
+                stream.write(line(row, best, best_values, why) + "\n")

@@ -21,7 +21,6 @@ from .folders import FolderKind as FolderKind
 from .reading import BLOCK_BYTES as BLOCK_BYTES
 from .reading import COMPRESSED_SUFFIXES as COMPRESSED_SUFFIXES
 from .reading import DISK_FULL as DISK_FULL
-from .reading import MAGIC as MAGIC
 from .reading import READ_ERRORS as READ_ERRORS
 from .reading import SYSTEM_ERRORS as SYSTEM_ERRORS
 from .reading import checked_path as checked_path

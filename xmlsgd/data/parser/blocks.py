@@ -6,7 +6,6 @@ import os
 import re
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -45,11 +44,9 @@ class LibsvmBlocks:
     Parameters
     ----------
     path : str or path
-        File, or the name of `stream` in errors.
+        The file.
     labelled : bool
         Whether rows begin with labels; False for files of `index:value` entries alone.
-    stream : binary stream, optional
-        Where the text is read from instead of the file.
     **options
         All others are those of `read_libsvm`.
     """
@@ -67,10 +64,8 @@ class LibsvmBlocks:
         labelled: bool = True,
         labels_required: bool = True,
         n_threads: int | None = None,
-        stream: BinaryIO | None = None,
     ) -> None:
         self.path = Path(path)
-        self._stream = stream
         self.n_features = _check_size("n_features", n_features)
         self.n_labels = _check_size("n_labels", n_labels)
         self._options = Options(zero_based, zero_based_labels, header, duplicates, labelled)
@@ -78,8 +73,6 @@ class LibsvmBlocks:
         if n_threads is not None and n_threads < 1:
             raise ValueError(f"n_threads must be at least 1, got {n_threads}")
         self._threads = n_threads or min(usable_cores(), MAX_THREADS)
-        # Blocks parsed ahead of the next one: none for a stream, whose writer may wait for the answer to each block.
-        self._ahead = self._threads + 1 if stream is None else 0
         self._line = 1  # the first line of the block that is next
         self._header_line = 0
         self._promised: int | None = None
@@ -104,8 +97,7 @@ class LibsvmBlocks:
 
     def _read(self) -> Iterator[RowBlock]:
         """Parse block after block, `n_threads` at a time; raise what is wrong in the order of the lines."""
-        opened = open_text(self.path) if self._stream is None else nullcontext(self._stream)
-        with opened as stream, ThreadPoolExecutor(self._threads) as pool:
+        with open_text(self.path) as stream, ThreadPoolExecutor(self._threads) as pool:
             blank = 0
             for parsed in self._parse_all(stream, pool):
                 if parsed.error is not None:
@@ -139,7 +131,7 @@ class LibsvmBlocks:
                 waiting.append(pool.submit(parse, block, self._options, self.n_features, self.n_labels))
             if not waiting:
                 break
-            if block is None or len(waiting) > self._ahead:
+            if block is None or len(waiting) > self._threads + 1:
                 yield waiting.popleft().result()
         if isinstance(broken, _LineTooLong):
             raise self._error(0, str(broken))
