@@ -11,18 +11,21 @@ from xmlsgd.data.fetch import DownloadError, download
 
 
 def fetch(server, path):
-    """Download with three pauses that are recorded, not slept."""
-    slept: list[float] = []
-    digest = download(server.url, path, pauses=(1, 2, 3), sleep=slept.append)
-    return digest, slept
+    return download(server.url, path)
+
+
+def fetch_after_failures(server, path, n_failures):
+    for _ in range(n_failures):
+        with pytest.raises(DownloadError):
+            fetch(server, path)
+    return fetch(server, path)
 
 
 def test_a_download_is_the_file_with_its_checksum_and_leaves_nothing_else(server, tmp_path):
     path = tmp_path / "new" / "file.zip"
-    digest, slept = fetch(server, path)
+    digest = fetch(server, path)
     assert path.read_bytes() == CONTENT
     assert digest == SHA256
-    assert slept == []
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -32,9 +35,7 @@ def test_a_download_is_the_file_with_its_checksum_and_leaves_nothing_else(server
 def test_an_interrupted_download_goes_on_where_it_stopped(server, tmp_path, etag, date):
     server.etag, server.last_modified = etag, date
     server.faults.extend([300_000, 100_000])
-    digest, slept = fetch(server, tmp_path / "file")
-    assert digest == SHA256
-    assert slept == [1, 2]
+    assert fetch_after_failures(server, tmp_path / "file", 2) == SHA256
     validator = date if date else etag
     assert server.log == [(None, None, 200), ("bytes=300000-", validator, 206), ("bytes=400000-", validator, 206)]
 
@@ -42,16 +43,16 @@ def test_an_interrupted_download_goes_on_where_it_stopped(server, tmp_path, etag
 def test_a_later_call_goes_on_where_an_earlier_one_gave_up(server, tmp_path):
     server.faults.append(300_000)
     with pytest.raises(DownloadError, match=r"/file: the connection ended after 300000 of 700001 bytes"):
-        download(server.url, tmp_path / "file", pauses=())
+        download(server.url, tmp_path / "file")
     assert not (tmp_path / "file").exists()
-    assert download(server.url, tmp_path / "file", pauses=()) == SHA256
+    assert download(server.url, tmp_path / "file") == SHA256
     assert server.log[1] == ("bytes=300000-", '"one"', 206)
 
 
 def test_a_file_that_changed_meanwhile_is_downloaded_anew(server, tmp_path):
     server.faults.append(300_000)
     with pytest.raises(DownloadError):
-        download(server.url, tmp_path / "file", pauses=())
+        download(server.url, tmp_path / "file")
     server.content, server.etag = b"another file", '"two"'
     fetch(server, tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == b"another file"
@@ -61,41 +62,38 @@ def test_a_file_that_changed_meanwhile_is_downloaded_anew(server, tmp_path):
 def test_without_a_validator_a_download_starts_anew(server, tmp_path):
     server.etag = None
     server.faults.append(300_000)
-    digest, _ = fetch(server, tmp_path / "file")
-    assert digest == SHA256
+    assert fetch_after_failures(server, tmp_path / "file", 1) == SHA256
     assert server.log == [(None, None, 200), (None, None, 200)]
 
 
 def test_what_arrived_from_another_address_is_not_continued(server, tmp_path):
     server.faults.append(300_000)
     with pytest.raises(DownloadError):
-        download(server.url + "-elsewhere", tmp_path / "file", pauses=())
-    assert fetch(server, tmp_path / "file")[0] == SHA256
+        download(server.url + "-elsewhere", tmp_path / "file")
+    assert fetch(server, tmp_path / "file") == SHA256
     assert server.log[1] == (None, None, 200)
 
 
 def test_a_download_that_was_whole_but_not_renamed_is_not_repeated(server, tmp_path):
     server.faults.append(300_000)
     with pytest.raises(DownloadError):
-        download(server.url, tmp_path / "file", pauses=())
+        download(server.url, tmp_path / "file")
     (tmp_path / "file.part").write_bytes(CONTENT)
-    digest, slept = fetch(server, tmp_path / "file")
-    assert (digest, slept) == (SHA256, [])
+    assert fetch(server, tmp_path / "file") == SHA256
     assert statuses(server) == [200, 416]
 
 
 def test_more_bytes_than_the_server_has_are_thrown_away(server, tmp_path):
     server.faults.append(300_000)
     with pytest.raises(DownloadError):
-        download(server.url, tmp_path / "file", pauses=())
+        download(server.url, tmp_path / "file")
     (tmp_path / "file.part").write_bytes(CONTENT + b"more")
-    digest, _ = fetch(server, tmp_path / "file")
-    assert digest == SHA256
+    assert fetch(server, tmp_path / "file") == SHA256
     assert statuses(server) == [200, 416, 200]
 
 
 @pytest.mark.parametrize("status", ["404", "403"])
-def test_a_missing_or_forbidden_file_is_not_retried(server, tmp_path, status):
+def test_a_missing_or_forbidden_file_leaves_nothing(server, tmp_path, status):
     server.faults.append(status)
     with pytest.raises(DownloadError, match=rf"/file: the server answered {status} "):
         fetch(server, tmp_path / "file")
@@ -109,39 +107,28 @@ def test_an_empty_file_can_be_downloaded(server, tmp_path):
     assert (tmp_path / "file").read_bytes() == b""
 
 
-def test_a_busy_server_is_asked_again_after_each_pause(server, tmp_path):
-    server.faults.extend(["503", "500", "429"])
-    digest, slept = fetch(server, tmp_path / "file")
-    assert digest == SHA256
-    assert slept == [1, 2, 3]
-
-
 def test_a_web_page_in_place_of_the_file_is_an_error(server, tmp_path):
     server.content_type = "text/html; charset=utf-8"
     with pytest.raises(DownloadError, match="a web page came instead of the file"):
         fetch(server, tmp_path / "file")
 
 
-def test_a_refused_connection_is_one_line_after_all_attempts(tmp_path):
-    slept: list[float] = []
+def test_a_refused_connection_is_one_line(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/file"
         with pytest.raises(DownloadError, match=r"^http://\S+/file: .*refused") as caught:
-            download(url, tmp_path / "file", pauses=(1, 2), sleep=slept.append)
-    assert slept == [1, 2]
+            download(url, tmp_path / "file")
     assert "\n" not in str(caught.value)
 
 
-def test_without_a_network_nothing_is_tried_again(tmp_path, monkeypatch):
+def test_without_a_network_the_name_is_told(tmp_path, monkeypatch):
     def lookup(*args, **kwargs):
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
     monkeypatch.setattr(socket, "getaddrinfo", lookup)
-    slept: list[float] = []
     with pytest.raises(DownloadError, match=r"^http://example\.org/file: .*name resolution$"):
-        download("http://example.org/file", tmp_path / "file", sleep=slept.append)
-    assert slept == []
+        download("http://example.org/file", tmp_path / "file")
 
 
 def test_only_web_addresses_are_fetched(tmp_path):

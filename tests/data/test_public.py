@@ -110,7 +110,7 @@ def test_without_a_source_one_line_says_what_was_tried_and_what_to_do(server, to
 
 def test_a_downloaded_archive_that_is_damaged_is_not_kept(server, toy, tmp_path):
     server.content = server.content[:-30]
-    with pytest.raises(DataError, match="not a readable zip or tar archive"):
+    with pytest.raises(DataError, match="not a readable zip archive"):
         public.load_public("toy-4", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [".Toy-4.lock"]
 

@@ -12,22 +12,16 @@ import http.client
 import json
 import os
 import ssl
-import time
 import urllib.error
 import urllib.request
 from http import HTTPStatus
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from .files import sha256_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
 CHUNK_BYTES = 1 << 18
 TIMEOUT_SECONDS = 60.0  # without a byte
-PAUSES_SECONDS = (1.0, 4.0, 16.0)  # before the second, third and fourth attempt
-TRANSIENT_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
 NETWORK_ERRORS = (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError)
 
 
@@ -35,20 +29,11 @@ class DownloadError(OSError):
     """A download failed; the text names the address and the reason."""
 
 
-class Interrupted(ConnectionError):
-    """A transfer ended early or must be restarted; another attempt may succeed."""
-
-
-def download(
-    url: str,
-    path: str | os.PathLike[str],
-    pauses: Iterable[float] = PAUSES_SECONDS,
-    sleep: Callable[[float], None] = time.sleep,
-) -> str:
+def download(url: str, path: str | os.PathLike[str]) -> str:
     """Fetch `url` into the file `path` and return its SHA-256, in hexadecimal.
 
-    Failures that may pass are retried after each of `pauses` (seconds); what has arrived stays in `path`.part for a
-    later call. Raises `DownloadError` when the file cannot be had. One process at a time.
+    What has arrived of a download that fails stays in `path`.part, and the next call goes on from there. Raises
+    `DownloadError` when the file cannot be had. One process at a time.
     """
     if not url.startswith(("http://", "https://")):
         raise DownloadError(f"{url}: the address must begin with http:// or https://")
@@ -58,47 +43,23 @@ def download(
     tag = path.with_name(f"{path.name}.part.tag")
     try:
         with open(part, "ab") as out:
-            receive_with_retries(url, out, tag, pauses, sleep)
+            receive(url, out, tag)
             out.flush()
             os.fsync(out.fileno())
-    except OSError:
+    except (OSError, http.client.HTTPException) as error:
         if not part.stat().st_size:
             part.unlink()
             tag.unlink(missing_ok=True)
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+            raise DownloadError(f"{url}: the server answered {error.code} {error.reason}") from error
+        if isinstance(error, NETWORK_ERRORS):
+            raise DownloadError(f"{url}: {getattr(error, 'reason', None) or error}") from error
         raise
     digest = sha256_of(part)
     tag.unlink(missing_ok=True)
     os.replace(part, path)
     return digest
-
-
-def receive_with_retries(
-    url: str, out: IO[bytes], tag: Path, pauses: Iterable[float], sleep: Callable[[float], None]
-) -> None:
-    """Repeat `receive` until the file is whole or the pauses are used up."""
-    waits = iter(pauses)
-    while True:
-        try:
-            receive(url, out, tag)
-            return
-        except urllib.error.HTTPError as error:
-            error.close()
-            if error.code not in TRANSIENT_STATUS:
-                raise DownloadError(f"{url}: the server answered {error.code} {error.reason}") from error
-            failure: Exception = error
-        except NETWORK_ERRORS as error:
-            failure = error
-        pause = next(waits, None) if may_pass(failure) else None
-        if pause is None:
-            raise DownloadError(f"{url}: {getattr(failure, 'reason', None) or failure}") from failure
-        sleep(pause)
-
-
-def may_pass(failure: Exception) -> bool:
-    """Return whether a failure may pass; without a network, waiting would only delay the message."""
-    if isinstance(failure, urllib.error.HTTPError) or not isinstance(failure, urllib.error.URLError):
-        return True
-    return isinstance(failure.reason, (ConnectionError, TimeoutError))
 
 
 def receive(url: str, out: IO[bytes], tag: Path) -> None:
@@ -118,8 +79,9 @@ def receive(url: str, out: IO[bytes], tag: Path) -> None:
         error.close()
         if error.headers.get("Content-Range") == f"bytes */{have}":
             return  # all had arrived; only the rename was missing
-        tag.unlink(missing_ok=True)
-        raise Interrupted("the server has another file now") from error
+        tag.unlink(missing_ok=True)  # the server has another file now
+        receive(url, out, tag)
+        return
     with response:
         if response.headers.get_content_type() == "text/html":
             raise DownloadError(f"{url}: a web page came instead of the file (moved, or over the server's quota)")
@@ -129,7 +91,7 @@ def receive(url: str, out: IO[bytes], tag: Path) -> None:
         total = total_bytes(response, have)
         have += copy(response, out, have, total, tag.name.removesuffix(".part.tag"))
     if total not in (None, have):
-        raise Interrupted(f"the connection ended after {have} of {total} bytes")
+        raise DownloadError(f"{url}: the connection ended after {have} of {total} bytes; the same call goes on")
 
 
 def total_bytes(response: Any, have: int) -> int | None:
