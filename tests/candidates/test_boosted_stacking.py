@@ -20,7 +20,7 @@ from xmlsgd.candidates.boosted_stacking import N_META_FEATURES, BoostedStacking,
 from xmlsgd.candidates.held_out_pairs import HeldOutPairs, fit_trees
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
 from xmlsgd.data.csr import CSR, Dataset
-from xmlsgd.data.files.model_arrays import ModelArrays
+from xmlsgd.data.files.model_files import ModelArrays
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu.kernels.trees import DEPTH
 from xmlsgd.errors import DataError, ModelFileError

@@ -13,7 +13,7 @@ from shared.candidates import DEVICE, SETTINGS
 from xmlsgd import XMLClassifier
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
 from xmlsgd.data.csr import CSR
-from xmlsgd.data.files.model_arrays import ModelArrays
+from xmlsgd.data.files.model_files import ModelArrays
 from xmlsgd.data.formats.store import open_store, write_store
 from xmlsgd.devices.cpu.kernel_cache import kernels
 from xmlsgd.devices.cpu.kernels.logits import ONE_SCALE, best_of_list

@@ -19,8 +19,8 @@ from shared.data_sets import csr, equal, example
 from shared.paths import ROOT
 from xmlsgd.data import csr as rows
 from xmlsgd.data.csr import Dataset
-from xmlsgd.data.files import STORE, checked
-from xmlsgd.data.files.manifest import write_manifest
+from xmlsgd.data.files import manifest
+from xmlsgd.data.files.manifest import STORE, write_manifest
 from xmlsgd.data.formats import store
 from xmlsgd.data.formats.store import open_store, row_blocks, write_blocks, write_store
 from xmlsgd.errors import DataError
@@ -351,7 +351,7 @@ def test_a_store_on_a_disk_that_cannot_be_written_is_opened(tmp_path, monkeypatc
 
     write_store(example(), tmp_path / "set")
     (tmp_path / "set" / "checked.json").unlink()
-    monkeypatch.setattr(checked, "atomic_file", refuse)
+    monkeypatch.setattr(manifest, "atomic_file", refuse)
     assert equal(open_store(tmp_path / "set"), example())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..data.csr import CSR, check_entries, check_pointers
-from ..data.files.model_arrays import ModelArrays
+from ..data.files.model_files import ModelArrays
 from ..data.validation import FLOAT32_MAX
 from ..devices.cpu.kernels.trees import INNER
 from ..errors import DataError, ModelFileError, shorten

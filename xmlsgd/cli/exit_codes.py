@@ -9,7 +9,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ..data.files import SYSTEM_ERRORS, disk_errors_named
+from ..data.files.reading import SYSTEM_ERRORS
+from ..data.files.temporary import disk_errors_named
 from ..errors import DataError, DivergenceError, MemoryEstimateError, ModelFileError, WorkerDied
 from .messages import STANDARD_OUTPUT, say
 from .signals import signal_number, signals_as_exceptions

@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..data.files import HISTORY, REPORT, temporary_folder_beside
+from ..data.files.manifest import HISTORY, REPORT
+from ..data.files.temporary import temporary_folder_beside
 from .results import plain
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.document_options import DocumentOptions
-from ..data.files import READ_ERRORS, open_compressed
+from ..data.files.reading import READ_ERRORS, open_compressed
 from ..errors import DataError
 from .exit_codes import UsageError
 from .messages import STDIN

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..data.files import DISK_FULL, temporary_folder
+from ..data.files.reading import DISK_FULL
+from ..data.files.temporary import temporary_folder
 
 # Parameters that decide which kernels a run uses.
 RELEVANT = ("loss", "optimizer", "devices", "precision", "n_jobs", "gradient_rounding", "hidden_dropout")

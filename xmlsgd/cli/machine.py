@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import resource
 import sys
 from pathlib import Path
 from typing import Any
@@ -26,17 +27,13 @@ def versions() -> dict[str, str]:
     return found
 
 
-def peak_memory_bytes() -> int | None:
-    """Return the largest resident size of this process so far; None where the system does not say."""
+def peak_memory_bytes() -> int:
+    """Return the largest resident size of this process so far."""
     status = Path("/proc/self/status")
     if status.exists():  # Linux: getrusage would count the memory of the process that started this one
         for line in status.read_text().splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
-    try:
-        import resource
-    except ImportError:  # Windows
-        return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 

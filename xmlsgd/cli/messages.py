@@ -9,8 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..data.files import disk_errors_named
 from ..data.files.compiled import LOGGER
+from ..data.files.temporary import disk_errors_named
 
 STDIN = STDOUT = "-"
 STANDARD_OUTPUT = Path("standard output")  # as errors name it

@@ -13,7 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..data.files import CURVE, HISTORY, MANIFEST, REPORT, atomic_folder, parents_created
+from ..data.files.atomic import atomic_folder, parents_created
+from ..data.files.manifest import CURVE, HISTORY, MANIFEST, REPORT
 from .exit_codes import TrainingStopped, describe
 from .models import template_of
 from .output_files import check_folder, innermost_folder

@@ -7,7 +7,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ..data.files import MODEL, restore
+from ..data.files.manifest import MODEL
+from ..data.files.temporary import restore
 from ..errors import nor_others, shorten
 from .exit_codes import UsageError
 

@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..data.files import MODEL, restore
+from ..data.files.manifest import MODEL
+from ..data.files.temporary import restore
 from .exit_codes import UsageError
 from .messages import STDIN, STDOUT
 

@@ -9,7 +9,8 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
-from ..data.files import atomic_file, disk_errors_named
+from ..data.files.atomic import atomic_file
+from ..data.files.temporary import disk_errors_named
 from .messages import STANDARD_OUTPUT, STDOUT
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..data.csr import CSR, Dataset
 from ..data.datasets import BUILT_IN, load_dataset
-from ..data.files import temporary_folder
+from ..data.files.temporary import temporary_folder
 from ..data.formats.base import is_store
 from ..data.text import RawText, index_labels, read_raw_text
 from ..data.vectorizer import VECTORIZER_FILE, TextVectorizer

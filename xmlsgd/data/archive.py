@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import DataError
-from .files import atomic_folder
+from .files.atomic import atomic_folder
 
 if TYPE_CHECKING:
     import os

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import DataError, ModelFileError
-from .files import file_state
+from .files.manifest import file_state
 from .files.temporary import END
 from .formats.base import changed_options
 from .formats.store import open_store, read_description, write_blocks

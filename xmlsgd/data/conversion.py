@@ -8,7 +8,9 @@ from typing import Any
 
 from ..errors import DataError
 from .cache import text_to_store
-from .files import COMPRESSED_SUFFIXES, checked_path, parents_created, temporary_folder_beside
+from .files.atomic import parents_created
+from .files.reading import COMPRESSED_SUFFIXES, checked_path
+from .files.temporary import temporary_folder_beside
 from .formats import format_of, get_format
 from .formats.base import check_free
 from .loading import load_file, load_folder

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, suggest
-from .files import checked_path, restore
+from .files.reading import checked_path
+from .files.temporary import restore
 
 if TYPE_CHECKING:
     import os

@@ -18,7 +18,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import IO, Any
 
-from .files import sha256_of
+from .files.reading import sha256_of
 
 CHUNK_BYTES = 1 << 18
 TIMEOUT_SECONDS = 60.0  # without a byte

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError
 from .csr import Dataset
-from .files import MODEL, checked_path, restore
+from .files.manifest import MODEL
+from .files.reading import checked_path
+from .files.temporary import restore
 from .formats import find_parts, format_names, format_of, get_format
 from .formats.base import LABEL_NAMES, PARTS, Rows
 from .formats.libsvm import SUFFIXES

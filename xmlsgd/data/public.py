@@ -8,6 +8,7 @@ A. Mittal, Y. Prabhu, M. Varma, 2016), as of February 2025; second addresses are
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import sys
 import warnings
@@ -23,11 +24,6 @@ from .archive import extract
 from .fetch import DownloadError
 from .fetch import download as fetch
 from .loading import load_file, load_folder
-
-try:
-    import fcntl
-except ImportError:  # Windows, where two processes that want one data set at once must not
-    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -197,12 +193,11 @@ def fetch_from_any(dataset: PublicDataset, archive: Path) -> None:
 def alone(path: Path, name: str) -> Iterator[None]:
     """Hold the lock file `path`, after the process that holds it; the file stays: removing it could let two in."""
     with open(path, "w") as file:
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                print(f"{name}: waiting for another process that is installing it", file=sys.stderr)
-                fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            print(f"{name}: waiting for another process that is installing it", file=sys.stderr)
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

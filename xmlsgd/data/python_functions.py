@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import DataError
 from .csr import Dataset
-from .files import atomic_folder
+from .files.atomic import atomic_folder
 from .python_sources import Function, parse, source_files
 from .text import RawText, index_labels, read_raw_text, write_raw_text
 from .vectorizer import TextVectorizer

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import TO_UTF8, DataError, shorten
 from .csr import indicator
-from .files import READ_ERRORS, atomic_file, open_text
-from .files.reading import MAX_LINE_BYTES
+from .files.atomic import atomic_file
+from .files.reading import MAX_LINE_BYTES, READ_ERRORS, open_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ..data.files import SYSTEM_ERRORS, read_consistently, update_verified
-from ..data.files.model_arrays import ModelArrays
-from ..data.files.model_files import ModelFiles, read_model, write_model
+from ..data.files.atomic import read_consistently
+from ..data.files.manifest import update_verified
+from ..data.files.model_files import ModelArrays, ModelFiles, read_model, write_model
+from ..data.files.reading import SYSTEM_ERRORS
 from ..data.validation import check_choice, is_integer
 from ..data.vectorizer import TextVectorizer
 from ..devices.base import PRECISIONS

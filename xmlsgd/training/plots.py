@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..data.files import atomic_file
+from ..data.files.atomic import atomic_file
 from ..errors import DataError
 from .history import seconds_of_all_runs
 

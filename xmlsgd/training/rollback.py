@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..data.files import disk_errors_named
+from ..data.files.temporary import disk_errors_named
 
 
 class LastGoodModel:

@@ -16,29 +16,24 @@ from pathlib import Path
 import pytest
 
 from shared.paths import ROOT
-from xmlsgd.data.files import (
-    DISK_FULL,
-    atomic_file,
-    atomic_folder,
-    read_consistently,
-    temporary_folder,
-    temporary_folder_beside,
-)
-from xmlsgd.data.files import atomic as whole
+from xmlsgd.data.files import atomic
+from xmlsgd.data.files.atomic import atomic_file, atomic_folder, read_consistently
+from xmlsgd.data.files.reading import DISK_FULL
+from xmlsgd.data.files.temporary import temporary_folder, temporary_folder_beside
 
 # Writes folders of three files that hold the same number, one after the other, until it is killed.
 WRITER = """
 import errno, itertools, os, sys
 from pathlib import Path
-from xmlsgd.data.files import atomic as whole
+from xmlsgd.data.files import atomic
 path, exchange = Path(sys.argv[1]), sys.argv[2] == "exchange"
 def no_exchange(one, other):
     raise OSError(errno.ENOSYS, "no such call")
 if not exchange:
-    whole._exchange = no_exchange
+    atomic._exchange = no_exchange
 print("ready", flush=True)
 for turn in itertools.count():
-    with whole.atomic_folder(path) as folder:
+    with atomic.atomic_folder(path) as folder:
         for name in "abc":
             (folder / name).write_text(f"{os.getpid()} {turn}")
 """
@@ -92,7 +87,7 @@ def without_exchange(monkeypatch):
     def refuse(one, other):
         raise OSError(errno.EINVAL, "Invalid argument")
 
-    monkeypatch.setattr(whole, "_exchange", refuse)
+    monkeypatch.setattr(atomic, "_exchange", refuse)
 
 
 @pytest.fixture(params=[True, False], ids=["exchange", "two renames"])
@@ -109,7 +104,7 @@ def test_names_are_exchanged_in_one_step_on_linux(tmp_path):
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / name).touch()
-    whole._exchange(tmp_path / "a", tmp_path / "b")
+    atomic._exchange(tmp_path / "a", tmp_path / "b")
     assert [entry.name for entry in (tmp_path / "a").iterdir()] == ["b"]
 
 
@@ -338,7 +333,7 @@ def test_a_full_disk_is_told_by_the_name_that_was_asked_for(tmp_path):
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no list of open files on this system")
-def test_where_no_file_can_be_opened_any_more_the_scratch_folder_goes_all_the_same_and_is_not_told_of(tmp_path):
+def test_where_no_file_can_be_opened_any_more_the_next_writer_removes_the_scratch_folder(tmp_path):
     resource, held = pytest.importorskip("resource"), []
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(number.name) for number in Path("/proc/self/fd").iterdir())
@@ -358,6 +353,8 @@ def test_where_no_file_can_be_opened_any_more_the_scratch_folder_goes_all_the_sa
         for number in held:
             os.close(number)
     assert caught.value.filename == str(tmp_path / "m")
+    with temporary_folder_beside(tmp_path / "m"):
+        pass
     assert list(tmp_path.iterdir()) == []
 
 
@@ -366,7 +363,8 @@ LARGE = """
 import os, resource, sys
 from pathlib import Path
 from xmlsgd.training.executors.shared_files import RunFolder
-from xmlsgd.data.files import temporary_folder_beside, temporary_folder, atomic_file, atomic_folder
+from xmlsgd.data.files.atomic import atomic_file, atomic_folder
+from xmlsgd.data.files.temporary import temporary_folder, temporary_folder_beside
 from xmlsgd.training.shared_parameters import Shape, Table
 def nested():
     with temporary_folder_beside(Path("target")) as scratch, atomic_folder(scratch / "train") as folder:
@@ -404,7 +402,7 @@ def test_a_limit_of_the_size_of_files_is_told_by_a_name_that_stays(tmp_path):
 
 def test_a_pipe_without_a_name_is_written(tmp_path):
     reader, writer = os.pipe()
-    with whole.atomic_file(f"/proc/self/fd/{writer}") as stream:
+    with atomic_file(f"/proc/self/fd/{writer}") as stream:
         stream.write(b"all of it")
     os.close(writer)
     with open(reader, "rb") as stream:

@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from xmlsgd.data.files import CHECKED, checked, file_state, save_verified, update_verified, verified_states
+from xmlsgd.data.files import manifest
+from xmlsgd.data.files.manifest import CHECKED, file_state, save_verified, update_verified, verified_states
 
 
 @pytest.fixture
@@ -84,6 +85,6 @@ def test_a_reader_that_may_not_write_notes_nothing(folder, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(checked, "atomic_file", refuse)
+    monkeypatch.setattr(manifest, "atomic_file", refuse)
     update_verified(folder, states(folder))
     assert verified_states(folder) == {}

@@ -9,14 +9,9 @@ import tempfile
 import pytest
 
 from xmlsgd import load_dataset
-from xmlsgd.data.files import (
-    MODEL,
-    atomic_folder,
-    lock_folder,
-    read_consistently,
-    temporary_folder,
-    temporary_folder_beside,
-)
+from xmlsgd.data.files.atomic import atomic_folder, read_consistently
+from xmlsgd.data.files.manifest import MODEL
+from xmlsgd.data.files.temporary import lock_folder, temporary_folder, temporary_folder_beside
 
 pytest.importorskip("fcntl")
 

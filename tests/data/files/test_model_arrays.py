@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from xmlsgd import ModelFileError
-from xmlsgd.data.files.model_arrays import ModelArrays
+from xmlsgd.data.files.model_files import ModelArrays
 
 NAMED = {"x_scales": np.array([1, np.nan, 2], np.float32), "x_keys": np.zeros((3, 2), np.int32)}
 
@@ -32,7 +32,7 @@ def test_an_array_is_given_as_it_is_where_any_length_will_do():
 
 
 def test_numbers_are_looked_at_where_that_is_asked_for(monkeypatch):
-    monkeypatch.setattr("xmlsgd.data.files.model_arrays.BLOCK", 1)
+    monkeypatch.setattr("xmlsgd.data.files.model_files.BLOCK", 1)
     assert ModelArrays(NAMED, Path("model"), check=False).finite("x_scales", 3) is NAMED["x_scales"]
     with pytest.raises(ModelFileError, match=r"^model: x_scales must be finite$"):
         ModelArrays(NAMED, Path("model")).finite("x_scales", 3)

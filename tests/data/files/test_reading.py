@@ -9,7 +9,7 @@ import os
 
 import pytest
 
-from xmlsgd.data.files import open_compressed, open_regular
+from xmlsgd.data.files.reading import open_compressed, open_regular
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress, lzma.compress])

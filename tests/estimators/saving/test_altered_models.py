@@ -12,8 +12,8 @@ import pytest
 
 from shared.saved_models import edit_manifest, rewrite, small, some_rows
 from xmlsgd import DataError, ModelFileError, XMLClassifier
-from xmlsgd.data.files import sha256_of
 from xmlsgd.data.files.model_files import read_model
+from xmlsgd.data.files.reading import sha256_of
 
 
 @pytest.mark.parametrize("name", ["MANIFEST.json", "model.json", "params.npy", "classes.npy", "optimizer_state.npy"])

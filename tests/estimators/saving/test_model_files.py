@@ -12,7 +12,8 @@ import pytest
 
 from xmlsgd import DataError, ModelFileError, XMLClassifier
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.data.files import CHECKED, sha256_of
+from xmlsgd.data.files.manifest import CHECKED
+from xmlsgd.data.files.reading import sha256_of
 from xmlsgd.data.vectorizer import TextVectorizer
 from xmlsgd.nn.optimizers import Adam
 

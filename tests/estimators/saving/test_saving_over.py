@@ -10,8 +10,7 @@ import pytest
 
 from shared.saved_models import same_answers, small
 from xmlsgd import ModelFileError, XMLClassifier
-from xmlsgd.data.files import atomic as whole
-from xmlsgd.data.files import manifest, model_files
+from xmlsgd.data.files import atomic, manifest, model_files
 
 
 def test_saving_replaces_an_earlier_model(rows, saved):
@@ -81,7 +80,7 @@ def failing(monkeypatch, owner, name, at):
         *[(model_files, "_write_array", at) for at in (1, 2, 3)],
         *[(manifest, "sha256_of", at) for at in (1, 2, 3)],
         *[(os, "fsync", at) for at in (1, 2, 3)],
-        (whole, "_put_in_place", 1),
+        (atomic, "_put_in_place", 1),
     ],
 )
 def test_a_save_that_fails_leaves_the_earlier_model_and_names_it(rows, saved, monkeypatch, owner, name, at):

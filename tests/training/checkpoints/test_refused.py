@@ -23,7 +23,7 @@ from shared.cut_runs import (
     overflowing,
 )
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.data.files import CHECKPOINT
+from xmlsgd.data.files.manifest import CHECKPOINT
 from xmlsgd.data.files.model_files import read_model, write_model
 from xmlsgd.errors import DataError, ModelFileError
 from xmlsgd.nn.optimizers import SGD, Adam

@@ -11,7 +11,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ...data.files import parents_created, temporary_folder_beside
+from ...data.files.atomic import parents_created
+from ...data.files.temporary import temporary_folder_beside
 from ...data.formats import format_names
 from ..exit_codes import UsageError
 from ..flags import FORMAT_FLAGS, OVERWRITE, Flag, positional

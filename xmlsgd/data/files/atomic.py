@@ -101,9 +101,7 @@ def read_consistently(path: Path, read: Callable[[Path], Read]) -> Read:
 
 def sync(path: Path) -> None:
     """Wait until a file, or the names in a folder, are on the disk."""
-    if os.name != "posix" and path.is_dir():
-        return  # cannot be opened there
-    descriptor = os.open(path, os.O_RDONLY if os.name == "posix" else os.O_RDWR)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:

@@ -1,27 +1,95 @@
-"""Manifests: the files of a folder with their sizes and checksums, which tell that one was altered or damaged.
+"""Folders with a manifest, the list of their files with sizes and checksums: saved models, checkpoints, stores.
 
-`MANIFEST.json` is written last. A file whose checksum was compared is noted in `checked.json`, and its checksum is
-compared again only once its size or time of change differs.
+The manifest, `MANIFEST.json`, is written last, and tells that a file was altered or damaged. `checked.json` holds size
+and time of change of each file whose checksum was compared, which is compared again only once these differ. It is no
+protection against somebody who can write to the folder.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...errors import ModelFileError, shorten
-from .checked import file_state, save_verified, verified_states
-from .folders import CHECKPOINT, MANIFEST, MODEL, FolderKind
-from .reading import sha256_of
+from .atomic import atomic_file, read_consistently
+from .reading import open_regular, sha256_of
+from .temporary import END, restore
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Mapping
 
+MANIFEST = "MANIFEST.json"
+HISTORY, CURVE, REPORT = "history.jsonl", "learning_curve.png", "train.json"  # which `xmlsgd train` adds
+MAX_MANIFEST_BYTES = 1 << 20  # of thousands of files
+CHECKED = "checked.json"
+MAX_CHECKED_BYTES = 1 << 20  # of thousands of files
 VERSION = 1
 MAX_JSON_BYTES = 1 << 28  # a history of a million epochs
 SUFFIXES = (".npy", ".json", ".txt")
+
+
+@dataclass(frozen=True)
+class FolderKind:
+    """A kind of folder with a manifest.
+
+    format : its format in the manifest. description : the name of its main JSON file. noun : its name in errors.
+    beside : further files that it may hold although the manifest does not name them.
+    """
+
+    format: str
+    description: str
+    noun: str
+    beside: tuple[str, ...] = ()
+
+    def exists_at(self, path: Path) -> bool:
+        """Return whether a folder has the main files of this kind, or its manifest; they may be damaged."""
+        restore(path)
+        return (path / MANIFEST).is_file() and ((path / self.description).is_file() or self._others(path) is not None)
+
+    def obstacle_at(self, path: Path) -> str:
+        """Return why `path` must not be replaced by a new folder of this kind, for an error message; "" where it may.
+
+        It may be replaced where there is nothing, an empty folder, or a folder of this kind without files of the user.
+        """
+        restore(path)
+        if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+            return ""
+        others = read_consistently(path, self._others)
+        if others is None:
+            return f"exists and is not a {self.noun}; choose another name or remove it"
+        if others:
+            return f"holds {others[0]}, which is no part of the {self.noun}; move it or choose another name"
+        return ""
+
+    def _others(self, folder: Path) -> list[str] | None:
+        """Return the names in a folder that do not belong to this kind; None where the folder is not of this kind."""
+        try:
+            with open_regular(folder / MANIFEST) as stream:
+                manifest = json.loads(stream.read(MAX_MANIFEST_BYTES))
+            known = {MANIFEST, CHECKED, *self.beside, *manifest["files"]}
+            ours = manifest["format"] == self.format
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return None
+        if not ours:
+            return None
+        entries = sorted(folder.iterdir())
+        return [
+            entry.name for entry in entries if not (_is_scratch(entry) or (entry.name in known and entry.is_file()))
+        ]
+
+
+MODEL = FolderKind("xmlsgd-model", "model.json", "saved model", (HISTORY, CURVE, REPORT))
+CHECKPOINT = FolderKind("xmlsgd-checkpoint", "run.json", "checkpoint")
+STORE = FolderKind("xmlsgd-store", "store.json", "store")
+
+
+def _is_scratch(entry: Path) -> bool:
+    """Return whether an entry has the name of a temporary file or folder of this package."""
+    return entry.name.startswith(".") and entry.name.endswith(END)
 
 
 class ListedFiles(NamedTuple):
@@ -111,3 +179,41 @@ def _check_file(file: Path, name: str, entry: Any) -> None:
     check_regular(file)
     if file.stat().st_size != entry.get("bytes"):
         raise ModelFileError(f"{file}: must have {shorten(entry.get('bytes'))} bytes, got {file.stat().st_size}")
+
+
+def file_state(path: str | os.PathLike[str]) -> dict[str, int]:
+    """Return a file's size in bytes and its time of change in nanoseconds, which differ when it is written again."""
+    state = os.stat(path)
+    return {"bytes": state.st_size, "mtime_ns": state.st_mtime_ns}
+
+
+def verified_states(folder: Path) -> dict[str, Any]:
+    """Return the states in which a folder's files were verified, by name; empty without a valid `checked.json`.
+
+    A file whose time of change is not before that of `checked.json` is left out: it may have changed afterwards.
+    """
+    try:
+        with open_regular(folder / CHECKED) as stream:
+            at = os.fstat(stream.fileno()).st_mtime_ns
+            noted = json.loads(stream.read(MAX_CHECKED_BYTES))
+        return {name: state for name, state in noted.items() if state["mtime_ns"] < at}
+    except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
+        return {}
+
+
+def save_verified(folder: Path, states: Mapping[str, Mapping[str, int]]) -> None:
+    """Save that files were verified in these states, which were read before; raise `OSError` where that fails."""
+    with atomic_file(folder / CHECKED) as stream:
+        stream.write(json.dumps(states, indent=1).encode() + b"\n")
+
+
+def update_verified(folder: Path, states: Mapping[str, Mapping[str, int]]) -> None:
+    """Save what a reader has verified, unless it is saved already or the folder cannot be written.
+
+    Nothing is written through a link, which may lead out of the folder, or into a pipe, which may have no reader.
+    """
+    with suppress(OSError):
+        note = folder / CHECKED
+        ours = not os.path.lexists(note) or (note.is_file() and not note.is_symlink())
+        if ours and states != verified_states(folder):
+            save_verified(folder, states)

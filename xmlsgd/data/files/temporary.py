@@ -6,6 +6,7 @@ a folder whose lock is free was left behind by a process that died.
 
 from __future__ import annotations
 
+import fcntl
 import glob
 import os
 import shutil
@@ -16,11 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .reading import DISK_FULL, SYSTEM_ERRORS
-
-try:
-    import fcntl
-except ImportError:  # Windows, where temporary folders of processes that died stay until somebody removes them
-    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,7 +33,7 @@ def temporary_folder_beside(path: Path) -> Iterator[Path]:
     An error about a full disk without a file name names `path`, and so do system errors about files in the folder.
     """
     remove_leftovers(path)
-    temporary, lock = _new_folder(path)
+    temporary, lock = create_locked(lambda: path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{END}"), path)
     try:
         with disk_errors_named(path, temporary):
             yield temporary
@@ -64,26 +60,13 @@ def sole_use(path: Path) -> Iterator[bool]:
     """
     remove_leftovers(path)
     reserved = path.with_name(f".{path.name}.{'0' * 8}{END}")
-
-    def make() -> Path:
-        try:
-            reserved.mkdir(0o700)
-        except FileExistsError:
-            raise
-        except OSError as error:
-            error.filename = str(path)
-            raise
-        return reserved
-
     try:
-        folder, lock = create_locked(make)
+        folder, lock = create_locked(lambda: reserved, path)
     except FileExistsError:
         yield False
         return
     if lock is None:
         remove_locked(folder, lock)
-        yield True
-        return
     try:
         yield True
     finally:
@@ -110,21 +93,6 @@ def _is_within(file: object, folder: Path) -> bool:
     return os.path.realpath(folder) in map(str, Path(os.path.realpath(str(file))).parents)
 
 
-def _new_folder(path: Path) -> tuple[Path, int | None]:
-    """Make a temporary folder and lock it; the lock is None where the disk knows no locks."""
-
-    def make() -> Path:
-        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}{END}")
-        try:
-            temporary.mkdir(0o700)
-        except OSError as error:  # no such folder, or not ours to write
-            error.filename = str(path)
-            raise
-        return temporary
-
-    return create_locked(make)
-
-
 def restore(path: Path) -> None:
     """Restore the folder at `path` if a writer was killed while it replaced it, where names cannot be exchanged."""
     if not path.exists():
@@ -141,8 +109,6 @@ def remove_leftovers(path: Path) -> None:
             lock = lock_folder(temporary)
         except OSError:
             continue  # of a living process, of another user, or gone
-        if lock is None:
-            continue
         if _restored(lock, path):
             remove_locked(temporary, lock)
         else:
@@ -164,13 +130,20 @@ def _restored(temporary: int, path: Path) -> bool:
     return True
 
 
-def create_locked(make: Callable[[], Path]) -> tuple[Path, int | None]:
-    """Make a folder and lock it; the lock is None where the system or the disk has none.
+def create_locked(new_name: Callable[[], Path], path: Path) -> tuple[Path, int | None]:
+    """Make a folder of a new name, which only its owner may enter, and lock it; no lock where the disk has none.
 
-    make : creates a new folder that only its owner may enter (mode 0o700), and returns its path.
+    Raises `FileExistsError`, and other system errors with the name `path`.
     """
     while True:
-        folder = make()
+        folder = new_name()
+        try:
+            folder.mkdir(0o700)
+        except FileExistsError:
+            raise
+        except OSError as error:  # no such folder, or not ours to write
+            error.filename = str(path)
+            raise
         try:
             return folder, lock_folder(folder)
         except (BlockingIOError, FileNotFoundError):
@@ -179,15 +152,13 @@ def create_locked(make: Callable[[], Path]) -> tuple[Path, int | None]:
             return folder, None
 
 
-def lock_folder(folder: Path) -> int | None:
-    """Return a descriptor that holds the lock of a folder, None on systems without locks.
+def lock_folder(folder: Path) -> int:
+    """Return a descriptor that holds the lock of a folder.
 
     Raise `OSError` where another process holds the lock, the folder is gone, or `folder` is not a folder that this user
     made by `create_locked`. Anybody may put a symbolic link or a folder of theirs under such a name in a shared folder,
     so a link is never followed, and the folder must belong to this user and be closed to everybody else.
     """
-    if fcntl is None:
-        return None
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         state = os.fstat(descriptor)
@@ -213,7 +184,7 @@ def remove_locked(folder: Path, lock: int | None) -> None:
         same = os.path.samestat(os.fstat(lock), os.lstat(folder))
     os.close(lock)
     if same:
-        _remove_with_one_file(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _empty(descriptor: int) -> None:
@@ -227,16 +198,3 @@ def _empty(descriptor: int) -> None:
                     os.rmdir(name, dir_fd=level)
                 except NotADirectoryError:
                     os.unlink(name, dir_fd=level)
-
-
-def _remove_with_one_file(folder: Path) -> None:
-    """Remove a folder where hardly a file can be opened any more: `os.fwalk` opens one for each level."""
-    for above, folders, files in os.walk(folder, topdown=False):
-        for name in files:
-            with suppress(OSError):
-                os.unlink(os.path.join(above, name))
-        for name in folders:
-            with suppress(OSError):
-                os.rmdir(os.path.join(above, name))
-    with suppress(OSError):
-        os.rmdir(folder)

@@ -13,7 +13,9 @@ import numpy as np
 
 from ...errors import DataError
 from ..csr import CSR, Dataset
-from ..files import STORE, atomic_folder, restore
+from ..files.atomic import atomic_folder
+from ..files.manifest import STORE
+from ..files.temporary import restore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

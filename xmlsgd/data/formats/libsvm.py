@@ -24,7 +24,8 @@ import numpy as np
 from ...errors import DataError
 from .. import cache as store_cache
 from ..csr import CSR, Dataset, check_entries, pointers, row_spans
-from ..files import COMPRESSED_SUFFIXES, atomic_file, open_compressed
+from ..files.atomic import atomic_file
+from ..files.reading import COMPRESSED_SUFFIXES, open_compressed
 from ..parser.blocks import COMMENTS, HEADER, MARK, LibsvmBlocks
 from .base import PARTS, Format, Rows, write_parts
 

@@ -27,10 +27,9 @@ import numpy as np
 
 from ...errors import DataError, ModelFileError, shorten
 from ..csr import CSR, INT32_MAX, Dataset, check_entries, check_pointers, row_spans
-from ..files import STORE, read_consistently, update_verified
-from ..files.manifest import compare_checksums, listed_files, read_part, write_manifest
-from ..files.model_arrays import ModelArrays
-from ..files.model_files import read_model
+from ..files.atomic import read_consistently
+from ..files.manifest import STORE, compare_checksums, listed_files, read_part, update_verified, write_manifest
+from ..files.model_files import ModelArrays, read_model
 from ..parser.parse import RowBlock
 from ..text import read_label_names, write_label_names
 from .base import DESCRIPTION, LABEL_NAMES, PARTS, Format, Rows, is_store, refuse_options, replacing, write_parts

@@ -14,8 +14,7 @@ import numpy as np
 from ...errors import DataError, shorten
 from ..cores import usable_cores
 from ..csr import INT32_MAX
-from ..files import READ_ERRORS, open_text
-from ..files.reading import MAX_LINE_BYTES
+from ..files.reading import MAX_LINE_BYTES, READ_ERRORS, open_text
 from .parse import CSV, Options, Parsed, RowBlock, parse
 
 if TYPE_CHECKING:

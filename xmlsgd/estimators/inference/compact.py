@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...data.files.model_arrays import ModelArrays
+from ...data.files.model_files import ModelArrays
 from ...devices.base import Layer
 from ...devices.compact import CompactLayer, compacted, widened
 from ...nn.parameters import Layout, zeros

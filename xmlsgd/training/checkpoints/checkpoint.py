@@ -8,8 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ...data.files import CHECKPOINT, read_consistently, temporary_folder_beside
+from ...data.files.atomic import read_consistently
 from ...data.files.compiled import LOGGER
+from ...data.files.manifest import CHECKPOINT
+from ...data.files.temporary import temporary_folder_beside
 from ...data.validation import is_number
 from ...errors import DataError, ModelFileError, shorten
 from .reader import read_identity

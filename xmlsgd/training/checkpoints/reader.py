@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...data.files import CHECKPOINT, read_consistently
-from ...data.files.manifest import MAX_JSON_BYTES, read_object
-from ...data.files.model_arrays import ModelArrays
-from ...data.files.model_files import check_replaceable, read_model
+from ...data.files.atomic import read_consistently
+from ...data.files.manifest import CHECKPOINT, MAX_JSON_BYTES, read_object
+from ...data.files.model_files import ModelArrays, check_replaceable, read_model
 from ...data.validation import is_number
 from ...errors import ModelFileError, shorten
 from ...nn.network import state_layout

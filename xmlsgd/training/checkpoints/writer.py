@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...data.files import CHECKPOINT, check_not_within, parents_created, sole_use, temporary_folder_beside
+from ...data.files.atomic import check_not_within, parents_created
 from ...data.files.compiled import LOGGER
+from ...data.files.manifest import CHECKPOINT
 from ...data.files.model_files import write_model
+from ...data.files.temporary import sole_use, temporary_folder_beside
 from ...errors import DataError, ModelFileError
 from ...nn.parameters import is_finite
 from .identity import differences, identity

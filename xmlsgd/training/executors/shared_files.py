@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+import uuid
 import warnings
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from ...data.csr import CSR, Dataset
-from ...data.files import create_locked, disk_errors_named, lock_folder, remove_locked
+from ...data.files.temporary import create_locked, disk_errors_named, lock_folder, remove_locked
 from ...errors import DataError
 from ..learner import Job
 
@@ -49,7 +50,7 @@ class RunFolder:
                 f"model is in {root}, on a disk",
                 stacklevel=4,
             )
-        self.path, self._lock = create_locked(lambda: Path(tempfile.mkdtemp(prefix=prefix, dir=root)))
+        self.path, self._lock = create_locked(lambda: root / f"{prefix}{uuid.uuid4().hex[:8]}", root)
 
     def naming(self) -> AbstractContextManager[None]:
         """Return a context for writing files of the folder, whose errors name the file system that is full."""
@@ -75,8 +76,7 @@ def remove_abandoned(folder: Path) -> None:
         lock = lock_folder(folder)
     except OSError:
         return  # its run is alive, or the folder is gone
-    if lock is not None:
-        remove_locked(folder, lock)
+    remove_locked(folder, lock)
 
 
 @dataclass(frozen=True)
