@@ -22,7 +22,7 @@ from .prediction import prediction
 from .prepare import prepare
 from .ranks import ranks_table
 from .report import RESULTS, publish
-from .samplers import samplers
+from .samplers.comparison import samplers
 from .throughput import VARIANTS, throughput
 from .workers import ALONE, workers
 

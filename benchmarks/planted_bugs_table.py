@@ -164,22 +164,6 @@ BUGS = (
         "",
         ("tests/nn/test_optimizers.py", "tests/nn/test_network.py"),
     ),
-    Bug(
-        "samplers",
-        "importance weights are the chances",
-        "xmlsgd/nn/samplers/frequency.py",
-        "groups.append((drawn, 1 / chance))",
-        "groups.append((drawn, chance))",
-        ("tests/nn/samplers/test_samplers.py",),
-    ),
-    Bug(
-        "samplers",
-        "true labels are drawn as negatives too",
-        "xmlsgd/nn/samplers/frequency.py",
-        "np.sort(drawn[~true[drawn]])",
-        "np.sort(drawn)",
-        ("tests/nn/samplers/test_samplers.py",),
-    ),
     # Schedules
     Bug(
         "schedules",

@@ -11,7 +11,7 @@ from shared.layers import assert_same_change, copy, output_batch
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices import get_device
-from xmlsgd.devices.base import EXACT, Rounding, Targets
+from xmlsgd.devices.base import Rounding
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu.intrinsics import bf16
 from xmlsgd.devices.cpu.intrinsics.avx512 import HAS_AVX512
@@ -19,10 +19,7 @@ from xmlsgd.devices.cpu.kernels import sparsified_layer
 from xmlsgd.devices.reference import Reference, rounded
 from xmlsgd.errors import DataError
 from xmlsgd.nn.losses import find_loss, loss_names
-from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD, Adam, find_optimizer, optimizer_names
-from xmlsgd.nn.parameters import zeros
-from xmlsgd.nn.samplers.frequency import FrequencyNegatives
 
 PRECISIONS = ["float32", *(["bfloat16"] if bf16.HAS_AVX512_BF16 else [])]
 DEVICES = pytest.mark.parametrize(
@@ -206,22 +203,3 @@ def test_rounded_gradients_are_refused_on_a_gpu(monkeypatch):
         XMLClassifier(devices="cuda:0,cpu", gradient_rounding=0.2, **small).fit(data.X, data.Y)
     with pytest.raises(DataError, match="gradient_rounding: must be 0 on a GPU"):
         get_device("cuda:0")(1).warm_up([find_loss("bce")], rounding=True)
-
-
-def test_groups_of_drawn_labels_draw_for_themselves():
-    seeds = []
-
-    class Listening(Reference):
-        def output_step(self, A, targets, layer, loss, update, rounding=EXACT):
-            seeds.append(rounding.seed)
-            return super().output_step(A, targets, layer, loss, update, rounding)
-
-    data, network = many_labels(64), Network(2000, 1200, (4, 3), gradient_rounding=0.1)
-    flat = zeros(network.layout.size)
-    network.initialize(flat, data.Y, 0)
-    rows, scale = np.arange(32), np.full(32, 1 / 32, np.float32)
-    sampler = FrequencyNegatives(200, 0.0).begin(data.Y, 0)
-    network.step(
-        Listening(), network.layers(flat), data.X, Targets(data.Y, rows, scale), SGD().update(0.1, 1), 7, sampler
-    )
-    assert len(seeds) == len(set(seeds)) >= 2

@@ -76,8 +76,7 @@ def test_a_plan_cannot_be_changed(rows):
         ({"negatives": 7}, "uniform", 7),
         ({"negatives": 40}, "all", 40),
         ({"sampler": "all"}, "all", 40),
-        ({"sampler": "frequency", "negatives": 9}, "frequency", 9),
-        ({"sampler": "hard", "negatives": 9}, "hard", 9),
+        ({"sampler": "uniform", "negatives": 9}, "uniform", 9),
         ({"sampler": "uniform"}, "all", 40),  # 1,024 are more than there are
     ],
 )
@@ -88,12 +87,6 @@ def test_a_sampler_is_chosen_by_name_and_draws_the_negatives(rows, given, kind, 
     assert (plan.sampler is ALL_LABELS) == (kind == "all")
     if kind != "all":
         assert plan.sampler.negatives == negatives
-
-
-@pytest.mark.parametrize("sampler", ["uniform", "frequency", "hard", "lsh"])
-def test_every_sampler_trains(rows, sampler):
-    model = small(sampler=sampler, negatives=10, max_epochs=3).fit(*rows)
-    assert model.score(*rows) > 0.3
 
 
 def test_a_fitted_model_never_changes(rows):

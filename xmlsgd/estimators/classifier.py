@@ -58,7 +58,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         How it falls over the run.
     batch_size : int or "auto"
         Rows a step; "auto" for 256, less on less than 16,384 rows.
-    negatives : int, "all" or "auto"; sampler : {"auto", "all", "uniform", "frequency", "hard", "lsh"}
+    negatives : int, "all" or "auto"; sampler : {"auto", "all", "uniform"}
         Labels besides its own true ones that a batch trains. With 16,000 labels, 1,024 make an epoch several times as
         fast at nearly the same precision; "auto" for that beside candidates and where `sampler` draws, else all.
         "auto" draws them by "uniform".

@@ -19,7 +19,7 @@ from .samplers import ALL_LABELS, Batch
 if TYPE_CHECKING:
     from ..devices.base import Device
     from .optimizers import Optimizer, Update
-    from .samplers import Drawn, Sampler
+    from .samplers import Sampler
 
 _NONE = Dropout(0.0, 0)
 
@@ -149,39 +149,16 @@ class Network:
 
     def _output_step(
         self, device: Device, A: np.ndarray, targets: Targets, output: Layer, update: Update, rounding: Rounding,
-        drawn: Drawn | None,
+        labels: np.ndarray | None,
     ) -> tuple[float, np.ndarray]:  # fmt: skip
-        """Train the drawn labels of the output layer, None for all; return the loss and dA.
-
-        A group of labels of one weight is a step of its own, with rows that weigh as much: each label is in one only.
-        Softmax needs all logits at once, so there they are raised by the logs of the weights.
-        """
+        """Train these labels of the output layer, None for all; return the loss and dA."""
         loss = find_loss(self.loss)
-        if drawn is None:
+        if labels is None:
             return device.output_step(A, targets, output, loss, update, rounding)
-        (Y, rows, scale), raised = targets, None
-        places = np.arange(len(rows))
-        labels, groups = drawn
-        if loss.normalized and groups:
-            labels, logs = drawn.joined()
-            groups, raised = (), device.to_device(logs)
-        part = device.take(output, labels)
-        if raised is not None:
-            part.b[:] += raised
-        own = Targets(Y.columns(rows, labels), places, scale)
+        part, (Y, rows, scale) = device.take(output, labels), targets
+        own = Targets(Y.columns(rows, labels), np.arange(len(rows)), scale)
         value, dA = device.output_step(A, own, part, loss, update, rounding)
-        if raised is not None:
-            part.b[:] -= raised
         device.put(part, output, labels)
-        for group, (negatives, weight) in enumerate(groups, 1):
-            part = device.take(output, negatives)
-            none = CSR(np.zeros(len(rows) + 1, np.int64), labels[:0], Y.data[:0], len(negatives))
-            # Labels are numbered anew in each group: one seed would draw the same for all.
-            other = rounding._replace(seed=rounding.seed + group)
-            heavier = Targets(none, places, scale * np.float32(weight))
-            more, dA_more = device.output_step(A, heavier, part, loss, update, other)
-            device.put(part, output, negatives)
-            value, dA = value + more, dA + dA_more
         return value, dA
 
     def _drop(self, device: Device, A: np.ndarray, seed: int) -> None:

@@ -11,7 +11,6 @@ from ...errors import DataError
 from ..registry import find_part, part_names
 from .all import ALL_LABELS as ALL_LABELS
 from .base import Batch as Batch
-from .base import Drawn as Drawn
 from .base import Sampler as Sampler
 
 

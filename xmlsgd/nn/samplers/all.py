@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from .base import Batch, Drawn, Sampler
+from .base import Batch, Sampler
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -16,7 +20,7 @@ class AllLabels(Sampler):
         """Return the sampler, whatever the number."""
         return cls()
 
-    def draw(self, batch: Batch) -> Drawn | None:
+    def draw(self, batch: Batch) -> np.ndarray | None:
         """Return None, which stands for all labels."""
         return None
 

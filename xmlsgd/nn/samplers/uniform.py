@@ -8,7 +8,8 @@ import numpy as np
 
 from ...data.csr import NEGATIVES
 from ...data.validation import check_field_types
-from .base import Batch, Drawn, Sampler, check_least, marked
+from ...errors import DataError, shorten
+from .base import Batch, Sampler, marked
 
 
 @dataclass(frozen=True)
@@ -24,9 +25,10 @@ class UniformNegatives(Sampler):
     def __post_init__(self) -> None:
         """Raise `DataError` for what is no number, and for fewer than no negatives."""
         check_field_types(self)
-        check_least(negatives=(self.negatives, 0))
+        if self.negatives < 0:
+            raise DataError(f"negatives must be at least 0, got {shorten(self.negatives)}")
 
-    def draw(self, batch: Batch) -> Drawn | None:
+    def draw(self, batch: Batch) -> np.ndarray | None:
         """Return the labels of a batch; None where nearly all would take part."""
         marks = batch.true()
         marks[np.random.default_rng((batch.seed, NEGATIVES)).integers(len(marks), size=self.negatives)] = True

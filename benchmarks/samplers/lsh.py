@@ -12,12 +12,15 @@ from typing import Protocol
 
 import numpy as np
 
-from ...data.csr import CSR, NEGATIVES
-from ...data.validation import check_choice, check_field_types, check_instance
-from ...devices.cpu import CPU, cpu_of
-from ...devices.cpu.kernels.lsh import dwta_codes, fill_tables, retrieve
-from ...errors import DataError, shorten
-from .base import Batch, Drawn, Refresh, Sampler, Turns, check_least, marked
+from xmlsgd.data.csr import CSR, NEGATIVES
+from xmlsgd.data.validation import check_choice, check_field_types, check_instance
+from xmlsgd.devices.cpu import CPU, cpu_of
+from xmlsgd.errors import DataError, shorten
+from xmlsgd.nn.samplers import Batch, Sampler
+from xmlsgd.nn.samplers.base import marked
+
+from .lsh_kernels import dwta_codes, fill_tables, retrieve
+from .refresh import Refresh, Turns, check_least
 
 BIN_BITS = 3  # of a winner-take-all code: bins of eight columns, as SLIDE has them
 BLOCK = 1 << 13  # rows hashed together
@@ -157,7 +160,7 @@ class Tables(Sampler):
         self.members = np.empty_like(self.buckets)
         self.starts = np.empty((settings.tables, (1 << self.width) + 1), np.int32)
 
-    def draw(self, batch: Batch) -> Drawn | None:
+    def draw(self, batch: Batch) -> np.ndarray | None:
         """Return the true labels and those found, rehashing first where that is due."""
         if self.device is None:
             self.device = cpu_of(batch.device, 1)
@@ -172,7 +175,7 @@ class Tables(Sampler):
         if missing > 0:
             marks[np.random.default_rng((batch.seed, NEGATIVES)).integers(len(marks), size=missing)] = True
         drawn = marked(marks)
-        self.changed[slice(None) if drawn is None else drawn.labels] = True
+        self.changed[slice(None) if drawn is None else drawn] = True
         return drawn
 
     def rehash(self, W: np.ndarray, device: CPU) -> None:
@@ -200,6 +203,3 @@ class Tables(Sampler):
             device.n_threads, found,
         )  # fmt: skip
         return found
-
-
-SAMPLER = LSH

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...data.csr import CSR, NEGATIVES
-from ...data.validation import check_field_types, check_instance
-from ...errors import DataError, shorten
-from .base import Batch, Drawn, Refresh, Sampler, Turns, check_least, marked
+from xmlsgd.data.csr import CSR, NEGATIVES
+from xmlsgd.data.validation import check_field_types, check_instance
+from xmlsgd.errors import DataError, shorten
+from xmlsgd.nn.samplers import Batch, Sampler
+from xmlsgd.nn.samplers.base import marked
+
+from .refresh import Refresh, Turns, check_least
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Clusters(Sampler):
     def __init__(self, settings: HardNegatives, seed: int) -> None:
         self.settings, self.seed, self.turns = settings, seed, Turns(settings.refresh)
 
-    def draw(self, batch: Batch) -> Drawn | None:
+    def draw(self, batch: Batch) -> np.ndarray | None:
         """Return true labels, hard ones and drawn ones; clusters are made before, where that is due."""
         if self.turns.due():
             self.renew(batch.device.to_host(batch.output.W), batch.device.to_host(batch.output.b))
@@ -93,6 +96,3 @@ def balanced_clusters(V: np.ndarray, size: int, rng: np.random.Generator) -> np.
         order = np.take_along_axis(order, np.argsort(places, axis=1), axis=1).reshape(2 * n, half)
         order = rng.permuted(order, axis=1)
     return order
-
-
-SAMPLER = HardNegatives

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from ..compiling import kernel
-from .random import below, following, mixed
+from xmlsgd.devices.cpu.compiling import kernel
+from xmlsgd.devices.cpu.kernels.random import below, following, mixed
 
 EMPTY = 255  # the code of a bin without an entry
 ATTEMPTS = 100  # of a bin without an entry to find one that has some

@@ -17,29 +17,26 @@ from xmlsgd.estimators.defaults import auto_rounding
 from xmlsgd.estimators.inference import Scorer
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import Adam
-from xmlsgd.nn.samplers import ALL_LABELS, Batch, Drawn, Sampler
-from xmlsgd.nn.samplers.frequency import FrequencyNegatives
-from xmlsgd.nn.samplers.hard import HardNegatives
-from xmlsgd.nn.samplers.lsh import LSH
+from xmlsgd.nn.samplers import ALL_LABELS, Batch, Sampler
 from xmlsgd.nn.samplers.uniform import UniformNegatives
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
 
-from .peers.runner import BATCH, HIDDEN
-from .plan import RATE, Plan
-from .prepare import prepared_shape
-from .report import Table, publish
-from .runs import measures
+from ..peers.runner import BATCH, HIDDEN
+from ..plan import RATE, Plan
+from ..prepare import prepared_shape
+from ..report import Table, publish
+from ..runs import measures
+from .hard import HardNegatives
+from .lsh import LSH
 
 NEGATIVES = 1024
 SAMPLERS: dict[str, Sampler] = {
     "all labels": ALL_LABELS,
     "true labels of the batch alone": UniformNegatives(0),
     f"{NEGATIVES} drawn evenly": UniformNegatives(NEGATIVES),
-    "... with importance weights": FrequencyNegatives(NEGATIVES, 0.0),
-    "... by frequency to the power 0.75, with weights": FrequencyNegatives(NEGATIVES),
     f"{NEGATIVES // 2} hard ones by clusters, {NEGATIVES // 2} evenly": HardNegatives(NEGATIVES),
     f"{NEGATIVES} hard ones by clusters": HardNegatives(NEGATIVES, hard=1.0),
     "LSH, SimHash 9 x 50, 32 a row": LSH(),
@@ -60,13 +57,10 @@ class Counted(Sampler):
         """Begin the inner one."""
         return Counted(self.inner.begin(Y, seed), self.sizes)
 
-    def draw(self, batch: Batch) -> Drawn | None:
+    def draw(self, batch: Batch) -> np.ndarray | None:
         """Count what the inner one draws."""
         drawn = self.inner.draw(batch)
-        size = batch.Y.n_cols
-        if drawn is not None:
-            size = len(drawn.labels) + sum(len(labels) for labels, _ in drawn.groups)
-        self.sizes.append(size)
+        self.sizes.append(batch.Y.n_cols if drawn is None else len(drawn))
         return drawn
 
 

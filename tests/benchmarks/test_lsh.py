@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.samplers.lsh import DWTA, LSH, SimHash, Tables, buckets
+from benchmarks.samplers.lsh_kernels import ATTEMPTS, EMPTY, fill_tables, retrieve
+from benchmarks.samplers.refresh import Refresh
 from shared import toy
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.base import Layer, Targets
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.devices.cpu.kernels.lsh import ATTEMPTS, EMPTY, fill_tables, retrieve
 from xmlsgd.devices.cpu.kernels.random import mixed
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.samplers import ALL_LABELS, Batch
-from xmlsgd.nn.samplers.base import Refresh
-from xmlsgd.nn.samplers.lsh import DWTA, LSH, SimHash, Tables, buckets
 
 ONE, TWO = CPU(1), CPU(2)
 
@@ -186,7 +186,7 @@ def test_only_labels_that_were_trained_are_hashed_again_and_ever_more_seldom(mon
             trained = set()
         rows = np.array([i % 4, (i + 1) % 4])
         drawn = sampler.draw(Batch(Y, rows, i, layer.W[rows], layer, Reference()))
-        trained |= set(drawn.labels.tolist())
+        trained |= set(drawn.tolist())
     assert sizes == expected
     assert expected[0] == 200 > max(expected[1:])
 
@@ -212,7 +212,7 @@ def test_a_batch_trains_labels_of_large_inner_products_with_its_rows(settings):
     sampler = LSH(**settings, tables=30, per_row=20, frequent=True, negatives=0).begin(Y, 0)
     rows = np.arange(2)
     A = np.maximum(layer.W[[100, 200]], 0)
-    drawn = sampler.draw(Batch(Y, rows, 0, A, layer, ONE)).labels
+    drawn = sampler.draw(Batch(Y, rows, 0, A, layer, ONE))
     assert {0, 1, 100, 200} <= set(drawn)
     assert len(drawn) <= 2 * 20 + 2
     cosines = (layer.W / np.linalg.norm(layer.W, axis=1, keepdims=True)) @ A.T
@@ -223,7 +223,7 @@ def test_where_tables_find_little_labels_are_drawn_evenly():
     Y, layer = true_labels(4, 2000), model(2000)
     rows = np.arange(2)
     sampler = LSH(hashes=30, tables=1, per_row=5, negatives=300).begin(Y, 0)
-    drawn = sampler.draw(Batch(Y, rows, 0, layer.W[rows], layer, ONE)).labels
+    drawn = sampler.draw(Batch(Y, rows, 0, layer.W[rows], layer, ONE))
     assert 250 < len(drawn) <= 302
     assert {0, 1} <= set(drawn)
 

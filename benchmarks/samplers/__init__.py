@@ -1,0 +1,1 @@
+"""Samplers of the output layer that brought nothing, and the comparison that says so."""

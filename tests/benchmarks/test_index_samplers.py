@@ -1,0 +1,125 @@
+"""Samplers with an index of the labels: clusters, hard negatives, when the index is made anew, and what they learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from benchmarks.samplers.hard import HardNegatives, balanced_clusters
+from benchmarks.samplers.lsh import LSH
+from benchmarks.samplers.refresh import Refresh, Turns
+from xmlsgd.algorithms.sequential import Sequential
+from xmlsgd.data import make_xmc
+from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.devices.cpu import CPU
+from xmlsgd.devices.reference import Reference
+from xmlsgd.errors import DataError
+from xmlsgd.estimators.inference import Scorer
+from xmlsgd.metrics import precision_at_k
+from xmlsgd.nn.network import Network
+from xmlsgd.nn.samplers import ALL_LABELS, Batch
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.serial import Serial
+from xmlsgd.training.learner import Job
+from xmlsgd.training.loop import train
+
+N_LABELS = 400
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: HardNegatives(-1), "negatives must be at least 0, got -1"),
+        (lambda: HardNegatives(hard=2), "hard must be in"),
+        (lambda: HardNegatives(cluster=0), "cluster must be at least 1, got 0"),
+        (lambda: HardNegatives(cluster=2.5), "cluster must be a whole number, got 2.5"),
+        (lambda: HardNegatives(refresh=None), "refresh must be a Refresh such as .*, got None"),
+        (lambda: Refresh("5"), "first must be a whole number, got '5'"),
+        (lambda: Refresh(0), "first must be at least 1"),
+        (lambda: Refresh(5, -1), "growth at least 0"),
+    ],
+)
+def test_what_is_no_number_or_outside_its_range_is_refused(make, text):
+    with pytest.raises(DataError, match=text):
+        make()
+
+
+def test_refreshes_come_ever_more_seldom():
+    turns = Turns(Refresh(10, 0.5))
+    due = [batch for batch in range(200) if turns.due()]
+    gaps = np.diff(due)
+    assert due[:3] == [0, 10, 10 + round(10 * np.exp(0.5))]
+    np.testing.assert_allclose(gaps, 10 * np.exp(0.5 * np.arange(len(gaps))), atol=1)
+    steady = Turns(Refresh(7, 0.0))
+    assert [batch for batch in range(30) if steady.due()] == [0, 7, 14, 21, 28]
+
+
+@pytest.mark.parametrize("n", [1, 3, 16, 17, 100])
+def test_clusters_hold_every_row_once_and_near_ones_together(n):
+    rng = np.random.default_rng(0)
+    V = np.repeat(10 * rng.standard_normal((n, 4)), 2, axis=0).astype(np.float32)
+    members = balanced_clusters(V, 8, rng)
+    assert members.shape[1] <= 8
+    np.testing.assert_array_equal(np.sort(members[members >= 0]), np.arange(2 * n))
+    cluster_of = np.empty(2 * n, int)
+    for c, labels in enumerate(members):
+        cluster_of[labels[labels >= 0]] = c
+    assert (cluster_of[::2] == cluster_of[1::2]).mean() > 0.5
+
+
+def test_hard_negatives_are_the_labels_that_the_model_gives_high_scores():
+    rng = np.random.default_rng(0)
+    Y = sp.random_array((40, N_LABELS), density=0.01, rng=rng, dtype=np.float32)
+    Y.data[:] = 1
+    Y, network = CSR.from_scipy(Y), Network(30, N_LABELS, (8,))
+    W = np.zeros((N_LABELS, 8), np.float32)
+    confused = rng.choice(N_LABELS, 40, replace=False)
+    W[confused] = 1
+    layer = network.layers(np.zeros(network.layout.size, np.float32))[-1]._replace(W=W)
+    rows, A = np.arange(4), np.ones((4, 8), np.float32)
+    sampler = HardNegatives(40, hard=1.0, cluster=4).begin(Y, 0)
+    drawn = sampler.draw(Batch(Y, rows, 0, A, layer, Reference()))
+    true = np.unique(Y.row_entries(rows))
+    assert set(true) <= set(drawn)
+    assert len(drawn) <= 40 + len(true)
+    assert len(np.intersect1d(drawn, confused)) >= 25
+
+
+SAMPLERS = {
+    "hard": HardNegatives(100, refresh=Refresh(20)),
+    "simhash": LSH(hashes=4, tables=10, per_row=4, negatives=100, refresh=Refresh(20)),
+    "dwta": LSH("dwta", hashes=2, tables=10, per_row=4, negatives=100, rule="fifo", frequent=True, refresh=Refresh(20)),
+}
+
+
+@pytest.fixture(scope="module")
+def parts():
+    data = make_xmc(2500, 300, 400, nnz_per_row=15, labels_per_row=2, random_state=0)
+    return [Dataset(data.X.take(r), data.Y.take(r)) for r in (np.arange(2000), np.arange(2000, 2500))]
+
+
+def learned(parts, sampler, epochs=6):
+    """P@1 and the model after training with a sampler."""
+    network, device = Network(300, 400, (32,)), CPU(1)
+    with device.start():
+        run = train(Job(parts[0], network, sampler=sampler), Sequential(32, 0.01), Serial([device]), Schedule(epochs))
+        labels, _ = Scorer(network, run.params, device).top_k(parts[1].X, 1)
+    return precision_at_k(parts[1].Y, labels, 1)[0], run.params
+
+
+@pytest.fixture(scope="module")
+def of_all_labels(parts):
+    return learned(parts, ALL_LABELS)[0]
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_every_sampler_learns_nearly_what_all_labels_learn(parts, of_all_labels, name):
+    assert learned(parts, SAMPLERS[name])[0] > 0.85 * of_all_labels > 0.2
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_the_same_seed_gives_the_same_model(parts, name):
+    """All that is drawn comes from the seed, nothing from the time."""
+    first, again = (learned(parts, SAMPLERS[name], epochs=1)[1] for _ in range(2))
+    np.testing.assert_array_equal(first, again)
