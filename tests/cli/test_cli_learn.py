@@ -61,3 +61,21 @@ def test_text_is_refused_by_a_model_of_numbers(tmp_path, capsys):
     (tmp_path / "new.txt").write_text(NEW)
     assert main(["learn", str(tmp_path / "m"), str(tmp_path / "new.txt")]) == 2
     assert "the model was trained on rows of numbers and has no words, got text" in capsys.readouterr().err
+
+
+def test_labels_and_words_of_test_rows_are_matched_with_those_that_are_learned(tmp_path, words):
+    (tmp_path / "new.txt").write_text("a_new\tread a file\n" + "b_new\tclose the socket\n" * 9)
+    (tmp_path / "test.txt").write_text("b_new\tclose the socket\n")
+    results = ("--out", tmp_path / "m", "--json", tmp_path / "r.json", "--quiet")
+    run("learn", words, tmp_path / "new.txt", "--test", tmp_path / "test.txt", *results)
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert (result["before"]["R@5"], result["R@5"]) == (0, 100)
+
+
+def test_a_model_of_numbers_that_learns_new_features_is_measured_before_and_after(tmp_path):
+    run("train", ROWS, "--out", tmp_path / "m", "--quiet", *QUICK, "--epochs", "1")
+    first = XMLClassifier.load(tmp_path / "m")
+    (tmp_path / "new.txt").write_text(f"{len(first.classes_)} {first.n_features_in_}:1\n")
+    run("learn", tmp_path / "m", tmp_path / "new.txt", "--test", TEST_ROWS, "--json", tmp_path / "r.json", "--quiet")
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert result["P@1"] == pytest.approx(result["before"]["P@1"], abs=5)

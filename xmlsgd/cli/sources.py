@@ -99,7 +99,7 @@ def read_training(
         rows = replace(rows, train=dataset, texts={"label_texts": texts, "feature_names": words})
     if test is not None:
         return replace(rows, test=read_test(test, form, rows.columns))
-    return rows if rows.test is None else replace(rows, test=_fitted(rows.test, rows.columns, train))
+    return rows if rows.test is None else replace(rows, test=in_columns(rows.test, rows.columns, train))
 
 
 def read_more(path: str, form: FormatOptions, columns: Columns) -> Dataset:
@@ -208,7 +208,7 @@ def _test_rows(path: str, form: FormatOptions, columns: Columns, labels_required
         return _rows_of_texts(path, raw, columns.vectorizer, columns.names)
     first, second = _load(path, form, labels_required)
     check_words(_vectorizer_of_store(path), columns, path)
-    return _fitted(second or first, columns, path)
+    return in_columns(second or first, columns, path)
 
 
 def _load(path: str, form: FormatOptions, labels_required: bool = True) -> tuple[Dataset, Dataset | None]:
@@ -217,7 +217,7 @@ def _load(path: str, form: FormatOptions, labels_required: bool = True) -> tuple
         return load_dataset(path, labels_required=labels_required, **form.for_rows)
 
 
-def _fitted(dataset: Dataset, columns: Columns, path: str) -> Dataset:
+def in_columns(dataset: Dataset, columns: Columns, path: str) -> Dataset:
     """Return test rows with the given columns; `DataError` for a feature that training did not have."""
     check_features(dataset.n_features, columns, path)
     return Dataset(replace(dataset.X, n_cols=columns.n_features), *_matched(dataset.Y, dataset.label_names, columns))

@@ -60,7 +60,7 @@ def run(
     format_options.check_inputs(data, test)
     from ...estimators import XMLClassifier
     from ..input_warnings import warn_of_training_rows
-    from ..sources import Columns, Rows, names_of_rows, read_more, read_test
+    from ..sources import Columns, Rows, in_columns, names_of_rows, read_more, read_test
 
     estimator = XMLClassifier.load(model, predict_only=False).set_params(**parameters)
     columns = Columns.of_model(estimator)
@@ -76,6 +76,7 @@ def run(
     estimator.partial_fit(train.X, train.Y if train.label_names is None else names_of_rows(train))
     seconds = time.perf_counter() - started
     if held_out is not None:
+        held_out = in_columns(held_out, Columns.of_model(estimator), str(test))
         results["after"] = measures(estimator, held_out, console, with_thresholds=False)
         console.show(table(results, COLUMNS))
     result = results.get("after", {}) | about_run(estimator, rows, estimator.history_[n_records:])
