@@ -1,11 +1,13 @@
-"""The commands and the Python of README and the user guide run; their links and tables are complete."""
+"""The commands and the Python of README, tutorial and user guide run; their links and tables are complete."""
 
 from __future__ import annotations
 
 import doctest
+import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -20,6 +22,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "docs" / "user_guide.md").read_text(encoding="utf-8")
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted(ROOT.glob("docs/**/*.md"))
 DEMO, TEST, TEXT_TO_TOPK = re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 (WORKERS,) = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)
 
 
@@ -31,7 +34,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.mark.parametrize(("page", "least"), [("README.md", 8), ("docs/user_guide.md", 6), ("docs/workers.md", 12)])
+@pytest.mark.parametrize(("page", "least"), [("README.md", 8), ("docs/tutorial.md", 8), ("docs/user_guide.md", 6), ("docs/workers.md", 12)])
 def test_the_python_of_a_page_runs(page, least, folder):
     text = (ROOT / page).read_text(encoding="utf-8")
     test = doctest.DocTestParser().get_doctest(text, {}, page, page, 0)
@@ -45,10 +48,14 @@ def test_the_python_of_a_page_runs(page, least, folder):
 
 def run_lines(lines, folder):
     """Run lines of a page in bash; return what they print."""
-    script = 'set -euo pipefail\nxmlsgd() { "$PYTHON" -m xmlsgd "$@"; }\n' + lines
-    environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    command = folder / "bin" / "xmlsgd"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m xmlsgd "$@"\n')
+    command.chmod(0o755)
+    path = f"{command.parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
     result = subprocess.run(
-        ["bash", "-c", script], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
+        ["bash", "-euo", "pipefail", "-c", lines], cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
     )
     assert result.returncode == 0, result.stderr
     return result.stdout.splitlines()
@@ -61,6 +68,23 @@ def test_the_way_from_text_to_top_k_runs(folder):
     assert len(prediction.split("\t")) == 5
     for name in ("vectorizer.json", "history.jsonl", "train.json", "learning_curve.png"):
         assert (folder / "model" / name).is_file()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None or shutil.which("curl") is None, reason="needs bash and curl")
+@pytest.mark.slow
+def test_the_commands_of_the_tutorial_suggest_explain_learn_and_serve(folder):
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    lines = "\n".join(re.findall(r"```sh\n(.*?)```", TUTORIAL, re.DOTALL))
+    lines = lines.replace("127.0.0.1:8000", f"127.0.0.1:{port}").replace("serve model", f"serve model --port {port}")
+    printed = run_lines(lines, folder)
+    *_, suggested, explained, learned = [line for line in printed if line.startswith("{")]
+    assert len(json.loads(suggested)["results"]) == 3
+    assert json.loads(explained)["results"][0]["probability"] > 0
+    assert json.loads(learned)["learned"] == 1
+    (after,) = [line for line in printed if line.startswith(("open:", "json_loads:"))]  # what feedback has taught
+    assert {name.split(":")[0] for name in after.split("\t")[:2]} == {"open", "json_loads"}
+    assert all((folder / name).stat().st_size for name in ("per_label.csv", "report.html"))
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
