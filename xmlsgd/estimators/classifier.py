@@ -10,7 +10,6 @@ from sklearn.base import BaseEstimator
 from . import memory, saving
 from .fitted import learned
 from .fitting import as_checkpoint, check_callbacks, draw_seed, train_model, train_more
-from .gpu_memory import check_memory, on_gpus
 from .names import column_names
 from .parameters import checked_parameters
 from .plan import TrainingPlan, make_plan
@@ -287,7 +286,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         texts = {"label_texts": label_texts, "feature_names": feature_names}
         data = read_training_data(given, X, y, names, earlier, sample_weight, eval_set, seed, True, groups, **texts)
         plan = make_plan(given, data, earlier and earlier.network)
-        check_memory(plan, data, fitted)
+        memory.check(plan, data, fitted)
         self.fitted_ = train_model(plan, data, earlier, seed, partial(setattr, self, "fitted_"), callbacks, checkpoint)
         self.plan_ = plan
         return self
@@ -335,7 +334,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         check_declared(data.names, None if classes is None else names)
         keeps = earlier is not None and earlier.candidates is not None
         plan = make_plan(given, data, earlier and earlier.network, with_candidates=False, keeps_candidates=keeps)
-        check_memory(plan, data, earlier)
+        memory.check(plan, data, earlier)
         self.fitted_ = train_more(plan, data, earlier, seed, partial(setattr, self, "fitted_"))
         self.plan_ = plan
         return self
@@ -380,7 +379,7 @@ class XMLClassifier(Predictor, BaseEstimator):
             buffers, candidates. What a GPU takes stands by its name, "cuda:0", and is not in the sum.
         """
         plan, data = self._plan(X, y, eval_set)
-        return {**memory.estimate(plan, data, getattr(self, "fitted_", None)), **on_gpus(plan, data)}
+        return {**memory.estimate(plan, data, getattr(self, "fitted_", None)), **memory.on_gpus(plan, data)}
 
     def _plan(
         self, X: Any, y: Any, eval_set: Any, groups: Any = None, label_texts: Any = None, feature_names: Any = None

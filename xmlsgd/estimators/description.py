@@ -24,11 +24,10 @@ from .parameters import check_parameters
 from .placement import parse_devices
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .classifier import XMLClassifier
 
-# Parameters that are more than one value.
-NESTED = ("hidden_layer_sizes", "optimizer", "class_weight", "algorithm", "vectorizer")
-WORDS = ("min_df", "max_features")  # options of a vectorizer
 CLASSIFIER, ENSEMBLE = "XMLClassifier", "XMLEnsemble"  # what a description is of
 REMEDIES = {
     CLASSIFIER: "; XMLClassifier.load reads it, or xmlsgd.load_model",
@@ -121,7 +120,7 @@ def _to_json(name: str, value: Any) -> Any:
     if isinstance(value, Algorithm):
         return _algorithm_to_json(value)
     if isinstance(value, TextVectorizer):
-        return {option: getattr(value, option) for option in WORDS}
+        return {"min_df": value.min_df, "max_features": value.max_features}
     return value
 
 
@@ -146,52 +145,41 @@ def _algorithm_to_json(algorithm: Algorithm) -> dict[str, Any]:
     return {"module": module, "class": kind.__name__, "numbers": numbers}
 
 
-def _algorithm(saved: Any, path: Path) -> Algorithm:
+def _algorithm(saved: Any) -> Algorithm:
     """Return the algorithm that `_algorithm_to_json` described; nothing outside of `xmlsgd.algorithms` is imported."""
-    try:
-        if saved["module"] not in algorithms.algorithm_names():
-            raise KeyError(saved["module"])
-        module = import_module(f"{algorithms.__name__}.{saved['module']}")
-        kind = vars(module)[saved["class"]]
-        if not (isinstance(kind, type) and issubclass(kind, Algorithm) and kind.__module__ == module.__name__):
-            raise KeyError(saved["class"])
-        known = {field.name: field for field in fields(kind)}
-        numbers = dict(saved["numbers"])
-        texts = {name: read_field(known[name], value) for name, value in numbers.items() if isinstance(value, str)}
-        return kind(**{**numbers, **texts})
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelFileError(f"{path}: unknown algorithm, got {shorten(saved, 100)}") from error
+    if saved["module"] not in algorithms.algorithm_names():
+        raise KeyError(saved["module"])
+    module = import_module(f"{algorithms.__name__}.{saved['module']}")
+    kind = vars(module)[saved["class"]]
+    if not (isinstance(kind, type) and issubclass(kind, Algorithm) and kind.__module__ == module.__name__):
+        raise KeyError(saved["class"])
+    known = {field.name: field for field in fields(kind)}
+    numbers = dict(saved["numbers"])
+    texts = {name: read_field(known[name], value) for name, value in numbers.items() if isinstance(value, str)}
+    return kind(**{**numbers, **texts})
+
+
+# How parameters of more than one value are read; a wrong one is a KeyError, a TypeError or a ValueError.
+READERS: dict[str, Callable[[Any], Any]] = {
+    "hidden_layer_sizes": tuple,
+    "class_weight": dict,
+    "optimizer": lambda saved: find_optimizer(saved["name"])(**saved["numbers"]),
+    "algorithm": _algorithm,
+    "vectorizer": lambda saved: TextVectorizer(**saved),
+}
 
 
 def _parameters(kind: type[XMLClassifier], saved: Any, path: Path) -> dict[str, Any]:
     """Return the constructor's arguments."""
-    known = kind._get_param_names()
-    if not isinstance(saved, dict) or not set(saved) <= set(known):
+    if not isinstance(saved, dict) or not set(saved) <= set(kind._get_param_names()):
         raise ModelFileError(f"{path}: parameters must be among those of XMLClassifier, got {shorten(saved)}")
-    nested = [name for name, value in saved.items() if isinstance(value, dict | list) and name not in NESTED]
-    if nested:
-        raise ModelFileError(f"{path}: {nested[0]} must be a number or a text, got {shorten(saved[nested[0]])}")
     read = dict(saved)
-    if isinstance(read.get("hidden_layer_sizes"), list):
-        read["hidden_layer_sizes"] = tuple(read["hidden_layer_sizes"])
-    if isinstance(read.get("class_weight"), list):
-        try:
-            read["class_weight"] = dict(read["class_weight"])
-        except (TypeError, ValueError) as error:
-            raise ModelFileError(f"{path}: class_weight must be pairs, got {shorten(saved['class_weight'])}") from error
-    optimizer = read.get("optimizer")
-    if isinstance(optimizer, dict):
-        try:
-            read["optimizer"] = find_optimizer(optimizer["name"])(**optimizer["numbers"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise ModelFileError(f"{path}: unknown optimizer, got {shorten(optimizer, 100)}") from error
-    if isinstance(read.get("algorithm"), dict):
-        read["algorithm"] = _algorithm(read["algorithm"], path)
-    words = read.get("vectorizer")
-    if isinstance(words, dict):
-        if set(words) != set(WORDS):
-            raise ModelFileError(f"{path}: vectorizer must have {' and '.join(WORDS)}, got {shorten(words)}")
-        read["vectorizer"] = TextVectorizer(**words)
+    for name, value in saved.items():
+        if isinstance(value, dict | list):
+            try:
+                read[name] = READERS[name](value)
+            except (KeyError, TypeError, ValueError) as error:
+                raise ModelFileError(f"{path}: {name} cannot be read, got {shorten(value, 100)}") from error
     return read
 
 

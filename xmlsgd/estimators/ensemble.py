@@ -14,7 +14,7 @@ from ..data.validation import is_positive_integer
 from ..errors import DataError, MemoryEstimateError, shorten
 from ..training.callbacks import Callback
 from ..training.runs import run_of
-from . import ensemble_saving, memory
+from . import memory, saving
 from .calibration import BetaCalibration
 from .classifier import XMLClassifier
 from .fitting import as_checkpoint, check_callbacks
@@ -231,7 +231,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
             Where `path` is, or holds, anything else than a model.
         """
         check_is_fitted(self)
-        ensemble_saving.save(self, path, compact)
+        saving.save_ensemble(self, path, compact)
 
     @classmethod
     def load(
@@ -258,7 +258,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
         ModelFileError
             For a directory that `save` did not write, or that was altered.
         """
-        found = ensemble_saving.load(cls, path, verify, device, precision)
+        found = saving.load_ensemble(cls, XMLClassifier, path, verify, device, precision)
         assert isinstance(found, cls)
         return found
 
@@ -325,7 +325,7 @@ def load_model(
     ModelFileError
         For a directory that `save` did not write, or that was altered.
     """
-    return ensemble_saving.load(XMLEnsemble, path, verify, device, precision, or_classifier=True)
+    return saving.load_ensemble(XMLEnsemble, XMLClassifier, path, verify, device, precision, or_classifier=True)
 
 
 def _kept(parts: dict[str, int]) -> int:

@@ -1,7 +1,8 @@
-"""How much memory a run will take, before it takes any."""
+"""How much memory a run will take, of the process and of its GPUs, before it takes any."""
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..devices.cuda.availability import free_bytes_of
+from ..devices.cuda.batches import RESIDENT_SHARE
+from ..devices.cuda.memory import LIBRARY_BYTES, step_bytes
 from ..errors import MemoryEstimateError
 from ..nn.network import state_layout
 from ..training.executors.table_layout import table_shape, worker_arrays
@@ -59,23 +63,72 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
     return {**parts, "total": sum(parts.values())}
 
 
+def gpu_estimate(plan: TrainingPlan, data: TrainingData, name: str, free: float = math.inf) -> dict[str, int]:
+    """Return the bytes that the learners of GPU `name` take, by part, and their sum as "total".
+
+    Data count where they are so small a part of the `free` bytes that they may stay there; else they travel.
+    """
+    X, Y, network = data.dataset.X, data.dataset.Y, plan.network
+    learners, parameters = sum(worker.name == name for worker in plan.workers), 4 * network.layout.size
+    travels = 8 * max(X.nnz, Y.nnz) > RESIDENT_SHARE * free
+    entries = sum(_large_batch(matrix, plan.batch_size) for matrix in (X, Y))
+    step = step_bytes(network, plan.batch_size, entries, travels, plan.precision != "float32")
+    parts = {
+        "parameters": learners * parameters,
+        "optimizer_state": 4 * learners * state_layout(network.layout, plan.optimizer).size,
+        "data": 0 if travels else 8 * learners * (X.nnz + Y.nnz),
+        "step": learners * step,
+        "libraries": LIBRARY_BYTES,
+    }
+    algorithm = plan.equal_algorithm
+    if algorithm.sharing is Sharing.REPLICAS and learners == len(plan.workers):  # merged where they are
+        parts["merging"] = (2 + algorithm.merge_state_vectors(learners)) * parameters
+    if data.held_out and plan.workers[0].name == name:
+        parts["evaluation"] = parameters + 8 * data.held_out.X.nnz
+    return {**parts, "total": sum(parts.values())}
+
+
+def on_gpus(plan: TrainingPlan, data: TrainingData) -> dict[str, int]:
+    """Return the bytes that a run takes on each GPU, by its name."""
+    return {name: gpu_estimate(plan, data, name)["total"] for name in _gpus(plan)}
+
+
 def check(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None) -> None:
-    """Raise `MemoryEstimateError` with the parts, and what would fit, where an estimate exceeds 80 % of the limit."""
+    """Raise `MemoryEstimateError` for a run that the process's memory, beside `earlier`, or a GPU's would not hold."""
     estimated = estimate(plan, data, earlier)
-    if estimated["total"] <= allowed():
-        return
-    several = estimated["workers"] + estimated["replicas"]
-    if several > estimated["total"] - several:  # more than all the rest
-        remedies = ["use fewer workers in devices"]
-    else:
-        remedies = [largest_hidden(plan, lambda other: estimate(other, data, earlier)["total"] <= allowed())]
-    if earlier:
-        remedies.append("a clone() of the model lets go of the earlier one")
-    parts = ", ".join(f"{name} {readable(size)}" for name, size in estimated.items() if size and name != "total")
-    raise MemoryEstimateError(
-        f"training needs about {readable(estimated['total'])} ({parts}), more than 80 % of {readable(memory_limit())}; "
-        f"{', '.join(remedies)}, and the optimizers row_adagrad and sgd keep less state"
-    )
+    if estimated["total"] > allowed():
+        several = estimated["workers"] + estimated["replicas"]
+        if several > estimated["total"] - several:  # more than all the rest
+            remedies = ["use fewer workers in devices"]
+        else:
+            remedies = [largest_hidden(plan, lambda other: estimate(other, data, earlier)["total"] <= allowed())]
+        if earlier:
+            remedies.append("a clone() of the model lets go of the earlier one")
+        limit = f"more than 80 % of {readable(memory_limit())}"
+        raise _too_large("", estimated, limit, remedies, ", and the optimizers row_adagrad and sgd keep less state")
+    if earlier is not None:
+        earlier.forget_scorers()
+    for name in _gpus(plan):
+        free = free_bytes_of(int(name.partition(":")[2] or 0))
+        found = gpu_estimate(plan, data, name, free)
+        if found["total"] <= free:
+            continue
+
+        def fits(other: TrainingPlan, name: str = name, free: int = free) -> bool:
+            return gpu_estimate(other, data, name, free)["total"] <= free
+
+        remedies = [largest_hidden(plan, fits)]
+        if sum(worker.name == name for worker in plan.workers) > 1:
+            remedies.append("fewer learners on it take less")
+        more = "; a smaller batch_size, and optimizer='sgd' or 'row_adagrad', take less"
+        raise _too_large(f"device {name!r}: ", found, f"{readable(free)} are free", remedies, more)
+
+
+def _too_large(where: str, parts: dict[str, int], limit: str, remedies: list[str], more: str) -> MemoryEstimateError:
+    """Return the error of a run that is too large, with its parts, and what would fit."""
+    shown = ", ".join(f"{name} {readable(size)}" for name, size in parts.items() if size and name != "total")
+    needed = f"training needs about {readable(parts['total'])} ({shown}), {limit}"
+    return MemoryEstimateError(f"{where}{needed}; {', '.join(remedies)}{more}")
 
 
 def largest_hidden(plan: TrainingPlan, fits: Callable[[TrainingPlan], bool]) -> str:
@@ -209,3 +262,13 @@ def readable(size: int) -> str:
         if size >= scale:
             return f"{size / scale:.1f} {unit}"
     return f"{size / 1e3:.1f} kB"
+
+
+def _gpus(plan: TrainingPlan) -> list[str]:
+    """Return the names of the devices with a memory of their own."""
+    return sorted({worker.name for worker in plan.workers if worker.kind == "cuda"})
+
+
+def _large_batch(matrix: CSR, batch: int) -> int:
+    """Return about how many entries a batch has: the mean, and half as much again."""
+    return int(1.5 * batch * matrix.nnz / max(matrix.n_rows, 1))

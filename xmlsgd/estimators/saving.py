@@ -1,4 +1,7 @@
-"""The estimator as a directory of JSON and plain arrays, and back; see `model_files.write_model` for the format."""
+"""Estimators as directories of JSON and plain arrays, and back; see `model_files.write_model` for the format.
+
+An ensemble is names once, and what each classifier has learned under its number.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from .. import __version__
 from ..data.files.atomic import read_consistently
 from ..data.files.manifest import update_verified
 from ..data.files.model_files import ModelArrays, ModelFiles, read_model, write_model
 from ..data.files.reading import SYSTEM_ERRORS
-from ..data.validation import check_choice, is_integer
+from ..data.validation import check_choice, is_integer, is_positive_integer
 from ..data.vectorizer import TextVectorizer
 from ..devices.base import PRECISIONS
 from ..errors import DataError, ModelFileError, shorten
 from ..nn.network import state_layout
 from ..nn.optimizers import find_optimizer
-from .description import describe, read_facts, read_parameters
+from .description import ENSEMBLE, check_estimator, describe, read_facts, read_parameters, seed_to_json
 from .fitted import FittedModel
 from .inference.compact import CompactParams, compact_params
 from .inputs import FeatureSpace
@@ -32,10 +36,12 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from .classifier import XMLClassifier
+    from .ensemble import XMLEnsemble
 
 Kind = TypeVar("Kind")
 THRESHOLDS = "thresholds"
 COUNTS = "classes_counts"  # beside the names of labels, which are no parameters either
+ENSEMBLE_PARAMETERS = ("n_estimators", "random_state", "estimator_random_state")  # of the ensemble itself
 
 
 def save(model: XMLClassifier, path: str | PathLike[str], *, predict_only: bool = False, compact: bool = False) -> None:
@@ -255,3 +261,86 @@ def _with_state(fitted: FittedModel, saved: ModelArrays, compact: bool) -> Fitte
     size = state_layout(fitted.network.layout, find_optimizer(fitted.optimizer)()).size
     state = saved.finite("optimizer_state", size).copy()
     return replace(fitted, optimizer_state=state, params=fitted.float_params.copy())
+
+
+def save_ensemble(ensemble: XMLEnsemble, path: str | PathLike[str], compact: bool) -> None:
+    """Write `ensemble`, its arrays small if `compact`."""
+    arrays, members = shared_arrays(ensemble.fitted_), []
+    for number, member in enumerate(ensemble.estimators_):
+        described, more = learned_arrays(member.fitted_, compact)
+        members.append(describe(member) | {"candidates": described})
+        arrays |= {prefix_of(number) + name: array for name, array in more.items()}
+    seeds = ensemble.random_state, getattr(ensemble.estimator, "random_state", None)
+    parameters = dict(zip(ENSEMBLE_PARAMETERS, (int(ensemble.n_estimators), *map(seed_to_json, seeds)), strict=True))
+    description = {"estimator": ENSEMBLE, "xmlsgd": __version__, "parameters": parameters, "members": members}
+    write(ensemble.fitted_, path, description, arrays, compact)
+
+
+def load_ensemble(
+    kind: type[XMLEnsemble],
+    member: type[XMLClassifier],
+    path: str | PathLike[str],
+    verify: bool,
+    device: str | None,
+    precision: str | None,
+    or_classifier: bool = False,
+) -> XMLClassifier | XMLEnsemble:
+    """Return the ensemble at `path`, or, if allowed, a classifier to predict only; both checked part by part."""
+
+    def read(files: ModelFiles, folder: Path) -> tuple[XMLEnsemble | None, list[XMLClassifier]]:
+        if or_classifier and files.description.get("estimator") != ENSEMBLE:
+            return None, [read_classifier(member, True, files, folder)]
+        return _read_ensemble(kind, member, files, folder)
+
+    ensemble, members = read_checked(path, verify, read)
+    for each in members:
+        each.fitted_ = predicting_on(each.fitted_, device, precision)
+    if ensemble is None:
+        return members[0]
+    ensemble.take(members, members[0].fitted_.features)
+    return ensemble
+
+
+def prefix_of(number: int) -> str:
+    """Return what the names of the arrays of an ensemble's classifier begin with, which has a number from 0."""
+    return f"member{number}_"
+
+
+def _read_ensemble(
+    kind: type[XMLEnsemble], member: type[XMLClassifier], files: ModelFiles, path: Path
+) -> tuple[XMLEnsemble, list[XMLClassifier]]:
+    """Return the ensemble of which these are the files, and its classifiers."""
+    check_estimator(files.description, ENSEMBLE, path)
+    described = files.description.get("members")
+    if not isinstance(described, list) or not described or not all(isinstance(each, dict) for each in described):
+        raise ModelFileError(f"{path}: members must be a list of descriptions, got {shorten(described)}")
+    members = [read_parameters(member, each, path) for each in described]
+    facts = [read_facts(each, path) for each in described]
+    networks = [each["network"] for each in facts]
+    kinds = [(n.n_features, n.n_labels, n.loss, each["form"]) for n, each in zip(networks, facts, strict=True)]
+    for other in kinds[1:]:
+        if other != kinds[0]:
+            raise ModelFileError(
+                f"{path}: members must agree in features, labels, loss and form, got {kinds[0]} and {other}"
+            )
+    given = _ensemble_parameters(files.description.get("parameters"), path)
+    saved, compact = arrays_of(files, path), is_compact(files)
+    shared = read_shared(files, saved, networks[0])
+    for number, each in enumerate(members):
+        arrays = saved.part(prefix_of(number))
+        each.fitted_ = read_learned(facts[number] | shared, arrays, described[number].get("candidates"), compact)
+    template = member(**{**members[0].get_params(deep=False), "random_state": given["estimator_random_state"]})
+    return kind(template, given["n_estimators"], random_state=given["random_state"]), members
+
+
+def _ensemble_parameters(given: Any, path: Path) -> dict[str, Any]:
+    """Return the parameters of the ensemble itself."""
+    fits = (
+        isinstance(given, dict)
+        and set(given) == set(ENSEMBLE_PARAMETERS)
+        and is_positive_integer(given["n_estimators"])
+    )
+    if not fits or not all(given[name] is None or is_integer(given[name]) for name in ENSEMBLE_PARAMETERS[1:]):
+        raise ModelFileError(f"{path}: parameters must be {', '.join(ENSEMBLE_PARAMETERS)}, got {shorten(given)}")
+    found: dict[str, Any] = given
+    return found

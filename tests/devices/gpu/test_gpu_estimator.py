@@ -15,7 +15,7 @@ from xmlsgd import MemoryEstimateError, XMLClassifier, make_xmc
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.csr import Dataset
 from xmlsgd.devices.cuda.memory import LIBRARY_BYTES, step_bytes
-from xmlsgd.estimators import gpu_memory, placement
+from xmlsgd.estimators import memory, placement
 from xmlsgd.estimators.placement import Worker, paying
 from xmlsgd.nn.network import Network, state_layout
 from xmlsgd.nn.optimizers import SGD, Adam
@@ -92,7 +92,7 @@ def test_the_memory_that_a_gpu_needs_stands_beside_that_of_the_process(data, mon
 
 def test_memory_that_ends_in_the_middle_of_a_run_is_told_in_one_line(data, monkeypatch):
     pretend_gpus(monkeypatch, capacity=60_000)
-    monkeypatch.setattr(gpu_memory, "gpu_estimate", lambda plan, data, name, free: {"total": 0, "data": 0})
+    monkeypatch.setattr(memory, "gpu_estimate", lambda plan, data, name, free: {"total": 0, "data": 0})
     with pytest.raises(MemoryEstimateError, match=r"^device 'cuda:0': Out of memory allocating .* GB are free; a") as e:
         model(devices="cuda:0").fit(data.X, data.Y)
     assert "\n" not in str(e.value)
