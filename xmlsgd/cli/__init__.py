@@ -10,11 +10,10 @@ from typing import Any
 from .. import __version__
 from . import commands
 from .exit_codes import UsageError, open_closed_streams, run_guarded
-from .flags import EVERYWHERE, add_flags, collect
+from .flags import EVERYWHERE, Parser, add_flags, collect
 from .format_options import FormatOptions
 from .machine import limit_threads
 from .messages import STDOUT, Console, log_lines
-from .parser import Parser
 
 COMMANDS = ("demo", "train", "learn", "evaluate", "report", "predict", "serve", "convert", "simulate", "warmup", "info")
 ALIASES = {"evaluate": ["test"]}

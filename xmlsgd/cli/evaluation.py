@@ -25,8 +25,7 @@ from ..metrics import (
     reliability,
 )
 from ..training.progress_bar import in_batches
-from .predictions import csv_line
-from .results import table, text_file
+from .results import csv_line, table, text_file
 
 ZERO_SHOT_K = 10
 PER_LABEL = ("label", "training_rows", "test_rows", "threshold", "precision", "recall", "F1")

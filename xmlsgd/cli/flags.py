@@ -1,13 +1,20 @@
-"""Flags as data: from one entry follow the parser's argument, its line in the help and its other spellings."""
+"""Flags as data, and the parser that is made of them: types of values, help, spellings, errors in one line.
+
+From one entry of a table follow the parser's argument, its line in the help and its other spellings.
+"""
 
 from __future__ import annotations
 
-from argparse import SUPPRESS, ArgumentParser, BooleanOptionalAction
-from collections.abc import Sequence
+import argparse
+import math
+import re
+from argparse import SUPPRESS, ArgumentTypeError, BooleanOptionalAction
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
-from .value_types import FILE, FLOAT, NAME, PATH, ValueType, name_among
+from ..errors import suggest
+from .exit_codes import UsageError
 
 GROUPS = (
     "arguments",
@@ -18,6 +25,87 @@ GROUPS = (
     "server",
     "output",
 )  # headings of the help, in this order
+CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")  # argparse's words
+OTHER_SPELLINGS = re.compile(r"^(argument [^\s/:]+)(?:/[^\s:]+)+")
+
+
+@dataclass(frozen=True)
+class ValueType:
+    """The type of a flag's value: its name in the help and `read`, which raises `ArgumentTypeError` for a wrong text.
+
+    `choices` are shown in the help.
+    """
+
+    name: str
+    read: Callable[[str], Any]
+    choices: tuple[str, ...] = ()
+
+
+def _read_path(text: str) -> str:
+    """Return the name of a file or folder; an empty one is usually a shell variable that was never set."""
+    if not text:
+        raise ArgumentTypeError("must be a name, got ''")
+    return text
+
+
+def _reader(convert: Callable[[str], Any], description: str) -> Callable[[str], Any]:
+    """Return a reader that says what a value must be where `convert` raises `ValueError`."""
+
+    def read(text: str) -> Any:
+        try:
+            return convert(text)
+        except ValueError:
+            raise ArgumentTypeError(f"must be {description}, got {text!r}") from None
+
+    return read
+
+
+def _read_minutes(text: str) -> float:
+    """Return a finite number of minutes, 0 or more."""
+    minutes = float(text)
+    if not 0 <= minutes < math.inf:
+        raise ValueError
+    return minutes
+
+
+PATH = ValueType("PATH", _read_path)
+FILE = ValueType("FILE", _read_path)
+DIR = ValueType("DIR", _read_path)
+NAME = ValueType("NAME", str)
+INT = ValueType("INT", _reader(int, "a whole number"))
+FLOAT = ValueType("FLOAT", _reader(float, "a number"))
+SIZES = ValueType(
+    "INT,...",
+    _reader(lambda text: tuple(map(int, text.split(","))), "whole numbers separated by commas, as in 512,256"),
+)
+MINUTES = ValueType(
+    "MINUTES", _reader(_read_minutes, "minutes between two checkpoints, 0 or more (DIR.checkpoint holds them)")
+)
+
+
+def name_among(*choices: str) -> ValueType:
+    """Return the type of a name that must be one of `choices`."""
+
+    def read(text: str) -> str:
+        if text not in choices:
+            raise ArgumentTypeError(f"must be one of {', '.join(choices)}, got {text!r}{suggest(text, choices)}")
+        return text
+
+    return ValueType("NAME", read, choices)
+
+
+def or_word(value_type: ValueType, *words: str) -> ValueType:
+    """Return a type that takes some words besides its values, as in `auto`."""
+
+    def read(text: str) -> Any:
+        if text in words:
+            return text
+        try:
+            return value_type.read(text)
+        except ArgumentTypeError as error:
+            raise ArgumentTypeError(f"{error}{suggest(text, words)}") from error
+
+    return ValueType("|".join((value_type.name, *words)), read)
 
 
 @dataclass(frozen=True)
@@ -82,7 +170,7 @@ class Flag:
         group.add_argument(*self.spellings, **options)
 
 
-def add_flags(parser: ArgumentParser, flags: Sequence[Flag]) -> None:
+def add_flags(parser: argparse.ArgumentParser, flags: Sequence[Flag]) -> None:
     """Add flags to a parser, under the headings of their groups."""
     for heading in GROUPS:
         if members := [flag for flag in flags if flag.group == heading]:
@@ -135,3 +223,36 @@ FORMAT_FLAGS = (
     Flag("duplicates", name_among("error", "sum"), "what to do about a feature that comes twice in a row", "data",
          "error", part_of="format_options"),
 )  # fmt: skip
+
+
+class Parser(argparse.ArgumentParser):
+    """An `ArgumentParser` that raises `UsageError` with one line and takes no abbreviated flags."""
+
+    def __init__(self, **options: object) -> None:
+        super().__init__(**{"allow_abbrev": False, "formatter_class": Formatter, **options})  # type: ignore[arg-type]
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the message with the choice that may have been meant, or with the command that shows the help."""
+        choice = CHOICE.search(message)
+        message = OTHER_SPELLINGS.sub(r"\1", message)
+        message += suggest(choice[1], re.split("[', ]+", choice[2])) if choice else ""
+        raise UsageError(message if message.endswith("?") else f"{message}; see {self.prog} --help")
+
+    def nearest_flag(self, word: str) -> str:
+        """Return a suggestion of the flag, in any of its spellings, that a word may have meant."""
+        return suggest(word.partition("=")[0], self._option_string_actions)
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Help that keeps the lines of descriptions and shows a flag by its first spelling and its type."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=32)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.dest == "help":
+            return super()._format_action_invocation(action)
+        flag = action.option_strings[0]
+        if isinstance(action, BooleanOptionalAction):
+            return f"{flag}, --no-{flag[2:]}"
+        return flag if action.nargs == 0 else f"{flag} {action.metavar}"

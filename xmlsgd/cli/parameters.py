@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .flags import Flag
-from .value_types import FLOAT, INT, NAME, SIZES, ValueType, or_word
+from .flags import FLOAT, INT, NAME, SIZES, Flag, ValueType, or_word
 
 PACKAGE = Path(__file__).parents[1]
 

@@ -15,13 +15,12 @@ from ..data.csr import CSR, Dataset
 from ..data.datasets import BUILT_IN, load_dataset
 from ..data.files.temporary import temporary_folder
 from ..data.formats.base import is_store
-from ..data.text import RawText, index_labels, read_raw_text
+from ..data.text import RawText, index_labels, read_label_texts, read_raw_text
 from ..data.vectorizer import VECTORIZER_FILE, TextVectorizer
-from ..errors import DataError
+from ..errors import DataError, shorten
 from ..estimators import XMLClassifier, XMLEnsemble
 from .exit_codes import UsageError
 from .format_options import FormatOptions, first_lines
-from .label_texts import with_label_texts
 from .messages import STDIN
 
 TRAIN, TEST = 0, 1  # parts of the built-in data set
@@ -95,7 +94,7 @@ def read_training(
             if words is not None:
                 raise UsageError(f"--feature-names: {train} has words of its own; leave it out")
             words = read_raw_text(feature_names).texts
-        dataset, texts = with_label_texts(rows.train, label_texts)
+        dataset, texts = _with_label_texts(rows.train, label_texts)
         rows = replace(rows, train=dataset, texts={"label_texts": texts, "feature_names": words})
     if test is not None:
         return replace(rows, test=read_test(test, form, rows.columns))
@@ -296,3 +295,30 @@ def _rows_of_texts(path: str, raw: RawText, vectorizer: TextVectorizer | None, n
 
 def _is_built_in(path: str) -> bool:
     return path == BUILT_IN and not Path(path).exists()
+
+
+def _with_label_texts(train: Dataset, path: str) -> tuple[Dataset, list[str | None]]:
+    """Return training rows with a column for each label of `--label-texts`, and the text of each column.
+
+    Labels with names are found by them where any line begins with one; otherwise line i is of label i.
+    """
+    lines, names = read_label_texts(path), train.label_names
+    if names is not None and not set(names).isdisjoint(label for label, _ in lines):
+        return _with_named_texts(train, lines, path)
+    texts: list[str | None] = [text for _, text in lines]
+    if len(texts) < train.n_labels or (names is not None and len(texts) > len(names)):
+        raise DataError(f"{path}: must have a line for each of {train.n_labels} labels, got {len(texts)}")
+    return replace(train, Y=replace(train.Y, n_cols=len(texts))), texts
+
+
+def _with_named_texts(train: Dataset, lines: list[tuple[str, str]], path: str) -> tuple[Dataset, list[str | None]]:
+    """Return the same for texts of labels that are found by their names; new ones get columns behind."""
+    text_of: dict[str, str] = {}
+    for number, (label, text) in enumerate(lines, 1):
+        if label in text_of:
+            raise DataError(f"{path}:{number}: a label must have one text, got {shorten(label)} twice; remove one")
+        text_of[label] = text
+    known = list(train.label_names or ())
+    names = known + sorted(set(text_of).difference(known, [""]))
+    dataset = replace(train, Y=replace(train.Y, n_cols=len(names)), label_names=names)
+    return dataset, [text_of.get(name) for name in names]

@@ -15,11 +15,10 @@ from ...data.files.atomic import parents_created
 from ...data.files.temporary import temporary_folder_beside
 from ...data.formats import format_names
 from ..exit_codes import UsageError
-from ..flags import FORMAT_FLAGS, OVERWRITE, Flag, positional
+from ..flags import DIR, FORMAT_FLAGS, OVERWRITE, PATH, Flag, ValueType, name_among, positional
 from ..format_options import FormatOptions
 from ..messages import STDOUT, Console
 from ..output_files import check_apart, check_new, check_parent
-from ..value_types import DIR, PATH, ValueType, name_among
 
 
 def read_format(text: str) -> Any:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..flags import JSON_FILE, OVERWRITE, Flag
+from ..flags import DIR, JSON_FILE, OVERWRITE, Flag
 from ..output_files import check_file, check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_text, table, write_json
-from ..value_types import DIR
 from .train import COLUMNS, new_model, train_and_save
 
 if TYPE_CHECKING:

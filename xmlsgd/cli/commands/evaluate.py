@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from ..exit_codes import UsageError
-from ..flags import FORMAT_FLAGS, JSON_FILE, PROPENSITY_POWER, Flag, positional
+from ..flags import DIR, FILE, FLOAT, FORMAT_FLAGS, INT, JSON_FILE, NAME, PATH, PROPENSITY_POWER, Flag, positional
 from ..format_options import FormatOptions
 from ..machine import peak_memory_bytes, versions
 from ..messages import Console
@@ -19,7 +19,6 @@ from ..models import classifiers_of, groups_in_file, label_weight_of, parameters
 from ..output_files import check_file
 from ..parameters import parameter_flags
 from ..results import size_numbers, table, write_json
-from ..value_types import DIR, FILE, FLOAT, INT, NAME, PATH
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),

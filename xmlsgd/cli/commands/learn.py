@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import model_folder
-from ..flags import FORMAT_FLAGS, JSON_FILE, OVERWRITE, Flag, positional
+from ..flags import DIR, FORMAT_FLAGS, JSON_FILE, OVERWRITE, PATH, Flag, positional
 from ..output_files import check_file, check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_text, table, write_json
-from ..value_types import DIR, PATH
 from .train import COLUMNS, about_run, measures
 
 if TYPE_CHECKING:

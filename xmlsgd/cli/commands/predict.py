@@ -14,15 +14,13 @@ from __future__ import annotations
 from typing import Any
 
 from ..exit_codes import UsageError
-from ..flags import FORMAT_FLAGS, PROPENSITY_POWER, Flag, positional
+from ..flags import DIR, FILE, FLOAT, FORMAT_FLAGS, INT, PATH, PROPENSITY_POWER, Flag, name_among, or_word, positional
 from ..format_options import FormatOptions
 from ..messages import STDOUT, Console
 from ..models import label_weight_of, read_excluded, read_model
 from ..output_files import check_file
 from ..parameters import parameter_flags
-from ..predictions import FORMATS, csv_header, line_format
-from ..results import text_file
-from ..value_types import DIR, FILE, FLOAT, INT, PATH, name_among, or_word
+from ..results import FORMATS, csv_header, line_format, text_file
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..flags import FORMAT_FLAGS, Flag, positional
+from ..flags import DIR, FILE, FORMAT_FLAGS, PATH, Flag, positional
 from ..models import read_model
 from ..output_files import check_file
 from ..parameters import parameter_flags
 from ..results import size_text, text_file
-from ..value_types import DIR, FILE, PATH
 
 if TYPE_CHECKING:
     from ..format_options import FormatOptions

@@ -19,10 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..exit_codes import UsageError
-from ..flags import Flag, positional
+from ..flags import DIR, FILE, INT, NAME, Flag, positional
 from ..models import read_model
 from ..parameters import parameter_flags
-from ..value_types import DIR, FILE, INT, NAME
 
 if TYPE_CHECKING:
     from ..messages import Console

@@ -17,14 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import DataError, suggest
 from ..exit_codes import UsageError
-from ..flags import FORMAT_FLAGS, JSON_FILE, Flag, positional
+from ..flags import FILE, FLOAT, FORMAT_FLAGS, INT, JSON_FILE, NAME, PATH, Flag, positional
 from ..kernels import compile_kernels
 from ..machine import versions
 from ..output_files import check_file
 from ..parameters import parameter_flags
 from ..reports import COLUMNS, DIVERGED, describe_outcome, describe_prices, legend, summarize
 from ..results import table, write_json
-from ..value_types import FILE, FLOAT, INT, NAME, PATH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 from ...training.runs import WorkersLost, whole_epochs
 from .. import model_folder
 from ..exit_codes import TrainingStopped, UsageError, describe
-from ..finished_runs import call_of, clean_up, finished_call, report_in, report_of_call
-from ..flags import FORMAT_FLAGS, JSON_FILE, OVERWRITE, Flag, positional
+from ..flags import DIR, FORMAT_FLAGS, INT, JSON_FILE, MINUTES, OVERWRITE, PATH, Flag, positional
 from ..kernels import compile_kernels
 from ..machine import peak_memory_bytes, versions
 from ..models import classifiers_of, groups_in_file, parameters_of, template_of
@@ -33,7 +32,6 @@ from ..output_files import check_file, check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_numbers, size_text, table, write_json
 from ..signals import SignalInterrupt, first_signal_raises, in_words, signal_number, signals_deferred
-from ..value_types import DIR, INT, MINUTES, PATH
 
 if TYPE_CHECKING:
     from ...data.csr import Dataset
@@ -102,7 +100,7 @@ def run(
     elif not dry_run:
         remedy = ", xmlsgd learn adds rows to it" if n_estimators == 1 else ""
         check_folder(out, *inputs)
-        made = None if overwrite or checkpoint is None else finished_call(out)
+        made = None if overwrite or checkpoint is None else model_folder.finished_call(out)
         if not made:
             check_new(out, "--out", overwrite, remedy)
     check_file(json, "--json", *inputs, beside=out or None)
@@ -125,13 +123,15 @@ def run(
         console.answer(str(plan))
         write_json(json, plan.to_dict())
         return
-    call = call_of([parameters, n_estimators, compact, rows.texts, rows.groups], rows) if saved_state else ""
+    call = (
+        model_folder.call_of([parameters, n_estimators, compact, rows.texts, rows.groups], rows) if saved_state else ""
+    )
     if saved_state and made:
         if made["sha256"] != call:
             check_new(out, "--out", overwrite, remedy)
-        clean_up(out, made, saved_state)
+        model_folder.clean_up(out, made, saved_state)
         console.show(f"model: {out}; this call has made it before, nothing was trained")
-        write_json(json, report_in(out))
+        write_json(json, model_folder.report_in(out))
         return
     result = train_and_save(model, rows, out, Path(train).name, console, n_estimators, compact, saved_state, call)
     result["load_seconds"] = seconds
@@ -209,7 +209,7 @@ def train_and_save(
             folder = out if stop is None else model_folder.name_of_interrupted(out, checkpoint is not None)
             saved = not (checkpoint and is_resumed_by_machine(stop, checkpoint))
             if checkpoint and stop is None:
-                result |= report_of_call(call, checkpoint)
+                result |= model_folder.report_of_call(call, checkpoint)
             if saved:
                 model_folder.save(model, folder, result, title, compact)
             if checkpoint and stop is None:
