@@ -398,7 +398,7 @@ BUGS = (
     Bug(
         "estimators",
         "weights of labels divide their gain",
-        "xmlsgd/estimators/inference/label_weights.py",
+        "xmlsgd/estimators/inference/rankings.py",
         "+ log_weight[likeliest]",
         "- log_weight[likeliest]",
         ("tests/estimators/inference/test_label_weights.py",),

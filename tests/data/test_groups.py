@@ -2,7 +2,7 @@
 
 import pytest
 
-from xmlsgd.data.groups import read_groups
+from xmlsgd.data.validation import read_groups
 from xmlsgd.errors import DataError
 
 

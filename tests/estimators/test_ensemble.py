@@ -20,7 +20,7 @@ from xmlsgd import DataError, MemoryEstimateError, ModelFileError, XMLClassifier
 from xmlsgd.data import TextVectorizer
 from xmlsgd.data.csr import CSR
 from xmlsgd.estimators import memory
-from xmlsgd.estimators.inference.averaging import best_of_means
+from xmlsgd.estimators.inference.rankings import best_of_means
 from xmlsgd.training.averaging import WeightAverage
 from xmlsgd.training.callbacks import EarlyStopping
 from xmlsgd.training.history import History, runs_of

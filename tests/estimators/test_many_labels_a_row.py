@@ -37,7 +37,7 @@ def test_scores_of_all_labels_are_made_for_no_k_up_to_a_hundred(listed, held_out
         raise AssertionError("all labels were scored")
 
     monkeypatch.setattr("xmlsgd.estimators.inference.candidates.best_of_all", refused)
-    monkeypatch.setattr("xmlsgd.estimators.inference.averaging.best_of_all", refused)
+    monkeypatch.setattr("xmlsgd.estimators.inference.rankings.best_of_all", refused)
     several = XMLEnsemble(listed)
     several.take([listed, listed], listed.fitted_.features)
     for model in (listed, several):

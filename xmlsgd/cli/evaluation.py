@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from ..data.csr import CSR, Dataset
 from ..errors import DataError
 from ..estimators import XMLClassifier, XMLEnsemble
-from ..estimators.inference.selection import labels_above
+from ..estimators.inference.rankings import labels_above
 from ..metrics import (
     LabelScores,
     evaluate_ranking,

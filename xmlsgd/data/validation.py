@@ -8,6 +8,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import DataError, shorten, suggest
 
@@ -88,3 +89,20 @@ def check_choice(name: str, given: object, options: Collection[str], others: str
     if not isinstance(given, str) or given not in options:
         got = f"{shorten(given)}{suggest(given, options)}"
         raise DataError(f"{name} must be one of {', '.join(options)}{others}, got {got}")
+
+
+def read_groups(groups: Any, n_rows: int) -> NDArray[np.int64] | None:
+    """Return the group of each row as a number from 0, int64 (n,); None where none are given."""
+    return None if groups is None else named_groups(groups, n_rows)[1]
+
+
+def named_groups(groups: Any, n_rows: int) -> tuple[NDArray, NDArray[np.int64]]:
+    """Return the names of the groups, ascending, and the position in them of each row's group, int64 (n,)."""
+    given = np.asarray(groups)
+    if given.shape != (n_rows,) or given.dtype.kind not in "iuUOSb":
+        raise DataError(f"groups: must have a text or an integer for each of {n_rows} rows, got {shorten(groups)}")
+    try:
+        names, of_row = np.unique(given, return_inverse=True)
+    except TypeError as error:
+        raise DataError(f"groups: must be all texts or all integers, got {shorten(groups)}") from error
+    return names, of_row.astype(np.int64)

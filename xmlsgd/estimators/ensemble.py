@@ -18,7 +18,7 @@ from . import memory, saving
 from .calibration import BetaCalibration
 from .classifier import XMLClassifier
 from .fitting import as_checkpoint, check_callbacks
-from .inference.averaging import MeanScorer
+from .inference.rankings import MeanScorer
 from .inputs import FeatureSpace, learn_features, read_features
 from .parameters import random_state_of
 from .predicting import Predictor

@@ -18,9 +18,7 @@ from ..errors import DataError, shorten
 from ..metrics.propensity import inverse_propensity_of
 from ..nn.losses import find_loss
 from .fitted import FittedAttributes
-from .inference.averaging import MeanScorer
-from .inference.label_weights import WeightedRanker
-from .inference.selection import ExcludingRanker, labels_above
+from .inference.rankings import ExcludingRanker, MeanScorer, WeightedRanker, labels_above
 from .inputs import read_features, read_weight
 from .output_checks import check_dense, check_finite, checked_columns, checked_weight
 from .targets import read_labels

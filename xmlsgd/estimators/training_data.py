@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..data.csr import VALIDATION, Dataset
-from ..data.groups import read_groups
 from ..data.held_out import draw_rows
+from ..data.validation import read_groups
 from ..errors import DataError, shorten
 from .inputs import FeatureSpace, check_weight, grow_features, learn_features, read_features, read_weight
 from .label_texts import read_label_rows, with_label_rows, with_new_labels

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..data.groups import named_groups
+from ..data.validation import named_groups
 from .comparison import Matrix, compare
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from xmlsgd.data.csr import CSR
 from xmlsgd.estimators.calibration import UNCALIBRATED
-from xmlsgd.estimators.inference.label_weights import WeightedRanker
+from xmlsgd.estimators.inference.rankings import WeightedRanker
 
 N_REWEIGHTED = 32
 

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmlsgd.data.csr import CSR
-from xmlsgd.estimators.inference.selection import FIRST_K, ExcludingRanker, labels_above
+from xmlsgd.estimators.inference.rankings import FIRST_K, ExcludingRanker, labels_above
 
 
 class Given:

@@ -19,8 +19,8 @@ from ...candidates.stacking import meta_features
 from ...candidates.weighting import unit_rows
 from ...data.csr import CSR
 from ...devices.compact import CompactLayer, widened
-from .averaging import MeanScorer
 from .candidates import CandidateScorer, pair_scores
+from .rankings import MeanScorer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
