@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from .estimators.inference import Measure as Measure
     from .estimators.inference import Scorer as Scorer
     from .estimators.inference.explanation import Explanation as Explanation
+    from .estimators.tuning import Trial as Trial
+    from .estimators.tuning import Tuning as Tuning
+    from .estimators.tuning import tune as tune
     from .metrics import coverage_at_k as coverage_at_k
     from .metrics import evaluate_ranking as evaluate_ranking
     from .metrics import inverse_propensity as inverse_propensity
@@ -78,6 +81,7 @@ _NAMES_OF_MODULE = {
     "training.runs": ("Run",),
     "nn.schedules": ("Schedule",),
     "estimators.inference": ("Measure", "Scorer"),
+    "estimators.tuning": ("Trial", "Tuning", "tune"),
     "estimators.inference.explanation": ("Explanation",),
 }
 

@@ -15,7 +15,20 @@ from .format_options import FormatOptions
 from .machine import limit_threads
 from .messages import STDOUT, Console, log_lines
 
-COMMANDS = ("demo", "train", "learn", "evaluate", "report", "predict", "serve", "convert", "simulate", "warmup", "info")
+COMMANDS = (
+    "demo",
+    "train",
+    "tune",
+    "learn",
+    "evaluate",
+    "report",
+    "predict",
+    "serve",
+    "convert",
+    "simulate",
+    "warmup",
+    "info",
+)
 ALIASES = {"evaluate": ["test"]}
 
 

@@ -22,6 +22,7 @@ GROUPS = (
     "model",
     "training",
     "workers",
+    "search",
     "server",
     "output",
 )  # headings of the help, in this order

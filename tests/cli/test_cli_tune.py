@@ -1,0 +1,43 @@
+"""The command tune: trials, the command that trains with the best parameters, JSON."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+
+import pytest
+
+from shared.command_line import ROWS, TEXT, run
+from xmlsgd.cli import main, new_parser
+from xmlsgd.cli.commands.tune import flags_of
+
+GIVEN = ["--hidden", "8", "--epochs", "1", "--candidates", "0", "--threads", "1", "--seed", "0"]
+
+
+@pytest.mark.parametrize("data", [ROWS, TEXT])
+def test_it_shows_the_command_of_the_best_parameters_and_writes_json(data, tmp_path, capsys):
+    run("tune", data, *GIVEN, "--metric", "nDCG@5", "--trials", "3", "--seconds", "1e9", "--json", tmp_path / "r.json")
+    *trials, result, command = capsys.readouterr().out.splitlines()
+    assert [line.partition(" ")[0] for line in trials] == 3 * ["nDCG@5"]
+    assert trials[0].endswith("as given")
+    assert "nDCG@5 of 210 held-out rows" in result
+    found = json.loads((tmp_path / "r.json").read_text())
+    assert found["best"] == max(trial["value"] for trial in found["trials"]) >= found["default"]
+    values = vars(new_parser().parse_args(shlex.split(command)[1:]))
+    assert {name: values[name] for name in found["parameters"]} == found["parameters"] | {"hidden_layer_sizes": (8,)}
+    assert (values["train"], values["out"]) == (data, "model")
+
+
+def test_flags_of_every_kind_are_written_as_train_reads_them():
+    parameters = {"hidden_layer_sizes": (16, 8), "loss": "bce", "early_stopping": False, "algorithm": "a b"}
+    words = shlex.split(f"train x {flags_of(parameters)}")
+    assert {name: vars(new_parser().parse_args(words))[name] for name in parameters} == parameters
+
+
+def test_errors_are_one_line(tmp_path, capsys, monkeypatch):
+    assert main(["tune", ROWS, "--metric", "P", "--quiet", *GIVEN]) == 2
+    assert "metric: must be a name and a rank, as in nDCG@5" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert main(["tune", ROWS]) == 2
+    assert 'optuna is missing: pip install "xmlsgd[tune]"' in capsys.readouterr().err

@@ -1,0 +1,117 @@
+"""The search for parameters: never below the given ones, within its limits, reproducible by its seed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from xmlsgd import DataError, DivergenceError, XMLClassifier, make_xmc, tune
+
+ROWS = make_xmc(300, 60, 20, nnz_per_row=8, labels_per_row=2)
+MODEL = XMLClassifier(max_epochs=2, random_state=0, n_jobs=1)
+
+
+def without_times(trials):
+    """Return trials as they compare."""
+    return [(trial.parameters, trial.value) for trial in trials]
+
+
+def test_the_first_trial_has_the_given_parameters_and_the_best_is_not_below_it():
+    seen = []
+    found = tune(ROWS.X, ROWS.Y, MODEL, n_trials=4, seconds=math.inf, callback=seen.append)
+    assert found.trials == seen
+    assert found.trials[0].parameters == {}
+    assert found.best.value == max(trial.value for trial in found.trials) >= found.trials[0].value > 0
+    assert len({str(trial.parameters) for trial in found.trials}) == 4
+    assert not hasattr(MODEL, "fitted_")
+
+
+def test_the_best_parameters_make_an_estimator():
+    found = tune(ROWS.X, ROWS.Y, MODEL, n_trials=2, seconds=math.inf)
+    model = XMLClassifier(**MODEL.get_params() | found.trials[1].parameters).fit(ROWS.X, ROWS.Y)
+    assert model.score(ROWS.X, ROWS.Y) > 0.1
+
+
+def test_the_same_seed_gives_the_same_trials():
+    first, again = (tune(ROWS.X, ROWS.Y, MODEL, n_trials=3, seconds=math.inf) for _ in range(2))
+    assert without_times(first.trials) == without_times(again.trials)
+    other = tune(ROWS.X, ROWS.Y, XMLClassifier(max_epochs=2, random_state=1, n_jobs=1), n_trials=3, seconds=math.inf)
+    assert without_times(other.trials) != without_times(first.trials)
+
+
+def test_parameters_that_are_given_are_not_searched():
+    model = XMLClassifier((8,), max_epochs=1, hidden_dropout=0.1, random_state=0, n_jobs=1)
+    found = tune(ROWS.X, ROWS.Y, model, n_trials=3, seconds=math.inf)
+    assert [set(trial.parameters) for trial in found.trials] == [set(), {"learning_rate_init"}, {"learning_rate_init"}]
+
+
+def test_candidates_are_searched_where_the_plan_has_them():
+    rows = make_xmc(2100, 200, 600, nnz_per_row=8, labels_per_row=2)
+    model = XMLClassifier((8,), max_epochs=1, hidden_dropout=0.1, learning_rate_init=0.01, random_state=0, n_jobs=1)
+    assert model.plan(rows.X, rows.Y).n_candidates == 64
+    found = tune(rows.X, rows.Y, model, n_trials=4, seconds=math.inf)
+    assert {name for trial in found.trials for name in trial.parameters} == {"candidates"}
+
+
+def test_no_trial_begins_after_the_time_is_up():
+    assert len(tune(ROWS.X, ROWS.Y, MODEL, seconds=1e-9).trials) == 1
+
+
+@pytest.mark.parametrize("metric", ["nDCG@3", "R@5", "PSP@1", "coverage@2", "psndcg@3", "micro F1", "macro F1"])
+def test_every_metric_can_be_searched_by(metric):
+    (trial,) = tune(ROWS.X, ROWS.Y, MODEL, metric=metric, n_trials=1).trials
+    assert 0 < trial.value <= 100
+
+
+def test_whole_groups_are_held_out():
+    found = tune(ROWS.X, ROWS.Y, MODEL, n_trials=1, groups=np.arange(300) // 20)
+    assert found.n_held_out == 20
+
+
+def test_texts_and_label_lists_are_searched_with():
+    texts = ["read a file", "open a socket", "parse a text"] * 20
+    labels = [["file"], ["net", "socket"], ["text"]] * 20
+    model = XMLClassifier(early_stopping=True, n_epochs_no_change=99, random_state=0, n_jobs=1)
+    assert tune(texts, labels, model, n_trials=1, metric="P@1").best.value > 50
+
+
+def test_a_trial_that_diverges_is_none_of_the_best(monkeypatch):
+    fit, calls = XMLClassifier.fit, []
+
+    def diverging(self, *arguments, **options):
+        calls.append(self)
+        if len(calls) == 2:
+            raise DivergenceError("loss is not finite")
+        return fit(self, *arguments, **options)
+
+    monkeypatch.setattr(XMLClassifier, "fit", diverging)
+    found = tune(ROWS.X, ROWS.Y, MODEL, n_trials=3, seconds=math.inf)
+    assert [math.isnan(trial.value) for trial in found.trials] == [False, True, False]
+    assert found.best is not found.trials[1]
+    calls[:] = [None]
+    with pytest.raises(DivergenceError):
+        tune(ROWS.X, ROWS.Y, MODEL, n_trials=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"metric": "P"}, "metric: must be a name and a rank, as in nDCG@5, or micro F1 or macro F1; got 'P'"),
+        ({"metric": "p@1"}, "metric: must be one of coverage"),
+        ({"metric": "P@0"}, "metric: must be a name and a rank"),
+        ({"seconds": 0}, "seconds: must be above 0, got 0"),
+        ({"n_trials": 0}, "n_trials: must be an integer of at least 1, got 0"),
+        ({"groups": np.zeros(300, int)}, "X: must have 10 rows, and a group of at most a tenth"),
+        ({"model": XMLClassifier(max_epochs=-1)}, "max_epochs: must be"),
+    ],
+)
+def test_what_cannot_be_searched_is_an_error(options, complaint):
+    with pytest.raises(DataError, match=complaint):
+        tune(ROWS.X, ROWS.Y, **{"model": MODEL, "n_trials": 1, **options})
+
+
+def test_one_class_a_row_is_refused():
+    with pytest.raises(DataError, match="y: tune needs label lists or an indicator, got one class a row"):
+        tune(ROWS.X, np.arange(300) % 3, MODEL, n_trials=1)

@@ -1,0 +1,102 @@
+"""Search for parameters that are better than the defaults, by a metric of held-out rows, within a time budget.
+
+A tenth of the rows, at most 10,000, is held out. The first trial has the parameters of the flags, by default the
+defaults, so that the best one is never below it on these rows. Those that a flag sets stay as they are; of the others
+candidates, hidden layers, epochs, learning rate, dropout and stacking are searched. The last line is the command that
+trains with the best ones. Needs Optuna: pip install "xmlsgd[tune]".
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from ..exit_codes import UsageError
+from ..flags import FLOAT, FORMAT_FLAGS, INT, JSON_FILE, NAME, PATH, Flag, positional
+from ..kernels import compile_kernels
+from ..models import groups_in_file
+from ..output_files import check_file
+from ..parameters import parameter_flags
+from ..results import size_text, write_json
+from .train import new_model
+
+if TYPE_CHECKING:
+    from ...estimators.tuning import Trial
+    from ..format_options import FormatOptions
+    from ..messages import Console
+
+FLAGS = (
+    positional("train", PATH, "TRAIN", "rows to learn from and to hold out, in any format that train reads"),
+    Flag("groups", PATH, "file whose line i is the group of row i; whole groups are held out", "data",
+         default_text="rows are independent"),
+    *FORMAT_FLAGS,
+    *parameter_flags(),
+    Flag("metric", NAME, "what shall be large: a metric at a rank, as in nDCG@5 or PSP@3, \"micro F1\" or \"macro F1\"",
+         "search", "P@1"),
+    Flag("seconds", FLOAT, "no trial begins that would end later, by the time of those before", "search", 600.0),
+    Flag("trials", INT, "at most so many trials", "search", default_text="no limit"),
+    JSON_FILE,
+)  # fmt: skip
+EXAMPLES = """  xmlsgd tune train.txt --metric nDCG@5 --seconds 300 --json best.json
+  xmlsgd tune train.txt --metric "micro F1" --candidates 0 --trials 20 --seed 0"""
+
+
+def run(
+    train: str,
+    groups: str | None,
+    format_options: FormatOptions,
+    parameters: dict[str, Any],
+    metric: str,
+    seconds: float,
+    trials: int | None,
+    json: str | None,
+    console: Console,
+) -> None:
+    """Read, search, show."""
+    try:
+        import optuna
+    except ImportError as error:
+        raise UsageError('optuna is missing: pip install "xmlsgd[tune]"') from error
+    check_file(json, "--json", train, groups, format_options.vocabulary)
+    format_options.check_inputs(train)
+    from ...estimators.tuning import tune
+    from ..sources import read_training
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    model = new_model(parameters)
+    rows = read_training(train, None, format_options).train
+    console.note(f"{train}: {size_text(rows)}")
+    compile_kernels(model.get_params(), rows.n_labels)
+
+    def show(trial: Trial) -> None:
+        console.show(f"{metric} {trial.value:.2f} in {trial.seconds:.1f} s: {flags_of(trial.parameters) or 'as given'}")
+
+    found = tune(
+        rows.X, rows.Y, model, metric=metric, seconds=seconds, n_trials=trials,
+        groups=groups_in_file(groups, rows.n_rows), callback=show,
+    )  # fmt: skip
+    first, best = found.trials[0], found.best
+    flags = flags_of(parameters | best.parameters)
+    console.show(
+        f"{metric} of {found.n_held_out:,} held-out rows: {first.value:.2f} as given, {best.value:.2f} at best, "
+        f"of {len(found.trials)} trials"
+    )
+    console.show(" ".join(filter(None, ["xmlsgd train", shlex.quote(train), flags, "--out model"])))
+    write_json(json, {
+        "metric": metric, "held_out_rows": found.n_held_out, "default": first.value, "best": best.value,
+        "parameters": parameters | best.parameters, "flags": flags,
+        "trials": [trial._asdict() for trial in found.trials],
+    })  # fmt: skip
+
+
+def flags_of(parameters: dict[str, Any]) -> str:
+    """Return parameters as flags of `train`."""
+    words = []
+    for name, value in parameters.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+            words.append(f"--{flag} {shlex.quote(text)}")
+    return " ".join(words)

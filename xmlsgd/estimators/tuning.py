@@ -1,0 +1,213 @@
+"""Search for parameters that are better than the defaults, by a metric of held-out rows, within a time budget."""
+
+from __future__ import annotations
+
+import math
+from inspect import signature
+from statistics import fmean
+from time import perf_counter as now
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from sklearn.base import clone
+
+from ..data.csr import VALIDATION, Dataset
+from ..data.held_out import HELD_OUT_THOROUGH, draw_rows
+from ..data.validation import is_positive_integer
+from ..errors import DataError, DivergenceError, MemoryEstimateError, shorten
+from ..metrics import label_scores
+from ..metrics import metric as metric_function
+from .classifier import XMLClassifier
+from .parameters import Parameters, checked_parameters, random_state_of
+from .training_data import read_training_data
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import ArrayLike
+
+    from .plan import TrainingPlan
+
+SHARE, MOST_ROWS = 0.1, 10_000  # of the rows that are held out
+F1 = ("micro F1", "macro F1")  # of the labels above the learned thresholds
+SHORT_NAMES = {"P": "precision", "nDCG": "ndcg", "R": "recall", "PSP": "psprecision"}
+
+
+class Trial(NamedTuple):
+    """A training run of the search.
+
+    Attributes
+    ----------
+    parameters : dict
+        Parameters of `XMLClassifier` that differ from the given ones; none in the first trial.
+    value : float
+        The metric of the held-out rows in percent, NaN where training diverged or memory would not have sufficed.
+    seconds : float
+        Time of training and measuring.
+    """
+
+    parameters: dict[str, Any]
+    value: float
+    seconds: float
+
+
+class Tuning(NamedTuple):
+    """The result of `tune`.
+
+    Attributes
+    ----------
+    best : Trial
+        The trial with the largest value, of equals the first.
+    trials : list of Trial
+        All, in their order; the first is that of the given parameters.
+    n_held_out : int
+        Number of held-out rows.
+    """
+
+    best: Trial
+    trials: list[Trial]
+    n_held_out: int
+
+
+def tune(
+    X: Any,
+    y: Any,
+    model: XMLClassifier | None = None,
+    *,
+    metric: str = "P@1",
+    seconds: float = 600,
+    n_trials: int | None = None,
+    groups: ArrayLike | None = None,
+    callback: Callable[[Trial], None] | None = None,
+) -> Tuning:
+    """Search for parameters with a larger metric on held-out rows; needs Optuna, `pip install "xmlsgd[tune]"`.
+
+    A tenth of the rows, at most 10,000, is held out. The first trial has the given parameters, so that the best one is
+    never below it on these rows; then Optuna's TPE sampler chooses. It searches `candidates`, `hidden_layer_sizes`,
+    `max_epochs`, `learning_rate_init`, `hidden_dropout` and `stacking`, but for those that `model` has other values of
+    than the default.
+
+    Parameters
+    ----------
+    X, y : matrix, CSR or texts; indicator or label lists
+        Rows and their labels, as in `XMLClassifier.fit`; one class a row is refused.
+    model : XMLClassifier, optional
+        The other parameters, also `random_state`, the seed of the held-out rows, of the search and of each training
+        run. It stays as it is.
+    metric : str
+        A metric at a rank, such as "P@1", "nDCG@5", "PSP@3", "R@5", "coverage@5" (docs/metrics.md), or "micro F1" or
+        "macro F1" of the labels above the learned thresholds.
+    seconds : float
+        No trial begins that would end later than this, if it took as long as those before.
+    n_trials : int, optional
+        At most so many trials. With it alone (``seconds=inf``), the same seed gives the same trials.
+    groups : array of int or str (n,), optional
+        As in `fit`; whole groups are held out.
+    callback : callable, optional
+        Called with each `Trial` after it.
+
+    Returns
+    -------
+    Tuning
+
+    Raises
+    ------
+    DataError
+        For input that breaks a rule, and for an unknown metric.
+    """
+    import optuna  # optional, and slow to import
+
+    model = XMLClassifier() if model is None else model
+    measure = _measure_of(metric)
+    if not seconds > 0:
+        raise DataError(f"seconds: must be above 0, got {shorten(seconds)}")
+    if n_trials is not None and not is_positive_integer(n_trials):
+        raise DataError(f"n_trials: must be an integer of at least 1, got {shorten(n_trials)}")
+    seed = int(random_state_of(model).randint(np.iinfo(np.int32).max))
+    given = checked_parameters(model)
+    unsplit = Parameters(**vars(given) | {"early_stopping": False})
+    data = read_training_data(unsplit, X, y, None, None, groups=groups)
+    if data.form == "multiclass":
+        raise DataError("y: tune needs label lists or an indicator, got one class a row; use GridSearchCV for these")
+    n = data.n_rows
+    held = draw_rows(n, min(int(SHARE * n), MOST_ROWS), data.groups, np.random.default_rng((seed, VALIDATION)))
+    kept = np.setdiff1d(np.arange(n), held)
+    if not len(held):
+        raise DataError(f"X: must have 10 rows, and a group of at most a tenth of them, to hold out; got {n} rows")
+    rows, test = data.dataset.take(kept), data.dataset.take(held)
+    groups = None if data.groups is None else data.groups[kept]
+    base = clone(model).set_params(vectorizer=None, random_state=seed)
+    default = base.plan(data.dataset.X, data.dataset.Y, groups=data.groups)
+    base.set_params(candidates=default.n_candidates)  # as of all rows, where fewer would be too few
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+    study.enqueue_trial(_space_defaults(default))
+    free = {name: value for name, value in XMLClassifier().get_params().items() if getattr(given, name) == value}
+    trials: list[Trial] = []
+    started = now()
+    while not trials or (len(trials) != n_trials and now() - started + fmean(t.seconds for t in trials) <= seconds):
+        asked, begun = study.ask(), now()
+        parameters = _suggested(asked, free, base, rows)
+        parameters = parameters if trials else {}
+        try:
+            value = measure(clone(base).set_params(**parameters).fit(rows.X, rows.Y, groups=groups), test)
+        except (DivergenceError, MemoryEstimateError):
+            if not trials:
+                raise
+            value = math.nan
+        state = optuna.trial.TrialState.FAIL if math.isnan(value) else optuna.trial.TrialState.COMPLETE
+        study.tell(asked, None if math.isnan(value) else value, state=state)
+        trials.append(Trial(parameters, value, now() - begun))
+        if callback is not None:
+            callback(trials[-1])
+    best = max(trials, key=lambda trial: -math.inf if math.isnan(trial.value) else trial.value)
+    return Tuning(best, trials, len(held))
+
+
+def _space_defaults(plan: TrainingPlan) -> dict[str, Any]:
+    """Return the point of the search space that stands for the default."""
+    units = plan.network.hidden[0]
+    return {"candidates": plan.n_candidates, "hidden": units, "epochs": 1, "rate": 1, "dropout": 0, "stacking": "quick"}
+
+
+def _suggested(trial: Any, free: dict[str, Any], base: XMLClassifier, rows: Dataset) -> dict[str, Any]:
+    """Return the parameters of a trial; epochs and learning rate are factors of what the plan decides.
+
+    free : parameters that may be searched, with their defaults.
+    """
+    found: dict[str, Any] = {}
+    n_candidates = base.candidates
+    sizes = [size for size in (0, 32, 64, 128) if size <= rows.n_labels]
+    if "candidates" in free and n_candidates:
+        n_candidates = found["candidates"] = trial.suggest_categorical("candidates", sizes)
+    if "stacking" in free and n_candidates and HELD_OUT_THOROUGH.of(rows.n_rows):
+        found["stacking"] = trial.suggest_categorical("stacking", ["quick", "thorough"])
+    if "hidden_layer_sizes" in free:
+        found["hidden_layer_sizes"] = (trial.suggest_categorical("hidden", [64, 128, 256, 512]),)
+    if "hidden_dropout" in free:
+        found["hidden_dropout"] = trial.suggest_int("dropout", 0, 6) / 10
+    plan = clone(base).set_params(**found).plan(rows.X, rows.Y)
+    if "max_epochs" in free:
+        found["max_epochs"] = max(round(plan.schedule.epochs * trial.suggest_float("epochs", 0.5, 4, log=True)), 1)
+    if "learning_rate_init" in free:
+        rate = plan.learning_rate * trial.suggest_float("rate", 0.25, 4, log=True)
+        found["learning_rate_init"] = float(f"{rate:.2g}")
+    return {name: value for name, value in found.items() if value != free[name]}
+
+
+def _measure_of(name: str) -> Callable[[XMLClassifier, Dataset], float]:
+    """Return what measures a trained model on rows, in percent."""
+    if name in F1:
+        kind = name.split()[0]
+        return lambda model, rows: 100 * getattr(label_scores(rows.Y, model.predict(rows.X, kind)), f"{kind}_f1")
+    kind, _, rank = str(name).partition("@")
+    if not (rank.isascii() and rank.isdigit() and int(rank)):
+        raise DataError(f"metric: must be a name and a rank, as in nDCG@5, or {' or '.join(F1)}; got {shorten(name)}")
+    function, k = metric_function(SHORT_NAMES.get(kind, kind)), int(rank)
+    weighted = "inv_propensity" in signature(function).parameters
+
+    def measure(model: XMLClassifier, rows: Dataset) -> float:
+        labels, _ = model.predict_topk(rows.X, k)
+        weights = (model.inverse_propensity(),) if weighted else ()
+        return 100 * float(function(rows.Y, labels, *weights, k=k)[-1])
+
+    return measure
