@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from shared.candidates import DEVICE
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates import fit_candidates
-from xmlsgd.candidates.boosted_stacking import N_META_FEATURES, BoostedStacking, complete_tree
+from xmlsgd.candidates.boosted_stacking import N_META_FEATURES, BoostedStacking, complete_trees
 from xmlsgd.candidates.held_out_pairs import HeldOutPairs, fit_trees
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
 from xmlsgd.data.csr import CSR, Dataset
@@ -63,17 +63,15 @@ def added(trees: BoostedStacking, known: np.ndarray, device: CPU) -> np.ndarray:
 
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("max_leaf_nodes", [None, 5])
-def test_a_tree_over_bins_says_what_that_of_scikit_learn_says(max_leaf_nodes, n_threads):
+def test_trees_say_what_those_of_scikit_learn_say(max_leaf_nodes, n_threads):
     known, truth = examples(3000)
-    edges = [np.unique(column[::40]) for column in known.T]
-    bins = np.stack([np.searchsorted(*each) for each in zip(edges, known.T, strict=True)], axis=1)
     with threadpool_limits(1, "openmp"):  # whose threads spin where another process has the core
         grown = HistGradientBoostingRegressor(
-            max_iter=1, max_depth=DEPTH, max_leaf_nodes=max_leaf_nodes, early_stopping=False
-        ).fit(bins, truth)
-    feature, threshold, value = (each[None] for each in complete_tree(grown, edges))
-    trees = BoostedStacking(feature, threshold, value, np.arange(20, dtype=np.float32))
-    np.testing.assert_allclose(added(trees, known, CPU(n_threads)), grown.predict(bins), rtol=1e-5, atol=1e-6)
+            max_iter=5, max_depth=DEPTH, max_leaf_nodes=max_leaf_nodes, early_stopping=False
+        ).fit(known, truth)
+    trees = BoostedStacking(*complete_trees(grown), np.arange(20, dtype=np.float32))
+    expected = grown.predict(known) - grown._baseline_prediction.item()
+    np.testing.assert_allclose(added(trees, known, CPU(n_threads)), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_threshold_between_two_float32_numbers_parts_them():

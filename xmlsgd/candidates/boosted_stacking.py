@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +12,6 @@ from ..devices.cpu.kernels.trees import DEPTH, INNER, tree_scores
 
 N_META_FEATURES = 5  # inputs of a tree: network logit, share of votes, margin, co-occurrence, label frequency
 N_TREES, LEARNING_RATE, L2_REGULARIZATION, MIN_LEAF = 30, 0.15, 30.0, 50
-QUANTILES = np.linspace(0, 1, 255)[1:-1]  # where the bins of a feature end
-MIN_CURVATURE = 1e-3  # lower bound of p (1 - p): a confident wrong pair would ask for an unbounded step
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,26 +38,17 @@ class BoostedStacking:
         The last column of `features` is the frequency among the rows that the base models were trained on; `frequency`
         is the same among all rows, which prediction uses.
         """
-        from scipy.special import expit
         from sklearn.ensemble import HistGradientBoostingRegressor
         from threadpoolctl import threadpool_limits
 
-        # Bins are numbered once: scikit-learn would look for weighted quantiles again for each tree.
-        edges = [np.unique(np.quantile(x, QUANTILES, method="lower")) for x in features.T]
-        bins = np.stack([np.searchsorted(*each) for each in zip(edges, features.T, strict=True)], axis=1)
-        scores, trees = log_odds.astype(np.float64), []
-        tree = HistGradientBoostingRegressor(
-            learning_rate=LEARNING_RATE, max_iter=1, max_depth=DEPTH, max_leaf_nodes=None,
-            min_samples_leaf=MIN_LEAF, l2_regularization=L2_REGULARIZATION, early_stopping=False, random_state=0,
+        model = HistGradientBoostingRegressor(
+            loss=_log_loss_from(log_odds), learning_rate=LEARNING_RATE, max_iter=N_TREES, max_depth=DEPTH,
+            max_leaf_nodes=None, min_samples_leaf=MIN_LEAF, l2_regularization=L2_REGULARIZATION,
+            early_stopping=False, random_state=0,
         )  # fmt: skip
         with threadpool_limits(1, "openmp"):  # with so few rows a second thread does not pay
-            for _ in range(N_TREES):  # a Newton step each: scikit-learn's classifier cannot start from given log odds
-                p = expit(scores)
-                curvature = np.maximum(p * (1 - p), MIN_CURVATURE)
-                tree.fit(bins, (truth - p) / curvature, sample_weight=curvature)
-                scores += tree.predict(bins)
-                trees.append(complete_tree(tree, edges))
-        feature, threshold, value = (np.stack(each) for each in zip(*trees, strict=True))
+            model.fit(features, truth)
+        feature, threshold, value = complete_trees(model)
         return cls(feature, threshold, value, frequency)
 
     def corrected(
@@ -90,18 +80,35 @@ NO_TREES = BoostedStacking(
 )
 
 
-def complete_tree(model: object, edges: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return feature, threshold and value of the tree of a HistGradientBoostingRegressor, as a complete tree.
+def _log_loss_from(log_odds: np.ndarray) -> Any:
+    """Return the log loss of scores that are added to `log_odds`, for scikit-learn, which has no such offset."""
+    from sklearn._loss.loss import HalfBinomialLoss
 
-    edges : float32, of the bins of each feature; values above the first j are in bin j or a later one.
+    class LogLoss(HalfBinomialLoss):  # type: ignore[misc]
+        def fit_intercept_only(self, y_true: np.ndarray, sample_weight: Any = None) -> np.ndarray:
+            return np.zeros(1)
 
-    A leaf above the lowest level becomes nodes that always go left, with its value in the leaf below them. Leaves
-    include the mean that the tree starts from.
+        def gradient_hessian(self, y_true: np.ndarray, raw_prediction: np.ndarray, **options: Any) -> Any:
+            scores = raw_prediction + log_odds.reshape(raw_prediction.shape).astype(raw_prediction.dtype)
+            return super().gradient_hessian(y_true, scores, **options)
+
+    return LogLoss()
+
+
+def complete_trees(model: Any) -> tuple[np.ndarray, ...]:
+    """Return feature, threshold and value of the trees of a HistGradientBoostingRegressor as complete trees."""
+    trees = [_complete_tree(predictor.nodes) for (predictor,) in model._predictors]
+    return tuple(np.stack(each) for each in zip(*trees, strict=True))
+
+
+def _complete_tree(nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return feature, threshold and value of a tree of scikit-learn as a complete tree.
+
+    A leaf above the lowest level becomes nodes that always go left, with its value in the leaf below them.
     """
-    ((predictor,),) = model._predictors  # type: ignore[attr-defined]
     feature, threshold = np.zeros(INNER, np.uint8), np.full(INNER, np.inf, np.float32)
     value, position = np.zeros(INNER + 1, np.float32), {0: 0}  # of each node of scikit-learn in the complete tree
-    for n, node in enumerate(predictor.nodes):  # parents come before their children
+    for n, node in enumerate(nodes):  # parents come before their children
         at = position[n]
         if node["is_leaf"]:
             while at < INNER:
@@ -109,7 +116,12 @@ def complete_tree(model: object, edges: list[np.ndarray]) -> tuple[np.ndarray, n
             value[at - INNER] = node["value"]
         else:
             feature[at] = node["feature_idx"]
-            threshold[at] = edges[node["feature_idx"]][int(node["num_threshold"])]  # between bin j and j + 1
+            threshold[at] = _rounded_down(node["num_threshold"])  # which still parts two float32 around it
             position[int(node["left"])], position[int(node["right"])] = 2 * at + 1, 2 * at + 2
-    value += np.float32(model._baseline_prediction.item())  # type: ignore[attr-defined]
     return feature, threshold, value
+
+
+def _rounded_down(number: float) -> np.float32:
+    """Return the largest float32 that is not above `number`."""
+    found = np.float32(number)
+    return found if found <= number else np.nextafter(found, np.float32(-np.inf))
