@@ -31,8 +31,8 @@ from xmlsgd.data.held_out import held_out_rows
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators.defaults import (
     CANDIDATE_EPOCHS,
-    CANDIDATE_HIDDEN,
     CANDIDATE_NEGATIVES,
+    HIDDEN,
     N_CANDIDATES,
     auto_batch_size,
     auto_rate,
@@ -119,7 +119,7 @@ def variants(rows: Dataset, X_test: CSR, threads: int) -> Iterator[tuple[str, fl
 
     def network(negatives: int | Literal["all"], rounding: float | Literal["auto"] = "auto") -> XMLClassifier:
         model = XMLClassifier(
-            CANDIDATE_HIDDEN, candidates=0, negatives=negatives, gradient_rounding=rounding, learning_rate_init=rate,
+            HIDDEN, candidates=0, negatives=negatives, gradient_rounding=rounding, learning_rate_init=rate,
             max_epochs=CANDIDATE_EPOCHS, n_jobs=threads, random_state=0,
         )  # fmt: skip
         return model.fit(rows.X, rows.Y, sample_weight=weight)

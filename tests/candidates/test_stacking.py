@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 from shared.candidates import DEVICE, SETTINGS, ones
 from xmlsgd import XMLClassifier, make_xmc
@@ -28,6 +29,18 @@ def test_stacking_finds_the_weights_of_a_logistic_model():
 
 def test_stacking_keeps_its_defaults_if_all_pairs_are_equal():
     assert LogisticStacking.fit(np.zeros((5, 4)), np.zeros(5, bool)) == LogisticStacking()
+
+
+def test_what_speaks_against_a_label_is_left_out_and_the_rest_learned_without_it():
+    rng = np.random.default_rng(0)
+    features = rng.normal([0, 5, 0, 0], size=(20_000, 4))
+    features[:, 0] += 0.8 * features[:, 1]  # so that the first weight depends on whether the second is used
+    truth = rng.random(20_000) < 1 / (1 + np.exp(4 - features @ [1.0, -0.5, 1.0, 0.5]))
+    stacking = LogisticStacking.fit(features, truth)
+    assert stacking.neighbors == 0
+    alone = LogisticRegression(C=10).fit(features[:, [0, 2, 3]], truth)
+    np.testing.assert_allclose(np.delete(stacking[:4], 1), alone.coef_[0], rtol=1e-4)
+    assert stacking.intercept == pytest.approx(alone.intercept_[0], rel=1e-4)
 
 
 def test_margins_are_calibrated_by_how_frequent_a_label_is():
@@ -90,4 +103,4 @@ def test_scores_of_stacking_are_log_odds():
 def test_small_sets_use_the_default_weights():
     data = make_xmc(999, 500, 200, nnz_per_row=8, labels_per_row=2, random_state=0)
     model = XMLClassifier(**SETTINGS, max_epochs=1, candidates=16).fit(data.X, data.Y)
-    assert model.candidates_.stacking == LogisticStacking()
+    assert model.candidates_.stacking.regression == LogisticStacking()

@@ -29,7 +29,9 @@ def test_copies_of_a_row_make_probabilities_overconfident_unless_they_are_a_grou
     """A held-out row whose copies are learned says that the model is nearly always right."""
     X, Y, groups = grouped
     parameters = {"candidates": 20, "max_epochs": 3}
-    alone, together = (small(**parameters).fit(X, Y, groups=each).candidates_.stacking for each in (None, groups))
+    alone, together = (
+        small(**parameters).fit(X, Y, groups=each).candidates_.stacking.regression for each in (None, groups)
+    )
     assert together.neighbors < alone.neighbors
 
 

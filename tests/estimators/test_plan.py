@@ -50,15 +50,15 @@ def test_every_automatic_choice_is_in_the_plan_with_a_reason(rows):
 @pytest.mark.parametrize(
     ("given", "hidden", "epochs", "rate"),
     [
-        ({}, (128,), 4, 0.03),
-        ({"batch_size": 64}, (128,), 4, 0.015),
-        ({"optimizer": "sgd"}, (128,), 4, 0.5),
-        ({"max_epochs": 4}, (128,), 4, 0.006),
+        ({}, (256,), 4, 0.03),
+        ({"batch_size": 64}, (256,), 4, 0.015),
+        ({"optimizer": "sgd"}, (256,), 4, 0.5),
+        ({"max_epochs": 4}, (256,), 4, 0.006),
         ({"candidates": 0}, (256,), 10, 0.006),
         ({"hidden_layer_sizes": (16,), "learning_rate_init": 0.1}, (16,), 4, 0.1),
     ],
 )
-def test_beside_candidates_a_small_network_is_trained_shortly_at_a_high_rate(given, hidden, epochs, rate):
+def test_beside_candidates_a_network_is_trained_shortly_at_a_high_rate(given, hidden, epochs, rate):
     data = make_xmc(17_000, 300, 400, nnz_per_row=4, labels_per_row=2, random_state=0)
     plan = XMLClassifier(**given).plan(data.X, data.Y)
     assert (plan.network.hidden, plan.schedule.epochs, plan.learning_rate) == (hidden, epochs, rate)

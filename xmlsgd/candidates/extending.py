@@ -39,9 +39,10 @@ def extended(
         candidates, _ = knn.votes(rows, model.size, device, own=n_known)
         candidates, _ = cooccurrence.candidates(rows, candidates, device)
         frequencies = model.knn.frequency(Y.n_cols), knn.frequency(Y.n_cols)
-        factors = [model.calibration.factors(each) for each in frequencies]
+        factors = [model.stacking.calibration.factors(each) for each in frequencies]
         linear = model.linear.with_rows(
             unit_rows(X, None, device), Y, weight, candidates, frequencies[0], factors, device
         )
-    boosted = None if model.boosted is None else replace(model.boosted, frequency=frequencies[1])
-    return replace(model, scale=scale, knn=knn, cooccurrence=cooccurrence, linear=linear, boosted=boosted)
+    trees = model.stacking.trees and replace(model.stacking.trees, frequency=frequencies[1])
+    stacking = model.stacking._replace(trees=trees)
+    return replace(model, scale=scale, knn=knn, cooccurrence=cooccurrence, linear=linear, stacking=stacking)

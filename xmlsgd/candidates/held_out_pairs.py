@@ -9,13 +9,10 @@ import numpy as np
 
 from ..data.csr import CSR
 from ..devices.cpu import CPU
-from .boosted_stacking import BoostedStacking
-from .stacking import Calibration, LogisticStacking, log_loss, log_losses, meta_features
+from .boosted_trees import BoostedTrees
+from .stacking import Inputs, LogisticStacking, Stacking, log_loss, log_losses, meta_features
 
 BEST = 32  # candidates of a row from which trees learn: all of them give the same accuracy in twice the time
-
-# Logits, shares of the votes, margins and co-occurrence of pairs of a row and a label; float32, of one shape.
-Inputs = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,14 +54,6 @@ class HeldOutScores(NamedTuple):
     scores: np.ndarray
 
 
-class Stacking(NamedTuple):
-    """The meta-learners: regression, calibration of its margins, and trees or None."""
-
-    regression: LogisticStacking
-    calibration: Calibration
-    trees: BoostedStacking | None
-
-
 def label_rows_help(pairs: HeldOutPairs, margins_without: np.ndarray) -> bool:
     """Return whether the log loss is no lower with the margins of classifiers without label rows, float32 (n, m)."""
     return not log_loss(*pairs.with_margins(margins_without).examples) < log_loss(*pairs.examples)
@@ -84,7 +73,7 @@ def fit_stacking(pairs: HeldOutPairs, all_rows: np.ndarray, device: CPU) -> tupl
 
 def fit_trees(
     pairs: HeldOutPairs, log_odds: np.ndarray, all_rows: np.ndarray, device: CPU
-) -> tuple[BoostedStacking | None, np.ndarray]:
+) -> tuple[BoostedTrees | None, np.ndarray]:
     """Fit trees that add to `log_odds`, float32 (n, m), and return them with out-of-fold scores of two folds, (n, m).
 
     Return None and `log_odds` unless the out-of-fold gain in log loss exceeds its standard error.
@@ -102,7 +91,7 @@ def fit_trees(
     return _grow(pairs, log_odds, all_rows), scores
 
 
-def _grow(pairs: HeldOutPairs, log_odds: np.ndarray, frequency: np.ndarray) -> BoostedStacking | None:
+def _grow(pairs: HeldOutPairs, log_odds: np.ndarray, frequency: np.ndarray) -> BoostedTrees | None:
     """Return trees learned from the candidates of each row with the highest log odds, None for one class.
 
     frequency : float32 (L,), of the labels in prediction.
@@ -115,7 +104,7 @@ def _grow(pairs: HeldOutPairs, log_odds: np.ndarray, frequency: np.ndarray) -> B
     if not truth.any() or truth[found].all():
         return None
     features = np.stack([*(each[found] for each in scores), pairs.before[labels[found]]], axis=1)
-    return BoostedStacking.fit(features, truth[found], log_odds[found], frequency)
+    return BoostedTrees.fit(features, truth[found], log_odds[found], frequency)
 
 
 def label_frequencies(Y: CSR, learned: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

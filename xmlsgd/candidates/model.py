@@ -10,21 +10,19 @@ import numpy as np
 
 from ..data.csr import CSR, Dataset
 from ..devices.cpu import CPU
-from .boosted_stacking import NO_TREES, BoostedStacking
+from .boosted_trees import NO_TREES
 from .compact import CompactLinearClassifiers
 from .cooccurrence import N_MORE, Cooccurrence
 from .held_out_pairs import (
     HeldOutPairs,
     HeldOutScores,
-    Inputs,
-    Stacking,
     fit_stacking,
     label_frequencies,
     label_rows_help,
 )
 from .knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex, row_votes
 from .linear import LinearClassifiers
-from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Calibration, LogisticStacking
+from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Calibration, Inputs, LogisticStacking, Stacking
 from .weighting import idf_weights, unit_rows
 
 BLOCK = 1 << 16  # rows whose votes are held in memory together
@@ -42,18 +40,15 @@ class CandidateModel:
     """k-NN index, co-occurrence, linear classifiers and stacking.
 
     scale : float32 (F,), the weight of each feature for the neighbors. size : candidates of a training row from its
-    neighbors, M; co-occurrence adds `N_MORE`. calibration : of the margins, by the frequencies of the labels in the
-    index. boosted : trees that add to the scores of `stacking`, or None.
+    neighbors, M; co-occurrence adds `N_MORE`.
     """
 
     scale: np.ndarray
     knn: KNNIndex
     cooccurrence: Cooccurrence
     linear: LinearClassifiers | CompactLinearClassifiers
-    stacking: LogisticStacking
+    stacking: Stacking
     size: int
-    calibration: Calibration
-    boosted: BoostedStacking | None = None
 
     def score(self, X: CSR, logits: Logits, device: CPU) -> tuple[np.ndarray, np.ndarray]:
         """Return the candidate labels of each row and their scores, int32 and float32 (n, m), unordered, padded by -1.
@@ -61,11 +56,7 @@ class CandidateModel:
         A row gets those with the most votes and `N_MORE` by co-occurrence.
         """
         labels, found = self.inputs(X, logits, device)
-        scores = self.stacking.scores(*found)
-        if self.boosted is None:
-            return labels, scores
-        with device.start():
-            return labels, self.boosted.corrected(scores, labels, *found, device)
+        return labels, self.stacking.scores(labels, found, device)
 
     def inputs(self, X: CSR, logits: Logits, device: CPU) -> tuple[np.ndarray, Inputs]:
         """Return the candidate labels of each row, int32, and the inputs of the stacking, float32; all (n, m)."""
@@ -78,15 +69,15 @@ class CandidateModel:
 
     def kernel_arguments(self) -> tuple[Any, ...]:
         """Return what was learned, and constants, in the order of the arguments of `best_listed`."""
-        trees = NO_TREES if self.boosted is None else self.boosted
+        trees = self.stacking.trees or NO_TREES
         arrays = self.scale, *self.knn.arrays, *self.cooccurrence.arrays, *self.linear.tables, self.linear.bias
         limits = MIN_VOTE, MIN_COOCCURRENCE
         sizes = n_scored(self.size), N_MORE, N_NEIGHBORS, MAX_POSTINGS
-        return *arrays, np.float32(self.stacking), *trees.arrays, *limits, *sizes
+        return *arrays, np.float32(self.stacking.regression), *trees.arrays, *limits, *sizes
 
     def non_candidate_scores(self, logits: np.ndarray) -> np.ndarray:
         """Return the scores of labels that are not candidates of their row: the network's alone."""
-        return self.stacking.scores(logits, MIN_VOTE, NON_CANDIDATE_MARGIN, MIN_COOCCURRENCE)
+        return self.stacking.regression.scores(logits, MIN_VOTE, NON_CANDIDATE_MARGIN, MIN_COOCCURRENCE)
 
 
 def n_scored(size: int) -> int:
@@ -163,10 +154,7 @@ def fit_candidates(
     with device.start():
         cooccurrence = Cooccurrence.count(X, Y, weight, device)
     knn = replace(knn, weight=votes)
-    model = CandidateModel(
-        scale, knn, cooccurrence, linear, stacking.regression, size, stacking.calibration, stacking.trees
-    )
-    return model, found
+    return CandidateModel(scale, knn, cooccurrence, linear, stacking, size), found
 
 
 def with_more(votes: np.ndarray) -> np.ndarray:

@@ -12,19 +12,19 @@ from ..data.files.model_files import ModelArrays
 from ..data.validation import FLOAT32_MAX
 from ..devices.cpu.kernels.trees import INNER
 from ..errors import DataError, ModelFileError, shorten
-from .boosted_stacking import N_META_FEATURES, BoostedStacking
+from .boosted_trees import N_META_FEATURES, BoostedTrees
 from .compact import PREFIX, CompactLinearClassifiers, index_type
 from .cooccurrence import Cooccurrence
 from .knn import KNNIndex
 from .linear import LinearClassifiers
 from .model import CandidateModel
-from .stacking import Calibration, LogisticStacking
+from .stacking import Calibration, LogisticStacking, Stacking
 
 
 def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the description of a candidate model for JSON, and its arrays by name."""
     assert isinstance(model.linear, LinearClassifiers)  # a compact model is saved from the arrays that it was read from
-    knn, cooccurrence, boosted = model.knn, model.cooccurrence, model.boosted
+    knn, cooccurrence, trees = model.knn, model.cooccurrence, model.stacking.trees
     arrays = {
         "scale": model.scale, "weight": knn.weight, "bias": model.linear.bias,
         "postings_data": knn.postings.data, "linear_data": model.linear.weights.data,
@@ -35,15 +35,15 @@ def to_arrays(model: CandidateModel) -> tuple[dict[str, Any], dict[str, np.ndarr
     }  # fmt: skip
     for name, matrix in matrices.items():
         arrays |= {f"{name}_indptr": matrix.indptr, f"{name}_indices": matrix.indices}
-    if boosted is not None:
-        trees = {"feature": boosted.feature, "threshold": boosted.threshold, "value": boosted.value}
-        arrays |= {f"trees_{name}": array.ravel() for name, array in trees.items()} | {"frequency": boosted.frequency}
+    if trees is not None:
+        nodes = {"feature": trees.feature, "threshold": trees.threshold, "value": trees.value}
+        arrays |= {f"trees_{name}": array.ravel() for name, array in nodes.items()} | {"frequency": trees.frequency}
     described = {
         "size": model.size,
-        "stacking": list(model.stacking),
-        "calibration": list(model.calibration),
+        "stacking": list(model.stacking.regression),
+        "calibration": list(model.stacking.calibration),
         "rows": knn.Y.n_rows,
-        "trees": 0 if boosted is None else len(boosted.value),
+        "trees": 0 if trees is None else len(trees.value),
     }
     return described, {PREFIX + name: array for name, array in arrays.items()}
 
@@ -55,7 +55,7 @@ def from_arrays(described: Any, saved: ModelArrays, shape: tuple[int, int], comp
     whether values are checked here. Raises `ModelFileError` for anything that was not written by these functions.
     """
     n_features, n_labels = shape
-    size, stacking, calibration, n_rows, n_trees = _numbers(described, n_labels, saved.path)
+    size, regression, calibration, n_rows, n_trees = _numbers(described, n_labels, saved.path)
     found = _CandidateArrays(saved.arrays, saved.path, saved.check, PREFIX)
     kind = index_type(n_features, n_rows, n_labels) if compact else np.int32
     form = "int16" if compact else "data"
@@ -81,9 +81,9 @@ def from_arrays(described: Any, saved: ModelArrays, shape: tuple[int, int], comp
         if found.check and (least < 0).any():
             raise ModelFileError(f"{saved.path}: {PREFIX}{name} must be at least 0, got {least.min()}")
     knn, cooccurrence = KNNIndex(postings, labels, weight), Cooccurrence(shares, totals)
-    boosted = found.boosted(n_trees, n_labels)
+    stacking = Stacking(regression, calibration, found.trees(n_trees, n_labels))
     scale = found.finite("scale", n_features)
-    return CandidateModel(scale, knn, cooccurrence, linear, stacking, size, calibration, boosted)
+    return CandidateModel(scale, knn, cooccurrence, linear, stacking, size)
 
 
 class _CandidateArrays(ModelArrays):
@@ -98,7 +98,7 @@ class _CandidateArrays(ModelArrays):
         values = self.array(data, np.int16 if data.endswith("int16") else np.float32, len(indices))
         return CSR(indptr, indices, values, shape[1])
 
-    def boosted(self, n_trees: int, n_labels: int) -> BoostedStacking | None:
+    def trees(self, n_trees: int, n_labels: int) -> BoostedTrees | None:
         """Return the trees; they are small and always checked."""
         if not n_trees:
             return None
@@ -111,7 +111,7 @@ class _CandidateArrays(ModelArrays):
                 "with as many thresholds, none of them NaN"
             )
         shape = n_trees, -1
-        return BoostedStacking(feature.reshape(shape), threshold.reshape(shape), value.reshape(shape), frequency)
+        return BoostedTrees(feature.reshape(shape), threshold.reshape(shape), value.reshape(shape), frequency)
 
 
 def _check_matrix(matrix: CSR, name: str) -> None:

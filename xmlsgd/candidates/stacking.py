@@ -1,4 +1,4 @@
-"""Stacking by logistic regression: the weights of the base models, learned on held-out rows."""
+"""Stacking: log odds of candidates from the scores of all base models, by a regression and trees that correct it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ import numpy as np
 
 if TYPE_CHECKING:
     from sklearn.linear_model import LogisticRegression
+
+    from ..devices.cpu import CPU
+    from .boosted_trees import BoostedTrees
+
+# Logits, shares of the votes, margins and co-occurrence of pairs of a row and a label; float32, of one shape.
+Inputs = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 # In place of what is smaller, so that its log is finite. Of the labels that co-occurrence alone proposes enough are
 # true that with a tenth of this MIN_VOTE votes would count for little (docs/decisions/candidates.md).
@@ -43,11 +49,20 @@ class LogisticStacking(NamedTuple):
 
     @classmethod
     def fit(cls, features: np.ndarray, truth: np.ndarray) -> LogisticStacking:
-        """Return the weights that predict `truth` bool (n,) from `features` float32 (n, 4), see `meta_features`."""
+        """Return the weights, at least 0, that predict `truth` bool (n,) from `features` float32 (n, 4).
+
+        The features are those of `meta_features`. One whose weight would be negative is left out, and the others are
+        learned again without it.
+        """
         if truth.all() or not truth.any():
             return cls()
+        weights, used = np.zeros(features.shape[1]), np.arange(features.shape[1])
         found = _regression(features, truth)
-        weights = np.maximum(found.coef_[0], [MIN_NETWORK, 0, 0, 0])
+        while found.coef_.min() < 0 and len(used) > 1:
+            used = np.delete(used, found.coef_.argmin())
+            found = _regression(features[:, used], truth)
+        weights[used] = found.coef_[0]
+        weights = np.maximum(weights, [MIN_NETWORK, 0, 0, 0])
         return cls(*(float(value) for value in (*weights, found.intercept_[0])))
 
     @classmethod
@@ -79,6 +94,22 @@ class LogisticStacking(NamedTuple):
         found = weight * _log(cooccurrence, MIN_COOCCURRENCE) + intercept
         without_network = neighbors * _log(votes, MIN_VOTE) + linear * margins + found
         return network * log_probability(logits) + without_network
+
+
+class Stacking(NamedTuple):
+    """The meta-learner: a regression, the calibration of its margins, and trees that correct its log odds, or None."""
+
+    regression: LogisticStacking
+    calibration: Calibration
+    trees: BoostedTrees | None
+
+    def scores(self, labels: np.ndarray, inputs: Inputs, device: CPU) -> np.ndarray:
+        """Return log odds, float32, of the labels int32, all (n, M), given their inputs; margins are calibrated."""
+        log_odds = self.regression.scores(*inputs)
+        if self.trees is None:
+            return log_odds
+        with device.start():
+            return self.trees.corrected(log_odds, labels, *inputs, device)
 
 
 def log_loss(features: np.ndarray, truth: np.ndarray, frequency: np.ndarray) -> float:

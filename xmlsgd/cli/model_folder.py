@@ -83,11 +83,11 @@ def name_of_interrupted(out: str, resumable: bool = False) -> str:
 
 def check_room(model: XMLClassifier | XMLEnsemble, n_models: int, dataset: Dataset, out: str, compact: bool) -> None:
     """Raise `OSError` where the disk has no room for the parameters of the models that will be trained."""
-    from ..estimators.defaults import CANDIDATE_HIDDEN
+    from ..estimators.defaults import HIDDEN
     from ..nn.network import Network
 
     sizes = template_of(model).hidden_layer_sizes
-    hidden = CANDIDATE_HIDDEN if sizes == "auto" else tuple(sizes)  # the fewest that "auto" may mean
+    hidden = HIDDEN if sizes == "auto" else tuple(sizes)
     floats = Network(dataset.n_features, dataset.n_labels, hidden).layout.size
     needed = n_models * 4 * floats // (COMPACT if compact else 1)
     free = shutil.disk_usage(innermost_folder(out)).free

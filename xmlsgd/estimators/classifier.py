@@ -44,7 +44,7 @@ class XMLClassifier(Predictor, BaseEstimator):
     Parameters
     ----------
     hidden_layer_sizes : sequence of int or "auto"
-        Units of the hidden layers, at least one; "auto" for (256,), or (128,) beside candidates.
+        Units of the hidden layers, at least one; "auto" for (256,).
     loss : {"auto", "bce", "softmax", "squared_hinge"}
         "bce" for independent labels, "softmax" where labels of a row share its probability; "auto" for softmax for one
         class a row, else bce.
@@ -59,12 +59,12 @@ class XMLClassifier(Predictor, BaseEstimator):
         Rows a step; "auto" for 256, less on less than 16,384 rows.
     negatives : int, "all" or "auto"; sampler : {"auto", "all", "uniform"}
         Labels besides its own true ones that a batch trains. With 16,000 labels, 1,024 make an epoch several times as
-        fast at nearly the same precision; "auto" for that beside candidates and where `sampler` draws, else all.
+        fast at nearly the same precision; "auto" for 256 beside candidates, 1,024 where `sampler` draws, else all.
         "auto" draws them by "uniform".
     gradient_rounding : float or "auto"
         Threshold in [0, 1), times a row's weight: smaller gradients of labels a row lacks become it or 0 at random,
         which keeps their mean (stochastic gradient sparsification). Twice as fast at the same precision, not for GPUs;
-        "auto" for 0.1 with BCE by Adam, where 1,000 labels or more are trained or drawn; 0 for exact gradients.
+        "auto" for 0.1 with BCE by Adam and 1,000 labels or more; 0 for exact gradients.
     candidates : int or "auto"
         Candidate labels per row: those of its nearest training rows. Votes of these neighbors and linear classifiers
         are stacked with the network (docs/candidates.md). 0 for the network alone; "auto" for 64 where there are 2,000

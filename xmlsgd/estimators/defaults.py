@@ -25,9 +25,9 @@ N_CANDIDATES = 64  # labels of a row
 MANY_LABELS = 64  # for each that a row has: so many are listed, fewer the network knows best
 CANDIDATE_ROWS = 2000  # at least; with 800 the network alone is as good
 FREQUENT, DENSE = 0.5, 0.75  # share of the rows that have a feature, and of the squares in such features: X is dense
-# The network beside candidates: a small one at a high rate learns most in as little time.
-HIDDEN, CANDIDATE_HIDDEN = (256,), (128,)
-CANDIDATE_EPOCHS, CANDIDATE_RATE, CANDIDATE_NEGATIVES = 4, 5, 1024  # the rate times that of longer runs, for Adam
+HIDDEN = (256,)
+# The network beside candidates: a short run at a high rate learns most in as little time.
+CANDIDATE_EPOCHS, CANDIDATE_RATE, CANDIDATE_NEGATIVES = 4, 5, 256  # the rate times that of longer runs, for Adam
 MORE_RATE = 0.05  # times that of longer runs, for rows that are added (docs/decisions/candidates.md)
 NEGATIVES = 1024  # where a sampler is asked for without a number
 ROUNDING, ROUNDED_LABELS = 0.1, 1000  # of gradients (docs/decisions/training.md)

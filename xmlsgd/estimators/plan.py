@@ -15,7 +15,6 @@ from ..nn.network import Network
 from ..nn.samplers import ALL_LABELS, find_sampler
 from ..nn.schedules import Schedule
 from .defaults import (
-    CANDIDATE_HIDDEN,
     CANDIDATE_NEGATIVES,
     DENSE,
     HIDDEN,
@@ -126,9 +125,10 @@ def make_plan(
     n_candidates, why_listed = (
         _candidates(given, data, loss) if with_candidates else (0, "partial_fit keeps those of the model")
     )
-    network = _network(given, data, loss, n_candidates, earlier)
-    beside = "goes on" if earlier else "beside candidates" if n_candidates else "without candidates"
-    decided("hidden_layer_sizes", network.hidden, _why(given.hidden_layer_sizes, beside))
+    network = _network(given, data, loss, earlier)
+    decided(
+        "hidden_layer_sizes", network.hidden, _why(given.hidden_layer_sizes, "goes on" if earlier else "the default")
+    )
     decided("loss", network.loss, _why(given.loss, f"labels are {data.form}" if earlier is None else "goes on"))
     decided("optimizer", given.optimizer, GIVEN)
     own = given.algorithm if isinstance(given.algorithm, Algorithm) else None
@@ -163,7 +163,7 @@ def make_plan(
     workers = tuple(workers_of(given.devices, n_threads))
     decided("n_jobs", n_threads, GIVEN if given.n_jobs is not None else "as many threads as a step can feed")
     decided("devices", given.devices, GIVEN)
-    rounding, why = _rounding(given, n_negatives or n_labels, network.loss, optimizer, workers)
+    rounding, why = _rounding(given, n_labels, network.loss, optimizer, workers)
     network = replace(network, gradient_rounding=decided("gradient_rounding", rounding, why))
     precision = given.precision
     if all(worker.kind == "cpu" for worker in workers):
@@ -202,11 +202,11 @@ def _loss(given: Parameters, data: TrainingData, earlier: Network | None) -> str
     return earlier.loss
 
 
-def _network(given: Parameters, data: TrainingData, loss: str, n_candidates: int, earlier: Network | None) -> Network:
+def _network(given: Parameters, data: TrainingData, loss: str, earlier: Network | None) -> Network:
     """Return the network for the rows; one that goes on keeps its hidden layers and its scale."""
     wanted, dataset = given.hidden_layer_sizes, data.dataset
     if isinstance(wanted, str):
-        wanted = earlier.hidden if earlier else CANDIDATE_HIDDEN if n_candidates else HIDDEN
+        wanted = earlier.hidden if earlier else HIDDEN
     hidden = tuple(int(size) for size in wanted)
     drops: dict[str, Any] = {"input_dropout": float(given.input_dropout), "hidden_dropout": float(given.hidden_dropout)}
     if earlier is None:
@@ -278,10 +278,10 @@ def _negatives(given: Parameters, has_candidates: bool, n_labels: int) -> tuple[
 def _rounding(
     given: Parameters, n_labels: int, loss: str, optimizer: Optimizer, workers: tuple[Worker, ...]
 ) -> tuple[float, str]:
-    """Return the threshold of gradients; `n_labels` are those that a batch trains, besides its own where drawn."""
+    """Return the threshold of gradients."""
     if given.gradient_rounding == "auto":
         found = auto_rounding(n_labels, loss, optimizer, [worker.kind for worker in workers])
-        return found, f"{loss} by {type(optimizer).__name__}, {n_labels} labels a batch"
+        return found, f"{loss} by {type(optimizer).__name__}, {n_labels} labels"
     gpu = next((worker.name for worker in workers if worker.kind == "cuda"), None)
     if given.gradient_rounding and gpu:
         raise DataError(f"gradient_rounding: must be 'auto' or 0 on a GPU, got {given.gradient_rounding} and {gpu!r}")

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from shared.candidates import with_trees
 from xmlsgd import XMLClassifier, XMLEnsemble, make_xmc
-from xmlsgd.candidates.boosted_stacking import BoostedStacking
+from xmlsgd.candidates.boosted_trees import BoostedTrees
 from xmlsgd.candidates.model import n_scored
 from xmlsgd.candidates.weighting import unit_rows
 from xmlsgd.data.csr import CSR, Dataset
@@ -37,7 +38,7 @@ def X(parts) -> CSR:
 @pytest.fixture(scope="module")
 def logistic(parts) -> XMLClassifier:
     model = XMLClassifier(**QUICK, candidates=16).fit(parts[0].X, parts[0].Y)
-    model.fitted_ = replace(model.fitted_, candidates=replace(model.candidates_, boosted=None))
+    model.fitted_ = replace(model.fitted_, candidates=with_trees(model.candidates_, None))
     return model
 
 
@@ -49,11 +50,11 @@ def boosted(logistic) -> XMLClassifier:
         [rng.normal(-2, 2, 4000), *rng.random((1, 4000)), rng.normal(-0.5, 1, 4000), *rng.random((2, 4000))]
     )
     known[4] *= 100
-    truth = rng.random(4000) < 1 / (1 + np.exp(3 - known[0] - 4 * known[1] * known[3] - 2 * known[2]))
+    truth = rng.random(4000) < 1 / (1 + np.exp(4 - known[0] - 4 * known[1] * (1 + known[3]) - 2 * known[2]))
     frequency = logistic.candidates_.knn.frequency(120)
-    trees = BoostedStacking.fit(known.T.astype(np.float32), truth, np.zeros(4000, np.float32), frequency)
+    trees = BoostedTrees.fit(known.T.astype(np.float32), truth, np.zeros(4000, np.float32), frequency)
     model = XMLClassifier(**QUICK, candidates=16)
-    model.fitted_ = replace(logistic.fitted_, candidates=replace(logistic.candidates_, boosted=trees))
+    model.fitted_ = replace(logistic.fitted_, candidates=with_trees(logistic.candidates_, trees))
     return model
 
 
@@ -174,11 +175,11 @@ def test_an_input_of_the_trees_that_is_as_in_a_row_without_features_contributes_
 
 
 def test_trees_of_one_input_each_contribute_what_they_differ_from_a_row_without_features(logistic, boosted, X):
-    trees = boosted.candidates_.boosted
+    trees = boosted.candidates_.stacking.trees
     depth_one = replace(trees, threshold=np.where(np.arange(trees.threshold.shape[1]) == 0, trees.threshold, np.inf))
     depth_one = replace(depth_one, threshold=depth_one.threshold.astype(np.float32))
     model = XMLClassifier(**QUICK, candidates=16)
-    model.fitted_ = replace(logistic.fitted_, candidates=replace(logistic.candidates_, boosted=depth_one))
+    model.fitted_ = replace(logistic.fitted_, candidates=with_trees(logistic.candidates_, depth_one))
     leaves = trees.value[:, [0, trees.value.shape[1] // 2]].astype(np.float64)
     mine = trees.feature[:, 0] == 1
     assert mine.any()

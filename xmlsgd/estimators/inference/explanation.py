@@ -204,7 +204,7 @@ def explain_stacked(scorer: CandidateScorer, X: CSR, labels: np.ndarray) -> list
     for row, place in zip(inputs, places, strict=True):
         row[1:] = [each[0, place[0]] for each in found[1:]] if len(place) else row[1:]
     terms = [_logistic_terms(model, row) for row in inputs]
-    if model.boosted is not None:
+    if model.stacking.trees is not None:
         empty = CSR(np.zeros(2, np.int64), X.indices[:0], X.data[:0], X.n_cols)
         without = np.zeros_like(inputs)
         without[:, 0], without[:, 2] = pairs(empty, labels[None])[0], model.linear.bias[labels]
@@ -240,7 +240,7 @@ def explain_stacked(scorer: CandidateScorer, X: CSR, labels: np.ndarray) -> list
 def _logistic_terms(model: CandidateModel, inputs: np.ndarray) -> list[Term]:
     """Return weight x input of each input float32 (4,), and the intercept."""
     values = [*meta_features(*inputs).tolist(), 1.0]
-    weights = np.float32(model.stacking).tolist()
+    weights = np.float32(model.stacking.regression).tolist()
     return [Term(name, x, w, w * x) for name, x, w in zip(TERMS, values, weights, strict=True)]
 
 
@@ -252,12 +252,12 @@ def _tree_parts(
     A Shapley value is what an input adds to the score, averaged over the orders in which inputs replace those of a row
     without features, (m, 4) `without` (Sundararajan and Najmi, 2020). The label's frequency is the same in both.
     """
-    assert model.boosted is not None
+    assert model.stacking.trees is not None
     subsets = np.array(list(product([False, True], repeat=N_INPUTS)))
     mixed = np.where(subsets[:, None], inputs, without)
     with device.start():
         logits, votes, margins, shares = (np.ascontiguousarray(mixed[..., i]) for i in range(N_INPUTS))
-        scores = model.boosted.corrected(
+        scores = model.stacking.trees.corrected(
             np.zeros_like(logits), np.tile(labels, (len(subsets), 1)), logits, votes, margins, shares, device
         ).astype(np.float64)
     number = 1 << np.arange(N_INPUTS)[::-1]  # of a subset: its members' bits

@@ -15,7 +15,7 @@ N_TREES, LEARNING_RATE, L2_REGULARIZATION, MIN_LEAF = 30, 0.15, 30.0, 50
 
 
 @dataclass(frozen=True, eq=False)
-class BoostedStacking:
+class BoostedTrees:
     """Trees that start from the log odds of the logistic stacking (Friedman 2001), learned on histograms.
 
     They model interactions of the inputs. Few held-out rows suffice: they fit what the regression leaves.
@@ -30,9 +30,7 @@ class BoostedStacking:
     frequency: np.ndarray
 
     @classmethod
-    def fit(
-        cls, features: np.ndarray, truth: np.ndarray, log_odds: np.ndarray, frequency: np.ndarray
-    ) -> BoostedStacking:
+    def fit(cls, features: np.ndarray, truth: np.ndarray, log_odds: np.ndarray, frequency: np.ndarray) -> BoostedTrees:
         """Return trees for `truth` bool (n,) given `features` float32 (n, N_META_FEATURES) and the log odds (n,).
 
         The last column of `features` is the frequency among the rows that the base models were trained on; `frequency`
@@ -72,7 +70,7 @@ class BoostedStacking:
         return self.frequency, self.feature, self.threshold, self.value
 
 
-NO_TREES = BoostedStacking(
+NO_TREES = BoostedTrees(
     np.empty((0, INNER), np.uint8),
     np.empty((0, INNER), np.float32),
     np.empty((0, INNER + 1), np.float32),

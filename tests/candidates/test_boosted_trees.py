@@ -13,10 +13,10 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.metrics import log_loss
 from threadpoolctl import threadpool_limits
 
-from shared.candidates import DEVICE
+from shared.candidates import DEVICE, with_trees
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates import fit_candidates
-from xmlsgd.candidates.boosted_stacking import N_META_FEATURES, BoostedStacking, complete_trees
+from xmlsgd.candidates.boosted_trees import N_META_FEATURES, BoostedTrees, complete_trees
 from xmlsgd.candidates.held_out_pairs import HeldOutPairs, fit_trees
 from xmlsgd.candidates.serialization import from_arrays, to_arrays
 from xmlsgd.data.csr import CSR, Dataset
@@ -52,7 +52,7 @@ def examples(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return found, rng.random(n) < 1 / (1 + np.exp(1 - 2 * found[:, 0] * found[:, 1] - found[:, 2]))
 
 
-def added(trees: BoostedStacking, known: np.ndarray, device: CPU) -> np.ndarray:
+def added(trees: BoostedTrees, known: np.ndarray, device: CPU) -> np.ndarray:
     """Return what trees add for meta-features (n, 5), taken as n / 6 rows with 6 labels numbered by their frequency."""
     logits, votes, margins, found, labels = (np.ascontiguousarray(column).reshape(-1, 6) for column in known.T)
     with device.start():
@@ -69,7 +69,8 @@ def test_trees_say_what_those_of_scikit_learn_say(max_leaf_nodes, n_threads):
         grown = HistGradientBoostingRegressor(
             max_iter=5, max_depth=DEPTH, max_leaf_nodes=max_leaf_nodes, early_stopping=False
         ).fit(known, truth)
-    trees = BoostedStacking(*complete_trees(grown), np.arange(20, dtype=np.float32))
+    feature, threshold, value = complete_trees(grown)
+    trees = BoostedTrees(feature, threshold, value, np.arange(20, dtype=np.float32))
     expected = grown.predict(known) - grown._baseline_prediction.item()
     np.testing.assert_allclose(added(trees, known, CPU(n_threads)), expected, rtol=1e-5, atol=1e-6)
 
@@ -79,7 +80,7 @@ def test_a_threshold_between_two_float32_numbers_parts_them():
     high = np.nextafter(low, np.float32(1))
     known = np.zeros((400, N_META_FEATURES), np.float32)
     known[::2, 1], known[1::2, 1] = low, high
-    trees = BoostedStacking.fit(known, np.arange(400) % 2 == 0, np.zeros(400, np.float32), np.zeros(1, np.float32))
+    trees = BoostedTrees.fit(known, np.arange(400) % 2 == 0, np.zeros(400, np.float32), np.zeros(1, np.float32))
     votes, nothing = np.array([[low, high]]), np.zeros((1, 2), np.float32)
     with DEVICE.start():
         found = trees.corrected(nothing, np.zeros((1, 2), np.int32), nothing, votes, nothing, nothing, DEVICE)
@@ -89,7 +90,7 @@ def test_a_threshold_between_two_float32_numbers_parts_them():
 def test_trees_find_what_no_weighted_sum_says():
     known, truth = examples(20_000)
     fresh, answer = examples(2400, seed=1)
-    trees = BoostedStacking.fit(known, truth, known[:, 2] - 1, np.arange(20, dtype=np.float32))
+    trees = BoostedTrees.fit(known, truth, known[:, 2] - 1, np.arange(20, dtype=np.float32))
     best, linear = (np.argsort(-x)[:200] for x in (fresh[:, 2] + added(trees, fresh, DEVICE), fresh[:, 2]))
     assert answer[best].mean() > answer[linear].mean() + 0.1
 
@@ -126,7 +127,7 @@ def test_trees_of_noise_are_dropped():
 @pytest.mark.slow
 def test_trees_rank_as_well_as_the_regression_or_better(many, model):
     plain = XMLClassifier(**SETTINGS)
-    plain.fitted_ = replace(model.fitted_, candidates=replace(model.candidates_, boosted=None))
+    plain.fitted_ = replace(model.fitted_, candidates=with_trees(model.candidates_, None))
     boosted, logistic = (precision_at_k(many[1].Y, m.predict_topk(many[1].X)[0], 5) for m in (model, plain))
     assert (boosted > logistic - 0.01).all()
 
@@ -145,7 +146,7 @@ def test_thorough_stacking_trains_linear_classifiers_again_on_all_rows(many, mod
     assert learned == [9000, 10_000]
     np.testing.assert_array_equal(again.candidates_.linear.bias, model.candidates_.linear.bias)
     np.testing.assert_array_equal(
-        again.candidates_.boosted.value, model.candidates_.boosted.value
+        again.candidates_.stacking.trees.value, model.candidates_.stacking.trees.value
     )  # a seed, the same bits
 
 
@@ -170,7 +171,7 @@ def test_a_saved_model_keeps_its_trees_to_the_bit(many, model, tmp_path, predict
     model.save(tmp_path / "model")
     loaded = XMLClassifier.load(tmp_path / "model", predict_only=predict_only)
     for name in ("feature", "threshold", "value", "frequency"):
-        kept, was = (getattr(m.candidates_.boosted, name) for m in (loaded, model))
+        kept, was = (getattr(m.candidates_.stacking.trees, name) for m in (loaded, model))
         assert kept.dtype == was.dtype
         np.testing.assert_array_equal(kept, was)
     for a, b in zip(model.predict_topk(many[1].X), loaded.predict_topk(many[1].X), strict=True):
@@ -204,10 +205,10 @@ def test_partial_fit_keeps_the_trees_and_counts_the_rows_of_labels(many, model, 
     again, fresh = XMLClassifier.load(tmp_path / "model", predict_only=False), many[1]
     Y = sp.hstack([fresh.Y.to_scipy(), sp.csr_array(np.ones((1000, 1), np.float32))]).tocsr()
     again.partial_fit(fresh.X, Y)
-    boosted = again.candidates_.boosted
-    np.testing.assert_array_equal(boosted.value, model.candidates_.boosted.value)
+    boosted = again.candidates_.stacking.trees
+    np.testing.assert_array_equal(boosted.value, model.candidates_.stacking.trees.value)
     counts = np.asarray(Y.sum(axis=0)).ravel()
-    before = np.append(model.candidates_.boosted.frequency, 0)
+    before = np.append(model.candidates_.stacking.trees.frequency, 0)
     np.testing.assert_array_equal(boosted.frequency, before + counts)
     assert again.predict_topk(fresh.X, 2)[0].shape == (1000, 2)
 
@@ -220,7 +221,7 @@ def test_frequencies_are_rows_of_a_weight_above_0(many):
     both = [Dataset(part.X, part.Y) for part in many]
     X, Y = (CSR.from_scipy(sp.vstack([getattr(part, name).to_scipy() for part in both])) for name in ("X", "Y"))
     weight = np.repeat([1.0, 0.0], [10_000, 1000])
-    found = XMLClassifier(**{**SETTINGS, "max_epochs": 1}).fit(X, Y, sample_weight=weight).candidates_.boosted
+    found = XMLClassifier(**{**SETTINGS, "max_epochs": 1}).fit(X, Y, sample_weight=weight).candidates_.stacking.trees
     np.testing.assert_array_equal(found.frequency, np.bincount(many[0].Y.indices, minlength=300))
 
 
@@ -245,7 +246,7 @@ def test_the_memory_estimate_counts_the_pairs_that_stacking_learns_from(many):
 def test_trees_that_have_nothing_to_ask_say_how_often_labels_are_right():
     nothing, truth = np.zeros((64, N_META_FEATURES), np.float32), np.arange(64) % 4 == 0
     log_odds = np.full(64, np.log(1 / 3), np.float32)
-    trees = BoostedStacking.fit(nothing, truth, log_odds, np.zeros(6, np.float32))
+    trees = BoostedTrees.fit(nothing, truth, log_odds, np.zeros(6, np.float32))
     np.testing.assert_allclose(added(trees, nothing[:6], DEVICE), 0, atol=1e-6)
 
 
@@ -258,7 +259,7 @@ def test_no_trees_are_learned_if_no_held_out_row_has_a_true_candidate():
     def logits(X: CSR, labels: np.ndarray) -> np.ndarray:
         return np.zeros(labels.shape, np.float32)
 
-    assert fit_candidates(Dataset(data.X, Y), None, held_out, 4, logits, DEVICE)[0].boosted is None
+    assert fit_candidates(Dataset(data.X, Y), None, held_out, 4, logits, DEVICE)[0].stacking.trees is None
 
 
 def test_stacking_without_a_false_candidate_has_no_trees_and_passes_all():
@@ -266,5 +267,5 @@ def test_stacking_without_a_false_candidate_has_no_trees_and_passes_all():
     X[::2, 1] = 0
     settings = {"candidates": 3, "stacking": "thorough", "max_epochs": 1, "n_jobs": 1, "random_state": 0}
     model = XMLClassifier((4,), **settings).fit(X, Y)
-    assert model.candidates_.boosted is None
+    assert model.candidates_.stacking.trees is None
     assert model.predict(X, threshold="micro").all()
