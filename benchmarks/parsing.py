@@ -14,7 +14,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from xmlsgd.data import read_libsvm, write_store
+from xmlsgd.data.formats.libsvm import read_libsvm
+from xmlsgd.data.formats.store import write_store
 from xmlsgd.data.parser.blocks import HEADER
 
 from .launch import RunnerFailed

@@ -14,8 +14,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmlsgd.candidates import weighting as rows
-from xmlsgd.data import load_folder, write_libsvm, write_store
 from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.data.formats.libsvm import write_libsvm
+from xmlsgd.data.formats.store import write_store
+from xmlsgd.data.loading import load_folder
 from xmlsgd.devices.cpu import CPU
 
 MARK = "prepared.json"  # written last: a folder without it is not finished

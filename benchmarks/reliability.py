@@ -37,9 +37,11 @@ import numpy as np
 
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.cli.machine import processor, versions
-from xmlsgd.data import make_xmc, open_store, write_libsvm, write_store
 from xmlsgd.data.csr import Dataset
 from xmlsgd.data.files.model_files import read_model, write_model
+from xmlsgd.data.formats.libsvm import write_libsvm
+from xmlsgd.data.formats.store import open_store, write_store
+from xmlsgd.data.synthetic import make_xmc
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError, ModelFileError
 from xmlsgd.nn.network import Network

@@ -19,8 +19,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from xmlsgd.algorithms import algorithm_names, get_algorithm
-from xmlsgd.data import open_store
 from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.data.formats.store import open_store
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators.inference import Scorer
 from xmlsgd.metrics import precision_at_k

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from xmlsgd import Dataset, XMLClassifier, make_xmc
-from xmlsgd.data import open_store, write_store
+from xmlsgd.data.formats.store import open_store, write_store
 from xmlsgd.data.synthetic import split_rows
 from xmlsgd.metrics import precision_at_k
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from xmlsgd import XMLClassifier
-from xmlsgd.data import read_raw_text
+from xmlsgd.data.text import read_raw_text
 
 DATA = Path(__file__).parents[1] / "data"
 

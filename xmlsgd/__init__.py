@@ -6,14 +6,13 @@ compiles a kernel (PEP 562).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from .data.lazy import lazy_names
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .data import load_dataset as load_dataset
     from .data.csr import CSR as CSR
     from .data.csr import Dataset as Dataset
+    from .data.datasets import load_dataset as load_dataset
     from .data.loading import load_file as load_file
     from .data.public import load_public as load_public
     from .data.synthetic import make_xmc as make_xmc
@@ -55,7 +54,7 @@ __version__ = "0.2.0"
 _NAMES_OF_MODULE = {
     "training.checkpoints": ("Checkpoint",),
     "data.csr": ("CSR", "Dataset"),
-    "data": ("load_dataset",),
+    "data.datasets": ("load_dataset",),
     "data.loading": ("load_file",),
     "data.public": ("load_public",),
     "data.synthetic": ("make_xmc",),
@@ -85,5 +84,19 @@ _NAMES_OF_MODULE = {
     "estimators.inference.explanation": ("Explanation",),
 }
 
-__all__, __getattr__, __dir__ = lazy_names(globals(), _NAMES_OF_MODULE)
-__all__ += ["__version__"]
+_MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
+
+__all__ = [*_MODULE_OF_NAME, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its module; later accesses do not come here."""
+    if name not in _MODULE_OF_NAME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f".{_MODULE_OF_NAME[name]}", __name__), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the public names, imported or not, beside what the package holds."""
+    return sorted({*globals(), *_MODULE_OF_NAME})

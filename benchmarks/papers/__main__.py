@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from xmlsgd.data import load_folder
 from xmlsgd.data.csr import Dataset
+from xmlsgd.data.loading import load_folder
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.estimators.defaults import input_scale
 from xmlsgd.estimators.inference import Measure

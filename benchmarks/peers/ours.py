@@ -18,8 +18,8 @@ import scipy.sparse as sp
 import xmlsgd
 from xmlsgd.cli.kernels import compile_kernels
 from xmlsgd.cli.models import template_of
-from xmlsgd.data import open_store
 from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.data.formats.store import open_store
 from xmlsgd.estimators.defaults import auto_rounding
 from xmlsgd.estimators.placement import make_device
 from xmlsgd.nn.network import Network

@@ -14,7 +14,7 @@ from .runner import peak_memory_bytes, versions
 
 def with_ours(path: Path, threads: int) -> tuple[int, float]:
     """Return entries of X and seconds of `read_libsvm`; its kernels are loaded before."""
-    from xmlsgd.data import read_libsvm
+    from xmlsgd.data.formats.libsvm import read_libsvm
 
     with tempfile.TemporaryDirectory() as folder:
         few = Path(folder, "few.txt")
@@ -27,7 +27,7 @@ def with_ours(path: Path, threads: int) -> tuple[int, float]:
 
 def with_store(path: Path, threads: int) -> tuple[int, float]:
     """Return entries of X and seconds of `open_store`."""
-    from xmlsgd.data import open_store
+    from xmlsgd.data.formats.store import open_store
 
     start = time.perf_counter()
     dataset = open_store(path)

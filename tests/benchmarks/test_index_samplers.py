@@ -10,8 +10,8 @@ from benchmarks.samplers.hard import HardNegatives, balanced_clusters
 from benchmarks.samplers.lsh import LSH
 from benchmarks.samplers.refresh import Refresh, Turns
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.data import make_xmc
 from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.data.synthetic import make_xmc
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError

@@ -10,7 +10,7 @@ import pytest
 from shared.paths import DATA
 from shared.processes import end, n_lines, start, wait_for
 from xmlsgd.cli import main
-from xmlsgd.data import load_file
+from xmlsgd.data.loading import load_file
 from xmlsgd.estimators import XMLClassifier
 from xmlsgd.training.checkpoints import Checkpoint
 

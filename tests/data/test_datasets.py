@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 import tracemalloc
@@ -11,8 +10,7 @@ import pytest
 
 from shared.data_sets import FORMS, TEST, TRAIN, equal
 from shared.paths import DATA, ROOT
-from xmlsgd import data as datasets
-from xmlsgd.data import public, python_functions
+from xmlsgd.data import datasets, public, python_functions
 from xmlsgd.data.conversion import convert
 from xmlsgd.data.csr import Dataset
 from xmlsgd.data.formats import base
@@ -196,8 +194,8 @@ class TestLoadDataset:
         assert "Eurlex-4K" in message
 
 
-def test_importing_the_package_of_data_sets_is_cheap():
-    code = "import sys, xmlsgd.data; print(*sys.modules)"
+def test_importing_the_loader_of_data_sets_is_cheap():
+    code = "import sys, xmlsgd.data.datasets; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert {"numba", "scipy", "sklearn", "tqdm"}.isdisjoint(result.stdout.split())
 
@@ -206,28 +204,9 @@ def test_loading_text_that_was_converted_before_loads_no_numba(tmp_path):
     write_libsvm(TRAIN, tmp_path / "rows.txt")
     call = f"load_file({str(tmp_path / 'rows.txt')!r}, cache={str(tmp_path / 'stores')!r})"
     load_file(tmp_path / "rows.txt", cache=tmp_path / "stores")
-    code = f"import sys; from xmlsgd.data import load_file; {call}; print(*sys.modules)"
+    code = f"import sys; from xmlsgd.data.loading import load_file; {call}; print(*sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert {"numba", "scipy"}.isdisjoint(result.stdout.split())
-
-
-@pytest.mark.parametrize("name", datasets.__all__)
-def test_a_public_name_is_the_object_of_that_name(name):
-    assert getattr(datasets, name).__name__ == name
-    assert name in dir(datasets)
-
-
-def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match=r"module 'xmlsgd.data' has no attribute 'no_such_name'"):
-        datasets.no_such_name  # noqa: B018
-
-
-def test_type_checkers_see_the_names_that_are_imported_lazily():
-    tree = ast.parse((ROOT / "xmlsgd" / "data" / "__init__.py").read_text())
-    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
-    imports = [node for node in block.body if isinstance(node, ast.ImportFrom) and node.level == 1]
-    seen = {(node.module, alias.name) for node in imports for alias in node.names}
-    assert seen == {(module, name) for module, names in datasets._NAMES_OF_MODULE.items() for name in names}
 
 
 def test_a_target_that_looks_like_a_single_npz_is_refused(tmp_path):

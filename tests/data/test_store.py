@@ -97,7 +97,7 @@ def test_scipy_and_numba_take_an_open_store(tmp_path):
 def test_opening_a_store_loads_neither_numba_nor_scipy(tmp_path):
     write_store(example(), tmp_path / "set")
     code = (
-        "import sys; from xmlsgd.data import open_store; "
+        "import sys; from xmlsgd.data.formats.store import open_store; "
         f"d = open_store({str(tmp_path / 'set')!r}); d.label_names[0]; print(*sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -17,8 +17,8 @@ from shared.planted import N_LABELS, planted, small
 from shared.saved_models import rewrite, same_answers
 from shared.sklearn_rules import EXPECTED_TO_FAIL
 from xmlsgd import DataError, MemoryEstimateError, ModelFileError, XMLClassifier, XMLEnsemble, load_model
-from xmlsgd.data import TextVectorizer
 from xmlsgd.data.csr import CSR
+from xmlsgd.data.vectorizer import TextVectorizer
 from xmlsgd.estimators import memory
 from xmlsgd.estimators.inference.rankings import best_of_means
 from xmlsgd.training.averaging import WeightAverage

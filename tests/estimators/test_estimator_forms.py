@@ -11,7 +11,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 from shared.planted import N_LABELS, small
 from xmlsgd import CSR, DataError
-from xmlsgd.data import TextVectorizer
+from xmlsgd.data.vectorizer import TextVectorizer
 from xmlsgd.metrics import precision_at_k
 
 

@@ -11,7 +11,7 @@ import pytest
 from shared.planted import small
 from shared.saved_models import rewrite
 from xmlsgd import DataError, ModelFileError, XMLClassifier, XMLEnsemble, load_model
-from xmlsgd.data import TextVectorizer
+from xmlsgd.data.vectorizer import TextVectorizer
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.cpu.intrinsics import bf16
 from xmlsgd.estimators.placement import usable_precision

@@ -39,7 +39,7 @@ class TextVectorizer:
 
     Examples
     --------
-    >>> from xmlsgd.data import TextVectorizer
+    >>> from xmlsgd.data.vectorizer import TextVectorizer
     >>> X = TextVectorizer(min_df=1).fit_transform(["read a file", "write a file"])
     >>> X.shape
     (2, 3)

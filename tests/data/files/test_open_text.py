@@ -9,8 +9,9 @@ import zipfile
 
 import pytest
 
-from xmlsgd.data import load_dataset, load_file
+from xmlsgd.data.datasets import load_dataset
 from xmlsgd.data.formats.libsvm import read_libsvm
+from xmlsgd.data.loading import load_file
 from xmlsgd.data.text import read_raw_text
 from xmlsgd.errors import DataError
 

@@ -13,8 +13,8 @@ import pytest
 
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.cli import main
-from xmlsgd.data import write_libsvm
 from xmlsgd.data.csr import CSR
+from xmlsgd.data.formats.libsvm import write_libsvm
 from xmlsgd.devices.compact import compacted
 from xmlsgd.errors import DataError, ModelFileError
 from xmlsgd.estimators.inference.compact import CompactParams

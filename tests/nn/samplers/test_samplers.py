@@ -10,8 +10,8 @@ from shared.fake_gpu.shim import shim_device
 from shared.needs import NEEDS_COMPILER
 from shared.on_host import OnHost
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.data import make_xmc
 from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.data.synthetic import make_xmc
 from xmlsgd.devices.base import Targets
 from xmlsgd.devices.cpu import CPU
 from xmlsgd.devices.reference import Reference
