@@ -43,13 +43,6 @@ def test_what_is_written_is_read_back_bit_for_bit(tmp_path_factory, dataset, suf
     assert_same(read_libsvm(path), dataset)
 
 
-def test_without_a_header_what_is_written_is_read_back_with_the_shape_given(read, tmp_path):
-    dataset = read(b"0 0:1\n\n2 3:0.1\n", n_features=9, n_labels=5)
-    write_libsvm(dataset, tmp_path / "out.txt", header=False)
-    assert (tmp_path / "out.txt").read_bytes() == b"0 0:1\n\n2 3:0.1\n"
-    assert_same(read_libsvm(tmp_path / "out.txt", n_features=9, n_labels=5), dataset)
-
-
 @pytest.mark.parametrize(
     ("suffix", "magic"), [("", b"2 4 3\n"), (".gz", b"\x1f\x8b"), (".bz2", b"BZh"), (".xz", b"\xfd7zXZ\0")]
 )
@@ -84,6 +77,4 @@ def test_rows_that_could_not_be_read_back_are_not_written(tmp_path):
         write_libsvm(Dataset(full, empty), path)
     with pytest.raises(DataError, match="X: values must be finite, got nan in row 1"):
         write_libsvm(Dataset(nan, full), path)
-    with pytest.raises(DataError, match="row 1: last row must not be empty without a header; pass header=True"):
-        write_libsvm(Dataset(full, full), path, header=False)
     assert not list(tmp_path.iterdir())

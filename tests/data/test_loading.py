@@ -17,12 +17,19 @@ from shared.data_sets import FORMS, TEST, TRAIN, csr, equal, example, put
 from xmlsgd.data import formats
 from xmlsgd.data.conversion import convert
 from xmlsgd.data.csr import CSR, Dataset
+from xmlsgd.data.formats import npz, split
 from xmlsgd.data.formats.libsvm import write_libsvm
-from xmlsgd.data.formats.npz import write_npz
-from xmlsgd.data.formats.split import write_split
 from xmlsgd.data.formats.store import write_store
 from xmlsgd.data.loading import load_file, load_folder
 from xmlsgd.errors import DataError
+
+
+def write_npz(path, train, test=None):
+    npz.FORMAT.write(path, train, test, single=False)
+
+
+def write_split(path, train, test=None):
+    split.FORMAT.write(path, train, test, single=False)
 
 
 @st.composite

@@ -178,8 +178,6 @@ DAMAGES = {
     "not UTF-8": (written(b"\xff"), "store.json: must be a JSON object"),
     "deep JSON": (written(b"[" * 60_000), "store.json: must be a JSON object"),
     "a list": (written(b"[]"), "store.json: must be a JSON object"),
-    "other format": (described(format="x"), "store.json: must be of format"),
-    "later version": (described(version=2), "store.json: must be of version 1, got 2"),
     "fewer rows": (described(n_rows=39), "X_indptr must be int64 (40,), got int64 (41,)"),
     "more entries": (described(nnz=10**14), "X_indices must be int32 (100000000000000,)"),
     "too many entries": (described(nnz=10**30), "store.json: nnz must be a count"),

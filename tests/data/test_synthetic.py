@@ -111,7 +111,7 @@ def test_pure_noise_cannot_be_learned():
 
 
 def test_dense_corner_gives_all_columns_or_nearly():
-    full = make_xmc(50, 4, 3, nnz_per_row=4, labels_per_row=3, prototype_size=2)
+    full = make_xmc(50, 4, 3, nnz_per_row=4, labels_per_row=3)
     assert full.X.nnz <= 200
     assert full.Y.nnz <= 150
     assert (np.diff(full.Y.indptr) >= 1).all()
@@ -139,7 +139,6 @@ def test_split_has_each_row_once_in_order():
         ({"n_rows": 0}, "n_rows: must be an integer in"),
         ({"n_labels": 2.5}, "n_labels: must be an integer in"),
         ({"n_features": 1 << 31}, "n_features: must be an integer in"),
-        ({"prototype_size": 0}, "prototype_size: must be an integer in"),
         ({"nnz_per_row": 51}, r"nnz_per_row: must be a number in \[1, 50\], got 51"),
         ({"labels_per_row": 0.5}, r"labels_per_row: must be a number in \[1, 10\], got 0.5"),
         ({"labels_per_row": float("nan")}, "labels_per_row: must be a number"),

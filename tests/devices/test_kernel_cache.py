@@ -6,17 +6,16 @@ import errno
 import importlib
 import os
 import pkgutil
-import runpy
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
+from numba import njit
 from numba.core import caching
 
 from xmlsgd import devices
-from xmlsgd.data.parser import kernels as parser_kernels
+from xmlsgd.data.files.compiled import cached
 from xmlsgd.devices.cpu import kernel_cache
 from xmlsgd.devices.cpu.compiling import STAMP, Kernel
 
@@ -60,12 +59,10 @@ def test_a_kernel_that_the_cache_has_no_room_for_is_used_all_the_same(monkeypatc
     assert tried
 
 
-def test_rows_are_parsed_where_no_folder_for_kernels_can_be_written(monkeypatch):
+def test_a_function_is_compiled_where_no_folder_for_kernels_can_be_written(monkeypatch):
     monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
-    kernels = runpy.run_path(parser_kernels.__file__, run_name=parser_kernels.__name__)
-    keys = np.array([3, 1, 2])
-    kernels["sort_keys"](keys, 3)
-    assert keys.tolist() == [1, 2, 3]
+    twice = cached(njit(lambda x: 2 * x))
+    assert twice(3) == 6
 
 
 def test_a_missing_folder_is_no_error(monkeypatch, tmp_path):

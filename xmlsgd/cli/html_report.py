@@ -111,10 +111,7 @@ def explained_errors(
         true = Y.row(row)[0]
         listed = np.concatenate([ranking[row, :1], true[true < len(model.classes_)]])
         (explanations,) = model.explain(X.span(row, row + 1), labels=listed)
-        best = model.classes_[ranking[row, 0]]
-        first = [each for each in explanations if each.label == best]
-        rest = [each for each in explanations if each.label != best]
-        texts = "\n\n".join(str(each) for each in [*first, *rest[:2]])
+        best, texts = model.classes_[ranking[row, 0]], "\n\n".join(map(str, explanations[:3]))
         labels = ", ".join(str(names[label]) for label in true.tolist()) or "none"
         head = f"Row {row} (the first is 0): predicted {best} ({probabilities[row, 0]:.2f}); true: {labels}"
         shown.append(f"<p>{escape(head)}</p>\n<pre>{escape(texts)}</pre>")

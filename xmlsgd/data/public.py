@@ -101,7 +101,6 @@ def load_public(
     name: str,
     data_home: str | os.PathLike[str] | None = None,
     split: int | None = None,
-    download: bool = True,
     **options: Any,
 ) -> tuple[Dataset, Dataset]:
     """Load a public data set, which is downloaded on first use.
@@ -114,8 +113,6 @@ def load_public(
         Folder of all data sets, by default `~/.cache/xmlsgd/datasets`.
     split : int in [0, 10), optional
         The smallest sets come as one file with ten random splits; by default the first is used.
-    download : bool
-        False to load only what is there already.
     **options
         Those of `load_folder`.
 
@@ -134,8 +131,6 @@ def load_public(
     home = Path(data_home or "~/.cache/xmlsgd/datasets").expanduser()
     folder = home / dataset.name
     if not folder.is_dir():
-        if not download:
-            raise DataError(f"{dataset.name}: not in {home}; {by_hand(dataset, home)}")
         install(dataset, folder)
     train, test = load_split(innermost(folder), split, options)
     if test is None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 CHUNK_ROWS = 1 << 15  # rows made at once, each chunk from a generator of its own: bounds memory at any n_rows
 DRAW_ROUNDS = 8  # draws repeated for what came twice in a row; what is still missing then is left out
+FEATURE_EXPONENT = 1.0  # the frequency of the r-th feature falls as r^-1
+PROTOTYPE_SIZE = 16  # features that are typical of a label
 LENGTH_SIGMA = 0.5  # spread of ln(nnz) between rows, about that of product descriptions
 COUNT_SIGMA = 0.5  # spread of ln(count) between the entries of a row
 STRUCTURE, ROWS, SPLIT = range(3)  # what a generator is for
@@ -43,9 +45,7 @@ def make_xmc(
     *,
     nnz_per_row: float = 76,
     labels_per_row: float = 5.4,
-    feature_exponent: float = 1.0,
     label_exponent: float = 1.0,
-    prototype_size: int = 16,
     noise: float = 0.5,
     random_state: int = 0,
 ) -> Dataset:
@@ -57,10 +57,8 @@ def make_xmc(
         The shape.
     nnz_per_row, labels_per_row : float
         Mean number of features and of labels of a row, which has at least one of each; lengths are log-normal.
-    feature_exponent, label_exponent : float
-        The frequency of the r-th feature (label) falls as r^-exponent; its index is random.
-    prototype_size : int
-        Number of features that are typical of a label.
+    label_exponent : float
+        The frequency of the r-th label falls as r^-exponent, that of a feature as r^-1; indices are random.
     noise : float in [0, 1]
         Share of features that do not depend on the labels.
     random_state : int
@@ -82,10 +80,9 @@ def make_xmc(
     >>> make_xmc(100, 50, 20, nnz_per_row=5, labels_per_row=2)
     <Dataset: 100 rows, 50 features, 20 labels>
     """
-    _check_counts(n_rows=n_rows, n_features=n_features, n_labels=n_labels, prototype_size=prototype_size)
+    _check_counts(n_rows=n_rows, n_features=n_features, n_labels=n_labels)
     _check_range("nnz_per_row", nnz_per_row, 1, n_features)
     _check_range("labels_per_row", labels_per_row, 1, n_labels)
-    _check_range("feature_exponent", feature_exponent, 0, 10)
     _check_range("label_exponent", label_exponent, 0, 10)
     _check_range("noise", noise, 0, 1)
     seed = _checked_seed(random_state)
@@ -93,11 +90,11 @@ def make_xmc(
     rng = np.random.default_rng((seed, STRUCTURE))
     feature_ids = rng.permutation(n_features)
     # Flatter than the noise: a prototype of the most frequent features alone could not tell labels apart.
-    prototype_ranks = _draw(_power_law(n_features, feature_exponent / 2), (n_labels, prototype_size), rng)
+    prototype_ranks = _draw(_power_law(n_features, FEATURE_EXPONENT / 2), (n_labels, PROTOTYPE_SIZE), rng)
     structure = _Structure(
         label_cdf=_power_law(n_labels, label_exponent),
         label_ids=rng.permutation(n_labels),
-        feature_cdf=_power_law(n_features, feature_exponent),
+        feature_cdf=_power_law(n_features, FEATURE_EXPONENT),
         feature_ids=feature_ids,
         prototypes=feature_ids[prototype_ranks].astype(np.int32),
     )

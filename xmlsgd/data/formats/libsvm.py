@@ -81,7 +81,7 @@ def read_features(path: str | os.PathLike[str], **options: Any) -> CSR:
     return _concatenated(LibsvmBlocks(path, labelled=False, **options))[0]
 
 
-def write_libsvm(dataset: Dataset, path: str | os.PathLike[str], header: bool = True) -> None:
+def write_libsvm(dataset: Dataset, path: str | os.PathLike[str]) -> None:
     """Write a data set as LIBSVM text; a name that ends in `.gz`, `.bz2` or `.xz` is compressed.
 
     `read_libsvm` returns it bit for bit (but subnormals as zero, and entries of Y as one): values have the fewest
@@ -93,22 +93,18 @@ def write_libsvm(dataset: Dataset, path: str | os.PathLike[str], header: bool = 
         The rows.
     path : str or path
         The file. It appears, or replaces an earlier one, when it is complete.
-    header : bool
-        Whether the first line holds the shape; without it, the shape is that of the largest indices.
 
     Raises
     ------
     DataError
-        For what could not be read back: values that are not finite, no feature or no label in the whole set, or empty
-        last rows without a header.
+        For what could not be read back: values that are not finite, no feature or no label in the whole set.
     """
-    _check_writable(dataset, header)
+    _check_writable(dataset)
     path = Path(path)
     with atomic_file(path) as raw:
         packed = COMPRESSORS[path.suffix](raw) if path.suffix in COMPRESSORS else nullcontext(raw)
         with packed as stream:
-            if header:
-                stream.write(b"%d %d %d\n" % (dataset.n_rows, dataset.n_features, dataset.n_labels))
+            stream.write(b"%d %d %d\n" % (dataset.n_rows, dataset.n_features, dataset.n_labels))
             write_rows(stream, dataset.X, dataset.Y)
 
 
@@ -195,12 +191,10 @@ def _concatenated(blocks: LibsvmBlocks) -> tuple[CSR, CSR]:
     return X, CSR(Y_ends, np.concatenate(Y_indices), np.ones(int(Y_ends[-1]), np.float32), n_labels)
 
 
-def _check_writable(dataset: Dataset, header: bool) -> None:
+def _check_writable(dataset: Dataset) -> None:
     """Raise `DataError` for a data set that could not be read back."""
     X, Y = dataset.X, dataset.Y
     if X.nnz == 0 or Y.nnz == 0:
         what = "label" if X.nnz else "feature"
         raise DataError(f"dataset must have at least one {what}, got {dataset.n_rows} rows without any")
     check_entries(X, ("X: indices", "X"))
-    if not header and X.indptr[-2] == X.nnz and Y.indptr[-2] == Y.nnz:
-        raise DataError(f"X: row {dataset.n_rows - 1}: last row must not be empty without a header; pass header=True")

@@ -21,7 +21,7 @@ from ..csr import CSR
 from .base import PairFormat, refuse_options
 
 if TYPE_CHECKING:
-    from ..csr import Dataset
+    pass
 
 
 # Types of the arrays that SciPy writes, by NumPy's letters: real numbers, integers, text.
@@ -68,24 +68,6 @@ class Npz(PairFormat):
 
 
 FORMAT = Npz()
-
-
-def write_npz(path: str | os.PathLike[str], train: Dataset, test: Dataset | None = None) -> None:
-    """Write a folder with SciPy's sparse matrices, not compressed.
-
-    Parameters
-    ----------
-    path : str or path
-        The new folder. It appears when it is complete.
-    train, test : Dataset
-        The parts; `test` may be missing.
-
-    Raises
-    ------
-    FileExistsError
-        If there is a folder that is neither empty nor a store.
-    """
-    FORMAT.write(Path(path), train, test, single=False)
 
 
 def _load_matrix(path: Path) -> CSR:

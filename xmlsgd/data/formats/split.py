@@ -8,7 +8,6 @@ holds the label names, where they are known.
 
 from __future__ import annotations
 
-import os
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -20,7 +19,7 @@ from .base import PairFormat
 from .libsvm import declared_sizes, read_features, write_rows
 
 if TYPE_CHECKING:
-    from ..csr import CSR, Dataset
+    from ..csr import CSR
 
 FILTERS = "*filter_labels*.txt"
 
@@ -57,23 +56,3 @@ class Split(PairFormat):
 
 
 FORMAT = Split()
-
-
-def write_split(path: str | os.PathLike[str], train: Dataset, test: Dataset | None = None) -> None:
-    """Write a folder in the split form; values have the fewest digits that name their float32.
-
-    Parameters
-    ----------
-    path : str or path
-        The new folder. It appears when it is complete.
-    train, test : Dataset
-        The parts; `test` may be missing.
-
-    Raises
-    ------
-    FileExistsError
-        If there is a folder that is neither empty nor a store.
-    DataError
-        For a matrix without entries or with values that are not finite, which could not be read back.
-    """
-    FORMAT.write(Path(path), train, test, single=False)

@@ -1,10 +1,10 @@
 """Stores: a data set as a folder of plain arrays that are mapped into memory, opened in about a millisecond.
 
-    store.json                                   format, version, shape, numbers of entries
+    store.json                                   shape, numbers of entries
     X_indptr.npy  X_indices.npy  X_data.npy      int64 (n + 1,), int32 (nnz,), float32 (nnz,)
     Y_indptr.npy  Y_indices.npy                  int64 (n + 1,), int32 (label entries,)
     labels.txt                                   name of label l on line l, where names are known
-    MANIFEST.json                                bytes and SHA-256 of the files above
+    MANIFEST.json                                format, version, bytes and SHA-256 of the files above
     checked.json                                 bytes and times of change of the files when all of them were checked
 
 An entry of Y is a label that the row has, so its values are not kept. `numpy.load` reads every array. A store is made
@@ -37,7 +37,6 @@ from .base import DESCRIPTION, LABEL_NAMES, PARTS, Format, Rows, is_store, refus
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-VERSION = 1
 COUNTS = ("n_rows", "n_features", "n_labels", "nnz", "label_nnz")
 MAX_ENTRIES = 1 << 48  # far above any disk, and small enough that sizes in bytes stay below 2^63
 DTYPES: dict[str, type] = {
@@ -47,7 +46,6 @@ DTYPES: dict[str, type] = {
     "Y_indptr": np.int64,
     "Y_indices": np.int32,
 }
-HEADER_BYTES = 128  # what NumPy writes before a vector of any length
 BLOCK_ENTRIES = 1 << 20  # entries written at once: bounds memory
 
 
@@ -94,8 +92,6 @@ def write_blocks(
         if label_names is not None:
             write_label_names(label_names, n_labels, folder / LABEL_NAMES)
         description = {
-            "format": STORE.format,
-            "version": VERSION,
             "n_rows": counts["X_indptr"] - 1,
             "n_features": n_features,
             "n_labels": n_labels,
@@ -179,10 +175,6 @@ def read_description(path: Path) -> dict[str, Any]:
 def _checked_description(found: dict[str, Any], path: Path) -> dict[str, Any]:
     """Return what `store.json` of a store holds; `DataError` for what `write_blocks` would not write."""
     file = path / DESCRIPTION
-    if found.get("format") != STORE.format:
-        raise DataError(f"{file}: must be of format {STORE.format!r}, got {shorten(found)}")
-    if found.get("version") != VERSION:
-        raise DataError(f"{file}: must be of version {VERSION}, got {shorten(found.get('version'))}")
     for name in COUNTS:
         if type(found.get(name)) is not int or not 0 <= found[name] < MAX_ENTRIES:
             raise DataError(f"{file}: {name} must be a count, got {shorten(found.get(name))}")
@@ -259,7 +251,7 @@ def _write_arrays(blocks: Iterable[Sequence[np.ndarray]], folder: Path) -> dict[
             files["X_data"].append(X_data)
             files["Y_indices"].append(Y_indices)
         for file in files.values():
-            file.finish()
+            file.write_header()
         return {name: file.size for name, file in files.items()}
 
 
@@ -268,27 +260,21 @@ class _ArrayFile:
 
     def __init__(self, path: Path, kind: type) -> None:
         self._stream: BinaryIO = path.open("xb")
-        self._stream.write(bytes(HEADER_BYTES))
         self._dtype: np.dtype[Any] = np.dtype(kind)
         self.size = 0
+        self.write_header()
 
     def append(self, part: np.ndarray) -> None:
         """Write the next entries."""
         self._stream.write(np.ascontiguousarray(part, dtype=self._dtype).data)
         self.size += len(part)
 
-    def finish(self) -> None:
-        """Write the header."""
+    def write_header(self) -> None:
+        """Write the header, in which NumPy leaves room for any length."""
         self._stream.seek(0)
-        self._stream.write(_npy_header(self._dtype, self.size))
+        header = {"descr": self._dtype.str, "fortran_order": False, "shape": (self.size,)}
+        np.lib.format.write_array_header_1_0(self._stream, header)
 
     def close(self) -> None:
         """Close the file."""
         self._stream.close()
-
-
-def _npy_header(dtype: np.dtype[Any], size: int) -> bytes:
-    """Return what NumPy writes before a vector (format 1.0), of one length for every size."""
-    text = f"{{'descr': '{dtype.str}', 'fortran_order': False, 'shape': ({size},), }}".encode()
-    start = b"\x93NUMPY\x01\x00" + (HEADER_BYTES - 10).to_bytes(2, "little")
-    return start + text.ljust(HEADER_BYTES - 11) + b"\n"

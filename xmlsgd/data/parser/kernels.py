@@ -24,37 +24,6 @@ POWERS = np.array([float(f"1e{k}") for k in range(65)])
 # Mantissa, power of ten, their product and a cut mantissa are off by less than four roundings in float64; twice that.
 MARGIN = 2.0**-50
 FLOAT32_MIN = np.float32(np.finfo(np.float32).tiny)
-SHORT_ROW = 48  # insertion below, heap above
-
-
-@cached
-@njit(nogil=True)
-def sort_keys(keys: np.ndarray, n: int) -> None:
-    """Sort `keys[:n]` in place."""
-    if n <= SHORT_ROW:
-        for i in range(1, n):
-            key, j = keys[i], i - 1
-            while j >= 0 and keys[j] > key:
-                keys[j + 1] = keys[j]
-                j -= 1
-            keys[j + 1] = key
-        return
-    for step in range(n // 2 + n - 1):  # first build the heap, then move its largest to the end, again and again
-        if step < n // 2:
-            root, stop = n // 2 - 1 - step, n
-        else:
-            root, stop = 0, n - 1 - (step - n // 2)
-            keys[0], keys[stop] = keys[stop], keys[0]
-        key = keys[root]
-        while 2 * root + 1 < stop:
-            child = 2 * root + 1
-            if child + 1 < stop and keys[child + 1] > keys[child]:
-                child += 1
-            if keys[child] <= key:
-                break
-            keys[root] = keys[child]
-            root = child
-        keys[root] = key
 
 
 @cached
@@ -142,7 +111,7 @@ def parse_block(
                 n_keys = l - row_l
                 for k in range(n_keys):
                     keys[k] = Y_indices[row_l + k]
-                sort_keys(keys, n_keys)
+                keys[:n_keys].sort()
                 l = row_l
                 for k in range(n_keys):
                     if k == 0 or keys[k] != keys[k - 1]:
@@ -254,7 +223,7 @@ def parse_block(
             for k in range(n_keys):  # the place in the row is the tie-break: what is added up keeps its order
                 keys[k] = (np.int64(X_indices[row_f + k]) << 32) | k
                 values[k] = X_data[row_f + k]
-            sort_keys(keys, n_keys)
+            keys[:n_keys].sort()
             f = row_f
             for k in range(n_keys):
                 n = keys[k] >> 32
