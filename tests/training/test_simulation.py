@@ -16,8 +16,7 @@ from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.cli import main
-from xmlsgd.cli.commands.simulate import algorithm_of
-from xmlsgd.cli.reports import COLUMNS
+from xmlsgd.cli.commands.simulate import COLUMNS, algorithm_of
 from xmlsgd.cli.results import aligned, significant, table
 from xmlsgd.data.synthetic import make_xmc, split_rows
 from xmlsgd.devices.reference import Reference

@@ -30,10 +30,6 @@ NO_ROWS = RowBlock(
 )
 
 
-class _LineTooLong(Exception):
-    """The next line is longer than `MAX_LINE_BYTES`; its number is not known yet."""
-
-
 class LibsvmBlocks:
     """An iterator over the rows of a LIBSVM file, block by block, for data larger than memory.
 
@@ -120,11 +116,11 @@ class LibsvmBlocks:
         """Yield the parsed blocks in order, with a few of them in work or waiting."""
         blocks = self._after_header(_cut(stream, self.path))
         waiting: deque[Future[Parsed]] = deque()
-        broken: _LineTooLong | DataError | None = None  # to be told after what stands before it
+        broken: DataError | None = None  # to be told after what stands before it
         while True:
             try:
                 block = next(blocks, None) if broken is None else None
-            except (_LineTooLong, DataError) as error:
+            except DataError as error:
                 broken, block = error, None
             if block is not None:
                 waiting.append(pool.submit(parse, block, self._options, self.n_features, self.n_labels))
@@ -132,8 +128,6 @@ class LibsvmBlocks:
                 break
             if block is None or len(waiting) > self._threads + 1:
                 yield waiting.popleft().result()
-        if isinstance(broken, _LineTooLong):
-            raise self._error(0, str(broken))
         if broken is not None:
             raise broken
 
@@ -214,7 +208,7 @@ def _check_size(name: str, value: int | None) -> int | None:
 
 def _cut(stream: BinaryIO, path: Path) -> Iterator[bytes]:
     """Yield the text in blocks of whole lines, each ending with a newline."""
-    rest = b""
+    rest, line = b"", 1
     while True:
         try:
             data = stream.read(BLOCK_BYTES)
@@ -226,10 +220,10 @@ def _cut(stream: BinaryIO, path: Path) -> Iterator[bytes]:
         end = data.rfind(b"\n") + 1
         if end:
             yield b"".join((rest, memoryview(data)[:end]))
-            rest = b""
+            rest, line = b"", line + data.count(b"\n")
         rest += data[end:]
         if len(rest) > MAX_LINE_BYTES:
-            raise _LineTooLong(f"line must be at most {MAX_LINE_BYTES} bytes, got more")
+            raise DataError(f"{path}:{line}: line must be at most {MAX_LINE_BYTES} bytes, got more")
     if rest:
         yield rest + b"\n"
 
