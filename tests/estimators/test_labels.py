@@ -91,8 +91,8 @@ def test_labels_of_another_type_are_never_mixed_in(first, later, message):
         (halves([2**64], [1]), "Y: integer labels must fit 64 bits, got 1 to 18446744073709551616; pass strings"),
         (halves(2**63, -1), "Y: integer labels must fit 64 bits, got -1 to 9223372036854775808; pass strings"),
         (halves(1, "a"), "Y: labels must be all of one type, got 1 and 'a'; strings suit all"),
-        (np.array(halves("a", None), dtype=object), "Y: row 1: a class must be a number or a string, got None"),
-        (np.array(halves({}, {}), dtype=object), "Y: row 0: a class must be a number or a string, got {}"),
+        (np.array(halves("a", None), dtype=object), "Y: a label must be an integer or a string, got None"),
+        (np.array(halves({}, {}), dtype=object), "Y: a label must be an integer or a string, got {}"),
         ([[1], 3, *[None] * (N - 2)], "Y: row 1: must be a list of labels, got 3"),
         (np.array([[0, 1], 3, *[None] * (N - 2)], dtype=object), "Y: row 1: must be a list of labels, got 3"),
         ([3, [1], *[[2]] * (N - 2)], "Y: row 0: must be a list of labels, got 3"),
@@ -237,7 +237,7 @@ def test_a_strange_parameter_is_refused(parameters, message):
 def test_threads_are_one_at_least_and_one_a_core_at_most(n_jobs):
     from joblib import cpu_count
 
-    from xmlsgd.estimators.threads import thread_count
+    from xmlsgd.estimators.placement import thread_count
 
     assert thread_count(n_jobs) == (cpu_count() if n_jobs > 0 else 1)
     quick(n_jobs=n_jobs).fit(X, Y)

@@ -96,38 +96,26 @@ def evaluate(
     return {**accuracy, **zero_shot, **found}
 
 
-def _zero_shot(model: XMLClassifier | XMLEnsemble, Y: CSR) -> CSR | None:
-    """Return the true labels that no training row had; None if the model has no such labels."""
-    counts = model.label_counts_
-    if counts is None or counts.all():
-        return None
-    counts = np.concatenate([counts, np.zeros(max(Y.n_cols - len(counts), 0), np.int64)])
-    unseen = Y.where(counts[Y.indices] == 0)
-    return unseen if unseen.nnz else None
-
-
 def _zero_shot_recall(
     model: XMLClassifier | XMLEnsemble, test: Dataset, label_weight: np.ndarray | None
 ) -> dict[str, Any]:
-    """Return the recall at 10 of these labels, in percent, a mean over the rows that have any, and their number.
+    """Return the recall at 10 of true labels that no training row had, and their number; nothing if there are none.
 
-    These rows are ranked anew, so that the timed ranking has the same k whatever labels the rows have.
+    The recall is a mean, in percent, over the rows that have such labels. These rows are ranked anew, so that the timed
+    ranking has the same k whatever labels the rows have.
     """
-    unseen = _zero_shot(model, test.Y)
-    if unseen is None:
+    counts = model.label_counts_
+    if counts is None or counts.all():
+        return {}
+    counts = np.concatenate([counts, np.zeros(max(test.n_labels - len(counts), 0), np.int64)])
+    unseen = test.Y.where(counts[test.Y.indices] == 0)
+    if not unseen.nnz:
         return {}
     rows, k = np.flatnonzero(np.diff(unseen.indptr)), min(ZERO_SHOT_K, len(model.classes_))
     batches = (test.X.take(rows[batch]) for batch in in_batches(len(rows), BATCH, "", quiet=True))
     best = np.concatenate([model.predict_topk(X, k, label_weight=label_weight)[0] for X in batches])
     recall = recall_at_k(unseen.take(rows), best, k=k)[-1]
     return {f"zero_shot_R@{ZERO_SHOT_K}": 100 * float(recall), "zero_shot_labels": unseen.nnz}
-
-
-class Thresholded(NamedTuple):
-    """What is measured of labels above thresholds: for JSON, and the scores of each label at its own threshold."""
-
-    result: dict[str, Any]
-    scores: LabelScores
 
 
 def report(result: dict[str, Any]) -> list[str]:
@@ -175,13 +163,13 @@ def write_per_label(path: str, model: XMLClassifier | XMLEnsemble, names: Sequen
 
 def evaluate_thresholds(
     model: XMLClassifier | XMLEnsemble, test: Dataset, ranking: Ranking | None
-) -> Thresholded | None:
-    """Return F1 at the learned thresholds, in percent; None where scores do not stand for probabilities.
+) -> tuple[dict[str, Any], LabelScores | None]:
+    """Return F1 at the learned thresholds, in percent, and each label's scores; none where there are no probabilities.
 
     Only rows that may have more labels above a threshold than `ranking` has, by probability, are ranked anew.
     """
     if not model.fitted_.has_probabilities:
-        return None
+        return {}, None
     micro, macro = model.thresholds_["micro"], model.thresholds_["macro"]
     first = None if ranking is None or ranking.probabilities is None else (ranking.labels, ranking.probabilities)
 
@@ -195,7 +183,7 @@ def evaluate_thresholds(
         predicted = (np.ones(kept.sum(), np.int8), (rows[kept], labels[kept]))
         scores.append(label_scores(test.Y, sp.csr_array(predicted, shape=test.Y.shape)))
     result = {"micro F1": 100 * scores[0].micro_f1, "macro F1": 100 * scores[1].macro_f1, "threshold": micro}
-    return Thresholded(result, scores[1])
+    return result, scores[1]
 
 
 def inverse_propensity_of(

@@ -24,8 +24,7 @@ def compile_kernels(parameters: dict[str, Any], n_labels: int = MANY_LABELS) -> 
     from ..data.synthetic import make_xmc
     from ..estimators import XMLClassifier
     from ..estimators.defaults import ROUNDED_LABELS
-    from ..estimators.placement import parse_devices, workers_of
-    from ..estimators.threads import thread_count
+    from ..estimators.placement import parse_devices, thread_count, workers_of
 
     parameters = {name: value for name, value in parameters.items() if name in RELEVANT}
     devices = parameters.get("devices", "cpu")

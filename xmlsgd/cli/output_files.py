@@ -71,6 +71,8 @@ def check_apart(path: str, flag: str, inputs: Iterable[str | None]) -> None:
 
     An input in a folder that is going to be replaced would be lost with it.
     """
+    from ..data.loading import is_data_file
+
     for given in inputs:
         if given is None:
             continue
@@ -79,7 +81,7 @@ def check_apart(path: str, flag: str, inputs: Iterable[str | None]) -> None:
         if given != STDIN and os.path.exists(given):
             if os.path.isdir(path) and _is_in(given, path):
                 raise UsageError(f"{flag} {path}: holds {given}, an input of this command; choose another name")
-            if _is_in(path, given) and _is_data_file(path):
+            if _is_in(path, given) and is_data_file(Path(path)):
                 raise UsageError(f"{flag} {path}: is a data file of {given}; choose another name")
     for folder in Path(os.path.realpath(path)).parents:
         kind = _protected_kind(folder)
@@ -101,13 +103,6 @@ def _is_in(path: str, folder: str) -> bool:
     """Return whether a path is a folder, which need not exist yet, or lies in it."""
     real = Path(os.path.realpath(path))
     return Path(os.path.realpath(folder)) in (real, *real.parents)
-
-
-def _is_data_file(path: str) -> bool:
-    """Return whether an existing file would be read with its folder."""
-    from ..data.loading import is_data_file
-
-    return is_data_file(Path(path))
 
 
 def _protected_kind(folder: Path) -> str:

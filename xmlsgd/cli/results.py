@@ -62,15 +62,12 @@ def plain(value: Any) -> Any:
 def table(rows: Mapping[str, Mapping[str, float | None]], columns: Sequence[str] | Mapping[str, str]) -> str:
     """Return named rows of numbers below their columns; a mapping gives each column's format, by default two digits."""
     formats = columns if isinstance(columns, dict) else dict.fromkeys(columns, ".2f")
-    cells = [[format_number(row.get(name), form) for name, form in formats.items()] for row in rows.values()]
+
+    def shown(value: float | None, form: str) -> str:
+        return "-" if value is None else significant(value) if form == SIGNIFICANT else f"{value:{form}}"
+
+    cells = [[shown(row.get(name), form) for name, form in formats.items()] for row in rows.values()]
     return aligned(list(rows), list(columns), cells)
-
-
-def format_number(value: float | None, form: str) -> str:
-    """Return a number in a format, a dash for none."""
-    if value is None:
-        return "-"
-    return significant(value) if form == SIGNIFICANT else f"{value:{form}}"
 
 
 def significant(value: float) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ..training.checkpoints import Checkpoint
 
-NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DEFAULT_HANDLERS = (signal.SIG_DFL, signal.default_int_handler)  # Python's, where the user has set no other
 RETRY_SECONDS = 0.02  # until a signal that came at a bad moment is handled
 CHECKPOINT_SECONDS = 10.0  # for a run to write its checkpoint before it is interrupted; clusters kill after 30
@@ -50,10 +50,6 @@ class _Deferral:
         """Return whether a signal that arrives now is raised."""
         return self.first_raises and (not self.received or time.monotonic() > self.raised_at + CLEANUP_SECONDS)
 
-    def ends_by_checkpoint(self, interrupt: SignalInterrupt) -> bool:
-        """Return whether a run was asked to write its checkpoint and to end by raising `interrupt`."""
-        return self.checkpoint is not None and self.checkpoint.end_by(interrupt)
-
     def note(self, interrupt: SignalInterrupt) -> None:
         """Record a signal that is raised, and print the text."""
         self.received.append(interrupt)
@@ -73,8 +69,7 @@ def signals_as_exceptions() -> Iterator[None]:
 
     A signal that the process handles in another way already stays as it is: `nohup` ignores SIGHUP.
     """
-    names = NAMES if threading.current_thread() is threading.main_thread() else ()
-    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    numbers = NUMBERS if threading.current_thread() is threading.main_thread() else ()
     handlers = {number: old for number in numbers if (old := signal.getsignal(number)) in DEFAULT_HANDLERS}
     hook, alarm = sys.unraisablehook, signal.getsignal(signal.SIGALRM) if handlers else None
     for number in handlers:
@@ -138,7 +133,7 @@ def _handle(number: int, frame: FrameType | None) -> None:
         deferral.received.append(interrupt)
     elif _must_wait(frame):
         _retry(number)
-    elif deferral.ends_by_checkpoint(interrupt):
+    elif deferral.checkpoint is not None and deferral.checkpoint.end_by(interrupt):
         deferral.note(interrupt)
         _insist(deferral, interrupt, CHECKPOINT_SECONDS)
     else:

@@ -49,7 +49,8 @@ def convert(
     source, target = checked_path(source), checked_path(target)
     if form is None and target.suffix == ".npz":
         raise DataError(f"{target}: npz data are a folder of X and Y; name a folder, with npz as its form (--to npz)")
-    form = form or ("libsvm" if _is_text_name(target) else "store")
+    unpacked = Path(target.stem) if target.suffix in COMPRESSED_SUFFIXES else target
+    form = form or ("libsvm" if unpacked.suffix in TEXT_ENDS else "store")
     writer = get_format(form)
     if not source.exists():
         raise DataError(f"{source}: no such file or folder")
@@ -64,7 +65,3 @@ def convert(
             writer.write(target, *load_folder(source, cache=scratch, **options), single=False)
         else:
             writer.write(target, load_file(source, cache=scratch, **options), None, single=True)
-
-
-def _is_text_name(path: Path) -> bool:
-    return (Path(path.stem) if path.suffix in COMPRESSED_SUFFIXES else path).suffix in TEXT_ENDS

@@ -13,13 +13,12 @@ import os
 import sys
 import warnings
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import DataError, shorten
+from ..errors import DataError, shorten, suggest
 from .archive import extract
 from .fetch import DownloadError
 from .fetch import download as fetch
@@ -142,15 +141,9 @@ def load_public(
 def find(name: str) -> PublicDataset:
     """Return the row of the table; raise `DataError` with the names there are."""
     if name.lower() not in PUBLIC:
-        close = get_close_matches(name.lower(), PUBLIC, n=1)
-        hint = f"did you mean {PUBLIC[close[0]].name!r}? " if close else ""
-        raise DataError(f"unknown data set {shorten(name)}; {hint}known are {', '.join(d.name for d in TABLE)}")
+        known = [dataset.name for dataset in TABLE]
+        raise DataError(f"unknown data set {shorten(name)}; known are {', '.join(known)}{suggest(name, known)}")
     return PUBLIC[name.lower()]
-
-
-def by_hand(dataset: PublicDataset, home: Path) -> str:
-    """Say how to get a data set without us."""
-    return f"download it by hand from {REPOSITORY} and save it as {home / dataset.name}.zip"
 
 
 def install(dataset: PublicDataset, folder: Path) -> None:
@@ -181,7 +174,8 @@ def fetch_from_any(dataset: PublicDataset, archive: Path) -> None:
             continue
         print(f"{dataset.name}: SHA-256 {digest}, not verified: none has been published", file=sys.stderr)
         return
-    raise DownloadError(f"{dataset.name}: {'; '.join(failures)}; {by_hand(dataset, archive.parent)}")
+    remedy = f"download it by hand from {REPOSITORY} and save it as {archive}"
+    raise DownloadError(f"{dataset.name}: {'; '.join(failures)}; {remedy}")
 
 
 @contextlib.contextmanager

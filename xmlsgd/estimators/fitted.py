@@ -13,8 +13,7 @@ from .calibration import UNCALIBRATED, BetaCalibration
 from .inference import Scorer
 from .inference.compact import CompactParams
 from .names import MappedNames
-from .placement import make_device, usable_precision
-from .threads import flops, thread_count
+from .placement import flops, make_device, thread_count, usable_precision
 from .thresholds import Thresholds
 
 if TYPE_CHECKING:

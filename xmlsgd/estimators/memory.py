@@ -48,6 +48,7 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
     labelled = [data.dataset] if data.held_out is None else [data.dataset, data.held_out]
     parameters, state = 4 * network.layout.size, 4 * state_layout(network.layout, plan.optimizer).size
     packed = 2 * network.n_labels * network.hidden[-1] if data.held_out and plan.precision == "bfloat16" else 0
+    several = len(plan.workers) > 1  # which share the data, and are processes
     parts = {
         "parameters": parameters,
         "optimizer_state": state,
@@ -55,7 +56,7 @@ def estimate(plan: TrainingPlan, data: TrainingData, earlier: FittedModel | None
         "earlier_model": model_bytes(earlier) if earlier else 0,
         "data": sum(_resident(part) for rows in labelled for part in (rows.X, rows.Y)),
         "replicas": _replicas(plan),
-        "workers": _workers(plan, data),
+        "workers": several * (_resident(data.dataset.X) + _resident(data.dataset.Y) + len(plan.workers) * WORKER_BYTES),
         "names": 8 * network.n_labels,
         "buffers": int(SCRATCH * (parameters + state)) + SCRATCH_ROW * data.dataset.n_rows + packed,
         "candidates": _candidates(plan, data),
@@ -212,12 +213,6 @@ def _replicas(plan: TrainingPlan) -> int:
     shape = table_shape(plan.network, plan.optimizer, arrays)
     aside = shape.model + shape.states * shape.state if algorithm.has_trials else 0
     return 4 * (shape.floats + algorithm.merge_state_vectors(n) * shape.model + aside)
-
-
-def _workers(plan: TrainingPlan, data: TrainingData) -> int:
-    """Return the bytes of several workers: the data that they share, and the processes."""
-    n, dataset = len(plan.workers), data.dataset
-    return _resident(dataset.X) + _resident(dataset.Y) + n * WORKER_BYTES if n > 1 else 0
 
 
 def _candidates(plan: TrainingPlan, data: TrainingData) -> int:

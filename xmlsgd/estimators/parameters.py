@@ -19,8 +19,7 @@ from ..nn.losses import find_loss
 from ..nn.optimizers import Optimizer, get_optimizer
 from ..nn.samplers import find_sampler
 from ..nn.schedules import SCHEDULES
-from .placement import parse_devices
-from .threads import thread_count
+from .placement import parse_devices, thread_count
 
 if TYPE_CHECKING:
     from sklearn.base import BaseEstimator

@@ -1,4 +1,4 @@
-"""The devices that train: what the text `devices` names, and the executor and the algorithm for them.
+"""The devices and threads that train: what `devices` and `n_jobs` mean, and the executor and the algorithm for them.
 
 A device is written `kind:index*learners`, several are separated by commas: "cpu", "cpu*2", "cuda:0*4,cpu".
 """
@@ -6,14 +6,19 @@ A device is written `kind:index*learners`, several are separated by commas: "cpu
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
+import math
 import re
 import warnings
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from ..algorithms import choose_algorithm, get_algorithm
 from ..algorithms.local_sgd import LocalSGD
+from ..data.cores import usable_threads
 from ..data.files.compiled import LOGGER
 from ..devices import device_names, get_device
 from ..errors import DataError, shorten, suggest
@@ -26,13 +31,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..algorithms.base import Algorithm
+    from ..data.csr import CSR
     from ..devices.base import Device
+    from ..nn.network import Network
     from ..training.executors.base import Executor
     from ..training.learner import Job
 
 _DEVICE = re.compile(r"\s*(?P<kind>[a-z_]+)(:(?P<index>\d{1,4}))?(\*(?P<learners>0*[1-9]\d{0,3}))?\s*", re.ASCII)
 KINDS = ("cpu", "cuda")  # others are found in the folder of devices; the reference is for tests
 MOST_WORKERS = 256
+# 0.2 ms of a core: on a busy machine, threads that wait for each other five times a step cost more than they bring.
+FLOPS_PER_THREAD = 2e7
+LIST_FLOPS = 2.5e6  # 25 microseconds of a core
 
 
 class Worker(NamedTuple):
@@ -94,11 +104,6 @@ def workers_of(devices: str, n_threads: int) -> list[Worker]:
     return [Worker(name.partition(":")[0], max(n_threads // n_cpu, 1) if name == "cpu" else 1, name) for name in names]
 
 
-def have_one_memory(workers: list[Worker]) -> bool:
-    """Return whether all workers compute in the memory of this machine, where they can write one model."""
-    return all(worker.shares_memory for worker in workers)
-
-
 def make_device(name: str, n_threads: int, precision: str) -> Device:
     """Return the device of a name."""
     return get_device(name)(n_threads, precision)
@@ -153,7 +158,7 @@ def algorithm_of(
     if algorithm != "auto":
         return copy.deepcopy(get_algorithm(algorithm, batch, rate))
     measured = speeds() if len(set(workers)) > 1 else (1.0,) * len(workers)
-    return choose_algorithm(batch, rate, measured, one_memory=have_one_memory(workers))
+    return choose_algorithm(batch, rate, measured, one_memory=all(worker.shares_memory for worker in workers))
 
 
 def employed(
@@ -213,3 +218,26 @@ def measure_speeds(
         nnz = batch * job.dataset.X.nnz / job.dataset.n_rows
         speeds[worker] = batch / (costs.overhead + costs.per_row * batch + costs.per_nnz * nnz)
     return tuple(speeds[worker] for worker in workers)
+
+
+def thread_count(n_jobs: int | None, flops: float = math.inf) -> int:
+    """Return the threads of `n_jobs`: -1 for all cores that this process may use, -2 for all but one, and so on.
+
+    None is for as many as `flops`, the work of a step or of a prediction, can feed. At least one and at most all cores:
+    more threads than cores only cost memory. One in a process that was forked after kernels had started threads.
+    """
+    if n_jobs is None:
+        return int(min(usable_threads(), max(flops / FLOPS_PER_THREAD, 1)))
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
+        raise DataError(f"n_jobs: must be None or an integer other than 0, got {shorten(n_jobs)}")
+    return min(int(n_jobs), usable_threads()) if n_jobs > 0 else max(usable_threads() + 1 + int(n_jobs), 1)
+
+
+def flops(network: Network, X: CSR, n_rows: int, listed: bool = False) -> float:
+    """Return about how many floating-point operations the layers take forward on `n_rows` rows like those of X.
+
+    listed : with candidates in place of the output layer.
+    """
+    widths = [*network.hidden] if listed else [*network.hidden, network.n_labels]
+    dense = sum(a * b for a, b in itertools.pairwise(widths))
+    return n_rows * (2.0 * (dense + network.hidden[0] * X.nnz / max(X.n_rows, 1)) + listed * LIST_FLOPS)

@@ -29,8 +29,7 @@ from .defaults import (
 )  # fmt: skip
 from .held_out import held_out_size
 from .parameters import optimizer_of
-from .placement import Worker, algorithm_of, make_device, parse_devices, precision_of, workers_of
-from .threads import flops, thread_count
+from .placement import Worker, algorithm_of, flops, make_device, parse_devices, precision_of, thread_count, workers_of
 
 if TYPE_CHECKING:
     from ..data.held_out import HeldOutSize

@@ -201,7 +201,10 @@ def arrays_of(files: ModelFiles, path: Path) -> ModelArrays:
 
 def read_shared(files: ModelFiles, saved: ModelArrays, network: Any) -> dict[str, Any]:
     """Return the fields of `FittedModel` that the classifiers of an ensemble share."""
-    names, path = _label_names(saved, is_compact(files)), saved.path
+    path = saved.path
+    names: np.ndarray | MappedNames = MappedNames("classes", saved.arrays, path)
+    if not is_compact(files):  # else they are read when asked for
+        names = names_from_arrays("classes", saved.arrays, path)
     if len(names) != network.n_labels:
         raise ModelFileError(f"{path}: must name {network.n_labels} labels, got {len(names)}")
     features = None
@@ -244,13 +247,6 @@ def read_learned(facts: dict[str, Any], saved: ModelArrays, described: Any, comp
             raise ModelFileError(f"{saved.path}: {THRESHOLDS} must be between 0 and 1, got others")
         thresholds = Thresholds.of(found)
     return FittedModel(**facts, params=params, candidates=candidates, thresholds=thresholds)
-
-
-def _label_names(saved: ModelArrays, compact: bool) -> np.ndarray | MappedNames:
-    """Return the names of labels; those of a compact model are read when asked for."""
-    if compact:
-        return MappedNames("classes", saved.arrays, saved.path)
-    return names_from_arrays("classes", saved.arrays, saved.path)
 
 
 def _with_state(fitted: FittedModel, saved: ModelArrays, compact: bool) -> FittedModel:

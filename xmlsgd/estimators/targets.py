@@ -211,7 +211,7 @@ def _read_multiclass(Y: Any, classes: Names | None, name: str) -> Labels:
         foreign = isinstance(Y, list | tuple) or not isinstance(getattr(Y, "dtype", np.dtype(float)), np.dtype)
         y = column_or_1d(np.array(Y, dtype=object) if foreign else Y, warn=True)
         if y.dtype == object:
-            y = _typed(y, name)
+            y = as_names(y, name)
         if y.dtype.kind not in "biufUO":
             raise DataError(f"{name}: classes must be numbers or strings, got {y.dtype}")
         if y.dtype.kind == "f":
@@ -230,14 +230,6 @@ def _read_multiclass(Y: Any, classes: Names | None, name: str) -> Labels:
     n = len(indices)
     csr = CSR(np.arange(n + 1, dtype=np.int64), indices, np.ones(n, np.float32), len(classes))
     return Labels(csr, classes, "multiclass")
-
-
-def _typed(y: np.ndarray, name: str) -> np.ndarray:
-    """Return classes in an object array by what they are: strings stay, numbers become an array of their type."""
-    for i, label in enumerate(y):
-        if not isinstance(label, bool | int | float | str | np.bool_ | np.integer | np.floating):
-            raise DataError(f"{name}: row {i}: a class must be a number or a string, got {shorten(label)}")
-    return as_names(y, name)
 
 
 def _with_new(known: Names | None, found: Iterable[Any], name: str) -> Names:

@@ -92,18 +92,17 @@ def run(
     group_of = groups_in_file(groups, rows.n_rows)
     ranking = evaluation.rank(estimator, rows.X, ks[-1], console.quiet, weight)
     result = evaluation.evaluate(estimator, rows, ranking, ks, weight, q, more, group_of)
-    thresholded = evaluation.evaluate_thresholds(estimator, rows, ranking if weight is None else None)
-    if thresholded is not None:
-        result |= thresholded.result
+    thresholded, scores = evaluation.evaluate_thresholds(estimator, rows, ranking if weight is None else None)
+    result |= thresholded
     metrics = [name for name in ("P", "nDCG", "R", "PSP", *more) if f"{name}@1" in result]
     console.answer(table({m: {f"@{j}": result[f"{m}@{j}"] for j in ks} for m in metrics}, [f"@{j}" for j in ks]))
     for line in evaluation.report(result):
         console.show(line)
     if "reliability" in result:
         console.show(evaluation.reliability_table(result))
-    if per_label and thresholded is not None:
+    if per_label and scores is not None:
         names = rows.label_names or [*estimator.classes_.tolist(), *range(columns.n_labels, rows.Y.n_cols)]
-        evaluation.write_per_label(per_label, estimator, names, thresholded.scores)
+        evaluation.write_per_label(per_label, estimator, names, scores)
     console.show(f"{rows.n_rows:,} rows ranked in {result['predict_seconds']:.2f} s")
     result |= {
         **training_speed(model, [end for each in classifiers_of(estimator) for end in each.history_[-1:]]),

@@ -48,8 +48,7 @@ def run(
     ranking = evaluation.rank(estimator, rows.X, KS[-1], console.quiet)
     q = evaluation.inverse_propensity_of(estimator, rows.Y.n_cols)
     result = evaluation.evaluate(estimator, rows, ranking, KS, None, q)
-    thresholded = evaluation.evaluate_thresholds(estimator, rows, ranking)
-    result |= thresholded.result if thresholded else {}
+    result |= evaluation.evaluate_thresholds(estimator, rows, ranking)[0]
     labels, hits = ranking.labels, rows.Y.has(ranking.labels)
     metrics = [
         [name, *(result[f"{name}@{k}"] for k in KS)] for name in ("P", "nDCG", "R", "PSP") if f"{name}@1" in result

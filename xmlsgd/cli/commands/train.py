@@ -256,8 +256,7 @@ def measures(
 
     ranking = rank(model, test.X, quiet=console.quiet)
     result = evaluate(model, test, ranking, inv_propensity=inverse_propensity_of(model, test.Y.n_cols))
-    thresholded = evaluate_thresholds(model, test, ranking) if with_thresholds else None
-    return result | (thresholded.result if thresholded else {})
+    return result | (evaluate_thresholds(model, test, ranking)[0] if with_thresholds else {})
 
 
 def fit(

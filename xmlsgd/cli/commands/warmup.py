@@ -16,8 +16,7 @@ EXAMPLES = "  xmlsgd warmup"
 def run(parameters: dict[str, Any], console: Console) -> None:
     """Compile, and say how long it took."""
     from ...data.parser.parse import Options, parse
-    from ...estimators.placement import make_device
-    from ...estimators.threads import thread_count
+    from ...estimators.placement import make_device, thread_count
     from ...nn.losses import find_loss, loss_names
     from ...nn.optimizers import find_optimizer, optimizer_names
 
