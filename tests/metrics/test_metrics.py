@@ -175,3 +175,13 @@ def test_labels_that_were_never_trained_count_as_absent_from_training():
     q = metrics.inverse_propensity(Y_train, n_labels=4)
     np.testing.assert_array_equal(q[2:], metrics.inverse_propensity(np.zeros((4, 1))).repeat(2))
     assert metrics.evaluate_ranking(Y_test, np.arange(4)[:, None], Y_train)["PSP@1"] == pytest.approx(100)
+
+
+def test_metrics_by_propensity_are_found_by_name_where_propensities_are_known(case):
+    names = ("psprecision", "psrecall", "psndcg")
+    found = metrics.evaluate_ranking(case.Y, case.padded, Y_train=case.Y, ks=[3], metrics=names)
+    q = metrics.inverse_propensity(case.Y)
+    for name in names:
+        assert found[f"{name}@3"] == pytest.approx(100 * metrics.metric(name)(case.Y, case.padded, q, k=3)[2])
+    with pytest.raises(DataError, match="metrics: psndcg needs propensities, got none; pass Y_train or inv_propensity"):
+        metrics.evaluate_ranking(case.Y, case.padded, metrics=["psndcg"])

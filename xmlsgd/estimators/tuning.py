@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from inspect import signature
 from statistics import fmean
 from time import perf_counter as now
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,6 +16,7 @@ from ..data.validation import is_positive_integer
 from ..errors import DataError, DivergenceError, MemoryEstimateError, shorten
 from ..metrics import label_scores
 from ..metrics import metric as metric_function
+from ..metrics.evaluation import takes_propensity
 from .classifier import XMLClassifier
 from .parameters import Parameters, checked_parameters, random_state_of
 from .training_data import read_training_data
@@ -203,11 +203,10 @@ def _measure_of(name: str) -> Callable[[XMLClassifier, Dataset], float]:
     if not (rank.isascii() and rank.isdigit() and int(rank)):
         raise DataError(f"metric: must be a name and a rank, as in nDCG@5, or {' or '.join(F1)}; got {shorten(name)}")
     function, k = metric_function(SHORT_NAMES.get(kind, kind)), int(rank)
-    weighted = "inv_propensity" in signature(function).parameters
 
     def measure(model: XMLClassifier, rows: Dataset) -> float:
         labels, _ = model.predict_topk(rows.X, k)
-        weights = (model.inverse_propensity(),) if weighted else ()
+        weights = (model.inverse_propensity(),) if takes_propensity(function) else ()
         return 100 * float(function(rows.Y, labels, *weights, k=k)[-1])
 
     return measure

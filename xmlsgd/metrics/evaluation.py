@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib import import_module
+from inspect import signature
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,11 @@ def metric(name: str) -> Callable[..., np.ndarray]:
         names = ", ".join(sorted(key.removesuffix(SUFFIX) for key in functions))
         raise DataError(f"metric: must be one of {names}; got {shorten(name)}")
     return functions[name + SUFFIX]
+
+
+def takes_propensity(function: Callable[..., np.ndarray]) -> bool:
+    """Return whether a metric takes the inverse propensities of the labels as its third argument."""
+    return "inv_propensity" in signature(function).parameters
 
 
 def evaluate_ranking(
@@ -78,10 +84,16 @@ def evaluate_ranking(
     if not ks or not all(map(is_positive_integer, ks)):
         raise DataError(f"ks: must be integers of at least 1, got {shorten(ks)}")
     compared = compare(Y_true, predicted, k := max(ks))
+    functions: dict[str, Callable[..., np.ndarray]]
     functions = {"P": precision_at_k, "nDCG": ndcg_at_k, "R": recall_at_k} | {name: metric(name) for name in metrics}
-    values = {name: function(compared.Y, compared.labels, k=k) for name, function in functions.items()}
     if Y_train is not None:
         inv_propensity = inverse_propensity(Y_train, A, B, n_labels=compared.Y.n_cols)
     if inv_propensity is not None:
-        values["PSP"] = psprecision_at_k(compared.Y, compared.labels, inv_propensity, k)
+        functions["PSP"] = psprecision_at_k
+    values = {}
+    for name, function in functions.items():
+        if (weighted := takes_propensity(function)) and inv_propensity is None:
+            raise DataError(f"metrics: {name} needs propensities, got none; pass Y_train or inv_propensity")
+        weights = (inv_propensity,) if weighted else ()
+        values[name] = function(compared.Y, compared.labels, *weights, k=k)
     return {f"{name}@{at}": 100 * float(vector[at - 1]) for name, vector in values.items() for at in ks}
