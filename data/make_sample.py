@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 from xmlsgd.data.python_functions import select_labels, split, vectorized
 from xmlsgd.data.python_sources import parse, source_files
-from xmlsgd.data.text import RawText, write_raw_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from xmlsgd.data.csr import Dataset
 
@@ -38,10 +37,15 @@ def write_sample(folder: str | Path) -> None:
     raw_train, raw_test = select_labels(*split(short, SAMPLE_TEST_SHARE), SAMPLE_MIN_COUNT)
     train, test, vectorizer = vectorized(raw_train, raw_test)
     for name, raw, dataset in (("train", raw_train, train), ("test", raw_test, test)):
-        write_raw_text(folder / f"{name}_raw.txt", raw)
-        write_raw_text(folder / f"{name}.txt", RawText(list(_xmc_lines(dataset))))
-    write_raw_text(folder / "labels.txt", RawText(list(train.label_names or ())))
-    write_raw_text(folder / "features.txt", RawText(vectorizer.words))
+        labels = map(",".join, raw.labels or ())
+        _write_lines(folder / f"{name}_raw.txt", map("\t".join, zip(labels, raw.texts, strict=True)))
+        _write_lines(folder / f"{name}.txt", _xmc_lines(dataset))
+    _write_lines(folder / "labels.txt", train.label_names or ())
+    _write_lines(folder / "features.txt", vectorizer.words)
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 def _xmc_lines(dataset: Dataset) -> Iterator[str]:

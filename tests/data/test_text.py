@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from xmlsgd.data.text import RawText, index_labels, read_raw_text, write_raw_text
+from xmlsgd.data.text import index_labels, read_raw_text
 from xmlsgd.data.vectorizer import TOKEN_PATTERN, VECTORIZER_FILE, TextVectorizer
 from xmlsgd.errors import DataError, ModelFileError
 from xmlsgd.estimators import XMLClassifier
@@ -76,24 +76,6 @@ def test_missing_file_and_folder_are_refused(tmp_path):
         read_raw_text(tmp_path / "none.txt")
     with pytest.raises(DataError, match="a directory"):
         read_raw_text(tmp_path)
-
-
-@pytest.mark.parametrize("labels", [None, [("b c", "ä"), (), ("x",)]])
-def test_what_is_written_is_read_again(tmp_path, labels):
-    raw = RawText(["one\ttwo", "", "größe"], labels)
-    write_raw_text(tmp_path / "docs.txt", raw)
-    assert read_raw_text(tmp_path / "docs.txt", labelled=labels is not None) == raw
-    assert [file.name for file in tmp_path.iterdir()] == ["docs.txt"]
-
-
-@pytest.mark.parametrize(
-    ("text", "label"),
-    [("a\nb", "x"), ("a\rb", "x"), ("a\0b", "x"), ("a", "x,y"), ("a", "x\ty"), ("a", " x"), ("a", "")],
-)
-def test_what_the_form_cannot_hold_is_refused_and_nothing_is_written(tmp_path, text, label):
-    with pytest.raises(DataError, match="row 1: "):
-        write_raw_text(tmp_path / "docs.txt", RawText(["first", text], [("x",), (label,)]))
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_index_labels_sorts_names_and_rows():

@@ -154,7 +154,7 @@ def test_the_counts_of_rows_that_diverged_do_not_count(skewed):
 
 def test_members_of_an_ensemble_know_as_much_as_it_does(skewed, tmp_path):
     XMLEnsemble(small(max_epochs=1), 2, random_state=0).fit(*skewed).save(tmp_path / "m")
-    loaded = XMLEnsemble.load(tmp_path / "m")
+    loaded = load_model(tmp_path / "m")
     for member in loaded.estimators_:
         np.testing.assert_array_equal(member.inverse_propensity(), loaded.inverse_propensity())
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import platform
 from collections import Counter
 from pathlib import Path
@@ -17,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from ..errors import DataError
 from .csr import Dataset
-from .files.atomic import atomic_folder
+from .files.atomic import atomic_file, parents_created
 from .python_sources import Function, parse, source_files
-from .text import RawText, index_labels, read_raw_text, write_raw_text
+from .text import RawText, index_labels
 from .vectorizer import TextVectorizer
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ PACKAGES = ("joblib", "llvmlite", "numba", "numpy", "scipy", "sklearn", "threadp
 MIN_COUNT = 5  # a label must occur in at least so many training rows
 TEST_SHARE = 10  # one file in so many is a test file
 RULES = 1  # raise it when a change here or in `python_sources` changes the rows: old caches are then left alone
-CACHE_FILES = ("train.txt", "test.txt")
 
 
 def load_python_functions(
@@ -70,12 +70,14 @@ def python_functions_texts(
     Raises `DataError` where no Python source is installed.
     """
     files = list(source_files(packages))
-    folder = Path(data_home or "~/.cache/xmlsgd/datasets").expanduser() / f"python-functions-{_key(files)}"
+    cache = Path(data_home or "~/.cache/xmlsgd/datasets").expanduser() / f"python-functions-{_key(files)}.json"
     try:
-        train, test = (read_raw_text(folder / name, labelled=True) for name in CACHE_FILES)
-    except DataError:  # not there, or damaged
+        saved = json.loads(cache.read_text(encoding="utf-8"))
+        train, test = (RawText(texts, list(map(tuple, labels))) for texts, labels in saved)
+    except (OSError, ValueError, TypeError):  # not there, or damaged
         train, test = split(parse(files))
-        _keep(folder, (train, test))
+        with contextlib.suppress(OSError), parents_created(cache), atomic_file(cache) as stream:
+            stream.write(json.dumps([[part.texts, part.labels] for part in (train, test)]).encode())
     return select_labels(train, test, min_count)
 
 
@@ -128,10 +130,3 @@ def _key(files: Sequence[tuple[str, Path]]) -> str:
         with contextlib.suppress(OSError):
             digest.update(f"{name} {path.stat().st_size}\n".encode())
     return digest.hexdigest()
-
-
-def _keep(folder: Path, parts: tuple[RawText, RawText]) -> None:
-    """Write both parts into the cache, whole or not at all; a cache that cannot be written is no error."""
-    with contextlib.suppress(OSError), atomic_folder(folder) as whole:
-        for part, name in zip(parts, CACHE_FILES, strict=True):
-            write_raw_text(whole / name, part)

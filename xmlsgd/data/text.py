@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from ..errors import TO_UTF8, DataError, shorten
 from .csr import indicator
-from .files.atomic import atomic_file
 from .files.reading import MAX_LINE_BYTES, READ_ERRORS, open_text
 
 if TYPE_CHECKING:
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
     from .csr import CSR
 
-LINE_END = re.compile(r"[\0\r\n]")
-LABEL_END = re.compile(r"[\0\r\n\t,]")
 NO_NAME = re.compile("[\0\r\n\ufeff\ud800-\udfff]")  # what a line of UTF-8 cannot hold, or a reader would drop
 
 
@@ -73,33 +70,6 @@ def split_labels(line: str, where: str) -> tuple[str, str]:
     if not tab:
         raise DataError(f"{where}: must read `label1,label2<TAB>text`, got no tab in {shorten(line)}")
     return labels, text
-
-
-def write_raw_text(path: str | Path, raw: RawText) -> None:
-    """Write documents as `read_raw_text` reads them, with `labelled=True` where `raw` has labels.
-
-    Parameters
-    ----------
-    path : str or path
-        The file, which appears whole or not at all.
-    raw : RawText
-        Documents, with or without labels.
-
-    Raises
-    ------
-    DataError
-        For what the file cannot hold: a line end in a text; a comma, tab, line end or outer blank in a label name.
-    """
-    path = Path(path)
-    for row, text in enumerate(raw.texts):
-        if LINE_END.search(text):
-            raise DataError(f"{path}: row {row}: a text must be one line, got {shorten(text)}")
-        for name in raw.labels[row] if raw.labels else ():
-            if not name or name != name.strip() or LABEL_END.search(name):
-                raise DataError(f"{path}: row {row}: a label name must be free of `,`, tab, outer blanks, got {name!r}")
-    lines = raw.texts if raw.labels is None else map("\t".join, zip(map(",".join, raw.labels), raw.texts, strict=True))
-    with atomic_file(path) as stream:
-        stream.writelines(f"{line}\n".encode() for line in lines)
 
 
 def index_labels(labels: Iterable[Sequence[str]], names: Sequence[str] | None = None) -> tuple[CSR, list[str]]:

@@ -29,10 +29,9 @@ if TYPE_CHECKING:
     from .classifier import XMLClassifier
 
 CLASSIFIER, ENSEMBLE = "XMLClassifier", "XMLEnsemble"  # what a description is of
-REMEDIES = {
-    CLASSIFIER: "; XMLClassifier.load reads it, or xmlsgd.load_model",
-    ENSEMBLE: "; xmlsgd.load_model reads it, to predict; an ensemble cannot learn on, train it anew with --overwrite",
-}
+TO_LOAD_ENSEMBLE = (
+    "; xmlsgd.load_model reads it, to predict; an ensemble cannot learn on, train it anew with --overwrite"
+)
 FORMS = ("sparse", "dense", "lists", "multiclass")
 
 
@@ -58,7 +57,9 @@ def describe(model: XMLClassifier) -> dict[str, Any]:
 
 def read_parameters(kind: type[XMLClassifier], description: dict[str, Any], path: Path) -> XMLClassifier:
     """Return the estimator that `describe` described, unfitted; `ModelFileError` for what it cannot have."""
-    check_estimator(description, CLASSIFIER, path)
+    if (found := description.get("estimator")) != CLASSIFIER:
+        remedy = TO_LOAD_ENSEMBLE if found == ENSEMBLE else ""
+        raise ModelFileError(f"{path}: must hold an {CLASSIFIER}, got {shorten(found)}{remedy}")
     model = kind(**_parameters(kind, description.get("parameters"), path))
     try:
         check_parameters(model)
@@ -94,13 +95,6 @@ def read_facts(description: dict[str, Any], path: Path) -> dict[str, Any]:
         "calibration": _calibration(description.get("calibration"), path),
         **{field: int(_number(description, name, int, path)) for field, name in numbers.items()},
     }
-
-
-def check_estimator(description: dict[str, Any], name: str, path: Path) -> None:
-    """Raise `ModelFileError` unless an estimator of this name is described."""
-    if (found := description.get("estimator")) != name:
-        remedy = REMEDIES.get(found, "") if isinstance(found, str) else ""
-        raise ModelFileError(f"{path}: must hold an {name}, got {shorten(found)}{remedy}")
 
 
 def _to_json(name: str, value: Any) -> Any:

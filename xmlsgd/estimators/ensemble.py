@@ -233,35 +233,6 @@ class XMLEnsemble(Predictor, BaseEstimator):
         check_is_fitted(self)
         saving.save_ensemble(self, path, compact)
 
-    @classmethod
-    def load(
-        cls,
-        path: str | PathLike[str],
-        *,
-        verify: bool = True,
-        device: str | None = None,
-        precision: str | None = None,
-    ) -> XMLEnsemble:
-        """Return the ensemble that `save` wrote, memory-mapped.
-
-        Parameters
-        ----------
-        path, verify, device, precision
-            As in `XMLClassifier.load`.
-
-        Returns
-        -------
-        XMLEnsemble
-
-        Raises
-        ------
-        ModelFileError
-            For a directory that `save` did not write, or that was altered.
-        """
-        found = saving.load_ensemble(cls, XMLClassifier, path, verify, device, precision)
-        assert isinstance(found, cls)
-        return found
-
     def _template(self) -> XMLClassifier:
         """Return the classifier that is cloned."""
         if self.estimator is None:
@@ -325,7 +296,7 @@ def load_model(
     ModelFileError
         For a directory that `save` did not write, or that was altered.
     """
-    return saving.load_ensemble(XMLEnsemble, XMLClassifier, path, verify, device, precision, or_classifier=True)
+    return saving.load_any(XMLEnsemble, XMLClassifier, path, verify, device, precision)
 
 
 def _kept(parts: dict[str, int]) -> int:

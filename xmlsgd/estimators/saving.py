@@ -23,7 +23,7 @@ from ..devices.base import PRECISIONS
 from ..errors import DataError, ModelFileError, shorten
 from ..nn.network import state_layout
 from ..nn.optimizers import find_optimizer
-from .description import ENSEMBLE, check_estimator, describe, read_facts, read_parameters, seed_to_json
+from .description import ENSEMBLE, describe, read_facts, read_parameters, seed_to_json
 from .fitted import FittedModel
 from .inference.compact import CompactParams, compact_params
 from .inputs import FeatureSpace
@@ -272,29 +272,28 @@ def save_ensemble(ensemble: XMLEnsemble, path: str | PathLike[str], compact: boo
     write(ensemble.fitted_, path, description, arrays, compact)
 
 
-def load_ensemble(
-    kind: type[XMLEnsemble],
-    member: type[XMLClassifier],
+def load_any(
+    ensemble: type[XMLEnsemble],
+    classifier: type[XMLClassifier],
     path: str | PathLike[str],
     verify: bool,
     device: str | None,
     precision: str | None,
-    or_classifier: bool = False,
 ) -> XMLClassifier | XMLEnsemble:
-    """Return the ensemble at `path`, or, if allowed, a classifier to predict only; both checked part by part."""
+    """Return the ensemble or the classifier at `path`, to predict with."""
 
     def read(files: ModelFiles, folder: Path) -> tuple[XMLEnsemble | None, list[XMLClassifier]]:
-        if or_classifier and files.description.get("estimator") != ENSEMBLE:
-            return None, [read_classifier(member, True, files, folder)]
-        return _read_ensemble(kind, member, files, folder)
+        if files.description.get("estimator") == ENSEMBLE:
+            return _read_ensemble(ensemble, classifier, files, folder)
+        return None, [read_classifier(classifier, True, files, folder)]
 
-    ensemble, members = read_checked(path, verify, read)
-    for each in members:
-        each.fitted_ = predicting_on(each.fitted_, device, precision)
-    if ensemble is None:
+    whole, members = read_checked(path, verify, read)
+    for member in members:
+        member.fitted_ = predicting_on(member.fitted_, device, precision)
+    if whole is None:
         return members[0]
-    ensemble.take(members, members[0].fitted_.features)
-    return ensemble
+    whole.take(members, members[0].fitted_.features)
+    return whole
 
 
 def prefix_of(number: int) -> str:
@@ -306,7 +305,6 @@ def _read_ensemble(
     kind: type[XMLEnsemble], member: type[XMLClassifier], files: ModelFiles, path: Path
 ) -> tuple[XMLEnsemble, list[XMLClassifier]]:
     """Return the ensemble of which these are the files, and its classifiers."""
-    check_estimator(files.description, ENSEMBLE, path)
     described = files.description.get("members")
     if not isinstance(described, list) or not described or not all(isinstance(each, dict) for each in described):
         raise ModelFileError(f"{path}: members must be a list of descriptions, got {shorten(described)}")
