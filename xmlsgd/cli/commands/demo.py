@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 OUT = "xmlsgd-demo"
 FLAGS = (
-    *parameter_flags(max_epochs=5),
+    *parameter_flags(),
     Flag("out", DIR, "folder of the model, replaced each time if it is the default", "output", OUT,
          synonyms=("-o", "--output")),
     OVERWRITE,
