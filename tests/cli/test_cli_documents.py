@@ -53,13 +53,6 @@ def test_an_annif_corpus_is_told_by_its_lines_and_bears_uris(tmp_path):
     assert XMLClassifier.load(tmp_path / "m").classes_.tolist() == ["http://x/0", "http://x/1"]
 
 
-def test_standard_input_is_no_csv(tmp_path, capsys):
-    (tmp_path / "rows.jsonl").write_text(WRITTEN["rows.jsonl"])
-    run("train", tmp_path / "rows.jsonl", "--out", tmp_path / "m", *QUICK, "--quiet", "--epochs", "1")
-    assert main(["predict", str(tmp_path / "m"), "-", "--format", "csv"]) == 2
-    assert "standard input must be rows or raw text, got --format csv; pass a file" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("words", "flag"),
     [

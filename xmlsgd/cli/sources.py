@@ -218,17 +218,12 @@ def _load(path: str, form: FormatOptions, labels_required: bool = True) -> tuple
 
 def in_columns(dataset: Dataset, columns: Columns, path: str) -> Dataset:
     """Return test rows with the given columns; `DataError` for a feature that training did not have."""
-    check_features(dataset.n_features, columns, path)
-    return Dataset(replace(dataset.X, n_cols=columns.n_features), *_matched(dataset.Y, dataset.label_names, columns))
-
-
-def check_features(n_features: int, columns: Columns, path: str) -> None:
-    """Raise `DataError` for more features than training had."""
-    if n_features > columns.n_features:
+    if dataset.n_features > columns.n_features:
         raise DataError(
-            f"{path}: must have the {columns.n_features} features of training, got {n_features};"
+            f"{path}: must have the {columns.n_features} features of training, got {dataset.n_features};"
             " give the training file a header with the larger number"
         )
+    return Dataset(replace(dataset.X, n_cols=columns.n_features), *_matched(dataset.Y, dataset.label_names, columns))
 
 
 def check_words(vectorizer: TextVectorizer | None, columns: Columns, path: str) -> None:
@@ -255,7 +250,7 @@ def _matched(Y: CSR, names: Sequence[str] | None, columns: Columns) -> tuple[CSR
         if list(names) == list(columns.names)[: len(names)]:
             names = columns.names
         else:
-            Y, names = index_labels(_names_by_row(Y, names), columns.names)
+            Y, names = index_labels(names_of_rows(Y, names), columns.names)
     return replace(Y, n_cols=max(Y.n_cols, columns.n_labels)), names
 
 
@@ -266,12 +261,8 @@ def first_labels(Y: CSR, n_labels: int) -> CSR:
     return CSR.from_scipy(Y.to_scipy()[:, :n_labels], "Y")
 
 
-def names_of_rows(dataset: Dataset) -> list[list[str]]:
-    """Return the label names of each row of a data set that has names."""
-    return _names_by_row(dataset.Y, dataset.label_names or ())
-
-
-def _names_by_row(Y: CSR, names: Sequence[str]) -> list[list[str]]:
+def names_of_rows(Y: CSR, names: Sequence[str]) -> list[list[str]]:
+    """Return the label names of each row."""
     return [[names[label] for label in Y.row(i)[0]] for i in range(Y.n_rows)]
 
 

@@ -57,7 +57,7 @@ def convert(
     kind = format_of(source)
     if kind is None or form != "libsvm":
         check_free(target)
-    if form == "store" and kind == "libsvm":
+    if form == "store" and kind is get_format("libsvm"):
         text_to_store(source, target, options)
         return
     with parents_created(target), temporary_folder_beside(target) as scratch:

@@ -15,7 +15,7 @@ from .csr import Dataset
 from .files.manifest import MODEL
 from .files.reading import checked_path
 from .files.temporary import restore
-from .formats import find_parts, format_names, format_of, get_format
+from .formats import all_formats, find_parts, format_of
 from .formats.base import LABEL_NAMES, PARTS, Rows
 from .formats.libsvm import SUFFIXES
 from .text import check_distinct, read_raw_text
@@ -88,9 +88,9 @@ def load_folder(
     if found is None and MODEL.exists_at(path):
         raise DataError(f"{path}: must hold data, got a saved model")
     if found is None:
-        known = sorted(map(get_format, format_names()), key=lambda kind: kind.precedence)
+        known = ", ".join(kind.files for kind in all_formats())
         got = ", ".join(sorted(entry.name for entry in path.iterdir())[:8]) or "an empty folder"
-        raise DataError(f"{path}: must hold {', '.join(kind.files for kind in known)}; got {got}")
+        raise DataError(f"{path}: must hold {known}; got {got}")
     kind, files = found
     parts = [kind.read(files[part], cache, options) for part in PARTS if part in files]
     names_file = next((path / name for name in LABEL_FILES if (path / name).is_file()), None)
@@ -100,8 +100,7 @@ def load_folder(
 
 def is_data_file(path: Path) -> bool:
     """Return whether a path is a file that would be read with its folder."""
-    kinds = map(get_format, format_names())
-    return path.is_file() and (path.name in LABEL_FILES or any(kind.recognizes(path) for kind in kinds))
+    return path.is_file() and (path.name in LABEL_FILES or any(kind.recognizes(path) for kind in all_formats()))
 
 
 def _read(path: Path, cache: bool | str | os.PathLike[str] | None, options: dict[str, Any]) -> Rows:
@@ -109,10 +108,10 @@ def _read(path: Path, cache: bool | str | os.PathLike[str] | None, options: dict
     restore(path)
     if not path.exists():
         raise DataError(f"{path}: no such file or folder")
-    name = format_of(path)
-    if name is None:
+    kind = format_of(path)
+    if kind is None:
         raise DataError(f"{path}: must be a file or a store, got a folder; load_folder loads its train and test")
-    return get_format(name).read(path, cache, options)
+    return kind.read(path, cache, options)
 
 
 def _agreed(parts: list[Rows], names_file: Path | None) -> list[Rows]:

@@ -72,7 +72,7 @@ def run(
         results["before"] = measures(estimator, held_out, console, with_thresholds=False)
     n_records, started = len(estimator.history_), time.perf_counter()
     # Labels with names find their columns by them, and new ones get columns behind.
-    estimator.partial_fit(train.X, train.Y if train.label_names is None else names_of_rows(train))
+    estimator.partial_fit(train.X, train.Y if train.label_names is None else names_of_rows(train.Y, train.label_names))
     seconds = time.perf_counter() - started
     if held_out is not None:
         held_out = in_columns(held_out, Columns.of_model(estimator), str(test))

@@ -35,16 +35,17 @@ def get_format(name: str) -> Format:
     return found
 
 
-def format_of(path: Path) -> str | None:
-    """Return the name of the format of a file, or of a folder that holds one set of rows; None for other folders."""
-    found = next((name for name in format_names() if get_format(name).recognizes(path)), None)
-    return ANY_TEXT if found is None and not path.is_dir() else found
+def all_formats() -> list[Format]:
+    """Return all formats, those that are preferred in a folder of several first."""
+    return sorted(map(get_format, format_names()), key=lambda found: found.precedence)
+
+
+def format_of(path: Path) -> Format | None:
+    """Return the format of a file, or of a folder that holds one set of rows; None for other folders."""
+    found = next((found for found in all_formats() if found.recognizes(path)), None)
+    return get_format(ANY_TEXT) if found is None and not path.is_dir() else found
 
 
 def find_parts(folder: Path) -> tuple[Format, dict[str, Path]] | None:
     """Return the format of the train part that a folder holds, and its parts; None where there is no train part."""
-    for found in sorted(map(get_format, format_names()), key=lambda found: found.precedence):
-        parts = found.find(folder)
-        if "train" in parts:
-            return found, parts
-    return None
+    return next(((found, parts) for found in all_formats() if "train" in (parts := found.find(folder))), None)

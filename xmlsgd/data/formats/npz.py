@@ -12,17 +12,13 @@ import math
 import os
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 
 from ...errors import DataError, shorten
 from ..csr import CSR
 from .base import PairFormat, refuse_options
-
-if TYPE_CHECKING:
-    pass
-
 
 # Types of the arrays that SciPy writes, by NumPy's letters: real numbers, integers, text.
 ARRAY_TYPES = {
