@@ -1,0 +1,201 @@
+"""Predict with a compact model by NumPy alone: no Numba, no SciPy, no xmlsgd. docs/model_folder.md describes the files.
+
+python examples/numpy_reader.py MODEL [K] < texts.txt
+
+MODEL is what `model.save("MODEL", compact=True)` or `xmlsgd train --compact` wrote: one classifier, not an ensemble.
+Each line gets its K best labels and their scores, those of `predict_topk`. Files are not checked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+UNIT = np.float32(1 / 32767)  # of int16 values
+NEIGHBORS, MOST_POSTINGS, MORE_LABELS, SHRINKAGE = 64, 4096, 16, np.float32(2)
+LEAST_VOTE, LEAST_COOCCURRENCE = np.float32(1e-2), np.float32(1e-5)
+
+
+class Model:
+    """A model's arrays `a`, those of its candidates `c`, and what model.json says."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.about = json.loads(Path(folder, "model.json").read_text(encoding="utf-8"))
+        if self.about["estimator"] != "XMLClassifier" or not self.about["compact"]:
+            raise SystemExit(f"{folder}: must be one classifier, saved with compact=True")
+        self.a = {file.stem: np.load(file, mmap_mode="r") for file in Path(folder).glob("*.npy")}
+        self.c = {name[11:]: array for name, array in self.a.items() if name.startswith("candidates_")}
+
+    def names(self) -> list[str]:
+        """Return the names of the labels."""
+        if "classes" in self.a:
+            return [str(name) for name in self.a["classes"]]
+        text, ends = self.a["classes_text"].tobytes(), self.a["classes_ends"].tolist()
+        return [text[start:end].decode() for start, end in zip([0, *ends], ends, strict=False)]
+
+    def top_k(self, features: np.ndarray, values: np.ndarray, k: int = 5) -> tuple[np.ndarray, np.ndarray]:
+        """Return the columns of the k best labels of a row, given its features and their values, and their scores."""
+        logits, about = self.logits(features, values), self.about["candidates"]
+        if about is None:
+            return ranked(np.arange(len(logits)), logits, k)
+        network, neighbors, linear, weight, intercept = np.float32(about["stacking"])
+
+        def stacked(logits: np.ndarray, votes: np.ndarray, margins: np.ndarray, shares: np.ndarray) -> np.ndarray:
+            logs = np.log(np.maximum(votes, LEAST_VOTE)), np.log(np.maximum(shares, LEAST_COOCCURRENCE))
+            score = neighbors * logs[0] + linear * margins + weight * logs[1] + intercept
+            return score - network * np.logaddexp(np.float32(0), -logits)
+
+        scaled = unit(values * self.c["scale"][features])
+        labels, votes = self.votes(features, scaled)
+        labels, shares = self.cooccurrence(features, scaled, labels)
+        votes = np.pad(votes, (0, len(labels) - len(votes)))
+        inputs = logits[labels], votes, self.margins(features, unit(values), labels), shares
+        scores = stacked(*inputs)
+        if about["trees"]:
+            scores += self.trees(*inputs, self.c["frequency"][labels])
+        if len(labels) < k:  # the network ranks the rest
+            rest = np.setdiff1d(np.arange(len(logits)), labels)
+            none = np.zeros(len(rest), np.float32)
+            labels = np.concatenate([labels, rest])
+            scores = np.concatenate([scores, stacked(logits[rest], none, none - 1, none)])
+        return ranked(labels, scores, k)
+
+    def logits(self, features: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Return the network's logits of all labels."""
+        a = self.a
+        z = a["b0"] + (values * a["W0_scales"][features]) @ a["W0_int8"][features]
+        for i in range(1, len(self.about["network"]["hidden"]) + 1):
+            z = a[f"b{i}"] + a[f"W{i}_scales"] * (a[f"W{i}_int8"] @ np.maximum(z, 0))
+        return z
+
+    def votes(self, features: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the labels with the most votes of the nearest training rows, and the share of the votes of each."""
+        c, size = self.c, self.about["candidates"]["size"]
+        order = np.argsort(np.diff(c["postings_indptr"])[features], kind="stable")  # the shortest lists
+        places, n_each = entries(c["postings_indptr"], features[order])
+        n_read = int(n_each[np.cumsum(n_each) <= MOST_POSTINGS].sum())
+        products = np.repeat(values[order] * UNIT, n_each)[:n_read] * c["postings_int16"][places[:n_read]]
+        rows, cosines = largest(*sums(c["postings_indices"][places[:n_read]], products), NEIGHBORS)
+        powers = c["weight"][rows] * cosines * cosines
+        places, n_each = entries(c["labels_indptr"], rows)
+        labels, shares = sums(c["labels_indices"][places], np.repeat(powers, n_each))
+        return largest(labels, shares / (total_of(powers) or 1), min(size, max(64, size // 2)))
+
+    def cooccurrence(self, features: np.ndarray, values: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return labels and others, which occur most with the features of the row, and the mean share of each."""
+        c, sizes = self.c, np.abs(values)
+        totals = c["cooccurrence_totals"][features]
+        places, n_each = entries(c["cooccurrence_indptr"], features)
+        shares = np.repeat(sizes * (totals / (totals + SHRINKAGE) * UNIT), n_each) * c["cooccurrence_int16"][places]
+        found, means = sums(c["cooccurrence_indices"][places], shares)
+        means /= total_of(sizes) or 1
+        of_label, is_new = dict(zip(found.tolist(), means, strict=True)), ~np.isin(found, labels)
+        others, of_others = largest(found[is_new], means[is_new], MORE_LABELS)
+        given = np.float32([of_label.get(label, 0) for label in labels.tolist()])
+        return np.concatenate([labels, others]), np.concatenate([given, of_others])
+
+    def margins(self, features: np.ndarray, values: np.ndarray, labels: np.ndarray) -> np.ndarray:
+        """Return bias + weights . values of the linear classifier of each label; keys are features + 1, or 0."""
+        c, x = self.c, np.zeros(self.about["network"]["n_features"] + 1, np.float32)
+        x[features + 1] = values
+        tables = [slice(*c["linear_starts"][label : label + 2]) for label in labels]
+        products = np.float32([c["linear_int8"][table] @ x[c["linear_keys"][table]] for table in tables])
+        return c["bias"][labels] + c["linear_scales"][labels] * products
+
+    def trees(self, *inputs: np.ndarray) -> np.ndarray:
+        """Return the sum of all trees; node j leads to 2 j + 1, or to 2 j + 2 if its input exceeds its threshold."""
+        known, total = np.float32(inputs), np.zeros(len(inputs[0]), np.float32)
+        shapes = {"feature": 15, "threshold": 15, "value": 16}
+        arrays = [self.c[f"trees_{name}"].reshape(-1, size) for name, size in shapes.items()]
+        for feature, threshold, value in zip(*arrays, strict=True):
+            node = np.zeros(len(total), int)
+            for _ in range(4):
+                node = 2 * node + 1 + (known[feature[node], np.arange(len(node))] > threshold[node])
+            total += value[node - 15]
+        return total
+
+
+def rows_of(folder: str | Path, texts: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return the features of each text, ascending, and their values: (1 + ln tf) idf, of norm 1."""
+    saved = json.loads(Path(folder, "vectorizer.json").read_text(encoding="utf-8"))
+    column, idf, rows = {word: i for i, word in enumerate(saved["words"])}, np.float32(saved["idf"]), []
+    for text in texts:
+        counts = Counter(column[word] for word in re.findall(r"[^\W_]{2,}", text.lower()) if word in column)
+        features = np.array(sorted(counts), np.int64)
+        rows.append((features, unit((1 + np.log(np.float32([counts[f] for f in features]))) * idf[features])))
+    return rows
+
+
+def unit(values: np.ndarray) -> np.ndarray:
+    """Return values with norm 1."""
+    return np.float32(values / (np.linalg.norm(values) or 1))
+
+
+def entries(indptr: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the entries of rows are, from indptr[row] to indptr[row + 1], and how many each row has."""
+    spans = [np.arange(*indptr[row : row + 2]) for row in rows]
+    return np.concatenate([np.empty(0, np.int64), *spans]), np.array([len(span) for span in spans], np.int64)
+
+
+def total_of(values: np.ndarray) -> np.float32:
+    """Return the sum, one value after the other."""
+    return np.float32(np.cumsum(values)[-1] if len(values) else 0)
+
+
+def sums(items: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the different items, in the order in which they come first, and the sum of the values of each."""
+    found, first, place = np.unique(items.astype(np.int64), return_index=True, return_inverse=True)
+    total, order = np.zeros(len(found), np.float32), np.argsort(first)
+    np.add.at(total, place, values)
+    return found[order], total[order]
+
+
+def largest(items: np.ndarray, values: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the n items with the largest values, and these; those in the last of 1,024 bins go through a heap.
+
+    The heap decides which of equals stay, and in which order.
+    """
+    items, values = items[values > 0], values[values > 0]
+    if len(items) <= n:
+        return items, values
+    bins = np.minimum(values * 1024, 1023).astype(int)
+    last = np.flatnonzero(np.bincount(bins, minlength=1024)[::-1].cumsum()[::-1] >= n)[-1]
+    sure, asked = bins > last, bins == last
+    size = n - int(sure.sum())
+    heap = [(np.float32(0), -1)] * size
+    for value, item in zip(values[asked], items[asked].tolist(), strict=True):
+        if value > heap[0][0]:
+            i = 0
+            while (child := 2 * i + 1) < size:
+                child += child + 1 < size and heap[child + 1][0] < heap[child][0]
+                if value <= heap[child][0]:
+                    break
+                heap[i], i = heap[child], child
+            heap[i] = (value, item)
+    kept, of_kept = zip(*((item, value) for value, item in heap), strict=True)
+    return np.concatenate([items[sure], kept]), np.concatenate([values[sure], of_kept])
+
+
+def ranked(labels: np.ndarray, scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the k best labels and their scores; of equals the smaller label is first."""
+    order = np.lexsort((labels, -scores))[:k]
+    return labels[order], scores[order]
+
+
+def main() -> None:
+    if len(sys.argv) < 2:
+        print(__doc__)
+        return
+    model, k = Model(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    names = model.names()
+    for row in rows_of(sys.argv[1], sys.stdin.read().splitlines()):
+        print("\t".join(f"{names[label]}:{score:.6g}" for label, score in zip(*model.top_k(*row, k), strict=True)))
+
+
+if __name__ == "__main__":
+    main()
