@@ -38,12 +38,13 @@ def keep_links_whole(app: Sphinx, page: str, source: list[str]) -> None:
     source[0] = LINK_OUT.sub(kept, source[0])
 
 
-def skip_methods_of_sklearn(app: Sphinx, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
-    """Leave out what scikit-learn adds to estimators; its pages document it."""
-    return True if str(getattr(member, "__module__", "")).startswith("sklearn.") else None
+def skip_foreign_members(app: Sphinx, what: str, name: str, member: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out what scikit-learn adds to estimators, and the fields of tuples, which their class describes."""
+    is_field = type(member).__name__ == "_tuplegetter"
+    return True if is_field or str(getattr(member, "__module__", "")).startswith("sklearn.") else None
 
 
 def setup(app: Sphinx) -> None:
     """Connect the functions above."""
-    app.connect("autodoc-skip-member", skip_methods_of_sklearn)
+    app.connect("autodoc-skip-member", skip_foreign_members)
     app.connect("source-read", keep_links_whole)

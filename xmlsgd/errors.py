@@ -27,7 +27,15 @@ class DivergenceError(FloatingPointError):
 
 
 class WorkerDied(RuntimeError):
-    """A worker stopped; `what` carries its exit code or signal, `traceback` is its own, "" where it left none."""
+    """A worker stopped.
+
+    Attributes
+    ----------
+    what : str
+        Which worker, and its exit code or signal.
+    traceback : str
+        The worker's own; empty if it left none.
+    """
 
     def __init__(self, what: str, traceback: str = "") -> None:
         super().__init__(what, traceback)

@@ -15,8 +15,14 @@ from .comparison import Matrix, compare, quotient
 class Reliability(NamedTuple):
     """Pairs of a row and a predicted label in bins of equal width of their probability, lowest first.
 
-    edges : float64 (n_bins + 1,), from 0 to 1. count : int64 (n_bins,), pairs. probability, true : float64 (n_bins,),
-    mean probability of the pairs and share of them that are true; 0 in an empty bin.
+    Attributes
+    ----------
+    edges : ndarray of float64 (n_bins + 1,)
+        Ends of the bins, from 0 to 1.
+    count : ndarray of int64 (n_bins,)
+        Number of pairs.
+    probability, true : ndarray of float64 (n_bins,)
+        Mean probability of the pairs, and share of them that are true; 0 in an empty bin.
     """
 
     edges: NDArray[np.float64]

@@ -25,7 +25,22 @@ SUFFIX = "_at_k"
 
 
 def metric(name: str) -> Callable[..., np.ndarray]:
-    """Return the function `<name>_at_k` of a module in this folder; raise `DataError` if there is none."""
+    """Return the function `<name>_at_k` of a module in this folder.
+
+    Parameters
+    ----------
+    name : str
+        Such as "coverage".
+
+    Returns
+    -------
+    callable
+
+    Raises
+    ------
+    DataError
+        If there is none.
+    """
     package = import_module(__package__)
     modules = [import_module(f"{__package__}.{module.name}") for module in iter_modules(package.__path__)]
     functions = {key: value for module in modules for key, value in vars(module).items() if key.endswith(SUFFIX)}

@@ -12,7 +12,17 @@ from .comparison import Matrix, compare
 
 
 class GroupedPrecision(NamedTuple):
-    """Names of the groups, P@k of each, float64 (groups,), and their mean and standard deviation."""
+    """P@k of groups of rows.
+
+    Attributes
+    ----------
+    groups : ndarray
+        Names of the groups.
+    precision : ndarray of float64 (groups,)
+        P@k of each.
+    mean, std : float
+        Their mean and standard deviation.
+    """
 
     groups: NDArray
     precision: NDArray[np.float64]

@@ -12,9 +12,14 @@ from .comparison import Matrix, labels_of, quotient
 
 
 class LabelScores(NamedTuple):
-    """Of each label rows that have it, it is predicted for, both, and precision, recall and F1, 0 where undefined.
+    """Scores of each label.
 
-    n_true, n_predicted, n_hits : int64 (L,). precision, recall, f1 : float64 (L,).
+    Attributes
+    ----------
+    n_true, n_predicted, n_hits : ndarray of int64 (L,)
+        Rows that have the label, rows that it is predicted for, and rows that are both.
+    precision, recall, f1 : ndarray of float64 (L,)
+        0 where undefined.
     """
 
     n_true: NDArray[np.int64]

@@ -23,9 +23,21 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 
 @dataclass(frozen=True)
 class Schedule:
-    """When a run ends, and how its rate goes there: a `kind` of `SCHEDULES`.
+    """When a run ends, and how its learning rate goes there.
 
-    epochs : passes over the rows, at least 1. warm_up : share of all rows over which the rate rises first, in [0, 1].
+    Parameters
+    ----------
+    epochs : int
+        Passes over the rows, at least 1.
+    kind : {"linear", "cosine", "constant", "inverse_sqrt"}
+        How the rate falls after the warm-up.
+    warm_up : float
+        Share of all rows, in [0, 1], over which the rate rises first.
+
+    Raises
+    ------
+    DataError
+        For an unknown kind, and for numbers out of range.
     """
 
     epochs: int

@@ -50,9 +50,21 @@ class Ranker(Protocol):
 
 @dataclass(eq=False)
 class Scorer:
-    """A network, its parameters float32 (n_params,), or compact, and the device that multiplies.
+    """Ranks labels by the logits of a network.
 
-    Raises `DataError` for parameters of another network, and when it is asked, for rows of other features.
+    Parameters
+    ----------
+    network : Network
+        What the parameters are of.
+    params : ndarray of float32 (n_params,)
+        Its parameters, or compact ones.
+    device : Device
+        Where scores are computed, such as `CPU()`.
+
+    Raises
+    ------
+    DataError
+        For parameters of another network; `top_k` and `logits` raise it for rows of other features.
     """
 
     network: Network
