@@ -33,7 +33,7 @@ def keep_links_whole(app: Sphinx, page: str, source: list[str]) -> None:
         text, target = link[1], (DOCS / page).parent / link[2]
         if target.is_dir() or target.resolve().is_relative_to(DOCS):
             return text if target.is_dir() else link[0]
-        return f"{{download}}`{text.strip('`')} <{link[2]}>`"
+        return f"[{text}](path:{link[2]})"
 
     source[0] = LINK_OUT.sub(kept, source[0])
 
