@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -48,6 +49,16 @@ def test_a_public_data_set_is_downloaded_once_and_then_loaded_from_the_disk(serv
     digest = hashlib.sha256(server.content).hexdigest()
     assert f"Toy-4: SHA-256 {digest}, not verified" in capsys.readouterr().err
     assert not (tmp_path / "Toy-4.zip").exists()
+
+
+def test_an_interrupted_download_goes_on_at_the_next_call_and_from_no_other_source(server, toy, monkeypatch, tmp_path):
+    several = replace(toy, urls=(server.url, f"{server.url}-copy"))
+    monkeypatch.setitem(public.PUBLIC, "toy-4", several)
+    server.faults.append(100)
+    with pytest.raises(DownloadError, match=r"ended after 100 of .* bytes; the same call goes on"):
+        public.load_public("toy-4", tmp_path)
+    assert public.load_public("toy-4", tmp_path)[0].n_rows == 2
+    assert [asked for asked, _, _ in server.log] == [None, "bytes=100-"]
 
 
 def test_an_archive_that_was_saved_by_hand_needs_no_network(server, toy, tmp_path):

@@ -29,6 +29,10 @@ class DownloadError(OSError):
     """A download failed; the text names the address and the reason."""
 
 
+class DownloadInterrupted(DownloadError):
+    """A download ended early; the next call goes on with what has arrived."""
+
+
 def download(url: str, path: str | os.PathLike[str]) -> str:
     """Fetch `url` into the file `path` and return its SHA-256, in hexadecimal.
 
@@ -47,14 +51,16 @@ def download(url: str, path: str | os.PathLike[str]) -> str:
             out.flush()
             os.fsync(out.fileno())
     except (OSError, http.client.HTTPException) as error:
-        if not part.stat().st_size:
+        arrived = part.stat().st_size
+        if not arrived:
             part.unlink()
             tag.unlink(missing_ok=True)
         if isinstance(error, urllib.error.HTTPError):
             error.close()
             raise DownloadError(f"{url}: the server answered {error.code} {error.reason}") from error
         if isinstance(error, NETWORK_ERRORS):
-            raise DownloadError(f"{url}: {getattr(error, 'reason', None) or error}") from error
+            kind = DownloadInterrupted if arrived else DownloadError
+            raise kind(f"{url}: {getattr(error, 'reason', None) or error}") from error
         raise
     digest = sha256_of(part)
     tag.unlink(missing_ok=True)
@@ -91,7 +97,7 @@ def receive(url: str, out: IO[bytes], tag: Path) -> None:
         total = total_bytes(response, have)
         have += copy(response, out, have, total, tag.name.removesuffix(".part.tag"))
     if total not in (None, have):
-        raise DownloadError(f"{url}: the connection ended after {have} of {total} bytes; the same call goes on")
+        raise DownloadInterrupted(f"{url}: the connection ended after {have} of {total} bytes; the same call goes on")
 
 
 def total_bytes(response: Any, have: int) -> int | None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..errors import DataError, shorten, suggest
 from .archive import extract
-from .fetch import DownloadError
+from .fetch import DownloadError, DownloadInterrupted
 from .fetch import download as fetch
 from .loading import load_file, load_folder
 
@@ -164,11 +164,13 @@ def install(dataset: PublicDataset, folder: Path) -> None:
 
 
 def fetch_from_any(dataset: PublicDataset, archive: Path) -> None:
-    """Download from the first source that answers."""
+    """Download from the first source that answers; what an interrupted download has left is for the next call."""
     failures = []
     for url in dataset.urls:
         try:
             digest = fetch(url, archive)
+        except DownloadInterrupted:
+            raise  # another source would begin anew
         except DownloadError as error:
             failures.append(str(error))
             continue
