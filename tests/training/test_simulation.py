@@ -168,17 +168,10 @@ def test_columns_of_a_comparison_never_meet_whatever_their_numbers(scale):
     assert len({len(line) for line in lines}) == 1
 
 
-def test_the_automatic_choice_is_told_the_speeds_of_the_fleet():
-    fleet = [VirtualDevice(0.0, 1e-3, speed=speed) for speed in (1.0, 1.0, 0.001)]
-    algorithm = algorithm_of("auto", 10, 0.1, fleet, nnz=5.0)
-    assert algorithm.excluded == {2}
-    assert isinstance(algorithm_of("adaptive", 10, 0.1, fleet, nnz=5.0), AdaptiveSGD)
-
-
 def test_the_automatic_choice_is_told_whether_all_devices_write_one_memory():
     apart, near = VirtualDevice(0.0, 1e-3), VirtualDevice(0.0, 1e-3, in_place=True)
     for fleet, kind in (([apart] * 2, LocalSGD), ([apart, near], LocalSGD), ([near] * 2, Hogwild)):
-        algorithm = algorithm_of("auto", 10, 0.1, fleet, nnz=5.0)
+        algorithm = algorithm_of("auto", 10, 0.1, fleet)
         assert type(algorithm) is kind
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Sequence
 from dataclasses import fields
 
 from ..data.validation import check_choice
@@ -17,11 +16,6 @@ from .base import Algorithm
 from .options import AUTO, read_options
 
 MOST_ROWS = 1 << 30  # of a batch: sizes that may not exceed it are looked at when it is known
-# Of the rows: a worker that brings less is excluded, since its part of the merges and its stale updates cost more.
-WORTH = 0.02
-# Of an equal share: many equal workers bring little each, and are not to be excluded for it. Chosen, not measured:
-# with `WORTH` it matters beyond 25 workers alone.
-USEFUL = 0.5
 
 
 def algorithm_names() -> list[str]:
@@ -47,12 +41,12 @@ def get_algorithm(
     algorithm: str | Algorithm,
     batch: int,
     learning_rate: float,
-    speeds: Sequence[float] = (1.0,),
+    n_workers: int = 1,
     one_memory: bool = True,
 ) -> Algorithm:
     """Return the algorithm of a name, with options or without, with the given batch rows and learning rate.
 
-    An `Algorithm` is returned as it is; `DataError` for what names none. "auto" is chosen for workers of these speeds.
+    An `Algorithm` is returned as it is; `DataError` for what names none. "auto" is chosen for so many workers.
     """
     if isinstance(algorithm, Algorithm):
         return algorithm
@@ -61,7 +55,7 @@ def get_algorithm(
     name, *options = algorithm.split("/")
     if name == AUTO:
         read_options((), name, options)
-        return choose_algorithm(batch, learning_rate, speeds, one_memory)
+        return choose_algorithm(batch, learning_rate, n_workers, one_memory)
     kind = algorithm_class(name)
     return kind(batch=batch, learning_rate=learning_rate, **read_options(fields(kind), name, options))
 
@@ -71,8 +65,8 @@ def check_algorithm(algorithm: str) -> None:
     get_algorithm(algorithm, MOST_ROWS, 1.0)
 
 
-def choose_algorithm(batch: int, learning_rate: float, speeds: Sequence[float], one_memory: bool = True) -> Algorithm:
-    """Return the algorithm that suits the workers, with the `reason` and the `excluded` workers in it.
+def choose_algorithm(batch: int, learning_rate: float, n_workers: int, one_memory: bool = True) -> Algorithm:
+    """Return the algorithm that suits the workers, with the `reason` in it.
 
     One worker trains alone. Workers that can write one memory share the model: no merges, nothing lost to averaging.
     Others train replicas in rounds for whoever is free, merged by AdaSum, which keeps what single workers learned of
@@ -82,31 +76,17 @@ def choose_algorithm(batch: int, learning_rate: float, speeds: Sequence[float], 
     ----------
     batch, learning_rate
         Of the algorithm.
-    speeds
-        Rows a second of each worker, above 0. Workers that would bring less than `WORTH` of the rows and less than
-        half of an equal share are excluded: they stand in only while none of the others is there.
+    n_workers
+        Number of workers.
     one_memory
         Whether all workers compute in one memory, in which they can write the model in place.
-
-    Raises
-    ------
-    DataError
-        For speeds that are not above 0.
     """
-    if not speeds or any(not speed > 0 for speed in speeds):
-        raise DataError(f"speeds must be above 0, one a worker, got {shorten(tuple(speeds))}")
-    total = sum(speeds)
-    worth = min(WORTH, USEFUL / len(speeds))
-    excluded = frozenset(w for w, speed in enumerate(speeds) if speed < worth * total)
-    if len(speeds) - len(excluded) == 1:
+    if n_workers == 1:
         name, reason = "sequential", "one worker: nothing to share or merge"
     elif one_memory:
         name, reason = "hogwild", "workers write one memory: no merges, no averaging"
     else:
         name, reason = "local_sgd", "workers have memories of their own: replicas, merged by AdaSum"
-    if excluded:
-        shares = ", ".join(f"{w} ({speeds[w] / total:.1%})" for w in sorted(excluded))
-        reason += f"; excluded, for they would bring below {100 * worth:.2g}% of the rows: {shares}"
     algorithm = get_algorithm(name, batch, learning_rate)
-    algorithm.reason, algorithm.excluded = reason, excluded
+    algorithm.reason = reason
     return algorithm

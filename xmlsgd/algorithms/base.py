@@ -35,9 +35,7 @@ class Algorithm(ABC):
     batch: int = 256
     learning_rate: float = 6e-3
 
-    # Set by `choose_algorithm`, and no fields: why it was chosen, and workers that only stand in for the others.
-    reason = ""
-    excluded = frozenset[int]()
+    reason = ""  # why `choose_algorithm` chose it; no field
 
     def __post_init__(self) -> None:
         """Raise `DataError` for fields of the wrong kind and for numbers outside their ranges."""

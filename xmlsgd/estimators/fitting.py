@@ -317,10 +317,10 @@ def _train(
 ) -> Run:
     """Train from `start`, whose arrays change in place, and return the run; `keep` what an error leaves of it."""
     job = Job(data.dataset, plan.network, plan.optimizer, seed, data.weight, start, plan.sampler)
-    workers, speeds = employed(plan.algorithm, job, list(plan.workers), plan.precision, plan.batch_size)
+    workers = employed(plan.algorithm, job, list(plan.workers), plan.precision, plan.batch_size)
     if workers[0].name != plan.workers[0].name:
         device = make_device(workers[0].name, workers[0].n_threads, plan.precision)
-    algorithm = algorithm_of(plan.algorithm, plan.batch_size, plan.learning_rate, workers, lambda: speeds)
+    algorithm = algorithm_of(plan.algorithm, plan.batch_size, plan.learning_rate, workers)
     executor = executor_of(workers, device, plan.precision)
     snapshot, progress = LastGoodModel(), ProgressBar() if plan.verbose else None
     try:
@@ -330,7 +330,7 @@ def _train(
             return train(job, algorithm, executor, schedule, watching, checkpoint)
     except BaseException as error:
         if excluded := names_of_excluded(list(plan.workers), workers):
-            add_hint(error, f"{excluded} was excluded, with no process to stand in; go on with it alone in devices")
+            add_hint(error, f"{excluded} was excluded; go on with it alone in devices")
         if run := run_of(error):
             keep(run)
             add_hint(error, "save it, or go on from it by partial_fit or by fit with warm_start=True")

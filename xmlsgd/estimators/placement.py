@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..algorithms import choose_algorithm, get_algorithm
+from ..algorithms import get_algorithm
 from ..algorithms.local_sgd import LocalSGD
 from ..data.cores import usable_threads
 from ..data.files.compiled import LOGGER
@@ -28,8 +28,6 @@ from ..training.executors.serial import Serial
 from ..training.executors.threads import Threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from ..algorithms.base import Algorithm
     from ..data.csr import CSR
     from ..devices.base import Device
@@ -148,39 +146,26 @@ def executor_of(workers: list[Worker], device: Device, precision: str) -> Execut
     return Processes(makers, [worker.n_threads for worker in workers], shares_memory=shares_memory)
 
 
-def algorithm_of(
-    algorithm: str | Algorithm, batch: int, rate: float, workers: list[Worker], speeds: Callable[[], tuple[float, ...]]
-) -> Algorithm:
-    """Return the algorithm; "auto" is told how fast the workers are, which `speeds` measures if there are several.
+def algorithm_of(algorithm: str | Algorithm, batch: int, rate: float, workers: list[Worker]) -> Algorithm:
+    """Return the algorithm; "auto" is told how many workers there are, and whether they have one memory.
 
     Of an object a copy: runs keep their state in it, and a parameter of an estimator stays what it is.
     """
-    if algorithm != "auto":
-        return copy.deepcopy(get_algorithm(algorithm, batch, rate))
-    measured = speeds() if len(set(workers)) > 1 else (1.0,) * len(workers)
-    return choose_algorithm(batch, rate, measured, one_memory=all(worker.shares_memory for worker in workers))
+    one_memory = all(worker.shares_memory for worker in workers)
+    return copy.deepcopy(get_algorithm(algorithm, batch, rate, len(workers), one_memory))
 
 
-def employed(
-    algorithm: str | Algorithm, job: Job, workers: list[Worker], precision: str, batch: int
-) -> tuple[list[Worker], tuple[float, ...]]:
-    """Return the workers that train and, where "auto" needs them, their rows a second.
-
-    Workers that do not pay are excluded, with a warning.
-    """
-    if algorithm != "auto" or len(set(workers)) == 1:
-        return workers, ()
+def employed(algorithm: str | Algorithm, job: Job, workers: list[Worker], precision: str, batch: int) -> list[Worker]:
+    """Return the workers that train: all, but for those that do not pay where "auto" chooses; a warning names these."""
+    if algorithm != "auto" or len({worker.kind for worker in workers}) == 1:
+        return workers
     speeds = measure_speeds(job, workers, precision, batch)
-    if len({worker.kind for worker in workers}) == 1:
-        return workers, speeds
-    alone = measure_speeds(job, workers, precision, batch, lazy=True)
-    kept = paying(workers, speeds, alone)
-    if len(kept) == len(workers):
-        return workers, speeds
-    excluded = names_of_excluded(workers, kept)
-    text = f"devices: the others train faster without {excluded}, which is excluded and will not stand in for them"
-    warnings.warn(text, UserWarning, stacklevel=4)
-    return kept, tuple(rate for worker, rate in zip(workers, alone, strict=True) if worker in kept)
+    kept = paying(workers, speeds, measure_speeds(job, workers, precision, batch, lazy=True))
+    if len(kept) < len(workers):
+        excluded = names_of_excluded(workers, kept)
+        text = f"devices: the others train faster without {excluded}, which is excluded"
+        warnings.warn(text, UserWarning, stacklevel=4)
+    return kept
 
 
 def names_of_excluded(workers: list[Worker], kept: list[Worker]) -> str:

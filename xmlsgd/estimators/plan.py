@@ -94,9 +94,8 @@ class TrainingPlan:
 
     @property
     def equal_algorithm(self) -> Algorithm:
-        """The algorithm that equally fast workers would have."""
-        equal = (1.0,) * len(self.workers)
-        return algorithm_of(self.algorithm, self.batch_size, 1.0, list(self.workers), lambda: equal)
+        """The algorithm of all workers, before any is excluded."""
+        return algorithm_of(self.algorithm, self.batch_size, 1.0, list(self.workers))
 
 
 def make_plan(

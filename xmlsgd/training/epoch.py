@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from .callbacks import Callback
     from .checkpoints import CheckpointWriter
     from .executors.base import Executor
-    from .membership import Membership
     from .progress import TrainingProgress
     from .router import Router
 
@@ -35,7 +34,6 @@ class Epoch:
     position: TrainingPosition
     router: Router
     algorithm: Algorithm
-    membership: Membership
     executor: Executor
     progress: TrainingProgress
     watching: Sequence[Callback]
@@ -62,7 +60,7 @@ class Epoch:
                 self.now = executor.now()
                 if event is not None:
                     self._note(event)
-                members = self.membership.merge_due(executor.busy, self.now)
+                members = algorithm.merge_due(executor.busy, self.now)
             elif router.leases:
                 members = executor.workers  # the end of the epoch
             elif router.empty:
@@ -110,7 +108,7 @@ class Epoch:
     def _hand_out(self) -> None:
         """Give every idle worker its next span."""
         for w in self.executor.workers:
-            if w in self.executor.busy or w not in self.membership.working:
+            if w in self.executor.busy:
                 continue
             if not (size := self.algorithm.batch_size(w, self.now)):
                 continue
@@ -135,9 +133,9 @@ class Epoch:
             if self.algorithm.trial is None:
                 for callback in self.watching:
                     callback.lost(lost)
-            self.membership.left(w)
+            self.algorithm.left(w)
         else:
-            self.membership.joined(w)
+            self.algorithm.joined(w)
 
     def _finished(self, report: Report) -> None:
         """Take a span's work into account; a shared model has it at once, that of a trial nobody sees."""
@@ -146,7 +144,7 @@ class Epoch:
         self.open.setdefault(w, []).append(report)
         if trial or isinstance(report.loss, LateLoss) or math.isfinite(report.loss):
             self.executor.push(w, self.algorithm.weight(report))
-            self.membership.finished(report)
+            self.algorithm.finished(report)
         else:
             self.loss = float(report.loss)
         if self.algorithm.sharing is not Sharing.REPLICAS:
@@ -160,7 +158,7 @@ class Epoch:
     def _merge(self, members: Collection[int]) -> None:
         """Merge replicas; what they trained is in the shared model then, unless it was a trial."""
         trial = self.algorithm.trial
-        self.membership.merge(self.executor, members)
+        self.algorithm.merge(self.executor, members)
         if trial is None:
             self._commit(members)
         elif self.algorithm.trial != trial:

@@ -16,7 +16,6 @@ from .callbacks import Callback
 from .checkpoints import CheckpointWriter, TrainingPosition, reserved
 from .epoch import Epoch
 from .history import EpochRecord, History
-from .membership import Membership
 from .progress import TrainingProgress
 from .rollback import LastGoodModel
 from .router import Router
@@ -123,7 +122,7 @@ class Loop:
         if self.writer:
             self.writer.follow(executor, self.progress, self.history, self.watching)
         self.work = self.algorithm.row_work(self.job.dataset)
-        self.membership = Membership(self.algorithm, executor.workers, n_rows)
+        self.algorithm.start(executor.workers, n_rows)
 
     def set_aside(self) -> None:
         """Keep the model to step back to, of a trial with all that goes with it."""
@@ -137,8 +136,7 @@ class Loop:
         work = None if self.work is None else work_before(self.work, self.job.seed, number)
         self.router = Router(n_rows, work)
         loss = Epoch(
-            number, self.position, self.router, self.algorithm, self.membership, executor, self.progress, self.watching,
-            self.writer,
+            number, self.position, self.router, self.algorithm, executor, self.progress, self.watching, self.writer,
         ).run()  # fmt: skip
         if not (math.isfinite(loss) and is_finite(executor.center)):  # its last update shows in no loss
             return False

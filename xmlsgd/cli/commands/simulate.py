@@ -135,9 +135,9 @@ def run(
         devices = devices_of(fleet, base, experiment.rows, experiment.nnz, batch)
         for name in algorithms:
             console.note(f"{name} ...")
-            outcomes[name] = simulate(experiment, algorithm_of(name, batch, rate, devices, experiment.nnz), devices)
+            outcomes[name] = simulate(experiment, algorithm_of(name, batch, rate, devices), devices)
         if compare:
-            sequential = algorithm_of("sequential", batch, rate, devices, experiment.nnz)
+            sequential = algorithm_of("sequential", batch, rate, devices)
             outcomes[ALONE] = fastest_alone(experiment, sequential, devices)
     update = base.overhead + batch * (base.per_row + base.per_nnz * experiment.nnz)
     text = f"{1000 * update:.2f} ms an update of {batch} rows, as timed on this machine"
@@ -206,13 +206,11 @@ def algorithms_of(algorithm: str, compare: str | None) -> list[str]:
     return names
 
 
-def algorithm_of(name: str, batch: int, rate: float, fleet: Sequence[VirtualDevice], nnz: float) -> Algorithm:
-    """Return the algorithm of a name; "auto" is told the speeds, and whether all devices write one memory."""
+def algorithm_of(name: str, batch: int, rate: float, fleet: Sequence[VirtualDevice]) -> Algorithm:
+    """Return the algorithm of a name; "auto" is told how many devices there are, and whether all write one memory."""
     from ...algorithms import get_algorithm
-    from ...training.executors.virtual_device import row_speeds
 
-    speeds, one_memory = row_speeds(fleet, batch, nnz), all(device.in_place for device in fleet)
-    return get_algorithm(name, batch, rate, speeds, one_memory)
+    return get_algorithm(name, batch, rate, len(fleet), all(device.in_place for device in fleet))
 
 
 def devices_of(

@@ -143,11 +143,6 @@ def fastest(fleet: Sequence[VirtualDevice]) -> VirtualDevice:
     return max(fleet, key=lambda device: device.speed)
 
 
-def row_speeds(fleet: Sequence[VirtualDevice], batch: int, nnz: float) -> tuple[float, ...]:
-    """Return the initial rows per second of each device, in batches of `batch` rows of `nnz` stored features."""
-    return tuple(1 / device.row_seconds(0.0, batch, nnz) for device in fleet)
-
-
 def step_noise(seed: int, worker: int, task: int) -> np.random.Generator:
     """Return the generator of the noise of one task of one worker, independent of all others."""
     return np.random.default_rng((seed, NOISE, worker, task))
