@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 
 from ..devices.cpu import CPU
-from ..devices.cpu.kernels.deltas import pull_rows, push
+from ..devices.cpu.kernels.copying import pull_rows, push
 from ..nn.parameters import Layout
 from .shared_parameters import Table, WorkerArrays
 

@@ -19,7 +19,7 @@ from ..compact import CompactLayer
 from . import kernel_cache, search, step
 from .compiling import for_kernels
 from .intrinsics import bf16
-from .kernels import gather, input_layer, output_layer
+from .kernels import copying, input_layer, output_layer
 from .kernels.parts import update_address
 from .search import weights_of
 from .threads import Alone, launch
@@ -148,7 +148,7 @@ class CPU(Device):
         for name, part in zip(Layer._fields, layer, strict=True):
             if part.shape[0] > 1:
                 out = self.buffer(f"active {name}", (room, part.size // part.shape[0]))[: len(active)]
-                self.run(gather.gather_rows, part.reshape(len(part), -1), active, self.n_threads, out)
+                self.run(copying.copy_rows, part.reshape(len(part), -1), active, False, self.n_threads, out)
                 part = out.reshape(len(active), *part.shape[1:])
             taken.append(part)
         return Layer(*taken)
@@ -157,8 +157,8 @@ class CPU(Device):
         """Write the outputs `active` of a layer back."""
         for new, old in zip(part, layer, strict=True):
             if new is not old:
-                rows = old.reshape(len(old), -1)
-                self.run(gather.scatter_rows, new.reshape(len(new), -1), active, self.n_threads, rows)
+                matrix, taken = old.reshape(len(old), -1), new.reshape(len(new), -1)
+                self.run(copying.copy_rows, matrix, active, True, self.n_threads, taken)
 
     def dense_step(self, A: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update) -> np.ndarray:
         """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""

@@ -9,7 +9,7 @@ import numpy as np
 from ..base import SPARE_CANDIDATES, Layer
 from ..compact import CompactLayer
 from .intrinsics import bf16
-from .kernels import int8, topk
+from .kernels import topk
 from .kernels.logits import ONE_SCALE
 from .step import CHUNK
 
@@ -73,17 +73,17 @@ def _by_bfloat16(
     """Write the labels with the best logits in bfloat16, and these."""
     batch, Hp, threads = _batch(len(A)), bf16.pad(A.shape[1]), cpu.n_threads
     padded = cpu.padded("top A", A, -(-len(A) // batch) * batch, Hp)
-    pads = cpu.buffer("pads", (threads, 2, Hp))
-    Z = cpu.buffer("top Z", (threads, bf16.BLOCK, batch))
-    operand = cpu.buffer("operand", (threads, batch * Hp // 2 + 256), np.uint32)
-    work = Z, cpu.buffer("limits", (threads, batch)), bf16.TILE_CONFIGURATION, scores, labels
-    if isinstance(layer, CompactLayer):
-        packed = cpu.buffer("labels", (threads, bf16.BLOCK * Hp // 2), np.uint32)
-        cpu.run(int8.top_k_bf16_int8, padded, *weights_of(layer), batch, operand, packed, pads, *work)
-    else:
-        packed = cpu.buffer("labels", (bf16.pad(len(layer.b)) * Hp // 2,), np.uint32)
+    pads, ready = cpu.buffer("pads", (threads, 2, Hp)), not isinstance(layer, CompactLayer)
+    words = bf16.pad(len(layer.b)) * Hp // 2
+    packed = cpu.buffer("labels", (1, words) if ready else (threads, bf16.BLOCK * Hp // 2), np.uint32)
+    if ready:
         cpu.run(topk.pack_weights, layer.W, packed, pads)
-        cpu.run(topk.top_k_bf16, padded, packed, layer.b, batch, operand, *work)
+    cpu.run(
+        topk.top_k_bf16, padded, *weights_of(layer), batch, ready,
+        cpu.buffer("operand", (threads, batch * Hp // 2 + 256), np.uint32), packed, pads,
+        cpu.buffer("top Z", (threads, bf16.BLOCK, batch)), cpu.buffer("limits", (threads, batch)),
+        bf16.TILE_CONFIGURATION, scores, labels,
+    )  # fmt: skip
 
 
 def _by_float32(
@@ -92,12 +92,11 @@ def _by_float32(
     """Write the labels with the best logits, and these."""
     batch, H, threads = _batch(len(A)), A.shape[1], cpu.n_threads
     padded = cpu.padded("top A", A, -(-len(A) // batch) * batch, H)
-    work = cpu.buffer("top Z", (threads, CHUNK, batch)), cpu.buffer("limits", (threads, batch)), scores, labels
-    if isinstance(layer, CompactLayer):
-        wide = cpu.buffer("wide", (threads, CHUNK, H))
-        cpu.run(int8.top_k_float32_int8, padded, *weights_of(layer), batch, wide, *work)
-    else:
-        cpu.run(topk.top_k_float32, padded, layer.W, layer.b, batch, CHUNK, *work)
+    wide = cpu.buffer("wide", (threads, CHUNK if isinstance(layer, CompactLayer) else 0, H))
+    cpu.run(
+        topk.top_k_float32, padded, *weights_of(layer), batch, CHUNK, wide,
+        cpu.buffer("top Z", (threads, CHUNK, batch)), cpu.buffer("limits", (threads, batch)), scores, labels,
+    )  # fmt: skip
 
 
 def _batch(n_rows: int) -> int:

@@ -39,7 +39,7 @@ def output_step(
     dA, db = cpu.buffer("dA", (n, Bp, Hp)), cpu.buffer("db", (n, chunk))
     ints, logits = cpu.buffer("ints", (n, Bp), np.int64), cpu.buffer("logits", (n, Bp))
     losses = np.zeros(n)
-    operands = _operands(cpu, padded, chunk) if cpu.bfloat16 else ()
+    operands = _operands(cpu, padded, chunk)
     if loss.normalized:
         log_sum[:] = _log_sum(cpu, layer, chunk, Z, logits, padded, operands)
     layer_arrays, pairs = (layer.W, layer.b, layer.Ws, layer.Wt, layer.bs, layer.bt), _positives(targets)
@@ -51,9 +51,8 @@ def output_step(
     if rounding.threshold > 0:
         kept, g = cpu.buffer("kept", (n, Bp), np.int64), cpu.buffer("g", (n, H))
         cpu.run(
-            sparsified_layer.sparsified_step_bf16 if cpu.bfloat16 else sparsified_layer.sparsified_step_float32,
-            *head, np.float32(rounding.threshold), rounding.seed, padded, Z, g, dA, db, ints, kept, logits, losses,
-            *operands,
+            sparsified_layer.sparsified_step, *head, np.float32(rounding.threshold), rounding.seed, padded, Z, g, dA,
+            db, ints, kept, logits, losses, *operands,
         )  # fmt: skip
     else:
         scratch = (chunk, Z, cpu.buffer("dW", (n, Z.shape[1], Hp)), dA, db, ints, logits, losses)
@@ -67,8 +66,10 @@ def output_step(
     return float(losses.sum()), dA.sum(axis=0)[:B, :H]
 
 
-def _operands(cpu: CPU, padded: np.ndarray, chunk: int) -> tuple[np.ndarray, ...]:
-    """Return what every bfloat16 kernel takes: packed activations, room for packed labels, padding, tile settings."""
+def _operands(cpu: CPU, padded: np.ndarray, chunk: int) -> tuple[np.ndarray | None, ...]:
+    """Return packed activations, room for packed labels and padding, each None in float32, and tile settings."""
+    if not cpu.bfloat16:
+        return None, None, None, bf16.TILE_CONFIGURATION
     n, (Bp, Hp) = cpu.n_threads, padded.shape
     words = (bf16.BLOCK * Hp + chunk * Hp + bf16.BLOCK * Bp + chunk * Bp) // 2 + 16 * Bp
     packed, pads = cpu.buffer("packed", (n, words), np.uint32), cpu.buffer("pads", (n, 2, Hp))
@@ -81,12 +82,8 @@ def _log_sum(
     cpu: CPU, layer: Layer, chunk: int, Z: np.ndarray, logits: np.ndarray, padded: np.ndarray, operands: Any
 ) -> np.ndarray:
     """Return log sum exp of each row's logits (B,), by way of each thread's part of its maximum and sum."""
-    parts = cpu.buffer("largest", logits.shape), cpu.buffer("total", logits.shape)
-    if cpu.bfloat16:
-        cpu.run(output_layer.log_sums_bf16, layer.W, layer.b, chunk, Z, *parts, logits, *operands)
-    else:
-        cpu.run(output_layer.log_sums_float32, layer.W, layer.b, chunk, Z, *parts, logits, padded)
-    largest, total = parts
+    largest, total = cpu.buffer("largest", logits.shape), cpu.buffer("total", logits.shape)
+    cpu.run(output_layer.log_sums, layer.W, layer.b, chunk, Z, largest, total, logits, padded, *operands)
     top: np.ndarray = largest.max(axis=0)
     with np.errstate(invalid="ignore"):  # the loss tells of a diverged run
         return top + np.log((total * np.exp(largest - top)).sum(axis=0))

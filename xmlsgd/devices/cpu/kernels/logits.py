@@ -16,6 +16,14 @@ _ZERO, _LOWEST = np.float32(0), np.float32(-3.0e38)
 
 
 @njit(nogil=True, fastmath=FAST)
+def widen(W, scales, label, out):
+    """Write row `label` of W (L, H) times its scale into `out` float32 (H,)."""
+    w, scale = W[label], scales[min(label, scales.size - 1)]
+    for h in range(out.size):
+        out[h] = scale * np.float32(w[h])
+
+
+@njit(nogil=True, fastmath=FAST)
 def logit_of(a, W, scales, b, label):
     """Return the logit of one label, float32, given the activations a (H,) of a row."""
     product, w = _ZERO, W[label]

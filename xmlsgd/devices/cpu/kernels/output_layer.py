@@ -20,6 +20,7 @@ from ..intrinsics.bf16 import BLOCK, TILE_BYTES
 from ..intrinsics.elementary import FAST, exp_negative
 from ..intrinsics.llvm import prefetch_row
 from .copying import copy_into
+from .logits import ONE_SCALE, widen
 from .parts import label_gradient, update_row
 
 _ZERO = np.float32(0)
@@ -72,24 +73,28 @@ def pack_backward(A, backward, n_threads):
 
 
 @njit(nogil=True, inline="always")
-def padded_row(W, label, pad):
-    """Return the address of row `label` of W: of a zero-padded copy in `pad` where H is no multiple of 32 or past L."""
+def padded_row(W, scales, label, pad):
+    """Return the address of row `label` of W in float32, zeros where H is no multiple of 32, and past L.
+
+    It is that of W itself where that has such rows, else of a copy in `pad`.
+    """
     L, H = W.shape
-    if label < L and pad.size == H:
+    if label < L and pad.size == H and W.itemsize == 4:
         return W.ctypes.data + label * H * 4
     pad[:] = _ZERO
     if label < L:
-        copy_into(pad[:H], W[label])
+        widen(W, scales, label, pad[:H])
     return pad.ctypes.data
 
 
 @njit(nogil=True)
-def pack_labels(W, label, n_labels, as_a, as_b, b_panel, pads):
+def pack_labels(W, scales, label, n_labels, as_a, as_b, b_panel, pads):
     """Pack rows label .. label + n_labels of W as operand A of W A^T and as operand B of G^T W (0: leave it out)."""
     H = pads.shape[1]
     n_tiles = H // 32
     for r in range(0, n_labels, 2):
-        first, second = padded_row(W, label + r, pads[0]), padded_row(W, label + r + 1, pads[1])
+        first = padded_row(W, scales, label + r, pads[0])
+        second = padded_row(W, scales, label + r + 1, pads[1])
         row = as_a + (r // 16 * n_tiles * 16 + r % 16) * 64
         for t in range(n_tiles):
             bf16.pack_pairs(row + t * TILE_BYTES, first + t * 128)
@@ -97,6 +102,20 @@ def pack_labels(W, label, n_labels, as_a, as_b, b_panel, pads):
         if as_b:
             for j in range(H // 16):
                 bf16.pack_interleaved(as_b + j * b_panel + r // 2 * 64, first + j * 64, second + j * 64)
+
+
+@njit(nogil=True)
+def block_logits(W, label, n_labels, A, forward, packed, pads, thread, z):
+    """Write the logits of `n_labels` labels from `label` on, without biases, to the first rows of z (labels, B).
+
+    The product is in float32, of A (B, H); or, where `forward` is not None, in bfloat16, of `BLOCK` labels.
+    """
+    if forward is None:
+        np.dot(W[label : label + n_labels], A.T, z[:n_labels])
+    else:
+        B, as_a = z.shape[1], packed[thread].ctypes.data
+        pack_labels(W, ONE_SCALE, label, BLOCK, as_a, 0, 0, pads[thread])
+        bf16.multiply(as_a, forward.ctypes.data, z.ctypes.data, BLOCK, B, B * 4, pads.shape[2] // 32, 0)
 
 
 @njit(nogil=True)
@@ -136,40 +155,22 @@ def softmax_block(Z, b, label, n_labels, largest, total, top):
 
 
 @kernel()
-def log_sums_bf16(W, b, chunk, Z, largest, total, tops, forward, packed, pads, configuration):
+def log_sums(W, b, chunk, Z, largest, total, tops, A, forward, packed, pads, configuration):
     """Run the softmax's first pass: maximum and sum of exponentials of every row, a part a thread, (threads, B)."""
     L = W.shape[0]
-    n_threads, _, B = Z.shape
-    n_tiles = pads.shape[2] // 32
+    n_threads, block, _ = Z.shape
     n_chunks = -(-L // chunk)
     for thread in prange(n_threads):
         bf16.tiles_on(configuration)
         largest[thread] = _LOWEST
         total[thread] = _ZERO
-        as_a = packed[thread].ctypes.data
         z = Z[thread]
-        for c in range(n_chunks * thread // n_threads, n_chunks * (thread + 1) // n_threads):
-            for label in range(c * chunk, min((c + 1) * chunk, L), BLOCK):
-                pack_labels(W, label, BLOCK, as_a, 0, 0, pads[thread])
-                bf16.multiply(as_a, forward.ctypes.data, z.ctypes.data, BLOCK, B, B * 4, n_tiles, 0)
-                softmax_block(z, b, label, min(BLOCK, L - label), largest[thread], total[thread], tops[thread])
+        first, last = n_chunks * thread // n_threads, n_chunks * (thread + 1) // n_threads
+        for label in range(first * chunk, min(last * chunk, L), block):
+            n_labels = min(block, L - label)
+            block_logits(W, label, n_labels, A, forward, packed, pads, thread, z)
+            softmax_block(z, b, label, n_labels, largest[thread], total[thread], tops[thread])
         bf16.tiles_off()
-
-
-@kernel()
-def log_sums_float32(W, b, chunk, Z, largest, total, tops, A):
-    """Run the softmax's first pass in float32; as `log_sums_bf16`."""
-    L = W.shape[0]
-    n_threads = Z.shape[0]
-    n_chunks = -(-L // chunk)
-    for thread in prange(n_threads):
-        largest[thread] = _LOWEST
-        total[thread] = _ZERO
-        for c in range(n_chunks * thread // n_threads, n_chunks * (thread + 1) // n_threads):
-            first, last = c * chunk, min((c + 1) * chunk, L)
-            z = Z[thread][: last - first]
-            np.dot(W[first:last], A.T, z)
-            softmax_block(z, b, first, last - first, largest[thread], total[thread], tops[thread])
 
 
 @njit(nogil=True)
@@ -212,7 +213,7 @@ def output_step_bf16(
             for block in range(n_blocks):
                 label = start + block * BLOCK
                 n_labels = min(BLOCK, L - label)
-                pack_labels(W, label, BLOCK, as_a, as_b + block * TILE_BYTES, panel, pads[thread])
+                pack_labels(W, ONE_SCALE, label, BLOCK, as_a, as_b + block * TILE_BYTES, panel, pads[thread])
                 bf16.multiply(as_a, forward.ctypes.data, z.ctypes.data, BLOCK, B, B * 4, n_tiles, 0)
                 for r in range(n_labels):
                     # What comes after this loop and in the next block, asked for while there is arithmetic to do.

@@ -18,10 +18,9 @@ from ...base import GOLDEN
 from ..compiling import kernel
 from ..intrinsics import bf16
 from ..intrinsics.avx512 import HAS_AVX512
-from ..intrinsics.bf16 import BLOCK
 from ..intrinsics.elementary import FAST
 from ..intrinsics.llvm import LANES, broadcast, f16x, i32, i32x, i64, load
-from .output_layer import first_key, pack_labels, positives_of
+from .output_layer import block_logits, first_key, positives_of
 from .parts import label_gradient, update_row
 from .random import hashed
 
@@ -144,56 +143,31 @@ def train_block(
 
 
 @kernel()
-def sparsified_step_bf16(
+def sparsified_step(
     W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, update, hyper, bias_update,
     bias_hyper, threshold, seed,
     A, Z, g, dA, db, ints, kept, logits, losses, forward, packed, pads, configuration,
 ):  # fmt: skip
-    """Run one step of the output layer in bfloat16 products; W, b and their state are updated in place.
+    """Run one step of the output layer; W, b and their state are updated in place (`block_logits` for products).
 
     The sum of dA (threads, B, H) over threads is the gradient of the activations A (B, H), `losses` (threads,) that of
     the loss.
     """
     L = W.shape[0]
-    n_threads, _, B = Z.shape
-    n_tiles = pads.shape[2] // 32
+    n_threads, block, _ = Z.shape
     for thread in prange(n_threads):
         bf16.tiles_on(configuration)
         dA[thread] = _ZERO
         value = 0.0
-        as_a, z = packed[thread].ctypes.data, Z[thread]
+        z = Z[thread]
         # Blocks are dealt out in turn: where labels stand by frequency, those that keep many pairs stand together.
-        for label in range(BLOCK * thread, L, BLOCK * n_threads):
-            pack_labels(W, label, BLOCK, as_a, 0, 0, pads[thread])
-            bf16.multiply(as_a, forward.ctypes.data, z.ctypes.data, BLOCK, B, B * 4, n_tiles, 0)
-            value += train_block(
-                z, label, min(BLOCK, L - label), W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, update,
-                hyper, bias_update, bias_hyper, threshold, seed, A, g[thread], dA[thread], db[thread], ints[thread],
-                kept[thread], logits[thread],
-            )  # fmt: skip
-        losses[thread] = value
-        bf16.tiles_off()
-
-
-@kernel()
-def sparsified_step_float32(
-    W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, update, hyper, bias_update,
-    bias_hyper, threshold, seed,
-    A, Z, g, dA, db, ints, kept, logits, losses,
-):  # fmt: skip
-    """Run one step of the output layer in float32 products; as `sparsified_step_bf16`."""
-    L = W.shape[0]
-    n_threads, block, _ = Z.shape
-    for thread in prange(n_threads):
-        dA[thread] = _ZERO
-        value = 0.0
         for label in range(block * thread, L, block * n_threads):
             n_labels = min(block, L - label)
-            z = Z[thread][:n_labels]
-            np.dot(W[label : label + n_labels], A.T, z)
+            block_logits(W, label, n_labels, A, forward, packed, pads, thread, z)
             value += train_block(
                 z, label, n_labels, W, b, Ws, Wt, bs, bt, keys, scale, target, log_sum, loss, update,
                 hyper, bias_update, bias_hyper, threshold, seed, A, g[thread], dA[thread], db[thread], ints[thread],
                 kept[thread], logits[thread],
             )  # fmt: skip
         losses[thread] = value
+        bf16.tiles_off()

@@ -9,14 +9,14 @@ from __future__ import annotations
 import numpy as np
 from llvmlite import ir
 from numba import njit, prange, types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
 from ..compiling import kernel
 from ..intrinsics import bf16
 from ..intrinsics.bf16 import BLOCK, TILE_BYTES
 from ..intrinsics.elementary import FAST
 from ..intrinsics.llvm import LANES, broadcast, f16x, i32, load
-from .logits import logit_of
+from .logits import ONE_SCALE, logit_of, rank, widen
 from .output_layer import pack_labels
 
 _NONE = np.float32(-np.inf)
@@ -36,18 +36,6 @@ def above(typingctx, values, offset, limits):
 
 
 @njit(nogil=True)
-def insert(scores, labels, score, label):
-    """Insert (score, label) into the descending list `scores` (k,), whose last entry drops out."""
-    j = scores.size - 1
-    while j > 0 and scores[j - 1] < score:
-        scores[j] = scores[j - 1]
-        labels[j] = labels[j - 1]
-        j -= 1
-    scores[j] = score
-    labels[j] = label
-
-
-@njit(nogil=True)
 def offer(z, bias, label, limits, scores, labels, n_rows):
     """Offer one label's logits z (B,) to the lists of the first `n_rows` rows; `limits` (B,) are their k-th scores."""
     k = scores.shape[1]
@@ -56,7 +44,7 @@ def offer(z, bias, label, limits, scores, labels, n_rows):
         row = i
         while mask:
             if mask & 1 and row < n_rows:
-                insert(scores[row], labels[row], z[row] + bias, label)
+                rank(scores[row], labels[row], z[row] + bias, label)
                 limits[row] = scores[row, k - 1]
             mask >>= 1
             row += 1
@@ -74,61 +62,79 @@ def offer_block(Z, bias, first, limits, scores, labels):
 
 @kernel()
 def pack_weights(W, packed, pads):
-    """Pack all labels of W (L, H) as operand A, once a call of predict."""
+    """Pack all labels of W (L, H) as operand A into `packed` (1, words), once a call of predict."""
     n_threads, _, H = pads.shape
     n_blocks = -(-W.shape[0] // BLOCK)
     for thread in prange(n_threads):
         for block in range(thread, n_blocks, n_threads):
             target = packed.ctypes.data + block * 2 * (H // 32) * TILE_BYTES
-            pack_labels(W, block * BLOCK, BLOCK, target, 0, 0, pads[thread])
+            pack_labels(W, ONE_SCALE, block * BLOCK, BLOCK, target, 0, 0, pads[thread])
 
 
 @kernel()
-def top_k_bf16(A, packed, b, batch, operand, Z, limits, configuration, scores, labels):
+def top_k_bf16(A, W, scales, b, batch, ready, operand, packed, pads, Z, limits, configuration, scores, labels):
     """Write the k best labels of every row of A (n, H), best first, by bfloat16 logits.
 
-    A is padded to whole multiples of 32 in H and of `batch` in n; `packed` comes from `pack_weights`.
+    A is padded to whole multiples of 32 in H and of `batch` in n. ready : whether `packed` comes from `pack_weights`;
+    else W is packed for each batch, into room for `BLOCK` labels a thread, so that no other copy of it is made.
     """
     n, H = A.shape
-    n_threads = Z.shape[0]
-    n_tiles = H // 32
-    L = b.size
-    n_batches = n // batch
-    n_rows = scores.shape[0]
+    n_threads, n_tiles, n_rows, L = Z.shape[0], H // 32, scores.shape[0], b.size
     for thread in prange(n_threads):
         bf16.tiles_on(configuration)
         z, limit = Z[thread], limits[thread]
         right = operand[thread].ctypes.data
         scratch = right + batch * H * 2
-        for i in range(thread, n_batches, n_threads):
+        for i in range(thread, n // batch, n_threads):
             first = i * batch
             rows = slice(first, min(first + batch, n_rows))
             limit[:] = _NONE
             bf16.pack_b_transposed(right, A.ctypes.data + first * H * 4, H * 4, batch, n_tiles, scratch)
             for label in range(0, L, BLOCK):
-                left = packed.ctypes.data + label // 16 * n_tiles * TILE_BYTES
+                if ready:
+                    left = packed.ctypes.data + label // 16 * n_tiles * TILE_BYTES
+                else:
+                    left = packed[thread].ctypes.data
+                    pack_labels(W, scales, label, BLOCK, left, 0, 0, pads[thread])
                 bf16.multiply(left, right, z.ctypes.data, BLOCK, batch, batch * 4, n_tiles, 0)
                 offer_block(z[: min(BLOCK, L - label)], b, label, limit, scores[rows], labels[rows])
         bf16.tiles_off()
 
 
+def float_rows(W, scales, start, stop, wide):
+    """Return rows start .. stop of W in float32: those of W itself, or of int8 copies in `wide` (labels, H)."""
+
+
+@overload(float_rows)
+def _float_rows(W, scales, start, stop, wide):
+    if W.dtype == types.float32:
+        return lambda W, scales, start, stop, wide: W[start:stop]
+
+    def widened(W, scales, start, stop, wide):
+        for r in range(stop - start):
+            widen(W, scales, start + r, wide[r])
+        return wide[: stop - start]
+
+    return widened
+
+
 @kernel()
-def top_k_float32(A, W, b, batch, chunk, Z, limits, scores, labels):
-    """Write the k best labels of every row of A (n, H), best first, by float32 logits; n is a multiple of `batch`."""
-    n = A.shape[0]
-    n_threads = Z.shape[0]
-    L = b.size
-    n_rows = scores.shape[0]
+def top_k_float32(A, W, scales, b, batch, chunk, wide, Z, limits, scores, labels):
+    """Write the k best labels of every row of A (n, H), best first, by float32 logits; n is a multiple of `batch`.
+
+    `wide` (threads, chunk, H) is for weights in int8.
+    """
+    n_threads, n_rows, L = Z.shape[0], scores.shape[0], b.size
     for thread in prange(n_threads):
         limit = limits[thread]
-        for i in range(thread, n // batch, n_threads):
+        for i in range(thread, A.shape[0] // batch, n_threads):
             first = i * batch
             rows = slice(first, min(first + batch, n_rows))
             limit[:] = _NONE
             for start in range(0, L, chunk):
                 stop = min(start + chunk, L)
                 z = Z[thread][: stop - start]
-                np.dot(W[start:stop], A[first : first + batch].T, z)
+                np.dot(float_rows(W, scales, start, stop, wide[thread]), A[first : first + batch].T, z)
                 offer_block(z, b, start, limit, scores[rows], labels[rows])
 
 
@@ -143,7 +149,7 @@ def top_k_few(A, W, scales, b, best, labels):
         for label in range(b.size):
             z = logit_of(A[i], W, scales, b, label)
             if z > best[i, k - 1]:
-                insert(best[i], labels[i], z, label)
+                rank(best[i], labels[i], z, label)
 
 
 @kernel(fastmath=FAST)
@@ -158,11 +164,5 @@ def rescore(A, W, scales, b, labels, best):
             label = labels[i, c]
             if label < 0:
                 continue
-            z = logit_of(A[i], W, scales, b, label)
-            at = c
-            while at > 0 and (best[i, at - 1] < z or (best[i, at - 1] == z and labels[i, at - 1] > label)):
-                best[i, at] = best[i, at - 1]
-                labels[i, at] = labels[i, at - 1]
-                at -= 1
-            best[i, at] = z
-            labels[i, at] = label
+            best[i, c] = _NONE
+            rank(best[i, : c + 1], labels[i, : c + 1], logit_of(A[i], W, scales, b, label), label)
