@@ -12,7 +12,7 @@ import numpy as np
 
 from xmlsgd.algorithms.omnivore_tuner import divisors
 from xmlsgd.data.csr import NOISE
-from xmlsgd.data.validation import check_field_types
+from xmlsgd.data.validation import check_fields
 from xmlsgd.errors import DataError
 
 
@@ -34,7 +34,7 @@ class HardwareEfficiency:
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges."""
-        check_field_types(self)
+        check_fields(self)
         if self.n_workers < 1:
             raise DataError(f"n_workers must be at least 1, got {self.n_workers}")
         times = self.compute, self.network, self.overhead, self.server, self.exchange

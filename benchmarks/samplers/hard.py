@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from xmlsgd.data.csr import CSR, NEGATIVES
-from xmlsgd.data.validation import check_field_types, check_instance
+from xmlsgd.data.validation import check_fields, check_instance
 from xmlsgd.errors import DataError, shorten
 from xmlsgd.nn.samplers import Batch, Sampler
 from xmlsgd.nn.samplers.base import marked
@@ -31,7 +31,7 @@ class HardNegatives(Sampler):
 
     def __post_init__(self) -> None:
         """Raise `DataError` for a field of the wrong kind, or a number outside its range."""
-        check_field_types(self)
+        check_fields(self)
         check_instance("refresh", self.refresh, Refresh, "Refresh(50)", or_none=False)
         check_least(negatives=(self.negatives, 0), cluster=(self.cluster, 1))
         if not 0 <= self.hard <= 1:

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from xmlsgd.data.csr import CSR, NEGATIVES
-from xmlsgd.data.validation import check_choice, check_field_types, check_instance
+from xmlsgd.data.validation import check_choice, check_fields, check_instance
 from xmlsgd.devices.cpu import CPU, cpu_of
 from xmlsgd.errors import DataError, shorten
 from xmlsgd.nn.samplers import Batch, Sampler
@@ -128,7 +128,7 @@ class LSH(Sampler):
 
     def __post_init__(self) -> None:
         """Raise `DataError` for a field of the wrong kind, a name that is none, or a number below its least."""
-        check_field_types(self)
+        check_fields(self)
         check_instance("refresh", self.refresh, Refresh, "Refresh(50)", or_none=False)
         for name, known in (("family", tuple(FAMILIES)), ("rule", RULES)):
             check_choice(name, getattr(self, name), known)

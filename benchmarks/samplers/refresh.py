@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from xmlsgd.data.validation import check_field_types
+from xmlsgd.data.validation import check_fields
 from xmlsgd.errors import DataError, shorten
 
 
@@ -22,7 +22,7 @@ class Refresh:
 
     def __post_init__(self) -> None:
         """Raise `DataError` for what is no number, and numbers outside their range."""
-        check_field_types(self)
+        check_fields(self)
         if not self.first >= 1 or not 0 <= self.growth < math.inf:
             raise DataError(
                 f"refresh: first must be at least 1 and growth at least 0, got {shorten((self.first, self.growth))}"

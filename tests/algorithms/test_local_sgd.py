@@ -264,10 +264,10 @@ def test_all_rules_train_a_model(combine):
         (lambda: LocalSGD(weights="magic"), "weights must be one of equal, updates, batch, rows, got 'magic'"),
         (lambda: LocalSGD(combine="magic"), "combine must be one of"),
         (lambda: HeavyBall(1.0), "momentum must be in"),
-        (lambda: HeavyBall(0.5, 0.0), "learning_rate of an outer optimizer must be finite and above 0, got 0"),
+        (lambda: HeavyBall(0.5, 0.0), "learning_rate must be finite and above 0, got 0"),
         (lambda: Nesterov(-0.1), "momentum must be in"),
-        (lambda: Nesterov(learning_rate=np.inf), "learning_rate of an outer optimizer"),
-        (lambda: OuterAdam(epsilon=0), "epsilon above 0, got 0.99 and 0"),
+        (lambda: Nesterov(learning_rate=np.inf), "learning_rate must be finite and above 0, got inf"),
+        (lambda: OuterAdam(epsilon=0), "epsilon must be finite and above 0, got 0"),
         (lambda: OuterAdam(decay=1.0), "decay must be in"),
     ],
 )

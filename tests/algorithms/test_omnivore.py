@@ -225,12 +225,12 @@ def test_a_group_whose_last_worker_leaves_is_gone():
     ("numbers", "message"),
     [
         ({"batch": 0}, "batch must be at least 1, got 0"),
-        ({"groups": 0}, "groups must be at least 1, got 0"),
-        ({"momentum": 1.0}, r"momentum must be in \[0, 1\), got 1.0"),
+        ({"groups": 0}, "groups must be at least 1 or None, got 0"),
+        ({"momentum": 1.0}, r"momentum must be in \[0, 1\) or None, got 1.0"),
         ({"best_momentum": -0.1}, r"momentum must be in \[0, 1\), got -0.1"),
         ({"split": "even"}, "split must be one of work, rows, got 'even'"),
         ({"tune": True, "groups": 2}, "tune finds groups and momentum, got groups 2 and momentum None"),
-        ({"slice_seconds": 0}, "slice_seconds and long_seconds must be above 0"),
+        ({"slice_seconds": 0}, "slice_seconds must be above 0, got 0"),
     ],
 )
 def test_numbers_outside_their_ranges_are_refused_at_once(numbers, message):

@@ -86,8 +86,8 @@ def test_who_waits_for_a_worker_that_leaves_goes_on():
     ("make", "complaint"),
     [
         (lambda: Damped(-1), "power must be at least 0, got -1"),
-        (lambda: DelayAdaptive(0), "usual staleness must be above 0, got 0"),
-        (lambda: Dropped(0), "limit of staleness must be at least 1, got 0"),
+        (lambda: DelayAdaptive(0), "usual must be finite and above 0, got 0"),
+        (lambda: Dropped(0), "limit must be at least 1, got 0"),
         (lambda: Bounded(-1), "slack must be at least 0, got -1"),
     ],
 )

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..data.validation import check_choice
+from ..data.validation import above_zero, at_least, below_one, check_choice, ranged
 from ..errors import DataError
 from ..training.merging import Comm, ParameterSlice
 from ..training.rounds import Rounds, Work, even_part
 from .base import Algorithm
 from .combining import COMBINE, WEIGHTS
-from .outer import HeavyBall, block_momentum, check_momentum
+from .outer import HeavyBall, block_momentum
 
 BATCHES = 100  # of b_max rows in a mega-batch (the paper's default)
 STEP32 = 32  # rows: the size step of the released code
@@ -46,20 +46,20 @@ class AdaptiveSGD(Rounds, Algorithm):
     merge without its worker, > 1; math.inf waits for everybody, as the paper does.
     """
 
-    mega_batch: int | None = None
-    low: int | None = None
+    mega_batch: int | None = at_least(None, 1)
+    low: int | None = at_least(None, 1)
     size_rule: str = "multiplicative"
-    kappa: float = 0.5
-    size_step: float | None = None
+    kappa: float = ranged(0.5, "in (0, 2)", lambda value: 0 < value < 2)
+    size_step: float | None = above_zero(None)
     out_of_range: str = "clamp"
     dispatch: str = "dynamic"
     weights: str = "updates"
     combine: str = "mean"
-    momentum: float | None = None
-    perturbation: float = 0.0
-    norm_threshold: float = 0.1
+    momentum: float | None = below_one(None)
+    perturbation: float = below_one(0.0)
+    norm_threshold: float = at_least(0.1, 0)
     renormalise: bool = True
-    straggler_timeout: float = 2.0
+    straggler_timeout: float = ranged(2.0, "above 1", lambda value: value > 1)
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges and unknown names."""
@@ -69,20 +69,8 @@ class AdaptiveSGD(Rounds, Algorithm):
         check_choice("dispatch", self.dispatch, ("dynamic", "static"))
         check_choice("weights", self.weights, WEIGHTS)
         check_choice("combine", self.combine, COMBINE)
-        ranges = {
-            "mega_batch": (self.mega_batch is None or self.mega_batch >= 1, "at least 1"),
-            "low": (self.low is None or 1 <= self.low <= self.batch, f"at least 1 and at most the batch, {self.batch}"),
-            "kappa": (0 < self.kappa < 2, "in (0, 2)"),
-            "size_step": (self.size_step is None or 0 < self.size_step < math.inf, "finite and above 0"),
-            "perturbation": (0 <= self.perturbation < 1, "in [0, 1)"),
-            "norm_threshold": (self.norm_threshold >= 0, "at least 0"),
-            "straggler_timeout": (self.straggler_timeout > 1, "above 1"),
-        }
-        for name, (fits, wanted) in ranges.items():
-            if not fits:
-                raise DataError(f"{name} must be {wanted}, got {getattr(self, name)}")
-        if self.momentum is not None:
-            check_momentum(self.momentum)
+        if self.low is not None and self.low > self.batch:
+            raise DataError(f"low must be at most the batch, {self.batch}, got {self.low}")
 
     @classmethod
     def published(cls, batch: int = 1024, learning_rate: float = 6e-3) -> AdaptiveSGD:

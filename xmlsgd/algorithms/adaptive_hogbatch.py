@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..data.validation import at_least, ranged
 from ..errors import DataError
 from ..training.messages import Report
 from .hogbatch import Hogbatch
@@ -23,18 +24,10 @@ class AdaptiveHogbatch(Hogbatch):
     like `sizes`; () for an eighth of the first size and for eight times it. A first size outside them is clamped.
     """
 
-    factor: float = 2.0
-    survival: float = 1.0
-    low: tuple[int, ...] = ()
-    high: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Raise `DataError` for numbers outside their ranges."""
-        super().__post_init__()
-        if not self.factor >= 1 or not 0 < self.survival <= 1:
-            raise DataError(f"factor must be >= 1 and survival in (0, 1], got {self.factor} and {self.survival}")
-        if any(b < 1 for b in (*self.low, *self.high)):
-            raise DataError(f"low and high must be at least 1, got {self.low} and {self.high}")
+    factor: float = at_least(2.0, 1)
+    survival: float = ranged(1.0, "in (0, 1]", lambda value: 0 < value <= 1)
+    low: tuple[int, ...] = at_least((), 1)
+    high: tuple[int, ...] = at_least((), 1)
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Set sizes and bounds; raise `DataError` for a worker whose bounds leave no size."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..data.validation import check_field_types
-from ..errors import DataError
+from ..data.validation import above_zero, at_least, check_fields
 from ..training.messages import Sharing
 
 if TYPE_CHECKING:
@@ -32,18 +30,14 @@ class Algorithm(ABC):
     `end_epoch` when all rows of an epoch are in the model.
     """
 
-    batch: int = 256
-    learning_rate: float = 6e-3
+    batch: int = at_least(256, 1)
+    learning_rate: float = above_zero(6e-3)
 
     reason = ""  # why `choose_algorithm` chose it; no field
 
     def __post_init__(self) -> None:
         """Raise `DataError` for fields of the wrong kind and for numbers outside their ranges."""
-        check_field_types(self)
-        if self.batch < 1:
-            raise DataError(f"batch must be at least 1, got {self.batch}")
-        if not 0 < self.learning_rate < math.inf:
-            raise DataError(f"learning_rate must be finite and above 0, got {self.learning_rate}")
+        check_fields(self)
 
     @classmethod
     def published(cls, batch: int = 256, learning_rate: float = 6e-3) -> Algorithm:

@@ -17,11 +17,11 @@ from statistics import median
 
 import numpy as np
 
-from ..errors import DataError
+from ..data.validation import at_least, below_one
 from ..training.merging import Comm, ParameterSlice
 from ..training.rounds import Rounds, Work
 from .base import Algorithm
-from .easgd import check_meetings, move_center, pull_together, warn_of_rare_meetings
+from .easgd import move_center, pull_together, warn_of_rare_meetings
 from .outer import merges_to_fade
 
 GAIN = 0.10  # relative gain in throughput that one learner more must bring (released code)
@@ -41,16 +41,9 @@ class Crossbow(Rounds, Algorithm):
     such steps.
     """
 
-    sync_every: int = 16
-    center_momentum: float = 0.9
-    learners: int = 1
-
-    def __post_init__(self) -> None:
-        """Raise `DataError` for numbers outside their ranges."""
-        super().__post_init__()
-        check_meetings(self.sync_every, self.center_momentum)
-        if self.learners < 1:
-            raise DataError(f"learners must be at least 1, got {self.learners}")
+    sync_every: int = at_least(16, 1)
+    center_momentum: float = below_one(0.9)
+    learners: int = at_least(1, 1)
 
     @classmethod
     def published(cls, batch: int = 16, learning_rate: float = 6e-3) -> Crossbow:

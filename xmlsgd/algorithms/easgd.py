@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..errors import DataError
+from ..data.validation import at_least, below_one
 from ..training.merging import Comm, ParameterSlice
 from ..training.rounds import Rounds, Work
 from .base import Algorithm
-from .outer import check_momentum, merges_to_fade
+from .outer import merges_to_fade
 
 BETA = 0.9  # k * alpha of the paper's experiments
 
@@ -30,14 +30,9 @@ class EASGD(Rounds, Algorithm):
     a learner meets the center alone when it has done its updates, instead of waiting for all.
     """
 
-    sync_every: int = 16
-    center_momentum: float = 0.0
+    sync_every: int = at_least(16, 1)
+    center_momentum: float = below_one(0.0)
     asynchronous: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise `DataError` for numbers outside their ranges."""
-        super().__post_init__()
-        check_meetings(self.sync_every, self.center_momentum)
 
     @classmethod
     def published(cls, batch: int = 128, learning_rate: float = 6e-3) -> EASGD:
@@ -101,13 +96,6 @@ def move_center(params: ParameterSlice, total: np.ndarray, center_momentum: floa
         motion += total
         total = motion
     params.center += total
-
-
-def check_meetings(sync_every: int, center_momentum: float) -> None:
-    """Raise `DataError` for numbers outside their ranges."""
-    check_momentum(center_momentum, "center_momentum")
-    if sync_every < 1:
-        raise DataError(f"sync_every must be at least 1, got {sync_every}")
 
 
 def warn_of_rare_meetings(sync_every: int, batch_rows: int, n_rows: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..errors import DataError
+from ..data.validation import at_least
 from ..training.merging import Comm
 from ..training.rounds import Rounds, Work, even_part
 from .base import Algorithm
@@ -24,13 +24,7 @@ class Elastic(Rounds, Algorithm):
     mega_batch : rows between merges, at least a batch a worker; None for about 100 batches, in even parts of an epoch.
     """
 
-    mega_batch: int | None = None
-
-    def __post_init__(self) -> None:
-        """Raise `DataError` for numbers outside their ranges."""
-        super().__post_init__()
-        if self.mega_batch is not None and self.mega_batch < 1:
-            raise DataError(f"mega_batch must be at least 1, got {self.mega_batch}")
+    mega_batch: int | None = at_least(None, 1)
 
     def open_rows(self, w: int) -> float:
         """Return the rows of the worker's share of the mega-batch that are left."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..data.validation import at_least, ranged
 from ..errors import DataError
 from ..training.rounds import tapered
 from .hogwild import Hogwild
@@ -24,15 +25,13 @@ class Hogbatch(Hogwild):
     """
 
     sizes: tuple[int, ...] = ()
-    threads: tuple[int, ...] = (1,)
-    cap: float | None = None
+    threads: tuple[int, ...] = at_least((1,), 1)
+    cap: float | None = ranged(None, "above 0", lambda value: value > 0)
 
     def __post_init__(self) -> None:
-        """Raise `DataError` for a cap that is not above 0 and for sizes that hold no row for each thread."""
+        """Raise `DataError` for numbers outside their ranges, and for sizes that hold no row for each thread."""
         super().__post_init__()
-        if self.cap is not None and not self.cap > 0:
-            raise DataError(f"cap must be above 0, got {self.cap}")
-        if any(t < 1 for t in self.threads) or not self.threads:
+        if not self.threads:
             raise DataError(f"threads must be at least 1, got {self.threads}")
         n = max(len(self.sizes), len(self.threads))
         for w in range(n if self.sizes else 0):

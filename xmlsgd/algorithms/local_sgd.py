@@ -10,8 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..data.validation import check_choice, check_instance
-from ..errors import DataError
+from ..data.validation import at_least, check_choice, check_instance, ranged
 from ..training.merging import Comm, ParameterSlice
 from ..training.rounds import Rounds, Work
 from ..training.throughput import moving_average
@@ -34,23 +33,17 @@ class LocalSGD(Rounds, Algorithm):
     that merges may take; while they take more, rounds get longer, twice as long or more.
     """
 
-    steps: int = 4
+    steps: int = at_least(4, 1)
     dynamic: bool = True
     outer: Outer | None = None
     weights: str = "rows"
     combine: str = "adasum"
-    straggler_timeout: float = 2.0
-    merging: float = 0.03
+    straggler_timeout: float = ranged(2.0, "above 1", lambda value: value > 1)
+    merging: float = ranged(0.03, "in (0, 1]", lambda value: 0 < value <= 1)
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges and unknown names."""
         super().__post_init__()
-        if self.steps < 1:
-            raise DataError(f"steps must be at least 1, got {self.steps}")
-        if not 0 < self.merging <= 1:
-            raise DataError(f"merging must be in (0, 1], got {self.merging}")
-        if not self.straggler_timeout > 1:
-            raise DataError(f"straggler_timeout must be above 1, got {self.straggler_timeout}")
         check_instance("outer", self.outer, Outer, "Nesterov()")
         check_choice("weights", self.weights, WEIGHTS)
         check_choice("combine", self.combine, COMBINE)

@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..data.csr import Dataset
-from ..data.validation import check_choice
+from ..data.validation import at_least, below_one, check_choice, ranged
 from ..errors import DataError
 from ..training.merging import Comm, ParameterSlice
 from ..training.messages import Report
 from ..training.throughput import moving_average
 from .base import Algorithm
 from .omnivore_tuner import GroupTuner, Phase, Result, Setting, divisors
-from .outer import check_momentum, merges_to_fade
+from .outer import merges_to_fade
 
 # Multiply-adds a hidden unit: a stored feature takes part forward and in a gradient; a label in two gradients.
 PER_NNZ, PER_LABEL = 2.0, 3.0
@@ -50,28 +50,20 @@ class Omnivore(Algorithm):
     again.
     """
 
-    groups: int | None = None
-    momentum: float | None = None
-    best_momentum: float = 0.9
+    groups: int | None = at_least(None, 1)
+    momentum: float | None = below_one(None)
+    best_momentum: float = below_one(0.9)
     split: str = "work"
     tune: bool = False
-    slice_seconds: float = 60.0
-    long_seconds: float = 10_000.0
+    slice_seconds: float = ranged(60.0, "above 0", lambda value: value > 0)
+    long_seconds: float = ranged(10_000.0, "above 0", lambda value: value > 0)
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges."""
         super().__post_init__()
         check_choice("split", self.split, ("work", "rows"))
-        check_momentum(self.best_momentum, "best_momentum")
-        if self.momentum is not None:
-            check_momentum(self.momentum)
-        if self.groups is not None and self.groups < 1:
-            raise DataError(f"groups must be at least 1, got {self.groups}")
         if self.tune and not (self.groups is None and self.momentum is None):
             raise DataError(f"tune finds groups and momentum, got groups {self.groups} and momentum {self.momentum}")
-        if not (self.slice_seconds > 0 and self.long_seconds > 0):
-            got = f"{self.slice_seconds} and {self.long_seconds}"
-            raise DataError(f"slice_seconds and long_seconds must be above 0, got {got}")
 
     @property
     def has_trials(self) -> bool:

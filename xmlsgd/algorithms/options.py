@@ -5,7 +5,7 @@ Numbers of one field, and of a rule, have colons between them; `none` stands for
 
 from __future__ import annotations
 
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import Field, fields
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError, shorten, suggest
@@ -56,7 +56,7 @@ def write_field(value: Any) -> Any:
     if isinstance(value, Outer | Staleness):
         table: Mapping[str, type] = OUTERS if isinstance(value, Outer) else RULES
         names = [name for name, kind in table.items() if type(value) is kind]
-        return ":".join([*names, *(str(getattr(value, field.name)) for field in _fields(value))]) if names else value
+        return ":".join([*names, *(str(getattr(value, field.name)) for field in fields(value))]) if names else value
     return str(value) if isinstance(value, float) and abs(value) == float("inf") else value
 
 
@@ -86,13 +86,8 @@ def _rule(table: Mapping[str, type[Outer | Staleness]], text: str) -> Outer | St
     if name not in table:
         raise ValueError(f"must be one of {', '.join(table)}, got {shorten(name)}{suggest(name, table)}")
     rule = table[name]
-    known = _fields(rule)
+    known = fields(rule)
     if len(numbers) > len(known):
         numbered = "1 number" if len(known) == 1 else f"{len(known)} numbers"
         raise ValueError(f"{name} has {numbered}, got {shorten(text)}")
     return rule(**{field.name: _read(str(field.type), number) for field, number in zip(known, numbers, strict=False)})
-
-
-def _fields(rule: Any) -> tuple[Field[Any], ...]:
-    """Return the fields of a rule or of a kind of rule; of `Staleness` itself there are none."""
-    return fields(rule) if is_dataclass(rule) else ()

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..data.validation import check_field_types
-from ..errors import DataError
+from ..data.validation import above_zero, below_one, check_fields
 from ..training.merging import ParameterSlice
 
 MOST = 0.8  # of block momentum: with 0.9, four workers lost a tenth of P@1
@@ -22,6 +21,10 @@ NEGLIGIBLE = 1e-3  # of a row's last motion; what momentum would still do to an 
 @dataclass(frozen=True)
 class Outer:
     """The plain mean: the shared model becomes it."""
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for fields of the wrong kind and for numbers outside their ranges."""
+        check_fields(self)
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -42,14 +45,8 @@ class Outer:
 class Moving(Outer):
     """Base of those that go on moving: momentum in [0, 1), learning rate > 0."""
 
-    momentum: float
-    learning_rate: float
-
-    def __post_init__(self) -> None:
-        """Raise `DataError` for a momentum that would never let go, and for a learning rate that is not above 0."""
-        check_field_types(self)
-        check_momentum(self.momentum)
-        check_learning_rate(self.learning_rate)
+    momentum: float = below_one(0.0)
+    learning_rate: float = above_zero(1.0)
 
     @property
     def fade_merges(self) -> int:
@@ -64,8 +61,7 @@ class HeavyBall(Moving):
     With rate 1 it is Adaptive SGD's w <- mean + momentum * (w - w_previous). momentum in [0, 1), learning rate > 0.
     """
 
-    momentum: float = 0.75
-    learning_rate: float = 1.0
+    momentum: float = below_one(0.75)
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -90,8 +86,8 @@ class HeavyBall(Moving):
 class Nesterov(Moving):
     """DiLoCo: d = center - mean; v <- momentum * v + d; center <- center - rate * (d + momentum * v)."""
 
-    momentum: float = 0.9
-    learning_rate: float = 0.7
+    momentum: float = below_one(0.9)
+    learning_rate: float = above_zero(0.7)
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -110,16 +106,10 @@ class Nesterov(Moving):
 class OuterAdam(Moving):
     """FedAdam: Adam on d = center - mean, without bias correction; `epsilon` keeps rare rows from leaping."""
 
-    momentum: float = 0.9
-    learning_rate: float = 0.01
-    decay: float = 0.99
-    epsilon: float = 1e-3
-
-    def __post_init__(self) -> None:
-        """Raise `DataError` for numbers outside their ranges."""
-        super().__post_init__()
-        if not 0 <= self.decay < 1 or not self.epsilon > 0:
-            raise DataError(f"decay must be in [0, 1) and epsilon above 0, got {self.decay} and {self.epsilon}")
+    momentum: float = below_one(0.9)
+    learning_rate: float = above_zero(0.01)
+    decay: float = below_one(0.99)
+    epsilon: float = above_zero(1e-3)
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -135,18 +125,6 @@ class OuterAdam(Moving):
 
 
 OUTERS: dict[str, type[Outer]] = {"mean": Outer, "heavy_ball": HeavyBall, "nesterov": Nesterov, "adam": OuterAdam}
-
-
-def check_momentum(momentum: float, name: str = "momentum") -> None:
-    """Raise `DataError` unless a momentum, the field `name`, is in [0, 1)."""
-    if not 0 <= momentum < 1:
-        raise DataError(f"{name} must be in [0, 1), got {momentum}")
-
-
-def check_learning_rate(learning_rate: float) -> None:
-    """Raise `DataError` unless the learning rate is finite and above 0."""
-    if not 0 < learning_rate < math.inf:
-        raise DataError(f"learning_rate of an outer optimizer must be finite and above 0, got {learning_rate}")
 
 
 def block_momentum(n_workers: int, most: float = MOST) -> HeavyBall:

@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..data.validation import check_field_types
-from ..errors import DataError
+from ..data.validation import above_zero, at_least, check_fields
 
 
+@dataclass(frozen=True)
 class Staleness:
     """Base of the rules: every update counts in full, nobody waits."""
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for fields of the wrong kind and for numbers outside their ranges."""
+        check_fields(self)
 
     def weight(self, staleness: float) -> float:
         """Return the weight of an update of this staleness."""
@@ -28,13 +32,7 @@ class Staleness:
 class Damped(Staleness):
     """Weigh by (1 + staleness) ** -power, power >= 0."""
 
-    power: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Raise `DataError` for a power that would blow up what is old."""
-        check_field_types(self)
-        if not self.power >= 0:
-            raise DataError(f"power must be at least 0, got {self.power}")
+    power: float = at_least(1.0, 0)
 
     def weight(self, staleness: float) -> float:
         """Return the damped weight."""
@@ -48,13 +46,7 @@ class DelayAdaptive(Staleness):
     usual : the staleness up to which an update counts in full, > 0; about the number of workers.
     """
 
-    usual: float = 4.0
-
-    def __post_init__(self) -> None:
-        """Raise `DataError` unless some staleness is usual."""
-        check_field_types(self)
-        if not self.usual > 0:
-            raise DataError(f"usual staleness must be above 0, got {self.usual}")
+    usual: float = above_zero(4.0)
 
     def weight(self, staleness: float) -> float:
         """Return the weight, 1 for what is not staler than usual."""
@@ -65,13 +57,7 @@ class DelayAdaptive(Staleness):
 class Dropped(Staleness):
     """Drop updates of a staleness of `limit` or more (Ringmaster ASGD, Maranjyan et al. 2025)."""
 
-    limit: int = 64
-
-    def __post_init__(self) -> None:
-        """Raise `DataError` for a limit at which nothing would ever be kept."""
-        check_field_types(self)
-        if self.limit < 1:
-            raise DataError(f"limit of staleness must be at least 1, got {self.limit}")
+    limit: int = at_least(64, 1)
 
     def weight(self, staleness: float) -> float:
         """Return 0 for what is too stale."""
@@ -82,13 +68,7 @@ class Dropped(Staleness):
 class Bounded(Staleness):
     """Let nobody be more than `slack` updates ahead of the slowest (stale synchronous parallel, Ho et al. 2013)."""
 
-    slack: int = 3
-
-    def __post_init__(self) -> None:
-        """Raise `DataError` for a slack with which even the slowest would wait."""
-        check_field_types(self)
-        if self.slack < 0:
-            raise DataError(f"slack must be at least 0, got {self.slack}")
+    slack: int = at_least(3, 0)
 
     def may_start(self, w: int, updates: Mapping[int, float]) -> bool:
         """Return whether `w` is within the slack."""

@@ -1,9 +1,9 @@
-"""Validate values and the fields of dataclasses: numbers, strings, flags, choices."""
+"""Validate values and the fields of dataclasses: numbers and their ranges, strings, flags, choices."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import field, fields
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -65,16 +65,39 @@ FIELD_TYPES: dict[str, tuple[str, Callable[[object], bool]]] = {
 }
 
 
-def check_field_types(made: Any) -> None:
-    """Raise `DataError` for a field of a dataclass whose value does not have the type of its annotation."""
-    for field in fields(made):
-        kind, *or_none = str(field.type).split(" | ")
-        value = getattr(made, field.name)
+def ranged(default: Any, wanted: str, fits: Callable[[Any], bool]) -> Any:
+    """Return the field of a dataclass whose value, or each of its values, must fit; an error says what is `wanted`."""
+    return field(default=default, metadata={"wanted": wanted, "fits": fits})
+
+
+def at_least(default: Any, least: int) -> Any:
+    """Return the field of a dataclass whose value, or each of its values, must be at least `least`."""
+    return ranged(default, f"at least {least}", lambda value: value >= least)
+
+
+def above_zero(default: Any) -> Any:
+    """Return the field of a dataclass whose value must be finite and above 0."""
+    return ranged(default, "finite and above 0", lambda value: 0 < value < math.inf)
+
+
+def below_one(default: Any) -> Any:
+    """Return the field of a dataclass whose value must be in [0, 1)."""
+    return ranged(default, "in [0, 1)", lambda value: 0 <= value < 1)
+
+
+def check_fields(made: Any) -> None:
+    """Raise `DataError` for a field of a dataclass whose value is not of its annotation's type, or not in its range."""
+    for each in fields(made):
+        kind, *or_none = str(each.type).split(" | ")
+        value = getattr(made, each.name)
         if kind not in FIELD_TYPES or (or_none and value is None):
             continue
-        name, fits = FIELD_TYPES[kind]
-        if not fits(value):
-            raise DataError(f"{field.name} must be {name}{' or None' if or_none else ''}, got {shorten(value)}")
+        wanted, fits = FIELD_TYPES[kind]
+        if fits(value):
+            wanted, fits = each.metadata.get("wanted", ""), each.metadata.get("fits", lambda value: True)
+            if all(fits(one) for one in (value if isinstance(value, tuple | list) else [value])):
+                continue
+        raise DataError(f"{each.name} must be {wanted}{' or None' if or_none else ''}, got {shorten(value)}")
 
 
 def check_instance(name: str, value: object, kind: type, example: str, or_none: bool = True) -> None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...data.csr import NEGATIVES
-from ...data.validation import check_field_types
-from ...errors import DataError, shorten
+from ...data.validation import at_least, check_fields
 from .base import Batch, Sampler, marked
 
 
@@ -20,13 +19,11 @@ class UniformNegatives(Sampler):
     at higher logits, and the noise of such weights cost accuracy (docs/decisions/training.md).
     """
 
-    negatives: int = 1024
+    negatives: int = at_least(1024, 0)
 
     def __post_init__(self) -> None:
         """Raise `DataError` for what is no number, and for fewer than no negatives."""
-        check_field_types(self)
-        if self.negatives < 0:
-            raise DataError(f"negatives must be at least 0, got {shorten(self.negatives)}")
+        check_fields(self)
 
     def draw(self, batch: Batch) -> np.ndarray | None:
         """Return the labels of a batch; None where nearly all would take part."""

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...data.validation import check_field_types
+from ...data.validation import check_fields
 
 if TYPE_CHECKING:
     from ..router import Span
@@ -44,7 +44,7 @@ class TrainingPosition:
 
     def __post_init__(self) -> None:
         """Raise `DataError` for fields of the wrong type."""
-        check_field_types(self)
+        check_fields(self)
 
     @property
     def done(self) -> int:
