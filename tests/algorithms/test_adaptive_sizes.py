@@ -134,14 +134,6 @@ def test_sizes_out_of_range_are_clamped_or_left_as_they_were():
         assert algorithm.size == expected
 
 
-def test_the_released_codes_rule_goes_by_steps_of_32():
-    algorithm = started(3, size_rule="step32", low=32)
-    algorithm.size = {0: 512, 1: 512, 2: 512}
-    did(algorithm, [9, 6, 3])
-    algorithm.scale_batches(algorithm.work)
-    assert algorithm.size == {0: 544, 1: 512, 2: 480}
-
-
 def test_a_worker_without_an_update_gets_the_smallest_size():
     algorithm = started(2)
     did(algorithm, [9, 0])

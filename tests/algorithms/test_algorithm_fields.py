@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.papers.efficiency import HardwareEfficiency
 from xmlsgd.algorithms import algorithm_class, algorithm_names
-from xmlsgd.algorithms.outer import HeavyBall, Nesterov, OuterAdam
-from xmlsgd.algorithms.staleness import Bounded, Damped, DelayAdaptive, Dropped
+from xmlsgd.algorithms.outer import HeavyBall, Nesterov
+from xmlsgd.algorithms.staleness import Bounded, Dropped
 from xmlsgd.errors import DataError
 
 WRONG = {
@@ -20,11 +20,11 @@ WRONG = {
     "bool": (1, "False", None, []),
     "tuple[int, ...]": (3, (1.5,), ("3",), (float("nan"),)),
     "tuple[float, ...]": (3.0, ("3",), (float("nan"),)),
-    "Staleness": (3, "damped", Damped, HeavyBall()),
-    "Outer": (3, "nesterov", HeavyBall, Damped()),
+    "Staleness": (3, "dropped", Dropped, HeavyBall()),
+    "Outer": (3, "nesterov", HeavyBall, Dropped()),
 }
 PARTS = {
-    HeavyBall: {}, Nesterov: {}, OuterAdam: {}, Damped: {}, DelayAdaptive: {}, Dropped: {}, Bounded: {},
+    HeavyBall: {}, Nesterov: {}, Dropped: {}, Bounded: {},
     HardwareEfficiency: {"n_workers": 2, "compute": 1.0},
 }  # fmt: skip
 MADE = {algorithm_class(name): {} for name in algorithm_names()} | PARTS

@@ -10,7 +10,7 @@ import pytest
 from shared import toy
 from xmlsgd.algorithms.combining import COMBINE, WEIGHTS
 from xmlsgd.algorithms.local_sgd import LocalSGD
-from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer, OuterAdam, merges_to_fade
+from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer, merges_to_fade
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
@@ -49,25 +49,14 @@ def diloco(means, momentum=0.9, rate=0.7):
     return out
 
 
-def fed_adam(means, rate=0.1, first=0.9, second=0.99, epsilon=1e-3):
-    w, m, v, out = 0.0, 0.0, 0.0, []
-    for mean in means:
-        d = w - mean(w)
-        m, v = first * m + (1 - first) * d, second * v + (1 - second) * d * d
-        w -= rate * m / (np.sqrt(v) + epsilon)
-        out.append(w)
-    return out
-
-
 @pytest.mark.parametrize(
     ("outer", "by_hand"),
     [
         (Outer(), lambda means: block_momentum(means, 0.0, 1.0)),
         (HeavyBall(0.6, 0.8), block_momentum),
         (Nesterov(0.9, 0.7), diloco),
-        (OuterAdam(learning_rate=0.1), fed_adam),
     ],
-    ids=["mean", "bmuf", "diloco", "adam"],
+    ids=["mean", "bmuf", "diloco"],
 )
 def test_a_run_is_the_papers_worked_by_hand(outer, by_hand):
     """Three local steps a worker from the common w, the mean of the replicas, the outer step (sections 6 and 7)."""
@@ -202,40 +191,20 @@ def test_workers_without_any_work_have_equal_weights():
     assert WEIGHTS["updates"](idle) == {0: 0.25, 1: 0.75}, "equal updates: by size"
 
 
-def combined(name, center, replicas, touched=None, weights=None, work=None):
+def combined(name, center, replicas, weights=None):
     params = ParameterSlice(
         "W1",
         np.array(center, np.float32),
         {w: np.array(rows, np.float32) for w, rows in enumerate(replicas)},
-        None if touched is None else np.array(touched),
+        None,
         None,
     )
     n = len(replicas)
-    work = work or {w: Work(1, 1, 1) for w in range(n)}
-    return COMBINE[name](params, weights or dict.fromkeys(range(n), 1 / n), work)
+    return COMBINE[name](params, weights or dict.fromkeys(range(n), 1 / n))
 
 
 def test_the_mean_is_weighed():
     np.testing.assert_allclose(combined("mean", [[0]], [[[1]], [[5]]], weights={0: 0.75, 1: 0.25}), [[2]])
-
-
-def test_fednova_counts_differences_by_the_update():
-    """w + (sum p u) * sum p (w_i - w) / u: 4 updates by 8 and 1 by 1 weigh as 2 and 1 an update."""
-    work = {0: Work(4, 0, 1), 1: Work(1, 0, 1), 2: Work(0, 0, 1)}
-    weights = {0: 0.5, 1: 0.3, 2: 0.2}
-    got = combined("nova", [[10]], [[[18]], [[11]], [[10]]], weights=weights, work=work)
-    assert got[0, 0] == pytest.approx(10 + (0.5 * 4 + 0.3 * 1) * (0.5 * 8 / 4 + 0.3 * 1 / 1))
-    np.testing.assert_allclose(
-        combined("nova", [[0]], [[[3]], [[6]]]), combined("mean", [[0]], [[[3]], [[6]]]), err_msg="equal updates"
-    )
-
-
-def test_a_row_that_one_replica_alone_has_touched_keeps_all_it_has_learned():
-    """Touch counts: rows touched by one, by two, by nobody (the plain mean)."""
-    replicas = [[[4], [4], [4]], [[0], [2], [2]], [[0], [0], [0]]]
-    touched = [[True, True, False], [False, True, False], [False, False, False]]
-    np.testing.assert_allclose(combined("touch_count", [[0], [0], [0]], replicas, touched), [[4], [3], [2]])
-    np.testing.assert_allclose(combined("touch_count", [[0], [0], [0]], replicas), [[4 / 3], [2], [2]])
 
 
 def test_adasum_adds_orthogonal_and_averages_parallel_differences():
@@ -267,8 +236,6 @@ def test_all_rules_train_a_model(combine):
         (lambda: HeavyBall(0.5, 0.0), "learning_rate must be finite and above 0, got 0"),
         (lambda: Nesterov(-0.1), "momentum must be in"),
         (lambda: Nesterov(learning_rate=np.inf), "learning_rate must be finite and above 0, got inf"),
-        (lambda: OuterAdam(epsilon=0), "epsilon must be finite and above 0, got 0"),
-        (lambda: OuterAdam(decay=1.0), "decay must be in"),
     ],
 )
 def test_bad_numbers_are_refused_at_construction(make, complaint):

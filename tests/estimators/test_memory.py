@@ -12,8 +12,8 @@ import scipy.sparse as sp
 from shared import toy
 from xmlsgd import XMLClassifier
 from xmlsgd.algorithms import algorithm_class, algorithm_names, get_algorithm
-from xmlsgd.algorithms.outer import Nesterov, Outer, OuterAdam
-from xmlsgd.algorithms.staleness import Damped
+from xmlsgd.algorithms.outer import Nesterov, Outer
+from xmlsgd.algorithms.staleness import Dropped
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
@@ -94,14 +94,13 @@ def made(name, **numbers):
 KEEPING = [
     *(made(name) for name in algorithm_names()),
     made("adaptive", momentum=0.0),
-    get_algorithm("auto", 4, 0.1, (1.0, 0.9, 0.8), one_memory=False),
+    get_algorithm("auto", 4, 0.1, 3, one_memory=False),
     made("crossbow", sync_every=1),
     made("crossbow", sync_every=1, center_momentum=0.0),
     made("crossbow", learners=3),
     made("easgd", sync_every=2, center_momentum=0.5),
     made("local_sgd", outer=Outer()),
     made("local_sgd", outer=Nesterov()),
-    made("local_sgd", outer=OuterAdam()),
     made("omnivore", groups=2),
     made("omnivore", tune=True, slice_seconds=0.01, long_seconds=1.0),
 ]
@@ -128,7 +127,7 @@ def test_an_algorithm_tells_how_many_vectors_its_merges_keep(algorithm, n_worker
     ("algorithm", "states", "vectors"),
     [
         (made("hogwild"), 1, 1),
-        (made("hogwild", staleness=Damped()), 2, 5),
+        (made("hogwild", staleness=Dropped()), 2, 5),
         (made("synchronous"), 2, 3),
         (made("adaptive"), 2, 4),
         (made("crossbow", sync_every=1), 2, 6),

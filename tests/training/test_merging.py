@@ -8,10 +8,9 @@ import pytest
 from shared import toy
 from xmlsgd.algorithms.combining import COMBINE
 from xmlsgd.algorithms.easgd import pull_together
-from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer, OuterAdam
+from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer
 from xmlsgd.nn.network import Network
 from xmlsgd.training import merging
-from xmlsgd.training.rounds import Work
 
 N_FEATURES, N_LABELS, N = 40, 6, 3
 NETWORK = Network(N_FEATURES, N_LABELS, (2,))
@@ -35,10 +34,8 @@ def train(comm, w, rng):
 
 
 def averaging(outer, combine="mean"):
-    work = {w: Work(1, 1, 1) for w in range(N)}
-
     def rule(params):
-        outer.apply(params, COMBINE[combine](params, dict.fromkeys(params.replicas, 1 / len(params.replicas)), work))
+        outer.apply(params, COMBINE[combine](params, dict.fromkeys(params.replicas, 1 / len(params.replicas))))
         params.broadcast()
 
     return rule, outer.fade_merges, True
@@ -52,8 +49,6 @@ RULES = {
     "mean": lambda: averaging(Outer()),
     "heavy ball": lambda: averaging(HeavyBall(0.5)),
     "nesterov": lambda: averaging(Nesterov(0.5, 0.7)),
-    "adam": lambda: averaging(OuterAdam(momentum=0.5)),
-    "touch count": lambda: averaging(Outer(), "touch_count"),
     "adasum": lambda: averaging(Outer(), "adasum"),
     "elastic": elastic,
 }

@@ -27,7 +27,6 @@ from .combining import COMBINE, WEIGHTS
 from .outer import HeavyBall, block_momentum
 
 BATCHES = 100  # of b_max rows in a mega-batch (the paper's default)
-STEP32 = 32  # rows: the size step of the released code
 
 
 @dataclass
@@ -36,14 +35,14 @@ class AdaptiveSGD(Rounds, Algorithm):
 
     mega_batch : M, rows between merges, at least the sum of the sizes; None for about 100 of the largest batches, in
     even parts of an epoch. low : b_min; None for 3/4 of b_max, since every update passes all labels, however few rows
-    it has (the paper has b_max / 8). size_rule : "multiplicative", "additive" (the paper's), "step32" (of the released
-    code) or "fixed". kappa : exponent of the multiplicative rule, in (0, 2), monotone up to 1. size_step : beta of the
-    additive rule; None for the largest that does not oscillate. out_of_range : "clamp", or "skip" as the paper has it.
-    dispatch : "dynamic", or "static" for equal shares. weights, combine : see `combining.py`. momentum : gamma, in
-    [0, 1); None for min(1 - 1/n, 0.8). perturbation : delta, in [0, 1); the paper's 0.1 inflates the model.
-    norm_threshold : pert_thr, the norm a parameter above which nothing is perturbed. renormalise : whether perturbed
-    weights are made to sum to 1. straggler_timeout : times its usual duration that a batch may take before the others
-    merge without its worker, > 1; math.inf waits for everybody, as the paper does.
+    it has (the paper has b_max / 8). size_rule : "multiplicative", "additive" (the paper's) or "fixed". kappa :
+    exponent of the multiplicative rule, in (0, 2), monotone up to 1. size_step : beta of the additive rule; None for
+    the largest that does not oscillate. out_of_range : "clamp", or "skip" as the paper has it. dispatch : "dynamic", or
+    "static" for equal shares. weights, combine : see `combining.py`. momentum : gamma, in [0, 1); None for min(1 - 1/n,
+    0.8). perturbation : delta, in [0, 1); the paper's 0.1 inflates the model. norm_threshold : pert_thr, the norm a
+    parameter above which nothing is perturbed. renormalise : whether perturbed weights are made to sum to 1.
+    straggler_timeout : times its usual duration that a batch may take before the others merge without its worker, > 1;
+    math.inf waits for everybody, as the paper does.
     """
 
     mega_batch: int | None = at_least(None, 1)
@@ -126,7 +125,7 @@ class AdaptiveSGD(Rounds, Algorithm):
         alpha, outer, combine = self.merge_weights(comm, work), self.outer_of(len(self.size)), COMBINE[self.combine]
 
         def rule(params: ParameterSlice) -> None:
-            outer.apply(params, combine(params, alpha, work))
+            outer.apply(params, combine(params, alpha))
 
         self.average(comm, work, rule, outer.fade_merges)
         self.shares = alpha
@@ -194,10 +193,4 @@ def additive(sgd: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
     return sgd.within({w: sgd.size[w] + beta * (u - mean) for w, u in updates.items()})
 
 
-def step32(sgd: AdaptiveSGD, updates: Mapping[int, int]) -> dict[int, int]:
-    """Return sizes 32 rows larger above the mean of the updates, 32 smaller below: the released code's rule."""
-    mean = np.mean(list(updates.values()))
-    return sgd.within({w: sgd.size[w] + STEP32 * int(np.sign(u - mean)) for w, u in updates.items()})
-
-
-SIZE_RULES: dict[str, SizeRule] = {rule.__name__: rule for rule in (multiplicative, additive, step32, fixed)}
+SIZE_RULES: dict[str, SizeRule] = {rule.__name__: rule for rule in (multiplicative, additive, fixed)}

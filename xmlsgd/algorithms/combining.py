@@ -1,8 +1,8 @@
 """Combining replicas into one array, for `combine=` of the algorithms that merge in rounds.
 
 `WEIGHTS` gives each worker a weight by its share of the work. `COMBINE` makes one model of the replicas and their
-weights. Touch counts and AdaSum are for rows that few replicas have trained, as those of rare labels, whose progress a
-plain mean divides by the number of workers. A function that is added to a table can be chosen by its name.
+weights. AdaSum is for rows that few replicas have trained, as those of rare labels, whose progress a plain mean divides
+by the number of workers. A function that is added to a table can be chosen by its name.
 """
 
 from __future__ import annotations
@@ -44,38 +44,12 @@ def shares(counts: Mapping[int, float]) -> dict[int, float]:
     return {w: count / total for w, count in counts.items()} if total else dict.fromkeys(counts, 1 / len(counts))
 
 
-def mean(params: ParameterSlice, weights: Mapping[int, float], work: Mapping[int, Work]) -> np.ndarray:
+def mean(params: ParameterSlice, weights: Mapping[int, float]) -> np.ndarray:
     """Return the weighted mean."""
     return params.mean(weights)
 
 
-def nova(params: ParameterSlice, weights: Mapping[int, float], work: Mapping[int, Work]) -> np.ndarray:
-    """Return FedNova's mean: differences per update, times the mean number of updates (Wang et al. 2020)."""
-    steps = sum(weights[w] * work[w].updates for w in work)
-    total = np.zeros_like(params.center)
-    for w, replica in params.replicas.items():
-        if work[w].updates:
-            total += np.float32(weights[w] * steps / work[w].updates) * (replica - params.center)
-    return params.center + total
-
-
-def touch_count(params: ParameterSlice, weights: Mapping[int, float], work: Mapping[int, Work]) -> np.ndarray:
-    """Return the mean in which a row counts only for those who touched it: what one alone has learned stays whole."""
-    if params.touched is None:
-        return params.mean(weights)
-    shares = [np.float32(weights[w]) * touched for w, touched in zip(params.replicas, params.touched, strict=True)]
-    total = np.zeros_like(shares[0])
-    for share in shares:
-        total += share
-    # Rows that nobody touched as a true label or feature moved all the same: by the plain mean.
-    untouched, total = total == 0, np.maximum(total, np.finfo(np.float32).tiny)
-    merged = np.zeros_like(params.center)
-    for share, (w, replica) in zip(shares, params.replicas.items(), strict=True):
-        merged += (share / total + np.float32(weights[w]) * untouched)[:, None] * replica
-    return merged
-
-
-def adasum(params: ParameterSlice, weights: Mapping[int, float], work: Mapping[int, Work]) -> np.ndarray:
+def adasum(params: ParameterSlice, weights: Mapping[int, float]) -> np.ndarray:
     """Return the center plus AdaSum of the differences, row by row (Maleki et al. 2020).
 
     Orthogonal differences add up, parallel ones are averaged. Workers are folded in pairs, in their order; one alone
@@ -114,6 +88,6 @@ def move_to_mean(weights: Mapping[int, float]) -> Rule:
 
 
 Weights = Callable[[Mapping[int, Work]], dict[int, float]]
-Combine = Callable[[ParameterSlice, Mapping[int, float], Mapping[int, Work]], np.ndarray]
+Combine = Callable[[ParameterSlice, Mapping[int, float]], np.ndarray]
 WEIGHTS: dict[str, Weights] = {"equal": equal, "updates": by_updates, "batch": by_size, "rows": by_rows}
-COMBINE: dict[str, Combine] = {rule.__name__: rule for rule in (mean, nova, touch_count, adasum)}
+COMBINE: dict[str, Combine] = {rule.__name__: rule for rule in (mean, adasum)}

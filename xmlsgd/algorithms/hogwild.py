@@ -32,7 +32,7 @@ class Hogwild(Algorithm):
     def __post_init__(self) -> None:
         """Raise `DataError` for what is no number and no rule."""
         super().__post_init__()
-        check_instance("staleness", self.staleness, Staleness, "Damped()")
+        check_instance("staleness", self.staleness, Staleness, "Dropped()")
 
     @classmethod
     def published(cls, batch: int = 1, learning_rate: float = 6e-3) -> Hogwild:

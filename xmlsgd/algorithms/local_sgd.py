@@ -85,7 +85,7 @@ class LocalSGD(Rounds, Algorithm):
         weights, combine = WEIGHTS[self.weights](work), COMBINE[self.combine]
 
         def rule(params: ParameterSlice) -> None:
-            outer.apply(params, combine(params, weights, work))
+            outer.apply(params, combine(params, weights))
 
         self.average(comm, work, rule, outer.fade_merges)
         self.lengthen(begun, comm.now())

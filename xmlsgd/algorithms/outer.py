@@ -1,7 +1,7 @@
 """Outer optimizers: what the shared model does with the mean of the replicas.
 
 One interface for model averaging, block momentum (BMUF; Chen and Huo 2016), Adaptive SGD's global momentum (Ma et al.
-2021), DiLoCo's Nesterov momentum (Douillard et al. 2023) and an outer Adam (Reddi et al. 2021).
+2021) and DiLoCo's Nesterov momentum (Douillard et al. 2023).
 """
 
 from __future__ import annotations
@@ -102,29 +102,7 @@ class Nesterov(Moving):
         params.center -= np.float32(self.learning_rate) * (d + np.float32(self.momentum) * velocity)
 
 
-@dataclass(frozen=True)
-class OuterAdam(Moving):
-    """FedAdam: Adam on d = center - mean, without bias correction; `epsilon` keeps rare rows from leaping."""
-
-    momentum: float = below_one(0.9)
-    learning_rate: float = above_zero(0.01)
-    decay: float = below_one(0.99)
-    epsilon: float = above_zero(1e-3)
-
-    @property
-    def state_names(self) -> tuple[str, ...]:
-        """Return both moments."""
-        return "first moment", "second moment"
-
-    def apply(self, params: ParameterSlice, mean: np.ndarray) -> None:
-        """Move the center."""
-        (first, second), d = map(params.state, self.state_names), params.center - mean
-        first += np.float32(1 - self.momentum) * (d - first)
-        second += np.float32(1 - self.decay) * (d * d - second)
-        params.center -= np.float32(self.learning_rate) * first / (np.sqrt(second) + np.float32(self.epsilon))
-
-
-OUTERS: dict[str, type[Outer]] = {"mean": Outer, "heavy_ball": HeavyBall, "nesterov": Nesterov, "adam": OuterAdam}
+OUTERS: dict[str, type[Outer]] = {"mean": Outer, "heavy_ball": HeavyBall, "nesterov": Nesterov}
 
 
 def block_momentum(n_workers: int, most: float = MOST) -> HeavyBall:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..data.validation import above_zero, at_least, check_fields
+from ..data.validation import at_least, check_fields
 
 
 @dataclass(frozen=True)
@@ -26,31 +26,6 @@ class Staleness:
     def may_start(self, w: int, updates: Mapping[int, float]) -> bool:
         """Return whether worker `w` may start another update, given how many each worker has made."""
         return True
-
-
-@dataclass(frozen=True)
-class Damped(Staleness):
-    """Weigh by (1 + staleness) ** -power, power >= 0."""
-
-    power: float = at_least(1.0, 0)
-
-    def weight(self, staleness: float) -> float:
-        """Return the damped weight."""
-        return float((1 + staleness) ** -self.power)
-
-
-@dataclass(frozen=True)
-class DelayAdaptive(Staleness):
-    """Weigh by min(1, usual / staleness): steps adapt to the delay (Koloskova et al. 2022; Mishchenko et al. 2022).
-
-    usual : the staleness up to which an update counts in full, > 0; about the number of workers.
-    """
-
-    usual: float = above_zero(4.0)
-
-    def weight(self, staleness: float) -> float:
-        """Return the weight, 1 for what is not staler than usual."""
-        return min(1.0, self.usual / max(staleness, 1))
 
 
 @dataclass(frozen=True)
@@ -76,5 +51,5 @@ class Bounded(Staleness):
 
 
 RULES: dict[str, type[Staleness]] = {
-    "full": Staleness, "damped": Damped, "delay_adaptive": DelayAdaptive, "dropped": Dropped, "bounded": Bounded
+    "full": Staleness, "dropped": Dropped, "bounded": Bounded
 }  # fmt: skip
