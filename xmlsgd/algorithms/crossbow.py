@@ -4,46 +4,35 @@ Koliousis, Watcharapichat, Weidlich, Mai, Costa, Pietzuch 2019 (PVLDB 12(11), ar
 iteration every learner j takes a step and a correction towards the average model z, both from where it stood before:
 
     c_j <- alpha (w_j - z);  w_j <- w_j - g_j - c_j;  z <- z + sum of c_j + mu (z - z_previous)
-
-Then the auto-tuner adds a learner to each device as long as throughput rises by enough.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import median
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from ..data.validation import at_least, below_one
+from ..data.validation import below_one
 from ..training.merging import Comm, ParameterSlice
-from ..training.rounds import Rounds, Work
+from ..training.rounds import Work
 from .base import Algorithm
-from .easgd import move_center, pull_together, warn_of_rare_meetings
+from .easgd import Meetings, move_center, pull_together
 from .outer import merges_to_fade
-
-GAIN = 0.10  # relative gain in throughput that one learner more must bring (released code)
-WINDOWS = 3  # throughputs whose median counts, where the released code has one sample, which noise would end for good
-INTERVAL = 8  # meetings of a window
 
 
 @dataclass
-class Crossbow(Rounds, Algorithm):
+class Crossbow(Meetings, Algorithm):
     """SMA of k learners with alpha = 1 / k. One learner alone has nothing to average and trains as plain SGD.
 
     sync_every : tau, updates between averages, >= 1. 1 in the paper; with the wide output layers of here that takes a
-    quarter of the time, with 16 a twentieth. center_momentum : mu, of the average, in [0, 1). learners : workers that
-    are learners of one device; with more than 1 their number is tuned, from one up, by throughput.
+    quarter of the time, with 16 a twentieth. center_momentum : mu, of the average, in [0, 1).
 
     The paper also restarts all learners from the average where the learning rate falls in a step; no schedule here has
     such steps.
     """
 
-    sync_every: int = at_least(16, 1)
     center_momentum: float = below_one(0.9)
-    learners: int = at_least(1, 1)
 
     @classmethod
     def published(cls, batch: int = 16, learning_rate: float = 6e-3) -> Crossbow:
@@ -54,62 +43,18 @@ class Crossbow(Rounds, Algorithm):
         """Return the motion of the average and, where corrections are from before the step, w_j - z of each learner."""
         return int(self.center_momentum > 0) + (n_workers if self.sync_every == 1 else 0)
 
-    def start(self, workers: Sequence[int], n_rows: int) -> None:
-        """Begin with all learners, or with one a device if their number is to be found."""
-        super().start(workers, n_rows)
-        warn_of_rare_meetings(self.sync_every, self.batch * len(workers), n_rows)
-        self.merges = 0
-        self.tuner = LearnerTuner(self.learners) if self.learners > 1 else None
-        self.learning = self.chosen()
-
     @property
     def alpha(self) -> float:
-        """Return the strength of the pull for the learners that take part."""
-        return 1 / max(len(self.learning), 1)
-
-    def chosen(self) -> set[int]:
-        """Return the learners that shall take part: the first of each device, as many as the tuner says."""
-        most = self.tuner.learners if self.tuner else self.learners
-        taken = Counter[int]()  # by device
-        chosen = set()
-        for w in sorted(self.size):
-            taken[w // self.learners] += 1
-            if taken[w // self.learners] <= most:
-                chosen.add(w)
-        return chosen
-
-    def open_rows(self, w: int) -> float:
-        """Return the rows that a learner that takes part has left before the next average."""
-        return self.sync_every * self.batch - self.given[w] if w in self.learning else 0
-
-    def left(self, w: int) -> None:
-        """Forget a learner; another of its device may take over at the next meeting."""
-        super().left(w)
-        self.learning.discard(w)
-
-    def joined(self, w: int) -> None:
-        """Take a new learner in, if its device has room for it."""
-        super().joined(w)
-        self.learning |= self.chosen() & {w}
-
-    def merge_due(self, busy: Collection[int], now: float) -> Collection[int]:
-        """Return all learners when the last is done, or when all that took part are gone and others have to begin."""
-        return super().merge_due(busy, now) if self.learning else list(self.size)
+        """Return the strength of the pull for the learners that are there."""
+        return 1 / max(len(self.size), 1)
 
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
-        """Correct learners and average; then see whether one learner more a device pays."""
+        """Correct learners and average."""
         self.merges += 1
-        rows = sum(work[w].rows for w in self.learning)
-        if len(self.learning) == 1:
-            comm.merge(self.alone, self.learning)
-        elif self.learning:
-            comm.merge(self.sma, self.learning, merges_to_fade(self.center_momentum), equal=False)
-        if self.tuner:
-            self.tuner.changed(comm.now(), rows)
-        chosen = self.chosen()
-        if chosen != self.learning:
-            comm.merge(self.restart, chosen)
-        self.learning = chosen
+        if len(work) == 1:
+            comm.merge(self.alone, work)
+        else:
+            comm.merge(self.sma, work, merges_to_fade(self.center_momentum), equal=False)
 
     def sma(self, params: ParameterSlice) -> None:
         """Apply corrections, taken from where learners stood before their last step if they meet at every one."""
@@ -129,58 +74,7 @@ class Crossbow(Rounds, Algorithm):
         """Take the one learner as the average, which has no motion then."""
         (replica,) = params.replicas.values()
         params.center[:] = replica
-        self.restart(params)
-
-    def restart(self, params: ParameterSlice) -> None:
-        """Put learners back to the average and end its motion."""
-        params.broadcast()
         if self.center_momentum:
             params.state("motion")[:] = 0
         for w in params.replicas if self.sync_every == 1 else ():
             params.state("w - z", w)[:] = 0
-
-    def notes(self) -> dict[str, object]:
-        """Return the pull, the momentum, how often learners have met, and the learners a device."""
-        learners = self.tuner.learners if self.tuner else self.learners
-        found = {"alpha": self.alpha, "center_momentum": self.center_momentum, "merges": self.merges}
-        return {**found, "learners": learners}
-
-
-@dataclass
-class LearnerTuner:
-    """The auto-tuner: learners a device, from 1 to `most`, one more as long as throughput rises by `GAIN`."""
-
-    most: int
-    learners: int = 1
-    ended: bool = False
-    throughputs: list[float] = field(default_factory=list)
-    best: float = 0.0
-    meetings: int = 0
-    rows: int = 0
-    since: float | None = None
-
-    def changed(self, now: float, rows: int) -> bool:
-        """Note `rows` trained until second `now`; return whether the number of learners has changed."""
-        if self.ended:
-            return False
-        if self.since is None:
-            self.since = now  # what came before includes the start
-            return False
-        self.meetings, self.rows = self.meetings + 1, self.rows + rows
-        if self.meetings % INTERVAL:
-            return False
-        self.throughputs.append(self.rows / max(now - self.since, 1e-12))
-        self.since, self.rows = now, 0
-        return len(self.throughputs) == WINDOWS and self._decide()
-
-    def _decide(self) -> bool:
-        """Add a learner if the last one paid, else take it away and end."""
-        throughput, before = median(self.throughputs), self.learners
-        self.throughputs.clear()
-        if throughput > self.best * (1 + GAIN):
-            self.best = throughput
-            self.learners = min(self.learners + 1, self.most)
-            self.ended = self.learners == before
-        else:
-            self.learners, self.ended = max(self.learners - 1, 1), True
-        return self.learners != before

@@ -7,6 +7,7 @@ z <- z + alpha * sum of (x_i - z). Nobody is overwritten: replicas go on explori
 from __future__ import annotations
 
 import warnings
+from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,42 @@ BETA = 0.9  # k * alpha of the paper's experiments
 
 
 @dataclass
-class EASGD(Rounds, Algorithm):
+class Meetings(Rounds):
+    """Rounds of `sync_every` updates of each learner, and then a meeting with the center.
+
+    A class of algorithms derives from it before `Algorithm`, and defines `alpha` and `merge_replicas`.
+    """
+
+    sync_every: int = at_least(16, 1)
+    center_momentum: float = below_one(0.0)
+
+    def start(self, workers: Sequence[int], n_rows: int) -> None:
+        """Begin to count meetings; warn where learners meet less than once an epoch."""
+        super().start(workers, n_rows)
+        self.merges, rows = 0, self.sync_every * self.batch * len(workers)
+        if self.sync_every > 1 and rows > n_rows:
+            warnings.warn(
+                f"sync_every = {self.sync_every} takes {rows} rows, more than an epoch of {n_rows}: learners meet at "
+                "its end only",
+                stacklevel=2,
+            )
+
+    @property
+    @abstractmethod
+    def alpha(self) -> float:
+        """Return the strength of the pull for the learners that are there."""
+
+    def open_rows(self, w: int) -> float:
+        """Return the rows of the updates that a learner has left before it meets the center."""
+        return self.sync_every * self.batch - self.given[w]
+
+    def notes(self) -> dict[str, object]:
+        """Return the pull, the momentum of the center and how often learners have met."""
+        return {"alpha": self.alpha, "center_momentum": self.center_momentum, "merges": self.merges}
+
+
+@dataclass
+class EASGD(Meetings, Algorithm):
     """Elastic averaging of k learners with alpha = 0.9 / k, which is below the bound of stability, 2 / (1 + k).
 
     sync_every : tau, updates between meetings, >= 1; of the paper's 1, 4, 16 and 64 the first with which two workers
@@ -30,8 +66,6 @@ class EASGD(Rounds, Algorithm):
     a learner meets the center alone when it has done its updates, instead of waiting for all.
     """
 
-    sync_every: int = at_least(16, 1)
-    center_momentum: float = below_one(0.0)
     asynchronous: bool = False
 
     @classmethod
@@ -43,20 +77,10 @@ class EASGD(Rounds, Algorithm):
         """Return the motion of the center, if it has momentum."""
         return int(self.center_momentum > 0)
 
-    def start(self, workers: Sequence[int], n_rows: int) -> None:
-        """Begin to count meetings."""
-        super().start(workers, n_rows)
-        warn_of_rare_meetings(self.sync_every, self.batch * len(workers), n_rows)
-        self.merges = 0
-
     @property
     def alpha(self) -> float:
-        """Return the strength of the pull for the learners that are there."""
+        """Return 0.9 over the number of learners that are there."""
         return BETA / max(len(self.size), 1)
-
-    def open_rows(self, w: int) -> float:
-        """Return the rows of the updates that a learner has left before it meets the center."""
-        return self.sync_every * self.batch - self.given[w]
 
     def merge_due(self, busy: Collection[int], now: float) -> Collection[int]:
         """Return all learners when the last is done, or one by one."""
@@ -72,10 +96,6 @@ class EASGD(Rounds, Algorithm):
             pull_together(params, self.alpha, self.center_momentum)
 
         comm.merge(rule, work, merges_to_fade(self.center_momentum), equal=False)
-
-    def notes(self) -> dict[str, object]:
-        """Return the pull, the momentum of the center and how often learners have met."""
-        return {"alpha": self.alpha, "center_momentum": self.center_momentum, "merges": self.merges}
 
 
 def pull_together(params: ParameterSlice, alpha: float, center_momentum: float) -> None:
@@ -96,14 +116,3 @@ def move_center(params: ParameterSlice, total: np.ndarray, center_momentum: floa
         motion += total
         total = motion
     params.center += total
-
-
-def warn_of_rare_meetings(sync_every: int, batch_rows: int, n_rows: int) -> None:
-    """Warn where learners, whose batches have `batch_rows` together, meet less than once an epoch."""
-    rows = sync_every * batch_rows
-    if sync_every > 1 and rows > n_rows:
-        warnings.warn(
-            f"sync_every = {sync_every} takes {rows} rows, more than an epoch of {n_rows}: learners meet at its end "
-            "only",
-            stacklevel=3,
-        )
