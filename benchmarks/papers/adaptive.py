@@ -16,9 +16,9 @@ from xmlsgd.algorithms.elastic import Elastic
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.training.executors.virtual_device import VirtualDevice, fastest
-from xmlsgd.training.plots import plot_workers
 
 from .study import Method, Study, as_json, compared
+from .worker_plot import plot_workers
 
 MERGES = 8  # an epoch
 LOW = 8  # times the smallest batch is the largest, as published

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
+from numba import njit, prange
 
 from xmlsgd.devices.cpu.compiling import kernel
-from xmlsgd.devices.cpu.kernels.random import below, following, mixed
+from xmlsgd.devices.cpu.kernels.random import below, finalized, following
 
 EMPTY = 255  # the code of a bin without an entry
 ATTEMPTS = 100  # of a bin without an entry to find one that has some
+
+
+@njit(nogil=True, inline="always")
+def mixed(x):
+    """Return 31 bits of the hash of x, int64."""
+    return np.int64(finalized(x) >> np.uint32(1))
 
 
 @kernel()

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from benchmarks.samplers.lsh import DWTA, LSH, SimHash, Tables, buckets
-from benchmarks.samplers.lsh_kernels import ATTEMPTS, EMPTY, fill_tables, retrieve
+from benchmarks.samplers.lsh_kernels import ATTEMPTS, EMPTY, fill_tables, mixed, retrieve
 from benchmarks.samplers.refresh import Refresh
 from shared import toy
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.base import Layer, Targets
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.devices.cpu.kernels.random import mixed
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network

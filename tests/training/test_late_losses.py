@@ -21,9 +21,9 @@ from xmlsgd.nn.optimizers import Adam
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.serial import Serial
-from xmlsgd.training.late_reports import LATE_STEPS
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
+from xmlsgd.training.messages import LATE_STEPS
 from xmlsgd.training.progress_bar import ProgressBar
 
 N_ROWS, BATCH, STEPS = 60, 4, 15

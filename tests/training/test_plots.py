@@ -10,7 +10,7 @@ import pytest
 
 from xmlsgd.training.history import History, seconds_of_all_runs
 from xmlsgd.training.messages import Report
-from xmlsgd.training.plots import draw, draw_over_time, draw_workers, plot_learning_curve, plot_over_time, plot_workers
+from xmlsgd.training.plots import draw, draw_over_time, plot_learning_curve, plot_over_time
 from xmlsgd.training.progress_bar import ProgressBar, in_batches
 
 RECORDS = [
@@ -165,17 +165,6 @@ def test_history_and_plot_agree_on_a_file(tmp_path):
     assert plot_learning_curve(history.records, tmp_path / "curve.svg").stat().st_size > 0
 
 
-WORKERS = [
-    {"epoch": epoch, "seconds": 10.0 * (epoch + 1), "loss": 1.0, "workers": entries}
-    for epoch, entries in enumerate(
-        (
-            [{"worker": 0, "busy": 10.0, "batch": 64}, {"worker": 1, "busy": 5.0, "batch": 64}],
-            [{"worker": 0, "busy": 10.0, "batch": 64}, {"worker": 1, "busy": 9.0, "batch": 32}],
-        )
-    )
-]
-
-
 def test_runs_of_a_method_share_colour_and_name_over_time():
     figure = pytest.importorskip("matplotlib.figure").Figure()
     other = [{"epoch": 0, "seconds": 2.0, "P@1": 40.0}]
@@ -187,24 +176,12 @@ def test_runs_of_a_method_share_colour_and_name_over_time():
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["adaptive", "elastic"]
 
 
-def test_the_plot_of_workers_shows_batch_sizes_and_the_busy_share_of_the_run():
-    figure = pytest.importorskip("matplotlib.figure").Figure()
-    draw_workers(figure, WORKERS, ["gpu"])
-    sizes, shares = figure.axes
-    shown = {line.get_label(): line.get_xydata().tolist() for line in sizes.lines}
-    assert shown == {"gpu": [[1, 64], [2, 64]], "worker 1": [[1, 64], [2, 32]]}
-    assert [bar.get_height() for bar in shares.patches] == [100.0, 70.0]
-
-
-def test_plots_of_several_runs_and_workers_are_files(tmp_path):
+def test_a_plot_of_several_runs_is_a_file(tmp_path):
     assert plot_over_time({"adaptive": [RECORDS]}, tmp_path / "time.svg").stat().st_size > 0
-    assert plot_workers(WORKERS, tmp_path / "workers.png").read_bytes().startswith(b"\x89PNG")
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["time.svg", "workers.png"]
+    assert [file.name for file in tmp_path.iterdir()] == ["time.svg"]
 
 
-def test_plots_of_no_runs_and_of_one_worker_are_refused(tmp_path):
+def test_a_plot_of_no_runs_is_refused(tmp_path):
     with pytest.raises(ValueError, match="at least one record, got none"):
         plot_over_time({"adaptive": [[]]}, tmp_path / "time.png")
-    with pytest.raises(ValueError, match="a run of several workers, got none"):
-        plot_workers(RECORDS, tmp_path / "workers.png")
     assert not list(tmp_path.iterdir())

@@ -137,7 +137,7 @@ def test_a_run_that_diverges_says_so(experiment):
 
 def test_numbers_outside_their_ranges_are_refused(experiment):
     for wrong in ({"points": 0}, {"bandwidth": 0.0}, {"bandwidth": float("nan")}):
-        with pytest.raises(DataError, match="points must be at least 1, bandwidth above 0"):
+        with pytest.raises(DataError, match="(points|bandwidth) must be "):
             dataclasses.replace(experiment, **wrong)
 
 
@@ -248,14 +248,14 @@ def test_a_simulation_is_drawn_where_a_file_is_asked_for(tmp_path):
         ),
         (
             ["--fleet", "gpu:0"],
-            "fleet: 'gpu:0': speed must be in [1e-09, 1e+09], got [0.0]",
+            "fleet: 'gpu:0': speed must be in [1e-09, 1e+09], got 0.0",
         ),
         (["--fleet", "gpu:-1"], "speed must be in [1e-09, 1e+09]"),
         (["--fleet", "gpu:1e-320"], "speed must be in"),
         (["--fleet", "gpu:1@1e10"], "and price in [0, 1e+09]"),
         (["--fleet", "gpu:1@nan"], "and price in [0, 1e+09]"),
         (["--fleet", "gpu:1@-1,cpu:1"], "and price in [0, 1e+09]"),
-        (["--fleet", "gpu:nan"], "speed must be in"),
+        (["--fleet", "gpu:nan"], "speed must be a number"),
         (["--fleet", "gpu:1@much"], "speed and price must be numbers, got 'gpu:1@much'"),
         (["--fleet", "gpu:1/noise=.1"], "speed and price must be numbers, got 'gpu:1/noise=.1'"),
         (["--compare", "adaptive,magic"], "algorithm must be one of"),

@@ -211,10 +211,10 @@ def test_a_device_costs_its_price_while_it_is_there():
 @pytest.mark.parametrize(
     ("device", "complaint"),
     [
-        ({"noise": -1.0}, r"noise must be in \[0, 10\] and price in \[0, 1e\+09\], got -1.0 and 0.0"),
-        ({"price": float("nan")}, r"noise must be in \[0, 10\] and price in \[0, 1e\+09\], got 0.0 and nan"),
-        ({"noise": 50.0}, r"noise must be in \[0, 10\] and price in \[0, 1e\+09\], got 50.0 and 0.0"),
-        ({"overhead": 1e308}, r"overhead, per_row and per_nnz must be in \[0, 1e\+06\] and not all 0, got \(1e\+308, "),
+        ({"noise": -1.0}, r"noise must be in \[0, 10\], got -1.0"),
+        ({"price": float("nan")}, "price must be a number, got nan"),
+        ({"noise": 50.0}, r"noise must be in \[0, 10\], got 50.0"),
+        ({"overhead": 1e308}, r"overhead must be in \[0, 1e\+06\], got 1e\+308"),
         ({"absent": ((1.0, float("nan")),)}, r"times of trace and absent must be at least 0 and ascending, got "),
         ({"trace": ((float("nan"), 5.0),)}, r"times of trace and absent must be at least 0 and ascending, got "),
         ({"stalls": (2.0, 3.0)}, r"stalls must be a share in \[0, 1\] and a factor in \[1, 1e\+09\], got \(2.0, 3.0\)"),

@@ -85,6 +85,11 @@ def below_one(default: Any) -> Any:
     return ranged(default, "in [0, 1)", lambda value: 0 <= value < 1)
 
 
+def within(default: Any, low: float, high: float) -> Any:
+    """Return the field of a dataclass whose value must be in [low, high]."""
+    return ranged(default, f"in [{low:g}, {high:g}]", lambda value: low <= value <= high)
+
+
 def check_fields(made: Any) -> None:
     """Raise `DataError` for a field of a dataclass whose value is not of its annotation's type, or not in its range."""
     for each in fields(made):

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import WorkerDied
 from .checkpoints import TrainingPosition
-from .late_reports import LateReports
-from .messages import Event, LateLoss, Left, Report, Sharing, Step
+from .messages import Event, LateLoss, LateReports, Left, Report, Sharing, Step
 
 if TYPE_CHECKING:
     from ..algorithms.base import Algorithm

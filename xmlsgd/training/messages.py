@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
+
+LATE_STEPS = 4  # that a GPU may be behind the host, which so never waits for the step that the GPU is at
 
 
 class Sharing(Enum):
@@ -79,6 +82,25 @@ class Report:
     seconds: float
     updates: int = 1
     staleness: float = 0
+
+
+class LateReports:
+    """A queue of reports: those with a `LateLoss` come out `LATE_STEPS` later, all others at once, in their order."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Sequence[Report]] = deque()
+
+    def add(self, reports: Sequence[Report]) -> Iterator[Sequence[Report]]:
+        """Add reports that belong together; yield those whose losses can be read."""
+        self._waiting.append(reports)
+        late = any(isinstance(report.loss, LateLoss) for report in reports)
+        while len(self._waiting) > (LATE_STEPS if late else 0):
+            yield self._waiting.popleft()
+
+    def rest(self) -> Iterator[Sequence[Report]]:
+        """Yield all that are left; reading their losses waits for the GPU."""
+        while self._waiting:
+            yield self._waiting.popleft()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from .callbacks import Callback, ResumedRun
 from .history import EpochRecord
-from .late_reports import LateReports
+from .messages import LateReports
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -5,12 +5,11 @@ The arithmetic is real, so that the model is the one that such a fleet would tra
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..algorithms.sequential import Sequential
-from ..errors import DataError
+from ..data.validation import above_zero, at_least, check_fields
 from .callbacks import Callback
 from .executors.simulated import Simulated
 from .executors.virtual_device import fastest, scheduling_efficiency
@@ -56,13 +55,12 @@ class Experiment:
     schedule: Schedule
     device: Device
     measure: Measure
-    points: int = 4
-    bandwidth: float = 2e10
+    points: int = at_least(4, 1)
+    bandwidth: float = above_zero(2e10)
 
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers out of range."""
-        if self.points < 1 or not 0 < self.bandwidth < math.inf:
-            raise DataError(f"points must be at least 1, bandwidth above 0, got {self.points} and {self.bandwidth}")
+        check_fields(self)
 
     @property
     def rows(self) -> int:

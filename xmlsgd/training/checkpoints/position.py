@@ -46,11 +46,6 @@ class TrainingPosition:
         """Raise `DataError` for fields of the wrong type."""
         check_fields(self)
 
-    @property
-    def done(self) -> int:
-        """Rows of the epoch that are done."""
-        return self.at - sum(stop - start for start, stop in self.returned)
-
     def fits(self, epochs: int, n_rows: int) -> bool:
         """Return whether a run of `epochs` times `n_rows` rows has such a position."""
         ends = [0, *(end for span in sorted(self.returned) for end in span), self.at, n_rows]

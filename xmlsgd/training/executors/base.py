@@ -78,7 +78,8 @@ class Executor(ABC):
         self.busy: set[int] = set()
         self.departures: list[Left] = []
         self._errors: dict[int, BaseException] = {}  # worker -> what it raised, since the last report of any worker
-        self.merge_seconds, self.merge_bytes, self.transfer_seconds, self.transfer_bytes = 0.0, 0, 0.0, 0
+        self.merges, self.merge_seconds, self.merge_bytes = 0, 0.0, 0
+        self.transfer_seconds, self.transfer_bytes = 0.0, 0
         self._deltas: Deltas | None = None
         self._local_learners: Sequence[Learner] = ()
         self._updates_pushed = 0  # updates of the shared model
@@ -141,11 +142,6 @@ class Executor(ABC):
     def n_params(self) -> int:
         """Number of parameters, padding included."""
         return int(self.table.params.shape[1])
-
-    @property
-    def merges(self) -> int:
-        """Number of merges so far."""
-        return self.merger.merges
 
     @property
     def expecting(self) -> bool:
@@ -253,6 +249,7 @@ class Executor(ABC):
         if not self.merger.on_device:
             self._invalidate(members)
         n_bytes = 4 * 2 * (1 + len(members)) * floats
+        self.merges += 1
         self.merge_bytes += n_bytes
         self.merge_seconds += self._elapsed(members, n_bytes, begun)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...data.csr import NOISE
+from ...data.validation import check_fields, within
 from ...errors import DataError, shorten
 
 MAX_FACTOR, MAX_SECONDS, MAX_NOISE = 1e9, 1e6, 10.0  # larger values would make durations overflow
@@ -44,32 +45,26 @@ class VirtualDevice:
         Name for tables.
     """
 
-    overhead: float = 1e-3
-    per_row: float = 1e-4
-    per_nnz: float = 0.0
-    speed: float = 1.0
+    overhead: float = within(1e-3, 0, MAX_SECONDS)
+    per_row: float = within(1e-4, 0, MAX_SECONDS)
+    per_nnz: float = within(0.0, 0, MAX_SECONDS)
+    speed: float = within(1.0, 1 / MAX_FACTOR, MAX_FACTOR)
     trace: tuple[tuple[float, float], ...] = ()
-    noise: float = 0.0
+    noise: float = within(0.0, 0, MAX_NOISE)
     stalls: tuple[float, float] = (0.0, 1.0)
     absent: tuple[tuple[float, float], ...] = ()
-    price: float = 0.0
+    price: float = within(0.0, 0, MAX_FACTOR)
     in_place: bool = False
     name: str = "device"
 
     def __post_init__(self) -> None:
-        """Raise `DataError` if a step would take no time or forever."""
-        speeds = [self.speed, *(factor for _, factor in self.trace)]
-        if not all(1 / MAX_FACTOR <= s <= MAX_FACTOR for s in speeds):
-            raise DataError(f"speed must be in [{1 / MAX_FACTOR:g}, {MAX_FACTOR:g}], got {shorten(speeds)}")
-        costs = self.overhead, self.per_row, self.per_nnz
-        if not all(0 <= c <= MAX_SECONDS for c in costs) or sum(costs) == 0:
+        """Raise `DataError` for numbers outside their ranges, and if a step would take no time."""
+        check_fields(self)
+        if self.overhead + self.per_row + self.per_nnz == 0:
+            raise DataError("overhead, per_row and per_nnz must not all be 0, got 0 for each")
+        if not all(1 / MAX_FACTOR <= factor <= MAX_FACTOR for _, factor in self.trace):
             raise DataError(
-                f"overhead, per_row and per_nnz must be in [0, {MAX_SECONDS:g}] and not all 0, got {shorten(costs)}"
-            )
-        if not (0 <= self.noise <= MAX_NOISE and 0 <= self.price <= MAX_FACTOR):
-            raise DataError(
-                f"noise must be in [0, {MAX_NOISE:g}] and price in [0, {MAX_FACTOR:g}], "
-                f"got {self.noise} and {self.price}"
+                f"factors of trace must be in [{1 / MAX_FACTOR:g}, {MAX_FACTOR:g}], got {shorten(self.trace)}"
             )
         if not (0 <= self.stalls[0] <= 1 and 1 <= self.stalls[1] <= MAX_FACTOR):
             raise DataError(

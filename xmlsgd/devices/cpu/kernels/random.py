@@ -36,12 +36,6 @@ def finalized(h):
 
 
 @njit(nogil=True, inline="always")
-def mixed(x):
-    """Return 31 bits of the hash of x, int64."""
-    return np.int64(finalized(x) >> np.uint32(1))
-
-
-@njit(nogil=True, inline="always")
 def hashed(seed, index):
     """Return a hash of (seed, index), 32 bits."""
     return finalized(np.uint32(index) * np.uint32(GOLDEN) + np.uint32(seed))
