@@ -137,7 +137,7 @@ def test_a_run_that_diverges_says_so(experiment):
 
 def test_numbers_outside_their_ranges_are_refused(experiment):
     for wrong in ({"points": 0}, {"bandwidth": 0.0}, {"bandwidth": float("nan")}):
-        with pytest.raises(DataError, match="(points|bandwidth) must be "):
+        with pytest.raises(DataError, match=r"(points|bandwidth) must be "):
             dataclasses.replace(experiment, **wrong)
 
 

@@ -25,28 +25,21 @@ SLICE = 1 << 18
 DENSE_SHARE = 0.5  # of the input rows: beyond it, gathering rows costs more than merging all of them
 
 
-class MergeState(Protocol):
-    """Look up the vectors that a merge rule keeps between merges."""
-
-    def __call__(self, name: str, worker: int | None = None) -> np.ndarray:
-        """Return the rows of state `name`, float32, zeros at first; that of a worker is lost when it leaves."""
-        ...
-
-
 @dataclass(eq=False)
 class ParameterSlice:
     """Rows of one tensor at a merge. All arrays are float32 (rows, width), written in place.
 
     center : the shared model. replicas : those of the members, by worker. touched : bool (members, rows), who has
     trained on these rows since the last merge, None where all rows are trained by everyone. state : merge state,
-    vectors that the rule keeps between merges (`MergeState`).
+    `(name, worker=None) -> rows` of a vector that the rule keeps between merges, float32, zeros at first; that of a
+    worker is lost when it leaves.
     """
 
     name: str
     center: np.ndarray
     replicas: dict[int, np.ndarray]
     touched: np.ndarray | None
-    state: MergeState
+    state: Callable[..., np.ndarray]
 
     def mean(self, weights: Mapping[int, float]) -> np.ndarray:
         """Return the sum of weights[w] times replica w, in the order of the members; at least one is needed."""
@@ -221,7 +214,7 @@ class Merger:
             return states[key]
 
         replicas = {w: view(self._vector(w)) for w in members}
-        params = self._new_slice(name, view(self._vector(None)), replicas, self._touched(members, name, rows), state)
+        params = ParameterSlice(name, view(self._vector(None)), replicas, self._touched(members, name, rows), state)
         changed = self._changed if name == self._input else None
         before = None if changed is None else params.center.copy()
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # the loss tells of a diverged run
@@ -261,14 +254,3 @@ class Merger:
     def _zeros(self) -> np.ndarray:
         """Return the vector of a new merge state."""
         return np.zeros(self.layout.size, np.float32)
-
-    def _new_slice(
-        self,
-        name: str,
-        center: np.ndarray,
-        replicas: dict[int, np.ndarray],
-        touched: np.ndarray | None,
-        state: MergeState,
-    ) -> ParameterSlice:
-        """Return what a rule is given of one slice."""
-        return ParameterSlice(name, center, replicas, touched, state)

@@ -47,14 +47,6 @@ def test_replicas_in_different_memories_meet_in_that_of_the_process(dataset, net
     assert not run.merger.on_device
 
 
-def test_a_sum_on_the_gpu_is_that_of_its_parts(make):
-    device, rng = make("float32"), np.random.default_rng(0)
-    parts, weights = rng.standard_normal((3, 7, 91), dtype=np.float32), [0.5, -2.0, 1e-3]
-    with device.start():
-        total = device.to_host(device.weighted_sum([device.to_device(part) for part in parts], weights))
-    np.testing.assert_allclose(total, np.tensordot(weights, parts, 1), rtol=0, atol=1e-6)
-
-
 @NEEDS_COMPILER
 def test_what_is_set_aside_and_a_slot_are_those_of_the_center_on_the_gpu(dataset, network):
     executor = Serial([shim_device("float32") for _ in range(2)])

@@ -27,7 +27,7 @@ from .tensor_cores import TensorCoreSoftmaxStep
 from .top_k import TopK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection
     from contextlib import AbstractContextManager
 
     from ...nn.losses import Loss
@@ -238,14 +238,6 @@ class CUDA(Device):
     def top_k(self, A: Any, layer: Layer, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return labels int32 (n, k) and logits float32 (n, k), best first, ties to the smaller label."""
         return self._top_k.top_k(A, layer, k)
-
-    def weighted_sum(self, arrays: Sequence[Any], weights: Sequence[float]) -> Any:
-        """Return the sum of weights times arrays, float32 of one shape, added in their order."""
-        run, out = self.runtime, self.runtime.empty(arrays[0].shape)
-        addresses = run.upload("addresses", np.array([array.data.ptr for array in arrays], np.uint64))
-        factors = run.upload("factors", np.array(weights, np.float32))
-        run.launch("merge_replicas", blocks_of(out.size), addresses, factors, len(arrays), out.size, out)
-        return out
 
     def _update_biases(self, dZ: Any, layer: Layer, update: Update, hyper: Any) -> None:
         """Update the biases of a layer by the sums of dZ (B, H) over its rows."""

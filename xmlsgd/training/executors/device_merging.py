@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..merging import Merger, ParameterSlice
+from ..merging import Merger
 
 if TYPE_CHECKING:
     from ...nn.parameters import Layout
     from ..learner import Learner
-    from ..merging import MergeState, Rule
+    from ..merging import Rule
     from ..shared_parameters import Table
 
 SLICE = 1 << 24  # floats, 64 MB: few launches for a large model, and small temporary arrays of rules
-
-
-class DeviceSlice(ParameterSlice):
-    """A parameter slice whose arrays are on a GPU; `device` adds them up."""
-
-    device: Any
-
-    def mean(self, weights: Mapping[int, float]) -> Any:
-        """Return the sum of weights[w] times replica w, in the order of the members, by one kernel."""
-        return self.device.weighted_sum(list(self.replicas.values()), [weights[w] for w in self.replicas])
 
 
 class DeviceMerger(Merger):
@@ -94,14 +84,6 @@ class DeviceMerger(Merger):
     def _zeros(self) -> Any:
         """Return the vector of a new merge state."""
         return self._device.to_device(np.zeros(self.layout.size, np.float32))
-
-    def _new_slice(
-        self, name: str, center: Any, replicas: dict[int, Any], touched: Any, state: MergeState
-    ) -> ParameterSlice:
-        """Return a slice that is added up on the GPU."""
-        params = DeviceSlice(name, center, replicas, touched, state)
-        params.device = self._device
-        return params
 
     def _touched(self, members: list[int], name: str, rows: slice | np.ndarray) -> Any:
         """Return which members have touched the rows of a slice, on the GPU; None for rows of no feature or label."""

@@ -96,12 +96,3 @@ extern "C" __global__ void scatter_rows(const float *part, const int *rows, int 
     if (row >= n) return;
     for (int j = threadIdx.x & 31; j < H; j += WARP) W[(i64)rows[row] * H + j] = part[row * H + j];
 }
-
-// out (n,) = the sum of weights[r] times replica r, in their order. addresses (R,) are those of the replicas.
-extern "C" __global__ void merge_replicas(const u64 *addresses, const float *weights, int R, i64 n, float *out) {
-    i64 at = (i64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (at >= n) return;
-    float sum = 0.0f;
-    for (int r = 0; r < R; ++r) sum += weights[r] * ((const float *)addresses[r])[at];
-    out[at] = sum;
-}
