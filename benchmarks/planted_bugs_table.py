@@ -217,14 +217,6 @@ BUGS = (
     ),
     Bug(
         "algorithms",
-        "FedNova averages without the number of updates",
-        "xmlsgd/algorithms/combining.py",
-        "weights[w] * steps / work[w].updates",
-        "weights[w]",
-        MERGING,
-    ),
-    Bug(
-        "algorithms",
         "AdaSum adds without the overlap",
         "xmlsgd/algorithms/combining.py",
         "a *= 1 - dot / (2 * aa)",

@@ -36,6 +36,12 @@ class Remote:
         assert report is not None
         return report
 
+    def fetch(self) -> None:
+        """Do nothing: the process writes to the mapped table."""
+
+    def invalidate(self) -> None:
+        """Do nothing: the process reads the mapped table."""
+
 
 class Lockstep(Simulated):
     """One process for each virtual device of `fleet`; `make_device` makes the real device of each."""

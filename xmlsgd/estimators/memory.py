@@ -15,8 +15,8 @@ from ..devices.cuda.batches import RESIDENT_SHARE
 from ..devices.cuda.memory import LIBRARY_BYTES, step_bytes
 from ..errors import MemoryEstimateError
 from ..nn.network import state_layout
-from ..training.executors.table_layout import table_shape, worker_arrays
 from ..training.messages import Sharing
+from ..training.shared_parameters import table_shape, worker_arrays
 from .inference.compact import CompactParams
 
 if TYPE_CHECKING:
@@ -210,7 +210,8 @@ def _replicas(plan: TrainingPlan) -> int:
     if n == 1 and algorithm.sharing is not Sharing.REPLICAS:
         return 0
     arrays = worker_arrays([algorithm.sharing.over(worker.shares_memory) for worker in plan.workers])
-    shape = table_shape(plan.network, plan.optimizer, arrays)
+    network, layout = plan.network, plan.network.layout
+    shape = table_shape(layout.size, state_layout(layout, plan.optimizer).size, network.n_marks, arrays)
     aside = shape.model + shape.states * shape.state if algorithm.has_trials else 0
     return 4 * (shape.floats + algorithm.merge_state_vectors(n) * shape.model + aside)
 

@@ -1,11 +1,16 @@
 """The table: the shared model, the replicas, the optimizer states and the marks of touched rows, in one memory.
 
 In one process it is ordinary memory; for several it is a file that all of them map.
+
+Workers that write the shared model in place share its optimizer state, on purpose without locks. A worker that pushes
+differences has a state of its own: a copy of a shared one would undo what others wrote to it meanwhile, and the state
+of a worker that dies in the middle of a step is dropped with its copy of the model.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..nn.parameters import padded, zeros
+from .messages import Sharing
 
 
 class Shape(NamedTuple):
@@ -45,6 +51,32 @@ class WorkerArrays(NamedTuple):
     state: int
     marks: int | None = None
     base: int | None = None
+
+
+def worker_arrays(sharing: Sequence[Sharing], copies: bool = False) -> list[WorkerArrays]:
+    """Return the arrays of each worker, given how it meets the shared model.
+
+    copies : whether workers in place step on copies, too. Either all workers have replicas or none.
+    """
+    if Sharing.REPLICAS in sharing:
+        return [WorkerArrays(1 + w, w, marks=w) for w in range(len(sharing))]
+    own = [kind is Sharing.DELTA for kind in sharing]
+    n_copies = len(sharing) if copies else sum(own)
+    copy, state, arrays = 0, 0 if all(own) else 1, []  # the first state is shared, if any worker writes in place
+    for has_own in own:
+        if not (copies or has_own):
+            arrays.append(WorkerArrays(0, 0))
+            continue
+        copy += 1
+        arrays.append(WorkerArrays(copy, state if has_own else 0, base=copy + n_copies))
+        state += has_own
+    return arrays
+
+
+def table_shape(model: int, state: int, marks: int, arrays: Sequence[WorkerArrays]) -> Shape:
+    """Return the shape of the table of a run, given floats of a model and of a state, and marks of a worker."""
+    replicas = max(worker.params if worker.base is None else worker.base for worker in arrays)
+    return Shape(model, state, replicas, 1 + max(worker.state for worker in arrays), marks)
 
 
 @dataclass(frozen=True, eq=False)

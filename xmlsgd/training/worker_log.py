@@ -5,7 +5,7 @@ They are added to the epoch records as "workers"; `summary` adds up those of a r
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
 from .callbacks import Callback, ResumedRun
@@ -40,12 +40,10 @@ class Tally:
 
     def add(self, other: Tally) -> None:
         """Add the work of `other`."""
-        self.rows += other.rows
-        self.updates += other.updates
-        self.busy += other.busy
-        self.staleness += other.staleness
-        self.stalest = max(self.stalest, other.stalest)
-        self.lost += other.lost
+        stalest = max(self.stalest, other.stalest)
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
+        self.stalest = stalest
 
     @classmethod
     def of(cls, entry: EpochRecord) -> Tally:
@@ -113,16 +111,13 @@ class WorkerLog(Callback):
             counted = {name: getattr(self.executor, name) for name in COUNTERS}
             record |= {name: round(counted[name] - self._counted[name], 6) for name in COUNTERS}
             self._counted = counted
-            record["algorithm"] = self._choice() | self.algorithm.notes()
+            # What was chosen for the user, and why.
+            choice = {"algorithm": type(self.algorithm).__name__, "reason": self.algorithm.reason}
+            record["algorithm"] = (choice if self.algorithm.reason else {}) | self.algorithm.notes()
         if left := self.executor.departures[self._departures :]:
             record["left"] = [asdict(event) for event in left]
         self._epoch, self._seconds, self._departures = {}, record["seconds"], len(self.executor.departures)
         return False
-
-    def _choice(self) -> EpochRecord:
-        """Return the algorithm that was chosen for the user, and why; nothing where the user chose."""
-        algorithm = self.algorithm
-        return {"algorithm": type(algorithm).__name__, "reason": algorithm.reason} if algorithm.reason else {}
 
     def _entries(self, elapsed: float) -> list[EpochRecord]:
         """Return an entry for each worker, with the notes of the algorithm."""

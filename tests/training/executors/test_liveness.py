@@ -106,7 +106,9 @@ def test_a_worker_that_cannot_even_be_killed_is_not_replaced(job):
     process = executor.pool.processes[0]
     living, process.process = process.process, Stuck()  # type: ignore[assignment]
     with pytest.warns(UserWarning, match="worker 0 is lost: sent nothing for too long, cannot be killed"):
-        assert executor._lose(0, executor._kill(0)) == Left(0, "sent nothing for too long, cannot be killed")
+        assert executor._handle_death(0, executor._kill_overdue(0)) == Left(
+            0, "sent nothing for too long, cannot be killed"
+        )
     assert not executor.pool.processes
     living.wait()
     executor.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
@@ -136,11 +136,7 @@ class CPU(Device):
         """Update the output layer on one batch; return the loss, weighed by row, and dA."""
         return step.output_step(self, A, targets, layer, loss, update, rounding)
 
-    @overload
-    def take(self, layer: Layer, active: np.ndarray) -> Layer: ...
-    @overload
-    def take(self, layer: CompactLayer, active: np.ndarray) -> CompactLayer: ...
-    def take(self, layer: Layer | CompactLayer, active: np.ndarray) -> Layer | CompactLayer:
+    def take(self, layer: Layer | CompactLayer, active: np.ndarray) -> Any:
         """Return a copy, in buffers, of the outputs `active` of a layer; slots of one element stay as they are."""
         if isinstance(layer, CompactLayer):
             return CompactLayer(*(part[active] for part in layer))

@@ -112,17 +112,15 @@ class OneThreadBlas:
                 self._of_process = [pool for pool in pools if pool.of_process]
                 self._of_thread = [pool for pool in pools if not pool.of_process]
             self._limit.enter(self._of_process)
-            if self._of_thread:
-                try:
-                    self._limit_of_thread.enter(self._of_thread)
-                except BaseException:
-                    self._limit.leave()
-                    raise
+            try:
+                self._limit_of_thread.enter(self._of_thread)
+            except BaseException:
+                self._limit.leave()
+                raise
 
     def __exit__(self, *exception: object) -> None:
         with self._lock:
-            if self._of_thread:
-                self._limit_of_thread.leave()
+            self._limit_of_thread.leave()
             self._limit.leave()
 
 

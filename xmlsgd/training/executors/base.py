@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..learner import RowOrder
+from ...nn.network import state_layout
+from ..learner import Learner, RowOrder
 from ..merging import Merger
 from ..messages import Left, Report, Sharing
+from ..shared_parameters import table_shape, worker_arrays
 from .device_merging import DeviceMerger
-from .table_layout import table_shape, worker_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from ...devices.base import Device
     from ..deltas import Deltas
-    from ..learner import Job, Learner
+    from ..learner import Job
     from ..merging import Rule
     from ..messages import Event, Step
     from ..shared_parameters import Shape, Table, WorkerArrays
@@ -81,7 +83,7 @@ class Executor(ABC):
         self.merges, self.merge_seconds, self.merge_bytes = 0, 0.0, 0
         self.transfer_seconds, self.transfer_bytes = 0.0, 0
         self._deltas: Deltas | None = None
-        self._local_learners: Sequence[Learner] = ()
+        self.learners: Sequence[Learner] = ()
         self._updates_pushed = 0  # updates of the shared model
         self._updates_read: dict[int, int] = {}  # of these, those that a worker's current step began with
         self._unpushed: dict[int, int] = {}  # updates of a worker's last step, until they are pushed
@@ -96,7 +98,7 @@ class Executor(ABC):
         self._reset()
         layout = job.network.layout
         self.sharing, self.arrays = sharing, worker_arrays(sharing, copies)
-        shape = table_shape(job.network, job.optimizer, self.arrays)
+        shape = table_shape(layout.size, state_layout(layout, job.optimizer).size, job.network.n_marks, self.arrays)
         self.table = make(shape)
         self.merger = Merger(self.table, layout, self.merge_threads)
         self._replicas, self._first = Sharing.REPLICAS in sharing, job.start
@@ -118,13 +120,16 @@ class Executor(ABC):
             self._X, self._order = job.dataset.X, RowOrder(job.dataset.n_rows, job.seed)
         return shape
 
-    def _use_local_learners(self, learners: Sequence[Learner]) -> None:
-        """Take the learners of this process; merge on the GPU if all replicas are there."""
-        self._local_learners = learners
-        memories = {learner.device.memory for learner in learners}
+    def _make_learners(self, job: Job, devices: Sequence[Device]) -> None:
+        """Make the learner of each worker in this process; merge on the GPU if all replicas are there."""
+        self.learners = [
+            Learner.of(job, device, self.table, arrays, lazy=True)
+            for device, arrays in zip(devices, self.arrays, strict=True)
+        ]
+        memories = {device.memory for device in devices}
         if self._replicas and None not in memories and len(memories) == 1:
-            self.merger = DeviceMerger(self.table, self.merger.layout, learners)
-        for learner in learners:
+            self.merger = DeviceMerger(self.table, self.merger.layout, self.learners)
+        for learner in self.learners:
             learner.warm_up()
 
     @property
@@ -202,8 +207,8 @@ class Executor(ABC):
     def _next(self, until: float | None) -> Event | None:
         """Return the next event, or None if there is none before second `until`."""
 
-    def _failed(self, w: int, error: BaseException, running: Collection[int]) -> None:
-        """Note that worker `w`, one of those `running`, raised an error, which counts as its death.
+    def _record_error(self, w: int, error: BaseException, running: Collection[int]) -> None:
+        """Record the error of worker `w`, one of those `running`; it counts as the worker's death.
 
         Raises the first error if all of them have raised one and no step has succeeded in between: trying again would
         not help.
@@ -212,7 +217,7 @@ class Executor(ABC):
         if self._errors.keys() >= set(running):
             raise next(iter(self._errors.values()))
 
-    def _lost(self, w: int, reason: str) -> Left:
+    def _departure(self, w: int, reason: str) -> Left:
         """Warn that worker `w` is lost; return the event."""
         warnings.warn(f"worker {w} is lost: {reason}; what it had not merged is trained again", stacklevel=3)
         return Left(w, reason)
@@ -331,8 +336,8 @@ class Executor(ABC):
 
     def _learners_of(self, workers: Iterable[int] | None) -> list[Learner]:
         """Return the learners of workers, by default those that are alive, as far as they are in this process."""
-        learners = self._local_learners
-        return [learners[w] for w in (self.workers if workers is None else workers) if w < len(learners)]
+        n = len(self.learners)
+        return [self.learners[w] for w in (self.workers if workers is None else workers) if w < n]
 
     def _state_of(self, worker: int) -> int:
         """Return the number of the optimizer state of a worker."""

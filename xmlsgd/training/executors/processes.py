@@ -100,14 +100,14 @@ class Processes(Executor):
                 try:
                     process.receive()
                 except (EOFError, OSError, WorkerDied) as error:
-                    lost[process.worker] = self._reason(process, error)
+                    lost[process.worker] = self._cause_of_death(process, error)
                 else:
                     self._liveness.heard(process.worker, None)
                     starting.remove(process.worker)
             for w in set(self._liveness.overdue()) - lost.keys():
                 if starting == set(self.workers):
                     raise WorkerDied(f"worker {w} did not start within {self._liveness.start_timeout:g} s")
-                lost[w] = self._kill(w)
+                lost[w] = self._kill_overdue(w)
             for w, reason in lost.items():
                 if not self.pool.replace(w, reason):
                     raise WorkerDied(f"worker {w} did not start: {reason}", self._traceback)
@@ -127,7 +127,7 @@ class Processes(Executor):
             overdue = [w for w in self._liveness.overdue() if self.pool.processes[w] not in ready]
             event: Event | None = None
             if overdue:
-                event = self._lose(overdue[0], self._kill(overdue[0]))
+                event = self._handle_death(overdue[0], self._kill_overdue(overdue[0]))
             elif ready:
                 # Longest unheard first, so that a worker with fast steps does not keep others waiting.
                 event = self._receive(min(ready, key=lambda p: (self._last_message.get(p.worker, 0), p.worker)))
@@ -151,31 +151,31 @@ class Processes(Executor):
         try:
             report = process.receive()
         except (EOFError, OSError, WorkerDied) as error:
-            return self._lose(w, self._reason(process, error))
+            return self._handle_death(w, self._cause_of_death(process, error))
         self._liveness.heard(w, report)
         return Joined(w) if report is None else report
 
-    def _reason(self, process: WorkerProcess, error: Exception) -> str:
+    def _cause_of_death(self, process: WorkerProcess, error: Exception) -> str:
         """Return why a process is lost that raised an error, or whose pipe has ended."""
         if not isinstance(error, WorkerDied):
             return process.fate()
         self._traceback = self._traceback or error.traceback
         w = process.worker
-        self._failed(w, WorkerDied(f"worker {w} failed", error.traceback), self.pool.processes)
+        self._record_error(w, WorkerDied(f"worker {w} failed", error.traceback), self.pool.processes)
         return error.what
 
-    def _kill(self, w: int) -> str:
+    def _kill_overdue(self, w: int) -> str:
         """Kill an overdue process; return why it is lost."""
         return f"sent nothing for too long, {self.pool.processes[w].kill()}"
 
-    def _lose(self, w: int, reason: str) -> Left | None:
+    def _handle_death(self, w: int, reason: str) -> Left | None:
         """Replace the process of a lost worker if possible; return None if it had not joined yet."""
         self._liveness.gone(w)
         if self.pool.replace(w, reason):
             self._liveness.starts(w)
         if w not in self.workers:
             return None
-        return self._lost(w, reason)
+        return self._departure(w, reason)
 
     def result(self) -> tuple[np.ndarray, np.ndarray, int]:
         """Return copies of model and optimizer state, in the arrays of `Job.start` if there are any, and its updates.

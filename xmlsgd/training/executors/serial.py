@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..learner import Learner
 from ..messages import Sharing
 from ..shared_parameters import Table
 from .base import Executor
@@ -43,10 +42,8 @@ class Serial(Executor):
             return Table(job.start.params.reshape(1, -1), job.start.state.reshape(1, -1), marks)
 
         self._prepare(job, [sharing if replicas else Sharing.IN_PLACE] * len(self.devices), make)
-        self.learners = [Learner.of(job, self.devices[w], self.table, self.arrays[w], lazy=True) for w in self.workers]
-        for learner in self.learners:
-            learner.late_losses = not replicas and len(self.learners) == 1
-        self._use_local_learners(self.learners)
+        self._make_learners(job, self.devices)
+        self.learners[0].late_losses = not replicas and len(self.learners) == 1
         self._start_clock()
 
     def _begin(self, step: Step) -> None:

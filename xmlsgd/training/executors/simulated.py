@@ -13,7 +13,6 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 from ...errors import DataError, WorkerDied
-from ..learner import Learner
 from ..messages import Joined, Left, Report
 from ..shared_parameters import Table
 from .base import Executor
@@ -70,8 +69,7 @@ class Simulated(Executor):
     def _start_learners(self, job: Job, sharing: Sequence[Sharing]) -> None:
         """Make the table and one learner for each worker; those of a shared model step on copies of it."""
         self._prepare(job, sharing, Table.in_memory, copies=True)
-        self.learners = [Learner.of(job, self.device, self.table, self.arrays[w], lazy=True) for w in self.workers]
-        self._local_learners = self.learners
+        self._make_learners(job, [self.device] * len(self.fleet))
 
     def _begin(self, step: Step) -> None:
         w = step.worker

@@ -10,7 +10,6 @@ import threading
 from typing import TYPE_CHECKING
 
 from ...errors import in_one_line
-from ..learner import Learner
 from ..shared_parameters import Table
 from .base import Executor
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...devices.base import Device
-    from ..learner import Job
+    from ..learner import Job, Learner
     from ..messages import Event, Sharing, Step
 
 
@@ -38,11 +37,7 @@ class Threads(Executor):
         self._prepare(job, [sharing.over(device.memory is None) for device in self.devices], Table.in_memory)
         self._done: queue.SimpleQueue[Event | tuple[int, BaseException]] = queue.SimpleQueue()
         self._inboxes = [queue.SimpleQueue() for _ in self.workers]
-        self.learners = [
-            Learner.of(job, device, self.table, arrays, lazy=True)
-            for device, arrays in zip(self.devices, self.arrays, strict=True)
-        ]
-        self._use_local_learners(self.learners)
+        self._make_learners(job, self.devices)
         for w, (learner, inbox) in enumerate(zip(self.learners, self._inboxes, strict=True)):
             thread = threading.Thread(target=self._work, args=(w, learner, inbox), daemon=True)
             thread.start()
@@ -68,8 +63,8 @@ class Threads(Executor):
             return None
         if isinstance(event, tuple):
             w, error = event
-            self._failed(w, error, self.workers)
-            return self._lost(w, in_one_line(error))
+            self._record_error(w, error, self.workers)
+            return self._departure(w, in_one_line(error))
         return event
 
     def close(self) -> None:
