@@ -88,7 +88,8 @@ class Study:
 
     def _simulate(self, method: Method, rate: float, seed: int) -> Outcome:
         """Return one run."""
-        return simulate(self.experiment.seeded(seed), method.make(rate), method.fleet)
+        experiment = replace(self.experiment, job=replace(self.experiment.job, seed=seed))
+        return simulate(experiment, method.make(rate), method.fleet)
 
     def publish(self, name: str, table: Table, result: Mapping[str, Any]) -> None:
         """Print a table and write it, with the runs behind it."""

@@ -90,11 +90,17 @@ def test_one_worker_with_momentum_is_gradient_descent_with_block_momentum():
     assert toy.weight(done) == pytest.approx(w, rel=1e-5)
 
 
+class Static(AdaptiveSGD):
+    """Adaptive SGD with equal shares."""
+
+    dynamic = False
+
+
 def test_block_momentum_is_adaptive_sgd_with_equal_shares():
     """One object serves both; BMUF with zeta = 1."""
     data, network = toy.random_data(240, 7, 5), Network(7, 5, (4,))
     block = LocalSGD(10, 0.3, steps=4, dynamic=False, outer=HeavyBall(0.6), weights="equal", combine="mean")
-    adaptive = AdaptiveSGD(10, 0.3, mega_batch=120, momentum=0.6, size_rule="fixed", dispatch="static", weights="equal")
+    adaptive = Static(10, 0.3, mega_batch=120, momentum=0.6, size_rule="fixed", weights="equal")
     runs = [
         toy.run(algorithm, toy.fleet(1, 0.7, 0.5), device=toy.Reference(), data=data, network=network)[0].params
         for algorithm in (block, adaptive)
@@ -105,9 +111,7 @@ def test_block_momentum_is_adaptive_sgd_with_equal_shares():
 def test_elastic_averaging_is_adaptive_sgd_with_everything_off():
     """To the bit: static shares, fixed sizes, equal weights, no momentum."""
     data, network = toy.random_data(300, 7, 5), Network(7, 5, (4,))
-    off = AdaptiveSGD(
-        10, 0.3, mega_batch=100, size_rule="fixed", dispatch="static", weights="equal", momentum=0.0, perturbation=0.0
-    )
+    off = Static(10, 0.3, mega_batch=100, size_rule="fixed", weights="equal", momentum=0.0, perturbation=0.0)
     runs = [
         toy.run(algorithm, toy.fleet(1, 0.5), device=toy.Reference(), data=data, network=network, epochs=2)[0].params
         for algorithm in (Elastic(10, 0.3, mega_batch=100), off)
@@ -181,7 +185,6 @@ def test_block_momentum_follows_the_number_of_workers():
         ({"momentum": 1.0}, "momentum must be in"),
         ({"straggler_timeout": 1.0}, "straggler_timeout must be above 1, got 1"),
         ({"size_rule": "magic"}, "size_rule must be one of"),
-        ({"dispatch": "magic"}, "dispatch must be one of dynamic, static, got 'magic'"),
     ],
 )
 def test_bad_numbers_are_refused_at_construction(settings, complaint):

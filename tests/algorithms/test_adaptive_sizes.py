@@ -34,10 +34,11 @@ def test_mega_batches_divide_an_epoch_evenly():
     assert algorithm.mega_rows == 1150
 
 
-@pytest.mark.parametrize("dispatch", ["dynamic", "static"])
-def test_nobody_idles_for_longer_than_a_batch_where_routing_is_dynamic(dispatch):
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_nobody_idles_for_longer_than_a_batch_where_routing_is_dynamic(monkeypatch, dynamic):
     """Static shares make all wait for the slowest."""
-    _, executor = traced_run(toy.fleet(1, 0.25), 2000, mega_batch=500, dispatch=dispatch, size_rule="fixed")
+    monkeypatch.setattr(AdaptiveSGD, "dynamic", dynamic)
+    _, executor = traced_run(toy.fleet(1, 0.25), 2000, mega_batch=500, size_rule="fixed")
     longest = max(report.seconds for report in executor.of("done"))
     idle, free, waits = [], {}, []
     for (kind, what), at in zip(executor.log, executor.times, strict=True):
@@ -47,7 +48,7 @@ def test_nobody_idles_for_longer_than_a_batch_where_routing_is_dynamic(dispatch)
             idle.append(at - free.pop(what.worker))
         elif kind == "merge":
             waits += [at - since for since in free.values()]
-    assert (max(waits) <= longest + 1e-9) == (dispatch == "dynamic")
+    assert (max(waits) <= longest + 1e-9) == dynamic
 
 
 def test_rates_are_linear_in_the_sizes_which_stay_in_their_bounds():

@@ -239,7 +239,7 @@ class Replicas:
         self.merger.save_center(name, worker)
 
     def norm(self, worker):
-        return float(np.linalg.norm(self.table.params[1 + worker]))
+        return float(np.linalg.norm(self.table.params[1 + worker])) / self.n_params
 
     def now(self):
         return self.seconds

@@ -108,7 +108,7 @@ def elastic_and_adaptive(experiment, name, momentum, seed):
     """The runs of both on a scenario, with one rate and merges after as many rows."""
     fleet, experiment = (
         scenario(name, VirtualDevice(0.0, 1e-3), experiment.rows, experiment.nnz, 8),
-        experiment.seeded(seed),
+        dataclasses.replace(experiment, job=dataclasses.replace(experiment.job, seed=seed)),
     )
     algorithms = Elastic(8, 1.0, mega_batch=120), AdaptiveSGD(8, 1.0, mega_batch=120, momentum=momentum)
     return [simulate(experiment, algorithm, fleet) for algorithm in algorithms]

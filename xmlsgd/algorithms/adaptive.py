@@ -37,12 +37,11 @@ class AdaptiveSGD(Rounds, Algorithm):
     even parts of an epoch. low : b_min; None for 3/4 of b_max, since every update passes all labels, however few rows
     it has (the paper has b_max / 8). size_rule : "multiplicative", "additive" (the paper's) or "fixed". kappa :
     exponent of the multiplicative rule, in (0, 2), monotone up to 1. size_step : beta of the additive rule; None for
-    the largest that does not oscillate. out_of_range : "clamp", or "skip" as the paper has it. dispatch : "dynamic", or
-    "static" for equal shares. weights, combine : see `combining.py`. momentum : gamma, in [0, 1); None for min(1 - 1/n,
-    0.8). perturbation : delta, in [0, 1); the paper's 0.1 inflates the model. norm_threshold : pert_thr, the norm a
-    parameter above which nothing is perturbed. renormalise : whether perturbed weights are made to sum to 1.
-    straggler_timeout : times its usual duration that a batch may take before the others merge without its worker, > 1;
-    math.inf waits for everybody, as the paper does.
+    the largest that does not oscillate. out_of_range : "clamp", or "skip" as the paper has it. weights, combine : see
+    `combining.py`. momentum : gamma, in [0, 1); None for min(1 - 1/n, 0.8). perturbation : delta, in [0, 1); the
+    paper's 0.1 inflates the model. norm_threshold : pert_thr, the norm a parameter above which nothing is perturbed.
+    renormalise : whether perturbed weights are made to sum to 1. straggler_timeout : times its usual duration that a
+    batch may take before the others merge without its worker, > 1; math.inf waits for everybody, as the paper does.
     """
 
     mega_batch: int | None = at_least(None, 1)
@@ -51,7 +50,6 @@ class AdaptiveSGD(Rounds, Algorithm):
     kappa: float = ranged(0.5, "in (0, 2)", lambda value: 0 < value < 2)
     size_step: float | None = above_zero(None)
     out_of_range: str = "clamp"
-    dispatch: str = "dynamic"
     weights: str = "updates"
     combine: str = "mean"
     momentum: float | None = below_one(None)
@@ -65,7 +63,6 @@ class AdaptiveSGD(Rounds, Algorithm):
         super().__post_init__()
         check_choice("size_rule", self.size_rule, SIZE_RULES)
         check_choice("out_of_range", self.out_of_range, ("clamp", "skip"))
-        check_choice("dispatch", self.dispatch, ("dynamic", "static"))
         check_choice("weights", self.weights, WEIGHTS)
         check_choice("combine", self.combine, COMBINE)
         if self.low is not None and self.low > self.batch:
@@ -96,10 +93,7 @@ class AdaptiveSGD(Rounds, Algorithm):
 
     # Algorithm 1: dynamic scheduling.
 
-    @property
-    def dynamic(self) -> bool:  # type: ignore[override]
-        """Return whether batches go to whoever is free."""
-        return self.dispatch == "dynamic"
+    dynamic = True
 
     @property
     def mega_rows(self) -> int:
@@ -139,7 +133,7 @@ class AdaptiveSGD(Rounds, Algorithm):
         updates = {w: done.updates for w, done in work.items()}
         if not self.perturbation or len(set(updates.values())) == 1:
             return alpha
-        if any(comm.norm(w) / comm.n_params >= self.norm_threshold for w in work):
+        if any(comm.norm(w) >= self.norm_threshold for w in work):
             return alpha
         alpha[max(updates, key=lambda w: updates[w])] *= 1 + self.perturbation
         alpha[min(updates, key=lambda w: updates[w])] *= 1 - self.perturbation

@@ -8,6 +8,7 @@ callbacks add, such as "P@1".
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,16 +62,12 @@ def runs_of(records: Sequence[EpochRecord]) -> list[list[EpochRecord]]:
     """Split the records of consecutive runs, of one model or of several, by run."""
     runs: list[list[EpochRecord]] = []
     for record in records:
-        if runs and _same_run(runs[-1][-1], record):
+        last = runs[-1][-1] if runs else {"epoch": math.inf}
+        if last.get("first_epoch") == record.get("first_epoch") and last["epoch"] < record["epoch"]:
             runs[-1].append(record)
         else:
             runs.append([record])
     return runs
-
-
-def _same_run(earlier: EpochRecord, later: EpochRecord) -> bool:
-    """Return whether two consecutive records belong to the same run."""
-    return bool(earlier.get("first_epoch") == later.get("first_epoch") and earlier["epoch"] < later["epoch"])
 
 
 def seconds_of_all_runs(records: Sequence[EpochRecord]) -> list[float]:

@@ -69,13 +69,8 @@ class Comm(Protocol):
         """Set a merge state, that of a worker if one is given, to a copy of the center."""
         ...
 
-    @property
-    def n_params(self) -> int:
-        """Return the number of parameters."""
-        ...
-
     def norm(self, worker: int) -> float:
-        """Return the Euclidean norm of a replica."""
+        """Return the Euclidean norm of a replica, over the number of its parameters."""
         ...
 
     def now(self) -> float:

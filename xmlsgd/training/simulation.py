@@ -5,7 +5,7 @@ The arithmetic is real, so that the model is the one that such a fleet would tra
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..algorithms.sequential import Sequential
@@ -71,10 +71,6 @@ class Experiment:
     def nnz(self) -> float:
         """Stored features of an average row."""
         return self.job.dataset.X.nnz / self.job.dataset.n_rows
-
-    def seeded(self, seed: int) -> Experiment:
-        """Return the experiment with another seed."""
-        return replace(self, job=replace(self.job, seed=seed))
 
 
 @dataclass(frozen=True, eq=False)

@@ -128,6 +128,6 @@ def test_hogbatch_trains_every_row_once_and_moves_bytes_for_the_gpu_alone(kind):
     algorithm = Hogbatch(4, 0.1, sizes=(4, 32), threads=(2, 1))
     run = train(job, algorithm, executor, Schedule(2), [Spans()])
     np.testing.assert_array_equal(toy.marks(run.params, data), 2)
-    dense = executor.n_params - n_rows
+    dense = executor.table.params.shape[1] - n_rows
     assert spans
     assert executor.transfer_bytes == 4 * (3 + 4) * (len(spans) * dense + sum(spans))

@@ -10,14 +10,14 @@ from ..base import SPARE_CANDIDATES, Layer
 from ..compact import CompactLayer
 from .intrinsics import bf16
 from .kernels import topk
-from .kernels.logits import ONE_SCALE
+from .kernels.logits import ONE_SCALE, pair_logits
 from .step import CHUNK
 
 if TYPE_CHECKING:
     from .device import CPU
 
 PREDICT_BATCH = 256  # rows whose lists of the best are kept together
-LONG, PART = 4096, 512  # labels of a list too long to insert into, which takes k^2 / 4 steps, and of a part of it
+LONG = 4096  # labels of a list too long to insert into, which takes k^2 / 4 steps
 SORTED = 1 << 22  # labels and scores sorted together: bounds memory
 FEW = 8  # rows whose logits are computed row by row: packing for so few takes longer (docs/decisions/prediction.md)
 
@@ -31,7 +31,7 @@ def top_k(cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, k: int) -> tuple
     """Return labels and logits as `CPU.top_k` promises them."""
     n, L = len(A), len(layer.b)
     if min(k, L) > LONG:
-        return _by_parts(cpu, A, layer, k)
+        return _by_sorting(cpu, A, layer, k)
     few = n <= FEW
     wide = min(k if few or not cpu.bfloat16 else k + SPARE_CANDIDATES, L)
     scores, labels = np.full((n, wide), -np.inf, np.float32), np.full((n, wide), -1, np.int32)
@@ -48,22 +48,19 @@ def top_k(cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, k: int) -> tuple
     return labels[:, :k], scores[:, :k]
 
 
-def _by_parts(cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the best of all labels, sorted from the lists of small parts of them."""
+def _by_sorting(cpu: CPU, A: np.ndarray, layer: Layer | CompactLayer, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the best of all labels by sorting the logits of all, for some rows at a time."""
     n, L = len(A), len(layer.b)
     labels, scores = np.full((n, k), -1, np.int32), np.full((n, k), -np.inf, np.float32)
-    step, kept = max(SORTED // L, 1), min(k, L)
+    step = max(SORTED // L, 1)
     for first in range(0, n, step):
-        rows, found = slice(first, min(first + step, n)), []
-        for start in range(0, L, PART):
-            at = slice(start, min(start + PART, L))
-            fields = {name: getattr(layer, name)[at] for name in ("W", "scales", "b") if hasattr(layer, name)}
-            part_labels, part_scores = top_k(cpu, A[rows], layer._replace(**fields), at.stop - start)
-            found.append((part_labels + np.int32(start), part_scores))
-        all_labels, all_scores = (np.concatenate(parts, axis=1) for parts in zip(*found, strict=True))
-        order = np.lexsort((all_labels, -all_scores))[:, :kept]
-        labels[rows, :kept] = np.take_along_axis(all_labels, order, axis=1)
-        scores[rows, :kept] = np.take_along_axis(all_scores, order, axis=1)
+        rows = slice(first, first + step)
+        Z = np.empty((len(A[rows]), L), np.float32)
+        every = np.tile(np.arange(L, dtype=np.int32), (len(Z), 1))
+        cpu.run(pair_logits, A[rows], *weights_of(layer), every, Z)
+        order = np.argsort(-Z, axis=1, kind="stable")[:, :k]
+        labels[rows, : order.shape[1]] = order
+        scores[rows, : order.shape[1]] = np.take_along_axis(Z, order, axis=1)
     return labels, scores
 
 

@@ -144,11 +144,6 @@ class Executor(ABC):
         return self.concurrent and self.sharing[worker] is Sharing.IN_PLACE
 
     @property
-    def n_params(self) -> int:
-        """Number of parameters, padding included."""
-        return int(self.table.params.shape[1])
-
-    @property
     def expecting(self) -> bool:
         """Whether a worker has yet to join."""
         return False
@@ -299,10 +294,10 @@ class Executor(ABC):
         return states[state], seen[state]
 
     def norm(self, worker: int) -> float:
-        """Return the Euclidean norm of a replica."""
+        """Return the Euclidean norm of a replica, over the number of its parameters, padding included."""
         self._fetch([worker])
         replica = self.table.params[1 + worker]
-        return float(np.sqrt(np.dot(replica, replica)))
+        return float(np.sqrt(np.dot(replica, replica))) / len(replica)
 
     def learned(self) -> tuple[np.ndarray, np.ndarray, int]:
         """Return views of the model and the optimizer state, float32, and the updates that the state has seen.
