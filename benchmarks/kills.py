@@ -169,7 +169,7 @@ def trained(text: str, optimizer: str, seed: int, counting: bool, fatal: bool = 
         algorithm = with_kills(get_algorithm(text, BATCH, rate), kills, counting)
         job = Job(data, network_of(data, counting), rule, seed=seed)
         run = train(job, algorithm, executor, Schedule(epochs, "constant", 0))
-    return run.params, sum(failure.endswith(": killed by SIGKILL") for failure in executor.failures), kills
+    return run.params, sum(failure.endswith(": killed by SIGKILL") for failure in executor.pool.failures), kills
 
 
 def network_of(data: Dataset, counting: bool) -> Network:

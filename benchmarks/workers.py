@@ -119,7 +119,7 @@ def run(name: str, n: int, slow: float, rows: Dataset, test: Dataset, epochs: in
         "curve": watch.curve,
         "table_bytes": executor.table.params.nbytes + executor.table.states.nbytes + executor.table.touched.nbytes,
         "workers_memory_bytes": watch.memory,
-        "failures": executor.failures,
+        "failures": executor.pool.failures,
     }
 
 

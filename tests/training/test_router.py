@@ -171,7 +171,7 @@ def test_every_row_is_in_a_shared_model_once_though_processes_that_send_differen
         done = train(
             Job(data, toy.counting(data), SGD()), Hogwild(10, 0.1, staleness=Staleness()), executor, Schedule(1)
         )
-    assert len(executor.failures) == 2
+    assert len(executor.pool.failures) == 2
     np.testing.assert_array_equal(toy.marks(done.params, data), 1)
 
 
@@ -185,7 +185,7 @@ def test_model_and_states_of_killed_processes_that_send_differences_are_those_of
     job, algorithm = Job(data, network, optimizer), Hogwild(10, 0.01, staleness=Staleness())
     with pytest.warns(UserWarning, match="is lost: killed by SIGKILL"):
         done = train(job, algorithm, executor, Schedule(3))
-    assert len(executor.failures) == 2
+    assert len(executor.pool.failures) == 2
     replayed = Replayed(executor, Reference())
     again = train(job, algorithm, replayed, Schedule(3))
     np.testing.assert_array_equal(done.params, again.params)
@@ -220,7 +220,7 @@ def test_every_row_is_in_the_model_once_though_processes_are_killed(tmp_path, mo
     with pytest.warns(UserWarning, match="is lost: killed by SIGKILL"):
         done = train(Job(data, toy.counting(data), SGD()), algorithm, executor, Schedule(1))
     assert algorithm.killed == 1
-    assert 3 <= len(executor.failures) <= 4, "who is killed at the last merge is not missed"
+    assert 3 <= len(executor.pool.failures) <= 4, "who is killed at the last merge is not missed"
     counts = toy.marks(done.params, data)
     assert counts.max() == 1
     assert (counts.min() == 0) == naive

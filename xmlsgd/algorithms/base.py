@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..data.validation import above_zero, at_least, check_fields
+from ..data.validation import Checked, above_zero, at_least
 from ..training.messages import Sharing
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Algorithm(ABC):
+class Algorithm(Checked, ABC):
     """Base of all algorithms: a picklable dataclass of hyperparameters; run state is made in `start`.
 
     batch : rows of an update, or the largest where sizes differ, >= 1. learning_rate : at `batch` rows, > 0.
@@ -33,11 +33,9 @@ class Algorithm(ABC):
     batch: int = at_least(256, 1)
     learning_rate: float = above_zero(6e-3)
 
-    reason = ""  # why `choose_algorithm` chose it; no field
-
-    def __post_init__(self) -> None:
-        """Raise `DataError` for fields of the wrong kind and for numbers outside their ranges."""
-        check_fields(self)
+    # No fields: why `choose_algorithm` chose it, and whether trials need the model and the states kept aside.
+    reason = ""
+    has_trials = False
 
     @classmethod
     def published(cls, batch: int = 256, learning_rate: float = 6e-3) -> Algorithm:
@@ -57,11 +55,6 @@ class Algorithm(ABC):
         trial, and the rows of the trial are given out again.
         """
         return None
-
-    @property
-    def has_trials(self) -> bool:
-        """Return whether there will be trials, for which the model and the optimizer states are kept aside."""
-        return False
 
     def merge_state_vectors(self, n_workers: int) -> int:
         """Return how many vectors of the model's size merges of `n_workers` keep at most (`ParameterSlice.state`)."""
@@ -91,10 +84,10 @@ class Algorithm(ABC):
         """Return the learning rate of an update of `rows` rows on worker `w`, before the schedule's factor."""
         return self.learning_rate
 
-    def submitted(self, w: int, rows: int, now: float) -> None:  # noqa: B027 (a default)
+    def submitted(self, w: int, rows: int, now: float) -> None:
         """Note that worker `w` got a span of `rows` rows."""
 
-    def finished(self, report: Report) -> None:  # noqa: B027 (a default)
+    def finished(self, report: Report) -> None:
         """Note that a span is done."""
 
     def weight(self, report: Report) -> float:
@@ -117,10 +110,10 @@ class Algorithm(ABC):
         """Return the workers, none of them busy, whose replicas are to be merged now."""
         return ()
 
-    def merge(self, comm: Comm, members: Collection[int]) -> None:  # noqa: B027 (a default)
+    def merge(self, comm: Comm, members: Collection[int]) -> None:
         """Merge the replicas of `members`; at the end of an epoch, of all that have trained since their last merge."""
 
-    def end_epoch(self, comm: Comm) -> None:  # noqa: B027 (a default)
+    def end_epoch(self, comm: Comm) -> None:
         """Note that all rows of the epoch are in the model; no worker is busy."""
 
     def notes(self) -> dict[str, object]:

@@ -61,14 +61,10 @@ class Omnivore(Algorithm):
     def __post_init__(self) -> None:
         """Raise `DataError` for numbers outside their ranges."""
         super().__post_init__()
+        self.has_trials = self.tune
         check_choice("split", self.split, ("work", "rows"))
         if self.tune and not (self.groups is None and self.momentum is None):
             raise DataError(f"tune finds groups and momentum, got groups {self.groups} and momentum {self.momentum}")
-
-    @property
-    def has_trials(self) -> bool:
-        """Return whether a tuner tries settings."""
-        return self.tune
 
     def merge_state_vectors(self, n_workers: int) -> int:
         """Return the velocity and what each group has read."""

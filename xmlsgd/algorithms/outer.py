@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..data.validation import above_zero, below_one, check_fields
+from ..data.validation import Checked, above_zero, below_one
 from ..training.merging import ParameterSlice
 
 MOST = 0.8  # of block momentum: with 0.9, four workers lost a tenth of P@1
@@ -19,12 +19,8 @@ NEGLIGIBLE = 1e-3  # of a row's last motion; what momentum would still do to an 
 
 
 @dataclass(frozen=True)
-class Outer:
+class Outer(Checked):
     """The plain mean: the shared model becomes it."""
-
-    def __post_init__(self) -> None:
-        """Raise `DataError` for fields of the wrong kind and for numbers outside their ranges."""
-        check_fields(self)
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -89,10 +85,7 @@ class Nesterov(Moving):
     momentum: float = below_one(0.9)
     learning_rate: float = above_zero(0.7)
 
-    @property
-    def state_names(self) -> tuple[str, ...]:
-        """Return v."""
-        return ("velocity",)
+    state_names = ("velocity",)
 
     def apply(self, params: ParameterSlice, mean: np.ndarray) -> None:
         """Move the center."""

@@ -18,10 +18,7 @@ class Sequential(Algorithm):
     the epoch.
     """
 
-    @property
-    def sharing(self) -> Sharing:
-        """Return that there is one model."""
-        return Sharing.IN_PLACE
+    sharing = Sharing.IN_PLACE
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Note the workers."""

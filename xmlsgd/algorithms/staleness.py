@@ -8,16 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..data.validation import at_least, check_fields
+from ..data.validation import Checked, at_least
 
 
 @dataclass(frozen=True)
-class Staleness:
+class Staleness(Checked):
     """Base of the rules: every update counts in full, nobody waits."""
-
-    def __post_init__(self) -> None:
-        """Raise `DataError` for fields of the wrong kind and for numbers outside their ranges."""
-        check_fields(self)
 
     def weight(self, staleness: float) -> float:
         """Return the weight of an update of this staleness."""

@@ -105,6 +105,14 @@ def check_fields(made: Any) -> None:
         raise DataError(f"{each.name} must be {wanted}{' or None' if or_none else ''}, got {shorten(value)}")
 
 
+class Checked:
+    """Base of dataclasses whose fields are checked when one is made."""
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for fields of the wrong type and for numbers outside their ranges."""
+        check_fields(self)
+
+
 def check_instance(name: str, value: object, kind: type, example: str, or_none: bool = True) -> None:
     """Raise `DataError` unless a field holds one of `kind`, as `example` is, or None where that is allowed."""
     if not isinstance(value, kind) and not (or_none and value is None):

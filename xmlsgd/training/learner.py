@@ -166,7 +166,7 @@ class Learner:
             return self._step(step)
 
     def _step(self, step: Step) -> Report:
-        started, nnz = time.perf_counter(), 0
+        started, indptr = time.perf_counter(), self.job.dataset.X.indptr
         loss: Any = 0.0  # in the device's memory
         self.device_params()
         rows = self._order.rows(step)
@@ -175,7 +175,7 @@ class Learner:
             for i, at in enumerate(range(0, len(rows), size), 1):
                 batch, seed = rows[at : at + size], _batch_seed(self.job.seed, step.epoch, step.start + at)
                 loss += self._update(batch, self.job.optimizer.update(step.learning_rate, step.seen + i), seed)
-                nnz += self._nnz(batch)
+        nnz = int((indptr[rows + 1] - indptr[rows]).sum())
         late = self.late_losses and self.device.memory is not None
         found = LateLoss(self.device.read_later(loss)) if late else float(loss)
         if not self._lazy:
@@ -194,11 +194,6 @@ class Learner:
             self.touched[X.row_entries(rows)] = 1
             self.touched[job.network.n_features + Y.row_entries(rows)] = 1
         return loss * len(rows)
-
-    def _nnz(self, rows: np.ndarray) -> int:
-        """Return the stored features of `rows`."""
-        indptr = self.job.dataset.X.indptr
-        return int((indptr[rows + 1] - indptr[rows]).sum())
 
 
 def _batch_seed(seed: int, epoch: int, start: int) -> int:

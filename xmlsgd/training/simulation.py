@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..algorithms.sequential import Sequential
-from ..data.validation import above_zero, at_least, check_fields
+from ..data.validation import Checked, above_zero, at_least
 from .callbacks import Callback
 from .executors.simulated import Simulated
 from .executors.virtual_device import fastest, scheduling_efficiency
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Experiment:
+class Experiment(Checked):
     """What the simulated runs of a comparison have in common.
 
     Attributes
@@ -57,10 +57,6 @@ class Experiment:
     measure: Measure
     points: int = at_least(4, 1)
     bandwidth: float = above_zero(2e10)
-
-    def __post_init__(self) -> None:
-        """Raise `DataError` for numbers out of range."""
-        check_fields(self)
 
     @property
     def rows(self) -> int:

@@ -298,7 +298,7 @@ def after_steps(device, dataset, network, wait=False):
             scale = np.full(len(rows), 1 / len(rows), np.float32)
             network.step(device, layers, dataset.X, Targets(dataset.Y, rows, scale), SGD().update(0.1, 1), step)
             if wait:
-                device.wait()
+                device.runtime.stream.synchronize()
     after = device.to_host(placed)
     assert not np.array_equal(after, flat)
     return after

@@ -53,7 +53,7 @@ def test_a_process_that_raises_an_error_is_replaced_and_its_rows_are_trained_aga
     executor = Processes([toy.Marking, partial(toy.Failing, tmp_path)])
     with pytest.warns(UserWarning, match=LOST):
         run, marks = trained(executor)
-    assert executor.failures == ["worker 1: MemoryError: no room left"]
+    assert executor.pool.failures == ["worker 1: MemoryError: no room left"]
     left = [entry for record in run.records for entry in record.get("left", [])]
     assert left == [{"worker": 1, "reason": "MemoryError: no room left"}]
     np.testing.assert_array_equal(marks, 2)
@@ -69,7 +69,7 @@ def test_a_process_that_raises_errors_again_and_again_is_given_up_and_the_others
 
     with pytest.warns(UserWarning, match=LOST):
         _, marks = trained(executor, Patient)
-    assert 1 <= len(executor.failures) <= 2
+    assert 1 <= len(executor.pool.failures) <= 2
     np.testing.assert_array_equal(marks, 2)
 
 
@@ -83,7 +83,7 @@ def test_an_error_of_all_processes_ends_the_run_with_its_traceback_at_once():
         ),
     ):
         trained(executor, Hogwild)
-    assert len(executor.failures) <= 3
+    assert len(executor.pool.failures) <= 3
     assert not executor.pool.processes
 
 

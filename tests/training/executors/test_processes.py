@@ -56,7 +56,7 @@ def test_a_killed_worker_is_replaced_and_its_rows_are_trained_again(job):
     ):
         run = train(job, Killing(2, 0.1), executor, Schedule(3), callbacks=[Rows()])
     assert killed
-    assert executor.failures == ["worker 1: killed by SIGKILL"]
+    assert executor.pool.failures == ["worker 1: killed by SIGKILL"]
     assert [record.get("left", []) for record in run.records] == [
         [{"worker": 1, "reason": "killed by SIGKILL"}], [], []
     ]  # fmt: skip
@@ -110,12 +110,12 @@ def test_a_suspended_worker_is_lost_and_its_rows_are_trained_by_the_others(job, 
 
         def finished(self, report):
             super().finished(report)
-            if not (executor.failures or Suspended.workers):
+            if not (executor.pool.failures or Suspended.workers):
                 suspend(executor, 1)
 
     with pytest.warns(UserWarning, match="worker 1 is lost: sent nothing for too long, killed by SIGKILL"):
         run = train(job, Suspending(2, 0.1), executor, Schedule(2))
-    assert executor.failures == ["worker 1: sent nothing for too long, killed by SIGKILL"]
+    assert executor.pool.failures == ["worker 1: sent nothing for too long, killed by SIGKILL"]
     assert [record["rows"] for record in run.records] == [N_ROWS, 2 * N_ROWS]
     (left,) = (entry for record in run.records for entry in record.get("left", []))
     assert left == {"worker": 1, "reason": "sent nothing for too long, killed by SIGKILL"}
@@ -134,7 +134,7 @@ def test_an_executor_whose_worker_died_has_it_again_in_the_next_run(job):
     for _ in range(2):
         run = train(job, Killing(2, 0.1), executor, Schedule(1))
         assert [entry["worker"] for entry in run.records[0]["left"]] == [1]
-        assert executor.failures == ["worker 1: killed by SIGKILL"]
+        assert executor.pool.failures == ["worker 1: killed by SIGKILL"]
 
 
 def test_workers_that_do_not_start_in_time_end_the_run(job, monkeypatch):
@@ -154,7 +154,7 @@ def test_a_worker_that_hangs_while_it_starts_is_lost_after_another_has_started(j
 
     def launch_and_suspend(w):
         launch(w)
-        if w == 0 and not executor.failures:
+        if w == 0 and not executor.pool.failures:
             suspend(executor, w)
 
     monkeypatch.setattr(executor.pool, "launch", launch_and_suspend)
@@ -162,7 +162,7 @@ def test_a_worker_that_hangs_while_it_starts_is_lost_after_another_has_started(j
     with nullcontext() if restarts else pytest.raises(WorkerDied, match=f"^worker 0 did not start: {reason}$"):
         run = train(job, Synchronous(2, 0.1), executor, Schedule(1))
         assert run.records[0]["rows"] == N_ROWS
-    assert executor.failures == [f"worker 0: {reason}"]
+    assert executor.pool.failures == [f"worker 0: {reason}"]
     assert not executor.pool.processes
 
 

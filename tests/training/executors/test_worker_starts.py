@@ -38,14 +38,14 @@ def script(code, streams="", **options):
 def test_workers_that_die_at_their_start_are_replaced(tmp_path):
     executor = Processes([partial(Early, tmp_path, "ab")] * 2)
     np.testing.assert_array_equal(marks_of(executor), 1)
-    assert [failure.partition(": ")[2] for failure in executor.failures] == ["killed by SIGKILL"] * 2
+    assert [failure.partition(": ")[2] for failure in executor.pool.failures] == ["killed by SIGKILL"] * 2
 
 
 def test_a_run_whose_workers_die_at_every_start_ends_in_one_line(tmp_path):
     executor = Processes([partial(Early, tmp_path, "abc")], restarts=1)
     with pytest.raises(WorkerDied, match=r"^worker 0 did not start: killed by SIGKILL$"):
         marks_of(executor)
-    assert len(executor.failures) == 2
+    assert len(executor.pool.failures) == 2
     assert not executor.pool.processes
     assert not executor.pool.folder.path.exists()
 
@@ -64,7 +64,7 @@ def test_a_run_goes_on_with_fewer_workers_where_no_process_can_be_started_any_mo
         marks = marks_of(executor)
     assert marks.min() == 1
     assert len(executor.workers) == 1
-    assert executor.failures[1].endswith("did not start: Resource temporarily unavailable")
+    assert executor.pool.failures[1].endswith("did not start: Resource temporarily unavailable")
 
 
 def forbidden(*given, **options):

@@ -30,10 +30,7 @@ def refresh() -> None:
     """Remove kernels that were compiled from other sources. What cannot be removed stays; it is never used."""
     for folder in cache_folders():
         with contextlib.suppress(OSError):
-            for file in _kernel_files(folder):
-                if not (STAMP in file.name or PARTS_STAMP in file.name):
+            for file in folder.glob("*.nb[ic]"):
+                ours = file.name.partition(".")[0] in MODULES
+                if ours and not (STAMP in file.name or PARTS_STAMP in file.name):
                     file.unlink(missing_ok=True)
-
-
-def _kernel_files(folder: Path) -> list[Path]:
-    return [file for file in folder.glob("*.nb[ic]") if file.name.partition(".")[0] in MODULES]

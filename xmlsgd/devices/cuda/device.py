@@ -85,10 +85,6 @@ class CUDA(Device):
         precision = "bfloat16" if self.bfloat16 else "float32"
         return CUDA(runtime=Runtime(run.cupy, run.cublas, run.index, precision))
 
-    def wait(self) -> None:
-        """Wait until the GPU has finished all work of this device."""
-        self.runtime.stream.synchronize()
-
     def start(self) -> AbstractContextManager[None]:
         """Return the context in which one Python thread at a time calls the operations."""
         return self.runtime.start()

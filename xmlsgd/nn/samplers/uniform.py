@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...data.csr import NEGATIVES
-from ...data.validation import at_least, check_fields
+from ...data.validation import Checked, at_least
 from .base import Batch, Sampler, marked
 
 
 @dataclass(frozen=True)
-class UniformNegatives(Sampler):
+class UniformNegatives(Checked, Sampler):
     """The true labels of the batch, and `negatives` more drawn evenly, which all of its rows share; negatives >= 0.
 
     The loss of a drawn label is not divided by its chance of being drawn: what is learned are the same orders of labels
@@ -20,10 +20,6 @@ class UniformNegatives(Sampler):
     """
 
     negatives: int = at_least(1024, 0)
-
-    def __post_init__(self) -> None:
-        """Raise `DataError` for what is no number, and for fewer than no negatives."""
-        check_fields(self)
 
     def draw(self, batch: Batch) -> np.ndarray | None:
         """Return the labels of a batch; None where nearly all would take part."""

@@ -2,21 +2,13 @@
 
 A checkpoint is written between two steps and takes its name when it is complete on the disk. With one worker of one
 thread, a resumed run gives the same bits as an uninterrupted one. Several workers start again from the shared model;
-what an algorithm has found out about them (speeds, batch sizes, trials) and the hash tables of a sampler start over.
+what an algorithm has found out about them (speeds, batch sizes, trials) and the state of a sampler start over.
 """
 
-from .checkpoint import Checkpoint
-from .identity import checksum_of_rows
-from .position import TrainingPosition
-from .reader import SavedRun, read_checkpoint
-from .writer import CheckpointWriter, reserved
-
-__all__ = [
-    "Checkpoint",
-    "CheckpointWriter",
-    "SavedRun",
-    "TrainingPosition",
-    "checksum_of_rows",
-    "read_checkpoint",
-    "reserved",
-]
+from .checkpoint import Checkpoint as Checkpoint
+from .identity import checksum_of_rows as checksum_of_rows
+from .position import TrainingPosition as TrainingPosition
+from .reader import SavedRun as SavedRun
+from .reader import read_checkpoint as read_checkpoint
+from .writer import CheckpointWriter as CheckpointWriter
+from .writer import reserved as reserved

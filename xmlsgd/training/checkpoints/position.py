@@ -6,14 +6,14 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...data.validation import check_fields
+from ...data.validation import Checked
 
 if TYPE_CHECKING:
     from ..router import Span
 
 
 @dataclass(frozen=True)
-class TrainingPosition:
+class TrainingPosition(Checked):
     """Where a run continues; the defaults are its start.
 
     Attributes
@@ -41,10 +41,6 @@ class TrainingPosition:
     rows: int = 0
     seconds: float = 0.0
     ended: bool = False
-
-    def __post_init__(self) -> None:
-        """Raise `DataError` for fields of the wrong type."""
-        check_fields(self)
 
     def fits(self, epochs: int, n_rows: int) -> bool:
         """Return whether a run of `epochs` times `n_rows` rows has such a position."""

@@ -38,7 +38,7 @@ class DeviceMerger(Merger):
         self._replicas = {w: self._learners[w].device_params() for w in members}
         with self._device.start():
             floats = super().run(rule, members, fade_merges, equal)
-            self._device.wait()  # learners use other streams
+            self._device.runtime.stream.synchronize()  # learners use other streams
         self._center_is_newer = True
         return floats
 

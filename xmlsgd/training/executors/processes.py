@@ -67,11 +67,6 @@ class Processes(Executor):
         self._messages, self._last_message = count(1), dict[int, int]()  # worker -> number of its last message
 
     @property
-    def failures(self) -> list[str]:
-        """How workers died, as text."""
-        return self.pool.failures
-
-    @property
     def expecting(self) -> bool:
         """Whether a worker has yet to join, or `wait` will report that none is left."""
         return len(self.pool.processes) > len(self.workers) or not self.pool.processes
