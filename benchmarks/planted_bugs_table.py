@@ -241,9 +241,9 @@ BUGS = (
     ),
     Bug(
         "algorithms",
-        "damping ignores staleness",
+        "old updates are not dropped",
         "xmlsgd/algorithms/staleness.py",
-        "return float((1 + staleness) ** -self.power)",
+        "return float(staleness < self.limit)",
         "return 1.0",
         ("tests/algorithms/test_staleness.py",),
     ),

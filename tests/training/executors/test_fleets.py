@@ -104,7 +104,7 @@ def test_a_fleet_is_given_as_text():
         ("gpu:1,,cpu:1", "must be NAME:SPEED.*got ''"),
         ("gpu:0", r"speed must be in \[1e-09, 1e\+09\]"),
         ("gpu:nan", "speed must be a number"),
-        ("gpu:1@-3", "price in"),
+        ("gpu:1@-3", "price must be in"),
         ("gpu:1*0", "must have 1 to 1024 devices"),
         ("gpu:1*9999", "must have 1 to 1024 devices"),
         ("gpu:1*9999999999", "must be NAME:SPEED"),
