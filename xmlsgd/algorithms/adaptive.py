@@ -24,9 +24,8 @@ from ..training.merging import Comm, ParameterSlice
 from ..training.rounds import Rounds, Work, even_part
 from .base import Algorithm
 from .combining import COMBINE, WEIGHTS
+from .elastic import BATCHES
 from .outer import HeavyBall, block_momentum
-
-BATCHES = 100  # of b_max rows in a mega-batch (the paper's default)
 
 
 @dataclass

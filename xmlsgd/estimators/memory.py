@@ -210,8 +210,8 @@ def _replicas(plan: TrainingPlan) -> int:
     if n == 1 and algorithm.sharing is not Sharing.REPLICAS:
         return 0
     arrays = worker_arrays([algorithm.sharing.over(worker.shares_memory) for worker in plan.workers])
-    network, layout = plan.network, plan.network.layout
-    shape = table_shape(layout.size, state_layout(layout, plan.optimizer).size, network.n_marks, arrays)
+    network, state = plan.network, state_layout(plan.network.layout, plan.optimizer)
+    shape = table_shape(network.layout.size, state.size, network.n_features + network.n_labels, arrays)
     aside = shape.model + shape.states * shape.state if algorithm.has_trials else 0
     return 4 * (shape.floats + algorithm.merge_state_vectors(n) * shape.model + aside)
 

@@ -64,11 +64,6 @@ class Network:
             shapes[f"W{i}"], shapes[f"b{i}"] = (widths[i], widths[i - 1]), (widths[i],)
         return Layout(shapes)
 
-    @property
-    def n_marks(self) -> int:
-        """Return the rows of the first and of the last layer, of which workers mark those that they touch."""
-        return self.n_features + self.n_labels
-
     def initialize(self, flat: np.ndarray, Y: CSR, seed: int, weight: np.ndarray | None = None) -> None:
         """Write the starting parameters: random W0, He-scaled hidden layers, zero output weights.
 

@@ -57,12 +57,11 @@ class Executor(ABC):
         Number of merges so far, their duration, and the bytes they read and wrote.
     transfer_seconds, transfer_bytes : float, int
         Duration of the pulls and pushes so far, and the bytes they read and wrote.
-    merge_threads, push_threads : int
-        Threads that merge, and threads that pull and push.
+    n_threads : int
+        Threads of the coordinator, which merge, pull and push.
     """
 
-    merge_threads = 1
-    push_threads = 1
+    n_threads = 1
     concurrent = False
 
     def __init__(self, n_workers: int) -> None:
@@ -98,9 +97,10 @@ class Executor(ABC):
         self._reset()
         layout = job.network.layout
         self.sharing, self.arrays = sharing, worker_arrays(sharing, copies)
-        shape = table_shape(layout.size, state_layout(layout, job.optimizer).size, job.network.n_marks, self.arrays)
+        marks = job.network.n_features + job.network.n_labels
+        shape = table_shape(layout.size, state_layout(layout, job.optimizer).size, marks, self.arrays)
         self.table = make(shape)
-        self.merger = Merger(self.table, layout, self.merge_threads)
+        self.merger = Merger(self.table, layout, self.n_threads)
         self._replicas, self._first = Sharing.REPLICAS in sharing, job.start
         self.updates_seen = [0 if job.start is None else job.start.steps] * shape.states
         self._saved_updates = list(self.updates_seen)
@@ -116,7 +116,7 @@ class Executor(ABC):
             from ..deltas import Deltas  # loads Numba, which only workers need otherwise
 
             in_place = [w for w, kind in enumerate(sharing) if kind is Sharing.IN_PLACE]
-            self._deltas = Deltas(self.table, layout, self.arrays, self.push_threads, in_place)
+            self._deltas = Deltas(self.table, layout, self.arrays, self.n_threads, in_place)
             self._X, self._order = job.dataset.X, RowOrder(job.dataset.n_rows, job.seed)
         return shape
 

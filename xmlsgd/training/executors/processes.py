@@ -63,7 +63,7 @@ class Processes(Executor):
         self.pool = WorkerPool(makers, n_threads, slowdown, restarts)
         self._shares_memory = [True] * len(makers) if shares_memory is None else shares_memory
         self._liveness = Liveness(liveness_timeout, time.perf_counter())
-        self.merge_threads = self.push_threads = sum(self.pool.n_threads)
+        self.n_threads = sum(self.pool.n_threads)
         self._messages, self._last_message = count(1), dict[int, int]()  # worker -> number of its last message
 
     @property

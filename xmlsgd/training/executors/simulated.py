@@ -34,14 +34,13 @@ class Simulated(Executor):
     """
 
     def __init__(
-        self, device: Device, fleet: Sequence[VirtualDevice], bandwidth: float = 2e10, seed: int = 0,
-        merge_threads: int = 1,
+        self, device: Device, fleet: Sequence[VirtualDevice], bandwidth: float = 2e10, seed: int = 0
     ) -> None:  # fmt: skip
         if not fleet:
             raise DataError("a fleet needs at least one device, got none")
         super().__init__(len(fleet))
         self.device, self.fleet, self.bandwidth, self.seed = device, fleet, bandwidth, seed
-        self.merge_threads, self.push_threads = merge_threads, device.n_threads
+        self.n_threads = device.n_threads
         self._events: list[tuple[float, int, Event]] = []
 
     @property

@@ -26,9 +26,9 @@ class Threads(Executor):
 
     concurrent = True
 
-    def __init__(self, devices: Sequence[Device], merge_threads: int = 1) -> None:
+    def __init__(self, devices: Sequence[Device]) -> None:
         super().__init__(len(devices))
-        self.devices, self.merge_threads = devices, merge_threads
+        self.devices = devices
         self._threads: list[threading.Thread] = []
         self._inboxes: list[queue.SimpleQueue[Step | None]] = []
 
