@@ -82,7 +82,7 @@ def test_dense_answers_above_the_limit_name_predict_topk(fitted, held_out, monke
 def test_blocks_do_not_change_answers(fitted, held_out, monkeypatch):
     X, _ = held_out
     whole = fitted.predict(X).toarray(), fitted.predict_topk(X)[0]
-    monkeypatch.setattr("xmlsgd.estimators.inference.blocks.ROW_BLOCK_BYTES", 4 * 32 * 7)
+    monkeypatch.setattr("xmlsgd.estimators.inference.scorer.ROW_BLOCK_BYTES", 4 * 32 * 7)
     assert np.array_equal(fitted.predict(X).toarray(), whole[0])
     assert np.array_equal(fitted.predict_topk(X)[0], whole[1])
 

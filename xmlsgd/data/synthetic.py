@@ -8,7 +8,7 @@ arguments alone, not on threads or memory.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,16 +26,6 @@ PROTOTYPE_SIZE = 16  # features that are typical of a label
 LENGTH_SIGMA = 0.5  # spread of ln(nnz) between rows, about that of product descriptions
 COUNT_SIGMA = 0.5  # spread of ln(count) between the entries of a row
 STRUCTURE, ROWS, SPLIT = range(3)  # what a generator is for
-
-
-class _Structure(NamedTuple):
-    """What all rows share: cumulated frequencies by rank, the id of each rank, and the prototypes."""
-
-    label_cdf: np.ndarray  # float64 (L,)
-    label_ids: np.ndarray  # int64 (L,)
-    feature_cdf: np.ndarray  # float64 (F,)
-    feature_ids: np.ndarray  # int64 (F,)
-    prototypes: np.ndarray  # int32 (L, prototype_size), feature ids
 
 
 def make_xmc(
@@ -91,19 +81,32 @@ def make_xmc(
     feature_ids = rng.permutation(n_features)
     # Flatter than the noise: a prototype of the most frequent features alone could not tell labels apart.
     prototype_ranks = _draw(_power_law(n_features, FEATURE_EXPONENT / 2), (n_labels, PROTOTYPE_SIZE), rng)
-    structure = _Structure(
-        label_cdf=_power_law(n_labels, label_exponent),
-        label_ids=rng.permutation(n_labels),
-        feature_cdf=_power_law(n_features, FEATURE_EXPONENT),
-        feature_ids=feature_ids,
-        prototypes=feature_ids[prototype_ranks].astype(np.int32),
-    )
+    label_cdf, label_ids = _power_law(n_labels, label_exponent), rng.permutation(n_labels)
+    feature_cdf = _power_law(n_features, FEATURE_EXPONENT)
+    prototypes = feature_ids[prototype_ranks].astype(np.int32)
+
+    def draw_labels(of_row: np.ndarray) -> np.ndarray:
+        return label_ids[_draw(label_cdf, len(of_row), rng)]
+
+    def draw_features(of_row: np.ndarray) -> np.ndarray:
+        """Draw from the prototypes of the rows' labels and, as noise, from all features."""
+        drawn = feature_ids[_draw(feature_cdf, len(of_row), rng)]
+        planted = np.flatnonzero(rng.random(len(of_row)) >= noise)
+        row = of_row[planted]
+        label = labels[label_indptr[row] + (rng.random(len(row)) * n_labels_of[row]).astype(np.int64)]
+        drawn[planted] = prototypes[label, rng.integers(PROTOTYPE_SIZE, size=len(row))]
+        return drawn
+
     chunks = []
     for chunk, start in enumerate(range(0, n_rows, CHUNK_ROWS)):
         rng = np.random.default_rng((seed, ROWS, chunk))
         rows = min(CHUNK_ROWS, n_rows - start)
-        label_indptr, labels = _label_rows(structure, rows, labels_per_row, rng)
-        indptr, features = _feature_rows(structure, label_indptr, labels, nnz_per_row, noise, rng)
+        wanted = np.minimum(1 + rng.poisson(labels_per_row - 1, rows), n_labels)
+        label_indptr, labels = _distinct(wanted, n_labels, draw_labels)
+        n_labels_of = np.diff(label_indptr)
+        lengths = nnz_per_row * rng.lognormal(-(LENGTH_SIGMA**2) / 2, LENGTH_SIGMA, rows)  # mean nnz_per_row
+        wanted = np.clip(np.rint(lengths).astype(np.int64), 1, n_features)
+        indptr, features = _distinct(wanted, n_features, draw_features)
         counts = rng.lognormal(sigma=COUNT_SIGMA, size=len(features)).astype(np.float32)
         chunks.append((label_indptr, labels, indptr, features, counts))
     label_indptrs, labels_of, indptrs, features_of, counts_of = zip(*chunks, strict=True)
@@ -122,41 +125,6 @@ def split_rows(dataset: Dataset, test_size: float = 0.2, random_state: int = 0) 
     order = np.random.default_rng((_checked_seed(random_state), SPLIT)).permutation(dataset.n_rows)
     n_test = round(test_size * dataset.n_rows)
     return dataset.take(np.sort(order[n_test:])), dataset.take(np.sort(order[:n_test]))
-
-
-def _label_rows(
-    structure: _Structure, rows: int, labels_per_row: float, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return indptr and label ids of a chunk: 1 + Poisson distinct labels a row."""
-    n_labels = len(structure.label_ids)
-    wanted = np.minimum(1 + rng.poisson(labels_per_row - 1, rows), n_labels)
-    return _distinct(wanted, n_labels, lambda of_row: structure.label_ids[_draw(structure.label_cdf, len(of_row), rng)])
-
-
-def _feature_rows(
-    structure: _Structure,
-    label_indptr: np.ndarray,
-    labels: np.ndarray,
-    nnz_per_row: float,
-    noise: float,
-    rng: np.random.Generator,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return indptr and feature ids of a chunk, from the prototypes of the rows' labels and from noise."""
-    n_features = len(structure.feature_ids)
-    rows = len(label_indptr) - 1
-    lengths = nnz_per_row * rng.lognormal(-(LENGTH_SIGMA**2) / 2, LENGTH_SIGMA, rows)  # mean nnz_per_row
-    wanted = np.clip(np.rint(lengths).astype(np.int64), 1, n_features)
-    n_labels_of = np.diff(label_indptr)
-
-    def draw(of_row: np.ndarray) -> np.ndarray:
-        features = structure.feature_ids[_draw(structure.feature_cdf, len(of_row), rng)]
-        planted = np.flatnonzero(rng.random(len(of_row)) >= noise)
-        row = of_row[planted]
-        label = labels[label_indptr[row] + (rng.random(len(row)) * n_labels_of[row]).astype(np.int64)]
-        features[planted] = structure.prototypes[label, rng.integers(structure.prototypes.shape[1], size=len(row))]
-        return features
-
-    return _distinct(wanted, n_features, draw)
 
 
 def _distinct(

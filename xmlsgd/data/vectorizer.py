@@ -169,12 +169,6 @@ def _read_vectorizer(path: Path) -> dict[str, Any]:
         raise ModelFileError(f"{path}: must be of version {FORMAT_VERSION}, got {shorten(saved.get('version'))}")
     if set(saved) != {"format", "version", "min_df", "max_features", "words", "idf"}:
         raise ModelFileError(f"{path}: must have the fields of version {FORMAT_VERSION}, got {shorten(sorted(saved))}")
-    _check_values(saved, path)
-    return saved
-
-
-def _check_values(saved: dict[str, Any], path: Path) -> None:
-    """Raise `ModelFileError` unless every field has its type and range."""
     min_df, max_features, words, idf = (saved[name] for name in ("min_df", "max_features", "words", "idf"))
     if not _are_counts(min_df, max_features):
         got = shorten((min_df, max_features))
@@ -188,3 +182,4 @@ def _check_values(saved: dict[str, Any], path: Path) -> None:
         raise ModelFileError(f"{path}: idf must be a list of {len(words)} numbers, got {got}")
     if not all(isinstance(value, float) and 0 < value <= FLOAT32_MAX for value in idf):  # NaN fails too
         raise ModelFileError(f"{path}: idf must be positive finite numbers, got {shorten(idf)}")
+    return saved

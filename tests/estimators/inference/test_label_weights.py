@@ -55,7 +55,7 @@ def test_with_softmax_scores_are_logs_up_to_a_constant():
 
 @pytest.mark.parametrize("block", [1 << 26, 1])
 def test_the_best_of_the_likeliest_in_blocks_too(monkeypatch, block):
-    monkeypatch.setattr("xmlsgd.estimators.inference.blocks.ROW_BLOCK_BYTES", block)
+    monkeypatch.setattr("xmlsgd.estimators.inference.scorer.ROW_BLOCK_BYTES", block)
     rng = np.random.default_rng(0)
     Z, weight = rng.standard_normal((7, 100)), rng.uniform(0.1, 10, 100)
     given = Given(Z)

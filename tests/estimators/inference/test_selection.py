@@ -80,7 +80,7 @@ def test_rows_that_were_ranked_before_are_not_ranked_again():
 
 
 def test_blocks_shrink_as_rows_are_asked_for_more_labels(monkeypatch):
-    monkeypatch.setattr("xmlsgd.estimators.inference.blocks.ROW_BLOCK_BYTES", 4 * 8 * FIRST_K * 8)
+    monkeypatch.setattr("xmlsgd.estimators.inference.scorer.ROW_BLOCK_BYTES", 4 * 8 * FIRST_K * 8)
     ranker = Given(np.ones((20, 300)))
     row, *_ = labels_above(asking(ranker, 20), 20, np.zeros(300))
     assert np.bincount(row).tolist() == [300] * 20

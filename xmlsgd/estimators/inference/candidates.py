@@ -15,8 +15,7 @@ from ...devices.cpu.compiling import for_kernels
 from ...devices.cpu.kernels.candidates import DAMAGED, best_listed
 from ...devices.cpu.kernels.logits import pair_logits
 from ...devices.cpu.search import weights_of
-from .blocks import row_blocks
-from .scorer import FILLED_K, Scorer, best_of_all, some_rows
+from .scorer import FILLED_K, Scorer, best_of_all, row_blocks, some_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .blocks import row_blocks
-from .scorer import FILLED_K, best_of_all
+from .scorer import FILLED_K, best_of_all, row_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -10,7 +10,6 @@ import numpy as np
 
 from ...devices.compact import CompactLayer, widened
 from ...errors import DataError
-from .blocks import row_blocks
 from .compact import CompactParams
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ SMALL_LAYER = 1 << 20
 N_REWEIGHTED = 32
 # The largest k for which the network fills up candidates: its search inserts into a sorted list of 2 k.
 FILLED_K = 256
+ROW_BLOCK_BYTES = 64 << 20  # of what is computed of a block of rows
 
 
 class Ranker(Protocol):
@@ -214,3 +214,9 @@ def product_with(layer: Layer | CompactLayer, columns: np.ndarray | None) -> Cal
         return Z
 
     return product_of_all
+
+
+def row_blocks(n_rows: int, width: int) -> list[np.ndarray]:
+    """Return the row numbers of blocks of which `width` floats a row take at most 64 MB."""
+    size = max(ROW_BLOCK_BYTES // (4 * width), 1)
+    return [np.arange(start, min(start + size, n_rows)) for start in range(0, n_rows, size)]
