@@ -112,20 +112,18 @@ def label_weights(class_weight: Any, labels: Labels) -> np.ndarray | None:
         return None
     if labels.form != "multiclass":
         raise DataError("class_weight: works for one class a row (1-D Y); weigh rows with sample_weight")
-    if isinstance(class_weight, str):
-        if class_weight != "balanced":
-            raise DataError(f"class_weight: must be 'balanced', a dict or None, got {shorten(class_weight)}")
+    if isinstance(class_weight, dict):
+        by_class = _given_weights(class_weight, values(labels.classes))
+    elif isinstance(class_weight, str) and class_weight == "balanced":
         counts = labels.Y.column_counts()
         by_class = len(labels.Y.indices) / (np.count_nonzero(counts) * np.maximum(counts, 1))
     else:
-        by_class = _given_weights(class_weight, values(labels.classes))
+        raise DataError(f"class_weight: must be 'balanced', a dict or None, got {shorten(class_weight)}")
     return by_class.astype(np.float32)[labels.Y.indices]
 
 
-def _given_weights(class_weight: Any, classes: list[Any]) -> np.ndarray:
+def _given_weights(class_weight: dict[Any, Any], classes: list[Any]) -> np.ndarray:
     """Return the weight of each class, 1 where it is not given; with weight 0 the rows of a class are not learned."""
-    if not isinstance(class_weight, dict):
-        raise DataError(f"class_weight: must be 'balanced', a dict or None, got {shorten(class_weight)}")
     unknown = [key for key in class_weight if key not in set(classes)]
     if unknown:
         raise DataError(f"class_weight: must name classes of Y, got {shorten(unknown[0])}")

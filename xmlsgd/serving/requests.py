@@ -84,10 +84,7 @@ async def read_form(request: Request) -> dict[str, str]:
 def limit_of(value: Any, n_texts: int = 1, most: int = MAX_LIMIT) -> int:
     """Return the number of labels that is asked for each text, in JSON or in a form; None for the default."""
     most = min(most, MAX_SUGGESTIONS // n_texts)
-    try:
-        limit = DEFAULT_LIMIT if value is None else int(value) if isinstance(value, str) else value
-    except ValueError:
-        limit = value
+    limit = _number(value, DEFAULT_LIMIT, int)
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= most:
         texts = f" for {n_texts} texts" if n_texts > 1 else ""
         raise RequestError(400, f"limit: must be an integer from 1 to {most}{texts}, got {shorten(value)}")
@@ -96,13 +93,18 @@ def limit_of(value: Any, n_texts: int = 1, most: int = MAX_LIMIT) -> int:
 
 def threshold_of(value: Any) -> float:
     """Return the least score that is asked for, in JSON or in a form; None for 0."""
-    try:
-        threshold = 0.0 if value is None else float(value) if isinstance(value, str) else value
-    except ValueError:
-        threshold = value
+    threshold = _number(value, 0.0, float)
     if not is_number(threshold) or not 0 <= threshold <= 1:
         raise RequestError(400, f"threshold: must be a number from 0 to 1, got {shorten(value)}")
     return float(threshold)
+
+
+def _number(value: Any, default: float, kind: type[int] | type[float]) -> Any:
+    """Return a number of a form, which is text, or of JSON, the default for None; what is no number as it is."""
+    try:
+        return default if value is None else kind(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
 
 
 def text_of(value: Any) -> str:
