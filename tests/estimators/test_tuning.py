@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
 
 from xmlsgd import DataError, DivergenceError, XMLClassifier, make_xmc, tune
+from xmlsgd.estimators import tuning
 
 ROWS = make_xmc(300, 60, 20, nnz_per_row=8, labels_per_row=2)
 MODEL = XMLClassifier(max_epochs=2, random_state=0, n_jobs=1)
@@ -57,6 +59,14 @@ def test_candidates_are_searched_where_the_plan_has_them():
 
 def test_no_trial_begins_after_the_time_is_up():
     assert len(tune(ROWS.X, ROWS.Y, MODEL, seconds=1e-9).trials) == 1
+
+
+def test_a_trial_that_trains_beyond_the_time_does_not_count(monkeypatch):
+    clock = itertools.count()  # a second at each look
+    monkeypatch.setattr(tuning, "now", lambda: next(clock))
+    assert len(tune(ROWS.X, ROWS.Y, MODEL, seconds=4.5).trials) == 1
+    clock = itertools.count()
+    assert len(tune(ROWS.X, ROWS.Y, MODEL, seconds=9.5).trials) == 2
 
 
 @pytest.mark.parametrize("metric", ["nDCG@3", "R@5", "PSP@1", "coverage@2", "psndcg@3", "micro F1", "macro F1"])

@@ -17,6 +17,7 @@ from ..errors import DataError, DivergenceError, MemoryEstimateError, shorten
 from ..metrics import label_scores
 from ..metrics import metric as metric_function
 from ..metrics.evaluation import takes_propensity
+from ..training.callbacks import Callback
 from .classifier import XMLClassifier
 from .parameters import Parameters, checked_parameters, random_state_of
 from .training_data import read_training_data
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike
 
+    from ..training.history import EpochRecord
     from .plan import TrainingPlan
 
 SHARE, MOST_ROWS = 0.1, 10_000  # of the rows that are held out
@@ -69,6 +71,23 @@ class Tuning(NamedTuple):
     n_held_out: int
 
 
+class TimeUp(Exception):
+    """The time of the search is up."""
+
+
+class Deadline(Callback):
+    """Raise `TimeUp` at the end of the first epoch after a time."""
+
+    def __init__(self, end: float) -> None:
+        self.end = end
+
+    def epoch(self, record: EpochRecord, center: np.ndarray) -> bool:
+        """Look at the clock."""
+        if now() > self.end:
+            raise TimeUp
+        return False
+
+
 def tune(
     X: Any,
     y: Any,
@@ -98,7 +117,8 @@ def tune(
         A metric at a rank, such as "P@1", "nDCG@5", "PSP@3", "R@5", "coverage@5" (docs/metrics.md), or "micro F1" or
         "macro F1" of the labels above the learned thresholds.
     seconds : float
-        No trial begins that would end later than this, if it took as long as those before.
+        No trial begins that would end later than this, if it took as long as those before; one whose network trains
+        longer does not count. The first one is always done.
     n_trials : int, optional
         At most so many trials. With it alone (``seconds=inf``), the same seed gives the same trials.
     groups : array of int or str (n,), optional
@@ -148,8 +168,12 @@ def tune(
         asked, begun = study.ask(), now()
         parameters = _suggested(asked, free, base, rows)
         parameters = parameters if trials else {}
+        callbacks = [Deadline(started + seconds)] if trials else []
         try:
-            value = measure(clone(base).set_params(**parameters).fit(rows.X, rows.Y, groups=groups), test)
+            trained = clone(base).set_params(**parameters).fit(rows.X, rows.Y, groups=groups, callbacks=callbacks)
+            value = measure(trained, test)
+        except TimeUp:
+            break
         except (DivergenceError, MemoryEstimateError):
             if not trials:
                 raise
