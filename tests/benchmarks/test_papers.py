@@ -12,7 +12,8 @@ from benchmarks.papers.beyond import FIRST, LATER, LEVEL, verdict
 from benchmarks.papers.study import NOISY_POINTS, Runs, point_at, ranged, target
 from shared.paths import DATA
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.training.simulation import Outcome
+from xmlsgd.training.learner import Job
+from xmlsgd.training.simulation import Experiment, Outcome
 
 TINY = ["--rows", "240", "--test-rows", "60", "--hidden", "8", "--epochs", "1", "--batch", "16", "--threads", "1"]
 TINY += ["--seeds", "2", "--rates", "1", "3"]
@@ -109,16 +110,13 @@ def tried_rates(monkeypatch, tmp_path, reached, rates=()):
     """The (rate, seed) of every run of a method, and what a study found; `reached` is a P@1 for each rate."""
     tried = []
 
-    class Seeds:
-        def seeded(self, seed):
-            return seed
-
-    def simulate(seed, algorithm, fleet):
-        tried.append((algorithm.learning_rate, seed))
+    def simulate(experiment, algorithm, fleet):
+        tried.append((algorithm.learning_rate, experiment.job.seed))
         return outcome(reached[algorithm.learning_rate])
 
     monkeypatch.setattr(study, "simulate", simulate)
-    made = study.Study(Seeds(), None, 16, (1.0, 3.0, 10.0), 3, 1, tmp_path, "data")
+    experiment = Experiment(Job(None, None), None, None, None)
+    made = study.Study(experiment, None, 16, (1.0, 3.0, 10.0), 3, 1, tmp_path, "data")
     return tried, made.run([study.Method("method", lambda rate: Sequential(16, rate), [], rates)])["method"]
 
 
