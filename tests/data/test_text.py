@@ -128,8 +128,21 @@ def test_use_before_fit_is_refused():
 
 @pytest.mark.parametrize("texts", [["?", "!"], ["one", "two"], []])
 def test_texts_without_a_frequent_word_are_refused(texts):
-    with pytest.raises(DataError, match="no word occurs in at least min_df=2 texts"):
-        TextVectorizer().fit(texts)
+    with pytest.raises(DataError, match="no word of two letters or digits occurs in at least min_df=2 texts"):
+        TextVectorizer(min_df=2).fit(texts)
+
+
+def test_words_of_label_texts_are_kept_and_weighed_by_texts_alone():
+    texts = ["read json", "read xml", "read rows"]
+    alone, vectorizer = TextVectorizer(min_df=2).fit(texts), TextVectorizer(min_df=2).fit(texts, ["XML parser", "read"])
+    assert alone.words == ["read"]
+    assert vectorizer.words == ["parser", "read", "xml"]
+    theirs = TfidfVectorizer(sublinear_tf=True, token_pattern=TOKEN_PATTERN, vocabulary=vectorizer.words).fit(texts)
+    np.testing.assert_allclose(
+        vectorizer.transform(["read xml parser"]).to_scipy().toarray(),
+        theirs.transform(["read xml parser"]).toarray(),
+        rtol=1e-6,
+    )
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from xmlsgd import XMLClassifier, XMLEnsemble
+from xmlsgd.candidates.held_out_pairs import HeldOutPairs, label_rows_help
 from xmlsgd.candidates.knn import LABEL_ROW_VOTES
 from xmlsgd.errors import DataError
 from xmlsgd.estimators.held_out import rows_to_hold_out
@@ -20,7 +21,7 @@ UNSEEN = 5  # the last labels have no row
 NAMES = [f"word{2 * i} word{2 * i + 1}" for i in range(N_LABELS - UNSEEN)]
 NAMES += [f"word{2 * i} word{2 * i + 3}" for i in range(UNSEEN)]
 WORDS = [f"word{i}" for i in range(2 * N_LABELS)]
-LABEL_ROWS = N_LABELS - 1  # no word of one label is in two rows
+LABEL_ROWS = N_LABELS
 
 
 def library() -> tuple[list[str], sp.csr_array]:
@@ -56,6 +57,14 @@ def test_a_label_without_training_rows_is_found_by_its_text(taught):
     assert all(rank_of_unseen(taught))
 
 
+@pytest.mark.parametrize("make", [classifier, lambda: XMLEnsemble(classifier(), 2)], ids=["classifier", "ensemble"])
+def test_a_label_is_found_by_a_word_that_only_its_text_has(make):
+    texts, Y = library()
+    model = make().fit(texts, Y, label_texts=[*NAMES[:-1], "unheard-of"])
+    best, _ = model.predict_topk(["unheard"], k=3)
+    assert N_LABELS - 1 in best[0]
+
+
 def test_without_texts_a_label_without_training_rows_is_not_found():
     texts, Y = library()
     assert not any(rank_of_unseen(classifier().fit(texts, Y)))
@@ -65,7 +74,19 @@ def test_label_rows_are_not_counted(taught):
     _, Y = library()
     assert taught.n_samples_seen_ == N_ROWS
     assert taught.label_counts_.tolist() == np.asarray(Y.sum(axis=0)).astype(int).tolist()
-    assert taught.candidates_.knn.Y.n_rows == N_ROWS + LABEL_ROWS
+    assert taught.candidates_.knn.Y.n_rows >= N_ROWS + UNSEEN
+
+
+def test_label_rows_help_where_held_out_rows_are_told_better_with_them():
+    rng = np.random.default_rng(0)
+    truth, shape = rng.random((200, 8)) < 0.2, (200, 8)
+    others = tuple(rng.random(shape).astype(np.float32) for _ in range(3))
+    poor, good = (rng.normal(size=shape).astype(np.float32) + strength * truth for strength in (0.5, 2))
+    labels = np.tile(np.arange(8, dtype=np.int32), (200, 1))
+    for margins, without, helps in ((good, poor, True), (poor, good, False)):
+        scores = others[0], others[1], margins, others[2]
+        pairs = HeldOutPairs(labels, scores, truth, np.ones(8, np.float32))
+        assert label_rows_help(pairs, without) is helps
 
 
 def test_the_plan_says_that_label_texts_were_used(taught):
@@ -109,7 +130,7 @@ def test_texts_by_label_bring_labels_that_no_list_has():
 
 def test_labels_may_have_no_text():
     texts, Y = library()
-    model = classifier().fit(texts, Y, label_texts=[None, "", "unheard", *NAMES[3:]])
+    model = classifier().fit(texts, Y, label_texts=[None, "", "?", *NAMES[3:]])
     assert model.plan_.to_dict()["label_rows"]["value"] == LABEL_ROWS - 3
 
 

@@ -223,6 +223,8 @@ FORMAT_FLAGS = (
          part_of="format_options"),
     Flag("duplicates", name_among("error", "sum"), "what to do about a feature that comes twice in a row", "data",
          "error", part_of="format_options"),
+    Flag("min_df", INT, "words of texts that fewer training texts have are left out", "data", 1,
+         part_of="format_options"),
 )  # fmt: skip
 
 

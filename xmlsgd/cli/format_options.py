@@ -40,6 +40,7 @@ class FormatOptions(DocumentOptions):
     one_based_labels: bool = False
     header: str = "auto"
     duplicates: str = "error"
+    min_df: int = 1
 
     def kind(self, path: str) -> str:
         """Return the kind of documents that a file of texts holds."""

@@ -87,7 +87,7 @@ def read_training(
 ) -> Rows:
     """Return the rows of TRAIN and of --test, and the texts of labels and features."""
     with on_disk(train) as path:
-        rows = _training_rows(path, form, None)
+        rows = _training_rows(path, form, None, label_texts)
     if label_texts is not None:
         words = None if rows.vectorizer is None else rows.vectorizer.words
         if feature_names is not None:
@@ -178,12 +178,12 @@ def _texts(path: str, form: FormatOptions, part: int) -> RawText | None:
     return python_functions_texts()[part]
 
 
-def _training_rows(path: str, form: FormatOptions, columns: Columns | None) -> Rows:
+def _training_rows(path: str, form: FormatOptions, columns: Columns | None, label_texts: str | None = None) -> Rows:
     """Return the rows of a source and its own test part; a vectorizer is fitted where `columns` has none."""
     raw = _texts(path, form, TRAIN)
     if raw is not None:
         names, vectorizer = (columns.names, columns.vectorizer) if columns else (None, None)
-        vectorizer = vectorizer or _words_of(raw.texts, path)
+        vectorizer = vectorizer or _words_of(raw.texts, path, form.min_df, label_texts)
         rows = Rows(_rows_of_texts(path, raw, vectorizer, names), None, vectorizer)
         return replace(rows, test=_test_rows(path, form, rows.columns)) if _is_built_in(path) else rows
     rows = Rows(*_load(path, form), _vectorizer_of_store(path))
@@ -192,10 +192,11 @@ def _training_rows(path: str, form: FormatOptions, columns: Columns | None) -> R
     return rows
 
 
-def _words_of(texts: Sequence[str], path: str) -> TextVectorizer:
-    """Return a vectorizer of the words of a file."""
+def _words_of(texts: Sequence[str], path: str, min_df: int, label_texts: str | None) -> TextVectorizer:
+    """Return a vectorizer of the words of a file, and of those of label texts."""
+    of_labels = [] if label_texts is None else [text for _, text in read_label_texts(label_texts)]
     try:
-        return TextVectorizer().fit(texts)
+        return TextVectorizer(min_df).fit(texts, of_labels)
     except DataError as error:
         raise DataError(f"{path}: {str(error).removeprefix('texts: ')}") from error
 

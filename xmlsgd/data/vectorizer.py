@@ -32,20 +32,21 @@ class TextVectorizer:
 
     Parameters
     ----------
-    min_df : int, default 2
-        Number of training texts in which a word must occur.
+    min_df : int, default 1
+        Number of training texts in which a word must occur. A word of one text costs memory, yet says much about a
+        short text that has it, too (docs/decisions/candidates.md).
     max_features : int, optional
         Number of words to keep, the most frequent ones; by default all.
 
     Examples
     --------
     >>> from xmlsgd.data.vectorizer import TextVectorizer
-    >>> X = TextVectorizer(min_df=1).fit_transform(["read a file", "write a file"])
+    >>> X = TextVectorizer().fit_transform(["read a file", "write a file"])
     >>> X.shape
     (2, 3)
     """
 
-    def __init__(self, min_df: int = 2, max_features: int | None = None) -> None:
+    def __init__(self, min_df: int = 1, max_features: int | None = None) -> None:
         self.min_df = min_df
         self.max_features = max_features
         self._words: list[str] | None = None
@@ -72,8 +73,10 @@ class TextVectorizer:
         """Return F, the number of words."""
         return len(self.words)
 
-    def fit(self, texts: Iterable[str]) -> TextVectorizer:
+    def fit(self, texts: Iterable[str], label_texts: Iterable[str] = ()) -> TextVectorizer:
         """Learn the words and their idf; return self.
+
+        The words of `label_texts` are kept however few texts have them; idf counts texts alone.
 
         Raises `DataError` if no word occurs in `min_df` texts, and for an option outside its range.
         """
@@ -84,9 +87,13 @@ class TextVectorizer:
         try:
             tfidf.fit(texts)
         except ValueError as error:  # "empty vocabulary", "no terms remain": scikit-learn has no class of its own
-            wanted = f"no word occurs in at least min_df={self.min_df} texts"
+            wanted = f"no word of two letters or digits occurs in at least min_df={self.min_df} texts"
             raise DataError(f"texts: {wanted}, got {len(texts)} texts; pass more of them") from error
-        self._adopt(tfidf.get_feature_names_out().tolist(), tfidf.idf_)
+        words, split = tfidf.get_feature_names_out().tolist(), tfidf.build_analyzer()
+        if more := {word for text in label_texts for word in split(text)}.difference(words):
+            words = sorted([*words, *more])
+            tfidf = self._new_tfidf(vocabulary=words).fit(texts)
+        self._adopt(words, tfidf.idf_)
         return self
 
     def transform(self, texts: Iterable[str]) -> CSR:

@@ -146,7 +146,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
         if isinstance(label_names, Iterator):  # which each classifier reads
             label_names = list(label_names)
         template = self._template()
-        rows, features = learn_features(X, template.vectorizer, type(self).__name__)
+        rows, features = learn_features(X, template.vectorizer, type(self).__name__, label_texts)
         if features.vectorizer is not None:  # which the classifiers do not have
             feature_names = features.vectorizer.words
         elif feature_names is None and features.names is not None:

@@ -30,14 +30,19 @@ class FeatureSpace:
     owner: str = "XMLClassifier"
 
 
-def learn_features(X: Any, given: TextVectorizer | None, owner: str = "XMLClassifier") -> tuple[CSR, FeatureSpace]:
+def learn_features(
+    X: Any, given: TextVectorizer | None, owner: str = "XMLClassifier", label_texts: Any = None
+) -> tuple[CSR, FeatureSpace]:
     """Return X as a CSR, and its features, with a copy of the vectorizer `given` that is fitted to texts X.
 
     One that is fitted is taken as it is, also where X is rows, which are then taken for what it makes of texts.
+    label_texts : texts of labels, not checked here, whose words are features as well.
     """
     X, vectorizer = only_column(X), given if given is not None and given.is_fitted else None
     if vectorizer is None and is_text(X):
-        vectorizer = (TextVectorizer() if given is None else TextVectorizer(given.min_df, given.max_features)).fit(X)
+        vectorizer = TextVectorizer() if given is None else TextVectorizer(given.min_df, given.max_features)
+        listed = label_texts.values() if isinstance(label_texts, dict) else label_texts
+        vectorizer.fit(X, [text for text in listed if isinstance(text, str)] if _is_listed(listed) else ())
     rows, names = _read_rows(X, FeatureSpace(0, None, vectorizer, owner), learning=True)
     return rows, FeatureSpace(rows.n_cols, names, vectorizer, owner)
 
@@ -181,6 +186,11 @@ def is_text(X: Any) -> bool:
         X = X.to_numpy()
     listed = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.ndim == 1)
     return listed and len(X) > 0 and isinstance(X[0], str)
+
+
+def _is_listed(values: Any) -> bool:
+    """Return whether values come one after another, not in a matrix."""
+    return isinstance(values, Iterable) and not sp.issparse(values) and getattr(values, "ndim", 1) == 1
 
 
 def check_csr(matrix: CSR, name: str) -> None:

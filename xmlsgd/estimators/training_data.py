@@ -75,7 +75,7 @@ def read_training_data(
     if y is None:
         raise DataError("This XMLClassifier estimator requires y to be passed, but the target y is None; pass labels")
     if earlier is None:
-        rows, features = learn_features(X, given.vectorizer)
+        rows, features = learn_features(X, given.vectorizer, label_texts=label_texts)
     else:
         rows, features = grow_features(X, earlier.features)
     labels = with_new_labels(read_labels(y, names), label_texts)
