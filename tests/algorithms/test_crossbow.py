@@ -1,4 +1,4 @@
-"""Crossbow's synchronous model averaging and elastic averaging: pulls, conservation, bounds."""
+"""Crossbow's synchronous model averaging and elastic averaging: pulls, conservation, bounds, the number of learners."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 
 from shared import toy
-from xmlsgd.algorithms.crossbow import Crossbow
+from xmlsgd.algorithms.crossbow import INTERVAL, Crossbow, LearnerTuner
 from xmlsgd.algorithms.easgd import EASGD
+from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
+from xmlsgd.nn.schedules import Schedule
+from xmlsgd.training.executors.virtual_device import VirtualDevice
+from xmlsgd.training.learner import Job
 
 
 def started(k, kind=Crossbow, **settings):
@@ -134,6 +138,18 @@ def test_the_order_of_the_learners_does_not_matter():
     assert centers[0] == pytest.approx(centers[1], rel=1e-5)
 
 
+def test_learners_restart_are_at_the_center_which_rests():
+    """Every replica is z, and z has no motion left."""
+    algorithm, comm = started(3), toy.Replicas(0, 0, 0, 0)
+    for _ in range(3):
+        meet(algorithm, comm, [1, 2, 5])
+    comm.merge(algorithm.restart, range(3))
+    values = comm.values()
+    assert values == [values[0]] * 4
+    meet(algorithm, comm)
+    assert comm.values() == values
+
+
 @pytest.mark.parametrize("kind", [Crossbow, EASGD])
 def test_the_pull_follows_the_number_of_learners(kind):
     """A worker that joins late must not make it unstable."""
@@ -169,3 +185,73 @@ def test_learners_meet_in_every_epoch_and_a_rare_meeting_is_warned_of():
     with pytest.warns(UserWarning, match="sync_every = 1000000 takes 20000000 rows, more than an epoch of 240"):
         toy.run(algorithm, toy.fleet(1, 1), epochs=2)
     assert algorithm.notes()["merges"] == 2, "the end of an epoch is a meeting"
+
+
+def test_a_device_has_at_least_one_learner():
+    with pytest.raises(DataError, match="learners must be at least 1, got 0"):
+        Crossbow(learners=0)
+
+
+def tuned(throughput, noise=lambda i: 1.0, most=16):
+    """Let a tuner see `throughput(learners)` until it ends; return the learners."""
+    tuner, now = LearnerTuner(most), 0.0
+    tuner.met(now, 100)
+    for i in range(200):
+        for _ in range(INTERVAL):
+            now += 100 / (throughput(tuner.learners) * noise(i))
+            tuner.met(now, 100)
+    assert tuner.ended
+    return tuner.learners
+
+
+@pytest.mark.parametrize("knee", [1, 2, 4, 7])
+def test_the_tuner_stops_at_the_knee_of_the_throughput(knee):
+    """Within one learner of it."""
+    assert abs(tuned(lambda m: min(m, knee) + 0.01 * m) - knee) <= 1
+
+
+@pytest.mark.parametrize("outlier", range(12))
+def test_one_slow_sample_does_not_end_the_tuning(outlier):
+    assert abs(tuned(lambda m: min(m, 4), lambda i: 0.1 if i == outlier else 1.0) - 4) <= 1
+
+
+def test_a_tuner_that_pays_to_the_last_ends_with_all():
+    assert tuned(lambda m: m, most=4) == 4
+
+
+def test_learners_that_are_added_begin_at_the_center():
+    """Two devices of three learners; all of a device share its speed beyond two."""
+
+    class Noting(Crossbow):
+        counts: tuple[int, ...] = (2,)
+
+        def merge_replicas(self, comm, work):
+            super().merge_replicas(comm, work)
+            if self.counts[-1] != len(self.learning):
+                self.counts = (*self.counts, len(self.learning))
+                table = executor.table.params
+                for w in self.learning:
+                    np.testing.assert_array_equal(table[1 + w], table[0])
+
+    algorithm = Noting(4, 0.2, learners=3, sync_every=8)
+    executor = toy.Logged(toy.Quadratic(), [VirtualDevice(1e-3, 1e-6) for _ in range(6)])
+    toy.train(Job(toy.dataset(6000), Network(6000, 1, (1,)), toy.SGD()), algorithm, executor, Schedule(1))
+    assert algorithm.counts == (2, 4, 6)
+    assert {step.worker for step in executor.of("issue")} == set(range(6))
+    assert algorithm.alpha == 1 / 6
+
+
+def test_a_learner_takes_the_place_of_one_that_died():
+    """Learner 0 of a device dies while learner 1 does not take part yet: the run goes on with learner 1."""
+    fleet = [VirtualDevice(1e-3, 1e-4, absent=((0.05, np.inf),)), VirtualDevice(1e-3, 1e-4)]
+
+    class OneLearner(Crossbow):
+        def start(self, workers, n_rows):
+            super().start(workers, n_rows)
+            self.tuner.ended = True
+
+    done, executor = toy.run(OneLearner(4, 0.2, learners=2), fleet, n_rows=400)
+    workers = [step.worker for step in executor.of("issue")]
+    assert workers[0] == 0
+    assert set(workers[workers.index(1) :]) == {1}
+    assert done.records[0]["rows"] == 400

@@ -97,6 +97,7 @@ KEEPING = [
     get_algorithm("auto", 4, 0.1, 3, one_memory=False),
     made("crossbow", sync_every=1),
     made("crossbow", sync_every=1, center_momentum=0.0),
+    made("crossbow", learners=3),
     made("easgd", sync_every=2, center_momentum=0.5),
     made("local_sgd", outer=Outer()),
     made("local_sgd", outer=Nesterov()),

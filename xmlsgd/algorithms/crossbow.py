@@ -4,21 +4,29 @@ Koliousis, Watcharapichat, Weidlich, Mai, Costa, Pietzuch 2019 (PVLDB 12(11), ar
 iteration every learner j takes a step and a correction towards the average model z, both from where it stood before:
 
     c_j <- alpha (w_j - z);  w_j <- w_j - g_j - c_j;  z <- z + sum of c_j + mu (z - z_previous)
+
+Then the auto-tuner (Algorithm 2) adds a learner to each device as long as throughput rises by enough.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, islice
+from statistics import median
 
 import numpy as np
 
-from ..data.validation import below_one
+from ..data.validation import at_least, below_one
 from ..training.merging import Comm, ParameterSlice
 from ..training.rounds import Work
 from .base import Algorithm
 from .easgd import Meetings, move_center, pull_together
 from .outer import merges_to_fade
+
+GAIN = 0.10  # relative gain in throughput that one learner more must bring (released code)
+WINDOWS = 3  # throughputs whose median counts; the released code has one, and a noisy one ended the tuning for good
+INTERVAL = 8  # meetings of a window
 
 
 @dataclass
@@ -26,13 +34,15 @@ class Crossbow(Meetings, Algorithm):
     """SMA of k learners with alpha = 1 / k. One learner alone has nothing to average and trains as plain SGD.
 
     sync_every : tau, updates between averages, >= 1. 1 in the paper; with the wide output layers of here that takes a
-    quarter of the time, with 16 a twentieth. center_momentum : mu, of the average, in [0, 1).
+    quarter of the time, with 16 a twentieth. center_momentum : mu, of the average, in [0, 1). learners : the
+    most learners of a device; so many workers, one after the other, share one. Their number is tuned, from one up.
 
     The paper also restarts all learners from the average where the learning rate falls in a step; no schedule here has
     such steps.
     """
 
     center_momentum: float = below_one(0.9)
+    learners: int = at_least(1, 1)
 
     @classmethod
     def published(cls, batch: int = 16, learning_rate: float = 6e-3) -> Crossbow:
@@ -43,18 +53,52 @@ class Crossbow(Meetings, Algorithm):
         """Return the motion of the average and, where corrections are from before the step, w_j - z of each learner."""
         return int(self.center_momentum > 0) + (n_workers if self.sync_every == 1 else 0)
 
+    def start(self, workers: Sequence[int], n_rows: int) -> None:
+        """Begin with one learner a device."""
+        super().start(workers, n_rows)
+        self.tuner = LearnerTuner(self.learners)
+        self.learning = self.chosen()
+
     @property
     def alpha(self) -> float:
-        """Return the strength of the pull for the learners that are there."""
-        return 1 / max(len(self.size), 1)
+        """Return the strength of the pull for the learners that take part."""
+        return 1 / max(len(self.learning), 1)
+
+    def chosen(self) -> set[int]:
+        """Return the learners that shall take part: the first of each device, as many as the tuner says."""
+        devices = groupby(sorted(self.size), lambda w: w // self.learners)
+        return {w for _, learners in devices for w in islice(learners, self.tuner.learners)}
+
+    def open_rows(self, w: int) -> float:
+        """Return the rows of the updates that a learner that takes part has left before the next average."""
+        return super().open_rows(w) if w in self.learning else 0
+
+    def left(self, w: int) -> None:
+        """Forget a learner; another of its device may take over at the next meeting."""
+        super().left(w)
+        self.learning.discard(w)
+
+    def joined(self, w: int) -> None:
+        """Take a new learner in, if its device has room for it."""
+        super().joined(w)
+        self.learning |= self.chosen() & {w}
+
+    def merge_due(self, busy: Collection[int], now: float) -> Collection[int]:
+        """Return all learners when the last is done, or when all that took part are gone and others have to begin."""
+        return super().merge_due(busy, now) if self.learning else list(self.size)
 
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
-        """Correct learners and average."""
+        """Correct learners and average; then see whether one learner more a device pays."""
         self.merges += 1
-        if len(work) == 1:
-            comm.merge(self.alone, work)
-        else:
-            comm.merge(self.sma, work, merges_to_fade(self.center_momentum), equal=False)
+        if len(self.learning) == 1:
+            comm.merge(self.alone, self.learning)
+        elif self.learning:
+            comm.merge(self.sma, self.learning, merges_to_fade(self.center_momentum), equal=False)
+        self.tuner.met(comm.now(), sum(work[w].rows for w in self.learning))
+        chosen = self.chosen()
+        if chosen != self.learning:
+            comm.merge(self.restart, chosen)
+        self.learning = chosen
 
     def sma(self, params: ParameterSlice) -> None:
         """Apply corrections, taken from where learners stood before their last step if they meet at every one."""
@@ -74,7 +118,53 @@ class Crossbow(Meetings, Algorithm):
         """Take the one learner as the average, which has no motion then."""
         (replica,) = params.replicas.values()
         params.center[:] = replica
+        self.restart(params)
+
+    def restart(self, params: ParameterSlice) -> None:
+        """Put learners back to the average and end its motion."""
+        params.broadcast()
         if self.center_momentum:
             params.state("motion")[:] = 0
         for w in params.replicas if self.sync_every == 1 else ():
             params.state("w - z", w)[:] = 0
+
+    def notes(self) -> dict[str, object]:
+        """Return the pull, the momentum, how often learners have met, and the learners a device."""
+        return {**super().notes(), "learners": self.tuner.learners}
+
+
+@dataclass
+class LearnerTuner:
+    """The auto-tuner: learners a device, from 1 to `most`, one more as long as throughput rises by `GAIN`."""
+
+    most: int
+    learners: int = 1
+    ended: bool = False
+    best: float = 0.0
+    throughputs: list[float] = field(default_factory=list)
+    meetings: int = 0
+    rows: int = 0
+    since: float | None = None
+
+    def met(self, now: float, rows: int) -> None:
+        """Note a meeting at second `now`, after `rows` rows; at the end of a window, see whether the number changes."""
+        if self.since is None:
+            self.since = now  # what came before includes the start
+            return
+        self.meetings, self.rows = self.meetings + 1, self.rows + rows
+        if self.meetings % INTERVAL or self.ended:
+            return
+        self.throughputs.append(self.rows / max(now - self.since, 1e-12))
+        self.since, self.rows = now, 0
+        if len(self.throughputs) == WINDOWS:
+            self._decide(median(self.throughputs))
+            self.throughputs.clear()
+
+    def _decide(self, throughput: float) -> None:
+        """Add a learner if the last one paid, else take it away and end."""
+        paid = throughput > self.best * (1 + GAIN)
+        self.ended = not paid or self.learners == self.most
+        if paid:
+            self.best, self.learners = throughput, min(self.learners + 1, self.most)
+        else:
+            self.learners = max(self.learners - 1, 1)
