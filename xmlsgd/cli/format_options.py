@@ -93,19 +93,22 @@ class FormatOptions(DocumentOptions):
         }
 
     def is_text(self, path: str, labelled: bool) -> bool:
-        """Return whether a file holds documents and not rows of numbers.
+        """Return whether a file holds documents and not rows of numbers, by its name or by `are_documents`."""
+        from ..data.documents import kind_of
+
+        file = Path(path)
+        if self.format == "auto" and file.is_file() and kind_of(file):
+            return True
+        return self.are_documents(first_lines(file) if file.is_file() and file.suffix != ".npz" else [], labelled)
+
+    def are_documents(self, lines: Iterable[str], labelled: bool) -> bool:
+        """Return whether lines are documents and not rows of numbers.
 
         With `labelled`, a document stands behind a tab: `label1,label2<TAB>text`. No row of numbers has words behind a
         tab, but words alone may be a broken row: then most lines decide.
         """
-        from ..data.documents import kind_of
-
         if self.format != "auto":
             return self.format != "rows"
-        file = Path(path)
-        if file.is_file() and kind_of(file):
-            return True
-        lines = first_lines(file) if file.is_file() and file.suffix != ".npz" else []
         found = [_has_words(line, labelled) for line in lines if line.partition("#")[0].strip()]
         return any(found) if labelled else 2 * sum(found) > len(found)
 

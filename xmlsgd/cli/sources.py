@@ -63,14 +63,18 @@ class Rows:
 
 
 @contextmanager
-def on_disk(path: str) -> Iterator[str]:
-    """Give `path`, or for `-` a file with a copy of standard input: readers look at a file more than once."""
+def on_disk(path: str, head: bytes = b"") -> Iterator[str]:
+    """Give `path`, or for `-` a file with a copy of standard input: readers look at a file more than once.
+
+    head : what was read of standard input already.
+    """
     if path != STDIN:
         yield path
         return
     with temporary_folder() as folder:
         file = folder / "stdin"
         with file.open("wb") as stream:
+            stream.write(head)
             shutil.copyfileobj(sys.stdin.buffer, stream)
         try:
             yield str(file)
@@ -156,9 +160,9 @@ def read_labels(path: str, form: FormatOptions, columns: Columns) -> tuple[CSR, 
     return Y, replace(columns, n_labels=Y.n_cols, names=names if columns.names is not None else None)
 
 
-def read_features(path: str, form: FormatOptions, columns: Columns) -> CSR:
-    """Return rows to predict labels for; they need no labels."""
-    with on_disk(path) as file:
+def read_features(path: str, form: FormatOptions, columns: Columns, head: bytes = b"") -> CSR:
+    """Return rows to predict labels for; they need no labels. head : see `on_disk`."""
+    with on_disk(path, head) as file:
         if not form.is_text(file, labelled=False):
             return _test_rows(file, form, columns, labels_required=False).X
         if columns.vectorizer is None:

@@ -131,12 +131,12 @@ def lines_of_file(path: str | Path) -> Iterator[str]:
                 where = f"{path}:{number}"
                 if not (line := stream.readline(MAX_LINE_BYTES + 1)):
                     break
-                yield _decode(line, where)
+                yield decode_line(line, where)
     except READ_ERRORS as error:
         raise DataError(f"{where}: cannot be read, got {getattr(error, 'strerror', None) or error}") from error
 
 
-def _decode(line: bytes, where: str) -> str:
+def decode_line(line: bytes, where: str) -> str:
     """Return a line as text; `where` is `file:line` for the errors."""
     if len(line) > MAX_LINE_BYTES:
         raise DataError(f"{where}: a line must be at most {MAX_LINE_BYTES} bytes, got more")

@@ -6,7 +6,8 @@ the number of the row, from 0, and its labels; CSV has a header and a line per r
 (softmax, squared hinge) writes scores. With --explain, lines of text are followed by what each score is made of, and
 JSON has it as the "explanation" of a label.
 
-DATA may be text without labels if the model was trained on text. `-` is standard input or output.
+DATA may be text without labels if the model was trained on text. `-` is standard input or output; a document on
+standard input is answered before the next one is sent.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from ..exit_codes import UsageError
 from ..flags import DIR, FILE, FLOAT, FORMAT_FLAGS, INT, PATH, PROPENSITY_POWER, Flag, name_among, or_word, positional
 from ..format_options import FormatOptions
-from ..messages import STDOUT, Console
+from ..messages import STDIN, STDOUT, Console
 from ..models import label_weight_of, read_excluded, read_model
 from ..output_files import check_file
 from ..parameters import parameter_flags
@@ -68,11 +69,12 @@ def run(
     estimator = read_model(model, data, "predict", parameters)
     weight = label_weight_of(estimator, propensity_power)
     from ...training.progress_bar import in_batches
-    from ..sources import Columns, read_features
+    from ..sources import Columns
+    from ..standard_input import feature_blocks
 
     columns = Columns.of_model(estimator)
     excluded = read_excluded(exclude, estimator)
-    X = read_features(data, format_options, columns)
+    blocks, n_answered = feature_blocks(data, format_options, columns), 0
     k = min(k, columns.n_labels)
     proba = estimator.fitted_.has_probabilities
     value = "probability" if proba else "score"
@@ -81,11 +83,14 @@ def run(
     with text_file(out) as stream:
         if output_format == "csv":
             stream.write(csv_header(k, value) + "\n")
-        for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=console.quiet):
-            labels, values = estimator.predict_topk(
-                X.take(rows), k, exclude=excluded, threshold=threshold, label_weight=weight, proba=proba
-            )
-            for row, best, best_values in zip(rows.tolist(), labels.tolist(), values.tolist(), strict=True):
-                listed = [label for label in best if label >= 0]
-                why = estimator.explain(X.span(row, row + 1), listed)[0] if explain and listed else []
-                stream.write(line(row, best, best_values, why) + "\n")
+        for X in blocks:
+            for rows in in_batches(X.n_rows, BATCH, "ranking", quiet=console.quiet or data == STDIN):
+                labels, values = estimator.predict_topk(
+                    X.take(rows), k, exclude=excluded, threshold=threshold, label_weight=weight, proba=proba
+                )
+                for row, best, best_values in zip(rows.tolist(), labels.tolist(), values.tolist(), strict=True):
+                    listed = [label for label in best if label >= 0]
+                    why = estimator.explain(X.span(row, row + 1), listed)[0] if explain and listed else []
+                    stream.write(line(n_answered + row, best, best_values, why) + "\n")
+            n_answered += X.n_rows
+            stream.flush()
