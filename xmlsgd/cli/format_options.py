@@ -83,6 +83,11 @@ class FormatOptions(DocumentOptions):
         return read_documents(path, self.kind(path), labelled, self)
 
     @property
+    def given(self) -> dict[str, Any]:
+        """Return the options that are not the defaults."""
+        return {name: value for name, value in vars(self).items() if value != getattr(FormatOptions, name)}
+
+    @property
     def for_rows(self) -> dict[str, Any]:
         """Return the options of `read_libsvm`."""
         return {

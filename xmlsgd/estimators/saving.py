@@ -244,7 +244,9 @@ def read_learned(facts: dict[str, Any], saved: ModelArrays, described: Any, comp
     if THRESHOLDS in saved.arrays:
         found = saved.array(THRESHOLDS, np.float64, network.n_labels + 1)
         if saved.check and not ((found >= 0) & (found <= 1)).all():
-            raise ModelFileError(f"{saved.path}: {THRESHOLDS} must be between 0 and 1, got others")
+            raise ModelFileError(
+                f"{saved.path}: {THRESHOLDS} must be between 0 and 1, got {found.min():g} to {found.max():g}"
+            )
         thresholds = Thresholds.of(found)
     return FittedModel(**facts, params=params, candidates=candidates, thresholds=thresholds)
 

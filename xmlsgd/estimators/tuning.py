@@ -23,7 +23,7 @@ from .parameters import Parameters, checked_parameters, random_state_of
 from .training_data import read_training_data
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from numpy.typing import ArrayLike
 
@@ -97,14 +97,15 @@ def tune(
     seconds: float = 600,
     n_trials: int | None = None,
     groups: ArrayLike | None = None,
+    fixed: Collection[str] = (),
     callback: Callable[[Trial], None] | None = None,
 ) -> Tuning:
     """Search for parameters with a larger metric on held-out rows; needs Optuna, `pip install "xmlsgd[tune]"`.
 
     A tenth of the rows, at most 10,000, is held out. The first trial has the given parameters, so that the best one is
     never below it on these rows; then Optuna's TPE sampler chooses. It searches `candidates`, `hidden_layer_sizes`,
-    `max_epochs`, `learning_rate_init`, `hidden_dropout` and `stacking`, but for those that `model` has other values of
-    than the default.
+    `max_epochs`, `learning_rate_init`, `hidden_dropout` and `stacking`, but for those that are `fixed` or that `model`
+    has other values of than the default.
 
     Parameters
     ----------
@@ -123,6 +124,8 @@ def tune(
         At most so many trials. With it alone (``seconds=inf``), the same seed gives the same trials.
     groups : array of int or str (n,), optional
         As in `fit`; whole groups are held out.
+    fixed : names, optional
+        Parameters that stay as they are.
     callback : callable, optional
         Called with each `Trial` after it.
 
@@ -161,7 +164,8 @@ def tune(
     base.set_params(candidates=default.n_candidates)  # as of all rows, where fewer would be too few
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
     study.enqueue_trial(_space_defaults(default))
-    free = {name: value for name, value in XMLClassifier().get_params().items() if getattr(given, name) == value}
+    defaults = XMLClassifier().get_params().items()
+    free = {name: value for name, value in defaults if name not in fixed and getattr(given, name) == value}
     trials: list[Trial] = []
     started = now()
     while not trials or (len(trials) != n_trials and now() - started + fmean(t.seconds for t in trials) <= seconds):

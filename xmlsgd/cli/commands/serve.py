@@ -36,7 +36,7 @@ FLAGS = (
     Flag("save", None, "write the model to DIR whenever it has learned", "server"),
 )  # fmt: skip
 EXAMPLES = """  xmlsgd serve model
-  XMLSGD_TOKEN=secret xmlsgd serve model --port 9000 --save"""
+  XMLSGD_TOKEN=change-me-please xmlsgd serve model --port 9000 --save"""
 CONNECTIONS = 1024  # more are answered with 503
 GRACE_SECONDS = 30  # for requests that a signal finds unanswered
 MIN_TOKEN = 8  # characters

@@ -73,7 +73,7 @@ def run(
 
     found = tune(
         rows.X, rows.Y, model, metric=metric, seconds=seconds, n_trials=trials,
-        groups=groups_in_file(groups, rows.n_rows), callback=show,
+        groups=groups_in_file(groups, rows.n_rows), fixed=parameters, callback=show,
     )  # fmt: skip
     first, best = found.trials[0], found.best
     flags = flags_of(parameters | best.parameters)
@@ -81,7 +81,8 @@ def run(
         f"{metric} of {found.n_held_out:,} held-out rows: {first.value:.2f} as given, {best.value:.2f} at best, "
         f"of {len(found.trials)} trials"
     )
-    console.show(" ".join(filter(None, ["xmlsgd train", shlex.quote(train), flags, "--out model"])))
+    of_data = flags_of(({} if groups is None else {"groups": groups}) | format_options.given)
+    console.show(" ".join(filter(None, ["xmlsgd train", shlex.quote(train), of_data, flags, "--out model"])))
     write_json(json, {
         "metric": metric, "held_out_rows": found.n_held_out, "default": first.value, "best": best.value,
         "parameters": parameters | best.parameters, "flags": flags,
