@@ -1,1 +1,1 @@
-"""Samplers of the output layer that brought nothing, and the comparison that says so."""
+"""Hard negatives, which brought nothing, and the comparison of samplers that says so."""

@@ -7,16 +7,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from xmlsgd.data.csr import CSR, NEGATIVES
-from xmlsgd.data.validation import check_fields, check_instance
-from xmlsgd.errors import DataError, shorten
+from xmlsgd.data.validation import Checked, at_least, check_instance, within
 from xmlsgd.nn.samplers import Batch, Sampler
 from xmlsgd.nn.samplers.base import marked
-
-from .refresh import Refresh, Turns, check_least
+from xmlsgd.nn.samplers.lsh import Refresh, Turns
 
 
 @dataclass(frozen=True)
-class HardNegatives(Sampler):
+class HardNegatives(Checked, Sampler):
     """The true labels of the batch, and `negatives` more that its rows share, some of them hard, the others drawn.
 
     Labels with similar output weights are clustered, at most `cluster` of them together; the clusters whose mean has
@@ -24,18 +22,15 @@ class HardNegatives(Sampler):
     negatives. refresh : when clusters are made anew from the current weights.
     """
 
-    negatives: int = 1024
-    hard: float = 0.5
-    cluster: int = 16
+    negatives: int = at_least(1024, 0)
+    hard: float = within(0.5, 0, 1)
+    cluster: int = at_least(16, 1)
     refresh: Refresh = field(default_factory=Refresh)
 
     def __post_init__(self) -> None:
         """Raise `DataError` for a field of the wrong kind, or a number outside its range."""
-        check_fields(self)
+        super().__post_init__()
         check_instance("refresh", self.refresh, Refresh, "Refresh(50)", or_none=False)
-        check_least(negatives=(self.negatives, 0), cluster=(self.cluster, 1))
-        if not 0 <= self.hard <= 1:
-            raise DataError(f"hard must be in [0, 1], got {shorten(self.hard)}")
 
     def begin(self, Y: CSR, seed: int) -> Clusters:
         """Return the sampler of a learner, without clusters."""

@@ -7,20 +7,18 @@ rows of a batch share theirs, so all of them train the union.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
-from xmlsgd.data.csr import CSR, NEGATIVES
-from xmlsgd.data.validation import check_choice, check_fields, check_instance
-from xmlsgd.devices.cpu import CPU, cpu_of
-from xmlsgd.errors import DataError, shorten
-from xmlsgd.nn.samplers import Batch, Sampler
-from xmlsgd.nn.samplers.base import marked
-
-from .lsh_kernels import dwta_codes, fill_tables, retrieve
-from .refresh import Refresh, Turns, check_least
+from ...data.csr import CSR, NEGATIVES
+from ...data.validation import Checked, at_least, check_choice, check_instance, ranged
+from ...devices.cpu import CPU, cpu_of
+from ...devices.cpu.kernels.lsh import dwta_codes, fill_tables, retrieve
+from ...errors import DataError, shorten
+from .base import Batch, Sampler, marked
 
 BIN_BITS = 3  # of a winner-take-all code: bins of eight columns, as SLIDE has them
 BLOCK = 1 << 13  # rows hashed together
@@ -106,7 +104,38 @@ def buckets(family: Family, V: np.ndarray, tables: int, width: int, device: CPU)
 
 
 @dataclass(frozen=True)
-class LSH(Sampler):
+class Refresh(Checked):
+    """Refresh number t, from 1, comes after sum_{i < t} first e^(growth i) batches (Chen et al. 2020, section 4.2).
+
+    An index of the labels is made anew often in the beginning, when weights move fast, ever more seldom later.
+    first : batches before the first one, at least 1. growth : finite, at least 0.
+    """
+
+    first: int = at_least(50, 1)
+    growth: float = ranged(0.1, "finite and at least 0", lambda growth: 0 <= growth < math.inf)
+
+    def batches(self, t: int) -> int:
+        """Return how many batches lie before refresh number t, rounded."""
+        rate = math.expm1(self.growth)
+        return round(self.first * (math.expm1(self.growth * t) / rate if rate else t))
+
+
+class Turns:
+    """Counts the batches of a learner and says before which of them a refresh is due; before the first one is."""
+
+    def __init__(self, refresh: Refresh) -> None:
+        self._refresh, self._batches, self._refreshes = refresh, 0, 0
+
+    def due(self) -> bool:
+        """Count a batch; return whether a refresh goes before it."""
+        due = self._batches >= self._refresh.batches(self._refreshes)
+        self._batches += 1
+        self._refreshes += due
+        return due
+
+
+@dataclass(frozen=True)
+class LSH(Checked, Sampler):
     """The true labels of the batch, and for each row up to `per_row` labels from the buckets of its activations.
 
     family : "simhash" or "dwta". hashes : K, codes of a table's key. tables : how many. capacity : labels of a bucket
@@ -117,23 +146,21 @@ class LSH(Sampler):
     """
 
     family: str = "simhash"
-    hashes: int = 9
-    tables: int = 50
-    per_row: int = 32
-    capacity: int = 128
+    hashes: int = at_least(9, 1)
+    tables: int = at_least(50, 1)
+    per_row: int = at_least(32, 1)
+    capacity: int = at_least(128, 1)
     rule: str = "reservoir"
     frequent: bool = False
-    negatives: int = 1024
+    negatives: int = at_least(1024, 0)
     refresh: Refresh = field(default_factory=Refresh)
 
     def __post_init__(self) -> None:
         """Raise `DataError` for a field of the wrong kind, a name that is none, or a number below its least."""
-        check_fields(self)
+        super().__post_init__()
         check_instance("refresh", self.refresh, Refresh, "Refresh(50)", or_none=False)
         for name, known in (("family", tuple(FAMILIES)), ("rule", RULES)):
             check_choice(name, getattr(self, name), known)
-        counts = {name: (getattr(self, name), 1) for name in ("hashes", "tables", "per_row", "capacity")}
-        check_least(**counts, negatives=(self.negatives, 0))
         most = 64 // FAMILIES[self.family].bits
         if self.hashes > most:
             raise DataError(f"hashes must be at most {most} for {self.family}, got {shorten(self.hashes)}")
@@ -203,3 +230,6 @@ class Tables(Sampler):
             device.n_threads, found,
         )  # fmt: skip
         return found
+
+
+SAMPLER = LSH

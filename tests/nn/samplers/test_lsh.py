@@ -5,18 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.samplers.lsh import DWTA, LSH, SimHash, Tables, buckets
-from benchmarks.samplers.lsh_kernels import ATTEMPTS, EMPTY, fill_tables, mixed, retrieve
-from benchmarks.samplers.refresh import Refresh
 from shared import toy
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.base import Layer, Targets
 from xmlsgd.devices.cpu import CPU
+from xmlsgd.devices.cpu.kernels.lsh import ATTEMPTS, EMPTY, fill_tables, mixed, retrieve
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.samplers import ALL_LABELS, Batch
+from xmlsgd.nn.samplers.lsh import DWTA, LSH, Refresh, SimHash, Tables, Turns, buckets
 
 ONE, TWO = CPU(1), CPU(2)
 
@@ -252,6 +251,16 @@ def test_on_other_devices_than_a_cpu_all_batches_are_hashed_by_one_cpu():
     assert used[0] is used[1]
 
 
+def test_refreshes_come_ever_more_seldom():
+    turns = Turns(Refresh(10, 0.5))
+    due = [batch for batch in range(200) if turns.due()]
+    gaps = np.diff(due)
+    assert due[:3] == [0, 10, 10 + round(10 * np.exp(0.5))]
+    np.testing.assert_allclose(gaps, 10 * np.exp(0.5 * np.arange(len(gaps))), atol=1)
+    steady = Turns(Refresh(7, 0.0))
+    assert [batch for batch in range(30) if steady.due()] == [0, 7, 14, 21, 28]
+
+
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
@@ -268,3 +277,17 @@ def test_on_other_devices_than_a_cpu_all_batches_are_hashed_by_one_cpu():
 def test_settings_outside_their_range_are_refused(settings, text):
     with pytest.raises(DataError, match=text):
         LSH(**settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        (("5",), "first must be a whole number, got '5'"),
+        ((0,), "first must be at least 1, got 0"),
+        ((5, -1), "growth must be finite and at least 0, got -1"),
+        ((5, np.inf), "growth must be finite and at least 0, got inf"),
+    ],
+)
+def test_refreshes_outside_their_range_are_refused(settings, text):
+    with pytest.raises(DataError, match=text):
+        Refresh(*settings)
