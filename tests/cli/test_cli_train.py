@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -107,6 +108,16 @@ def test_unrepeated_labels_and_unknown_test_labels_are_warned_of(tmp_path, capsy
     assert f"{TEST_TEXT}: the model knows none of its labels, so that all measures will be 0" in err
     run("evaluate", tmp_path / "m", TEST_TEXT)
     assert f"{TEST_TEXT}: the model knows none of its labels, so that all" in capsys.readouterr().err
+
+
+def test_test_labels_that_are_separated_otherwise_than_in_training_are_warned_of(models, tmp_path, capsys):
+    labels, texts = zip(*(line.split("\t") for line in Path(TEST_TEXT).read_text().splitlines()), strict=True)
+    lines = (f"{names.replace(',', ';')}\t{text}\n" for names, text in zip(labels, texts, strict=True))
+    (tmp_path / "test.txt").write_text("".join(lines))
+    run("evaluate", models / "text", tmp_path / "test.txt")
+    assert re.search(r"the model does not know \d+ % of its labels; .*--label-separator", capsys.readouterr().err)
+    run("evaluate", models / "text", tmp_path / "test.txt", "--label-separator", ";")
+    assert "does not know" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

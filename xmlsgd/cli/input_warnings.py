@@ -17,6 +17,7 @@ from .sources import Rows
 
 QUOTES, SEPARATORS = "\"'", ";|"
 SPACED_COMMA = re.compile(r", +(?=\S)")
+MOST_UNKNOWN = 0.3  # of the labels of test rows
 ONCE, FEW_ROWS = 1.2, 20  # with fewer rows per label, or fewer rows, nothing can be said
 
 
@@ -73,10 +74,14 @@ def warn_of_base(dataset: Dataset, path: str) -> None:
 
 
 def warn_of_unknown(dataset: Dataset, n_known: int, path: str) -> None:
-    """Warn if no test row has a label that the model knows."""
-    if dataset.Y.nnz and dataset.Y.indices.min() >= n_known:
+    """Warn if the model knows none of the labels of test rows, or few, as with another separator than in training."""
+    share = float(np.mean(dataset.Y.indices >= n_known)) if dataset.Y.nnz else 0.0
+    if share == 1:
         text = f"{path}: the model knows none of its labels, so that all measures will be 0"
         warnings.warn(f"{text}; are these its test rows, with labels first?", stacklevel=2)
+    elif share > MOST_UNKNOWN:
+        text = f"{path}: the model does not know {100 * share:.0f} % of its labels"
+        warnings.warn(f"{text}; are they separated as in training (--label-separator)?", stacklevel=2)
 
 
 def warn_of_workers(devices: Sequence[str]) -> None:

@@ -255,7 +255,8 @@ def _with_state(fitted: FittedModel, saved: ModelArrays, compact: bool) -> Fitte
     """Return the model with what learning goes on from."""
     if "optimizer_state" not in saved.arrays:
         how = "compact" if compact else "predict_only"
-        raise ModelFileError(f"{saved.path}: cannot learn on, saved with {how}; load it predict_only")
+        remedy = f"train it again without {how}, or load it with predict_only=True"
+        raise ModelFileError(f"{saved.path}: cannot learn on, saved with {how}; {remedy}")
     size = state_layout(fitted.network.layout, find_optimizer(fitted.optimizer)()).size
     state = saved.finite("optimizer_state", size).copy()
     return replace(fitted, optimizer_state=state, params=fitted.float_params.copy())

@@ -87,7 +87,7 @@ def test_a_compact_model_that_is_loaded_and_saved_again_stays_what_it_is(data, s
 def test_a_compact_model_says_that_it_cannot_learn_on(data, small):
     with pytest.raises(DataError, match=r"no optimizer state; .* saved without predict_only and compact"):
         XMLClassifier.load(small).partial_fit(data.X, data.Y)
-    with pytest.raises(ModelFileError, match=r"cannot learn on, saved with compact; load it predict_only"):
+    with pytest.raises(ModelFileError, match=r"cannot learn on, saved with compact; train it again without compact"):
         XMLClassifier.load(small, predict_only=False)
 
 
