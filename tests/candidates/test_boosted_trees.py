@@ -107,7 +107,7 @@ def pairs_of(known: np.ndarray, truth: np.ndarray) -> tuple[HeldOutPairs, np.nda
 def test_trees_are_kept_where_they_tell_rows_better_that_they_did_not_learn_from():
     pairs, log_odds = pairs_of(*examples(6000))
     with DEVICE.start():
-        trees, scores = fit_trees(pairs, log_odds, pairs.before, DEVICE)
+        trees, scores = fit_trees(pairs, log_odds, pairs.frequency, DEVICE)
         assert trees is not None
         seen = trees.corrected(log_odds, pairs.labels, *pairs.scores, DEVICE)
     losses = [log_loss(pairs.truth.ravel(), expit(each.ravel())) for each in (seen, scores, log_odds)]
@@ -119,7 +119,7 @@ def test_trees_of_noise_are_dropped():
     truth = np.random.default_rng(2).random(6000) < expit(known[:, 2] - 1)
     pairs, log_odds = pairs_of(known, truth)
     with DEVICE.start():
-        trees, scores = fit_trees(pairs, log_odds, pairs.before, DEVICE)
+        trees, scores = fit_trees(pairs, log_odds, pairs.frequency, DEVICE)
     assert trees is None
     assert scores is log_odds
 

@@ -20,13 +20,13 @@ class HeldOutPairs:
     """Held-out rows and their candidate labels: what stacking is learned from.
 
     labels : int32 (n, m), -1 for none. scores : the inputs of the stacking, (n, m). truth : bool (n, m), whether a
-    candidate is true. before : float32 (L,), `label_frequencies`.
+    candidate is true. frequency : float32 (L,), rows with each label without the held-out ones (`label_frequencies`).
     """
 
     labels: np.ndarray
     scores: Inputs
     truth: np.ndarray
-    before: np.ndarray
+    frequency: np.ndarray
 
     def take(self, rows: np.ndarray) -> HeldOutPairs:
         """Return the pairs of some of the rows."""
@@ -44,7 +44,7 @@ class HeldOutPairs:
     def examples(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the inputs of the regression, truth and label frequency of all candidates, one after another."""
         found = self.labels >= 0
-        return meta_features(*self.scores)[found], self.truth[found], self.before[self.labels[found]]
+        return meta_features(*self.scores)[found], self.truth[found], self.frequency[self.labels[found]]
 
 
 class HeldOutScores(NamedTuple):
@@ -59,20 +59,20 @@ def label_rows_help(pairs: HeldOutPairs, margins_without: np.ndarray) -> bool:
     return not log_loss(*pairs.with_margins(margins_without).examples) < log_loss(*pairs.examples)
 
 
-def fit_stacking(pairs: HeldOutPairs, all_rows: np.ndarray, device: CPU) -> tuple[Stacking, HeldOutScores]:
+def fit_stacking(pairs: HeldOutPairs, full_frequency: np.ndarray, device: CPU) -> tuple[Stacking, HeldOutScores]:
     """Return the meta-learners and the scores of the pairs, out of fold where there are trees.
 
-    all_rows : float32 (L,), frequencies for prediction. The device is started.
+    full_frequency : float32 (L,), frequencies for prediction. The device is started.
     """
     regression, calibration = LogisticStacking.fit_calibrated(*pairs.examples)
-    factor, shift = (each[pairs.labels] for each in calibration.factors(all_rows))
+    factor, shift = (each[pairs.labels] for each in calibration.factors(full_frequency))
     pairs = pairs.with_margins(factor * pairs.scores[2] + shift)
-    trees, scores = fit_trees(pairs, regression.scores(*pairs.scores), all_rows, device)
+    trees, scores = fit_trees(pairs, regression.scores(*pairs.scores), full_frequency, device)
     return Stacking(regression, calibration, trees), HeldOutScores(pairs.labels, scores)
 
 
 def fit_trees(
-    pairs: HeldOutPairs, log_odds: np.ndarray, all_rows: np.ndarray, device: CPU
+    pairs: HeldOutPairs, log_odds: np.ndarray, full_frequency: np.ndarray, device: CPU
 ) -> tuple[BoostedTrees | None, np.ndarray]:
     """Fit trees that add to `log_odds`, float32 (n, m), and return them with out-of-fold scores of two folds, (n, m).
 
@@ -80,7 +80,7 @@ def fit_trees(
     """
     second, scores = np.arange(len(log_odds)) % 2 == 1, log_odds.copy()
     for fold in (second, ~second):
-        trees, other = _grow(pairs.take(fold), log_odds[fold], pairs.before), pairs.take(~fold)
+        trees, other = _grow(pairs.take(fold), log_odds[fold], pairs.frequency), pairs.take(~fold)
         if trees is None:
             return None, log_odds
         scores[~fold] = trees.corrected(log_odds[~fold], other.labels, *other.scores, device)
@@ -88,7 +88,7 @@ def fit_trees(
     of_rows = gain.sum(axis=1)
     if not of_rows.mean() > of_rows.std() / np.sqrt(len(of_rows)):
         return None, log_odds
-    return _grow(pairs, log_odds, all_rows), scores
+    return _grow(pairs, log_odds, full_frequency), scores
 
 
 def _grow(pairs: HeldOutPairs, log_odds: np.ndarray, frequency: np.ndarray) -> BoostedTrees | None:
@@ -103,7 +103,7 @@ def _grow(pairs: HeldOutPairs, log_odds: np.ndarray, frequency: np.ndarray) -> B
     found = labels >= 0
     if not truth.any() or truth[found].all():
         return None
-    features = np.stack([*(each[found] for each in scores), pairs.before[labels[found]]], axis=1)
+    features = np.stack([*(each[found] for each in scores), pairs.frequency[labels[found]]], axis=1)
     return BoostedTrees.fit(features, truth[found], log_odds[found], frequency)
 
 
@@ -113,9 +113,9 @@ def label_frequencies(Y: CSR, learned: np.ndarray, weight: np.ndarray) -> tuple[
     learned, weight : sample weights without and with the held-out rows. Stacking is trained with frequencies that leave
     out the held-out rows, scaled up, because counting a row's own label would leak the answer.
     """
-    before, after = (
+    train_frequency, full_frequency = (
         np.bincount(Y.row_entries(np.flatnonzero(each)), minlength=Y.n_cols).astype(np.float32)
         for each in (learned, weight)
     )
-    before *= np.float32(np.count_nonzero(weight) / np.count_nonzero(learned))
-    return before, after
+    train_frequency *= np.float32(np.count_nonzero(weight) / np.count_nonzero(learned))
+    return train_frequency, full_frequency

@@ -135,8 +135,8 @@ def fit_candidates(
         with device.start():
             margins = linear.margins(rows.take(held_out), labels, device)
         scores = logits(X.take(held_out), labels), with_more(asked.shares), margins, shares
-        before, all_rows = label_frequencies(Y, learned, weight)
-        pairs = HeldOutPairs(labels, scores, Y.take(held_out).has(labels), before)
+        train_frequency, full_frequency = label_frequencies(Y, learned, weight)
+        pairs = HeldOutPairs(labels, scores, Y.take(held_out).has(labels), train_frequency)
         if decides and not label_rows_help(pairs, margins_without):
             kept = np.setdiff1d(np.arange(X.n_rows), of_seen)
             del linear, knn, cooccurrence
@@ -146,11 +146,11 @@ def fit_candidates(
                 thorough=thorough, grouped=grouped, n_label_rows=n_kept,
             )  # fmt: skip
         with device.start():
-            stacking, found = fit_stacking(pairs, all_rows, device)
+            stacking, found = fit_stacking(pairs, full_frequency, device)
             if thorough:
                 del linear  # frees its memory before the new classifiers need as much
                 linear = LinearClassifiers.fit(rows, Y, weight, candidates, device)
-        linear = linear.calibrate(*stacking.calibration.factors(all_rows))
+        linear = linear.calibrate(*stacking.calibration.factors(full_frequency))
     with device.start():
         cooccurrence = Cooccurrence.count(X, Y, weight, device)
     knn = replace(knn, weight=votes)
