@@ -7,21 +7,13 @@ import pytest
 import scipy.sparse as sp
 
 from benchmarks.samplers.hard import HardNegatives, balanced_clusters
-from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.data.csr import CSR, Dataset
-from xmlsgd.data.synthetic import make_xmc
-from xmlsgd.devices.cpu import CPU
+from shared.samplers import learned, two_parts
+from xmlsgd.data.csr import CSR
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
-from xmlsgd.estimators.inference import Scorer
-from xmlsgd.metrics import precision_at_k
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.samplers import ALL_LABELS, Batch
 from xmlsgd.nn.samplers.lsh import Refresh
-from xmlsgd.nn.schedules import Schedule
-from xmlsgd.training.executors.serial import Serial
-from xmlsgd.training.learner import Job
-from xmlsgd.training.loop import train
 
 N_LABELS = 400
 
@@ -77,17 +69,7 @@ HARD = HardNegatives(100, refresh=Refresh(20))
 
 @pytest.fixture(scope="module")
 def parts():
-    data = make_xmc(2500, 300, 400, nnz_per_row=15, labels_per_row=2, random_state=0)
-    return [Dataset(data.X.take(r), data.Y.take(r)) for r in (np.arange(2000), np.arange(2000, 2500))]
-
-
-def learned(parts, sampler, epochs=6):
-    """P@1 and the model after training with a sampler."""
-    network, device = Network(300, 400, (32,)), CPU(1)
-    with device.start():
-        run = train(Job(parts[0], network, sampler=sampler), Sequential(32, 0.01), Serial([device]), Schedule(epochs))
-        labels, _ = Scorer(network, run.params, device).top_k(parts[1].X, 1)
-    return precision_at_k(parts[1].Y, labels, 1)[0], run.params
+    return two_parts()
 
 
 def test_hard_negatives_learn_nearly_what_all_labels_learn(parts):

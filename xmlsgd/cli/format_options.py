@@ -62,7 +62,7 @@ class FormatOptions(DocumentOptions):
         for path in given:
             if path != STDIN:
                 check_known(path)
-        flags = [name for name in FORMATS_OF if getattr(self, name) != getattr(FormatOptions, name)]
+        flags = [name for name in FORMATS_OF if name in self.given]
         if not flags:  # no file is opened: a pipe gives its lines once
             return
         kinds = {
