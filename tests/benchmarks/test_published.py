@@ -18,6 +18,7 @@ NAMES = {
     ("pecos", "man"): "PECOS 1.2.8, `tfn+man` negatives",
     ("napkinxc", "default"): "napkinXC 0.7.2",
     ("omikuji", "default"): "omikuji 0.5.2",
+    ("omikuji", "bonsai"): "omikuji 0.5.2, Bonsai setting",
 }
 
 
@@ -28,7 +29,7 @@ def published(data: str) -> dict[str, list[str]]:
         NAMES[run["peer"], run["setting"]]: [
             *(f"{run['measures'][f'P@{k}']:.1f}" for k in (1, 3, 5)),
             f"{run['train_seconds']:.1f} s",
-            f"{run['test_rows'] / run['predict_seconds']:,.0f}",
+            f"{round(run['test_rows'] / run['predict_seconds'], -2):,.0f}",
             *(f"{run[size] / 1e6:,.0f}" for size in ("model_bytes", "peak_memory_bytes")),
         ]
         for run in runs
