@@ -100,6 +100,21 @@ class Faulty(Reference):
         return self.loss, dA
 
 
+def test_the_clock_stands_still_while_callbacks_start_and_see_an_epoch(dataset):
+    executor = Serial([Reference()])
+
+    class Slow(Callback):
+        def start(self, n_rows, epochs, center):
+            executor._started -= 1000
+
+        def epoch(self, record, center):
+            executor._started -= 1000
+            return False
+
+    run = train(Job(dataset, NETWORK), Sequential(BATCH, 0.01), executor, Schedule(2), [Slow()])
+    assert run.records[-1]["seconds"] < 1000
+
+
 @pytest.mark.parametrize("n_workers", [1, 3])
 def test_each_row_is_trained_on_exactly_once_an_epoch(dataset, n_workers):
     devices = [Rows() for _ in range(n_workers)]

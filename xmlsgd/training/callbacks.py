@@ -40,8 +40,8 @@ class ResumedRun:
 class Callback:
     """Base class of callbacks: override the methods for the events of interest.
 
-    The training clock stands still during `epoch` and has stopped before `finish`. It runs during all other methods,
-    so those must be quick.
+    The training clock stands still during `start` and `epoch` and has stopped before `finish`. It runs during all other
+    methods, so those must be quick.
     """
 
     def start(self, n_rows: int, epochs: int, center: NDArray[np.float32]) -> None:

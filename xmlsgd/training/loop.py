@@ -117,8 +117,9 @@ class Loop:
     def start(self) -> None:
         """Tell everyone what begins, or goes on."""
         n_rows, executor = self.job.dataset.n_rows, self.executor
-        for callback in self.watching:
-            callback.start(n_rows, self.schedule.epochs, executor.center)
+        with self.progress.paused(executor):
+            for callback in self.watching:
+                callback.start(n_rows, self.schedule.epochs, executor.center)
         if self.writer:
             self.writer.follow(executor, self.progress, self.history, self.watching)
         self.work = self.algorithm.row_work(self.job.dataset)

@@ -21,10 +21,11 @@ from pathlib import Path
 from signal import SIGINT
 from typing import TYPE_CHECKING, Any
 
+from ...errors import suggest
 from ...training.runs import WorkersLost, whole_epochs
 from .. import model_folder
 from ..exit_codes import TrainingStopped, UsageError, describe
-from ..flags import DIR, FORMAT_FLAGS, INT, JSON_FILE, MINUTES, OVERWRITE, PATH, Flag, positional
+from ..flags import DIR, FORMAT_FLAGS, INT, JSON_FILE, MINUTES, NAME, OVERWRITE, PATH, Flag, positional
 from ..kernels import compile_kernels
 from ..machine import peak_memory_bytes, versions
 from ..models import classifiers_of, groups_in_file, parameters_of, template_of
@@ -34,10 +35,13 @@ from ..results import size_numbers, size_text, table, write_json
 from ..signals import SignalInterrupt, first_signal_raises, in_words, signal_number, signals_deferred
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...data.csr import Dataset
     from ...estimators import XMLClassifier, XMLEnsemble
+    from ...training.callbacks import Callback
     from ...training.checkpoints import Checkpoint
-    from ...training.history import EpochRecord, History
+    from ...training.history import EpochRecord
     from ..format_options import FormatOptions
     from ..messages import Console
     from ..sources import Rows
@@ -61,6 +65,8 @@ FLAGS = (
          "output"),
     OVERWRITE,
     Flag("compact", None, "save a model a sixth as large that can only predict", "output"),
+    Flag("track", NAME, "send epoch records to tensorboard, mlflow or wandb; tensorboard:FOLDER, mlflow:URI and "
+         "wandb:PROJECT say where", "output", metavar="TRACKER"),
     JSON_FILE,
 )  # fmt: skip
 EXAMPLES = """  xmlsgd train train.txt --test test.txt --out model
@@ -86,6 +92,7 @@ def run(
     dry_run: bool,
     overwrite: bool,
     compact: bool,
+    track: str | None,
     json: str | None,
     console: Console,
 ) -> None:
@@ -112,7 +119,7 @@ def run(
     from ..sources import read_training
 
     started = time.perf_counter()
-    model = new_model(parameters, n_estimators)
+    model, trackers = new_model(parameters, n_estimators), [] if track is None else [new_tracker(track)]
     rows = read_training(train, test, format_options, label_texts, feature_names)
     rows = replace(rows, groups=groups_in_file(groups, rows.train.n_rows))
     seconds = time.perf_counter() - started
@@ -133,7 +140,9 @@ def run(
         console.show(f"model: {out}; this call has made it before, nothing was trained")
         write_json(json, model_folder.report_in(out))
         return
-    result = train_and_save(model, rows, out, Path(train).name, console, n_estimators, compact, saved_state, call)
+    result = train_and_save(
+        model, rows, out, Path(train).name, console, n_estimators, compact, saved_state, call, trackers
+    )
     result["load_seconds"] = seconds
     if rows.test is not None:
         console.show(table({"": result}, COLUMNS))
@@ -171,6 +180,19 @@ def new_model(parameters: dict[str, Any], n_estimators: int = 1) -> XMLClassifie
     return model if n_estimators == 1 else XMLEnsemble(model, n_estimators, random_state=model.random_state)
 
 
+def new_tracker(text: str) -> Callback:
+    """Return the tracker of a flag, `NAME` or `NAME:PLACE`."""
+    from ...training.trackers import TRACKERS
+
+    name, _, place = text.partition(":")
+    if name not in TRACKERS:
+        raise UsageError(f"--track: must be one of {', '.join(TRACKERS)}, got {name!r}{suggest(name, TRACKERS)}")
+    try:
+        return TRACKERS[name](place)
+    except ImportError as error:
+        raise UsageError(f"--track: {error}") from error
+
+
 def train_and_save(
     model: XMLClassifier | XMLEnsemble,
     rows: Rows,
@@ -181,6 +203,7 @@ def train_and_save(
     compact: bool = False,
     checkpoint: Checkpoint | None = None,
     call: str = "",
+    trackers: Sequence[Callback] = (),
 ) -> dict[str, Any]:
     """Train, measure on the test rows, save all into the folder `out`; return the results.
 
@@ -197,7 +220,7 @@ def train_and_save(
     stop: KeyboardInterrupt | Exception | None = None
     with model_folder.growing_history(out) as history, first_signal_raises(ending, checkpoint):
         try:
-            fit(model, rows, history, checkpoint, console)
+            fit(model, rows, [history, *trackers], checkpoint, console)
             result |= measures(model, rows.test, console)
         except (KeyboardInterrupt, Exception) as end:
             if getattr(model, "history_", None) is before:
@@ -260,8 +283,9 @@ def measures(
 
 
 def fit(
-    model: XMLClassifier | XMLEnsemble, rows: Rows, history: History, checkpoint: Checkpoint | None, console: Console
-) -> None:
+    model: XMLClassifier | XMLEnsemble, rows: Rows, callbacks: Sequence[Callback], checkpoint: Checkpoint | None,
+    console: Console,
+) -> None:  # fmt: skip
     """Train with a progress bar, measuring P@k on the test rows after every epoch."""
     from ...training.progress_bar import ProgressBar
     from ..sources import first_labels
@@ -273,7 +297,6 @@ def fit(
     eval_set = None if test is None else (test.X, first_labels(test.Y, train.n_labels))
     bars = [] if console.quiet else [ProgressBar()]
     try:
-        callbacks = [*bars, history]
         model.fit(
             train.X,
             train.Y,
@@ -281,7 +304,7 @@ def fit(
             label_names=train.label_names,
             **rows.texts,
             groups=rows.groups,
-            callbacks=callbacks,
+            callbacks=[*bars, *callbacks],
             checkpoint=checkpoint,
         )
     finally:
