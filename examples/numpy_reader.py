@@ -12,10 +12,13 @@ import json
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+WORD = re.compile(r"[^\W_]{2,}")
 UNIT = np.float32(1 / 32767)  # of int16 values
 NEIGHBORS, MOST_POSTINGS, MORE_LABELS, SHRINKAGE = 64, 4096, 16, np.float32(2)
 LEAST_VOTE, LEAST_COOCCURRENCE = np.float32(1e-2), np.float32(1e-5)
@@ -121,14 +124,28 @@ class Model:
 
 
 def rows_of(folder: str | Path, texts: list[str]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Return the features of each text, ascending, and their values: (1 + ln tf) idf, of norm 1."""
+    """Return the features of each text, ascending, and their values: (1 + ln tf) idf or tf idf, of norm 1."""
     saved = json.loads(Path(folder, "vectorizer.json").read_text(encoding="utf-8"))
     column, idf, rows = {word: i for i, word in enumerate(saved["words"])}, np.float32(saved["idf"]), []
     for text in texts:
-        counts = Counter(column[word] for word in re.findall(r"[^\W_]{2,}", text.lower()) if word in column)
+        counts = Counter(column[word] for word in ngrams(text.lower(), saved["options"]) if word in column)
         features = np.array(sorted(counts), np.int64)
-        rows.append((features, unit((1 + np.log(np.float32([counts[f] for f in features]))) * idf[features])))
+        tf = np.float32([counts[f] for f in features])
+        rows.append((features, unit((1 + np.log(tf) if saved["options"]["sublinear_tf"] else tf) * idf[features])))
     return rows
+
+
+def ngrams(text: str, options: dict[str, Any]) -> Iterator[str]:
+    """Yield n-grams of words, or of the characters of a word and a space on each side; of a short word all of these."""
+    sizes = range(options["ngram_range"][0], options["ngram_range"][1] + 1)
+    if options["analyzer"] == "word":
+        left_out = set(WORD.findall(" ".join(options["stop_words"] or []).lower()))
+        words = [word for word in WORD.findall(text) if word not in left_out]
+        yield from (" ".join(words[i : i + n]) for n in sizes for i in range(len(words) - n + 1))
+    for word in text.split() if options["analyzer"] == "char_wb" else []:
+        longest = min(sizes[-1], max(sizes[0], len(word) + 2))
+        for n in range(sizes[0], longest + 1):
+            yield from (f" {word} "[i : i + n] for i in range(max(1, len(word) + 3 - n)))
 
 
 def unit(values: np.ndarray) -> np.ndarray:

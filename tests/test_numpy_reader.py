@@ -16,6 +16,7 @@ from shared.paths import DATA, ROOT
 from xmlsgd import XMLClassifier, make_xmc
 from xmlsgd.candidates.boosted_trees import BoostedTrees
 from xmlsgd.data.text import read_raw_text
+from xmlsgd.data.vectorizer import TextVectorizer
 
 READER = ROOT / "examples" / "numpy_reader.py"
 TRAIN, TEST = (read_raw_text(DATA / f"{part}_raw.txt", labelled=True) for part in ("train", "test"))
@@ -62,6 +63,24 @@ def test_it_gives_the_labels_and_scores_of_the_package_on_the_test_rows(change, 
     assert own.names() == package.classes_.tolist()
     for k in (5, 100):
         assert_same_answers([own.top_k(*row, k) for row in rows], *package.predict_topk(TEST.texts, k))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"ngram_range": (1, 2), "stop_words": ["The", "of"], "sublinear_tf": False},
+        {"ngram_range": (2, 5), "analyzer": "char_wb", "min_df": 2},
+        {"ngram_range": (4, 4), "analyzer": "char_wb"},
+    ],
+)
+def test_it_makes_the_rows_of_the_package_by_all_options_of_texts(options, reader, tmp_path):
+    vectorizer = TextVectorizer(**options).fit(TRAIN.texts)
+    vectorizer.to_files(tmp_path)
+    texts = [*TEST.texts[:100], "The a b cd, the\tCD cd!", ""]
+    rows = vectorizer.transform(texts)
+    for i, (features, values) in enumerate(reader.rows_of(tmp_path, texts)):
+        np.testing.assert_array_equal(features, rows.row(i)[0])
+        np.testing.assert_allclose(values, rows.row(i)[1], rtol=1e-5)
 
 
 @pytest.mark.parametrize(

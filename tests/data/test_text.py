@@ -103,6 +103,62 @@ def test_vectorizer_equals_scikit_learn():
     assert X.data.dtype == np.float32
 
 
+OPTIONS = [
+    {"max_df": 2},
+    {"max_df": 0.5, "min_df": 2},
+    {"min_df": 0.3},
+    {"ngram_range": (1, 2)},
+    {"ngram_range": [2, 3], "stop_words": ["file", "of"]},
+    {"analyzer": "char_wb", "ngram_range": (2, 4), "min_df": 2},
+    {"sublinear_tf": False},
+    {"stop_words": {"the", "json"}, "max_features": 3},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_options_give_the_numbers_of_scikit_learn(options, tmp_path):
+    token = {"token_pattern": TOKEN_PATTERN} if options.get("analyzer") != "char_wb" else {}
+    translated = {name: list(value) if name == "stop_words" else value for name, value in options.items()}
+    translated["ngram_range"] = tuple(options.get("ngram_range", (1, 1)))
+    theirs = TfidfVectorizer(**{"sublinear_tf": True, **token, **translated})
+    expected = theirs.fit_transform(TEXTS).toarray()
+    vectorizer = TextVectorizer(**options)
+    np.testing.assert_allclose(vectorizer.fit_transform(TEXTS).to_scipy().toarray(), expected, rtol=1e-6)
+    assert vectorizer.words == theirs.get_feature_names_out().tolist()
+    new = ["JSON files of rows, and the the", "xyz"]
+    vectorizer.to_files(tmp_path)
+    for one in (vectorizer, TextVectorizer.from_files(tmp_path), pickle.loads(pickle.dumps(vectorizer))):
+        np.testing.assert_allclose(one.transform(new).to_scipy().toarray(), theirs.transform(new).toarray(), rtol=1e-6)
+
+
+def test_options_are_copied_to_the_vectorizer_of_a_model_and_saved_with_it(tmp_path):
+    options = {"ngram_range": (1, 2), "stop_words": ["the"], "max_df": 0.9}
+    model = XMLClassifier(hidden_layer_sizes=(4,), max_epochs=1, vectorizer=TextVectorizer(**options), n_jobs=1)
+    model.fit(["read the json", "read xml", "close the json"], [["a"], ["b"], ["a"]])
+    model.save(tmp_path / "m", compact=True)
+    loaded = XMLClassifier.load(tmp_path / "m")
+    for vectorizer in (model.vectorizer_, loaded.vectorizer_, loaded.vectorizer):
+        assert {name: vectorizer.options[name] for name in options} == options
+    assert loaded.vectorizer_.words == ["close", "close json", "json", "read", "read json", "read xml", "xml"]
+
+
+def test_stop_words_are_split_and_lower_cased_as_texts_are():
+    assert TextVectorizer(stop_words=["Don't", "READ_it"]).fit(["don read it twice"]).words == ["twice"]
+
+
+def test_words_of_label_texts_that_too_many_texts_have_are_left_out():
+    texts = ["read json", "read xml", "read rows"]
+    vectorizer = TextVectorizer(max_df=0.7).fit(texts, ["read yaml"])
+    assert vectorizer.words == ["json", "rows", "xml", "yaml"]
+    assert TextVectorizer(max_df=1).fit([*texts, "json"], ["json"]).words == ["rows", "xml"]
+
+
+def test_a_vectorizer_shows_the_options_that_are_not_the_defaults():
+    assert repr(TextVectorizer()) == "TextVectorizer()"
+    shown = "TextVectorizer(min_df=2, analyzer='char_wb')"
+    assert repr(TextVectorizer(2, analyzer="char_wb")) == shown
+
+
 def test_rows_have_norm_one_or_are_empty():
     X = TextVectorizer(min_df=1).fit_transform([*TEXTS, "?!"])
     norms = np.sqrt(np.asarray(X.to_scipy().multiply(X.to_scipy()).sum(axis=1)).ravel())
@@ -153,10 +209,47 @@ def test_what_is_no_sequence_of_strings_is_refused(texts, message):
         TextVectorizer().fit(texts)
 
 
-@pytest.mark.parametrize("options", [{"min_df": 0}, {"min_df": 0.5}, {"max_features": 0}])
+WRONG = [
+    {"min_df": 0},
+    {"min_df": "1"},
+    {"min_df": 1.5},
+    {"max_df": 0.0},
+    {"max_df": True},
+    {"max_features": -1},
+    {"ngram_range": (2, 1)},
+    {"ngram_range": (0, 1)},
+    {"ngram_range": (1, 17)},
+    {"ngram_range": 2},
+    {"analyzer": "char"},
+    {"analyzer": ["word"]},
+    {"stop_words": "the"},
+    {"stop_words": ["the", 1]},
+    {"sublinear_tf": 1},
+    {"analyzer": "char_wb", "stop_words": ["the"]},
+]
+
+
+@pytest.mark.parametrize("options", WRONG)
 def test_options_outside_their_range_are_refused(options):
-    with pytest.raises(DataError, match="must be positive integers, got"):
+    with pytest.raises(DataError, match=rf"^{[*options][-1]}: must be .*, got"):
         TextVectorizer(**options).fit(TEXTS)
+    with pytest.raises(DataError, match=rf"^{[*options][-1]}: must be .*, got"):
+        XMLClassifier(vectorizer=TextVectorizer(**options)).fit(np.eye(3), [0, 1, 1])
+
+
+@pytest.mark.parametrize("options", WRONG)
+def test_altered_options_are_refused(saved, options):
+    path = saved / VECTORIZER_FILE
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["options"] |= options
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(ModelFileError, match=rf"{[*options][-1]}: must be"):
+        TextVectorizer.from_files(saved)
+
+
+def test_no_word_between_both_frequencies_is_an_error_that_names_them():
+    with pytest.raises(DataError, match=r"no word .* at least min_df=3 and at most max_df=2 texts, got 6 texts"):
+        TextVectorizer(min_df=3, max_df=2).fit(TEXTS)
 
 
 @pytest.fixture
@@ -182,11 +275,11 @@ def test_pickle_restores_the_same_rows():
     "change",
     [
         {"format": "another"},
-        {"version": 2},
+        {"version": 1},
         {"version": True},
-        {"min_df": 0},
-        {"min_df": "1"},
-        {"max_features": -1},
+        {"options": {}},
+        {"options": []},
+        {"options": {"token_pattern": "(a+)+$"}},
         {"words": []},
         {"words": "file"},
         {"words": ["b", "a"]},

@@ -79,6 +79,9 @@ SIZES = ValueType(
     "INT,...",
     _reader(lambda text: tuple(map(int, text.split(","))), "whole numbers separated by commas, as in 512,256"),
 )
+FREQUENCY = ValueType(
+    "INT|FLOAT", _reader(lambda text: int(text) if text.isdecimal() else float(text), "a number of texts or a share")
+)
 MINUTES = ValueType(
     "MINUTES", _reader(_read_minutes, "minutes between two checkpoints, 0 or more (DIR.checkpoint holds them)")
 )
@@ -223,8 +226,22 @@ FORMAT_FLAGS = (
          part_of="format_options"),
     Flag("duplicates", name_among("error", "sum"), "what to do about a feature that comes twice in a row", "data",
          "error", part_of="format_options"),
-    Flag("min_df", INT, "words of texts that fewer training texts have are left out", "data", 1,
+)  # fmt: skip
+# How words of texts become features: more fields of `FormatOptions`, for commands that make new features.
+TEXT_FLAGS = (
+    Flag("min_df", FREQUENCY, "leave out words of fewer training texts, a number or a share such as 0.001", "data", 1,
          part_of="format_options"),
+    Flag("max_df", FREQUENCY, "leave out words of more training texts, a number or a share such as 0.5", "data", 1.0,
+         part_of="format_options"),
+    Flag("max_features", INT, "keep so many words, the most frequent ones", "data", default_text="all",
+         part_of="format_options"),
+    Flag("ngram_range", SIZES, "least and greatest n of n-grams; 1,2 adds pairs of words", "data", (1, 1),
+         default_text="1,1", metavar="INT,INT", part_of="format_options"),
+    Flag("analyzer", name_among("word", "char_wb"), "n-grams of words, or of characters within words", "data", "word",
+         part_of="format_options"),
+    Flag("stop_words", PATH, "words to leave out, one a line", "data", part_of="format_options"),
+    Flag("sublinear_tf", None, "count a word that occurs tf times in a text as 1 + ln tf, not as tf", "data",
+         default_text="on", part_of="format_options", omitted=True),
 )  # fmt: skip
 
 

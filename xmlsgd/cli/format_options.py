@@ -18,6 +18,7 @@ from .messages import STDIN
 
 if TYPE_CHECKING:
     from ..data.text import RawText
+    from ..data.vectorizer import TextVectorizer
 
 LINES_SEEN = 100
 LINE_BYTES = 1 << 20
@@ -28,19 +29,29 @@ SPACES = "; labels and text are separated by one tab, not by spaces"
 COMMAS = "; labels are separated by commas"
 OTHER_SEPARATOR = re.compile(r"label must be .*got '[^']*[;|]")
 FORMATS_OF = {"text_column": ("csv", "jsonl"), "label_column": ("csv", "jsonl"), "vocabulary": ("annif",)}
+OF_TEXTS = ("min_df", "max_df", "max_features", "ngram_range", "analyzer", "stop_words", "sublinear_tf")
 NUMBERS = re.compile(r"[-+\d.,]*")  # labels, or a part of the header
 
 
 @dataclass(frozen=True)
 class FormatOptions(DocumentOptions):
-    """The flags that say how data files are read."""
+    """The flags that say how data files are read, and how words of texts become features.
+
+    stop_words : a file of words, one a line.
+    """
 
     format: str = "auto"
     one_based: bool = False
     one_based_labels: bool = False
     header: str = "auto"
     duplicates: str = "error"
-    min_df: int = 1
+    min_df: float = 1
+    max_df: float = 1.0
+    max_features: int | None = None
+    ngram_range: tuple[int, ...] = (1, 1)
+    analyzer: str = "word"
+    stop_words: str | None = None
+    sublinear_tf: bool = True
 
     def kind(self, path: str) -> str:
         """Return the kind of documents that a file of texts holds."""
@@ -55,7 +66,9 @@ class FormatOptions(DocumentOptions):
         """Raise `DataError` for an input that is neither a path, nor standard input, nor a named data set.
 
         Raise `UsageError` for a flag of formats that no input has; standard input is raw text without --format.
+        Raise `DataError` for an option of texts outside its range.
         """
+        self.new_vectorizer()
         from ..data.datasets import check_known
 
         given = [path for path in paths if path is not None]
@@ -81,6 +94,24 @@ class FormatOptions(DocumentOptions):
         if not self.label_separator.strip(" "):
             raise DataError(f"--label-separator: must not be blank, got {self.label_separator!r}")
         return read_documents(path, self.kind(path), labelled, self)
+
+    def new_vectorizer(self) -> TextVectorizer:
+        """Return a vectorizer with the options of the flags, checked, not fitted."""
+        from ..data.text import lines_of_file
+        from ..data.vectorizer import TextVectorizer
+
+        options = {name: getattr(self, name) for name in OF_TEXTS}
+        if self.stop_words is not None:
+            options["stop_words"] = [word for line in lines_of_file(self.stop_words) if (word := line.strip())]
+        vectorizer = TextVectorizer(**options)
+        vectorizer.check_options()
+        return vectorizer
+
+    def refuse_options_of_texts(self, got: str) -> None:
+        """Raise `UsageError` for a flag of texts where no words become features."""
+        if flag := next((name for name in OF_TEXTS if name in self.given), None):
+            wanted = "needs texts whose words become features"
+            raise UsageError(f"--{flag.replace('_', '-')}: {wanted}, got {got}; leave it out")
 
     @property
     def given(self) -> dict[str, Any]:

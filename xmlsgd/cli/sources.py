@@ -122,6 +122,7 @@ def read_source(path: str, form: FormatOptions, vectorizer_of: str | None = None
     """
     columns = None
     if vectorizer_of is not None:
+        form.refuse_options_of_texts(f"those of --vectorizer {vectorizer_of}")
         if not Path(vectorizer_of, VECTORIZER_FILE).is_file():
             wanted = "pass a model that was trained on text, or a store that was converted from text"
             raise UsageError(f"--vectorizer {vectorizer_of}: has no words; {wanted}")
@@ -187,20 +188,21 @@ def _training_rows(path: str, form: FormatOptions, columns: Columns | None, labe
     raw = _texts(path, form, TRAIN)
     if raw is not None:
         names, vectorizer = (columns.names, columns.vectorizer) if columns else (None, None)
-        vectorizer = vectorizer or _words_of(raw.texts, path, form.min_df, label_texts)
+        vectorizer = vectorizer or _words_of(raw.texts, path, form, label_texts)
         rows = Rows(_rows_of_texts(path, raw, vectorizer, names), None, vectorizer)
         return replace(rows, test=_test_rows(path, form, rows.columns)) if _is_built_in(path) else rows
+    form.refuse_options_of_texts(f"{path}, which holds rows of numbers")
     rows = Rows(*_load(path, form), _vectorizer_of_store(path))
     if columns is not None:
         check_words(rows.vectorizer, columns, path)
     return rows
 
 
-def _words_of(texts: Sequence[str], path: str, min_df: int, label_texts: str | None) -> TextVectorizer:
+def _words_of(texts: Sequence[str], path: str, form: FormatOptions, label_texts: str | None) -> TextVectorizer:
     """Return a vectorizer of the words of a file, and of those of label texts."""
     of_labels = [] if label_texts is None else [text for _, text in read_label_texts(label_texts)]
     try:
-        return TextVectorizer(min_df).fit(texts, of_labels)
+        return form.new_vectorizer().fit(texts, of_labels)
     except DataError as error:
         raise DataError(f"{path}: {str(error).removeprefix('texts: ')}") from error
 

@@ -4,39 +4,75 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import DataError, ModelFileError, shorten
 from .csr import CSR
 from .files.manifest import read_object
-from .validation import FLOAT32_MAX, is_positive_integer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+from .validation import FLOAT32_MAX, is_integer, is_positive_integer
 
 # Part of the file format, not an option: a pattern read from a model file could be made to run for ever.
 TOKEN_PATTERN = r"(?u)[^\W_]{2,}"
+TOKEN = re.compile(TOKEN_PATTERN)
+MAX_N = 16  # of n-grams: a text has its length times as many
 FORMAT = "xmlsgd text vectorizer"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 VECTORIZER_FILE = "vectorizer.json"
 MAX_FILE_BYTES = 1 << 29  # a vocabulary of about 15 million words
+
+
+def _is_frequency(value: Any) -> bool:
+    return is_positive_integer(value) or (isinstance(value, float) and 0 < value <= 1)
+
+
+def _is_ngram_range(value: Any) -> bool:
+    is_pair = isinstance(value, tuple | list) and len(value) == 2 and all(map(is_positive_integer, value))
+    return is_pair and value[0] <= value[1] <= MAX_N
+
+
+def _are_words(value: Any) -> bool:
+    return isinstance(value, list | tuple | set | frozenset) and all(isinstance(word, str) for word in value)
+
+
+# What the options of a vectorizer must be, given in Python or read from a file.
+OPTIONS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "min_df": ("a positive integer, or a float in (0, 1]", _is_frequency),
+    "max_df": ("a positive integer, or a float in (0, 1]", _is_frequency),
+    "max_features": ("a positive integer or None", lambda value: value is None or is_positive_integer(value)),
+    "ngram_range": (f"two integers from 1 to {MAX_N}, the smaller one first", _is_ngram_range),
+    "analyzer": ("'word' or 'char_wb'", lambda value: isinstance(value, str) and value in ("word", "char_wb")),
+    "stop_words": ("a list of words or None", lambda value: value is None or _are_words(value)),
+    "sublinear_tf": ("True or False", lambda value: isinstance(value, bool)),
+}
 
 
 class TextVectorizer:
     """Turn texts into TF-IDF rows: lower-cased words of two or more letters or digits, (1 + ln tf) idf, L2 norm 1.
 
     The arithmetic is that of scikit-learn's `TfidfVectorizer` (smoothed idf), which is imported at the first use.
+    The options have its names and meanings.
 
     Parameters
     ----------
-    min_df : int, default 1
-        Number of training texts in which a word must occur. A word of one text costs memory, yet says much about a
-        short text that has it, too (docs/decisions/candidates.md).
+    min_df, max_df : int or float, default 1 and 1.0
+        Least and greatest number (int) or share (float) of training texts in which a word must occur. A word of one
+        text costs memory, yet says much about a short text that has it, too.
     max_features : int, optional
         Number of words to keep, the most frequent ones; by default all.
+    ngram_range : tuple (int, int), default (1, 1)
+        Least and greatest n of n-grams. (1, 2) adds pairs of adjacent words.
+    analyzer : {"word", "char_wb"}, default "word"
+        Whether n-grams are of words or of the characters within a word, with a space before and after it. Those of
+        characters are made of all that is no white space.
+    stop_words : collection of str, optional
+        Words to leave out, split and lower-cased as texts are; for words only.
+    sublinear_tf : bool, default True
+        Whether a word that occurs tf times in a text counts 1 + ln tf, and not tf.
 
     Examples
     --------
@@ -44,17 +80,67 @@ class TextVectorizer:
     >>> X = TextVectorizer().fit_transform(["read a file", "write a file"])
     >>> X.shape
     (2, 3)
+    >>> TextVectorizer(ngram_range=(1, 2)).fit(["read a file"]).words
+    ['file', 'read', 'read file']
     """
 
-    def __init__(self, min_df: int = 1, max_features: int | None = None) -> None:
+    def __init__(
+        self,
+        min_df: float = 1,
+        max_features: int | None = None,
+        *,
+        max_df: float = 1.0,
+        ngram_range: tuple[int, int] = (1, 1),
+        analyzer: str = "word",
+        stop_words: Collection[str] | None = None,
+        sublinear_tf: bool = True,
+    ) -> None:
         self.min_df = min_df
+        self.max_df = max_df
         self.max_features = max_features
+        self.ngram_range = ngram_range
+        self.analyzer = analyzer
+        self.stop_words = stop_words
+        self.sublinear_tf = sublinear_tf
         self._words: list[str] | None = None
         self._idf = np.empty(0, dtype=np.float32)
         self._tfidf: Any = None
 
     def __repr__(self) -> str:
-        return f"TextVectorizer(min_df={self.min_df}, max_features={self.max_features})"
+        defaults = TextVectorizer().options
+        given = [f"{name}={value!r}" for name, value in self.options.items() if value != defaults[name]]
+        return f"TextVectorizer({', '.join(given)})"
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the arguments that make an equal vectorizer, not fitted."""
+        return {name: getattr(self, name) for name in OPTIONS}
+
+    @property
+    def options_as_json(self) -> dict[str, Any]:
+        """Return the options as JSON."""
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in self.options.items()}
+        words = None if self.stop_words is None else sorted(set(self.stop_words))
+        return {**plain, "ngram_range": [int(n) for n in self.ngram_range], "stop_words": words}
+
+    @classmethod
+    def from_options(cls, saved: Any) -> TextVectorizer:
+        """Return a vectorizer with the options that `options_as_json` returned; `DataError` for anything else."""
+        if not isinstance(saved, dict) or set(saved) != set(OPTIONS):
+            raise DataError(f"options: must be {', '.join(OPTIONS)}, got {shorten(saved)}")
+        vectorizer = cls(**saved)
+        vectorizer.check_options()
+        vectorizer.ngram_range = tuple(saved["ngram_range"])
+        return vectorizer
+
+    def check_options(self) -> None:
+        """Raise `DataError` for an option outside its range."""
+        for name, value in self.options.items():
+            allowed, fits = OPTIONS[name]
+            if not fits(value):
+                raise DataError(f"{name}: must be {allowed}, got {shorten(value)}")
+        if self.analyzer != "word" and self.stop_words:
+            raise DataError(f"stop_words: must be None for analyzer={self.analyzer!r}, got {shorten(self.stop_words)}")
 
     @property
     def is_fitted(self) -> bool:
@@ -80,20 +166,25 @@ class TextVectorizer:
 
         Raises `DataError` if no word occurs in `min_df` texts, and for an option outside its range.
         """
-        if not _are_counts(self.min_df, self.max_features):
-            got = shorten((self.min_df, self.max_features))
-            raise DataError(f"TextVectorizer: min_df and max_features must be positive integers, got {got}")
-        tfidf, texts = self._new_tfidf(min_df=self.min_df, max_features=self.max_features), list(_checked_texts(texts))
+        self.check_options()
+        limits = {name: getattr(self, name) for name in ("min_df", "max_df", "max_features")}
+        tfidf, texts = self._new_tfidf(**limits), list(_checked_texts(texts))
         try:
             tfidf.fit(texts)
         except ValueError as error:  # "empty vocabulary", "no terms remain": scikit-learn has no class of its own
-            wanted = f"no word of two letters or digits occurs in at least min_df={self.min_df} texts"
+            what = "word of two letters or digits" if self.analyzer == "word" else "n-gram"
+            most = "" if self.max_df == 1.0 else f" and at most max_df={self.max_df}"
+            wanted = f"no {what} occurs in at least min_df={self.min_df}{most} texts"
             raise DataError(f"texts: {wanted}, got {len(texts)} texts; pass more of them") from error
         words, split = tfidf.get_feature_names_out().tolist(), tfidf.build_analyzer()
         if more := {word for text in label_texts for word in split(text)}.difference(words):
-            words = sorted([*words, *more])
-            tfidf = self._new_tfidf(vocabulary=words).fit(texts)
-        self._adopt(words, tfidf.idf_)
+            tfidf = self._new_tfidf(vocabulary=sorted([*words, *more])).fit(texts)
+            most_texts = self.max_df if is_integer(self.max_df) else self.max_df * len(texts)
+            n_texts_with = np.rint((1 + len(texts)) / np.exp(tfidf.idf_.astype(np.float64) - 1) - 1)
+            kept = n_texts_with <= most_texts
+            self._adopt(tfidf.get_feature_names_out()[kept].tolist(), tfidf.idf_[kept])
+        else:
+            self._adopt(words, tfidf.idf_)
         return self
 
     def transform(self, texts: Iterable[str]) -> CSR:
@@ -123,8 +214,7 @@ class TextVectorizer:
         header = {
             "format": FORMAT,
             "version": FORMAT_VERSION,
-            "min_df": self.min_df,
-            "max_features": self.max_features,
+            "options": self.options_as_json,
             "words": self.words,
             "idf": self._idf.tolist(),
         }
@@ -134,7 +224,7 @@ class TextVectorizer:
     def from_files(cls, folder: str | Path) -> TextVectorizer:
         """Return the vectorizer that `to_files` wrote; `ModelFileError` for anything else."""
         saved = _read_vectorizer(Path(folder) / VECTORIZER_FILE)
-        vectorizer = cls(min_df=saved["min_df"], max_features=saved["max_features"])
+        vectorizer = cls.from_options(saved["options"])
         vectorizer._adopt(saved["words"], saved["idf"])
         return vectorizer
 
@@ -145,16 +235,14 @@ class TextVectorizer:
     def _adopt(self, words: list[str], idf: np.ndarray) -> None:
         self._words, self._idf, self._tfidf = words, np.asarray(idf, dtype=np.float32), None
 
-    @staticmethod
-    def _new_tfidf(**options: Any) -> Any:
+    def _new_tfidf(self, **limits: Any) -> Any:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
-        return TfidfVectorizer(token_pattern=TOKEN_PATTERN, sublinear_tf=True, dtype=np.float32, **options)
-
-
-def _are_counts(min_df: object, max_features: object) -> bool:
-    """Return whether both parameters are positive integers; `max_features` may be None."""
-    return is_positive_integer(min_df) and (max_features is None or is_positive_integer(max_features))
+        options = {"ngram_range": tuple(self.ngram_range), "sublinear_tf": self.sublinear_tf, "dtype": np.float32}
+        if self.analyzer == "word":  # scikit-learn warns of what others do not use
+            stop_words = TOKEN.findall(" ".join(self.stop_words or ()).lower())
+            options |= {"token_pattern": TOKEN_PATTERN, "stop_words": stop_words}
+        return TfidfVectorizer(analyzer=self.analyzer, **options, **limits)
 
 
 def _checked_texts(texts: Iterable[str]) -> Iterator[str]:
@@ -174,12 +262,13 @@ def _read_vectorizer(path: Path) -> dict[str, Any]:
         raise ModelFileError(f"{path}: must be of format {FORMAT!r}, got {shorten(saved)}")
     if not is_positive_integer(saved.get("version")) or saved["version"] != FORMAT_VERSION:
         raise ModelFileError(f"{path}: must be of version {FORMAT_VERSION}, got {shorten(saved.get('version'))}")
-    if set(saved) != {"format", "version", "min_df", "max_features", "words", "idf"}:
+    if set(saved) != {"format", "version", "options", "words", "idf"}:
         raise ModelFileError(f"{path}: must have the fields of version {FORMAT_VERSION}, got {shorten(sorted(saved))}")
-    min_df, max_features, words, idf = (saved[name] for name in ("min_df", "max_features", "words", "idf"))
-    if not _are_counts(min_df, max_features):
-        got = shorten((min_df, max_features))
-        raise ModelFileError(f"{path}: min_df and max_features must be positive integers, got {got}")
+    words, idf = saved["words"], saved["idf"]
+    try:
+        TextVectorizer.from_options(saved["options"])
+    except DataError as error:
+        raise ModelFileError(f"{path}: {error}") from error
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
         raise ModelFileError(f"{path}: words must be a list of strings, got {shorten(words)}")
     if any(a >= b for a, b in itertools.pairwise(words)):

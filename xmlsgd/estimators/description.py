@@ -114,7 +114,7 @@ def _to_json(name: str, value: Any) -> Any:
     if isinstance(value, Algorithm):
         return _algorithm_to_json(value)
     if isinstance(value, TextVectorizer):
-        return {"min_df": value.min_df, "max_features": value.max_features}
+        return value.options_as_json
     return value
 
 
@@ -159,7 +159,7 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "class_weight": dict,
     "optimizer": lambda saved: find_optimizer(saved["name"])(**saved["numbers"]),
     "algorithm": _algorithm,
-    "vectorizer": lambda saved: TextVectorizer(**saved),
+    "vectorizer": TextVectorizer.from_options,
 }
 
 

@@ -40,7 +40,7 @@ def learn_features(
     """
     X, vectorizer = only_column(X), given if given is not None and given.is_fitted else None
     if vectorizer is None and is_text(X):
-        vectorizer = TextVectorizer() if given is None else TextVectorizer(given.min_df, given.max_features)
+        vectorizer = TextVectorizer() if given is None else TextVectorizer(**given.options)
         listed = label_texts.values() if isinstance(label_texts, dict) else label_texts
         vectorizer.fit(X, [text for text in listed if isinstance(text, str)] if _is_listed(listed) else ())
     rows, names = _read_rows(X, FeatureSpace(0, None, vectorizer, owner), learning=True)

@@ -106,6 +106,8 @@ def check_parameters(model: XMLClassifier) -> None:
         if not rule.fits(getattr(model, name)):
             raise _refused(model, name, rule.allowed)
     _check_names(model)
+    if model.vectorizer is not None:
+        model.vectorizer.check_options()
     if model.early_stopping and model.average_weights:
         raise DataError("average_weights: cannot be combined with early_stopping, which keeps the best model")
     _check_algorithm(model)

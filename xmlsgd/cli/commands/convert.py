@@ -15,7 +15,7 @@ from ...data.files.atomic import parents_created
 from ...data.files.temporary import temporary_folder_beside
 from ...data.formats import format_names
 from ..exit_codes import UsageError
-from ..flags import DIR, FORMAT_FLAGS, OVERWRITE, PATH, Flag, ValueType, name_among, positional
+from ..flags import DIR, FORMAT_FLAGS, OVERWRITE, PATH, TEXT_FLAGS, Flag, ValueType, name_among, positional
 from ..format_options import FormatOptions
 from ..messages import STDOUT, Console
 from ..output_files import check_apart, check_new, check_parent
@@ -30,6 +30,7 @@ FLAGS = (
     positional("source", PATH, "SOURCE", "data in any format"),
     positional("target", PATH, "TARGET", "file or folder for the other format"),
     *FORMAT_FLAGS,
+    *TEXT_FLAGS,
     Flag("vectorizer", DIR, "model or store whose words raw text is turned into", "data",
          default_text="the words of SOURCE"),
     Flag("to", ValueType("NAME", read_format, tuple(format_names())), "format of TARGET", "output",
@@ -54,7 +55,7 @@ def run(
     origin, end = Path(source), Path(target)
     if target == STDOUT:
         raise UsageError("TARGET -: convert writes no standard output; name a file or a folder")
-    check_apart(target, "TARGET", (source, vectorizer, format_options.vocabulary))
+    check_apart(target, "TARGET", (source, vectorizer, format_options.vocabulary, format_options.stop_words))
     check_parent(target, "TARGET")
     format_options.check_inputs(source)
     from ...data.conversion import convert
@@ -67,6 +68,7 @@ def run(
     if has_texts:
         convert_texts(source, end, format_options, vectorizer, to)
     else:
+        format_options.refuse_options_of_texts(f"{source}, which holds rows of numbers")
         with format_options.explained(source):
             convert(origin, end, to, **format_options.for_rows)
     console.show(f"{target}: {size_on_disk(end)}")

@@ -25,7 +25,7 @@ from ...errors import suggest
 from ...training.runs import WorkersLost, whole_epochs
 from .. import model_folder
 from ..exit_codes import TrainingStopped, UsageError, describe
-from ..flags import DIR, FORMAT_FLAGS, INT, JSON_FILE, MINUTES, NAME, OVERWRITE, PATH, Flag, positional
+from ..flags import DIR, FORMAT_FLAGS, INT, JSON_FILE, MINUTES, NAME, OVERWRITE, PATH, TEXT_FLAGS, Flag, positional
 from ..kernels import compile_kernels
 from ..machine import peak_memory_bytes, versions
 from ..models import classifiers_of, groups_in_file, parameters_of, template_of
@@ -53,6 +53,7 @@ FLAGS = (
     Flag("groups", PATH, "file whose line i is the group of training row i; wherever rows are held out, all rows of a "
          "group are, or none", "data", default_text="rows are independent"),
     *FORMAT_FLAGS,
+    *TEXT_FLAGS,
     Flag("label_texts", PATH, "text of each label, line by line, or of `label<TAB>text` lines: labels are learned from "
          "their words as well", "data"),
     Flag("feature_names", PATH, "word of each feature, line by line; for --label-texts beside rows of numbers", "data"),
@@ -99,7 +100,7 @@ def run(
     """Read, train, measure, save."""
     if feature_names is not None and label_texts is None:
         raise UsageError("--feature-names: needs --label-texts; pass both, or leave it out")
-    inputs = (train, test, groups, label_texts, feature_names, format_options.vocabulary)
+    inputs = (train, test, groups, label_texts, feature_names, format_options.vocabulary, format_options.stop_words)
     if out is None:
         if not dry_run:
             raise UsageError("the following arguments are required: --out; see xmlsgd train --help")

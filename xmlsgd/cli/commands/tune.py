@@ -12,7 +12,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from ..exit_codes import UsageError
-from ..flags import FLOAT, FORMAT_FLAGS, INT, JSON_FILE, NAME, PATH, Flag, positional
+from ..flags import FLOAT, FORMAT_FLAGS, INT, JSON_FILE, NAME, PATH, TEXT_FLAGS, Flag, positional
 from ..kernels import compile_kernels
 from ..models import groups_in_file
 from ..output_files import check_file
@@ -30,6 +30,7 @@ FLAGS = (
     Flag("groups", PATH, "file whose line i is the group of row i; whole groups are held out", "data",
          default_text="rows are independent"),
     *FORMAT_FLAGS,
+    *TEXT_FLAGS,
     *parameter_flags(),
     Flag("metric", NAME, "what shall be large: a metric at a rank, as in nDCG@5 or PSP@3, \"micro F1\" or \"macro F1\"",
          "search", "P@1"),
@@ -57,7 +58,7 @@ def run(
         import optuna
     except ImportError as error:
         raise UsageError('optuna is missing: pip install "xmlsgd[tune]"') from error
-    check_file(json, "--json", train, groups, format_options.vocabulary)
+    check_file(json, "--json", train, groups, format_options.vocabulary, format_options.stop_words)
     format_options.check_inputs(train)
     from ...estimators.tuning import tune
     from ..sources import read_training
