@@ -25,6 +25,7 @@ COMMANDS = (
     "predict",
     "serve",
     "convert",
+    "export",
     "simulate",
     "warmup",
     "info",

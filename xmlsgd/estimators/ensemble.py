@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
-from sklearn.utils.validation import check_is_fitted
 
 from ..data.validation import is_positive_integer
 from ..errors import DataError, MemoryEstimateError, shorten
@@ -230,8 +229,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
         ModelFileError
             Where `path` is, or holds, anything else than a model.
         """
-        check_is_fitted(self)
-        saving.save_ensemble(self, path, compact)
+        saving.save(self, path, predict_only=True, compact=compact)
 
     def _template(self) -> XMLClassifier:
         """Return the classifier that is cloned."""

@@ -44,7 +44,9 @@ COUNTS = "classes_counts"  # beside the names of labels, which are no parameters
 ENSEMBLE_PARAMETERS = ("n_estimators", "random_state", "estimator_random_state")  # of the ensemble itself
 
 
-def save(model: XMLClassifier, path: str | PathLike[str], *, predict_only: bool = False, compact: bool = False) -> None:
+def save(
+    model: XMLClassifier | XMLEnsemble, path: str | PathLike[str], *, predict_only: bool = False, compact: bool = False
+) -> None:
     """Write the model to a directory of JSON and plain arrays, with checksums; nothing in it is code.
 
     An earlier model at `path` is replaced in one step once the new one is whole; until then, and where that fails,
@@ -65,11 +67,11 @@ def save(model: XMLClassifier, path: str | PathLike[str], *, predict_only: bool 
     """
     check_is_fitted(model)
     fitted = model.fitted_
-    arrays = shared_arrays(fitted)
+    description, arrays = contents_of(model, compact)
     if not (predict_only or compact) and fitted.optimizer_state is not None:
         arrays["optimizer_state"] = fitted.optimizer_state
-    described, more = learned_arrays(fitted, compact)
-    write(fitted, path, describe(model) | {"candidates": described}, arrays | more, compact)
+    vectorizer = fitted.features.vectorizer
+    write_model(Path(path), description, arrays, vectorizer.to_files if vectorizer is not None else None)
 
 
 def load(
@@ -125,17 +127,17 @@ def shared_arrays(fitted: FittedModel) -> dict[str, np.ndarray]:
     return arrays
 
 
-def write(
-    fitted: FittedModel,
-    path: str | PathLike[str],
-    description: dict[str, Any],
-    arrays: dict[str, np.ndarray],
-    compact: bool,
-) -> None:
-    """Write a folder, with the vectorizer if there is one."""
-    vectorizer = fitted.features.vectorizer
-    description |= {"vectorizer": vectorizer is not None, "compact": compact, "samples_seen": fitted.n_samples_seen}
-    write_model(Path(path), description, arrays, vectorizer.to_files if vectorizer is not None else None)
+def contents_of(model: XMLClassifier | XMLEnsemble, compact: bool) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the description of a model and its arrays, but for the optimizer's state; small ones if `compact`."""
+    fitted, arrays = model.fitted_, shared_arrays(model.fitted_)
+    if hasattr(model, "estimators_"):
+        description, more = _contents_of_ensemble(model, compact)
+    else:
+        described, more = learned_arrays(fitted, compact)
+        description = describe(model) | {"candidates": described}
+    has_vectorizer = fitted.features.vectorizer is not None
+    description |= {"vectorizer": has_vectorizer, "compact": compact, "samples_seen": fitted.n_samples_seen}
+    return description, arrays | more
 
 
 def read_checked(path: str | PathLike[str], verify: bool, read: Callable[[ModelFiles, Path], Kind]) -> Kind:
@@ -262,17 +264,17 @@ def _with_state(fitted: FittedModel, saved: ModelArrays, compact: bool) -> Fitte
     return replace(fitted, optimizer_state=state, params=fitted.float_params.copy())
 
 
-def save_ensemble(ensemble: XMLEnsemble, path: str | PathLike[str], compact: bool) -> None:
-    """Write `ensemble`, its arrays small if `compact`."""
-    arrays, members = shared_arrays(ensemble.fitted_), []
+def _contents_of_ensemble(ensemble: XMLEnsemble, compact: bool) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the description of an ensemble and the arrays of its classifiers."""
+    arrays: dict[str, np.ndarray] = {}
+    members = []
     for number, member in enumerate(ensemble.estimators_):
         described, more = learned_arrays(member.fitted_, compact)
         members.append(describe(member) | {"candidates": described})
         arrays |= {prefix_of(number) + name: array for name, array in more.items()}
     seeds = ensemble.random_state, getattr(ensemble.estimator, "random_state", None)
     parameters = dict(zip(ENSEMBLE_PARAMETERS, (int(ensemble.n_estimators), *map(seed_to_json, seeds)), strict=True))
-    description = {"estimator": ENSEMBLE, "xmlsgd": __version__, "parameters": parameters, "members": members}
-    write(ensemble.fitted_, path, description, arrays, compact)
+    return {"estimator": ENSEMBLE, "xmlsgd": __version__, "parameters": parameters, "members": members}, arrays
 
 
 def load_any(

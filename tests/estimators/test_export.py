@@ -1,0 +1,171 @@
+"""Models as ONNX, whose answers in onnxruntime are compared with our own, and as safetensors, which are read back."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from xmlsgd import DataError, XMLClassifier, XMLEnsemble, make_xmc
+from xmlsgd.cli import main
+from xmlsgd.estimators import export
+from xmlsgd.estimators.export import export_onnx, export_safetensors
+
+SETTINGS = {"max_epochs": 2, "random_state": 0, "n_jobs": 1, "precision": "float32"}
+TEXTS = ["read a file", "write a file", "open the socket", "close the socket"] * 10
+LABELS = [text.split()[::2] for text in TEXTS]
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return make_xmc(300, 90, 30, nnz_per_row=8, labels_per_row=2)
+
+
+@pytest.fixture(
+    scope="module", params=[{"hidden_layer_sizes": (16,)}, {"hidden_layer_sizes": (24, 16), "loss": "softmax"}]
+)
+def network(request, rows):
+    return XMLClassifier(candidates=0, **request.param, **SETTINGS).fit(rows.X, rows.Y)
+
+
+@pytest.fixture(scope="module")
+def with_candidates():
+    return XMLClassifier((8,), candidates=4, **SETTINGS).fit(TEXTS, LABELS)
+
+
+def padded(X):
+    """Return features and values of rows, filled up to the longest; at least one entry."""
+    shape = X.n_rows, max(1, int(np.diff(X.indptr).max()))
+    features, values = np.zeros(shape, np.int64), np.zeros(shape, np.float32)
+    for i in range(X.n_rows):
+        row, row_values = X.row(i)
+        features[i, : len(row)], values[i, : len(row)] = row, row_values
+    return features, values
+
+
+def session(path):
+    options = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed").SessionOptions()
+    options.intra_op_num_threads = 1
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def ranked_by_onnx(path, X, k):
+    features, values = padded(X)
+    feed = {"features": features, "values": values, "k": np.array([k])}
+    return session(path).run(["labels", "scores"], feed)
+
+
+def test_onnxruntime_gives_our_labels_and_scores(network, rows, tmp_path):
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    export_onnx(network, tmp_path / "m.onnx")
+    labels, scores = ranked_by_onnx(tmp_path / "m.onnx", rows.X, 5)
+    ours, our_scores = network.predict_topk(rows.X, 5)
+    np.testing.assert_allclose(scores, our_scores, atol=1e-5)
+    np.testing.assert_array_equal(labels, ours)
+    every, all_scores = ranked_by_onnx(tmp_path / "m.onnx", rows.X, 30)
+    logits = network.decision_function(rows.X)
+    np.testing.assert_allclose(all_scores, np.take_along_axis(logits, every, axis=1), atol=1e-5)
+
+
+def test_a_compact_model_and_a_row_without_features_have_the_same_scores_in_onnx(network, rows, tmp_path):
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    network.save(tmp_path / "m", compact=True)
+    compact = XMLClassifier.load(tmp_path / "m", precision="float32")
+    export_onnx(compact, tmp_path / "m.onnx")
+    X = rows.X[:1]
+    X = type(X)(np.append(X.indptr, X.indptr[-1]), X.indices, X.data, X.n_cols)
+    _, scores = ranked_by_onnx(tmp_path / "m.onnx", X, 5)
+    np.testing.assert_allclose(scores, compact.predict_topk(X, 5)[1], atol=1e-5)
+
+
+def test_the_file_passes_the_checker_of_onnx_and_says_who_made_it(network, tmp_path):
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    export_onnx(network, tmp_path / "m.onnx")
+    model = onnx.load(tmp_path / "m.onnx")
+    onnx.checker.check_model(model, full_check=True)
+    assert model.producer_name == "xmlsgd"
+    names = {tensor.name for tensor in model.graph.initializer}
+    assert names == {*network.network_.layout.shapes, "axis"}
+
+
+def test_what_onnx_cannot_hold_is_told(network, with_candidates, rows, tmp_path, monkeypatch):
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    with pytest.warns(UserWarning, match=r"m.onnx: holds the network alone; scores of this model also need neighbors"):
+        export_onnx(with_candidates, tmp_path / "m.onnx")
+    ensemble = XMLEnsemble(XMLClassifier((4,), candidates=0, **SETTINGS), 2).fit(rows.X, rows.Y)
+    with pytest.raises(DataError, match="must be one classifier for ONNX, got an ensemble; export its estimators_"):
+        export_onnx(ensemble, tmp_path / "m.onnx")
+    monkeypatch.setattr(export, "MAX_ONNX_BYTES", 1 << 20)
+    with pytest.raises(DataError, match="must have at most 2 GB of weights for ONNX"):
+        export_onnx(network, tmp_path / "n.onnx")
+    assert not (tmp_path / "n.onnx").exists()
+
+
+def read_back(path):
+    safetensors = pytest.importorskip("safetensors", reason="safetensors is not installed")
+    with safetensors.safe_open(path, "numpy") as file:
+        return json.loads(file.metadata()["model"]), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+@pytest.mark.parametrize("compact", [False, True])
+def test_safetensors_hold_the_arrays_of_the_saved_model_by_their_names(with_candidates, compact, tmp_path):
+    pytest.importorskip("safetensors", reason="safetensors is not installed")
+    with_candidates.save(tmp_path / "m", predict_only=True, compact=compact)
+    model = XMLClassifier.load(tmp_path / "m")
+    export_safetensors(model, tmp_path / "m.safetensors")
+    description, found = read_back(tmp_path / "m.safetensors")
+    assert description == json.loads((tmp_path / "m" / "model.json").read_text())
+    expected = {file.stem: np.load(file) for file in (tmp_path / "m").glob("*.npy")}
+    if not compact:
+        expected |= model.network_.layout.views(expected.pop("params"))
+    assert found.keys() == expected.keys()
+    assert {"W0", "b1"} <= found.keys() or compact
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, strict=True)
+
+
+def test_safetensors_of_an_ensemble_have_the_parameters_of_each_classifier(rows, tmp_path):
+    pytest.importorskip("safetensors", reason="safetensors is not installed")
+    ensemble = XMLEnsemble(XMLClassifier((4,), candidates=0, **SETTINGS), 2).fit(rows.X, rows.Y)
+    export_safetensors(ensemble, tmp_path / "m.safetensors")
+    description, found = read_back(tmp_path / "m.safetensors")
+    assert description["estimator"] == "XMLEnsemble"
+    for number, member in enumerate(ensemble.estimators_):
+        views = member.network_.layout.views(member.fitted_.params)
+        np.testing.assert_array_equal(found[f"member{number}_W1"], views["W1"])
+
+
+def test_arrays_in_another_order_are_written_in_order(network, tmp_path, monkeypatch):
+    pytest.importorskip("safetensors", reason="safetensors is not installed")
+    turned = np.asfortranarray(np.arange(6).reshape(2, 3))
+    monkeypatch.setattr(export, "contents_of", lambda *_: ({}, {"turned": turned}))
+    export_safetensors(network, tmp_path / "m.safetensors")
+    np.testing.assert_array_equal(read_back(tmp_path / "m.safetensors")[1]["turned"], turned)
+
+
+def test_the_command_writes_both(with_candidates, tmp_path, capsys):
+    for package in ("onnx", "safetensors"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    with_candidates.save(tmp_path / "m")
+    files = str(tmp_path / "m.onnx"), str(tmp_path / "m.safetensors")
+    assert main(["export", str(tmp_path / "m"), "--onnx", files[0], "--safetensors", files[1]]) == 0
+    told = capsys.readouterr()
+    assert told.out.splitlines() == [f"{file}: 0.0 MB" for file in files]
+    assert "holds the network alone" in told.err
+    assert "W0" in read_back(files[1])[1]
+
+
+def test_the_command_without_a_file_or_a_package_is_refused(with_candidates, tmp_path, capsys, monkeypatch):
+    with_candidates.save(tmp_path / "m")
+    assert main(["export", str(tmp_path / "m")]) == 2
+    assert "must have --onnx FILE, --safetensors FILE or both" in capsys.readouterr().err
+
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(export, "import_module", missing)
+    assert main(["export", str(tmp_path / "m"), "--safetensors", str(tmp_path / "f")]) == 2
+    assert 'safetensors is missing: pip install "xmlsgd[safetensors]"' in capsys.readouterr().err
