@@ -177,14 +177,14 @@ def test_who_leaves_and_comes_back_pulls_from_the_center():
     np.testing.assert_allclose(comm.values(), [z + c.sum(), *(w - c)], rtol=1e-5)
 
 
-def test_learners_meet_in_every_epoch_and_a_rare_meeting_is_warned_of():
+def test_learners_are_merged_in_every_epoch_and_a_round_longer_than_one_is_warned_of():
     algorithm = EASGD(10, 0.1, sync_every=4)
     toy.run(algorithm, toy.fleet(1, 1), epochs=2)
     assert algorithm.notes()["merges"] == 6
     algorithm = EASGD(10, 0.1, sync_every=10**6)
     with pytest.warns(UserWarning, match="sync_every = 1000000 takes 20000000 rows, more than an epoch of 240"):
         toy.run(algorithm, toy.fleet(1, 1), epochs=2)
-    assert algorithm.notes()["merges"] == 2, "the end of an epoch is a meeting"
+    assert algorithm.notes()["merges"] == 2, "the end of an epoch is a merge"
 
 
 def test_a_device_has_at_least_one_learner():
@@ -195,11 +195,11 @@ def test_a_device_has_at_least_one_learner():
 def tuned(throughput, noise=lambda i: 1.0, most=16):
     """Let a tuner see `throughput(learners)` until it ends; return the learners."""
     tuner, now = LearnerTuner(most), 0.0
-    tuner.met(now, 100)
+    tuner.finished_round(now, 100)
     for i in range(200):
         for _ in range(INTERVAL):
             now += 100 / (throughput(tuner.learners) * noise(i))
-            tuner.met(now, 100)
+            tuner.finished_round(now, 100)
     assert tuner.ended
     return tuner.learners
 

@@ -36,12 +36,12 @@ def messages(executor):
     return rounds
 
 
-def test_a_learner_gets_all_that_it_has_until_the_next_meeting_in_messages_of_three_batches():
+def test_a_learner_gets_all_that_it_has_of_a_round_in_messages_of_three_batches():
     _, executor = toy.run(EASGD(BATCH, 0.1, sync_every=5), toy.fleet(1, 0.5), n_rows=1000)
     assert messages(executor)[0] == {0: [3, 2], 1: [3, 2]}
 
 
-def test_where_every_batch_ends_in_a_meeting_a_message_is_a_batch():
+def test_where_every_batch_ends_in_a_merge_a_message_is_a_batch():
     _, executor = toy.run(Synchronous(BATCH, 0.1), toy.fleet(1, 0.5), n_rows=400)
     assert {step.updates for step in executor.of("issue")} == {1}
 

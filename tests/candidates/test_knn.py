@@ -129,7 +129,7 @@ def test_entries_that_cancel_and_neighbors_of_no_weight_do_no_harm():
     assert ((shares >= 0) & (shares <= 1)).all()
 
 
-def test_rows_of_a_memory_may_be_added_with_new_features_and_labels(data, rows):
+def test_rows_may_be_added_to_an_index_with_new_features_and_labels(data, rows):
     rest = np.arange(400, 600)
     X, Y = (CSR.from_scipy(part.to_scipy()[:400, :width]) for part, width in ((rows, 200), (data.Y, 50)))
     index, seen = KNNIndex.build(X, Y, ones(400)), document_frequency(X) > 0

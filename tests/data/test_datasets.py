@@ -119,7 +119,7 @@ def test_what_a_killed_conversion_left_goes_away_with_the_next(tmp_path):
 
 def test_an_unknown_form_or_source_is_refused(tmp_path):
     write_store(TRAIN, tmp_path / "store")
-    with pytest.raises(DataError, match="form must be one of libsvm, npz, split, store, got 'hdf5'"):
+    with pytest.raises(DataError, match="format must be one of libsvm, npz, split, store, got 'hdf5'"):
         convert(tmp_path / "store", tmp_path / "set", "hdf5")
     with pytest.raises(DataError, match="nowhere: no such file or folder"):
         convert(tmp_path / "nowhere", tmp_path / "set")

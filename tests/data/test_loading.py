@@ -385,9 +385,3 @@ def test_a_format_is_added_by_one_module(tmp_path, toy_format):
     assert equal(load_file(tmp_path / "again.toy"), load_file(tmp_path / "set" / "train.toy"))
     with pytest.raises(DataError, match=r"must hold .*train.toy and test.toy; got an empty folder"):
         (tmp_path / "empty").mkdir() or load_folder(tmp_path / "empty")
-
-
-def test_a_module_of_formats_without_a_format_is_named(toy_format):
-    (toy_format / "toy.py").write_text("")
-    with pytest.raises(TypeError, match=r"formats.toy must define FORMAT, an instance of a subclass of base.Format"):
-        formats.get_format("toy")

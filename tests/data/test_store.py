@@ -127,7 +127,7 @@ def written(description):
 
     def damage(path):
         (path / "store.json").write_bytes(description)
-        (path / "checked.json").unlink()
+        (path / "verified.json").unlink()
         (path / "MANIFEST.json").unlink()
         write_manifest(path, STORE)
 
@@ -254,7 +254,7 @@ def test_a_flipped_bit_in_the_manifest_is_refused_or_changes_no_row(tmp_path):
 
 def test_a_bit_that_a_disk_flips_without_a_time_is_found_by_a_full_check(tmp_path):
     write_store(example(), tmp_path / "set")
-    os.utime(tmp_path / "set" / "checked.json", (2**32, 2**32))  # the last array may be as late
+    os.utime(tmp_path / "set" / "verified.json", (2**32, 2**32))  # the last array may be as late
     file = tmp_path / "set" / "X_data.npy"
     before, rows = os.stat(file), bytearray(file.read_bytes())
     rows[200] ^= 1
@@ -293,7 +293,7 @@ def test_entries_are_checked_when_they_are_written_and_not_at_each_opening(tmp_p
     passes = pass_counter(monkeypatch)
     write_store(example(), tmp_path / "set")
     assert len(passes) == 2
-    os.utime(tmp_path / "set" / "checked.json", (2**32, 2**32))  # the last array may be as late
+    os.utime(tmp_path / "set" / "verified.json", (2**32, 2**32))  # the last array may be as late
     open_store(tmp_path / "set")
     assert len(passes) == 2
     open_store(tmp_path / "set", check=True)
@@ -314,11 +314,11 @@ def test_a_copy_is_checked_once(tmp_path, monkeypatch):
 @pytest.mark.parametrize("noted", [None, b"", b"[", b"[" * 60_000, b"{}", b"null"])
 def test_without_a_sound_note_of_the_last_check_all_is_checked(tmp_path, monkeypatch, noted):
     write_store(example(), tmp_path / "set")
-    (tmp_path / "set" / "checked.json").unlink()
+    (tmp_path / "set" / "verified.json").unlink()
     for file in (tmp_path / "set").iterdir():
         os.utime(file, (1, 1))
     if noted is not None:
-        (tmp_path / "set" / "checked.json").write_bytes(noted)
+        (tmp_path / "set" / "verified.json").write_bytes(noted)
     passes = pass_counter(monkeypatch)
     for _ in range(2):
         open_store(tmp_path / "set")
@@ -328,7 +328,7 @@ def test_without_a_sound_note_of_the_last_check_all_is_checked(tmp_path, monkeyp
 def test_an_array_as_late_as_the_note_is_checked_again(tmp_path, monkeypatch):
     write_store(example(), tmp_path / "set")
     late = (tmp_path / "set" / "Y_indices.npy").stat().st_mtime_ns
-    os.utime(tmp_path / "set" / "checked.json", ns=(late, late))
+    os.utime(tmp_path / "set" / "verified.json", ns=(late, late))
     passes = pass_counter(monkeypatch)
     open_store(tmp_path / "set")
     assert len(passes) == 2
@@ -348,7 +348,7 @@ def test_a_store_on_a_disk_that_cannot_be_written_is_opened(tmp_path, monkeypatc
         raise PermissionError(13, "Permission denied", str(path))
 
     write_store(example(), tmp_path / "set")
-    (tmp_path / "set" / "checked.json").unlink()
+    (tmp_path / "set" / "verified.json").unlink()
     monkeypatch.setattr(manifest, "atomic_file", refuse)
     assert equal(open_store(tmp_path / "set"), example())
 

@@ -144,7 +144,7 @@ def test_identities_between_the_measures(seed, k):
             np.testing.assert_allclose(function(case.Y, np.array(best), np.array(case.q), k), 1, **TOLERANCE)
 
 
-def test_worked_example():
+def test_metrics_of_three_rows_are_those_computed_by_hand():
     # Row 0: true {0, 2}, ranked 2, 1, 0. Row 1: true {1}, ranked 0, 1. Row 2: nothing true.
     Y = sp.csr_array(np.array([[1, 0, 1], [0, 1, 0], [0, 0, 0]]))
     ranking = np.array([[2, 1, 0], [0, 1, -1], [0, 1, 2]])

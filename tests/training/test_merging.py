@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from shared import toy
+from xmlsgd.algorithms.center_rounds import pull_together
 from xmlsgd.algorithms.combining import COMBINE
-from xmlsgd.algorithms.easgd import pull_together
 from xmlsgd.algorithms.outer import HeavyBall, Nesterov, Outer
 from xmlsgd.nn.network import Network
 from xmlsgd.training import merging

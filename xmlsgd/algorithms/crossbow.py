@@ -21,16 +21,16 @@ from ..data.validation import at_least, below_one
 from ..training.merging import Comm, ParameterSlice
 from ..training.rounds import Work
 from .base import Algorithm
-from .easgd import Meetings, move_center, pull_together
+from .center_rounds import CenterRounds, move_center, pull_together
 from .outer import merges_to_fade
 
 GAIN = 0.10  # relative gain in throughput that one learner more must bring (released code)
 WINDOWS = 3  # throughputs whose median counts; the released code has one, and a noisy one ended the tuning for good
-INTERVAL = 8  # meetings of a window
+INTERVAL = 8  # rounds of a window
 
 
 @dataclass
-class Crossbow(Meetings, Algorithm):
+class Crossbow(CenterRounds, Algorithm):
     """SMA of k learners with alpha = 1 / k. One learner alone has nothing to average and trains as plain SGD.
 
     sync_every : tau, updates between averages, >= 1. 1 in the paper; with the wide output layers of here that takes a
@@ -74,7 +74,7 @@ class Crossbow(Meetings, Algorithm):
         return super().open_rows(w) if w in self.learning else 0
 
     def left(self, w: int) -> None:
-        """Forget a learner; another of its device may take over at the next meeting."""
+        """Forget a learner; another of its device may take over in the next round."""
         super().left(w)
         self.learning.discard(w)
 
@@ -94,14 +94,14 @@ class Crossbow(Meetings, Algorithm):
             comm.merge(self.alone, self.learning)
         elif self.learning:
             comm.merge(self.sma, self.learning, merges_to_fade(self.center_momentum), equal=False)
-        self.tuner.met(comm.now(), sum(work[w].rows for w in self.learning))
+        self.tuner.finished_round(comm.now(), sum(work[w].rows for w in self.learning))
         chosen = self.chosen()
         if chosen != self.learning:
             comm.merge(self.restart, chosen)
         self.learning = chosen
 
     def sma(self, params: ParameterSlice) -> None:
-        """Apply corrections, taken from where learners stood before their last step if they meet at every one."""
+        """Apply corrections, taken from where learners stood before their last step if rounds are of one step."""
         if self.sync_every > 1:
             pull_together(params, self.alpha, self.center_momentum)
             return
@@ -129,7 +129,7 @@ class Crossbow(Meetings, Algorithm):
             params.state("w - z", w)[:] = 0
 
     def notes(self) -> dict[str, object]:
-        """Return the pull, the momentum, how often learners have met, and the learners a device."""
+        """Return the pull, the momentum, the number of merges, and the learners a device."""
         return {**super().notes(), "learners": self.tuner.learners}
 
 
@@ -142,17 +142,17 @@ class LearnerTuner:
     ended: bool = False
     best: float = 0.0
     throughputs: list[float] = field(default_factory=list)
-    meetings: int = 0
+    rounds: int = 0
     rows: int = 0
     since: float | None = None
 
-    def met(self, now: float, rows: int) -> None:
-        """Note a meeting at second `now`, after `rows` rows; at the end of a window, see whether the number changes."""
+    def finished_round(self, now: float, rows: int) -> None:
+        """Note a round of `rows` rows that ends now; at the end of a window, see whether the number changes."""
         if self.since is None:
             self.since = now  # what came before includes the start
             return
-        self.meetings, self.rows = self.meetings + 1, self.rows + rows
-        if self.meetings % INTERVAL or self.ended:
+        self.rounds, self.rows = self.rounds + 1, self.rows + rows
+        if self.rounds % INTERVAL or self.ended:
             return
         self.throughputs.append(self.rows / max(now - self.since, 1e-12))
         self.since, self.rows = now, 0

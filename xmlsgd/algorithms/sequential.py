@@ -13,7 +13,7 @@ from .base import Algorithm
 class Sequential(Algorithm):
     """Every batch has `batch` rows and the same `learning_rate`; of several workers the first one alive trains.
 
-    The losses of a GPU that trains alone are read four steps late (`LATE_STEPS`), so that no step waits for the one
+    The losses of a GPU that trains alone are read four steps late (`PENDING_STEPS`), so that no step waits for the one
     before. They are the same to the bit. A loss that is not finite ends the run as many steps late, or at the end of
     the epoch.
     """

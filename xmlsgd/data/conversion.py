@@ -19,7 +19,7 @@ TEXT_ENDS = (".txt", ".svm", ".libsvm")
 
 
 def convert(
-    source: str | os.PathLike[str], target: str | os.PathLike[str], form: str | None = None, **options: Any
+    source: str | os.PathLike[str], target: str | os.PathLike[str], to: str | None = None, **options: Any
 ) -> None:
     """Write a data set in another format.
 
@@ -34,7 +34,7 @@ def convert(
     target : str or path
         A file or folder; a source with a train and a test part becomes a folder. A single text file holds no label
         names.
-    form : {"store", "libsvm", "npz", "split"}, optional
+    to : {"store", "libsvm", "npz", "split"}, optional
         By default "libsvm" for a target `.txt`, `.svm` or `.libsvm` (`.gz`, `.bz2`, `.xz`), "store" for others.
     **options
         How text is read, as in `read_libsvm`.
@@ -47,17 +47,17 @@ def convert(
         Where anything else has the target's name.
     """
     source, target = checked_path(source), checked_path(target)
-    if form is None and target.suffix == ".npz":
-        raise DataError(f"{target}: npz data are a folder of X and Y; name a folder, with npz as its form (--to npz)")
+    if to is None and target.suffix == ".npz":
+        raise DataError(f"{target}: npz data are a folder of X and Y; name a folder, with npz as its format (--to npz)")
     unpacked = Path(target.stem) if target.suffix in COMPRESSED_SUFFIXES else target
-    form = form or ("libsvm" if unpacked.suffix in TEXT_ENDS else "store")
-    writer = get_format(form)
+    to = to or ("libsvm" if unpacked.suffix in TEXT_ENDS else "store")
+    writer = get_format(to)
     if not source.exists():
         raise DataError(f"{source}: no such file or folder")
     kind = format_of(source)
-    if kind is None or form != "libsvm":
+    if kind is None or to != "libsvm":
         check_free(target)
-    if form == "store" and kind is get_format("libsvm"):
+    if to == "store" and kind is get_format("libsvm"):
         text_to_store(source, target, options)
         return
     with parents_created(target), temporary_folder_beside(target) as scratch:

@@ -50,7 +50,7 @@ def as_vector(values: object, size: int, name: str) -> np.ndarray:
 
 
 def all_items(fits: Callable[[object], bool]) -> Callable[[object], bool]:
-    """Return whether every item of a tuple or list fits."""
+    """Return the test whether a value is a tuple or list all of whose items fit."""
     return lambda value: isinstance(value, tuple | list) and all(fits(item) for item in value)
 
 

@@ -26,7 +26,7 @@ from .fitted import FittedModel
 from .held_out import rows_to_hold_out, weight_without, with_calibration_of, with_thresholds
 from .inference import Measure, Scorer
 from .parameters import random_state_of
-from .placement import algorithm_of, employed, executor_of, make_device, names_of_excluded, precision_of
+from .placement import algorithm_of, executor_of, make_device, names_of_excluded, precision_of, select_workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -317,7 +317,7 @@ def _train(
 ) -> Run:
     """Train from `start`, whose arrays change in place, and return the run; `keep` what an error leaves of it."""
     job = Job(data.dataset, plan.network, plan.optimizer, seed, data.weight, start, plan.sampler)
-    workers = employed(plan.algorithm, job, list(plan.workers), plan.precision, plan.batch_size)
+    workers = select_workers(plan.algorithm, job, list(plan.workers), plan.precision, plan.batch_size)
     if workers[0].name != plan.workers[0].name:
         device = make_device(workers[0].name, workers[0].n_threads, plan.precision)
     algorithm = algorithm_of(plan.algorithm, plan.batch_size, plan.learning_rate, workers)

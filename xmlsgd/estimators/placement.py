@@ -155,12 +155,14 @@ def algorithm_of(algorithm: str | Algorithm, batch: int, rate: float, workers: l
     return copy.deepcopy(get_algorithm(algorithm, batch, rate, len(workers), one_memory))
 
 
-def employed(algorithm: str | Algorithm, job: Job, workers: list[Worker], precision: str, batch: int) -> list[Worker]:
-    """Return the workers that train: all, but for those that do not pay where "auto" chooses; a warning names these."""
+def select_workers(
+    algorithm: str | Algorithm, job: Job, workers: list[Worker], precision: str, batch: int
+) -> list[Worker]:
+    """Return the workers that train: all, or where "auto" chooses only the faster ones, with a warning."""
     if algorithm != "auto" or len({worker.kind for worker in workers}) == 1:
         return workers
     speeds = measure_speeds(job, workers, precision, batch)
-    kept = paying(workers, speeds, measure_speeds(job, workers, precision, batch, lazy=True))
+    kept = faster_workers(workers, speeds, measure_speeds(job, workers, precision, batch, lazy=True))
     if len(kept) < len(workers):
         excluded = names_of_excluded(workers, kept)
         text = f"devices: the others train faster without {excluded}, which is excluded"
@@ -173,7 +175,7 @@ def names_of_excluded(workers: list[Worker], kept: list[Worker]) -> str:
     return ", ".join(sorted({worker.name for worker in workers} - {worker.name for worker in kept}))
 
 
-def paying(workers: list[Worker], mixed: tuple[float, ...], alone: tuple[float, ...]) -> list[Worker]:
+def faster_workers(workers: list[Worker], mixed: tuple[float, ...], alone: tuple[float, ...]) -> list[Worker]:
     """Return the workers to train with: all, or those of the fastest kind where the others slow them down.
 
     mixed, alone : rows a second of each worker beside workers of other kinds, and without them. Beside a CPU a GPU

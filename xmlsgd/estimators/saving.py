@@ -88,7 +88,7 @@ def load(
         Whether the parameters stay a read-only memory map; else `partial_fit` goes on exactly where the saved model
         was. A compact model opens in milliseconds; its pointers and indices are checked during prediction.
     verify : bool
-        Whether to compare checksums, except of files unchanged since their last comparison (`checked.json`).
+        Whether to compare checksums, except of files unchanged since their last comparison (`verified.json`).
     device, precision : str, optional
         On which device and in which precision to predict, as "cpu" and "float32"; as saved where None.
 
@@ -141,7 +141,7 @@ def contents_of(model: XMLClassifier | XMLEnsemble, compact: bool) -> tuple[dict
 
 
 def read_checked(path: str | PathLike[str], verify: bool, read: Callable[[ModelFiles, Path], Kind]) -> Kind:
-    """Return what `read` makes of the files in the folder `path`, which note that they were looked at if `verify`."""
+    """Return what `read` makes of the files in the folder `path`, and save that they are verified if `verify`."""
 
     def read_all(folder: Path) -> tuple[Kind, ModelFiles]:
         files = read_model(folder, verify)
@@ -198,7 +198,7 @@ def is_compact(files: ModelFiles) -> bool:
 
 def arrays_of(files: ModelFiles, path: Path) -> ModelArrays:
     """Return the arrays of a model; a compact one must open quickly, so numbers looked at once are not again."""
-    return ModelArrays(files.arrays, path, check=not (is_compact(files) and files.noted))
+    return ModelArrays(files.arrays, path, check=not (is_compact(files) and files.verified))
 
 
 def read_shared(files: ModelFiles, saved: ModelArrays, network: Any) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def read_training_data(
         dataset, labels.classes, labels.form, features, weight, held_out, read_groups(groups, rows.n_rows)
     )
     if given.early_stopping and held_out is None:
-        data = _hold_out(data, given.validation_fraction, seed)
+        data = _with_validation(data, given.validation_fraction, seed)
     if label_texts is None:
         return data
     label_rows = read_label_rows(label_texts, feature_names, labels.classes, rows, features)
@@ -162,14 +162,23 @@ def _read_eval_set(features: FeatureSpace, eval_set: Any, labels: Labels) -> Dat
     return Dataset(X, Y)
 
 
-def _hold_out(data: TrainingData, share: float, seed: int) -> TrainingData:
+def _with_validation(data: TrainingData, share: float, seed: int) -> TrainingData:
     """Return the training rows without a random share of them, which are measured."""
     n = data.dataset.n_rows
     n_held = max(round(share * n), 1)
-    held = draw_rows(n, n_held, data.groups, np.random.default_rng((seed, VALIDATION)))
-    if n_held >= n or not len(held):
+    split = hold_out(data, n_held, seed)
+    if split is None:
         got = f"{n} in all" if data.groups is None else f"no group of at most {n_held} of {n}"
         raise DataError(f"early_stopping: needs rows for training and for validation, got {got}")
+    return split
+
+
+def hold_out(data: TrainingData, n_held: int, seed: int) -> TrainingData | None:
+    """Return the training rows without `n_held` random ones, which are measured; None where there are not so many."""
+    n = data.dataset.n_rows
+    held = draw_rows(n, n_held, data.groups, np.random.default_rng((seed, VALIDATION)))
+    if n_held >= n or not len(held):
+        return None
     kept = np.setdiff1d(np.arange(n), held)
     weight, groups = (None if each is None else each[kept] for each in (data.weight, data.groups))
     return replace(

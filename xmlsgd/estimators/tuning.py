@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from sklearn.base import clone
 
-from ..data.csr import VALIDATION, Dataset
-from ..data.held_out import HELD_OUT_THOROUGH, draw_rows
+from ..data.held_out import HELD_OUT_THOROUGH
 from ..data.validation import is_positive_integer
 from ..errors import DataError, DivergenceError, MemoryEstimateError, shorten
 from ..metrics import label_scores
@@ -20,15 +19,18 @@ from ..metrics.evaluation import takes_propensity
 from ..training.callbacks import Callback
 from .classifier import XMLClassifier
 from .parameters import Parameters, checked_parameters, random_state_of
-from .training_data import read_training_data
+from .training_data import TrainingData, hold_out, read_training_data
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
     from numpy.typing import ArrayLike
 
+    from ..data.csr import Dataset
     from ..training.history import EpochRecord
     from .plan import TrainingPlan
+
+    Measure = Callable[[XMLClassifier, Dataset], float]
 
 SHARE, MOST_ROWS = 0.1, 10_000  # of the rows that are held out
 F1 = ("micro F1", "macro F1")  # of the labels above the learned thresholds
@@ -147,48 +149,57 @@ def tune(
     if n_trials is not None and not is_positive_integer(n_trials):
         raise DataError(f"n_trials: must be an integer of at least 1, got {shorten(n_trials)}")
     seed = int(random_state_of(model).randint(np.iinfo(np.int32).max))
-    given = checked_parameters(model)
-    unsplit = Parameters(**vars(given) | {"early_stopping": False})
-    data = read_training_data(unsplit, X, y, None, None, groups=groups)
-    if data.form == "multiclass":
-        raise DataError("y: tune needs label lists or an indicator, got one class a row; use GridSearchCV for these")
-    n = data.n_rows
-    held = draw_rows(n, min(int(SHARE * n), MOST_ROWS), data.groups, np.random.default_rng((seed, VALIDATION)))
-    kept = np.setdiff1d(np.arange(n), held)
-    if not len(held):
-        raise DataError(f"X: must have 10 rows, and a group of at most a tenth of them, to hold out; got {n} rows")
-    rows, test = data.dataset.take(kept), data.dataset.take(held)
-    groups = None if data.groups is None else data.groups[kept]
+    data, split = _read_rows(model, X, y, groups, seed)
     base = clone(model).set_params(vectorizer=None, random_state=seed)
     default = base.plan(data.dataset.X, data.dataset.Y, groups=data.groups)
     base.set_params(candidates=default.n_candidates)  # as of all rows, where fewer would be too few
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
     study.enqueue_trial(_space_defaults(default))
-    defaults = XMLClassifier().get_params().items()
-    free = {name: value for name, value in defaults if name not in fixed and getattr(given, name) == value}
+    given, defaults = model.get_params(), XMLClassifier().get_params().items()
+    free = {name: value for name, value in defaults if name not in fixed and given[name] == value}
     trials: list[Trial] = []
-    started = now()
-    while not trials or (len(trials) != n_trials and now() - started + fmean(t.seconds for t in trials) <= seconds):
+    end = now() + seconds
+    while not trials or (len(trials) != n_trials and now() + fmean(trial.seconds for trial in trials) <= end):
         asked, begun = study.ask(), now()
-        parameters = _suggested(asked, free, base, rows)
-        parameters = parameters if trials else {}
-        callbacks = [Deadline(started + seconds)] if trials else []
+        suggested = _suggested(asked, free, base, split.dataset)
         try:
-            trained = clone(base).set_params(**parameters).fit(rows.X, rows.Y, groups=groups, callbacks=callbacks)
-            value = measure(trained, test)
+            trial = clone(base).set_params(**suggested) if trials else clone(base)
+            value = _measured(trial, split, measure, [Deadline(end)] if trials else [])
         except TimeUp:
             break
         except (DivergenceError, MemoryEstimateError):
             if not trials:
                 raise
             value = math.nan
-        state = optuna.trial.TrialState.FAIL if math.isnan(value) else optuna.trial.TrialState.COMPLETE
-        study.tell(asked, None if math.isnan(value) else value, state=state)
-        trials.append(Trial(parameters, value, now() - begun))
+        failed = math.isnan(value)
+        state = optuna.trial.TrialState.FAIL if failed else optuna.trial.TrialState.COMPLETE
+        study.tell(asked, None if failed else value, state=state)
+        trials.append(Trial(suggested if trials else {}, value, now() - begun))
         if callback is not None:
             callback(trials[-1])
     best = max(trials, key=lambda trial: -math.inf if math.isnan(trial.value) else trial.value)
-    return Tuning(best, trials, len(held))
+    return Tuning(best, trials, data.n_rows - split.n_rows)
+
+
+def _read_rows(model: XMLClassifier, X: Any, y: Any, groups: Any, seed: int) -> tuple[TrainingData, TrainingData]:
+    """Return all rows, and the same with a tenth of them held out."""
+    given = Parameters(**vars(checked_parameters(model)) | {"early_stopping": False})
+    data = read_training_data(given, X, y, None, None, groups=groups)
+    if data.form == "multiclass":
+        raise DataError("y: tune needs label lists or an indicator, got one class a row; use GridSearchCV for these")
+    split = hold_out(data, min(int(SHARE * data.n_rows), MOST_ROWS), seed)
+    if split is None:
+        wanted = "must have 10 rows, and a group of at most a tenth of them, to hold out"
+        raise DataError(f"X: {wanted}; got {data.n_rows} rows")
+    return data, split
+
+
+def _measured(model: XMLClassifier, split: TrainingData, measure: Measure, callbacks: Sequence[Callback]) -> float:
+    """Train a model and return the metric of the held-out rows, in percent."""
+    assert split.held_out is not None
+    return measure(
+        model.fit(split.dataset.X, split.dataset.Y, groups=split.groups, callbacks=callbacks), split.held_out
+    )
 
 
 def _space_defaults(plan: TrainingPlan) -> dict[str, Any]:
@@ -222,7 +233,7 @@ def _suggested(trial: Any, free: dict[str, Any], base: XMLClassifier, rows: Data
     return {name: value for name, value in found.items() if value != free[name]}
 
 
-def _measure_of(name: str) -> Callable[[XMLClassifier, Dataset], float]:
+def _measure_of(name: str) -> Measure:
     """Return what measures a trained model on rows, in percent."""
     if name in F1:
         kind = name.split()[0]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import WorkerDied
 from .checkpoints import TrainingPosition
-from .messages import Event, LateLoss, LateReports, Left, Report, Sharing, Step
+from .messages import Event, Left, PendingLoss, Report, Sharing, Step
+from .pending_reports import PendingReports
 
 if TYPE_CHECKING:
     from ..algorithms.base import Algorithm
@@ -25,7 +26,7 @@ class Epoch:
     """One pass over the rows.
 
     number : of the epoch, over all runs of a model. position : where it begins. loss : the sum over the rows whose work
-    is in the shared model, NaN or infinite when one was. open : by worker, the reports of work that is not. late :
+    is in the shared model, NaN or infinite when one was. open : by worker, the reports of work that is not. pending :
     reports of work that is, whose losses are not in `loss` yet. now : the second of the last event.
     """
 
@@ -39,7 +40,7 @@ class Epoch:
     writer: CheckpointWriter | None = None
     loss: float = field(init=False)
     open: dict[int, list[Report]] = field(default_factory=dict, init=False)
-    late: LateReports = field(default_factory=LateReports, init=False)
+    pending: PendingReports = field(default_factory=PendingReports, init=False)
     now: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -63,7 +64,7 @@ class Epoch:
             elif router.leases:
                 members = executor.workers  # the end of the epoch
             elif router.empty:
-                self._count(self.late.rest())
+                self._count(self.pending.rest())
                 if math.isfinite(self.loss):
                     self._end()
                 return self.loss
@@ -94,7 +95,7 @@ class Epoch:
             return False
         if self.executor.busy or self.router.leases:
             return self.algorithm.sharing is not Sharing.REPLICAS or self.writer.ends
-        self._count(self.late.rest())
+        self._count(self.pending.rest())
         if math.isfinite(self.loss):
             self.writer.write(self._position())
         return False
@@ -141,7 +142,7 @@ class Epoch:
         w, trial = report.worker, self.algorithm.trial is not None
         self.progress.rows += report.rows
         self.open.setdefault(w, []).append(report)
-        if trial or isinstance(report.loss, LateLoss) or math.isfinite(report.loss):
+        if trial or isinstance(report.loss, PendingLoss) or math.isfinite(report.loss):
             self.executor.push(w, self.algorithm.weight(report))
             self.algorithm.finished(report)
         else:
@@ -181,7 +182,7 @@ class Epoch:
     def _commit(self, members: Collection[int]) -> None:
         """Note whose work is in the shared model."""
         self.router.commit(members)
-        self._count(self.late.add([report for w in members for report in self.open.pop(w, [])]))
+        self._count(self.pending.add([report for w in members for report in self.open.pop(w, [])]))
 
     def _count(self, committed: Iterable[Sequence[Report]]) -> None:
         """Add up the losses of work that is in the shared model."""

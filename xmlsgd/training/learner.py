@@ -16,7 +16,7 @@ from ..nn.network import state_layout
 from ..nn.optimizers import Adam
 from ..nn.parameters import zeros
 from ..nn.samplers import ALL_LABELS, Sampler
-from .messages import LateLoss, Report, Step
+from .messages import PendingLoss, Report, Step
 
 if TYPE_CHECKING:
     from ..data.csr import Dataset
@@ -101,7 +101,7 @@ class Learner:
     `invalidate` and `fetch` ask for it.
     """
 
-    late_losses = False  # whether the losses of a GPU are read later than its steps
+    pending_losses = False  # whether the losses of a GPU are read later than its steps
 
     def __init__(
         self, job: Job, device: Device, flat: np.ndarray, state: np.ndarray | None = None,
@@ -176,8 +176,8 @@ class Learner:
                 batch, seed = rows[at : at + size], _batch_seed(self.job.seed, step.epoch, step.start + at)
                 loss += self._update(batch, self.job.optimizer.update(step.learning_rate, step.seen + i), seed)
         nnz = int((indptr[rows + 1] - indptr[rows]).sum())
-        late = self.late_losses and self.device.memory is not None
-        found = LateLoss(self.device.read_later(loss)) if late else float(loss)
+        pending = self.pending_losses and self.device.memory is not None
+        found = PendingLoss(self.device.read_later(loss)) if pending else float(loss)
         if not self._lazy:
             self.fetch()
         return Report(step.worker, len(rows), nnz, found, time.perf_counter() - started, step.updates)

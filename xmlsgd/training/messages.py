@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
-
-LATE_STEPS = 4  # that a GPU may be behind the host, which so never waits for the step that the GPU is at
 
 
 class Sharing(Enum):
@@ -55,7 +52,7 @@ class Step:
         return -(-self.rows // self.batch) if self.batch else 1
 
 
-class LateLoss:
+class PendingLoss:
     """A loss that a GPU has yet to compute: `float` waits for it."""
 
     def __init__(self, read: Callable[[], float]) -> None:
@@ -69,7 +66,7 @@ class LateLoss:
 class Report:
     """What a worker says of a finished step: `loss` is the sum over its rows, `nnz` their stored features.
 
-    The loss of a GPU that trains alone is a `LateLoss`; who reads it at once waits for the GPU at every step.
+    The loss of a GPU that trains alone is a `PendingLoss`; who reads it at once waits for the GPU at every step.
 
     `staleness` is the number of updates that others made to the shared model between this step's reading and writing;
     where its updates write the model in place, the mean of each of them.
@@ -78,29 +75,10 @@ class Report:
     worker: int
     rows: int
     nnz: int
-    loss: float | LateLoss
+    loss: float | PendingLoss
     seconds: float
     updates: int = 1
     staleness: float = 0
-
-
-class LateReports:
-    """A queue of reports: those with a `LateLoss` come out `LATE_STEPS` later, all others at once, in their order."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Sequence[Report]] = deque()
-
-    def add(self, reports: Sequence[Report]) -> Iterator[Sequence[Report]]:
-        """Add reports that belong together; yield those whose losses can be read."""
-        self._waiting.append(reports)
-        late = any(isinstance(report.loss, LateLoss) for report in reports)
-        while len(self._waiting) > (LATE_STEPS if late else 0):
-            yield self._waiting.popleft()
-
-    def rest(self) -> Iterator[Sequence[Report]]:
-        """Yield all that are left; reading their losses waits for the GPU."""
-        while self._waiting:
-            yield self._waiting.popleft()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from .callbacks import Callback, ResumedRun
 from .history import EpochRecord
-from .messages import LateReports
+from .pending_reports import PendingReports
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -45,7 +45,7 @@ class ProgressBar(Callback):
         self.epochs, self.done = epochs, 0
         self.shown: dict[str, str] = {}
         self.loss: float | None = None
-        self.late = LateReports()
+        self.pending = PendingReports()
         self.total = n_rows * epochs
         self._draw(0)
 
@@ -57,7 +57,7 @@ class ProgressBar(Callback):
 
     def step(self, report: Report) -> None:
         """Advance by the rows of a step."""
-        self._count(self.late.add([report]))
+        self._count(self.pending.add([report]))
         self.bar.set_postfix(self.shown, refresh=False)
         self.bar.update(report.rows)
 
@@ -75,7 +75,7 @@ class ProgressBar(Callback):
 
     def epoch(self, record: EpochRecord, center: np.ndarray) -> bool:
         """Show the metrics of the finished epoch and the number of the next."""
-        self._count(self.late.rest())
+        self._count(self.pending.rest())
         if "P@1" in record:
             self.shown["P@1"] = f"{record['P@1']:.2f}"
         self.bar.set_postfix(self.shown, refresh=False)

@@ -1,4 +1,4 @@
-"""Rounds: workers train their own replicas, then all meet and the replicas are merged.
+"""Rounds: workers train their own replicas, then the replicas are merged.
 
 The engine's part of model averaging: who gets rows in a round, when it ends, and what becomes of stragglers and of
 workers that leave or join. What opens a round and what the merge does is the algorithm's.

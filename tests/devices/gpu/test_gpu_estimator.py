@@ -16,7 +16,7 @@ from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.csr import Dataset
 from xmlsgd.devices.cuda.memory import LIBRARY_BYTES, step_bytes
 from xmlsgd.estimators import memory, placement
-from xmlsgd.estimators.placement import Worker, paying
+from xmlsgd.estimators.placement import Worker, faster_workers
 from xmlsgd.nn.network import Network, state_layout
 from xmlsgd.nn.optimizers import SGD, Adam
 from xmlsgd.nn.schedules import Schedule
@@ -110,7 +110,7 @@ def test_memory_that_ends_in_the_middle_of_a_run_is_told_in_one_line(data, monke
 )
 def test_workers_of_another_kind_are_parked_where_a_run_is_as_fast_without_them(mixed, alone, kept):
     workers = [Worker("cuda", 1, "cuda:0"), Worker("cpu", 2, "cpu")]
-    assert [worker.kind for worker in paying(workers, mixed, alone)] == kept
+    assert [worker.kind for worker in faster_workers(workers, mixed, alone)] == kept
 
 
 @pytest.mark.parametrize("devices", ["cuda:0,cpu", "cpu,cuda:0"])

@@ -80,7 +80,7 @@ def test_a_compact_model_that_is_loaded_and_saved_again_stays_what_it_is(data, s
     with pytest.raises(DataError, match="no float32 weights; pass compact=True"):
         XMLClassifier.load(small).save(tmp_path / "wide")
     for file in small.iterdir():
-        if file.name != "checked.json":  # which has times
+        if file.name != "verified.json":  # which has times
             assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from xmlsgd import DataError, ModelFileError, XMLClassifier
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.data.files.manifest import CHECKED
+from xmlsgd.data.files.manifest import VERIFIED
 from xmlsgd.data.files.reading import sha256_of
 from xmlsgd.data.vectorizer import TextVectorizer
 from xmlsgd.nn.optimizers import Adam
@@ -111,7 +111,7 @@ NAMES += [f"classes_{part}.npy" for part in ("text", "ends", "fixed", "counts")]
 
 
 def test_the_files_are_all_that_there_are(good):
-    assert sorted([*NAMES, CHECKED]) == sorted(file.name for file in good.iterdir())
+    assert sorted([*NAMES, VERIFIED]) == sorted(file.name for file in good.iterdir())
     assert not refused(good)
 
 
@@ -200,32 +200,32 @@ def test_what_was_checked_is_checked_again_when_it_has_changed(saved, monkeypatc
 
 def test_a_file_as_late_as_the_note_is_checked_again(saved):
     noted(saved)
-    late = (saved / CHECKED).stat().st_mtime_ns
-    states = json.loads((saved / CHECKED).read_text())
+    late = (saved / VERIFIED).stat().st_mtime_ns
+    states = json.loads((saved / VERIFIED).read_text())
     data = bytearray((saved / "params.npy").read_bytes())
     data[-1] ^= 1
     (saved / "params.npy").write_bytes(data)
     states["params.npy"]["mtime_ns"] = late
-    (saved / CHECKED).write_text(json.dumps(states))
-    for name in ("params.npy", CHECKED):
+    (saved / VERIFIED).write_text(json.dumps(states))
+    for name in ("params.npy", VERIFIED):
         os.utime(saved / name, ns=(late, late))
     assert refused(saved)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", '{"params.npy": 3}', '{"params.npy": {}}', "\xff", "[" * 10**5])
 def test_a_note_that_says_nothing_changes_nothing(saved, text):
-    (saved / CHECKED).write_text(text, encoding="latin-1")
+    (saved / VERIFIED).write_text(text, encoding="latin-1")
     assert not refused(saved)
     data = bytearray((saved / "params.npy").read_bytes())
     data[-1] ^= 1
-    (saved / CHECKED).write_text(text, encoding="latin-1")
+    (saved / VERIFIED).write_text(text, encoding="latin-1")
     (saved / "params.npy").write_bytes(data)
     assert refused(saved)
 
 
 def test_a_note_is_never_written_through_a_link(saved, tmp_path):
     (tmp_path / "mine").write_text("mine")
-    (saved / CHECKED).unlink()
-    (saved / CHECKED).symlink_to(tmp_path / "mine")
+    (saved / VERIFIED).unlink()
+    (saved / VERIFIED).symlink_to(tmp_path / "mine")
     assert not refused(saved)
     assert (tmp_path / "mine").read_text() == "mine"

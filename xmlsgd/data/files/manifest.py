@@ -1,6 +1,6 @@
 """Folders with a manifest, the list of their files with sizes and checksums: saved models, checkpoints, stores.
 
-The manifest, `MANIFEST.json`, is written last, and tells that a file was altered or damaged. `checked.json` holds size
+The manifest, `MANIFEST.json`, is written last, and tells that a file was altered or damaged. `verified.json` holds size
 and time of change of each file whose checksum was compared, which is compared again only once these differ. It is no
 protection against somebody who can write to the folder.
 """
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
 MANIFEST = "MANIFEST.json"
 HISTORY, CURVE, REPORT = "history.jsonl", "learning_curve.png", "train.json"  # which `xmlsgd train` adds
-MAX_MANIFEST_BYTES = 1 << 20  # of thousands of files
-CHECKED = "checked.json"
-MAX_CHECKED_BYTES = 1 << 20  # of thousands of files
+VERIFIED = "verified.json"
+MAX_MANIFEST_BYTES = 1 << 20  # of either of them, with thousands of files
 VERSION = 1
 MAX_JSON_BYTES = 1 << 28  # a history of a million epochs
 SUFFIXES = (".npy", ".json", ".txt")
@@ -70,7 +69,7 @@ class FolderKind:
         try:
             with open_regular(folder / MANIFEST) as stream:
                 manifest = json.loads(stream.read(MAX_MANIFEST_BYTES))
-            known = {MANIFEST, CHECKED, *self.beside, *manifest["files"]}
+            known = {MANIFEST, VERIFIED, *self.beside, *manifest["files"]}
             ours = manifest["format"] == self.format
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return None
@@ -95,17 +94,17 @@ def _is_scratch(entry: Path) -> bool:
 class ListedFiles(NamedTuple):
     """The files that a manifest lists, all of them there with the sizes that it says.
 
-    sha256 : their checksums by name, as listed. states : their sizes and times of change. noted : those in which files
-    were when they were verified, empty where the manifest has changed since.
+    sha256 : their checksums by name, as listed. states : their sizes and times of change. verified : those in which
+    files were when they were verified, empty where the manifest has changed since.
     """
 
     sha256: dict[str, Any]
     states: dict[str, dict[str, int]]
-    noted: dict[str, Any]
+    verified: dict[str, Any]
 
 
 def write_manifest(folder: Path, kind: FolderKind) -> None:
-    """Write the manifest of a complete folder, and note that its files are verified."""
+    """Write the manifest of a complete folder, and save that its files are verified."""
     files = {f.name: {"bytes": f.stat().st_size, "sha256": sha256_of(f)} for f in sorted(folder.iterdir())}
     manifest = {"format": kind.format, "version": VERSION, "files": files}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
@@ -125,19 +124,19 @@ def listed_files(path: Path, kind: FolderKind) -> ListedFiles:
     files = manifest.get("files")
     if not isinstance(files, dict) or kind.description not in files:
         raise ModelFileError(f"{path / MANIFEST}: must list the files of the {kind.noun}, got {shorten(files)}")
-    noted, states = verified_states(path), {MANIFEST: file_state(path / MANIFEST)}
-    if noted.get(MANIFEST) != states[MANIFEST]:
-        noted = {}
+    verified, states = verified_states(path), {MANIFEST: file_state(path / MANIFEST)}
+    if verified.get(MANIFEST) != states[MANIFEST]:
+        verified = {}
     for name, entry in files.items():
         _check_file(path / name, name, entry)
         states[name] = file_state(path / name)
-    return ListedFiles({name: entry.get("sha256") for name, entry in files.items()}, states, noted)
+    return ListedFiles({name: entry.get("sha256") for name, entry in files.items()}, states, verified)
 
 
-def compare_checksums(path: Path, files: ListedFiles, noted: dict[str, Any]) -> None:
-    """Raise `ModelFileError` for a file whose checksum is not that of the manifest; files as `noted` are not read."""
+def compare_checksums(path: Path, files: ListedFiles) -> None:
+    """Raise `ModelFileError` for a file whose checksum is not that of the manifest; verified files are not read."""
     for name, sha256 in files.sha256.items():
-        if noted.get(name) != files.states[name] and sha256_of(path / name) != sha256:
+        if files.verified.get(name) != files.states[name] and sha256_of(path / name) != sha256:
             raise ModelFileError(
                 f"{path / name}: its checksum differs from the manifest; the file was altered or damaged"
             )
@@ -188,22 +187,22 @@ def file_state(path: str | os.PathLike[str]) -> dict[str, int]:
 
 
 def verified_states(folder: Path) -> dict[str, Any]:
-    """Return the states in which a folder's files were verified, by name; empty without a valid `checked.json`.
+    """Return the states in which a folder's files were verified, by name; empty without a valid `verified.json`.
 
-    A file whose time of change is not before that of `checked.json` is left out: it may have changed afterwards.
+    A file whose time of change is not before that of `verified.json` is left out: it may have changed afterwards.
     """
     try:
-        with open_regular(folder / CHECKED) as stream:
+        with open_regular(folder / VERIFIED) as stream:
             at = os.fstat(stream.fileno()).st_mtime_ns
-            noted = json.loads(stream.read(MAX_CHECKED_BYTES))
-        return {name: state for name, state in noted.items() if state["mtime_ns"] < at}
+            saved = json.loads(stream.read(MAX_MANIFEST_BYTES))
+        return {name: state for name, state in saved.items() if state["mtime_ns"] < at}
     except (OSError, ValueError, RecursionError, AttributeError, KeyError, TypeError):
         return {}
 
 
 def save_verified(folder: Path, states: Mapping[str, Mapping[str, int]]) -> None:
     """Save that files were verified in these states, which were read before; raise `OSError` where that fails."""
-    with atomic_file(folder / CHECKED) as stream:
+    with atomic_file(folder / VERIFIED) as stream:
         stream.write(json.dumps(states, indent=1).encode() + b"\n")
 
 
@@ -213,7 +212,7 @@ def update_verified(folder: Path, states: Mapping[str, Mapping[str, int]]) -> No
     Nothing is written through a link, which may lead out of the folder, or into a pipe, which may have no reader.
     """
     with suppress(OSError):
-        note = folder / CHECKED
-        ours = not os.path.lexists(note) or (note.is_file() and not note.is_symlink())
+        file = folder / VERIFIED
+        ours = not os.path.lexists(file) or (file.is_file() and not file.is_symlink())
         if ours and states != verified_states(folder):
             save_verified(folder, states)

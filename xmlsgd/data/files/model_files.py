@@ -66,13 +66,13 @@ def check_replaceable(path: Path, kind: FolderKind) -> None:
 class ModelFiles(NamedTuple):
     """The content of a model's folder: its description, and its arrays as read-only memory maps.
 
-    states : sizes and times of change of the files. noted : whether these are as they were when all were verified.
+    states : sizes and times of change of the files. verified : whether these are as they were when all were verified.
     """
 
     description: dict[str, Any]
     arrays: dict[str, np.ndarray]
     states: dict[str, dict[str, int]]
-    noted: bool
+    verified: bool
 
 
 def read_model(path: str | Path, verify: bool = True, kind: FolderKind = MODEL) -> ModelFiles:
@@ -84,9 +84,9 @@ def read_model(path: str | Path, verify: bool = True, kind: FolderKind = MODEL) 
     path = Path(path)
     files = listed_files(path, kind)
     if verify:
-        compare_checksums(path, files, files.noted)
+        compare_checksums(path, files)
     arrays = {Path(name).stem: _map_array(path / name) for name in files.sha256 if name.endswith(".npy")}
-    return ModelFiles(read_part(path / kind.description, kind), arrays, files.states, files.noted == files.states)
+    return ModelFiles(read_part(path / kind.description, kind), arrays, files.states, files.verified == files.states)
 
 
 def _write_array(file: Path, array: np.ndarray) -> None:

@@ -1,14 +1,14 @@
 """File formats of data sets, one module each, found by name.
 
 A new format is one new module that defines `FORMAT`, an instance of a subclass of `base.Format`. Its name then works as
-`form=` of `convert` and as `--to` of the command line, and `load_file` and `load_folder` find its files.
+`to=` of `convert` and as `--to` of the command line, and `load_file` and `load_folder` find its files.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING
+
+from ...nn.registry import find_part, part_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,18 +20,12 @@ ANY_TEXT = "libsvm"  # the format of files whose name says nothing
 
 def format_names() -> list[str]:
     """Return the names of all formats."""
-    return sorted(module.name for module in iter_modules(__path__) if module.name != "base")
+    return part_names(__name__)
 
 
 def get_format(name: str) -> Format:
     """Return a format by its name; raise `DataError` with all names for another one."""
-    from ..validation import check_choice
-    from .base import Format
-
-    check_choice("form", name, format_names())
-    found = getattr(import_module(f".{name}", __name__), "FORMAT", None)
-    if not isinstance(found, Format):
-        raise TypeError(f"{__name__}.{name} must define FORMAT, an instance of a subclass of base.Format")
+    found: Format = find_part(__name__, "format", name, "FORMAT")
     return found
 
 

@@ -5,7 +5,7 @@
     Y_indptr.npy  Y_indices.npy                  int64 (n + 1,), int32 (label entries,)
     labels.txt                                   name of label l on line l, where names are known
     MANIFEST.json                                format, version, bytes and SHA-256 of the files above
-    checked.json                                 bytes and times of change of the files when all of them were checked
+    verified.json                                bytes and times of change of the files when all of them were verified
 
 An entry of Y is a label that the row has, so its values are not kept. `numpy.load` reads every array. A store is made
 beside its final name and renamed, so that neither an error nor a crash leaves half of one under that name. Indices and
@@ -148,14 +148,14 @@ def _open_checked(path: Path, check: bool) -> tuple[Dataset, dict[str, Any]]:
     ones = np.broadcast_to(np.float32(1), store["label_nnz"])  # one number for all entries, in no memory
     X, Y = CSR(X_indptr, X_indices, X_data, F), CSR(Y_indptr, Y_indices, ones, L)
     names = _LabelNames(path / LABEL_NAMES, L) if store["label_names"] else None
-    check = check or not files.noted
+    check = check or not files.verified
     for part, matrix in (("X", X), ("Y", Y)):
         check_pointers(matrix.indptr, matrix.nnz, f"{path}/{part}_indptr.npy")
         if check:
             check_entries(matrix, (f"{path}/{part}_indices.npy", f"{path}/{part}_data.npy"))
     if check:
         found = listed_files(path, STORE)
-        compare_checksums(path, found, noted={})
+        compare_checksums(path, found._replace(verified={}))
         states = found.states
     return Dataset(X, Y, names), states
 

@@ -43,7 +43,7 @@ class Serial(Executor):
 
         self._prepare(job, [sharing if replicas else Sharing.IN_PLACE] * len(self.devices), make)
         self._make_learners(job, self.devices)
-        self.learners[0].late_losses = not replicas and len(self.learners) == 1
+        self.learners[0].pending_losses = not replicas and len(self.learners) == 1
         self._start_clock()
 
     def _begin(self, step: Step) -> None:

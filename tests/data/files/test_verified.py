@@ -7,7 +7,7 @@ import os
 import pytest
 
 from xmlsgd.data.files import manifest
-from xmlsgd.data.files.manifest import CHECKED, file_state, save_verified, update_verified, verified_states
+from xmlsgd.data.files.manifest import VERIFIED, file_state, save_verified, update_verified, verified_states
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_what_was_noted_is_read_back(folder):
 def test_a_state_as_late_as_the_note_is_none(folder, late, known):
     os.utime(folder / "a", ns=(10**9 + late,) * 2)
     save_verified(folder, states(folder))
-    os.utime(folder / CHECKED, ns=(10**9,) * 2)
+    os.utime(folder / VERIFIED, ns=(10**9,) * 2)
     assert ("a" in verified_states(folder)) is known
 
 
@@ -43,32 +43,32 @@ SILENT = ("", "[]", "3", "null", '{"a": 3}', '{"a": {}}', '{"a": {"mtime_ns": "1
 
 @pytest.mark.parametrize("text", SILENT)
 def test_a_note_that_says_nothing_is_none_and_is_written_again(folder, text):
-    (folder / CHECKED).write_text(text)
+    (folder / VERIFIED).write_text(text)
     assert verified_states(folder) == {}
     update_verified(folder, states(folder))
     assert verified_states(folder) == states(folder)
 
 
 def test_a_pipe_or_a_folder_in_the_place_of_the_note_is_none_and_keeps_nobody_waiting(folder):
-    os.mkfifo(folder / CHECKED)
+    os.mkfifo(folder / VERIFIED)
     assert verified_states(folder) == {}
     update_verified(folder, states(folder))
-    (folder / CHECKED).unlink()
-    (folder / CHECKED).mkdir()
+    (folder / VERIFIED).unlink()
+    (folder / VERIFIED).mkdir()
     assert verified_states(folder) == {}
     update_verified(folder, states(folder))
 
 
 def test_what_is_noted_is_not_written_again(folder):
     update_verified(folder, states(folder))
-    before = os.stat(folder / CHECKED)
+    before = os.stat(folder / VERIFIED)
     update_verified(folder, states(folder))
-    assert os.stat(folder / CHECKED) == before
+    assert os.stat(folder / VERIFIED) == before
 
 
 def test_no_reader_notes_anything_through_a_link(folder, tmp_path):
     (tmp_path / "mine").write_text("mine")
-    (folder / CHECKED).symlink_to(tmp_path / "mine")
+    (folder / VERIFIED).symlink_to(tmp_path / "mine")
     update_verified(folder, states(folder))
     assert (tmp_path / "mine").read_text() == "mine"
 
@@ -76,7 +76,7 @@ def test_no_reader_notes_anything_through_a_link(folder, tmp_path):
 def test_a_folder_that_is_reached_through_a_link_has_its_note_in_itself(folder, tmp_path):
     (tmp_path / "link").symlink_to(folder)
     update_verified(tmp_path / "link", states(tmp_path / "link"))
-    assert (folder / CHECKED).is_file()
+    assert (folder / VERIFIED).is_file()
     assert sorted(tmp_path.iterdir()) == [tmp_path / "link", folder]
     assert verified_states(tmp_path / "link") == states(folder)
 

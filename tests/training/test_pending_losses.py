@@ -23,7 +23,7 @@ from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.serial import Serial
 from xmlsgd.training.learner import Job
 from xmlsgd.training.loop import train
-from xmlsgd.training.messages import LATE_STEPS
+from xmlsgd.training.pending_reports import PENDING_STEPS
 from xmlsgd.training.progress_bar import ProgressBar
 
 N_ROWS, BATCH, STEPS = 60, 4, 15
@@ -66,7 +66,7 @@ def test_no_loss_is_read_before_later_steps_have_begun_but_at_the_end_of_an_epoc
         if kind == "read":
             late.append(begun - number)
     assert len(late) == 2 * STEPS, "each is read once"
-    of_epoch = [LATE_STEPS] * (STEPS - LATE_STEPS) + list(range(LATE_STEPS - 1, -1, -1))
+    of_epoch = [PENDING_STEPS] * (STEPS - PENDING_STEPS) + list(range(PENDING_STEPS - 1, -1, -1))
     assert late == 2 * of_epoch
     assert [record["loss"] for record in records] == [record["loss"] for record in run(Reference()).records]
 
@@ -78,7 +78,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_a_few_steps_late(worst):
     assert done.diverged
     assert len(done.records) == (worst > STEPS)
     end = STEPS if worst <= STEPS else 2 * STEPS
-    assert device.steps == min(worst + LATE_STEPS, end)
+    assert device.steps == min(worst + PENDING_STEPS, end)
 
 
 @NEEDS_COMPILER
