@@ -171,7 +171,9 @@ def test_a_sampler_is_one_file(add_part, data, tmp_path):
 
         from dataclasses import dataclass
 
-        from .base import Sampler, marked
+        import numpy as np
+
+        from .base import Sampler
 
 
         @dataclass(frozen=True)
@@ -182,9 +184,7 @@ def test_a_sampler_is_one_file(add_part, data, tmp_path):
 
             def draw(self, batch):
                 """Return the labels of a batch."""
-                marks = batch.true()
-                marks[: self.negatives] = True
-                return marked(marks)
+                return batch.with_true(np.arange(self.negatives))
 
 
         SAMPLER = FirstLabels

@@ -9,7 +9,6 @@ import numpy as np
 from xmlsgd.data.csr import CSR, NEGATIVES
 from xmlsgd.data.validation import Checked, at_least, check_instance, within
 from xmlsgd.nn.samplers import Batch, Sampler
-from xmlsgd.nn.samplers.base import marked
 from xmlsgd.nn.samplers.lsh import Refresh, Turns
 
 
@@ -50,11 +49,11 @@ class Clusters(Sampler):
         """Return true labels, hard ones and drawn ones; clusters are made before, where that is due."""
         if self.turns.due():
             self.renew(batch.device.to_host(batch.output.W), batch.device.to_host(batch.output.b))
-        marks, n_hard = batch.true(), round(self.settings.hard * self.settings.negatives)
-        marks[self.hardest(batch.device.to_host(batch.A), n_hard)] = True
+        n_hard = round(self.settings.hard * self.settings.negatives)
+        hard = self.hardest(batch.device.to_host(batch.A), n_hard)
         rng = np.random.default_rng((batch.seed, NEGATIVES))
-        marks[rng.integers(len(marks), size=self.settings.negatives - n_hard)] = True
-        return marked(marks)
+        drawn = rng.integers(batch.Y.n_cols, size=self.settings.negatives - n_hard)
+        return batch.with_true(np.concatenate([hard, drawn]))
 
     def renew(self, W: np.ndarray, b: np.ndarray) -> None:
         """Cluster labels by their weights W float32 (L, H) and note the means; b float32 (L,)."""

@@ -53,17 +53,15 @@ OPTIMIZER = Signed
 """
 FIRST_ONES = """
 from dataclasses import dataclass
+import numpy as np
 from xmlsgd.nn.samplers import Sampler
-from xmlsgd.nn.samplers.base import marked
 
 @dataclass(frozen=True)
 class FirstOnes(Sampler):
     negatives: int
 
     def draw(self, batch):
-        marks = batch.true()
-        marks[: self.negatives] = True
-        return marked(marks)
+        return batch.with_true(np.arange(self.negatives))
 
 SAMPLER = FirstOnes
 """

@@ -149,11 +149,11 @@ class Device(ABC):
         """Return relu(A W^T + b)."""
 
     def through_relu(self, dA: np.ndarray, A: np.ndarray, factor: float) -> np.ndarray:
-        """Return `factor` dA where A > 0 and 0 elsewhere; dA may be used up."""
-        dZ = np.where(A > 0, dA, np.float32(0))
+        """Return `factor` dA where A > 0 and 0 elsewhere; dA is used up."""
+        np.multiply(dA, A > 0, out=dA)  # many times as fast as `np.where`, which branches
         if factor != 1:
-            dZ *= np.float32(factor)
-        return dZ
+            dA *= np.float32(factor)
+        return dA
 
     def take(self, layer: Layer, active: np.ndarray) -> Layer:
         """Return a copy of the outputs `active`, int32, of a layer; slots of one element stay as they are."""

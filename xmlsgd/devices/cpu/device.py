@@ -25,7 +25,7 @@ from .search import weights_of
 from .threads import Alone, launch
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterable, Iterator
     from contextlib import AbstractContextManager
 
     from ...nn.losses import Loss
@@ -140,21 +140,23 @@ class CPU(Device):
         """Return a copy, in buffers, of the outputs `active` of a layer; slots of one element stay as they are."""
         if isinstance(layer, CompactLayer):
             return CompactLayer(*(part[active] for part in layer))
-        room, taken = 1 << max(len(active) - 1, 0).bit_length(), []
-        for name, part in zip(Layer._fields, layer, strict=True):
-            if part.shape[0] > 1:
-                out = self.buffer(f"active {name}", (room, part.size // part.shape[0]))[: len(active)]
-                self.run(copying.copy_rows, part.reshape(len(part), -1), active, False, self.n_threads, out)
-                part = out.reshape(len(active), *part.shape[1:])
-            taken.append(part)
-        return Layer(*taken)
+        room, parts = 1 << max(len(active) - 1, 0).bit_length(), []
+        for name, whole in zip(Layer._fields, layer, strict=True):
+            part = whole
+            if len(whole) > 1:
+                part = self.buffer(f"active {name}", (room, *whole.shape[1:]))[: len(active)]
+            parts.append(part)
+        self._copy(layer, active, False, parts)
+        return Layer(*parts)
 
     def put(self, part: Layer, layer: Layer, active: np.ndarray) -> None:
         """Write the outputs `active` of a layer back."""
-        for new, old in zip(part, layer, strict=True):
-            if new is not old:
-                matrix, taken = old.reshape(len(old), -1), new.reshape(len(new), -1)
-                self.run(copying.copy_rows, matrix, active, True, self.n_threads, taken)
+        self._copy(layer, active, True, part)
+
+    def _copy(self, layer: Layer, active: np.ndarray, back: bool, parts: Iterable[np.ndarray]) -> None:
+        """Copy the outputs `active` of a layer into the parts, or back."""
+        whole, taken = ([each.reshape(len(each), -1) for each in arrays] for arrays in (layer, parts))
+        self.run(copying.copy_outputs, *whole, active, back, self.n_threads, *taken)
 
     def dense_step(self, A: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update) -> np.ndarray:
         """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import threading
 import weakref
@@ -24,6 +25,7 @@ _WORKQUEUE = threading.Lock()
 _WITH_LOCKS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
+@functools.cache
 def launch() -> AbstractContextManager[object]:
     """Return what to hold while a kernel runs on Numba's threads.
 

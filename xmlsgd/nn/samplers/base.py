@@ -28,10 +28,13 @@ class Batch(NamedTuple):
     device: Device
 
     def true(self) -> np.ndarray:
-        """Return the marks of the true labels of the batch, bool (L,)."""
-        marks = np.zeros(self.Y.n_cols, bool)
-        marks[self.Y.row_entries(self.rows)] = True
-        return marks
+        """Return the true labels of the batch, int32, ascending."""
+        return np.unique(self.Y.row_entries(self.rows))
+
+    def with_true(self, labels: np.ndarray) -> np.ndarray | None:
+        """Return the true labels of the batch and these, int32, ascending; None for all where these are nearly all."""
+        found = np.unique(np.concatenate([self.Y.row_entries(self.rows), labels.astype(np.int32, copy=False)]))
+        return found if len(found) < DENSE_SHARE * self.Y.n_cols else None
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,3 @@ class Sampler:
         They are the same again for the same seed and model.
         """
         raise NotImplementedError
-
-
-def marked(marks: np.ndarray) -> np.ndarray | None:
-    """Return the labels that are marked, bool (L,), as int32; None for all where these are nearly all."""
-    labels = np.flatnonzero(marks).astype(np.int32)
-    return labels if len(labels) < DENSE_SHARE * len(marks) else None

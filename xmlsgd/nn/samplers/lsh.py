@@ -18,7 +18,7 @@ from ...data.validation import Checked, at_least, check_choice, check_instance, 
 from ...devices.cpu import CPU, cpu_of
 from ...devices.cpu.kernels.lsh import dwta_codes, fill_tables, retrieve
 from ...errors import DataError, shorten
-from .base import Batch, Sampler, marked
+from .base import Batch, Sampler
 
 BIN_BITS = 3  # of a winner-take-all code: bins of eight columns, as SLIDE has them
 BLOCK = 1 << 13  # rows hashed together
@@ -194,14 +194,11 @@ class Tables(Sampler):
         device = self.device
         if self.turns.due():
             self.rehash(batch.device.to_host(batch.output.W), device)
-        marks = batch.true()
-        n_true = np.count_nonzero(marks)
         found = self.find(batch.device.to_host(batch.A), device, batch.seed)
-        marks[found[found >= 0]] = True
-        missing = self.settings.negatives - (np.count_nonzero(marks) - n_true)
-        if missing > 0:
-            marks[np.random.default_rng((batch.seed, NEGATIVES)).integers(len(marks), size=missing)] = True
-        drawn = marked(marks)
+        found = np.setdiff1d(found[found >= 0], batch.true())
+        missing = max(self.settings.negatives - len(found), 0)
+        rng = np.random.default_rng((batch.seed, NEGATIVES))
+        drawn = batch.with_true(np.concatenate([found, rng.integers(batch.Y.n_cols, size=missing)]))
         self.changed[slice(None) if drawn is None else drawn] = True
         return drawn
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...data.csr import NEGATIVES
 from ...data.validation import Checked, at_least
-from .base import Batch, Sampler, marked
+from .base import Batch, Sampler
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,8 @@ class UniformNegatives(Checked, Sampler):
 
     def draw(self, batch: Batch) -> np.ndarray | None:
         """Return the labels of a batch; None where nearly all would take part."""
-        marks = batch.true()
-        marks[np.random.default_rng((batch.seed, NEGATIVES)).integers(len(marks), size=self.negatives)] = True
-        return marked(marks)
+        rng = np.random.default_rng((batch.seed, NEGATIVES))
+        return batch.with_true(rng.integers(batch.Y.n_cols, size=self.negatives))
 
 
 SAMPLER = UniformNegatives

@@ -34,18 +34,30 @@ def copy_spans(starts, sizes, indices, data, targets, out_indices, out_data):
         copy_into(out_data[target], data[source])
 
 
+@njit(nogil=True, inline="always")
+def copy_row(matrix, row, ahead, taken, i, back):
+    """Copy a row of a matrix (L, m) to row i of `taken`, or back; ask for row `ahead`. Not where L is 1."""
+    if matrix.shape[0] > 1:
+        prefetch_row(matrix, ahead)
+        if back:
+            copy_into(matrix[row], taken[i])
+        else:
+            copy_into(taken[i], matrix[row])
+
+
 @kernel()
-def copy_rows(matrix, rows, back, n_threads, taken):
-    """Copy the given rows, all different, of a matrix (L, m) into `taken` (rows, m); if `back`, `taken` over them."""
+def copy_outputs(W, b, Ws, bs, Wt, bt, outputs, back, n_threads, W_part, b_part, Ws_part, bs_part, Wt_part, bt_part):
+    """Copy these outputs of a layer of more than one, all different, into the parts; if `back`, the parts over them."""
     for t in prange(n_threads):
-        last = rows.size * (t + 1) // n_threads
-        for i in range(rows.size * t // n_threads, last):
-            if i + AHEAD < last:
-                prefetch_row(matrix, rows[i + AHEAD])
-            if back:
-                copy_into(matrix[rows[i]], taken[i])
-            else:
-                copy_into(taken[i], matrix[rows[i]])
+        last = outputs.size * (t + 1) // n_threads
+        for i in range(outputs.size * t // n_threads, last):
+            row, ahead = outputs[i], outputs[min(i + AHEAD, last - 1)]
+            copy_row(W, row, ahead, W_part, i, back)
+            copy_row(Ws, row, ahead, Ws_part, i, back)
+            copy_row(Wt, row, ahead, Wt_part, i, back)
+            copy_row(b, row, ahead, b_part, i, back)
+            copy_row(bs, row, ahead, bs_part, i, back)
+            copy_row(bt, row, ahead, bt_part, i, back)
 
 
 @kernel()
