@@ -16,7 +16,7 @@ from xmlsgd.candidates.model import n_scored
 from xmlsgd.candidates.weighting import unit_rows
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
-from xmlsgd.estimators.inference.explanation import LINEAR, NEIGHBORS, NETWORK
+from xmlsgd.estimators.inference.explanation import LINEAR, NEIGHBORS, NETWORK, _proposers
 
 DEVICE = CPU(1, precision="float32")
 QUICK = {"hidden_layer_sizes": (16,), "max_epochs": 2, "random_state": 0, "n_jobs": 1, "precision": "float32"}
@@ -102,6 +102,25 @@ def test_words_neighbors_and_co_occurrence_sum_to_the_inputs_of_the_stacking(log
             assert sum(part.contribution for part in each.cooccurrence) == pytest.approx(shares[i, place], abs=1e-5)
             n_checked += 1
     assert n_checked > 4 * N_TEST
+
+
+def test_the_co_occurrence_of_a_row_is_read_once_however_many_words_it_has(logistic, X):
+    class Counted(np.ndarray):
+        reads = 0
+
+        def __getitem__(self, key):
+            Counted.reads += 1
+            return np.asarray(self)[key]
+
+    candidates = logistic.candidates_
+    shares = candidates.cooccurrence.shares
+    counted = CSR(shares.indptr, shares.indices.view(Counted), shares.data, shares.n_cols)
+    counting = replace(candidates, cooccurrence=replace(candidates.cooccurrence, shares=counted))
+    row = X.span(0, 1)
+    assert row.nnz > 2
+    found = _proposers(counting, unit_rows(row, candidates.scale, DEVICE), np.arange(120))
+    assert sum(map(len, found)) > 2
+    assert Counted.reads == 1
 
 
 def test_the_similarity_of_a_neighbor_is_the_cosine_of_weighted_rows(logistic, parts):

@@ -17,7 +17,7 @@ from ...candidates.knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex
 from ...candidates.model import NON_CANDIDATE_MARGIN
 from ...candidates.stacking import meta_features
 from ...candidates.weighting import unit_rows
-from ...data.csr import CSR
+from ...data.csr import CSR, pointers
 from ...devices.compact import CompactLayer, widened
 from .candidates import CandidateScorer, pair_scores
 from .rankings import MeanScorer
@@ -220,6 +220,7 @@ def explain_stacked(scorer: CandidateScorer, X: CSR, labels: np.ndarray) -> list
         margins = _margin_parts(model, unit, labels, device)
         neighbors = _neighbors(model.knn, scaled, device)
     voters = [set(model.knn.Y.row(each.row)[0].tolist()) for each in neighbors]
+    proposers = _proposers(model, scaled, labels)
     explanations = []
     for j, label in enumerate(labels.tolist()):
         whole = Explanation(label, label, sum(term.contribution for term in terms[j]), tuple(terms[j]))
@@ -231,7 +232,7 @@ def explain_stacked(scorer: CandidateScorer, X: CSR, labels: np.ndarray) -> list
         explanations.append(
             replace(
                 whole, features=_parts(unit.indices, margins[:, j]), bias=float(model.linear.bias[label]),
-                neighbors=tuple(voted), cooccurrence=_proposers(model, scaled, label),
+                neighbors=tuple(voted), cooccurrence=proposers[j],
             )
         )  # fmt: skip
     return explanations
@@ -293,24 +294,31 @@ def _neighbors(knn: KNNIndex, scaled: CSR, device: Any) -> list[Neighbor]:
     shortest = np.argsort(lengths, kind="stable")
     read = shortest[np.cumsum(lengths[shortest]) <= MAX_POSTINGS]
     cosines, unit = np.zeros(len(rows)), knn.arrays[3]
-    for feature, x in zip(scaled.indices[read], scaled.data[read], strict=True):
-        listed, values = knn.postings.row(feature)
-        hit = np.isin(listed, rows)
-        cosines[np.searchsorted(rows, listed[hit])] += x * unit * values[hit].astype(np.float64)
+    entries, n_each = _entries(knn.postings.indptr, scaled.indices[read])
+    products = np.repeat(scaled.data[read] * unit, n_each) * knn.postings.data[entries].astype(np.float64)
+    listed = knn.postings.indices[entries]
+    hit = np.isin(listed, rows)
+    np.add.at(cosines, np.searchsorted(rows, listed[hit]), products[hit])
     found = zip(rows.tolist(), cosines.tolist(), shares.tolist(), strict=True)
     return sorted((Neighbor(*each) for each in found), key=lambda each: -each.similarity)
 
 
-def _proposers(model: CandidateModel, scaled: CSR, label: int) -> tuple[FeaturePart, ...]:
-    """Return the part of each feature in the co-occurrence of a row and a label."""
-    starts, labels, shares, scale = model.cooccurrence.arrays
+def _proposers(model: CandidateModel, scaled: CSR, labels: np.ndarray) -> list[tuple[FeaturePart, ...]]:
+    """Return the part of each feature in the co-occurrence of a row and each of the labels."""
+    starts, listed, shares, scale = model.cooccurrence.arrays
     sizes = np.abs(scaled.data) / (np.abs(scaled.data).sum(dtype=np.float64) or 1)
-    parts: list[FeaturePart] = []
-    for feature, size in zip(scaled.indices.tolist(), sizes, strict=True):
-        span = slice(starts[feature], starts[feature + 1])
-        found = shares[span][labels[span] == label].astype(np.float32)
-        parts += [FeaturePart(feature, float(size * scale[feature] * share)) for share in found]
-    return _ordered(parts)
+    entries, n_each = _entries(starts, scaled.indices)
+    named = listed[entries]
+    features = np.repeat(scaled.indices, n_each)
+    parts = np.repeat(sizes * scale[scaled.indices], n_each) * shares[entries].astype(np.float32)
+    return [_parts(features[named == label], parts[named == label]) for label in labels]
+
+
+def _entries(indptr: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the entries of rows of a CSR are, one row after the other, and how many each row has."""
+    first = np.asarray(indptr[rows])
+    n_each = indptr[1:][rows] - first
+    return np.repeat(first - pointers(n_each)[:-1], n_each) + np.arange(n_each.sum()), n_each
 
 
 def _parts(features: np.ndarray, parts: np.ndarray) -> tuple[FeaturePart, ...]:
