@@ -5,16 +5,13 @@ Numbers of one field, and of a rule, have colons between them; `none` stands for
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import DataError, shorten, suggest
 from .outer import OUTERS, Outer
 from .staleness import RULES, Staleness
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
 
 NONE, TRUE, FALSE = "none", "true", "false"
 AUTO = "auto"  # no algorithm, but the choice of one; it has no options

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, BinaryIO, cast
+from collections.abc import Iterator
+from typing import BinaryIO, cast
 
+from ..data.csr import CSR
 from ..data.files.reading import BLOCK_BYTES, MAGIC, MAX_LINE_BYTES
 from ..data.text import decode_line, split_labels
+from .format_options import FormatOptions
 from .messages import STDIN
 from .sources import Columns, read_features
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..data.csr import CSR
-    from .format_options import FormatOptions
 
 HEAD_BYTES = 1 << 16  # by which documents are told from rows of numbers, if no line ends before
 NAME = "stdin"  # in errors

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import zipfile
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..errors import DataError
 from .files.atomic import atomic_folder
-
-if TYPE_CHECKING:
-    import os
 
 # What reading a damaged archive raises; the last two where its compression is unknown, or where it is encrypted.
 DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)

@@ -6,17 +6,15 @@ import hashlib
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from ..errors import DataError, ModelFileError
+from .csr import Dataset
 from .files.manifest import file_state
 from .files.temporary import END
 from .formats.base import changed_options
 from .formats.store import open_store, read_description, write_blocks
 from .parser.blocks import LibsvmBlocks
-
-if TYPE_CHECKING:
-    from .csr import Dataset
 
 CACHE = "~/.cache/xmlsgd/stores"
 MIN_BYTES = 4 << 20  # two cores parse so much plain text in 0.05 s: not worth a second copy on the disk

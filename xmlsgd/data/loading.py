@@ -6,9 +6,10 @@ A file or a store holds one set of rows, a folder a train and a test part.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import DataError
 from .csr import Dataset
@@ -19,9 +20,6 @@ from .formats import all_formats, find_parts, format_of
 from .formats.base import LABEL_NAMES, PARTS, Rows
 from .formats.libsvm import SUFFIXES
 from .text import check_distinct, read_raw_text
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LABEL_FILES = tuple(f"{LABEL_NAMES}{suffix}" for suffix in SUFFIXES)
 

@@ -12,22 +12,19 @@ import fcntl
 import os
 import sys
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..errors import DataError, shorten, suggest
 from .archive import extract
+from .csr import Dataset
 from .fetch import DownloadError, DownloadInterrupted
 from .fetch import download as fetch
 from .loading import load_file, load_folder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from .csr import Dataset
 
 REPOSITORY = "http://manikvarma.org/downloads/XC/XMLRepository.html"
 

@@ -13,8 +13,8 @@ import hashlib
 import json
 import platform
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..errors import DataError
 from .csr import Dataset
@@ -22,9 +22,6 @@ from .files.atomic import atomic_file, parents_created
 from .python_sources import Function, parse, source_files
 from .text import RawText, index_labels
 from .vectorizer import TextVectorizer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PACKAGES = ("joblib", "llvmlite", "numba", "numpy", "scipy", "sklearn", "threadpoolctl", "tqdm")
 MIN_COUNT = 5  # a label must occur in at least so many training rows

@@ -11,11 +11,9 @@ import os
 import re
 import sysconfig
 import warnings
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 # The standard library's own tests are left out because many builds of Python come without them; the others are code
 # of other projects.

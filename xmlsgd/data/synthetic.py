@@ -8,16 +8,13 @@ arguments alone, not on threads or memory.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 
 from ..errors import DataError, shorten
 from .csr import CSR, INT32_MAX, Dataset, pointers
 from .validation import is_integer, is_number
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CHUNK_ROWS = 1 << 15  # rows made at once, each chunk from a generator of its own: bounds memory at any n_rows
 DRAW_ROUNDS = 8  # draws repeated for what came twice in a row; what is still missing then is left out

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..errors import TO_UTF8, DataError, shorten
-from .csr import indicator
+from .csr import CSR, indicator
 from .files.reading import MAX_LINE_BYTES, READ_ERRORS, open_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from .csr import CSR
 
 NO_NAME = re.compile("[\0\r\n\ufeff\ud800-\udfff]")  # what a line of UTF-8 cannot hold, or a reader would drop
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection
 from dataclasses import field, fields
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, shorten, suggest
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)  # kernels take numbers in float32
 

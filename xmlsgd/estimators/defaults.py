@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 
+from ..data.csr import CSR
 from ..errors import DataError, shorten
 from ..nn.optimizers import Adam
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from ..data.csr import CSR
 
 BATCH = 256  # rows; the rates below were found with it
 SMALL_BATCH = 32  # one register block of the bfloat16 products; a smaller batch costs as much

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from os import PathLike
+from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, clone
 
+from ..data.csr import CSR
 from ..data.validation import is_positive_integer
 from ..errors import DataError, MemoryEstimateError, shorten
 from ..training.callbacks import Callback
+from ..training.checkpoints import Checkpoint
+from ..training.history import EpochRecord
 from ..training.runs import run_of
 from . import memory, saving
 from .calibration import BetaCalibration
@@ -22,16 +27,6 @@ from .inputs import FeatureSpace, learn_features, read_features
 from .parameters import random_state_of
 from .predicting import Predictor
 from .thresholds import Thresholds
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from os import PathLike
-
-    from numpy.typing import ArrayLike
-
-    from ..data.csr import CSR
-    from ..training.checkpoints import Checkpoint
-    from ..training.history import EpochRecord
 
 
 class Numbering(Callback):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import warnings
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from os import PathLike
+from typing import Any
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -13,14 +14,10 @@ from sklearn.utils.validation import check_is_fitted
 from .. import __version__
 from ..data.files.atomic import atomic_file
 from ..errors import DataError
+from .classifier import XMLClassifier
+from .ensemble import XMLEnsemble
 from .inference.compact import CompactParams
 from .saving import contents_of, prefix_of
-
-if TYPE_CHECKING:
-    from os import PathLike
-
-    from .classifier import XMLClassifier
-    from .ensemble import XMLEnsemble
 
 MAX_ONNX_BYTES = 2**31 - 1  # of a protocol buffer
 OPSET, IR = 13, 8  # of 2020 and 2021: what runs ONNX runs these

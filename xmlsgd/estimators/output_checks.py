@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from ..data.csr import CSR
 from ..data.validation import FLOAT32_MAX, as_vector
 from ..errors import DataError, MemoryEstimateError, ModelFileError, shorten
-
-if TYPE_CHECKING:
-    from ..data.csr import CSR
 
 DENSE_LIMIT = 1 << 30  # bytes of a dense (n, L) answer: above, a user wanted `predict_topk`
 LARGE_VALUE = 1e6  # of a feature, which may be why a score is not finite

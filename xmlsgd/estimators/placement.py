@@ -12,28 +12,26 @@ import math
 import re
 import warnings
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..algorithms import get_algorithm
+from ..algorithms.base import Algorithm
 from ..algorithms.local_sgd import LocalSGD
 from ..data.cores import usable_threads
+from ..data.csr import CSR
 from ..data.files.compiled import LOGGER
 from ..devices import device_names, get_device
+from ..devices.base import Device
 from ..errors import DataError, shorten, suggest
+from ..nn.network import Network
+from ..training.executors.base import Executor
 from ..training.executors.calibration import measure_device
 from ..training.executors.processes import Processes
 from ..training.executors.serial import Serial
 from ..training.executors.threads import Threads
-
-if TYPE_CHECKING:
-    from ..algorithms.base import Algorithm
-    from ..data.csr import CSR
-    from ..devices.base import Device
-    from ..nn.network import Network
-    from ..training.executors.base import Executor
-    from ..training.learner import Job
+from ..training.learner import Job
 
 _DEVICE = re.compile(r"\s*(?P<kind>[a-z_]+)(:(?P<index>\d{1,4}))?(\*(?P<learners>0*[1-9]\d{0,3}))?\s*", re.ASCII)
 KINDS = ("cpu", "cuda")  # others are found in the folder of devices; the reference is for tests

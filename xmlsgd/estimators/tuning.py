@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection, Sequence
 from statistics import fmean
 from time import perf_counter as now
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 
+from ..data.csr import Dataset
 from ..data.held_out import HELD_OUT_THOROUGH
 from ..data.validation import is_positive_integer
 from ..errors import DataError, DivergenceError, MemoryEstimateError, shorten
@@ -17,20 +20,13 @@ from ..metrics import label_scores
 from ..metrics import metric as metric_function
 from ..metrics.evaluation import takes_propensity
 from ..training.callbacks import Callback
+from ..training.history import EpochRecord
 from .classifier import XMLClassifier
 from .parameters import Parameters, checked_parameters, random_state_of
+from .plan import TrainingPlan
 from .training_data import TrainingData, hold_out, read_training_data
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
-
-    from numpy.typing import ArrayLike
-
-    from ..data.csr import Dataset
-    from ..training.history import EpochRecord
-    from .plan import TrainingPlan
-
-    Measure = Callable[[XMLClassifier, Dataset], float]
+Measure = Callable[[XMLClassifier, Dataset], float]
 
 SHARE, MOST_ROWS = 0.1, 10_000  # of the rows that are held out
 F1 = ("micro F1", "macro F1")  # of the labels above the learned thresholds

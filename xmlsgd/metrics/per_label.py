@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterator
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, shorten
 from .comparison import Compared, Matrix, compare, quotient
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 def macro_precision_at_k(

@@ -7,10 +7,11 @@ the console script `xmlsgd-annif` does so and then runs Annif's command line.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import annif.backend
 import numpy as np
@@ -25,9 +26,6 @@ from annif.util import atomic_save, boolean
 from ..errors import DivergenceError, MemoryEstimateError
 from ..estimators import XMLClassifier
 from ..estimators.inference.compact import CompactParams
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 class XMLBackend(TfidfVectorizerMixin, AnnifLearningBackend):

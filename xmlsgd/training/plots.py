@@ -6,17 +6,13 @@ Files are written atomically. All functions raise `ImportError` without matplotl
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..data.files.atomic import atomic_file
 from ..errors import DataError
-from .history import seconds_of_all_runs
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from .history import EpochRecord
+from .history import EpochRecord, seconds_of_all_runs
 
 MEASURES = ("P@1", "P@3", "P@5")
 STYLES = ("-", "--", ":", "-.")  # for more than ten methods, the number of colours

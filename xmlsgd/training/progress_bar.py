@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any, TextIO
 
 import numpy as np
 
 from .callbacks import Callback, ResumedRun
 from .history import EpochRecord
+from .messages import Report
 from .pending_reports import PendingReports
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from types import TracebackType
-    from typing import TextIO
-
-    from .messages import Report
 
 NEWEST_LOSS = 0.05  # weight of the newest loss in the displayed mean; tqdm smooths the rows per second
 AFTER_EPOCH, WITHIN_EPOCH = 10.0, 60.0  # minimum seconds since the previous line

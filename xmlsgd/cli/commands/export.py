@@ -9,15 +9,13 @@ Needs onnx or safetensors: pip install "xmlsgd[onnx,safetensors]".
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..exit_codes import UsageError
 from ..flags import DIR, FILE, Flag, positional
+from ..messages import Console
 from ..models import read_model
 from ..output_files import check_file
-
-if TYPE_CHECKING:
-    from ..messages import Console
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),

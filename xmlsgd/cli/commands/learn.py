@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import model_folder
 from ..flags import DIR, FORMAT_FLAGS, JSON_FILE, OVERWRITE, PATH, Flag, positional
+from ..format_options import FormatOptions
+from ..messages import Console
 from ..output_files import check_file, check_folder, check_new
 from ..parameters import parameter_flags
 from ..results import size_text, table, write_json
 from .train import COLUMNS, about_run, measures
-
-if TYPE_CHECKING:
-    from ..format_options import FormatOptions
-    from ..messages import Console
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),

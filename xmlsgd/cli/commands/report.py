@@ -5,17 +5,15 @@ The page needs no network and no other file. Its numbers are those of evaluate; 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..flags import DIR, FILE, FORMAT_FLAGS, PATH, Flag, positional
+from ..format_options import FormatOptions
+from ..messages import Console
 from ..models import read_model
 from ..output_files import check_file
 from ..parameters import parameter_flags
 from ..results import size_text, text_file
-
-if TYPE_CHECKING:
-    from ..format_options import FormatOptions
-    from ..messages import Console
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),

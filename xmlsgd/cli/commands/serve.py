@@ -16,15 +16,13 @@ import os
 import socket
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..exit_codes import UsageError
 from ..flags import DIR, FILE, INT, NAME, Flag, positional
+from ..messages import Console
 from ..models import read_model
 from ..parameters import parameter_flags
-
-if TYPE_CHECKING:
-    from ..messages import Console
 
 TOKEN = "XMLSGD_TOKEN"
 FLAGS = (

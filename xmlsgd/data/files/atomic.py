@@ -8,17 +8,15 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeVar
+from typing import BinaryIO, TypeVar
 
 from .reading import checked_path
 from .temporary import OLD, disk_errors_named, restore, temporary_folder_beside
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    Read = TypeVar("Read")
+Read = TypeVar("Read")
 
 TRIES = 100  # each time, at least one of several processes that use the same name finishes
 NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EOPNOTSUPP)

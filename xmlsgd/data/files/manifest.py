@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ...errors import ModelFileError, shorten
 from .atomic import atomic_file, read_consistently
 from .reading import open_regular, sha256_of
 from .temporary import END, restore
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MANIFEST = "MANIFEST.json"
 HISTORY, CURVE, REPORT = "history.jsonl", "learning_curve.png", "train.json"  # which `xmlsgd train` adds

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,9 +19,6 @@ from ...errors import ModelFileError, shorten
 from .atomic import atomic_folder
 from .manifest import MODEL, FolderKind, compare_checksums, listed_files, read_part, write_manifest
 from .reading import SYSTEM_ERRORS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 BLOCK = 1 << 22  # numbers looked at together, so that what this takes stays small beside an array
 

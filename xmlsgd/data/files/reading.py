@@ -10,14 +10,12 @@ import lzma
 import os
 import stat
 import zlib
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from ...errors import DataError, shorten
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # Numbers of an `OSError` that are the fault of the disk or the machine, not of a name or of what a file holds.
 DISK_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))

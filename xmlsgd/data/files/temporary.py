@@ -12,14 +12,11 @@ import os
 import shutil
 import tempfile
 import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from .reading import DISK_FULL, SYSTEM_ERRORS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 OLD = "old"  # in a temporary folder: what gave way to the new folder, where the two cannot change places at once
 END = ".partial"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,9 +17,6 @@ from ..csr import CSR, Dataset
 from ..files.atomic import atomic_folder
 from ..files.manifest import STORE
 from ..files.temporary import restore
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 PARTS = ("train", "test")
 DEFAULTS = {"zero_based": True, "zero_based_labels": True, "header": "auto", "duplicates": "error"}  # of others: None

@@ -14,10 +14,12 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -28,10 +30,6 @@ from ..files.atomic import atomic_file
 from ..files.reading import COMPRESSED_SUFFIXES, open_compressed
 from ..parser.blocks import COMMENTS, HEADER, MARK, LibsvmBlocks
 from .base import PARTS, Format, Rows, write_parts
-
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable
 
 SUFFIXES = ("", *COMPRESSED_SUFFIXES)
 SEEN_BYTES = 1 << 16  # in which a header is looked for: small, since packed files are unpacked for it at each load

@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ...errors import DataError
+from ..csr import CSR
 from .base import PairFormat
 from .libsvm import declared_sizes, read_features, write_rows
-
-if TYPE_CHECKING:
-    from ..csr import CSR
 
 FILTERS = "*filter_labels*.txt"
 

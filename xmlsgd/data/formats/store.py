@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -33,9 +33,6 @@ from ..files.model_files import ModelArrays, read_model
 from ..parser.parse import RowBlock
 from ..text import read_label_names, write_label_names
 from .base import DESCRIPTION, LABEL_NAMES, PARTS, Format, Rows, is_store, refuse_options, replacing, write_parts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 COUNTS = ("n_rows", "n_features", "n_labels", "nnz", "label_nnz")
 MAX_ENTRIES = 1 << 48  # far above any disk, and small enough that sizes in bytes stay below 2^63

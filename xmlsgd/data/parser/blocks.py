@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
 
 import numpy as np
 
@@ -16,9 +17,6 @@ from ..cores import usable_cores
 from ..csr import INT32_MAX
 from ..files.reading import MAX_LINE_BYTES, READ_ERRORS, open_text
 from .parse import CSV, Options, Parsed, RowBlock, parse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 BLOCK_BYTES = 1 << 20  # text of one task: parsed within a core's cache, and many tasks for each thread
 MAX_THREADS = 8  # one thread reads and gathers, in about a third of the time that one thread parses

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..base import Layer
 from .runtime import THREADS, WARP, Runtime, blocks_of
-
-if TYPE_CHECKING:
-    from ..base import Layer
 
 ALIGNMENT = 8  # operands of a row: 16 bytes of bfloat16, which tensor cores want
 CHUNK_BYTES = 1 << 30  # a step of 1,024 rows on 670,000 labels takes five chunks: some fifty launches, a third of a ms

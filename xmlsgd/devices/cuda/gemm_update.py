@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...nn.optimizers import CLIP, DECAY, RATE, SGD
-
-if TYPE_CHECKING:
-    from ...nn.optimizers import Update
+from ...nn.optimizers import CLIP, DECAY, RATE, SGD, Update
 
 
 class Scalars(NamedTuple):

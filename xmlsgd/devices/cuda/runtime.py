@@ -9,7 +9,8 @@ import contextlib
 import math
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +18,6 @@ from ...errors import DataError, MemoryEstimateError
 from .gemm_update import Scalars
 from .kernels import kernel_parameters, kernel_source
 from .staging import GROWTH, HOST_TO_DEVICE, StagingRing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 WARP = 32
 THREADS = 256  # of a block, unless a kernel says otherwise; eight warps

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..base import SPARE_CANDIDATES
+from ..base import SPARE_CANDIDATES, Layer
 from .chunks import LabelChunks, round_up, slice_layer
 from .runtime import THREADS, WARP, blocks_of
-
-if TYPE_CHECKING:
-    from ..base import Layer
 
 RANK_THREADS = 128
 MAX_ROWS = 65_535  # of a grid

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from .base import Batch, Sampler
-
-if TYPE_CHECKING:
-    import numpy as np
 
 
 @dataclass(frozen=True)

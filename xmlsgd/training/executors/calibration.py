@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...devices.base import Device
 from ...errors import DataError
 from ...nn.parameters import zeros
-from ..learner import Learner
-from ..messages import Step
+from ..learner import Job, Learner
+from ..messages import Report, Step
 from .virtual_device import VirtualDevice
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ...devices.base import Device
-    from ..learner import Job
-    from ..messages import Report
 
 SIZES = (1, 4, 16, 32, 64, 128, 256)  # rows of the timed updates
 REPEATS = 5  # the shortest counts: other work on the machine only lengthens steps

@@ -10,25 +10,20 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections.abc import Callable, Sequence
 from itertools import count
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...devices.base import Device
 from ...errors import WorkerDied
-from ..messages import Joined
+from ..learner import Job
+from ..messages import Event, Joined, Left, Sharing, Step
 from .base import Executor
 from .liveness import Liveness
 from .worker_pool import WorkerPool
 from .worker_process import WorkerProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ...devices.base import Device
-    from ..learner import Job
-    from ..messages import Event, Left, Sharing, Step
 
 
 class Processes(Executor):

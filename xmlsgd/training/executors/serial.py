@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 
-from ..messages import Sharing
-from ..shared_parameters import Table
+from ...devices.base import Device
+from ..learner import Job
+from ..messages import Event, Sharing, Step
+from ..shared_parameters import Shape, Table
 from .base import Executor
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...devices.base import Device
-    from ..learner import Job
-    from ..messages import Event, Step
-    from ..shared_parameters import Shape
 
 
 class Serial(Executor):

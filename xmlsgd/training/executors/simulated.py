@@ -8,23 +8,17 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import count
-from typing import TYPE_CHECKING
 
+from ...devices.base import Device
 from ...errors import DataError, WorkerDied
-from ..messages import Joined, Left, Report
+from ..learner import Job
+from ..messages import Event, Joined, Left, Report, Sharing, Step
 from ..shared_parameters import Table
 from .base import Executor
-from .virtual_device import step_noise
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
-
-    from ...devices.base import Device
-    from ..learner import Job
-    from ..messages import Event, Sharing, Step
-    from .virtual_device import VirtualDevice
+from .virtual_device import VirtualDevice, step_noise
 
 
 class Simulated(Executor):

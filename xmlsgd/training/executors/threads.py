@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from ...devices.base import Device
 from ...errors import in_one_line
+from ..learner import Job, Learner
+from ..messages import Event, Sharing, Step
 from ..shared_parameters import Table
 from .base import Executor
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...devices.base import Device
-    from ..learner import Job, Learner
-    from ..messages import Event, Sharing, Step
 
 
 class Threads(Executor):

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
+from ...devices.base import Device
 from ...errors import WorkerDied
-from ..shared_parameters import Table
+from ..learner import Job
+from ..shared_parameters import Shape, Table, WorkerArrays
 from .shared_files import MappedJob, RunFolder, data_arrays
 from .worker_process import Assignment, WorkerProcess
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ...devices.base import Device
-    from ..learner import Job
-    from ..shared_parameters import Shape, WorkerArrays
 
 # Only for a SIGKILL from outside: that of a stuck worker is reported in other words.
 OUT_OF_MEMORY = "probably killed by the out-of-memory killer; use fewer workers"

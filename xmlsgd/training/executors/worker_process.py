@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import Pipe
@@ -23,21 +24,14 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from pickle import PicklingError
-from typing import TYPE_CHECKING
 
 from ...data.files.compiled import LOGGER
+from ...devices.base import Device
 from ...errors import DataError, WorkerDied, in_one_line
 from ..learner import Learner
-from ..shared_parameters import Table
-from .shared_files import remove_abandoned
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ...devices.base import Device
-    from ..messages import Report
-    from ..shared_parameters import Shape, WorkerArrays
-    from .shared_files import MappedJob
+from ..messages import Report
+from ..shared_parameters import Shape, Table, WorkerArrays
+from .shared_files import MappedJob, remove_abandoned
 
 PROGRAM = f"import sys; sys.path[:] = sys.argv[2:]; from {__name__} import main; main(int(sys.argv[1]))"
 PACKAGE_ROOT = str(Path(__file__).parents[3])

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 FOLDER = Path(__file__).parent
 FILES = ("common", "dense", "sparse", "binary", "softmax", "top_k")  # each uses what those before it define
