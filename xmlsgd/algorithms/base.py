@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ..data.csr import Dataset
 from ..data.validation import Checked, above_zero, at_least
-from ..training.messages import Sharing
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    import numpy as np
-
-    from ..data.csr import Dataset
-    from ..training.merging import Comm
-    from ..training.messages import Report
+from ..training.merging import Comm
+from ..training.messages import Report, Sharing
 
 
 @dataclass

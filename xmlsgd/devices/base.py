@@ -7,18 +7,15 @@ found by its name: `"cpu"` is `xmlsgd.devices.cpu`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-    from contextlib import AbstractContextManager
-
-    from ..data.csr import CSR
-    from ..nn.losses import Loss
-    from ..nn.optimizers import Optimizer, Update
-
+from ..data.csr import CSR
+from ..nn.losses import Loss
+from ..nn.optimizers import Optimizer, Update
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 GOLDEN = 0x9E3779B1  # a prime near 2^32 over the golden ratio: its multiples are spread evenly over 32 bits

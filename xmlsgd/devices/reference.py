@@ -6,20 +6,16 @@ result or a parameter is written; so this is also the most accurate of the devic
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..nn.optimizers import CLIP, DECAY, RATE
+from ..data.csr import CSR
+from ..nn.losses import Loss
+from ..nn.optimizers import CLIP, DECAY, RATE, Optimizer, Update
 from .base import EXACT, GOLDEN, Device, Dropout, Layer, Rounding, Targets
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from ..data.csr import CSR
-    from ..nn.losses import Loss
-    from ..nn.optimizers import Optimizer, Update
 
 
 class Reference(Device):

@@ -6,20 +6,16 @@ A = relu(X W0 + b0); A <- relu(A Wi^T + bi) for each further hidden layer; Z = A
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..data.csr import CSR, WEIGHTS
-from ..devices.base import Dropout, Layer, Rounding, Targets
+from ..devices.base import Device, Dropout, Layer, Rounding, Targets
 from .losses import find_loss
+from .optimizers import Optimizer, Update
 from .parameters import Layout
-from .samplers import ALL_LABELS, Batch
-
-if TYPE_CHECKING:
-    from ..devices.base import Device
-    from .optimizers import Optimizer, Update
-    from .samplers import Sampler
+from .samplers import ALL_LABELS, Batch, Sampler
 
 _NONE = Dropout(0.0, 0)
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from .callbacks import Callback, ResumedRun
 from .history import EpochRecord
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .messages import Report
+from .messages import Report
 
 SAMPLES = 64  # models that enter the mean: more cost time and change the third digit of P@1 no more
 BLOCK = 1 << 16  # floats averaged in one go: three of them lie in a level-2 cache

@@ -5,20 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
+from ..algorithms.base import Algorithm
 from ..errors import WorkerDied
-from .checkpoints import TrainingPosition
+from .callbacks import Callback
+from .checkpoints import CheckpointWriter, TrainingPosition
+from .executors.base import Executor
 from .messages import Event, Left, PendingLoss, Report, Sharing, Step
 from .pending_reports import PendingReports
-
-if TYPE_CHECKING:
-    from ..algorithms.base import Algorithm
-    from .callbacks import Callback
-    from .checkpoints import CheckpointWriter
-    from .executors.base import Executor
-    from .progress import TrainingProgress
-    from .router import Router
+from .progress import TrainingProgress
+from .router import Router
 
 
 @dataclass

@@ -5,25 +5,19 @@ from __future__ import annotations
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..data.csr import MASKS, epoch_order
-from ..devices.base import Targets
+from ..data.csr import MASKS, Dataset, epoch_order
+from ..devices.base import Device, Targets
 from ..nn.losses import find_loss
-from ..nn.network import state_layout
-from ..nn.optimizers import Adam
+from ..nn.network import Network, state_layout
+from ..nn.optimizers import Adam, Optimizer, Update
 from ..nn.parameters import zeros
 from ..nn.samplers import ALL_LABELS, Sampler
 from .messages import PendingLoss, Report, Step
-
-if TYPE_CHECKING:
-    from ..data.csr import Dataset
-    from ..devices.base import Device
-    from ..nn.network import Network
-    from ..nn.optimizers import Optimizer, Update
-    from .shared_parameters import Table, WorkerArrays
+from .shared_parameters import Table, WorkerArrays
 
 
 @dataclass(frozen=True, eq=False)

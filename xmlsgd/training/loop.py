@@ -6,28 +6,24 @@ import math
 from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..algorithms.base import Algorithm
 from ..data.csr import epoch_order
 from ..nn.parameters import is_finite
+from ..nn.schedules import Schedule
 from .callbacks import Callback
-from .checkpoints import CheckpointWriter, TrainingPosition, reserved
+from .checkpoints import Checkpoint, CheckpointWriter, TrainingPosition, reserved
 from .epoch import Epoch
+from .executors.base import Executor
 from .history import EpochRecord, History
+from .learner import Job
 from .progress import TrainingProgress
 from .rollback import LastGoodModel
 from .router import Router
 from .runs import Run, raise_with
 from .worker_log import WorkerLog
-
-if TYPE_CHECKING:
-    from ..algorithms.base import Algorithm
-    from ..nn.schedules import Schedule
-    from .checkpoints import Checkpoint
-    from .executors.base import Executor
-    from .learner import Job
 
 
 def train(

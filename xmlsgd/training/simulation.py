@@ -5,30 +5,25 @@ The arithmetic is real, so that the model is the one that such a fleet would tra
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import numpy as np
+
+from ..algorithms.base import Algorithm
 from ..algorithms.sequential import Sequential
 from ..data.validation import Checked, above_zero, at_least
+from ..devices.base import Device
+from ..nn.schedules import Schedule
 from .callbacks import Callback
 from .executors.simulated import Simulated
-from .executors.virtual_device import fastest, scheduling_efficiency
+from .executors.virtual_device import VirtualDevice, fastest, scheduling_efficiency
 from .history import EpochRecord
+from .learner import Job
 from .loop import train
+from .messages import Report
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import numpy as np
-
-    from ..algorithms.base import Algorithm
-    from ..devices.base import Device
-    from ..nn.schedules import Schedule
-    from .executors.virtual_device import VirtualDevice
-    from .learner import Job
-    from .messages import Report
-
-    Measure = Callable[[np.ndarray], dict[str, float]]
+Measure = Callable[[np.ndarray], dict[str, float]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from ...data.csr import CSR
-    from ...devices.base import Device, Layer
+from ...data.csr import CSR
+from ...devices.base import Device, Layer
 
 DENSE_SHARE = 0.75  # of the labels: beyond it gathering their weights costs more than training all
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
+from ...algorithms.base import Algorithm
+from ...data.csr import Dataset
+from ...nn.schedules import Schedule
+from ..callbacks import Callback
+from ..learner import Job
 from .reader import names_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from ...algorithms.base import Algorithm
-    from ...data.csr import Dataset
-    from ...nn.schedules import Schedule
-    from ..callbacks import Callback
-    from ..learner import Job
 
 DATA, MODEL = "data", "initial model"
 NONE = "none"

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ...data.validation import Checked
-
-if TYPE_CHECKING:
-    from ..router import Span
+from ..router import Span
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from ..merging import Merger
-
-if TYPE_CHECKING:
-    from ...nn.parameters import Layout
-    from ..learner import Learner
-    from ..merging import Rule
-    from ..shared_parameters import Table
+from ...nn.parameters import Layout
+from ..learner import Learner
+from ..merging import Merger, Rule
+from ..shared_parameters import Table
 
 SLICE = 1 << 24  # floats, 64 MB: few launches for a large model, and small temporary arrays of rules
 

@@ -6,12 +6,8 @@ would take.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...errors import DataError, shorten
-
-if TYPE_CHECKING:
-    from ..messages import Report
+from ..messages import Report
 
 # Chosen so that no worker that makes progress is taken for lost (docs/decisions/workers.md):
 FACTOR = 10.0  # times the slowest steps of the worker itself
