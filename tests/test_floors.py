@@ -18,7 +18,7 @@ PACKAGE = ROOT / "xmlsgd"
 
 # Lowest first. What stands on one floor does not import its neighbours, so algorithms never see executors.
 FLOORS = (
-    ("errors",),
+    ("data.frames", "errors"),
     ("data.files", "data.validation"),
     ("data.cores", "data.csr", "devices.cpu.intrinsics", "nn.registry"),
     ("data", "metrics", "nn.losses", "nn.optimizers", "nn.parameters", "nn.schedules", "training.messages"),

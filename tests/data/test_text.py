@@ -316,12 +316,3 @@ def test_link_is_refused(saved):
     (saved / VECTORIZER_FILE).symlink_to("real.json")
     with pytest.raises(ModelFileError, match="is missing or no regular file"):
         TextVectorizer.from_files(saved)
-
-
-def test_a_column_of_a_data_frame_is_texts():
-    pandas = pytest.importorskip("pandas")
-    texts = ["cat kitten", "dog puppy", "cat", "dog"]
-    model = XMLClassifier(hidden_layer_sizes=(8,), max_epochs=1, random_state=0)
-    model.fit(pandas.Series(texts), [["c"], ["d"], ["c"], ["d"]])
-    one = pandas.Series(texts, index=[7, 5, 3, 1])
-    assert np.array_equal(model.predict_topk(one, 1)[1], model.predict_topk(texts, 1)[1])

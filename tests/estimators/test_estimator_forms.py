@@ -165,17 +165,6 @@ def test_a_table_of_one_column_of_texts_is_its_column():
         np.testing.assert_array_equal(table.predict_topk(X)[0], texts.predict_topk(TEXTS)[0])
 
 
-def test_frames_of_pandas_are_read_by_their_columns():
-    frame = pytest.importorskip("pandas").DataFrame({"words": TEXTS, "pages": range(len(TEXTS))})
-    words = small().fit(TEXTS, TAGS).vectorizer_.words
-    for X in (frame["words"], frame[["words"]]):
-        model = small().fit(X, TAGS)
-        assert model.vectorizer_.words == words
-        assert model.predict_topk(X, 1)[0].shape == (len(TEXTS), 1)
-    with pytest.raises(DataError, match=r"with texts in column 'words'; pass that column alone"):
-        small().fit(frame, TAGS)
-
-
 def test_what_goes_on_keeps_its_words():
     model = small(warm_start=True).fit(TEXTS, TAGS)
     words = model.vectorizer_.words

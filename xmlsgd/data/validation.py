@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import DataError, shorten, suggest
+from .frames import as_list
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)  # kernels take numbers in float32
 
@@ -132,7 +133,7 @@ def read_groups(groups: Any, n_rows: int) -> NDArray[np.int64] | None:
 
 def named_groups(groups: Any, n_rows: int) -> tuple[NDArray, NDArray[np.int64]]:
     """Return the names of the groups, ascending, and the position in them of each row's group, int64 (n,)."""
-    given = np.asarray(groups)
+    given = np.asarray(as_list(groups))
     if given.shape != (n_rows,) or given.dtype.kind not in "iuUOSb":
         raise DataError(f"groups: must have a text or an integer for each of {n_rows} rows, got {shorten(groups)}")
     try:

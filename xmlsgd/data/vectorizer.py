@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import DataError, ModelFileError, shorten
 from .csr import CSR
 from .files.manifest import read_object
+from .frames import as_list
 from .validation import FLOAT32_MAX, is_integer, is_positive_integer
 
 # Part of the file format, not an option: a pattern read from a model file could be made to run for ever.
@@ -249,9 +250,9 @@ def _checked_texts(texts: Iterable[str]) -> Iterator[str]:
     """Yield the texts; `DataError` for a single string and for what is not a string."""
     if isinstance(texts, str | bytes):
         raise DataError(f"texts: must be a sequence of strings, got one string {shorten(texts)}; pass [text]")
-    for row, text in enumerate(texts):
+    for row, text in enumerate(as_list(texts)):
         if not isinstance(text, str):
-            raise DataError(f"texts: row {row}: must be a string, got {shorten(text)}")
+            raise DataError(f"texts: row {row}: must be a string, got {shorten(text)}; write '' where there is none")
         yield text
 
 

@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from ..data.csr import CSR, check_entries, check_pointers
+from ..data.frames import as_list, as_matrix, column_names, only_column
 from ..data.vectorizer import TextVectorizer
 from ..errors import DataError, shorten
 
@@ -38,10 +39,10 @@ def learn_features(
     One that is fitted is taken as it is, also where X is rows, which are then taken for what it makes of texts.
     label_texts : texts of labels, not checked here, whose words are features as well.
     """
-    X, vectorizer = only_column(X), given if given is not None and given.is_fitted else None
+    X, vectorizer = read_table(X), given if given is not None and given.is_fitted else None
     if vectorizer is None and is_text(X):
         vectorizer = TextVectorizer() if given is None else TextVectorizer(**given.options)
-        listed = label_texts.values() if isinstance(label_texts, dict) else label_texts
+        listed = label_texts.values() if isinstance(label_texts, dict) else as_list(label_texts)
         vectorizer.fit(X, [text for text in listed if isinstance(text, str)] if _is_listed(listed) else ())
     rows, names = _read_rows(X, FeatureSpace(0, None, vectorizer, owner), learning=True)
     return rows, FeatureSpace(rows.n_cols, names, vectorizer, owner)
@@ -79,7 +80,7 @@ def _read_rows(
 
     learning : whether any number and names are accepted. growing : whether more columns than those known are.
     """
-    X = only_column(X)
+    X = read_table(X)
     if isinstance(X, str | bytes):
         raise DataError(f"X: must be a list of texts or a matrix, got one text {shorten(X)}; pass [text]")
     if is_text(X):
@@ -149,7 +150,8 @@ def _check_no_words(X: Any) -> None:
     if sp.issparse(X):
         return
     check_no_iterator(X, "X")
-    rows = X[:1].to_numpy() if hasattr(X, "to_numpy") else X  # of a table no more than is looked at
+    names = column_names(X)
+    rows = X if names is None else np.asarray(X[:1])  # of a table no more than is looked at
     first = rows[0] if isinstance(rows, list | tuple | np.ndarray) and len(rows) else None
     if isinstance(first, bytes):
         raise DataError(f"X: must be texts or numbers, got bytes, {shorten(first)}; decode them, as by text.decode()")
@@ -157,7 +159,7 @@ def _check_no_words(X: Any) -> None:
         return
     if not isinstance(rows, list):
         place = next(i for i, value in enumerate(first) if isinstance(value, str))
-        column = list(getattr(X, "columns", range(len(first))))[place]
+        column = place if names is None else names[place]
         raise DataError(
             f"X: must be one column of texts, or numbers, got a table with texts in column {shorten(column)}; pass "
             f"that column alone, or make numbers of all: ColumnTransformer([('text', TfidfVectorizer(), {column!r})], "
@@ -171,21 +173,28 @@ def _is_usual(X: Any) -> bool:
     return sp.issparse(X) and X.format == "csr" and X.dtype in (np.float32, np.float64) and min(X.shape) > 0
 
 
-def only_column(X: Any) -> Any:
-    """Return the only column of a table (a data frame, an array) that holds texts; anything else as it is."""
-    shape = getattr(X, "shape", ())
-    if not isinstance(shape, tuple) or len(shape) != 2 or shape[1] != 1 or sp.issparse(X) or isinstance(X, CSR):
-        return X
-    values = X.to_numpy() if hasattr(X, "to_numpy") else X
-    return values[:, 0] if isinstance(values, np.ndarray) and is_text(values[:1, 0]) else X
+def read_table(X: Any) -> Any:
+    """Return texts, also the only column of a table, as a list or an array, and other tables as NumPy reads them."""
+    if isinstance(X, np.ndarray):
+        return X[:, 0] if X.ndim == 2 and X.shape[1] == 1 and is_text(X[:, 0]) else X
+    column = only_column(X)
+    return column if column_names(X) is None or is_text(column) or _has_lists(column) else as_matrix(X)
 
 
 def is_text(X: Any) -> bool:
-    """Return whether X is a sequence of strings."""
-    if hasattr(X, "to_numpy") and getattr(X, "ndim", 0) == 1:  # a column of a data frame
-        X = X.to_numpy()
-    listed = isinstance(X, list | tuple) or (isinstance(X, np.ndarray) and X.ndim == 1)
-    return listed and len(X) > 0 and isinstance(X[0], str)
+    """Return whether X is a sequence of strings, of which some may be missing."""
+    if not isinstance(X, list | tuple) and not (isinstance(X, np.ndarray) and X.ndim == 1 and X.dtype.kind in "OUT"):
+        return False
+    return isinstance(next((text for text in X if not _is_missing(text)), None), str)
+
+
+def _is_missing(value: Any) -> bool:
+    """Return whether a value stands for none: None, and in pandas NaN or NA."""
+    return value is None or isinstance(value, float) or type(value).__name__ == "NAType"
+
+
+def _has_lists(column: Any) -> bool:
+    return isinstance(column, list) and len(column) > 0 and isinstance(column[0], list | tuple | np.ndarray)
 
 
 def _is_listed(values: Any) -> bool:
@@ -218,6 +227,7 @@ def read_weight(sample_weight: Any, n_rows: int) -> np.ndarray | None:
     """Return the weights of the rows, float32 (n,); None stays None."""
     if sample_weight is None:
         return None
+    sample_weight = as_list(sample_weight)
     check_plain(sample_weight, "sample_weight")
     try:
         with np.errstate(over="ignore"):

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..data.csr import CSR, Dataset, stacked
+from ..data.frames import as_list
 from ..data.vectorizer import TextVectorizer
 from ..errors import DataError, shorten
 from .inputs import refusals
@@ -52,6 +53,7 @@ def with_label_rows(dataset: Dataset, label_rows: Dataset) -> Dataset:
 
 def _read_texts(texts: Any, labels: Names) -> list[str]:
     """Return the text of each label, empty where there is none."""
+    texts = as_list(texts)
     if isinstance(texts, dict):
         column = {label: i for i, label in enumerate(values(labels))}
         unknown = [label for label in texts if label not in column]
@@ -85,7 +87,7 @@ def _vectorizer(feature_names: Any, X: CSR, features: FeatureSpace) -> TextVecto
             "label_texts: rows of numbers have no words; pass feature_names, the word of each column of X, or a matrix "
             "of features (L, F)"
         )
-    words = [str(name) for name in names]
+    words = [str(name) for name in as_list(names)]
     if len(words) != X.n_cols:
         raise DataError(f"feature_names: must have a word for each of {X.n_cols} features, got {len(words)}")
     if len(set(words)) < len(words):

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ..data.frames import as_list
 from ..errors import DataError, ModelFileError, shorten
 
 # A range stands for columns named by their numbers: it takes no memory, whatever width a matrix claims.
@@ -32,6 +33,7 @@ def as_names(names: Any, name: str) -> np.ndarray:
     Integers are int64, or uint64 where they need it. Raises `DataError` for names of several types, of another type,
     beyond 64 bits, and for text that UTF-8 cannot hold. A name may come twice: titles of real data sets do.
     """
+    names = as_list(names)
     if isinstance(names, str | bytes | dict) or not isinstance(names, Iterable):
         raise DataError(f"{name}: must be a list of label names, got {shorten(names)}")
     if not isinstance(names, np.ndarray) or names.dtype.kind not in "biufU":

@@ -350,9 +350,7 @@ class Predictor(FittedAttributes, ClassifierMixin):
         check_is_fitted(self)
         labels = read_labels(y, self.classes_)
         check_form(labels.form, self.label_form_)
-        if labels.form == "multiclass":
-            return float(super().score(X, y, sample_weight))
-        if labels.form != "lists" and labels.Y.n_cols != self.network_.n_labels:
+        if labels.form in ("sparse", "dense") and labels.Y.n_cols != self.network_.n_labels:
             raise DataError(f"Y: must have the {self.network_.n_labels} columns of the model, got {labels.Y.n_cols}")
         truth = labels.Y
         best, _ = self.predict_topk(X, 1)

@@ -12,6 +12,7 @@ from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from ..data.csr import CSR, indicator, row_of
+from ..data.frames import as_matrix, only_column
 from ..errors import DataError, shorten
 from .inputs import check_csr, check_no_iterator, check_plain, refusals, shape_of
 from .names import Names, as_names, check_text, extended, plain, values
@@ -39,6 +40,7 @@ def form_of(Y: Any, name: str = "Y") -> Form:
     """
     check_plain(Y, name)
     check_no_iterator(Y, name)
+    Y = as_matrix(only_column(Y))
     if isinstance(Y, CSR) or sp.issparse(Y):
         return "sparse"
     if _is_lists(Y) and not _is_indicator(Y):
@@ -57,7 +59,7 @@ def read_labels(Y: Any, classes: Names | None = None, name: str = "Y") -> Labels
     `classes` are the names of the columns so far. A matrix with more columns than names is an error unless the names
     are the column numbers.
     """
-    form = form_of(Y, name)
+    form, Y = form_of(Y, name), as_matrix(only_column(Y))
     if form == "lists":
         return _read_lists(Y, classes, name)
     if form == "multiclass":
@@ -136,10 +138,9 @@ def _given_weights(class_weight: dict[Any, Any], classes: list[Any]) -> np.ndarr
 
 def _is_lists(Y: Any) -> bool:
     """Return whether Y is a sequence of collections that does not already form a matrix of NumPy."""
-    rows = Y if isinstance(Y, list | tuple) else getattr(Y, "values", Y)  # a column of a data frame
-    if isinstance(rows, np.ndarray) and (rows.dtype != object or rows.ndim != 1):
+    if isinstance(Y, np.ndarray) and (Y.dtype != object or Y.ndim != 1):
         return False
-    return isinstance(rows, list | tuple | np.ndarray) and any(isinstance(row, COLLECTIONS) for row in rows)
+    return isinstance(Y, list | tuple | np.ndarray) and any(isinstance(row, COLLECTIONS) for row in Y)
 
 
 def _is_indicator(Y: Iterable[Any]) -> bool:
@@ -205,9 +206,8 @@ def _items(row: Any, i: int, name: str) -> Iterable[Any]:
 def _read_multiclass(Y: Any, classes: Names | None, name: str) -> Labels:
     """Return one class a row as columns in the order of `classes`, then sorted."""
     with refusals(name):
-        # NumPy would make strings of numbers beside strings, and floats of large integers and of those of pandas.
-        foreign = isinstance(Y, list | tuple) or not isinstance(getattr(Y, "dtype", np.dtype(float)), np.dtype)
-        y = column_or_1d(np.array(Y, dtype=object) if foreign else Y, warn=True)
+        # NumPy would make strings of numbers beside strings, and floats of large integers.
+        y = column_or_1d(np.array(Y, dtype=object) if isinstance(Y, list | tuple) else Y, warn=True)
         if y.dtype == object:
             y = as_names(y, name)
         if y.dtype.kind not in "biufUO":
