@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..data.validation import Checked, above_zero, ranged
+
 MIN_WEIGHT = 0.05  # of a score: a higher one must mean a higher probability
 
 
 @dataclass(frozen=True)
-class BetaCalibration:
+class BetaCalibration(Checked):
     """Beta calibration (Kull, Silva Filho, Flach, AISTATS 2017), a logistic regression of three numbers.
 
     The log odds that a label of score z is true are low * log(p) - high * log(1 - p) + intercept with p = sigmoid(z):
@@ -21,9 +24,9 @@ class BetaCalibration:
     defaults leave scores as they are.
     """
 
-    low: float = 1.0
-    high: float = 1.0
-    intercept: float = 0.0
+    low: float = above_zero(1.0)
+    high: float = above_zero(1.0)
+    intercept: float = ranged(0.0, "finite", math.isfinite)
 
     @classmethod
     def fit(cls, scores: NDArray[np.float32], truth: NDArray[np.bool_]) -> BetaCalibration:

@@ -13,7 +13,7 @@ import numpy as np
 from .. import __version__, algorithms
 from ..algorithms.base import Algorithm
 from ..algorithms.options import read_field, write_field
-from ..data.validation import is_number, is_positive_integer
+from ..data.validation import is_integer, is_number
 from ..data.vectorizer import TextVectorizer
 from ..errors import DataError, ModelFileError, shorten
 from ..nn.losses import find_loss
@@ -93,7 +93,7 @@ def read_facts(description: dict[str, Any], path: Path) -> dict[str, Any]:
         "optimizer": optimizer,
         "history": _history(description.get("history"), path),
         "calibration": _calibration(description.get("calibration"), path),
-        **{field: int(_number(description, name, int, path)) for field, name in numbers.items()},
+        **{field: _count(description, name, path) for field, name in numbers.items()},
     }
 
 
@@ -182,35 +182,29 @@ def _network(saved: Any, path: Path) -> Network:
     names = {field.name for field in fields(Network)}
     if not isinstance(saved, dict) or set(saved) != names:
         raise ModelFileError(f"{path}: network must have the fields {', '.join(sorted(names))}, got {shorten(saved)}")
-    hidden, loss = saved["hidden"], saved["loss"]
-    if not isinstance(hidden, list) or not hidden or not all(is_positive_integer(size) for size in hidden):
-        raise ModelFileError(f"{path}: hidden must be a list of positive integers, got {shorten(hidden)}")
     try:
-        find_loss(loss)
-    except DataError as error:
-        raise ModelFileError(f"{path}: {error}") from error
-    numbers: dict[str, Any] = {name: _number(saved, name, int, path) for name in ("n_features", "n_labels")}
-    for name in ("input_dropout", "hidden_dropout", "input_scale", "gradient_rounding"):
-        numbers[name] = _number(saved, name, float, path)
-        if name != "input_scale" and numbers[name] >= 1:
-            raise ModelFileError(f"{path}: {name} must be in [0, 1), got {numbers[name]}")
-    return Network(hidden=tuple(hidden), loss=loss, **numbers)
+        find_loss(saved["loss"])
+        return Network(**saved | {"hidden": tuple(saved["hidden"])})
+    except (DataError, TypeError) as error:
+        raise ModelFileError(f"{path}: network: {error}") from error
 
 
-def _number(description: dict[str, Any], name: str, kind: type[int] | type[float], path: Path) -> Any:
-    """Return a number of the description that is not negative."""
-    value = description.get(name)
-    if isinstance(value, kind) and not isinstance(value, bool) and 0 <= value < 1 << 62:
-        return value
+def _count(description: dict[str, Any], name: str, path: Path) -> int:
+    """Return a number of the description that counts something."""
+    value: Any = description.get(name)
+    if is_integer(value) and 0 <= value < 1 << 62:
+        return int(value)
     raise ModelFileError(f"{path}: {name} must be a number of at least 0, got {shorten(value)}")
 
 
 def _calibration(saved: Any, path: Path) -> BetaCalibration:
     """Return what turns scores into log odds, checked."""
-    numbers = isinstance(saved, list) and len(saved) == 3 and all(map(is_number, saved))
-    if numbers and np.isfinite([float(each) for each in saved]).all() and min(saved[:2]) > 0:
-        return BetaCalibration(*map(float, saved))
-    raise ModelFileError(f"{path}: calibration must be two weights above 0 and an intercept, got {shorten(saved)}")
+    try:
+        low, high, intercept = saved
+        return BetaCalibration(low, high, intercept)
+    except (TypeError, ValueError) as error:
+        wanted = "two weights above 0 and an intercept"
+        raise ModelFileError(f"{path}: calibration must be {wanted}, got {shorten(saved)}") from error
 
 
 def _history(records: Any, path: Path) -> list[dict[str, Any]]:

@@ -14,19 +14,7 @@ from ..errors import DataError
 from ..nn.network import Network
 from ..nn.samplers import ALL_LABELS, find_sampler
 from ..nn.schedules import Schedule
-from .defaults import (
-    CANDIDATE_NEGATIVES,
-    DENSE,
-    HIDDEN,
-    NEGATIVES,
-    auto_batch_size,
-    auto_candidates,
-    auto_epochs,
-    auto_rate,
-    auto_rounding,
-    dense_share,
-    input_scale,
-)  # fmt: skip
+from . import defaults
 from .held_out import held_out_size
 from .parameters import optimizer_of
 from .placement import Worker, algorithm_of, flops, make_device, parse_devices, precision_of, thread_count, workers_of
@@ -152,7 +140,8 @@ def make_plan(
     kind = "all" if n_negatives is None else "uniform" if given.sampler == "auto" else given.sampler
     decided("sampler", kind, _why(given.sampler, "uniform where negatives are drawn"))
     decided("negatives", n_labels if n_negatives is None else n_negatives, why)
-    epochs = auto_epochs(n_rows, batch_size, n_candidates > 0) if given.max_epochs == "auto" else int(given.max_epochs)
+    found = defaults.auto_epochs(n_rows, batch_size, n_candidates > 0)
+    epochs = found if given.max_epochs == "auto" else int(given.max_epochs)
     steps = math.ceil(n_rows / batch_size)
     decided("max_epochs", epochs, _why(given.max_epochs, f"{steps} steps an epoch"))
     # Backward takes two products for each one forward.
@@ -204,11 +193,11 @@ def _network(given: Parameters, data: TrainingData, loss: str, earlier: Network 
     """Return the network for the rows; one that goes on keeps its hidden layers and its scale."""
     wanted, dataset = given.hidden_layer_sizes, data.dataset
     if isinstance(wanted, str):
-        wanted = earlier.hidden if earlier else HIDDEN
+        wanted = earlier.hidden if earlier else defaults.HIDDEN
     hidden = tuple(int(size) for size in wanted)
     drops: dict[str, Any] = {"input_dropout": float(given.input_dropout), "hidden_dropout": float(given.hidden_dropout)}
     if earlier is None:
-        scale = input_scale(dataset.X)
+        scale = defaults.input_scale(dataset.X)
         return Network(dataset.n_features, dataset.n_labels, hidden, loss, **drops, input_scale=scale)
     if earlier.hidden != hidden:
         raise DataError(f"hidden_layer_sizes: must stay {earlier.hidden} when learning goes on, got {hidden}")
@@ -226,7 +215,7 @@ def _learning_rate(
     if own is not None:
         return own.learning_rate, "the algorithm's"
     if given.learning_rate_init == "auto":
-        return auto_rate(optimizer, batch_size, is_short, keeps_candidates)
+        return defaults.auto_rate(optimizer, batch_size, is_short, keeps_candidates)
     return float(given.learning_rate_init), GIVEN
 
 
@@ -234,7 +223,7 @@ def _batch_size(given: Parameters, n_rows: int, own: Algorithm | None) -> tuple[
     if own is not None:
         return min(own.batch, n_rows), "the algorithm's"
     if given.batch_size == "auto":
-        return auto_batch_size(n_rows), f"{n_rows} rows"
+        return defaults.auto_batch_size(n_rows), f"{n_rows} rows"
     return min(int(given.batch_size), n_rows), GIVEN
 
 
@@ -242,9 +231,11 @@ def _candidates(given: Parameters, data: TrainingData, loss: str) -> tuple[int, 
     """Return the candidate labels per row, 0 for the network alone."""
     Y = data.rows.Y
     if given.candidates == "auto":
-        found, why = auto_candidates(Y, loss, data.form), f"{Y.n_rows} rows, {Y.n_cols} labels, {Y.nnz} true pairs"
-        share = dense_share(data.rows.X) if found else 0.0
-        return (0, f"{share:.0%} of X lies in dense features") if share > DENSE else (found, why)
+        found = defaults.auto_candidates(Y, loss, data.form)
+        share = defaults.dense_share(data.rows.X) if found else 0.0
+        if share > defaults.DENSE:
+            return 0, f"{share:.0%} of X lies in dense features"
+        return found, f"{Y.n_rows} rows, {Y.n_cols} labels, {Y.nnz} true pairs"
     if given.candidates and data.form == "multiclass":
         raise DataError(f"candidates: must be 0 for one class a row, got {given.candidates}; it is for sets of labels")
     return min(int(given.candidates), Y.n_cols), GIVEN
@@ -265,9 +256,9 @@ def _negatives(given: Parameters, has_candidates: bool, n_labels: int) -> tuple[
     if given.sampler == "all":
         return None, "sampler='all'"
     if wanted == "auto" and given.sampler != "auto":
-        wanted, why = NEGATIVES, f"sampler={given.sampler!r}"
+        wanted, why = defaults.NEGATIVES, f"sampler={given.sampler!r}"
     elif wanted == "auto" and has_candidates:
-        wanted, why = CANDIDATE_NEGATIVES, "beside candidates"
+        wanted, why = defaults.CANDIDATE_NEGATIVES, "beside candidates"
     if isinstance(wanted, str):
         return None, _why(wanted, "without candidates")
     return (None, "no more labels than these") if wanted >= n_labels else (int(wanted), why)
@@ -278,7 +269,7 @@ def _rounding(
 ) -> tuple[float, str]:
     """Return the threshold of gradients."""
     if given.gradient_rounding == "auto":
-        found = auto_rounding(n_labels, loss, optimizer, [worker.kind for worker in workers])
+        found = defaults.auto_rounding(n_labels, loss, optimizer, [worker.kind for worker in workers])
         return found, f"{loss} by {type(optimizer).__name__}, {n_labels} labels"
     gpu = next((worker.name for worker in workers if worker.kind == "cuda"), None)
     if given.gradient_rounding and gpu:

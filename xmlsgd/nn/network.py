@@ -5,13 +5,15 @@ A = relu(X W0 + b0); A <- relu(A Wi^T + bi) for each further hidden layer; Z = A
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Any
 
 import numpy as np
 
 from ..data.csr import CSR, WEIGHTS
+from ..data.validation import Checked, above_zero, at_least, below_one
 from ..devices.base import Device, Dropout, Layer, Rounding, Targets
+from ..errors import DataError
 from .losses import find_loss
 from .optimizers import Optimizer, Update
 from .parameters import Layout
@@ -21,7 +23,7 @@ _NONE = Dropout(0.0, 0)
 
 
 @dataclass(frozen=True)
-class Network:
+class Network(Checked):
     """The shape of the model and its loss.
 
     Parameters
@@ -42,14 +44,20 @@ class Network:
         0 for exact ones.
     """
 
-    n_features: int
-    n_labels: int
-    hidden: tuple[int, ...] = (256,)
+    n_features: int = at_least(MISSING, 0)
+    n_labels: int = at_least(MISSING, 0)
+    hidden: tuple[int, ...] = at_least((256,), 1)
     loss: str = "bce"
-    input_dropout: float = 0.0
-    hidden_dropout: float = 0.0
-    input_scale: float = 0.2
-    gradient_rounding: float = 0.0
+    input_dropout: float = below_one(0.0)
+    hidden_dropout: float = below_one(0.0)
+    input_scale: float = above_zero(0.2)
+    gradient_rounding: float = below_one(0.0)
+
+    def __post_init__(self) -> None:
+        """Raise `DataError` for numbers out of range, and without a hidden layer."""
+        super().__post_init__()
+        if not self.hidden:
+            raise DataError("hidden must have at least one layer, got none")
 
     @property
     def layout(self) -> Layout:

@@ -81,14 +81,14 @@ def test_a_description_that_does_not_fit_is_refused(saved, change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"n_features": -1}, "n_features must be a number of at least 0, got -1"),
+        ({"n_features": -1}, "n_features must be at least 0, got -1"),
         ({"n_features": 10**9}, "params must be float32"),
-        ({"n_features": "30"}, "n_features must be a number"),
+        ({"n_features": "30"}, "n_features must be a whole number"),
         ({"n_features": 31}, "params must be float32"),
         ({"n_labels": 13}, "must name 13 labels, got 12"),
-        ({"hidden": []}, "hidden must be a list of positive integers"),
+        ({"hidden": []}, "hidden must have at least one layer"),
         ({"hidden": [16, 16]}, "params must be float32"),
-        ({"hidden": "16"}, "hidden must be a list"),
+        ({"hidden": "16"}, "hidden must be whole numbers"),
         ({"loss": "mse"}, "loss must be one of"),
         ({"loss": []}, "loss must be one of"),
         ({"hidden_dropout": 1.5}, r"hidden_dropout must be in \[0, 1\), got 1.5"),
