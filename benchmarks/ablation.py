@@ -18,11 +18,7 @@ from xmlsgd.candidates.cooccurrence import Cooccurrence
 from xmlsgd.candidates.held_out_pairs import label_frequencies
 from xmlsgd.candidates.knn import KNNIndex
 from xmlsgd.candidates.linear import LinearClassifiers
-from xmlsgd.candidates.model import (
-    n_scored,
-    training_candidates,
-    with_more,
-)
+from xmlsgd.candidates.model import n_scored, training_candidates, with_more
 from xmlsgd.candidates.stacking import LogisticStacking, meta_features
 from xmlsgd.candidates.weighting import idf_weights, unit_rows
 from xmlsgd.cli.kernels import compile_kernels

@@ -69,11 +69,7 @@ class NetworkAlone(Runner):
 
     def extra(self) -> dict[str, Any]:
         """Return the version, the epochs and the mean number of labels that a batch trained."""
-        return {
-            "xmlsgd": xmlsgd.__version__,
-            "epochs": self.parameters["epochs"],
-            "labels_per_batch": self.size,
-        }
+        return {"xmlsgd": xmlsgd.__version__, "epochs": self.parameters["epochs"], "labels_per_batch": self.size}
 
 
 def main_network() -> None:

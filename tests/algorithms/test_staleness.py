@@ -13,11 +13,7 @@ from xmlsgd.errors import DataError
 
 @pytest.mark.parametrize(
     ("rule", "weights"),
-    [
-        (Staleness(), [1, 1, 1, 1]),
-        (Dropped(4), [1, 1, 0, 0]),
-        (Bounded(2), [1, 1, 1, 1]),
-    ],
+    [(Staleness(), [1, 1, 1, 1]), (Dropped(4), [1, 1, 0, 0]), (Bounded(2), [1, 1, 1, 1])],
     ids=lambda value: type(value).__name__ if isinstance(value, Staleness) else "",
 )
 def test_updates_are_weighed_by_their_staleness(rule, weights):

@@ -22,10 +22,7 @@ from xmlsgd.estimators import XMLClassifier
 def test_demo_trains_on_real_functions_and_shows_them(capsys, tmp_path, monkeypatch):
     from xmlsgd.data import python_functions
 
-    texts = (
-        read_raw_text(TEXT, labelled=True),
-        read_raw_text(TEST_TEXT, labelled=True),
-    )
+    texts = (read_raw_text(TEXT, labelled=True), read_raw_text(TEST_TEXT, labelled=True))
     monkeypatch.setattr(python_functions, "python_functions_texts", lambda: texts)
     run("demo", "--out", tmp_path / "demo", *QUICK)
     out = capsys.readouterr().out

@@ -135,10 +135,7 @@ BAD_CALLS = {
         "argument --learning-rate-init: must be a number, got 'fast'; see xmlsgd train --help",
     ),
     "fraction for a count": ((*GOOD_ROWS, *TRAIN, "--epochs", "1.5"), "argument --max-epochs: must be a whole number"),
-    "words for sizes": (
-        (*GOOD_ROWS, *TRAIN, "--hidden", "8,x"),
-        "--hidden-layer-sizes: must be whole numbers",
-    ),
+    "words for sizes": ((*GOOD_ROWS, *TRAIN, "--hidden", "8,x"), "--hidden-layer-sizes: must be whole numbers"),
     "no epochs": ((*GOOD_ROWS, *TRAIN, "--epochs", "0"), "max_epochs: must be 'auto' or a positive integer, got 0"),
     "no epochs and a broken file": (("train", "{place}/counts.txt", *TRAIN, "--epochs", "0"), "max_epochs: must be"),
     "negative rate": ((*GOOD_ROWS, *TRAIN, "--lr=-1"), "learning_rate_init: must be 'auto' or above 0, got -1.0"),
@@ -207,10 +204,7 @@ BAD_CALLS = {
         ("convert", "{place}/counts.txt", "{place}/new/folder/rows.txt"),
         "file must have at least one feature, got 2 rows without any",
     ),
-    "convert nothing": (
-        ("convert", "{place}/none.txt", "{place}/new"),
-        "none.txt: no such file or folder",
-    ),
+    "convert nothing": (("convert", "{place}/none.txt", "{place}/new"), "none.txt: no such file or folder"),
     "unknown form": (
         ("convert", "{place}/good.txt", "{place}/new", "--to", "csv"),
         "argument --to: must be one of libsvm, npz, split, store, got 'csv'",

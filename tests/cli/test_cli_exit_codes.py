@@ -130,10 +130,7 @@ def shell(command, place):
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_a_process_ends_with_the_code_and_one_line(place):
-    assert shell("$X evaluate none good.txt", place) == (
-        2,
-        "xmlsgd: none: no such folder\n",
-    )
+    assert shell("$X evaluate none good.txt", place) == (2, "xmlsgd: none: no such folder\n")
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")

@@ -54,10 +54,7 @@ def test_commands_that_make_no_features_have_no_flags_of_texts(command, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (
-            ["train", "good.txt", "--out", "m", "--min-df", "2"],
-            "--min-df: needs texts whose words become features",
-        ),
+        (["train", "good.txt", "--out", "m", "--min-df", "2"], "--min-df: needs texts whose words become features"),
         (["train", "store", "--out", "m", "--no-sublinear-tf"], "--sublinear-tf: needs texts whose words become"),
         (["convert", "good.txt", "t", "--analyzer", "char_wb"], "got good.txt, which holds rows of numbers; leave it"),
         (["convert", "text.txt", "t", "--vectorizer", "words", "--max-df", "2"], "got those of --vectorizer words"),

@@ -30,12 +30,7 @@ FILES = [
     # labels
     ("a word as label", b"0 1:1\nx 1:1\n", {}, ":2: label must be a plain integer, got 'x'"),
     ("a word as label before a tab", b"x\t1:1\n", {}, ":1: label must be a plain integer, got 'x'"),
-    (
-        "raw text",
-        b"0,open\tread a file\n",
-        {},
-        f":1: label must be a plain integer, got 'open'{RAW_TEXT}",
-    ),
+    ("raw text", b"0,open\tread a file\n", {}, f":1: label must be a plain integer, got 'open'{RAW_TEXT}"),
     ("a negative label", b"0 1:1\n-3 1:1\n", {}, f":2: label must be in [0, {MAX}), got -3"),
     ("a label with a sign", b"+1 1:1\n", {}, ":1: label must be a plain integer, got '+1'"),
     ("a label with a fraction", b"1.0 1:1\n", {}, ":1: label must be a plain integer, got '1.0'"),

@@ -96,8 +96,7 @@ def test_parts_without_a_header_get_the_larger_shape_of_both(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("train", "test"),
-    [("1 9 8\n0 4:1\n", "7 2:1\n"), ("0 4:1\n", "\ufeff# two files\n#\n1 9 8\n7 2:1\n")],
+    ("train", "test"), [("1 9 8\n0 4:1\n", "7 2:1\n"), ("0 4:1\n", "\ufeff# two files\n#\n1 9 8\n7 2:1\n")]
 )
 def test_a_header_of_one_part_shapes_both(tmp_path, train, test):
     parts = load_folder(put(tmp_path, train__txt=train, test__txt=test))

@@ -164,10 +164,7 @@ DAMAGES = {
         lambda path: ((path / "Y_indices.npy").unlink(), (path / "Y_indices.npy").mkdir()),
         "Y_indices.npy: is missing or no regular file",
     ),
-    "same size, wrong dtype": (
-        replaced("X_data", lambda a: a.view(np.int32)),
-        "X_data must be float32 (",
-    ),
+    "same size, wrong dtype": (replaced("X_data", lambda a: a.view(np.int32)), "X_data must be float32 ("),
     "wider dtype": (replaced("X_indices", lambda a: a.astype(np.int64)), "X_indices.npy: must have"),
     "two dimensions": (replaced("X_data", lambda a: a[:, None]), "X_data must be float32 ("),
     "objects": (replaced("X_data", lambda a: np.array([{}] * len(a))), "X_data.npy: must have"),

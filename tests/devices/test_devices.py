@@ -5,11 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.layers import (
-    FLOAT32,
-    HALF_ULP,
-    whole_step,
-)
+from shared.layers import FLOAT32, HALF_ULP, whole_step
 from xmlsgd.devices import get_device
 from xmlsgd.devices.base import Device
 from xmlsgd.devices.cpu import CPU

@@ -5,13 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.layers import (
-    assert_same_change,
-    copy,
-    input_batch,
-    output_batch,
-    random_layer,
-)
+from shared.layers import assert_same_change, copy, input_batch, output_batch, random_layer
 from xmlsgd.devices.base import Dropout
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.losses import find_loss

@@ -5,14 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.layers import (
-    FLOAT32,
-    HALF_ULP,
-    assert_same_change,
-    copy,
-    output_batch,
-    random_layer,
-)
+from shared.layers import FLOAT32, HALF_ULP, assert_same_change, copy, output_batch, random_layer
 from shared.on_host import OnHost
 from xmlsgd.data.csr import CSR
 from xmlsgd.devices.base import Targets

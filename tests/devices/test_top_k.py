@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared.layers import (
-    output_batch,
-    random_layer,
-)
+from shared.layers import output_batch, random_layer
 from xmlsgd.devices.base import Layer
 from xmlsgd.devices.cpu import CPU, search
 from xmlsgd.devices.cpu.search import PREDICT_BATCH

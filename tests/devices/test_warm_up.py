@@ -8,11 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from shared.layers import (
-    input_batch,
-    random_layer,
-    whole_step,
-)
+from shared.layers import input_batch, random_layer, whole_step
 from xmlsgd.devices.base import Dropout
 from xmlsgd.devices.cpu import kernel_cache
 from xmlsgd.devices.cpu.kernels import parts

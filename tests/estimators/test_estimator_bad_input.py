@@ -109,10 +109,7 @@ def test_who_forgets_the_labels_is_told_to_pass_them(learn):
         ({"optimizer": Adam(), "clip_norm": 1.0}, r"clip_norm: is part of the optimizer, got it beside Adam\("),
         ({"algorithm": "annealing"}, "algorithm must be one of .*got 'annealing'"),
         ({"devices": "abacus"}, "devices: must be of the kinds cpu, cuda, got 'abacus'"),
-        (
-            {"devices": "cpu*" + "9" * 5000},
-            "devices: must be kind:index.learners, as in 'cpu.2', got 'cpu.999",
-        ),
+        ({"devices": "cpu*" + "9" * 5000}, "devices: must be kind:index.learners, as in 'cpu.2', got 'cpu.999"),
         ({"precision": "float8"}, "precision must be one of .*got 'float8'"),
         ({"n_jobs": 0}, "n_jobs: must be None or an integer other than 0, got 0"),
     ],

@@ -36,9 +36,6 @@ def test_each_group_counts_the_same(case):
 
 def test_groups_of_other_rows_are_refused(case):
     mixed = np.array(["a", 1] + [2] * (case.Y.n_rows - 2), object)
-    for groups, message in (
-        ([1], "must have a text or an integer for each of"),
-        (mixed, "must be all texts"),
-    ):
+    for groups, message in (([1], "must have a text or an integer for each of"), (mixed, "must be all texts")):
         with pytest.raises(DataError, match=f"groups: {message}"):
             precision_by_group(case.Y, case.padded, groups)

@@ -246,10 +246,7 @@ def test_a_simulation_is_drawn_where_a_file_is_asked_for(tmp_path):
             ["--fleet", "gpu"],
             "--fleet: must be a scenario, one of S1, S2, S3, S4, S5, S6, S7, S8, or NAME:SPEED, as in",
         ),
-        (
-            ["--fleet", "gpu:0"],
-            "fleet: 'gpu:0': speed must be in [1e-09, 1e+09], got 0.0",
-        ),
+        (["--fleet", "gpu:0"], "fleet: 'gpu:0': speed must be in [1e-09, 1e+09], got 0.0"),
         (["--fleet", "gpu:-1"], "speed must be in [1e-09, 1e+09]"),
         (["--fleet", "gpu:1e-320"], "speed must be in"),
         (["--fleet", "gpu:1@1e10"], "price must be in [0, 1e+09]"),

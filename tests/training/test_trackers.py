@@ -156,8 +156,7 @@ class Failing(Tracker):
 
 
 @pytest.mark.parametrize(
-    ("fails", "calls"),
-    [("open", ["open"]), ("send", ["open", "send"]), ("close", ["open", "send", "send", "close"])],
+    ("fails", "calls"), [("open", ["open"]), ("send", ["open", "send"]), ("close", ["open", "send", "send", "close"])]
 )
 def test_a_tracker_that_fails_warns_once_and_is_left_out(fails, calls, caplog):
     tracker = Failing(fails)

@@ -38,11 +38,7 @@ def _defined_in(name: str) -> list[type[Algorithm]]:
 
 
 def get_algorithm(
-    algorithm: str | Algorithm,
-    batch: int,
-    learning_rate: float,
-    n_workers: int = 1,
-    one_memory: bool = True,
+    algorithm: str | Algorithm, batch: int, learning_rate: float, n_workers: int = 1, one_memory: bool = True
 ) -> Algorithm:
     """Return the algorithm of a name, with options or without, with the given batch rows and learning rate.
 

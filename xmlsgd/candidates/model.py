@@ -13,13 +13,7 @@ from ..devices.cpu import CPU
 from .boosted_trees import NO_TREES
 from .compact import CompactLinearClassifiers
 from .cooccurrence import N_MORE, Cooccurrence
-from .held_out_pairs import (
-    HeldOutPairs,
-    HeldOutScores,
-    fit_stacking,
-    label_frequencies,
-    label_rows_help,
-)
+from .held_out_pairs import HeldOutPairs, HeldOutScores, fit_stacking, label_frequencies, label_rows_help
 from .knn import MAX_POSTINGS, N_NEIGHBORS, KNNIndex, row_votes
 from .linear import LinearClassifiers
 from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Calibration, Inputs, LogisticStacking, Stacking

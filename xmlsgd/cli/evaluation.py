@@ -45,11 +45,7 @@ class Ranking(NamedTuple):
 
 
 def rank(
-    model: XMLClassifier | XMLEnsemble,
-    X: CSR,
-    k: int = 5,
-    quiet: bool = False,
-    label_weight: np.ndarray | None = None,
+    model: XMLClassifier | XMLEnsemble, X: CSR, k: int = 5, quiet: bool = False, label_weight: np.ndarray | None = None
 ) -> Ranking:
     """Return the k best labels of each row, timed."""
     k, proba = min(k, len(model.classes_)), model.fitted_.has_probabilities

@@ -83,11 +83,7 @@ def on_disk(path: str, head: bytes = b"") -> Iterator[str]:
 
 
 def read_training(
-    train: str,
-    test: str | None,
-    form: FormatOptions,
-    label_texts: str | None = None,
-    feature_names: str | None = None,
+    train: str, test: str | None, form: FormatOptions, label_texts: str | None = None, feature_names: str | None = None
 ) -> Rows:
     """Return the rows of TRAIN and of --test, and the texts of labels and features."""
     with on_disk(train) as path:

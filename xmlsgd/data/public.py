@@ -94,10 +94,7 @@ PUBLIC = {dataset.name.lower(): dataset for dataset in TABLE}
 
 
 def load_public(
-    name: str,
-    data_home: str | os.PathLike[str] | None = None,
-    split: int | None = None,
-    **options: Any,
+    name: str, data_home: str | os.PathLike[str] | None = None, split: int | None = None, **options: Any
 ) -> tuple[Dataset, Dataset]:
     """Load a public data set, which is downloaded on first use.
 

@@ -56,11 +56,7 @@ def weight_without(data: TrainingData, held_out: NDArray[np.intp]) -> NDArray[np
 
 
 def with_thresholds(
-    fitted: FittedModel,
-    data: TrainingData,
-    held_out: NDArray[np.intp],
-    device: Device,
-    stacked: HeldOutScores | None,
+    fitted: FittedModel, data: TrainingData, held_out: NDArray[np.intp], device: Device, stacked: HeldOutScores | None
 ) -> FittedModel:
     """Return the model with calibrated probabilities and thresholds, learned from its scores of the held-out rows.
 

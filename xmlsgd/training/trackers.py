@@ -163,10 +163,7 @@ class WandB(Tracker):
     def _open(self) -> None:
         import wandb
 
-        self._run = wandb.init(
-            project=self.place or None,
-            settings=wandb.Settings(finish_timeout=FINISH_SECONDS),
-        )
+        self._run = wandb.init(project=self.place or None, settings=wandb.Settings(finish_timeout=FINISH_SECONDS))
         self._run.define_metric("*", step_metric="epoch")  # steps of a run that resumes would have to grow
 
     def _send(self, numbers: dict[str, float], epoch: int) -> None:

@@ -73,10 +73,7 @@ REFUSED = {
         INVALID_HANDLE,
         lambda runtime: copied(runtime, runtime.empty((8,)).data.ptr, HOST.ctypes.data, 8, HOST_TO_DEVICE, 0),
     ),
-    "memory that was never given": (
-        INVALID_VALUE,
-        lambda runtime: runtime.cupy.cuda.runtime.free(HOST.ctypes.data),
-    ),
+    "memory that was never given": (INVALID_VALUE, lambda runtime: runtime.cupy.cuda.runtime.free(HOST.ctypes.data)),
     "more shared memory than a block has": (
         INVALID_VALUE,
         lambda runtime: gathered(runtime, runtime.empty((4, 8)), shared=50_000),

@@ -177,10 +177,7 @@ def test_names_that_do_not_fit_are_refused(tmp_path, ends, text, message):
         (lambda m: m.update(version=99), "format must be xmlsgd-model version 1, got"),
         (lambda m: m.update(format="zip"), "format must be xmlsgd-model"),
         (lambda m: m.pop("files"), "must list the files"),
-        (
-            lambda m: m["files"].update({"../../etc/passwd.json": {}}),
-            "may name only .npy, .json, .txt files, got",
-        ),
+        (lambda m: m["files"].update({"../../etc/passwd.json": {}}), "may name only .npy, .json, .txt files, got"),
         (lambda m: m["files"].update({"run.py": {}}), "may name only"),
         (lambda m: m["files"].update({"model.json": 3}), "may name only"),
         (lambda m: m["files"]["params.npy"].update(bytes=7), "params.npy: must have 7 bytes"),

@@ -78,11 +78,7 @@ def test_negatives_that_are_no_number_or_fewer_than_none_are_refused(negatives, 
 
 @pytest.mark.parametrize(
     "device",
-    [
-        Reference,
-        lambda: CPU(1, "float32"),
-        pytest.param(lambda: OnHost(shim_device("float32")), marks=NEEDS_COMPILER),
-    ],
+    [Reference, lambda: CPU(1, "float32"), pytest.param(lambda: OnHost(shim_device("float32")), marks=NEEDS_COMPILER)],
     ids=["reference", "cpu", "shim"],
 )
 @pytest.mark.parametrize("optimizer", [Adam(), RowAdagrad()], ids=["adam", "row_adagrad"])

@@ -51,10 +51,7 @@ POSITION = {"epoch": 0, "at": 20, "returned": [], "loss": 1.0, "rows": 20, "seco
         ({"seed": 5}, "seed was 4, is 5"),
         ({"sample_weight": None}, "other rows, labels or weights"),
         ({"dataset": toy.random_data(N_ROWS, 12, 9, seed=1)}, "other rows, labels or weights"),
-        (
-            {"start": OTHER},
-            "another initial model",
-        ),
+        ({"start": OTHER}, "another initial model"),
     ],
     ids=["hidden", "optimizer", "decay", "sampler", "seed", "weights", "data", "start"],
 )

@@ -41,13 +41,7 @@ MIN_TOKEN = 8  # characters
 
 
 def run(
-    model: str,
-    parameters: dict[str, Any],
-    host: str,
-    port: int,
-    token_file: str | None,
-    save: bool,
-    console: Console,
+    model: str, parameters: dict[str, Any], host: str, port: int, token_file: str | None, save: bool, console: Console
 ) -> None:
     """Load, bind, serve until a signal."""
     try:
