@@ -221,6 +221,28 @@ def test_bodies_that_are_too_large_too_slow_or_of_another_type_are_refused(clien
     assert (slow.status_code, slow.json()["detail"]) == (408, "body: must arrive within 0 s")
 
 
+@pytest.mark.parametrize("names", [[""], [" \t"], ["read", ""], [], "read", [1]])
+def test_a_label_without_a_name_is_not_learned(client, served, names):
+    before = served.model
+    answer = client.post("/learn", json={"documents": [{"text": "a", "labels": names}]}, headers=AUTHORIZED)
+    assert answer.status_code == 400
+    assert "labels: must be a list of names, at least one and none empty" in answer.json()["detail"]
+    assert served.model is before
+
+
+def test_texts_that_waited_too_long_are_held_no_more(model):
+    async def given_up():
+        served = Service(model, "words")
+        asked = [asyncio.create_task(served.suggest([text], 1)) for text in ("read", "write")]
+        await asyncio.sleep(0)
+        asked[0].cancel()
+        await asyncio.sleep(0)
+        assert [each.texts for each in served._waiting] == [["write"]]
+        return await asked[1]
+
+    assert len(asyncio.run(given_up())) == 1
+
+
 def test_explanations_have_few_labels_as_each_has_all_words(client):
     answer = client.post("/explain", json={"text": "a", "limit": 51})
     assert (answer.status_code, answer.json()["detail"]) == (400, "limit: must be an integer from 1 to 50, got 51")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 4 << 20  # of a body
 MAX_TEXTS = 1024  # of a request
-MAX_PENDING_BYTES = 256 << 20  # bytes of the bodies of all requests that are not answered yet
+MAX_PENDING_BYTES = 64 << 20  # bytes of the bodies of all requests that are not answered yet; texts may take four times
 MAX_LIMIT = 1000  # labels of a text
 MAX_SUGGESTIONS = 100_000  # labels of all texts of a request, and of a call of the model
 MAX_EXPLAINED = 50  # labels of an explanation, each with all words of the text
@@ -127,6 +127,12 @@ def documents_of(value: Any) -> tuple[list[str], list[list[str]]]:
         raise RequestError(400, f'documents: must be a list of {{"text": ..., "labels": [...]}}, got {shorten(value)}')
     labels = [each.get("labels") for each in value]
     for names in labels:
-        if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-            raise RequestError(400, f"labels: must be a list of strings, at least one, got {shorten(names)}")
+        if (
+            not isinstance(names, list)
+            or not names
+            or not all(isinstance(name, str) and name.strip() for name in names)
+        ):
+            raise RequestError(
+                400, f"labels: must be a list of names, at least one and none empty, got {shorten(names)}"
+            )
     return texts_of([text_of(each.get("text")) for each in value]), labels

@@ -50,10 +50,15 @@ class Service:
     async def suggest(self, texts: Sequence[str], limit: int) -> list[Suggestions]:
         """Return the `limit` best labels of each text; requests that come together are one call of the model."""
         future: asyncio.Future[list[Suggestions]] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_PendingRequest(texts, limit, future))
+        pending = _PendingRequest(texts, limit, future)
+        self._waiting.append(pending)
         if self._worker is None or self._worker.done():
             self._worker = asyncio.create_task(self._answer_waiting())
-        return await future
+        try:
+            return await future
+        except asyncio.CancelledError:  # it waited too long: its texts are held no more
+            self._waiting = [each for each in self._waiting if each is not pending]
+            raise
 
     async def explain(self, text: str, limit: int) -> list[dict[str, Any]]:
         """Return the explanations of the `limit` best labels of a text, each with its "probability" or None."""

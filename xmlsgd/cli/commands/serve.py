@@ -35,7 +35,6 @@ FLAGS = (
 )  # fmt: skip
 EXAMPLES = """  xmlsgd serve model
   XMLSGD_TOKEN=change-me-please xmlsgd serve model --port 9000 --save"""
-CONNECTIONS = 1024  # more are answered with 503
 GRACE_SECONDS = 30  # for requests that a signal finds unanswered
 MIN_TOKEN = 8  # characters
 
@@ -54,6 +53,7 @@ def run(
         raise UsageError(f"--save: needs a token, in {TOKEN} or --token-file, without which nothing is learned")
     from ...estimators import XMLClassifier
     from ...serving.app import new_app
+    from ...serving.connections import Connection, most_connections
     from ...serving.service import Service
 
     if token is None:
@@ -74,9 +74,9 @@ def run(
     console.show(f"serving {name} at {address}")
     if not is_loopback(host):
         warnings.warn(f"--host {host}: others can reach it, without TLS; put a proxy before it", stacklevel=2)
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, lifespan="off", limit_concurrency=CONNECTIONS,
-        timeout_graceful_shutdown=GRACE_SECONDS,
+    config = uvicorn.Config(  # a line for each malformed request could fill a disk
+        app, log_level="error", access_log=False, lifespan="off", http=Connection, ws="none",
+        limit_concurrency=most_connections(), timeout_graceful_shutdown=GRACE_SECONDS,
     )  # fmt: skip
     uvicorn.Server(config).run(sockets=[listening])
 
