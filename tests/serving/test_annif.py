@@ -146,6 +146,26 @@ def test_what_cannot_be_done_is_an_error_of_annif(annif_backend, backend, tmp_pa
     assert "train the project" in refusal(lambda: opened(annif_backend, tmp_path).initialize())
 
 
+def test_misspelled_settings_are_reported(annif_backend, tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(annif_backend.XMLBackend, "warning", lambda _, message: told.append(message))
+    given = {
+        "name": "words",
+        "language": "en",
+        "backend": "xmlsgd",
+        "vocab": "labels",
+        "transform": "pass",
+        "limit": "5",
+    }
+    backend = opened(annif_backend, tmp_path, **given, max_epoch="1", n_jobs="2", ngrams="2", max_epochs="1")
+    backend.train(Corpus(TEXTS, SUBJECTS), jobs=1)
+    assert told == [
+        "max_epoch: is no setting of Annif or xmlsgd, and changes nothing; did you mean 'max_epochs'?",
+        "n_jobs: is no setting of Annif or xmlsgd, and changes nothing",
+        "ngrams: is no setting of Annif or xmlsgd, and changes nothing; did you mean 'ngram'?",
+    ]
+
+
 def test_one_of_several_processes_uses_one_thread(annif_backend, trained):
     backend = opened(annif_backend, trained)
     backend.initialize()

@@ -40,6 +40,8 @@ class AnnifLearningBackend:
     def info(self, message):
         pass
 
+    warning = info
+
     def _params(self, given):
         return {"limit": 100, **self.DEFAULT_PARAMETERS, **self.config_params, **(given or {})}
 

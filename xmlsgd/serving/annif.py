@@ -23,9 +23,12 @@ from annif.exception import NotInitializedException, NotSupportedException, Oper
 from annif.suggestion import SuggestionBatch
 from annif.util import atomic_save, boolean
 
-from ..errors import DivergenceError, MemoryEstimateError
+from ..errors import DivergenceError, MemoryEstimateError, suggest
 from ..estimators import XMLClassifier
 from ..estimators.inference.compact import CompactParams
+
+# Settings that Annif reads, or this backend beside its own.
+OF_PROJECTS = ("name", "language", "backend", "vocab", "analyzer", "transform", "access", "allow_learn", "limit")
 
 
 class XMLBackend(TfidfVectorizerMixin, AnnifLearningBackend):
@@ -50,6 +53,10 @@ class XMLBackend(TfidfVectorizerMixin, AnnifLearningBackend):
 
     def _train(self, corpus: Any, params: dict[str, Any], jobs: int = 0) -> None:
         """Train on a corpus, or once more on the rows of the last one where it is "cached"."""
+        known = {*OF_PROJECTS, *self.DEFAULT_PARAMETERS, *_parameter_names()}
+        for name in params:
+            if name not in known:
+                self.warning(f"{name}: is no setting of Annif or xmlsgd, and changes nothing{suggest(name, known)}")
         with self._refusals():
             if corpus == "cached":
                 self.initialize_vectorizer()
@@ -177,8 +184,12 @@ class XMLBackend(TfidfVectorizerMixin, AnnifLearningBackend):
 
 def _classifier_parameters(params: dict[str, Any]) -> dict[str, Any]:
     """Return those parameters of a project that are parameters of `XMLClassifier`, read from texts."""
-    names = set(XMLClassifier().get_params()).difference(["n_jobs", "vectorizer"]).intersection(params)
-    return {name: _read(params[name]) for name in names}
+    return {name: _read(params[name]) for name in _parameter_names().intersection(params)}
+
+
+def _parameter_names() -> set[str]:
+    """Return the parameters of `XMLClassifier` that a project may set."""
+    return set(XMLClassifier().get_params()).difference(["n_jobs", "vectorizer"])
 
 
 def _read(value: Any) -> Any:
