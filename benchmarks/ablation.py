@@ -18,7 +18,7 @@ from xmlsgd.candidates.cooccurrence import Cooccurrence
 from xmlsgd.candidates.held_out_pairs import label_frequencies
 from xmlsgd.candidates.knn import KNNIndex
 from xmlsgd.candidates.linear import LinearClassifiers
-from xmlsgd.candidates.model import n_scored, training_candidates, with_more
+from xmlsgd.candidates.model import n_voted, training_candidates, with_more
 from xmlsgd.candidates.stacking import LogisticStacking, meta_features
 from xmlsgd.candidates.weighting import idf_weights, unit_rows
 from xmlsgd.cli.kernels import compile_kernels
@@ -189,7 +189,7 @@ def paths(
         return Evidence(labels, meta_features(logits(X, labels), with_more(votes), margins, shares))
 
     with device.start():
-        named, votes = neighbors.votes(unit_rows(X_test, scale, device), n_scored(size), device)
+        named, votes = neighbors.votes(unit_rows(X_test, scale, device), n_voted(size), device)
     return evidence(X.take(held_out), asked.labels, asked.shares), evidence(X_test, named, votes)
 
 

@@ -16,7 +16,8 @@ from xmlsgd.data.csr import CSR
 from xmlsgd.data.files.model_files import ModelArrays
 from xmlsgd.data.formats.store import open_store, write_store
 from xmlsgd.devices.cpu.kernel_cache import kernels
-from xmlsgd.devices.cpu.kernels.logits import ONE_SCALE, best_of_list
+from xmlsgd.devices.cpu.kernels.candidates import keep_highest
+from xmlsgd.devices.cpu.kernels.logits import best_of
 from xmlsgd.errors import DataError, DivergenceError, ModelFileError
 from xmlsgd.estimators.defaults import auto_candidates
 from xmlsgd.estimators.inference import Scorer
@@ -206,20 +207,31 @@ def test_a_row_with_few_candidates_gets_more_labels_from_the_network(many, model
 
 def test_the_best_of_a_list_are_those_of_all_its_scores_and_ties_go_to_the_smaller_label():
     rng = np.random.default_rng(0)
-    A, W, b = (rng.normal(size=size).astype(np.float32) for size in ((20, 8), (50, 8), 50))
-    W[25:], b[25:] = W[:25], b[:25]
     labels = np.argsort(rng.random((20, 50)), axis=1)[:, :30].astype(np.int32)
     labels[0, 2:] = -1
-    bounds = np.where(labels >= 0, -(labels % 25) / 5, 9).astype(np.float32)
-    logits = np.take_along_axis(A @ W[:25].T + b[:25], labels % 25, axis=1)  # of two equal labels, exactly the same
-    scores = bounds - np.float32(0.3) * np.log1p(np.exp(-logits))
+    scores = np.where(labels >= 0, -(labels % 25) / 5, 9).astype(np.float32)  # of two labels the same
     best, best_scores = np.empty((20, 5), np.int32), np.empty((20, 5), np.float32)
     for i in range(20):
-        best_of_list(A[i], W, ONE_SCALE, b, labels[i], bounds[i], np.float32(0.3), best[i], best_scores[i])
+        best_of(labels[i], scores[i], best[i], best_scores[i])
     scores[labels < 0] = -np.inf
     order = np.lexsort((labels, -scores))[:, :5]
-    np.testing.assert_array_equal(best, np.take_along_axis(labels, order, axis=1))
-    np.testing.assert_allclose(best_scores, np.take_along_axis(scores, order, axis=1), rtol=1e-4)
+    wanted = np.where(np.isfinite(np.take_along_axis(scores, order, axis=1)), np.take_along_axis(labels, order, 1), -1)
+    np.testing.assert_array_equal(best, wanted)
+    np.testing.assert_array_equal(best_scores, np.take_along_axis(scores, order, axis=1))
+
+
+def test_margins_score_the_candidates_that_score_highest_without_them():
+    rng = np.random.default_rng(1)
+    labels, found = rng.permutation(30).astype(np.int32), rng.normal(size=(3, 30)).astype(np.float32)
+    labels[:3] = -1
+    kept_labels, kept = np.empty(10, np.int32), np.empty((3, 10), np.float32)
+    keep_highest(labels, found, np.empty(10, np.float32), np.empty(10, np.int32), kept_labels, kept)
+    expected = 3 + np.argsort(-found[0, 3:])[:10]
+    order, at = np.argsort(kept_labels), expected[np.argsort(labels[expected])]
+    np.testing.assert_array_equal(kept_labels[order], labels[at])
+    np.testing.assert_array_equal(kept[:, order], found[:, at])
+    keep_highest(labels[:7], found[:, :7].copy(), np.empty(10, np.float32), np.empty(10, np.int32), kept_labels, kept)
+    assert (kept_labels >= 0).sum() == 4
 
 
 @pytest.mark.parametrize(("n_rows", "n_labels", "size"), [(2000, 192, 64), (1999, 192, 0), (2000, 191, 0)])

@@ -20,9 +20,11 @@ from .stacking import MIN_COOCCURRENCE, MIN_VOTE, Calibration, Inputs, LogisticS
 from .weighting import idf_weights, unit_rows
 
 BLOCK = 1 << 16  # rows whose votes are held in memory together
-# Candidates that prediction scores, at least, and otherwise half of those that training used as negatives: the rest
-# rarely ranks first.
-SCORED = 64
+# Candidates of the neighbors that prediction looks at, at least, and otherwise half of those that training used as
+# negatives: the rest rarely ranks first.
+VOTED = 64
+# Candidates that margins and trees score, at least, and otherwise half of them (docs/decisions/prediction.md).
+KEPT = 40
 NON_CANDIDATE_MARGIN = np.float32(-1)  # stands for the linear classifier of a label that is not a candidate of a row
 
 # The network's logits float32 (rows, M), given rows X and labels (rows, M); 0 where a label is -1.
@@ -56,7 +58,7 @@ class CandidateModel:
         """Return the candidate labels of each row, int32, and the inputs of the stacking, float32; all (n, m)."""
         with device.start():
             scaled = unit_rows(X, self.scale, device)
-            labels, votes = self.knn.votes(scaled, n_scored(self.size), device)
+            labels, votes = self.knn.votes(scaled, n_voted(self.size), device)
             labels, cooccurrence = self.cooccurrence.candidates(scaled, labels, device)
             margins = self.linear.margins(unit_rows(X, None, device), labels, device)
         return labels, (logits(X, labels), with_more(votes), margins, cooccurrence)
@@ -66,7 +68,7 @@ class CandidateModel:
         trees = self.stacking.trees or NO_TREES
         arrays = self.scale, *self.knn.arrays, *self.cooccurrence.arrays, *self.linear.tables, self.linear.bias
         limits = MIN_VOTE, MIN_COOCCURRENCE
-        sizes = n_scored(self.size), N_MORE, N_NEIGHBORS, MAX_POSTINGS
+        sizes = n_voted(self.size), N_MORE, N_NEIGHBORS, MAX_POSTINGS
         return *arrays, np.float32(self.stacking.regression), *trees.arrays, *limits, *sizes
 
     def non_candidate_scores(self, logits: np.ndarray) -> np.ndarray:
@@ -74,9 +76,15 @@ class CandidateModel:
         return self.stacking.regression.scores(logits, MIN_VOTE, NON_CANDIDATE_MARGIN, MIN_COOCCURRENCE)
 
 
-def n_scored(size: int) -> int:
-    """Return how many of `size` candidates prediction scores: those with the most votes."""
-    return min(size, max(SCORED, size // 2))
+def n_voted(size: int) -> int:
+    """Return how many of `size` candidates of the neighbors prediction looks at: those with the most votes."""
+    return min(size, max(VOTED, size // 2))
+
+
+def n_kept(size: int, k: int) -> int:
+    """Return how many of the candidates margins and trees score where the best `k` are asked for."""
+    proposed = n_voted(size) + N_MORE
+    return min(proposed, max(KEPT, proposed // 2, 2 * k))
 
 
 def fit_candidates(
@@ -176,6 +184,6 @@ def training_candidates(
         candidates[first:last], found = knn.votes(rows.span(first, last), size, device, own=first)
         held = slice(*np.searchsorted(held_out, (first, last)))
         shares[held] = found[held_out[held] - first]
-    most = np.argsort(-shares, axis=1)[:, : n_scored(size)]
+    most = np.argsort(-shares, axis=1)[:, : n_voted(size)]
     labels, shares = (np.take_along_axis(each, most, axis=1) for each in (candidates[held_out], shares))
     return candidates, HeldOutVotes(labels, shares)

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from shared.candidates import with_trees
 from xmlsgd import XMLClassifier, XMLEnsemble, make_xmc
 from xmlsgd.candidates.boosted_trees import BoostedTrees
-from xmlsgd.candidates.model import n_scored
+from xmlsgd.candidates.model import n_voted
 from xmlsgd.candidates.weighting import unit_rows
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.cpu import CPU
@@ -87,7 +87,7 @@ def test_words_neighbors_and_co_occurrence_sum_to_the_inputs_of_the_stacking(log
     candidates = model.candidates_
     scaled = unit_rows(X, candidates.scale, DEVICE)
     with DEVICE.start():
-        labels, votes = candidates.knn.votes(scaled, n_scored(candidates.size), DEVICE)
+        labels, votes = candidates.knn.votes(scaled, n_voted(candidates.size), DEVICE)
         labels, shares = candidates.cooccurrence.candidates(scaled, labels, DEVICE)
         margins = candidates.linear.margins(unit_rows(X, None, DEVICE), labels, DEVICE)
     n_checked = 0

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...candidates import check_sound
 from ...candidates.cooccurrence import N_MORE
-from ...candidates.model import n_scored
+from ...candidates.model import n_kept, n_voted
 from ...devices.cpu.compiling import for_kernels
 from ...devices.cpu.kernels.candidates import DAMAGED, best_listed
 from ...devices.cpu.kernels.logits import pair_logits
@@ -41,7 +41,7 @@ class CandidateScorer(Scorer):
     @property
     def max_k(self) -> int:
         """Return the most candidates of a row: those with votes and those by co-occurrence."""
-        return n_scored(self.candidates.size) + N_MORE
+        return n_voted(self.candidates.size) + N_MORE
 
     @cached_property
     def _learned(self) -> tuple[Any, ...]:
@@ -73,7 +73,8 @@ class CandidateScorer(Scorer):
             for part, A, span in self._parts(X):
                 self.cpu.call(
                     best_listed, *map(for_kernels, (part.indptr, part.indices, part.data)), A, *self._learned,
-                    *self.candidates.knn.scratch(self.cpu), self.cpu.n_threads, labels[span], scores[span],
+                    *self.candidates.knn.scratch(self.cpu), self.cpu.n_threads, n_kept(self.candidates.size, k),
+                    labels[span], scores[span],
                 )  # fmt: skip
         if labels.min(initial=0) < 0 or k > self.max_k:
             check_sound(labels[:, 0] != DAMAGED)

@@ -13,9 +13,9 @@ from ..compiling import kernel
 from ..intrinsics.elementary import FAST
 from .cooccurrence import cooccurrence_of_row
 from .input_layer import activate_row
-from .knn import vote_of_row
+from .knn import replace_worst, vote_of_row
 from .linear_margins import margins_of_row
-from .logits import best_of_list, log_probability, logits_of_row
+from .logits import best_of, log_probability, logits_of_row
 from .trees import trees_of_row
 
 DAMAGED = -2  # in place of a label
@@ -46,36 +46,67 @@ def unit_rows(indptr, indices, data, scale, out):
         unit_row(indices[span], data[span], scale, out[span])
 
 
+@njit(nogil=True, fastmath=FAST)
+def score_cheaply(labels, logits, votes, cooccurrences, stacking, least_vote, least_cooccurrence, out):
+    """Write the scores of labels int32 (M,) without margins and trees into `out` (M,); see `best_listed`."""
+    for j in range(labels.size):
+        out[j] = (
+            stacking[0] * log_probability(logits[j])
+            + stacking[1] * np.log(max(votes[j], least_vote))
+            + stacking[3] * np.log(max(cooccurrences[j], least_cooccurrence))
+            + stacking[4]
+        )
+
+
+@njit(nogil=True)
+def keep_highest(labels, found, scores, places, kept_labels, kept):
+    """Write the labels with the highest scores, row 0 of `found` (r, M), and their columns of it into `kept` (r, n).
+
+    labels int32 (M,); kept_labels int32 (n,), -1 where there are no more. scores float32 and places int32 (n,) are
+    scratch.
+    """
+    scores[:], places[:] = -np.inf, -1
+    for j in range(labels.size):
+        if labels[j] >= 0 and found[0, j] > scores[0]:
+            replace_worst(scores, places, found[0, j], j)
+    for i in range(places.size):
+        j = places[i]
+        kept_labels[i] = labels[j] if j >= 0 else -1
+        for r in range(found.shape[0]):
+            kept[r, i] = found[r, j] if j >= 0 else np.float32(0)
+
+
 @kernel(fastmath=FAST)
 def best_listed(
     indptr, indices, data, A, W0, scales0, b0, W, scales, b, scale, postings_ptr, postings_row, postings_value, unit,
     label_ptr, label_index, weight, share_ptr, share_label, share_value, share_scale, starts, keys, weights, factors,
-    bias, stacking, frequency, feature, threshold, value, least_vote, least_cooccurrence, n_scored, n_more, n_neighbors,
-    budget, clean, items, values, n_threads, labels, scores,
+    bias, stacking, frequency, feature, threshold, value, least_vote, least_cooccurrence, n_voted, n_more, n_neighbors,
+    budget, clean, items, values, n_threads, n_kept, labels, scores,
 ):  # fmt: skip
     """Write the best labels of each row among its candidates into `labels` and `scores` (rows, k).
 
-    Candidates are the `n_scored` labels with the most votes and the `n_more` others that occur most with the row's
-    features. Rows (indptr, indices, data) as they come and their activations A (rows, H), or where W0 (F, H), `scales0`
-    and b0 are the input layer of a network of one hidden layer, none; `scale` (F,) weighs the features for the
-    neighbors alone. W, `scales` and b are the output layer (`logits`). `vote` says what `postings_*`, `unit`,
-    `label_*`, `weight` and the scratch are, `cooccurrence` what `share_*` are, `linear_margins` what the tables
-    (`starts`, `keys`, `weights`), their scales `factors` and `bias` are, and `best_of_list` how the best are found.
-    stacking float32 (5,): weights of the network's log probability, of the log of the share of votes, at least
-    `least_vote`, of the margin and of the log of the co-occurrence, at least `least_cooccurrence`, and the intercept.
-    Trees, if there are any, add to it: `trees_of_row` says what `frequency`, `feature`, `threshold` and `value` are. A
-    row that met a pointer or an index to nothing gets labels `DAMAGED`.
+    Candidates are the `n_voted` labels with the most votes and the `n_more` others that occur most with the row's
+    features; the `n_kept` that score highest without margin and trees are scored with them. Rows (indptr, indices,
+    data) as they come and their activations A (rows, H), or where W0 (F, H), `scales0` and b0 are the input layer of a
+    network of one hidden layer, none; `scale` (F,) weighs the features for the neighbors alone. W, `scales` and b are
+    the output layer (`logits`). `vote` says what `postings_*`, `unit`, `label_*`, `weight` and the scratch are,
+    `cooccurrence` what `share_*` are, `linear_margins` what the tables (`starts`, `keys`, `weights`), their scales
+    `factors` and `bias` are. stacking float32 (5,): weights of the network's log probability, of the log of the share
+    of votes, at least `least_vote`, of the margin and of the log of the co-occurrence, at least `least_cooccurrence`,
+    and the intercept. Trees, if there are any, add to it: `trees_of_row` says what `frequency`, `feature`, `threshold`
+    and `value` are. A row that met a pointer or an index to nothing gets labels `DAMAGED`.
     """
-    n_rows, m = indptr.size - 1, n_scored + n_more
+    n_rows, m = indptr.size - 1, n_voted + n_more
     most = 0
     for i in range(n_rows):
         most = max(most, indptr[i + 1] - indptr[i])
     for t in prange(n_threads):
-        row, hidden, listed = np.empty(most, np.float32), np.empty(b0.size, np.float32), np.empty(m, np.int32)
-        votes, margins, cooccurrences = np.empty(m, np.float32), np.empty(m, np.float32), np.empty(m, np.float32)
-        bounds, logits = np.empty(m, np.float32), np.empty(m, np.float32)
-        known, node, total = np.empty((5, m), np.float32), np.empty(m, np.uint32), np.empty(m)
-        votes[n_scored:] = 0
+        row, hidden, proposed = np.empty(most, np.float32), np.empty(b0.size, np.float32), np.empty(m, np.int32)
+        found, kept = np.empty((4, m), np.float32), np.empty((4, n_kept), np.float32)  # cheap scores, logits, ...
+        listed, highest, places = np.empty(n_kept, np.int32), np.empty(n_kept, np.float32), np.empty(n_kept, np.int32)
+        margins, node, total = np.empty(n_kept, np.float32), np.empty(n_kept, np.uint32), np.empty(n_kept)
+        known = np.empty((5, n_kept), np.float32)
+        found[2, n_voted:] = 0
         for i in range(n_rows * t // n_threads, n_rows * (t + 1) // n_threads):
             features = indices[indptr[i] : indptr[i + 1]]
             given, entries = data[indptr[i] : indptr[i + 1]], row[: features.size]
@@ -87,31 +118,24 @@ def best_listed(
                 a = A[i]
             sound = vote_of_row(
                 features, entries, postings_ptr, postings_row, postings_value, unit, label_ptr, label_index, weight,
-                n_neighbors, budget, -1, clean[t], items[t], values[t], listed[:n_scored], votes[:n_scored],
+                n_neighbors, budget, -1, clean[t], items[t], values[t], proposed[:n_voted], found[2, :n_voted],
             )  # fmt: skip
             sound &= cooccurrence_of_row(
                 features, entries, share_ptr, share_label, share_value, share_scale, clean[t, label_ptr.size - 1 :],
-                items[t], values[t], listed, n_scored, cooccurrences,
+                items[t], values[t], proposed, n_voted, found[3],
             )  # fmt: skip
+            logits_of_row(a, W, scales, b, proposed, found[1])
+            score_cheaply(proposed, found[1], found[2], found[3], stacking, least_vote, least_cooccurrence, found[0])
+            keep_highest(proposed, found, highest, places, listed, kept)
             unit_row(features, given, scale[:0], entries)
             sound &= margins_of_row(features, entries, listed, starts, keys, weights, factors, bias, margins)
-            network = stacking[0]
-            for j in range(m):
-                bounds[j] = (
-                    stacking[1] * np.log(max(votes[j], least_vote))
-                    + stacking[2] * margins[j]
-                    + stacking[3] * np.log(max(cooccurrences[j], least_cooccurrence))
-                    + stacking[4]
-                )
-            if feature.shape[0] > 0:  # trees ask for all logits, so all scores are known before the best are sought
-                logits_of_row(a, W, scales, b, listed, logits)
-                for j in range(m):
-                    bounds[j] += network * log_probability(logits[j])
-                network *= 0
+            for j in range(n_kept):
+                kept[0, j] += stacking[2] * margins[j]
+            if feature.shape[0] > 0:
                 trees_of_row(
-                    listed, logits, votes, margins, cooccurrences, frequency, feature, threshold, value, known, node,
-                    total, bounds,
+                    listed, kept[1], kept[2], margins, kept[3], frequency, feature, threshold, value, known, node,
+                    total, kept[0],
                 )  # fmt: skip
-            best_of_list(a, W, scales, b, listed, bounds, network, labels[i], scores[i])
+            best_of(listed, kept[0], labels[i], scores[i])
             if not sound:
                 labels[i, :] = DAMAGED

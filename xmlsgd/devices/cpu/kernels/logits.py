@@ -12,7 +12,7 @@ from ..compiling import kernel
 from ..intrinsics.elementary import FAST, exp_negative, log1p_unit
 
 ONE_SCALE = np.ones(1, np.float32)  # of weights in float32
-_ZERO, _LOWEST = np.float32(0), np.float32(-3.0e38)
+_ZERO = np.float32(0)
 
 
 @njit(nogil=True, fastmath=FAST)
@@ -67,27 +67,13 @@ def log_probability(z):
     return min(z, _ZERO) - log1p_unit(exp_negative(-abs(z)))
 
 
-@njit(nogil=True, fastmath=FAST)
-def best_of_list(a, W, scales, b, labels, bounds, share, best, scores):
-    """Write the labels (M,) with the best scores into `best` and `scores` (k,), best first.
+@njit(nogil=True)
+def best_of(labels, found, best, scores):
+    """Write the labels int32 (M,) with the highest scores, `found` float32 (M,), into `best` and `scores` (k,).
 
-    A score is the label's bound, float32 (M,), and `share` >= 0 times its log probability by the network, which is
-    never above 0; a (H,) are the row's activations, W (L, H), `scales` and b (L,) the output layer. So labels are
-    scored by falling bounds, until a bound is below the k-th best score. Labels -1 do not count; where fewer than k are
-    left, -1 and -inf fill up. Ties go to the smaller label. `bounds` is used up.
+    Best first; ties go to the smaller label. Labels -1 do not count; where fewer than k are left, -1 and -inf fill up.
     """
-    k = best.size
     best[:], scores[:] = -1, -np.inf
     for j in range(labels.size):
-        if labels[j] < 0:
-            bounds[j] = -np.inf
-    while True:
-        highest, at = max(scores[k - 1], _LOWEST), -1
-        for j in range(labels.size):
-            if bounds[j] >= highest:
-                highest, at = bounds[j], j
-        if at < 0:
-            break
-        label, bounds[at] = labels[at], -np.inf
-        z = logit_of(a, W, scales, b, label)
-        rank(scores, best, highest + share * log_probability(z), label)
+        if labels[j] >= 0:
+            rank(scores, best, found[j], labels[j])
