@@ -226,7 +226,7 @@ BUGS = (
     Bug(
         "algorithms",
         "elastic averaging pushes the center away",
-        "xmlsgd/algorithms/easgd.py",
+        "xmlsgd/algorithms/center_rounds.py",
         "params.center += total",
         "params.center -= total",
         ("tests/algorithms/test_crossbow.py",),
