@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..data.csr import CSR, WEIGHTS
-from ..data.validation import Checked, above_zero, at_least, below_one
+from ..data.validation import FLOAT32_MAX, Checked, at_least, below_one, within
 from ..devices.base import Device, Dropout, Layer, Rounding, Targets
 from ..errors import DataError
 from .losses import find_loss
@@ -50,7 +50,7 @@ class Network(Checked):
     loss: str = "bce"
     input_dropout: float = below_one(0.0)
     hidden_dropout: float = below_one(0.0)
-    input_scale: float = above_zero(0.2)
+    input_scale: float = within(0.2, 0, FLOAT32_MAX)
     gradient_rounding: float = below_one(0.0)
 
     def __post_init__(self) -> None:
