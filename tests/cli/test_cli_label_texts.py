@@ -67,10 +67,20 @@ def test_a_file_that_does_not_fit_is_refused(rows, tmp_path, capsys, texts, mess
     assert message in capsys.readouterr().err
 
 
-def test_names_of_features_need_label_texts_and_rows_of_numbers(rows, tmp_path, capsys):
+@pytest.mark.parametrize("more", [[], ["--label-texts", "given"]])
+def test_names_of_features_need_rows_of_numbers(rows, tmp_path, capsys, monkeypatch, more):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "given").write_text("apple\n")
-    call = ["train", str(rows), "--dry-run", "--feature-names", str(tmp_path / "given")]
-    assert main(call) == 2
-    assert "--feature-names: needs --label-texts" in capsys.readouterr().err
-    assert main([*call, "--label-texts", str(tmp_path / "given")]) == 2
+    assert main(["train", str(rows), "--dry-run", "--feature-names", "given", *more]) == 2
     assert "train.txt has words of its own; leave it out" in capsys.readouterr().err
+
+
+def test_explanations_name_the_words_of_rows_of_numbers(tmp_path, capsys):
+    train, words = tmp_path / "train.txt", tmp_path / "features.txt"
+    train.write_text("4 3 2\n" + "0 0:1\n1 1:1 2:1\n" * 2, encoding="utf-8")
+    words.write_text("apple\nbear\ntext\n", encoding="utf-8")
+    model = str(tmp_path / "m")
+    assert main(["train", str(train), "--feature-names", str(words), "--out", model, *FLAGS, "--candidates", "0"]) == 0
+    capsys.readouterr()
+    assert main(["predict", model, str(train), "--explain", "--k", "1"]) == 0
+    assert "apple " in capsys.readouterr().out

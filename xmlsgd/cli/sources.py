@@ -88,12 +88,13 @@ def read_training(
     """Return the rows of TRAIN and of --test, and the texts of labels and features."""
     with on_disk(train) as path:
         rows = _training_rows(path, form, None, label_texts)
+    words = None if rows.vectorizer is None else rows.vectorizer.words
+    if feature_names is not None:
+        if words is not None:
+            raise UsageError(f"--feature-names: {train} has words of its own; leave it out")
+        words = read_raw_text(feature_names).texts
+        rows = replace(rows, texts={"feature_names": words})
     if label_texts is not None:
-        words = None if rows.vectorizer is None else rows.vectorizer.words
-        if feature_names is not None:
-            if words is not None:
-                raise UsageError(f"--feature-names: {train} has words of its own; leave it out")
-            words = read_raw_text(feature_names).texts
         dataset, texts = _with_label_texts(rows.train, label_texts)
         rows = replace(rows, train=dataset, texts={"label_texts": texts, "feature_names": words})
     if test is not None:

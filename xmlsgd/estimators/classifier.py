@@ -257,7 +257,7 @@ class XMLClassifier(Predictor, BaseEstimator):
             What labels are called: a text for each column, None where there is none, or {label: text}, with label lists
             also of labels that no row has; or their features. Rows of these words are learned, but not counted.
         feature_names : list of str, optional
-            The word of each column of X, of which label texts are made where X is no texts.
+            The word of each column of X, where X is no texts: label texts are made of them, and explanations name them.
         callbacks : list of Callback
             Called at the events of the run.
         checkpoint : path or Checkpoint, optional

@@ -141,6 +141,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
             label_names = list(label_names)
         template = self._template()
         rows, features = learn_features(X, template.vectorizer, type(self).__name__, label_texts)
+        features = features.with_words(feature_names)
         if features.vectorizer is not None:  # which the classifiers do not have
             feature_names = features.vectorizer.words
         elif feature_names is None and features.names is not None:

@@ -16,19 +16,39 @@ from ..data.csr import CSR, check_entries, check_pointers
 from ..data.frames import as_list, as_matrix, column_names, only_column
 from ..data.vectorizer import TextVectorizer
 from ..errors import DataError, shorten
+from .names import MappedNames, plain
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureSpace:
     """How rows are read: the number of features, their names if X had any, and what turns texts into rows.
 
-    owner : the name of the estimator in messages.
+    owner : the name of the estimator in messages. words : of features whose columns X did not name, for explanations.
     """
 
     n_features: int
     names: np.ndarray | None = None
     vectorizer: TextVectorizer | None = None
     owner: str = "XMLClassifier"
+    words: np.ndarray | MappedNames | None = None
+
+    @property
+    def shown(self) -> Any:
+        """What explanations call the features; None for their numbers."""
+        if self.vectorizer is not None:
+            return self.vectorizer.words
+        named = self.names if self.words is None else self.words
+        return named.array if isinstance(named, MappedNames) else named
+
+    def with_words(self, words: Any) -> FeatureSpace:
+        """Return the features with a word for each; `DataError` for fewer or more. Those of texts have their own."""
+        if words is None or self.vectorizer is not None:
+            return self
+        listed = [str(word) for word in words]
+        if len(listed) != self.n_features:
+            text = f"feature_names: must have a word for each of {self.n_features} features"
+            raise DataError(f"{text}, got {len(listed)}")
+        return replace(self, words=plain(listed, "feature_names"))
 
 
 def learn_features(
@@ -56,7 +76,8 @@ def grow_features(X: Any, known: FeatureSpace) -> tuple[CSR, FeatureSpace]:
         text = "features must bear the names seen before; append new ones"
         raise DataError(f"X: the first {known.n_features} {text}")
     _check_width(rows, known, rows.n_cols < known.n_features)
-    return rows, replace(known, n_features=rows.n_cols, names=names)
+    words = known.words if rows.n_cols == known.n_features else None
+    return rows, replace(known, n_features=rows.n_cols, names=names, words=words)
 
 
 def read_features(X: Any, known: FeatureSpace) -> CSR:

@@ -88,8 +88,6 @@ def _vectorizer(feature_names: Any, X: CSR, features: FeatureSpace) -> TextVecto
             "of features (L, F)"
         )
     words = [str(name) for name in as_list(names)]
-    if len(words) != X.n_cols:
-        raise DataError(f"feature_names: must have a word for each of {X.n_cols} features, got {len(words)}")
     if len(set(words)) < len(words):
         different, counts = np.unique(words, return_counts=True)
         raise DataError(f"feature_names: must differ, got {shorten(str(different[counts > 1][0]))} twice")

@@ -225,13 +225,12 @@ class Predictor(FittedAttributes, ClassifierMixin):
         """
         from .inference.explanation import explain_row  # here, so that an estimator can be made without loading Numba
 
-        X, features = self._read(X), self.fitted_.features
+        X, words = self._read(X), self.fitted_.features.shown
         if labels is None:
             columns, scores = self.predict_topk(X, k)
         else:
             scores = self.decision_function(X, labels=labels)
             columns = np.broadcast_to(labels, scores.shape)
-        words = features.names if features.vectorizer is None else features.vectorizer.words
         explained = []
         for i in range(X.n_rows):
             row, listed = X.span(i, i + 1), columns[i] >= 0

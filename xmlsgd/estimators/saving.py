@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 Kind = TypeVar("Kind")
 THRESHOLDS = "thresholds"
+WORDS = "features_words"
 COUNTS = "classes_counts"  # beside the names of labels, which are no parameters either
 ENSEMBLE_PARAMETERS = ("n_estimators", "random_state", "estimator_random_state")  # of the ensemble itself
 
@@ -124,6 +125,8 @@ def shared_arrays(fitted: FittedModel) -> dict[str, np.ndarray]:
         arrays[COUNTS] = fitted.label_counts
     if fitted.features.names is not None:
         arrays |= names_to_arrays("features", fitted.features.names)
+    if fitted.features.words is not None:
+        arrays |= names_to_arrays(WORDS, np.asarray(fitted.features.shown))
     return arrays
 
 
@@ -214,6 +217,9 @@ def read_shared(files: ModelFiles, saved: ModelArrays, network: Any) -> dict[str
         features = names_from_arrays("features", saved.arrays, path)
         if len(features) != network.n_features:
             raise ModelFileError(f"{path}: must name {network.n_features} features, got {len(features)}")
+    words = MappedNames(WORDS, saved.arrays, path) if f"{WORDS}_text" in saved.arrays else None
+    if words is not None and len(words) != network.n_features:
+        raise ModelFileError(f"{path}: {WORDS} must be of {network.n_features} features, got {len(words)}")
     vectorizer = TextVectorizer.from_files(path) if files.description.get("vectorizer") else None
     n_rows = files.description.get("samples_seen", 0)
     if not is_integer(n_rows) or not 0 <= n_rows < 1 << 62:
@@ -224,7 +230,7 @@ def read_shared(files: ModelFiles, saved: ModelArrays, network: Any) -> dict[str
         raise ModelFileError(f"{path}: {COUNTS} must be between 0 and the {n_rows} rows, got {got}")
     return {
         "names": names,
-        "features": FeatureSpace(network.n_features, features, vectorizer),
+        "features": FeatureSpace(network.n_features, features, vectorizer, words=words),
         "label_counts": counts,
         "n_samples_seen": n_rows,
     }

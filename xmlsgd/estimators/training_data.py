@@ -78,6 +78,7 @@ def read_training_data(
         rows, features = learn_features(X, given.vectorizer, label_texts=label_texts)
     else:
         rows, features = grow_features(X, earlier.features)
+    features = features.with_words(feature_names)
     labels = with_new_labels(read_labels(y, names), label_texts)
     if earlier is not None:
         check_form(labels.form, earlier.form)

@@ -234,6 +234,39 @@ def test_words_and_labels_have_names_where_the_model_has_them():
     assert "read +" in str(best).splitlines()[1]
 
 
+@pytest.mark.parametrize("form", ["as trained", "saved", "compact"])
+def test_features_of_rows_of_numbers_have_the_words_that_were_given(parts, form, tmp_path):
+    words = [f"word {i}" for i in range(300)]
+    model = XMLClassifier(**QUICK, candidates=16).fit(parts[0].X, parts[0].Y, feature_names=words)
+    if form != "as trained":
+        model.save(tmp_path / "model", compact=form == "compact")
+        model = XMLClassifier.load(tmp_path / "model")
+    row = parts[1].X.span(0, 1)
+    ((best,),) = model.explain(row, k=1)
+    assert {part.feature for part in best.features} <= {words[i] for i in row.row(0)[0]}
+    assert not hasattr(model, "feature_names_in_")
+
+
+def test_words_of_fewer_features_are_refused_and_are_forgotten_where_features_are_added(parts):
+    model = XMLClassifier((4,), max_epochs=1, random_state=0, n_jobs=1, candidates=0)
+    with pytest.raises(ValueError, match="feature_names: must have a word for each of 300 features, got 2"):
+        model.fit(parts[0].X, parts[0].Y, feature_names=["a", "b"])
+    model.fit(parts[0].X, parts[0].Y, feature_names=[f"word {i}" for i in range(300)])
+    X, Y = parts[1].X, parts[1].Y
+    model.partial_fit(X, Y)
+    assert isinstance(model.explain(X.span(0, 1), k=1)[0][0].features[0].feature, str)
+    wider = CSR(X.indptr, X.indices, X.data, 301)
+    model.partial_fit(wider, Y)
+    assert isinstance(model.explain(wider.span(0, 1), k=1)[0][0].features[0].feature, int)
+
+
+def test_an_ensemble_names_the_words_that_were_given(parts):
+    words = [f"word {i}" for i in range(300)]
+    model = XMLEnsemble(XMLClassifier((4,), max_epochs=1, random_state=0, n_jobs=1, candidates=0), 2)
+    model.fit(parts[0].X, parts[0].Y, feature_names=words)
+    assert model.explain(parts[1].X.span(0, 1), k=1)[0][0].features[0].feature in words
+
+
 def test_words_without_names_are_numbers(network, X):
     ((best,),) = network.explain(X.span(0, 1), k=1)
     assert {part.feature for part in best.features} <= set(X.row(0)[0].tolist())

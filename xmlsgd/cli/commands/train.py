@@ -56,7 +56,8 @@ FLAGS = (
     *TEXT_FLAGS,
     Flag("label_texts", PATH, "text of each label, line by line, or of `label<TAB>text` lines: labels are learned from "
          "their words as well", "data"),
-    Flag("feature_names", PATH, "word of each feature, line by line; for --label-texts beside rows of numbers", "data"),
+    Flag("feature_names", PATH, "word of each feature of rows of numbers, line by line, for --label-texts and for "
+         "explanations", "data"),
     Flag("n_estimators", INT, "train this many models and predict by the mean of their scores", "model", 1),
     *parameter_flags(),
     Flag("checkpoint", MINUTES, "save the state of the run this often (0: after each step), to resume from", "training",
@@ -98,8 +99,6 @@ def run(
     console: Console,
 ) -> None:
     """Read, train, measure, save."""
-    if feature_names is not None and label_texts is None:
-        raise UsageError("--feature-names: needs --label-texts; pass both, or leave it out")
     inputs = (train, test, groups, label_texts, feature_names, format_options.vocabulary, format_options.stop_words)
     if out is None:
         if not dry_run:
