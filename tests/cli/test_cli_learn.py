@@ -79,3 +79,16 @@ def test_a_model_of_numbers_that_learns_new_features_is_measured_before_and_afte
     run("learn", tmp_path / "m", tmp_path / "new.txt", "--test", TEST_ROWS, "--json", tmp_path / "r.json", "--quiet")
     result = json.loads((tmp_path / "r.json").read_text())
     assert result["P@1"] == pytest.approx(result["before"]["P@1"], abs=5)
+
+
+def test_a_few_rows_of_known_labels_are_not_warned_of(tmp_path, words, capsys):
+    names = XMLClassifier.load(words).classes_.tolist()[1:31]
+    (tmp_path / "new.txt").write_text("".join(f"{name}\tread a file\n" for name in names))
+    run("learn", words, tmp_path / "new.txt", "--out", tmp_path / "m")
+    run("train", ROWS, "--out", tmp_path / "n", "--quiet", *QUICK, "--epochs", "1")
+    (tmp_path / "rows.txt").write_text("".join(f"{label} {label}:1\n" for label in range(1, 31)))
+    run("learn", tmp_path / "n", tmp_path / "rows.txt")
+    assert "warning" not in capsys.readouterr().err
+    (tmp_path / "new.txt").write_text("".join(f"read a file {i}\topen\n" for i in range(30)))
+    run("learn", words, tmp_path / "new.txt", "--out", tmp_path / "m", "--overwrite")
+    assert "30 labels in 30 rows, hardly one of them twice" in capsys.readouterr().err

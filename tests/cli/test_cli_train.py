@@ -125,13 +125,14 @@ def test_test_labels_that_are_separated_otherwise_than_in_training_are_warned_of
 @pytest.mark.parametrize(
     ("labels", "told"),
     [
-        ('"Woolf, Virginia",novel', """the label '"Woolf' begins with a quote and does not end with it; quotes are"""),
+        ('"Woolf, Virginia', """the label '"Woolf' begins with a quote and does not end with it; quotes go around a"""),
         ("novel;letter", "most of 1 labels contain ';'; if it separates labels: --label-separator ';'"),
         (
             "Woolf, Virginia",
-            "every comma ends a label, also in 'Woolf, Virginia'; for names with commas write and pass another",
+            "every comma ends a label, also in 'Woolf, Virginia'; quote names with commas, or pass another --label",
         ),
         ('"novel",l\'histoire,a|b', None),
+        ('"Woolf, Virginia",novel', None),
     ],
 )
 def test_label_names_with_quotes_separators_or_commas_are_warned_of(tmp_path, capsys, labels, told):

@@ -105,6 +105,14 @@ def test_equal_labels_of_a_vocabulary_are_named_with_their_lines(path_of):
         read(path_of("f", FILES["annif"]), "annif", vocabulary=str(vocabulary))
 
 
+def test_two_labels_of_a_uri_are_named_with_their_lines(path_of):
+    vocabulary = path_of("v", "<http://x/1>\tship\n<http://x/2>\tfish\n<http://x/1>\tboat\n")
+    with pytest.raises(
+        DataError, match=r"v:3: a URI must have one label, got 'ship' on line 1 and 'boat' of <http://x/1>"
+    ):
+        read(path_of("f", FILES["annif"]), "annif", vocabulary=str(vocabulary))
+
+
 def test_the_field_limit_of_the_process_is_as_before(path_of):
     before = csv.field_size_limit()
     text = "x" * (before + 1)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from xmlsgd.data.text import index_labels, read_raw_text
+from xmlsgd.data.text import index_labels, names_of, read_raw_text
 from xmlsgd.data.vectorizer import TOKEN_PATTERN, VECTORIZER_FILE, TextVectorizer
 from xmlsgd.errors import DataError, ModelFileError
 from xmlsgd.estimators import XMLClassifier
@@ -49,6 +49,24 @@ def test_tab_form_gives_label_names_and_text(write):
     raw = read_raw_text(write("a, b c,a\tone\ttwo\n\tno labels\n"), labelled=True)
     assert raw.labels == [("a", "b c"), ()]
     assert raw.texts == ["one\ttwo", "no labels"]
+
+
+@pytest.mark.parametrize(
+    ("field", "separator", "names"),
+    [
+        ('"Woolf, Virginia",novel', ",", ("Woolf, Virginia", "novel")),
+        (' "a ""b"", c" ,d,"a ""b"", c"', ",", ('a "b", c', "d")),
+        ('"a; b"; c', ";", ("a; b", "c")),
+        ('"a', ",", ('"a',)),
+        ('"a" b,c "d"', ",", ('"a" b', 'c "d"')),
+        ('"a, b', ",", ('"a', "b")),
+        ('"",a', ",", ("a",)),
+        ('a"b', '"', ("a", "b")),
+        ('"a\nb",c', ",", ("a\nb", "c")),
+    ],
+)
+def test_quotes_around_a_name_keep_its_separators(field, separator, names):
+    assert names_of(field, separator) == names
 
 
 @pytest.mark.parametrize(

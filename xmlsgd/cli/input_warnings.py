@@ -11,6 +11,7 @@ import numpy as np
 
 from ..data.cores import usable_cores
 from ..data.csr import Dataset
+from ..data.text import QUOTED
 from ..errors import shorten
 from .format_options import FormatOptions, first_lines
 from .sources import Rows
@@ -21,12 +22,12 @@ MOST_UNKNOWN = 0.3  # of the labels of test rows
 ONCE, FEW_ROWS = 1.2, 20  # with fewer rows per label, or fewer rows, nothing can be said
 
 
-def warn_of_training_rows(rows: Rows, train: str, test: str | None, form: FormatOptions) -> None:
-    """Warn of what is suspicious in the rows of a training run."""
-    warn_of_rare_labels(rows.train, train, rows.vectorizer is not None)
-    if rows.vectorizer is None:
+def warn_of_training_rows(rows: Rows, train: str, test: str | None, form: FormatOptions, n_known: int = 0) -> None:
+    """Warn of what is suspicious in the rows of a training run, or in those added to a model of `n_known` labels."""
+    warn_of_rare_labels(rows.train, train, rows.vectorizer is not None, n_known)
+    if rows.vectorizer is None and not n_known:  # a few rows more need not have the first feature and label
         warn_of_base(rows.train, train)
-    elif form.kind(train) == "raw":
+    elif rows.vectorizer is not None and form.kind(train) == "raw":
         warn_of_names(rows.train.label_names or (), train)
         if form.label_separator == ",":
             warn_of_commas(train)
@@ -34,10 +35,14 @@ def warn_of_training_rows(rows: Rows, train: str, test: str | None, form: Format
         warn_of_unknown(rows.test, rows.train.n_labels, test or train)
 
 
-def warn_of_rare_labels(dataset: Dataset, path: str, is_text: bool) -> None:
-    """Warn if hardly a label occurs twice: there is nothing to learn, or texts were taken for labels."""
-    n_labels = len(np.unique(dataset.Y.indices))
-    if dataset.n_rows >= FEW_ROWS and dataset.Y.nnz < ONCE * n_labels:
+def warn_of_rare_labels(dataset: Dataset, path: str, is_text: bool, n_known: int = 0) -> None:
+    """Warn if hardly a label occurs twice: there is nothing to learn, or texts were taken for labels.
+
+    Labels that a model knows already may occur once.
+    """
+    indices = dataset.Y.indices
+    n_labels, is_known = len(np.unique(indices)), 2 * np.count_nonzero(indices < n_known) > len(indices)
+    if dataset.n_rows >= FEW_ROWS and len(indices) < ONCE * n_labels and not is_known:
         text = f"{path}: {n_labels:,} labels in {dataset.n_rows:,} rows, hardly one of them twice"
         hint = "; are they labels? They stand before the tab, and the text behind it" if is_text else ""
         warnings.warn(f"{text}, so there is little to learn{hint}", stacklevel=2)
@@ -48,7 +53,7 @@ def warn_of_names(names: Sequence[str], path: str) -> None:
     cut = next((name for name in names if name[0] in QUOTES and (len(name) == 1 or name[-1] != name[0])), None)
     if cut is not None:
         text = f"{path}: the label {shorten(cut)} begins with a quote and does not end with it"
-        hint = "quotes are part of a name; names with commas need another --label-separator, or --format csv"
+        hint = 'quotes go around a whole name, as in "Woolf, Virginia",novel'
         warnings.warn(f"{text}; {hint}", stacklevel=2)
     for mark in SEPARATORS:
         if 2 * sum(mark in name for name in names) > len(names):
@@ -59,10 +64,10 @@ def warn_of_names(names: Sequence[str], path: str) -> None:
 def warn_of_commas(path: str) -> None:
     """Warn if raw text has `a, b` before the tab: it may be one name that has a comma."""
     labels = [line.partition("\t")[0] for line in first_lines(Path(path))] if Path(path).is_file() else []
-    spaced = next((each for each in labels if SPACED_COMMA.search(each)), None)
+    spaced = next((each for each in labels if SPACED_COMMA.search(re.sub(QUOTED, "", each))), None)
     if spaced is not None:
         text = f"{path}: every comma ends a label, also in {shorten(spaced)}"
-        warnings.warn(f"{text}; for names with commas write and pass another --label-separator", stacklevel=2)
+        warnings.warn(f"{text}; quote names with commas, or pass another --label-separator", stacklevel=2)
 
 
 def warn_of_base(dataset: Dataset, path: str) -> None:

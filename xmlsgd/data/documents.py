@@ -157,6 +157,7 @@ def _annif_rows(path: Path, labelled: bool, options: DocumentOptions) -> Iterato
 def _read_vocabulary(path: Path) -> dict[str, str]:
     """Return the label of each URI of an Annif vocabulary."""
     names: dict[str, str] = {}
+    lines: dict[str, int] = {}
     uses: dict[str, tuple[str, int]] = {}
     for number, line in enumerate(lines_of_file(path), 1):
         if not line.strip():
@@ -168,5 +169,8 @@ def _read_vocabulary(path: Path) -> dict[str, str]:
         other, first = uses.setdefault(label, (found[1], number))
         if other != found[1]:
             raise DataError(f"{path}:{number}: label names must differ, got {shorten(label)} on line {first} as well")
-        names[found[1]] = label
+        if names.setdefault(found[1], label) != label:
+            got = f"{shorten(names[found[1]])} on line {lines[found[1]]} and {shorten(label)}"
+            raise DataError(f"{path}:{number}: a URI must have one label, got {got} of <{found[1]}>; remove one")
+        lines.setdefault(found[1], number)
     return names

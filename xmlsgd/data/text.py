@@ -12,6 +12,7 @@ from ..errors import TO_UTF8, DataError, shorten
 from .csr import CSR, indicator
 from .files.reading import MAX_LINE_BYTES, READ_ERRORS, open_text
 
+QUOTED = r'\s*"((?:[^"]|"")*)"\s*'  # a name in quotes, which are written twice in it
 NO_NAME = re.compile("[\0\r\n\ufeff\ud800-\udfff]")  # what a line of UTF-8 cannot hold, or a reader would drop
 
 
@@ -146,5 +147,10 @@ def decode_line(line: bytes, where: str) -> str:
 
 
 def names_of(field: str, separator: str) -> tuple[str, ...]:
-    """Return the distinct label names of `a,b,c`, in order."""
-    return tuple(dict.fromkeys(name for part in field.split(separator) if (name := part.strip())))
+    """Return the distinct label names of `a,"b, c",d`, in order; as in CSV, quotes around a name are no part of it."""
+    parts = field.split(separator)
+    if '"' in field and '"' not in separator:
+        end = rf"(?:{re.escape(separator)}|\Z)"
+        found = re.findall(rf"{QUOTED}{end}|(.*?){end}", field, re.DOTALL)
+        parts = [quoted.replace('""', '"') or plain for quoted, plain in found]
+    return tuple(dict.fromkeys(name for part in parts if (name := part.strip())))

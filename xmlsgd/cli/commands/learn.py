@@ -64,7 +64,7 @@ def run(
     train = read_more(data, format_options, columns)
     held_out = None if test is None else read_test(test, format_options, columns)
     rows = Rows(train, held_out, columns.vectorizer)
-    warn_of_training_rows(rows, data, test, format_options)
+    warn_of_training_rows(rows, data, test, format_options, columns.n_labels)
     known, results = len(estimator.classes_), {}
     if held_out is not None:
         results["before"] = measures(estimator, held_out, console, with_thresholds=False)
