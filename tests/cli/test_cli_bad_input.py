@@ -111,6 +111,26 @@ def test_an_error_suggests_what_was_meant(case, capsys):
     assert capsys.readouterr().err.endswith(f"; did you mean {meant!r}?\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("train", ROWS, "--out", "y", "--names", "n"), "--names n; did you mean '--label-texts'?"),
+        (("train", ROWS, "--out", "y", "--label-names=n"), "--label-names=n; did you mean '--label-texts'?"),
+        (("predict", "m", ROWS, "--names", "n"), "--names n; see xmlsgd predict --help"),
+        (("tune", ROWS, "--test", "t"), "--test t; rows of TRAIN are held out here; pass test rows to train"),
+        (("tune", ROWS, "t"), "arguments: t; rows of TRAIN are held out here; pass test rows to train"),
+        (("evaluate", "m", ROWS, "--test", "t"), "; the test rows are the second argument, xmlsgd evaluate DIR TEST"),
+        (("predict", "m", ROWS, "--threshold", "mikro"), "or micro or macro, got 'mikro'; did you mean 'micro'?"),
+        (("predict", "m", "read it"), "no such file or folder; for one text: echo 'read it' | xmlsgd predict m -"),
+        (("predict", "m", "read"), "; for one text: echo read | xmlsgd predict m -"),
+        (("predict", "m", "none.txt"), "none.txt: no such file or folder"),
+    ],
+)
+def test_what_other_commands_take_is_answered_with_what_to_do(words, told, capsys):
+    assert main(list(words)) == 2
+    assert capsys.readouterr().err.endswith(f"{told}\n")
+
+
 def test_the_device_gpu_is_refused_with_the_name_of_a_gpu(capsys):
     assert main(["train", ROWS, "--out", "y", "--devices", "gpu"]) == 2
     assert capsys.readouterr().err.endswith("got 'gpu'; a GPU is 'cuda:0'\n")
@@ -132,7 +152,7 @@ BAD_CALLS = {
     "value missing": ((*GOOD_ROWS, *TRAIN, "--loss"), "argument --loss: expected one argument"),
     "word for a number": (
         (*GOOD_ROWS, *TRAIN, "--lr", "fast"),
-        "argument --learning-rate-init: must be a number, got 'fast'; see xmlsgd train --help",
+        "argument --learning-rate-init: must be a number, or auto, got 'fast'; see xmlsgd train --help",
     ),
     "fraction for a count": ((*GOOD_ROWS, *TRAIN, "--epochs", "1.5"), "argument --max-epochs: must be a whole number"),
     "words for sizes": ((*GOOD_ROWS, *TRAIN, "--hidden", "8,x"), "--hidden-layer-sizes: must be whole numbers"),

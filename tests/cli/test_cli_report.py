@@ -43,8 +43,10 @@ def tags_of(page):
     return parser.tags
 
 
-def test_the_page_has_the_numbers_of_evaluate_and_needs_no_other_file(models, tmp_path):
+def test_the_page_has_the_numbers_of_evaluate_and_needs_no_other_file(models, tmp_path, capsys):
+    capsys.readouterr()
     run("report", models / "text", TEST_TEXT, "--out", tmp_path / "r.html")
+    assert capsys.readouterr().out == f"report: {tmp_path / 'r.html'}\n"
     run("evaluate", models / "text", TEST_TEXT, "--json", tmp_path / "e.json")
     page, expected = (tmp_path / "r.html").read_text(), json.loads((tmp_path / "e.json").read_text())
     for name in ("P", "nDCG", "R", "PSP"):

@@ -108,8 +108,9 @@ def test_a_trial_that_diverges_is_none_of_the_best(monkeypatch):
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"metric": "P"}, "metric: must be a name and a rank, as in nDCG@5, or micro F1 or macro F1; got 'P'"),
-        ({"metric": "p@1"}, "metric: must be one of coverage"),
+        ({"metric": "P"}, "metric: must be a name and a rank, as in nDCG@5, or micro F1 or macro F1, got 'P'"),
+        ({"metric": "accuracy"}, "got 'accuracy'; names are P, nDCG, R, PSP, coverage, macro_f1, "),
+        ({"metric": "p@1"}, "metric: must be a name and a rank"),
         ({"metric": "P@0"}, "metric: must be a name and a rank"),
         ({"seconds": 0}, "seconds: must be above 0, got 0"),
         ({"n_trials": 0}, "n_trials: must be an integer of at least 1, got 0"),

@@ -50,8 +50,10 @@ def run_command(words: Sequence[str]) -> None:
     values: dict[str, Any] = vars(args)
     parser, command = values["parser"], values["command"]
     if unknown:
-        surplus = not unknown[0].startswith("-") and values.get("test", "") is None
-        hint = "; pass test rows by --test" if surplus else parser.nearest_flag(unknown[0])
+        word = unknown[0].partition("=")[0]
+        surplus = not word.startswith("-") and values.get("test", "") is None
+        instead = getattr(command, "INSTEAD", {}).get(word if word.startswith("-") else "")
+        hint = "; pass test rows by --test" if surplus else f"; {instead}" if instead else parser.nearest_flag(word)
         raise UsageError(f"unrecognized arguments: {' '.join(unknown)}{hint or f'; see {parser.prog} --help'}")
     arguments = collect(command.FLAGS, values)
     if "format_options" in arguments:

@@ -11,6 +11,7 @@ import re
 from argparse import SUPPRESS, ArgumentTypeError, BooleanOptionalAction
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from ..errors import suggest
@@ -27,6 +28,7 @@ GROUPS = (
     "output",
 )  # headings of the help, in this order
 CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")  # argparse's words
+NAMES_OF_LABELS = ("names", "label-names", "labels", "label-file")  # flags of other programs
 OTHER_SPELLINGS = re.compile(r"^(argument [^\s/:]+)(?:/[^\s:]+)+")
 
 
@@ -107,7 +109,8 @@ def or_word(value_type: ValueType, *words: str) -> ValueType:
         try:
             return value_type.read(text)
         except ArgumentTypeError as error:
-            raise ArgumentTypeError(f"{error}{suggest(text, words)}") from error
+            wanted, got = str(error).rsplit(", got ", 1)
+            raise ArgumentTypeError(f"{wanted}, or {' or '.join(words)}, got {got}{suggest(text, words)}") from error
 
     return ValueType("|".join((value_type.name, *words)), read)
 
@@ -260,7 +263,13 @@ class Parser(argparse.ArgumentParser):
 
     def nearest_flag(self, word: str) -> str:
         """Return a suggestion of the flag, in any of its spellings, that a word may have meant."""
-        return suggest(word.partition("=")[0], self._option_string_actions)
+        flag = word.partition("=")[0].lstrip("-").replace("_", "-")
+        if flag in NAMES_OF_LABELS and "--label-texts" in self._option_string_actions:
+            return "; did you mean '--label-texts'?"
+        # Without their hyphens, in which all flags are alike.
+        by_name = {spelling.lstrip("-"): spelling for spelling in self._option_string_actions}
+        near = get_close_matches(flag, by_name, n=1)
+        return f"; did you mean {by_name[near[0]]!r}?" if near else ""
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):

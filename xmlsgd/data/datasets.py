@@ -27,7 +27,7 @@ def check_known(path_or_name: str | os.PathLike[str]) -> None:
 
     if name.lower() in PUBLIC:
         return
-    if path.suffix.islower() or len(path.parts) > 1:
+    if path.suffix.islower() or len(path.parts) > 1 or " " in name:
         raise DataError(f"{name}: no such file or folder")
     known = [BUILT_IN, *(dataset.name for dataset in PUBLIC.values())]
     text = f"{name}: no such path, and no data set of this name; known are {', '.join(known)}"

@@ -17,8 +17,7 @@ from ..data.held_out import HELD_OUT_THOROUGH
 from ..data.validation import is_positive_integer
 from ..errors import DataError, DivergenceError, MemoryEstimateError, shorten
 from ..metrics import label_scores
-from ..metrics import metric as metric_function
-from ..metrics.evaluation import takes_propensity
+from ..metrics.evaluation import metrics_by_name, takes_propensity
 from ..training.callbacks import Callback
 from ..training.history import EpochRecord
 from .classifier import XMLClassifier
@@ -235,9 +234,12 @@ def _measure_of(name: str) -> Measure:
         kind = name.split()[0]
         return lambda model, rows: 100 * getattr(label_scores(rows.Y, model.predict(rows.X, kind)), f"{kind}_f1")
     kind, _, rank = str(name).partition("@")
-    if not (rank.isascii() and rank.isdigit() and int(rank)):
-        raise DataError(f"metric: must be a name and a rank, as in nDCG@5, or {' or '.join(F1)}; got {shorten(name)}")
-    function, k = metric_function(SHORT_NAMES.get(kind, kind)), int(rank)
+    function = metrics_by_name().get(SHORT_NAMES.get(kind, kind))
+    if function is None or not (rank.isascii() and rank.isdigit() and int(rank)):
+        known = ", ".join([*SHORT_NAMES, *metrics_by_name()])
+        wanted = f"must be a name and a rank, as in nDCG@5, or {' or '.join(F1)}"
+        raise DataError(f"metric: {wanted}, got {shorten(name)}; names are {known}")
+    k = int(rank)
 
     def measure(model: XMLClassifier, rows: Dataset) -> float:
         labels, _ = model.predict_topk(rows.X, k)

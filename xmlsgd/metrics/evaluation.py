@@ -41,13 +41,18 @@ def metric(name: str) -> Callable[..., np.ndarray]:
     DataError
         If there is none.
     """
+    functions = metrics_by_name()
+    if name not in functions:
+        raise DataError(f"metric: must be one of {', '.join(functions)}; got {shorten(name)}")
+    return functions[name]
+
+
+def metrics_by_name() -> dict[str, Callable[..., np.ndarray]]:
+    """Return the functions `<name>_at_k` of the modules in this folder by their names, sorted."""
     package = import_module(__package__)
     modules = [import_module(f"{__package__}.{module.name}") for module in iter_modules(package.__path__)]
     functions = {key: value for module in modules for key, value in vars(module).items() if key.endswith(SUFFIX)}
-    if name + SUFFIX not in functions:
-        names = ", ".join(sorted(key.removesuffix(SUFFIX) for key in functions))
-        raise DataError(f"metric: must be one of {names}; got {shorten(name)}")
-    return functions[name + SUFFIX]
+    return {key.removesuffix(SUFFIX): functions[key] for key in sorted(functions)}
 
 
 def takes_propensity(function: Callable[..., np.ndarray]) -> bool:

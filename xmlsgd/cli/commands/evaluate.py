@@ -36,6 +36,7 @@ FLAGS = (
     Flag("groups", PATH, "file whose line i is the group of row i", "data"),
     JSON_FILE,
 )  # fmt: skip
+INSTEAD = {"--test": "the test rows are the second argument, xmlsgd evaluate DIR TEST"}
 EXAMPLES = """  xmlsgd evaluate model test.txt
   xmlsgd evaluate model test.txt --k 10 --propensity train.txt --json results.json
   xmlsgd evaluate model test.txt --per-label labels.csv --groups libraries.txt"""

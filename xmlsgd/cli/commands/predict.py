@@ -12,8 +12,11 @@ standard input is answered before the next one is sent.
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import Any
 
+from ...errors import DataError
 from ..exit_codes import UsageError
 from ..flags import DIR, FILE, FLOAT, FORMAT_FLAGS, INT, PATH, PROPENSITY_POWER, Flag, name_among, or_word, positional
 from ..format_options import FormatOptions
@@ -37,6 +40,7 @@ FLAGS = (
     Flag("output_format", name_among(*FORMATS), "text, JSON lines or CSV", "output", "text"),
     Flag("out", FILE, "file of the predictions", "output", STDOUT, "standard output", ("-o", "--output")),
 )  # fmt: skip
+INSTEAD = {"--test": "the rows are the second argument, xmlsgd predict DIR DATA"}
 EXAMPLES = """  xmlsgd predict model test.txt --k 3 --out predictions.txt
   xmlsgd predict model texts.txt --threshold micro --output-format csv --out predictions.csv
   cat texts.txt | xmlsgd predict model - --output-format json"""
@@ -65,7 +69,12 @@ def run(
     if explain and output_format == "csv":
         raise UsageError("--explain: needs --output-format text or json, got csv")
     check_file(out, "--out", model, data, exclude, format_options.vocabulary)
-    format_options.check_inputs(data)
+    try:
+        format_options.check_inputs(data)
+    except DataError as error:
+        if Path(data).exists() or (" " not in data and data != Path(data).stem):
+            raise
+        raise DataError(f"{error}; for one text: echo {shlex.quote(data)} | xmlsgd predict {model} -") from error
     estimator = read_model(model, data, "predict", parameters)
     weight = label_weight_of(estimator, propensity_power)
     from ...training.progress_bar import in_batches

@@ -22,6 +22,7 @@ FLAGS = (
     *parameter_flags("precision", "n_jobs"),
     Flag("out", FILE, "the page; - is standard output", "output", "report.html"),
 )
+INSTEAD = {"--test": "the test rows are the second argument, xmlsgd report DIR TEST"}
 EXAMPLES = "  xmlsgd report model test.txt --out report.html"
 KS = (1, 3, 5)
 
@@ -73,3 +74,4 @@ def run(
     parts.append(("Errors", html_report.explained_errors(estimator, rows.X, rows.Y, labels, probabilities, names)))
     with text_file(out) as stream:
         stream.write(html_report.page(f"{model} on {test}", parts))
+    console.show(f"report: {out}")
