@@ -1,0 +1,38 @@
+"""The clients that attack a server: what they send is drawn by a seed."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections import Counter
+from random import Random
+
+from benchmarks.hostile import attack, request
+
+KINDS = {"bytes", "head", "length", "body", "chunks", "cut", "pipeline", "method"}
+
+
+def test_a_seed_decides_what_is_sent():
+    first, again, other = ([request(rng) for _ in range(60)] for rng in (Random(0), Random(0), Random(1)))
+    assert first == again != other
+    assert {kind for kind, _ in first} == KINDS
+
+
+def test_answers_are_counted_by_kind_and_status():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer():
+            for _ in range(20):
+                connection, _ = listening.accept()
+                with connection:
+                    connection.recv(1 << 20)
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        server = threading.Thread(target=answer)
+        server.start()
+        seen: Counter[str] = Counter()
+        attack(listening.getsockname(), 0, 20, seen)
+        server.join()
+    assert seen.total() == 20
+    assert {name.split()[0] for name in seen} <= KINDS
+    assert any(name.endswith(" 400") for name in seen)
