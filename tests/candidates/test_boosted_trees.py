@@ -166,10 +166,9 @@ def test_probabilities_of_trees_are_calibrated(many, model):
     assert (1 / (1 + np.exp(-scores))).mean() == pytest.approx(truth.mean(), abs=0.03)
 
 
-@pytest.mark.parametrize("predict_only", [True, False])
-def test_a_saved_model_keeps_its_trees_to_the_bit(many, model, tmp_path, predict_only):
+def test_a_saved_model_keeps_its_trees_to_the_bit(many, model, tmp_path):
     model.save(tmp_path / "model")
-    loaded = XMLClassifier.load(tmp_path / "model", predict_only=predict_only)
+    loaded = XMLClassifier.load(tmp_path / "model")
     for name in ("feature", "threshold", "value", "frequency"):
         kept, was = (getattr(m.candidates_.stacking.trees, name) for m in (loaded, model))
         assert kept.dtype == was.dtype
@@ -202,7 +201,7 @@ def test_altered_trees_are_refused(model, name, change, complaint):
 
 def test_partial_fit_keeps_the_trees_and_counts_the_rows_of_labels(many, model, tmp_path):
     model.save(tmp_path / "model")
-    again, fresh = XMLClassifier.load(tmp_path / "model", predict_only=False), many[1]
+    again, fresh = XMLClassifier.load(tmp_path / "model"), many[1]
     Y = sp.hstack([fresh.Y.to_scipy(), sp.csr_array(np.ones((1000, 1), np.float32))]).tocsr()
     again.partial_fit(fresh.X, Y)
     boosted = again.candidates_.stacking.trees

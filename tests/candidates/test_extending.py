@@ -76,7 +76,7 @@ def test_the_bias_of_a_new_label_starts_at_its_frequency_among_all_rows(parts, m
 
 def test_a_model_that_was_saved_learns_the_same(parts, model, tmp_path):
     model.save(tmp_path / "m")
-    again = XMLClassifier.load(tmp_path / "m", predict_only=False).set_params(n_jobs=1)
+    again = XMLClassifier.load(tmp_path / "m").set_params(n_jobs=1)
     for each in (model, again):
         each.partial_fit(parts[1][0][:50], parts[1][1][:50])
     for a, b in zip(model.predict_topk(parts[0][0]), again.predict_topk(parts[0][0]), strict=True):

@@ -49,7 +49,7 @@ def test_propensities_are_those_of_training_unless_others_are_given(models, tmp_
 def test_a_model_that_does_not_know_its_counts_has_no_propensities(models, tmp_path, capsys):
     model = XMLClassifier.load(models / "rows")
     model.fitted_ = replace(model.fitted_, label_counts=None)
-    model.save(tmp_path / "m", predict_only=True)
+    model.save(tmp_path / "m")
     run("evaluate", tmp_path / "m", TEST_ROWS, "--quiet")
     said = capsys.readouterr()
     assert [line.split()[0] for line in said.out.splitlines()] == ["@1", "P", "nDCG", "R"]
@@ -95,7 +95,7 @@ def test_evaluate_prints_only_its_table_with_quiet(models, capsys):
 
 def test_evaluate_reports_the_training_speed_of_a_model_saved_by_the_estimator(models, tmp_path):
     model = XMLClassifier.load(models / "rows")
-    model.save(tmp_path / "m", predict_only=True)
+    model.save(tmp_path / "m")
     run("evaluate", tmp_path / "m", TEST_ROWS, "--json", tmp_path / "e.json", "--quiet")
     result, last = json.loads((tmp_path / "e.json").read_text()), model.history_[-1]
     assert result["train_seconds"] == last["seconds"]

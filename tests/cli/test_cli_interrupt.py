@@ -31,7 +31,7 @@ def test_an_interrupted_run_saves_the_model_as_it_is(tmp_path, number, code):
     assert not (tmp_path / "m").exists(), "the folder appears when it is complete"
     returned, lines = end(process, number)
     assert returned == code
-    model = XMLClassifier.load(tmp_path / "m", predict_only=False)
+    model = XMLClassifier.load(tmp_path / "m")
     how = "interrupted" if number == signal.SIGINT else "ended by SIGTERM"
     assert lines == [f"xmlsgd: {how} after {model.n_epochs_} whole epochs; the model as it was then is in m"]
     history = [json.loads(line) for line in (tmp_path / "m" / "history.jsonl").read_text().splitlines()]

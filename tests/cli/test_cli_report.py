@@ -73,7 +73,7 @@ def test_a_model_without_probabilities_and_label_counts_has_a_page_too(tmp_path,
     run("train", ROWS, "--out", tmp_path / "m", "--loss", "squared_hinge", *TINY)
     model = XMLClassifier.load(tmp_path / "m")
     model.fitted_ = replace(model.fitted_, label_counts=None)
-    model.save(tmp_path / "n", predict_only=True)
+    model.save(tmp_path / "n")
     run("report", tmp_path / "n", TEST_ROWS, "--out", tmp_path / "r.html")
     assert "PSP is left out" in capsys.readouterr().err
     tags = tags_of(Path(tmp_path / "r.html").read_text())

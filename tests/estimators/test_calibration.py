@@ -89,7 +89,7 @@ def test_calibration_and_thresholds_are_saved(overfitted, test_rows, tmp_path, c
 
 def test_a_model_that_learns_on_keeps_calibration_and_thresholds(overfitted, test_rows, tmp_path):
     overfitted.save(tmp_path / "m")
-    model = type(overfitted).load(tmp_path / "m", predict_only=False)
+    model = type(overfitted).load(tmp_path / "m")
     X, Y = planted(50, 5)
     model.partial_fit(X, np.pad(Y.toarray(), ((0, 0), (0, 3))))
     assert model.fitted_.calibration == overfitted.fitted_.calibration

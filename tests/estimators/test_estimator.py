@@ -179,18 +179,18 @@ def test_rows_without_entries_say_nothing_of_the_norm_of_others():
 
 
 def test_another_optimizer_goes_on_with_a_state_of_its_own(rows):
-    model = small(max_epochs=2).fit(*rows)
+    model = small(max_epochs=2).partial_fit(*rows)
     model.set_params(optimizer="adagrad", learning_rate_init=0.01).partial_fit(*rows)
-    assert model.optimizer_state_.size < 2 * model.params_.size
+    assert model.fitted_.optimizer.state.size == model.params_.size
     assert model.loss_curve_[-1] < model.loss_curve_[0]
 
 
 def test_a_shallow_copy_learns_on_alone(rows):
-    model = small(max_epochs=1).fit(*rows)
-    before, state = model.params_.copy(), model.optimizer_state_.copy()
+    model = small(max_epochs=1).partial_fit(*rows)
+    before, state = model.params_.copy(), model.fitted_.optimizer.state.copy()
     other = copy.copy(model).partial_fit(*rows)
     assert np.array_equal(model.params_, before)
-    assert np.array_equal(model.optimizer_state_, state)
+    assert np.array_equal(model.fitted_.optimizer.state, state)
     assert not np.array_equal(other.params_, before)
     assert np.array_equal(other.params_, model.partial_fit(*rows).params_)
 

@@ -113,7 +113,7 @@ def read_back(path):
 @pytest.mark.parametrize("compact", [False, True])
 def test_safetensors_hold_the_arrays_of_the_saved_model_by_their_names(with_candidates, compact, tmp_path):
     pytest.importorskip("safetensors", reason="safetensors is not installed")
-    with_candidates.save(tmp_path / "m", predict_only=True, compact=compact)
+    with_candidates.save(tmp_path / "m", compact=compact)
     model = XMLClassifier.load(tmp_path / "m")
     export_safetensors(model, tmp_path / "m.safetensors")
     description, found = read_back(tmp_path / "m.safetensors")

@@ -160,9 +160,8 @@ def test_partial_fit_learns_a_new_label_by_its_text():
 def test_a_saved_model_answers_with_label_texts_as_before(taught, tmp_path):
     texts, _ = library()
     taught.save(tmp_path / "model")
-    for predict_only in (True, False):
-        model = XMLClassifier.load(tmp_path / "model", predict_only=predict_only)
-        assert np.array_equal(model.predict_topk(texts)[0], taught.predict_topk(texts)[0])
+    model = XMLClassifier.load(tmp_path / "model")
+    assert np.array_equal(model.predict_topk(texts)[0], taught.predict_topk(texts)[0])
 
 
 def test_a_checkpoint_is_of_a_run_with_the_same_label_texts(tmp_path):

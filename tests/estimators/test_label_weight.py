@@ -92,7 +92,7 @@ def test_a_model_that_was_saved_before_labels_were_counted_says_so(skewed, tmp_p
     fitted = small(max_epochs=1).fit(*skewed)
     fitted.fitted_ = replace(fitted.fitted_, label_counts=None, n_samples_seen=0)
     fitted.save(tmp_path / "m")
-    old = XMLClassifier.load(tmp_path / "m", predict_only=False)
+    old = XMLClassifier.load(tmp_path / "m")
     with pytest.raises(DataError, match=r"saved without its label counts; take xmlsgd.inverse_propensity\(Y_train\)"):
         old.inverse_propensity()
     assert old.partial_fit(skewed[0][:9], skewed[1][:9]).label_counts_ is None

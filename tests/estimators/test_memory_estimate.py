@@ -13,9 +13,9 @@ def test_the_estimate_holds_the_parts_of_the_model(rows):
     X, Y = rows
     model = small(hidden_layer_sizes=(64,))
     estimate = model.estimate_memory(X, Y)
-    model.fit(X, Y)
+    model.partial_fit(X, Y)
     assert estimate["parameters"] == model.params_.nbytes
-    assert estimate["optimizer_state"] == model.optimizer_state_.nbytes
+    assert estimate["optimizer_state"] == model.fitted_.optimizer.state.nbytes
     assert estimate["total"] == sum(size for part, size in estimate.items() if part != "total")
 
 

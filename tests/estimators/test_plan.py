@@ -92,14 +92,14 @@ def test_a_sampler_is_chosen_by_name_and_draws_the_negatives(rows, given, kind, 
 
 def test_a_fitted_model_never_changes(rows):
     model = small().partial_fit(*rows)
-    first, params, state = model.fitted_, model.params_.copy(), model.optimizer_state_.copy()
+    first, params, state = model.fitted_, model.params_.copy(), model.fitted_.optimizer.state.copy()
     with pytest.raises(dataclasses.FrozenInstanceError):
         first.precision = "bfloat16"
     answers = model.predict_topk(rows[0])
     model.partial_fit(*planted(50, seed=3))
     assert model.fitted_ is not first
     np.testing.assert_array_equal(first.params, params)
-    np.testing.assert_array_equal(first.optimizer_state, state)
+    np.testing.assert_array_equal(first.optimizer.state, state)
     model.fitted_ = first
     for old, new in zip(answers, model.predict_topk(rows[0]), strict=True):
         np.testing.assert_array_equal(old, new)

@@ -117,8 +117,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         What the last call of `fit` or `partial_fit` decided, and why.
     classes_, n_features_in_, feature_names_in_, vectorizer_ : ndarray (L,), int, ndarray, TextVectorizer
         Names of the labels, number and names of features, and what turns texts into rows; the last two where X had any.
-    params_, optimizer_state_ : ndarray of float32
-        The flat parameters (`Network.layout`), and the optimizer's state.
+    params_ : ndarray of float32
+        The flat parameters (`Network.layout`).
     history_, loss_curve_, n_epochs_ : list of dict, list of float, int
         One record an epoch, whose `rows` and `seconds` of training count from the start of its call; losses; epochs of
         all fits since the last fresh one.
@@ -132,7 +132,6 @@ class XMLClassifier(Predictor, BaseEstimator):
     """
 
     params_ = learned("float_params", "Parameters, float32 and flat (`Network.layout`).")
-    optimizer_state_ = learned("optimizer_state", "State of the optimizer, float32 and flat; None to predict only.")
     candidates_ = learned("candidates", "The k-NN index, linear classifiers and stacking; None for the network alone.")
     candidates_seconds_ = learned("candidates_seconds", "What learning the candidates took.")
     device_ = learned("device", "The device that predicts.")
@@ -303,9 +302,10 @@ class XMLClassifier(Predictor, BaseEstimator):
     ) -> XMLClassifier:
         """Learn from more rows in one pass at a constant rate.
 
-        Columns of X and labels may be added at any time. The optimizer goes on where the last call, `fit` or `load`
-        left it. With candidates, k-NN index, co-occurrence and linear classifiers learn the rows, too, and the rate is
-        low, so that the network forgets little. A call copies the model: many rows in one cost less than many calls.
+        Columns of X and labels may be added at any time. The optimizer goes on where the last call left it, but starts
+        anew behind `fit` and `load`. With candidates, k-NN index, co-occurrence and linear classifiers learn the rows,
+        too, and the rate is low, so that the network forgets little. A call copies the model: many rows in one cost
+        less than many calls.
 
         Parameters
         ----------
@@ -327,6 +327,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         """
         given = checked_parameters(self)
         earlier = getattr(self, "fitted_", None)
+        if earlier is not None:
+            earlier.check_learns_on()
         seed = draw_seed(self) if earlier is None else earlier.seed
         names = declared(earlier and earlier.classes, classes, y)
         texts = {"label_texts": label_texts, "feature_names": feature_names}

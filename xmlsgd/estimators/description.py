@@ -43,13 +43,11 @@ def describe(model: XMLClassifier) -> dict[str, Any]:
         "xmlsgd": __version__,
         "parameters": {name: _to_json(name, value) for name, value in model.get_params(deep=False).items()},
         "network": asdict(fitted.network),
-        "optimizer": fitted.optimizer,
         "label_form": fitted.form,
         "device": fitted.device,
         "precision": fitted.precision,
         "seed": fitted.seed,
         "epochs": fitted.n_epochs,
-        "steps": fitted.n_steps,
         "history": fitted.history,
         "calibration": astuple(fitted.calibration),
     }
@@ -79,18 +77,12 @@ def read_facts(description: dict[str, Any], path: Path) -> dict[str, Any]:
         (device,) = parse_devices(device)
     except ValueError as error:
         raise ModelFileError(f"{path}: device must be one device, got {shorten(device)}") from error
-    optimizer: Any = description.get("optimizer")
-    try:
-        find_optimizer(optimizer)
-    except DataError as error:
-        raise ModelFileError(f"{path}: {error}") from error
-    numbers = {"seed": "seed", "n_epochs": "epochs", "n_steps": "steps"}
+    numbers = {"seed": "seed", "n_epochs": "epochs"}
     return {
         "network": _network(description.get("network"), path),
         "form": form,
         "device": device,
         "precision": precision,
-        "optimizer": optimizer,
         "history": _history(description.get("history"), path),
         "calibration": _calibration(description.get("calibration"), path),
         **{field: _count(description, name, path) for field, name in numbers.items()},

@@ -178,8 +178,6 @@ class XMLEnsemble(Predictor, BaseEstimator):
                     if run_of(error) and not members:  # half a classifier is better than none, but not than a whole one
                         members.append(member)
                     raise
-                # The state is as large as the model, or twice that: room for the next.
-                member.fitted_ = replace(member.fitted_, optimizer_state=None)
                 members.append(member)
         except BaseException:
             if members:
@@ -210,22 +208,20 @@ class XMLEnsemble(Predictor, BaseEstimator):
         parts["trained"] = (self.n_estimators - 1) * _kept(parts)
         return {**parts, "total": parts["total"] + parts["earlier_model"] + parts["trained"]}
 
-    def save(self, path: str | PathLike[str], *, predict_only: bool = True, compact: bool = False) -> None:
-        """Write the ensemble to one directory, as `XMLClassifier.save` does; to predict with, whatever `predict_only`.
+    def save(self, path: str | PathLike[str], *, compact: bool = False) -> None:
+        """Write the ensemble to one directory, as `XMLClassifier.save` does.
 
         Parameters
         ----------
         path, compact
             As in `XMLClassifier.save`.
-        predict_only : bool
-            Without effect.
 
         Raises
         ------
         ModelFileError
             Where `path` is, or holds, anything else than a model.
         """
-        saving.save(self, path, predict_only=True, compact=compact)
+        saving.save(self, path, compact=compact)
 
     def _template(self) -> XMLClassifier:
         """Return the classifier that is cloned."""

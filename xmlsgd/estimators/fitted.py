@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..errors import DataError
 from ..nn.losses import find_loss
 from .calibration import UNCALIBRATED, BetaCalibration
 from .inference import Scorer
@@ -35,6 +36,14 @@ def are_probabilities(loss: str, form: Form) -> bool:
     return found.probability is not None and not found.normalized and form != "multiclass"
 
 
+class OptimizerState(NamedTuple):
+    """The name of an optimizer, its state float32 (`state_layout`) and the number of its steps."""
+
+    name: str
+    state: NDArray[np.float32]
+    steps: int
+
+
 @dataclass(frozen=True, eq=False)
 class FittedModel:
     """What `fit`, `partial_fit` or `load` returned; it never changes, its arrays neither.
@@ -53,7 +62,8 @@ class FittedModel:
     calibration : turns scores into log odds; as they are with candidates, whose stacking is calibrated.
     thresholds : of probabilities, for `predict`; None where no rows were held out.
     label_counts : int64 (L,), training rows of each label, of n_samples_seen in all; None where a file lacks them.
-    optimizer_state : float32, None in a model that cannot be trained on; optimizer, n_steps : its name and steps.
+    optimizer : left by `partial_fit` for the next one; None behind `fit` and in files, since after a whole run a new
+        optimizer learns as well (docs/decisions/training.md).
     """
 
     network: Network
@@ -72,9 +82,7 @@ class FittedModel:
     thresholds: Thresholds | None = None
     label_counts: NDArray[np.int64] | None = None
     n_samples_seen: int = 0
-    optimizer_state: NDArray[np.float32] | None = None
-    optimizer: str = "adam"
-    n_steps: int = 0
+    optimizer: OptimizerState | None = None
     _scorers: dict[int, Scorer] = field(default_factory=dict, init=False, repr=False)  # of the last predictions
 
     @property
@@ -86,6 +94,11 @@ class FittedModel:
     def float_params(self) -> NDArray[np.float32]:
         """The parameters in float32; those of a compact model are widened now, and not kept."""
         return self.params.expanded() if isinstance(self.params, CompactParams) else self.params
+
+    def check_learns_on(self) -> None:
+        """Raise `DataError` for a compact model."""
+        if isinstance(self.params, CompactParams):
+            raise DataError("the model is compact and cannot learn on; train it again without compact")
 
     @property
     def loss_curve(self) -> list[float]:

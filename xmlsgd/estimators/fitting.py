@@ -22,7 +22,7 @@ from ..training.loop import train
 from ..training.progress_bar import ProgressBar
 from ..training.rollback import LastGoodModel
 from ..training.runs import Run, add_hint, raise_with, run_of
-from .fitted import FittedModel
+from .fitted import FittedModel, OptimizerState
 from .held_out import rows_to_hold_out, weight_without, with_calibration_of, with_thresholds
 from .inference import Measure, Scorer
 from .parameters import random_state_of
@@ -152,7 +152,8 @@ def train_more(
                 candidates, data.dataset.X, Y, data.weight, data.n_label_rows, cpu_of(device, plan.n_threads)
             )
         fitted = _fitted(plan, data, device, run, earlier, seed, label_counts=counts, n_samples_seen=n_rows)
-        fitted = replace(fitted, candidates=candidates)
+        state = OptimizerState(plan.optimizer.name, run.state, run.steps)
+        fitted = replace(fitted, candidates=candidates, optimizer=state)
         return fitted if earlier is None else with_calibration_of(fitted, earlier)
 
     def keep_run(run: Run) -> None:
@@ -240,16 +241,10 @@ def grown(
 ) -> Start:
     """Return a copy of `earlier` as a model of `network`, which may have more features and labels.
 
-    What is new starts as in a new model, its optimizer state at zero; output biases of labels without rows so far start
-    at their frequencies among all rows but the last `n_label_rows`. The state is kept where the optimizer is still of
-    its kind.
+    What is new starts as in a new model; output biases of labels without rows so far start at their frequencies among
+    all rows but the last `n_label_rows`. The optimizer's state is kept where there is one, of the same optimizer.
     """
     old = earlier.network
-    if earlier.optimizer_state is None:
-        raise DataError(
-            "partial_fit: the model has no optimizer state; load(path, predict_only=False) reads it, if saved "
-            "without predict_only and compact"
-        )
     if old.layout == network.layout:
         start = Start(zeros(network.layout.size), empty_state(network, optimizer))
     else:
@@ -262,11 +257,11 @@ def grown(
         fresh = np.ones(network.n_labels, bool)
         fresh[: old.n_labels] = earlier.label_counts == 0
         network.start_biases(start.params, fresh, counts[fresh], earlier.n_samples_seen + n_rows)
-    if earlier.optimizer != optimizer.name:
+    if earlier.optimizer is None or earlier.optimizer.name != optimizer.name:
         return replace(start, epochs=earlier.n_epochs)
     layouts = [state_layout(layout, optimizer) for layout in (old.layout, network.layout)]
-    copy_rows(layouts[0], earlier.optimizer_state, layouts[1], start.state)
-    return replace(start, steps=earlier.n_steps, epochs=earlier.n_epochs)
+    copy_rows(layouts[0], earlier.optimizer.state, layouts[1], start.state)
+    return replace(start, steps=earlier.optimizer.steps, epochs=earlier.n_epochs)
 
 
 def copy_rows(old: Layout, source: NDArray[np.float32], new: Layout, target: NDArray[np.float32]) -> None:
@@ -297,9 +292,6 @@ def _fitted(
         seed=seed,
         history=[*(earlier.history if earlier else []), *run.records],
         n_epochs=(earlier.n_epochs if earlier else 0) + len(run.records),
-        optimizer_state=run.state,
-        optimizer=plan.optimizer.name,
-        n_steps=run.steps,
         **counts,
     )
 

@@ -154,7 +154,7 @@ def model_bytes(fitted: FittedModel) -> int:
     """Return the bytes of a model's parameters and optimizer state; none of one that is mapped."""
     if isinstance(fitted.params, CompactParams):
         return 0
-    return resident(fitted.params) + resident(fitted.optimizer_state)
+    return resident(fitted.params) + resident(fitted.optimizer and fitted.optimizer.state)
 
 
 def resident(array: np.ndarray | None) -> int:

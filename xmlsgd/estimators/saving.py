@@ -21,8 +21,6 @@ from ..data.validation import check_choice, is_integer, is_positive_integer
 from ..data.vectorizer import TextVectorizer
 from ..devices.base import PRECISIONS
 from ..errors import DataError, ModelFileError, shorten
-from ..nn.network import state_layout
-from ..nn.optimizers import find_optimizer
 from .description import ENSEMBLE, describe, read_facts, read_parameters, seed_to_json
 from .fitted import FittedModel
 from .inference.compact import CompactParams, compact_params
@@ -45,9 +43,7 @@ COUNTS = "classes_counts"  # beside the names of labels, which are no parameters
 ENSEMBLE_PARAMETERS = ("n_estimators", "random_state", "estimator_random_state")  # of the ensemble itself
 
 
-def save(
-    model: XMLClassifier | XMLEnsemble, path: str | PathLike[str], *, predict_only: bool = False, compact: bool = False
-) -> None:
+def save(model: XMLClassifier | XMLEnsemble, path: str | PathLike[str], *, compact: bool = False) -> None:
     """Write the model to a directory of JSON and plain arrays, with checksums; nothing in it is code.
 
     An earlier model at `path` is replaced in one step once the new one is whole; until then, and where that fails,
@@ -57,9 +53,9 @@ def save(
     ----------
     path : path
         The directory.
-    predict_only, compact : bool
-        Leave out the optimizer's state, so that the model cannot be trained on; `compact` also rounds weights to
-        int8, which changes P@k by hundredths and makes the directory a sixth as large.
+    compact : bool
+        Round weights to int8, which changes P@k by hundredths and makes the directory a third as large. Such a model
+        predicts, but cannot learn on.
 
     Raises
     ------
@@ -69,25 +65,22 @@ def save(
     check_is_fitted(model)
     fitted = model.fitted_
     description, arrays = contents_of(model, compact)
-    if not (predict_only or compact) and fitted.optimizer_state is not None:
-        arrays["optimizer_state"] = fitted.optimizer_state
     vectorizer = fitted.features.vectorizer
     write_model(Path(path), description, arrays, vectorizer.to_files if vectorizer is not None else None)
 
 
 def load(
-    kind: type[XMLClassifier], path: str | PathLike[str], *, predict_only: bool = True, verify: bool = True,
+    kind: type[XMLClassifier], path: str | PathLike[str], *, verify: bool = True,
     device: str | None = None, precision: str | None = None,
 ) -> XMLClassifier:  # fmt: skip
-    """Return the model that `save` wrote.
+    """Return the model that `save` wrote; its arrays stay read-only memory maps.
+
+    A compact model opens in milliseconds; its pointers and indices are checked during prediction.
 
     Parameters
     ----------
     path : path
         The directory.
-    predict_only : bool
-        Whether the parameters stay a read-only memory map; else `partial_fit` goes on exactly where the saved model
-        was. A compact model opens in milliseconds; its pointers and indices are checked during prediction.
     verify : bool
         Whether to compare checksums, except of files unchanged since their last comparison (`verified.json`).
     device, precision : str, optional
@@ -100,7 +93,7 @@ def load(
     """
 
     def read(files: ModelFiles, folder: Path) -> XMLClassifier:
-        return read_classifier(kind, predict_only, files, folder)
+        return read_classifier(kind, files, folder)
 
     model = read_checked(path, verify, read)  # one that is saved meanwhile is read as it was or as it is
     model.fitted_ = predicting_on(model.fitted_, device, precision)
@@ -183,14 +176,13 @@ def learned_arrays(fitted: FittedModel, compact: bool) -> tuple[dict[str, Any] |
     return described, arrays | (compact_arrays(lists) if compact else lists)
 
 
-def read_classifier(kind: type[XMLClassifier], predict_only: bool, files: ModelFiles, path: Path) -> XMLClassifier:
+def read_classifier(kind: type[XMLClassifier], files: ModelFiles, path: Path) -> XMLClassifier:
     """Return the model of which these are the files."""
     compact, saved = is_compact(files), arrays_of(files, path)
     model = read_parameters(kind, files.description, path)
     facts = read_facts(files.description, path)
     shared = read_shared(files, saved, facts["network"])
-    fitted = read_learned(facts | shared, saved, files.description.get("candidates"), compact)
-    model.fitted_ = fitted if predict_only else _with_state(fitted, saved, compact)
+    model.fitted_ = read_learned(facts | shared, saved, files.description.get("candidates"), compact)
     return model
 
 
@@ -259,17 +251,6 @@ def read_learned(facts: dict[str, Any], saved: ModelArrays, described: Any, comp
     return FittedModel(**facts, params=params, candidates=candidates, thresholds=thresholds)
 
 
-def _with_state(fitted: FittedModel, saved: ModelArrays, compact: bool) -> FittedModel:
-    """Return the model with what learning goes on from."""
-    if "optimizer_state" not in saved.arrays:
-        how = "compact" if compact else "predict_only"
-        remedy = f"train it again without {how}, or load it with predict_only=True"
-        raise ModelFileError(f"{saved.path}: cannot learn on, saved with {how}; {remedy}")
-    size = state_layout(fitted.network.layout, find_optimizer(fitted.optimizer)()).size
-    state = saved.finite("optimizer_state", size).copy()
-    return replace(fitted, optimizer_state=state, params=fitted.float_params.copy())
-
-
 def _contents_of_ensemble(ensemble: XMLEnsemble, compact: bool) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the description of an ensemble and the arrays of its classifiers."""
     arrays: dict[str, np.ndarray] = {}
@@ -296,7 +277,7 @@ def load_any(
     def read(files: ModelFiles, folder: Path) -> tuple[XMLEnsemble | None, list[XMLClassifier]]:
         if files.description.get("estimator") == ENSEMBLE:
             return _read_ensemble(ensemble, classifier, files, folder)
-        return None, [read_classifier(classifier, True, files, folder)]
+        return None, [read_classifier(classifier, files, folder)]
 
     whole, members = read_checked(path, verify, read)
     for member in members:

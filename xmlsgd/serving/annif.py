@@ -78,7 +78,7 @@ class XMLBackend(TfidfVectorizerMixin, AnnifLearningBackend):
                 "trained without allow_learn=true: set it, and train again", backend_id=self.backend_id
             )
         with self._refusals():
-            model = XMLClassifier.load(self._path(self.MODEL_FOLDER), predict_only=False)
+            model = XMLClassifier.load(self._path(self.MODEL_FOLDER))
             X, Y = self._rows(corpus, self.vectorizer.transform)
             known = len(model.classes_)
             new = boolean(params["label_texts"]) and Y.shape[1] > known  # labels of other subjects are learned

@@ -16,14 +16,14 @@ from xmlsgd.data.files.model_files import read_model
 from xmlsgd.data.files.reading import sha256_of
 
 
-@pytest.mark.parametrize("name", ["MANIFEST.json", "model.json", "params.npy", "classes.npy", "optimizer_state.npy"])
+@pytest.mark.parametrize("name", ["MANIFEST.json", "model.json", "params.npy", "classes.npy"])
 def test_a_missing_file_is_named(saved, name):
     (saved / name).unlink()
     with pytest.raises(ModelFileError, match=name):
         XMLClassifier.load(saved)
 
 
-@pytest.mark.parametrize("name", ["MANIFEST.json", "model.json", "params.npy", "classes.npy", "optimizer_state.npy"])
+@pytest.mark.parametrize("name", ["MANIFEST.json", "model.json", "params.npy", "classes.npy"])
 def test_a_file_cut_anywhere_or_with_a_flipped_bit_is_refused(saved, name):
     good = (saved / name).read_bytes()
     rng = np.random.default_rng(0)
@@ -46,8 +46,6 @@ def test_a_file_cut_anywhere_or_with_a_flipped_bit_is_refused(saved, name):
         ({"estimator": "Ridge"}, "must hold an XMLClassifier, got 'Ridge'"),
         ({"label_form": "poem"}, "label_form must be one of"),
         ({"network": None}, "network must have the fields"),
-        ({"optimizer": 77}, "optimizer must be one of .*, got 77"),
-        ({"steps": True}, "steps must be a number"),
         ({"history": [1]}, "history must be a list of records"),
         ({"parameters": {"os.system": "true"}}, "parameters must be among those of XMLClassifier"),
         ({"parameters": {"loss": "mse"}}, "loss must be one of"),
@@ -75,7 +73,7 @@ def test_a_file_cut_anywhere_or_with_a_flipped_bit_is_refused(saved, name):
 def test_a_description_that_does_not_fit_is_refused(saved, change, message):
     rewrite(saved, change)
     with pytest.raises(ModelFileError, match=message):
-        XMLClassifier.load(saved, predict_only=False)
+        XMLClassifier.load(saved)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +105,6 @@ def test_a_network_that_does_not_fit_is_refused(saved, change, message):
     [
         ({"params": np.zeros(3, np.float32)}, r"params must be float32 \(\d+,\), got float32 \(3,\)"),
         ({"params": np.zeros((2, 2))}, r"got float64 \(2, 2\)"),
-        ({"optimizer_state": np.zeros(3, np.float32)}, "optimizer_state must be float32"),
         ({"classes": np.zeros((12, 1))}, "classes must be a list of numbers"),
         ({"classes": np.arange(13)}, "must name 12 labels, got 13"),
         ({"classes": np.array(["a"] * 12)}, "classes must be a list of numbers, got <U1"),
@@ -116,7 +113,7 @@ def test_a_network_that_does_not_fit_is_refused(saved, change, message):
 def test_an_array_that_does_not_fit_is_refused(saved, arrays, message):
     rewrite(saved, arrays=arrays)
     with pytest.raises(ModelFileError, match=message):
-        XMLClassifier.load(saved, predict_only=False)
+        XMLClassifier.load(saved)
 
 
 def test_parameters_that_are_not_finite_are_refused(saved):
@@ -125,15 +122,6 @@ def test_parameters_that_are_not_finite_are_refused(saved):
     rewrite(saved, arrays={"params": params})
     with pytest.raises(ModelFileError, match="params must be finite"):
         XMLClassifier.load(saved)
-
-
-def test_an_optimizer_state_that_is_not_finite_is_refused(saved):
-    state = np.array(read_model(saved)[1]["optimizer_state"])
-    state[5] = np.inf
-    rewrite(saved, arrays={"optimizer_state": state})
-    assert XMLClassifier.load(saved).n_epochs_ == 4
-    with pytest.raises(ModelFileError, match="optimizer_state must be finite"):
-        XMLClassifier.load(saved, predict_only=False)
 
 
 @pytest.mark.parametrize("ask", ["predict", "predict_topk", "decision_function", "predict_proba"])

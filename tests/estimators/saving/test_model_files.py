@@ -79,7 +79,7 @@ def refused(folder):
     """Return whether a folder is refused, in one line that names it; what is loaded must answer."""
     error = None
     try:
-        model = XMLClassifier.load(folder, predict_only=False)
+        model = XMLClassifier.load(folder)
     except ModelFileError as caught:
         error = caught
     else:
@@ -106,7 +106,7 @@ def replaced(value, path, new):
     return value
 
 
-NAMES = ["model.json", "MANIFEST.json", "vectorizer.json", "params.npy", "optimizer_state.npy"]
+NAMES = ["model.json", "MANIFEST.json", "vectorizer.json", "params.npy"]
 NAMES += [f"classes_{part}.npy" for part in ("text", "ends", "fixed", "counts")]
 
 

@@ -19,11 +19,10 @@ from xmlsgd.nn.optimizers import Adagrad, Adam, Optimizer
 from xmlsgd.nn.optimizers.base import RATE
 
 
-@pytest.mark.parametrize("predict_only", [True, False])
-def test_a_loaded_model_answers_as_the_saved_one(rows, tmp_path, predict_only):
+def test_a_loaded_model_answers_as_the_saved_one(rows, tmp_path):
     model = small(optimizer="row_adagrad", hidden_layer_sizes=(16, 8)).fit(*rows, eval_set=rows)
     model.save(tmp_path / "model")
-    loaded = XMLClassifier.load(tmp_path / "model", predict_only=predict_only)
+    loaded = XMLClassifier.load(tmp_path / "model")
     assert same_answers(model, loaded, rows[0])
     assert loaded.get_params() == model.get_params()
     assert loaded.history_ == model.history_
@@ -33,7 +32,7 @@ def test_a_loaded_model_answers_as_the_saved_one(rows, tmp_path, predict_only):
 
 def through_save(model, folder):
     model.save(folder / "model")
-    return XMLClassifier.load(folder / "model", predict_only=False)
+    return XMLClassifier.load(folder / "model")
 
 
 def through_pickle(model, folder):
@@ -55,8 +54,8 @@ def test_partial_fit_goes_on_exactly_where_it_was(rows, tmp_path, copy, optimize
         model.partial_fit(*more)
         other.partial_fit(*more)
     assert model.params_.tobytes() == other.params_.tobytes()
-    assert model.optimizer_state_.tobytes() == other.optimizer_state_.tobytes()
-    assert model.fitted_.n_steps == other.fitted_.n_steps > 0
+    assert model.fitted_.optimizer.state.tobytes() == other.fitted_.optimizer.state.tobytes()
+    assert model.fitted_.optimizer.steps == other.fitted_.optimizer.steps > 0
 
 
 @pytest.mark.parametrize(
@@ -126,20 +125,25 @@ def test_a_generator_as_random_state_is_not_saved_but_its_draw_is(rows, tmp_path
     assert np.array_equal(loaded.partial_fit(*rows).params_, model.partial_fit(*rows).params_)
 
 
-def test_predict_only_maps_the_parameters_and_refuses_to_learn(saved, rows):
+def test_the_parameters_of_a_loaded_model_are_mapped_and_learning_leaves_the_file(saved, rows):
     loaded = XMLClassifier.load(saved)
-    assert not loaded.params_.flags.writeable
     assert isinstance(loaded.params_, np.memmap)
-    with pytest.raises(ValueError, match=r"no optimizer state; load\(path, predict_only=False\) reads it"):
-        loaded.partial_fit(*rows)
+    assert not loaded.params_.flags.writeable
+    before = (saved / "params.npy").read_bytes()
+    loaded.partial_fit(*rows)
+    assert (saved / "params.npy").read_bytes() == before
 
 
-def test_a_model_saved_for_prediction_only_is_smaller_and_says_so(saved, rows, tmp_path):
-    XMLClassifier.load(saved).save(tmp_path / "light", predict_only=True)
-    assert not (tmp_path / "light" / "optimizer_state.npy").exists()
-    assert same_answers(XMLClassifier.load(tmp_path / "light"), XMLClassifier.load(saved), rows[0])
-    with pytest.raises(ModelFileError, match="cannot learn on, saved with predict_only"):
-        XMLClassifier.load(tmp_path / "light", predict_only=False)
+def test_partial_fit_keeps_the_state_of_the_optimizer_for_the_next_and_save_does_not(rows, tmp_path):
+    model = small().partial_fit(*rows)
+    loaded = through_save(model, tmp_path)
+    assert not list(tmp_path.rglob("*optimizer*"))
+    first = model.fitted_.optimizer
+    assert first.state.any()
+    model.partial_fit(*rows)
+    loaded.partial_fit(*rows)
+    assert model.fitted_.optimizer.steps == 2 * first.steps
+    assert loaded.fitted_.optimizer.steps == first.steps
 
 
 def test_a_model_that_was_mapped_can_be_saved_over_itself(saved, rows):
@@ -153,7 +157,7 @@ def test_a_pickle_carries_no_device(rows):
     model = small().fit(*rows)
     model.predict_topk(rows[0])
     assert pickle.loads(pickle.dumps(model)).fitted_._scorers == {}
-    assert len(pickle.dumps(model)) < 2 * (model.params_.nbytes + model.optimizer_state_.nbytes)
+    assert len(pickle.dumps(model)) < model.params_.nbytes + 4096
 
 
 def test_nothing_in_a_saved_model_is_pickled(saved):

@@ -59,7 +59,8 @@ def run(
     from ..input_warnings import warn_of_training_rows
     from ..sources import Columns, Rows, in_columns, names_of_rows, read_more, read_test
 
-    estimator = XMLClassifier.load(model, predict_only=False).set_params(**parameters)
+    estimator = XMLClassifier.load(model).set_params(**parameters)
+    estimator.fitted_.check_learns_on()
     columns = Columns.of_model(estimator)
     train = read_more(data, format_options, columns)
     held_out = None if test is None else read_test(test, format_options, columns)

@@ -59,7 +59,8 @@ def run(
     if token is None:
         served = read_model(model, model, "serve", parameters)
     else:
-        served = XMLClassifier.load(model, predict_only=False).set_params(**parameters)
+        served = XMLClassifier.load(model).set_params(**parameters)
+        served.fitted_.check_learns_on()
     if getattr(served, "vectorizer_", None) is None:
         raise UsageError(f"{model}: must be trained on text, got a model of rows of numbers")
     name = Path(model).resolve().name
