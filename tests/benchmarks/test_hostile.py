@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections import Counter
 from random import Random
 
 from benchmarks.hostile import attack, request
+from shared.paths import ROOT
 
 KINDS = {"bytes", "head", "length", "body", "chunks", "cut", "pipeline", "method"}
 
@@ -36,3 +38,19 @@ def test_answers_are_counted_by_kind_and_status():
     assert seen.total() == 20
     assert {name.split()[0] for name in seen} <= KINDS
     assert any(name.endswith(" 400") for name in seen)
+
+
+def test_the_user_guide_has_the_latest_figures():
+    found = json.loads((ROOT / "benchmarks/results/hostile.json").read_text())["result"]
+    assert not found["polite"]["errors"]
+    assert found["same_answer"]
+    assert found["beside_idle"]["answered"]
+    before, after = (f"{found[name]['resident_bytes'] / 1e6:.0f} MB" for name in ("before", "after"))
+    guide = " ".join((ROOT / "docs/user_guide.md").read_text(encoding="utf-8").split())
+    for figure in (
+        f"{found['requests']:,} malformed requests",
+        f"all {found['polite']['requests']} polite requests, half of them within {1e3 * found['polite']['p50']:.0f} ms",
+        f"beside {found['beside_idle']['connections']:,} idle connections",
+        f"resident memory was {before} before and {after} after",
+    ):
+        assert figure in guide
