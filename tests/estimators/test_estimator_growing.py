@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 
 from shared.planted import planted, small
@@ -62,3 +63,13 @@ def test_a_warm_start_grows_too(rows):
     model.fit(X, Y)
     assert model.n_features_in_ == 120
     assert len(model.classes_) == 40
+
+
+def test_a_network_that_fit_has_trained_learns_more_rows_at_a_low_rate():
+    X, Y = planted(4000)
+    fitted, grown = small(max_epochs=1).fit(X, Y), small().partial_fit(X, Y)
+    assert fitted.fitted_.thresholds is not None
+    low, full = (model.partial_fit(X[:10], Y[:10]).plan_.learning_rate for model in (fitted, grown))
+    assert low == pytest.approx(full / 20)
+    fitted.set_params(learning_rate_init=0.01).partial_fit(X[:10], Y[:10])
+    assert fitted.plan_.learning_rate == 0.01

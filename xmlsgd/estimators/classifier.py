@@ -284,7 +284,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         names = column_names(label_names) if earlier is None else earlier.classes
         texts = {"label_texts": label_texts, "feature_names": feature_names}
         data = read_training_data(given, X, y, names, earlier, sample_weight, eval_set, seed, True, groups, **texts)
-        plan = make_plan(given, data, earlier and earlier.network)
+        plan = make_plan(given, data, earlier)
         memory.check(plan, data, fitted)
         self.fitted_ = train_model(plan, data, earlier, seed, partial(setattr, self, "fitted_"), callbacks, checkpoint)
         self.plan_ = plan
@@ -303,8 +303,8 @@ class XMLClassifier(Predictor, BaseEstimator):
         """Learn from more rows in one pass at a constant rate.
 
         Columns of X and labels may be added at any time. The optimizer goes on where the last call left it, but starts
-        anew behind `fit` and `load`. With candidates, k-NN index, co-occurrence and linear classifiers learn the rows,
-        too, and the rate is low, so that the network forgets little. A call copies the model: many rows in one cost
+        anew behind `fit` and `load`. The rate is low in a model that `fit` has trained, so that it forgets little. k-NN
+        index, co-occurrence and linear classifiers learn the rows, too. A call copies the model: many rows in one cost
         less than many calls.
 
         Parameters
@@ -334,8 +334,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         texts = {"label_texts": label_texts, "feature_names": feature_names}
         data = read_training_data(given, X, y, names, earlier, sample_weight, seed=seed, **texts)
         check_declared(data.names, None if classes is None else names)
-        keeps = earlier is not None and earlier.candidates is not None
-        plan = make_plan(given, data, earlier and earlier.network, with_candidates=False, keeps_candidates=keeps)
+        plan = make_plan(given, data, earlier, adds_rows=True)
         memory.check(plan, data, earlier)
         self.fitted_ = train_more(plan, data, earlier, seed, partial(setattr, self, "fitted_"))
         self.plan_ = plan

@@ -83,12 +83,11 @@ def auto_rounding(n_labels: int, loss: str, optimizer: Any, kinds: Collection[st
     return ROUNDING if measured and n_labels >= ROUNDED_LABELS and "cuda" not in kinds else 0.0
 
 
-def auto_rate(optimizer: Any, batch_size: int, is_short: bool, keeps_candidates: bool = False) -> tuple[float, str]:
+def auto_rate(optimizer: Any, batch_size: int, is_short: bool, is_low: bool = False) -> tuple[float, str]:
     """Return the learning rate that suits the optimizer, and why.
 
     is_short : whether this is the short run of a network beside candidates. Adam's rate then follows the square root of
-    the batch size (Malladi et al. 2022). keeps_candidates : whether the network of a model with candidates learns other
-    rows.
+    the batch size (Malladi et al. 2022). is_low : whether a trained network learns other rows.
     """
     rate: float | None = type(optimizer).default_rate
     if rate is None:
@@ -96,7 +95,7 @@ def auto_rate(optimizer: Any, batch_size: int, is_short: bool, keeps_candidates:
     if is_short and isinstance(optimizer, Adam):
         scaled = CANDIDATE_RATE * rate * math.sqrt(batch_size / BATCH)
         return float(f"{scaled:.2g}"), f"suits Adam for {CANDIDATE_EPOCHS} epochs of batches of {batch_size}"
-    if keeps_candidates:
+    if is_low:
         return MORE_RATE * rate, "low, because other rows would be forgotten"
     return rate, f"suits {type(optimizer).__name__}"
 

@@ -101,6 +101,11 @@ class FittedModel:
             raise DataError("the model is compact and cannot learn on; train it again without compact")
 
     @property
+    def of_fit(self) -> bool:
+        """Whether `fit` has trained the model, from rows some of which it held out, not `partial_fit` alone."""
+        return self.candidates is not None or self.thresholds is not None
+
+    @property
     def loss_curve(self) -> list[float]:
         """The loss of each epoch."""
         return [record["loss"] for record in self.history]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..devices.base import Device
     from ..nn.optimizers import Optimizer
     from ..nn.samplers import Sampler
+    from .fitted import FittedModel
     from .parameters import Parameters
     from .training_data import TrainingData
 
@@ -87,17 +88,15 @@ class TrainingPlan:
 
 
 def make_plan(
-    given: Parameters,
-    data: TrainingData,
-    earlier: Network | None = None,
-    with_candidates: bool = True,
-    keeps_candidates: bool = False,
+    given: Parameters, data: TrainingData, earlier: FittedModel | None = None, adds_rows: bool = False
 ) -> TrainingPlan:
     """Decide how to train on `data`; nothing is trained.
 
-    earlier : the network that training goes on from, and may grow. with_candidates : whether they may be learned.
-    keeps_candidates : whether the model that learns more rows, as in `partial_fit`, has candidates.
+    earlier : the model that training goes on from. adds_rows : whether it keeps the rows that it knows and learns these
+    as well, as in `partial_fit`, where its network may grow.
     """
+    before = None if earlier is None else earlier.network
+    remembered = earlier if adds_rows else None
     n_rows, n_labels = data.dataset.n_rows, data.dataset.n_labels
     n_weighted = data.n_rows if data.weight is None else np.count_nonzero(data.weight[: data.n_rows])
     made: list[Decision] = []
@@ -107,11 +106,11 @@ def make_plan(
         return value
 
     optimizer = optimizer_of(given)
-    loss = _loss(given, data, earlier)
+    loss = _loss(given, data, before)
     n_candidates, why_listed = (
-        _candidates(given, data, loss) if with_candidates else (0, "partial_fit keeps those of the model")
+        (0, "partial_fit keeps those of the model") if adds_rows else _candidates(given, data, loss)
     )
-    network = _network(given, data, loss, earlier)
+    network = _network(given, data, loss, before)
     decided(
         "hidden_layer_sizes", network.hidden, _why(given.hidden_layer_sizes, "goes on" if earlier else "the default")
     )
@@ -120,23 +119,23 @@ def make_plan(
     own = given.algorithm if isinstance(given.algorithm, Algorithm) else None
     batch_size = decided("batch_size", *_batch_size(given, n_rows, own))
     is_short = n_candidates > 0 and given.max_epochs == "auto"
-    learning_rate = decided(
-        "learning_rate_init", *_learning_rate(given, optimizer, own, batch_size, is_short, keeps_candidates)
-    )
+    is_low = remembered is not None and remembered.of_fit
+    learning_rate = decided("learning_rate_init", *_learning_rate(given, optimizer, own, batch_size, is_short, is_low))
     decided("candidates", n_candidates, why_listed)
     stacking = given.stacking if n_candidates else "quick"
-    if with_candidates and given.stacking == "thorough":
+    if not adds_rows and given.stacking == "thorough":
         _check_thorough(n_candidates, n_weighted)
     if n_candidates:
         decided("stacking", stacking, GIVEN)
     held_out = held_out_size(network.loss, data.form, n_candidates, stacking)
     learners = "stacking, thresholds" if n_candidates else "calibration, thresholds"
-    decided("held_out_rows", held_out.of(n_weighted) if with_candidates else 0, f"of {n_weighted}, for {learners}")
+    decided("held_out_rows", 0 if adds_rows else held_out.of(n_weighted), f"of {n_weighted}, for {learners}")
     decided("groups", *_groups(data))
     if data.n_label_rows:
         used = ", where held-out rows agree, candidates" if n_candidates else ""
         decided("label_rows", data.n_label_rows, f"labels whose text has known words; for the network{used}")
-    n_negatives, why = _negatives(given, n_candidates > 0 or keeps_candidates, n_labels)
+    beside_candidates = n_candidates > 0 or (remembered is not None and remembered.candidates is not None)
+    n_negatives, why = _negatives(given, beside_candidates, n_labels)
     kind = "all" if n_negatives is None else "uniform" if given.sampler == "auto" else given.sampler
     decided("sampler", kind, _why(given.sampler, "uniform where negatives are drawn"))
     decided("negatives", n_labels if n_negatives is None else n_negatives, why)
@@ -205,17 +204,12 @@ def _network(given: Parameters, data: TrainingData, loss: str, earlier: Network 
 
 
 def _learning_rate(
-    given: Parameters,
-    optimizer: Optimizer,
-    own: Algorithm | None,
-    batch_size: int,
-    is_short: bool,
-    keeps_candidates: bool,
+    given: Parameters, optimizer: Optimizer, own: Algorithm | None, batch_size: int, is_short: bool, is_low: bool
 ) -> tuple[float, str]:
     if own is not None:
         return own.learning_rate, "the algorithm's"
     if given.learning_rate_init == "auto":
-        return defaults.auto_rate(optimizer, batch_size, is_short, keeps_candidates)
+        return defaults.auto_rate(optimizer, batch_size, is_short, is_low)
     return float(given.learning_rate_init), GIVEN
 
 
