@@ -6,8 +6,10 @@ import json
 
 import pytest
 
-from xmlsgd import load_model
+from xmlsgd import XMLClassifier, XMLEnsemble, load_model
 from xmlsgd.cli import main
+from xmlsgd.data.vectorizer import TextVectorizer
+from xmlsgd.estimators import label_texts
 
 FLAGS = ["--hidden", "8", "--epochs", "1", "--candidates", "8", "--threads", "1", "--seed", "0"]
 ROWS = [f"{label}\t{word} text {i}" for i in range(120) for label, word in (("a", "apple"), ("b", "bear"))]
@@ -84,3 +86,73 @@ def test_explanations_name_the_words_of_rows_of_numbers(tmp_path, capsys):
     capsys.readouterr()
     assert main(["predict", model, str(train), "--explain", "--k", "1"]) == 0
     assert "apple " in capsys.readouterr().out
+
+
+def test_a_model_learns_the_texts_of_new_labels(rows, tmp_path, capsys):
+    new, texts, model = tmp_path / "new.txt", tmp_path / "labels.txt", str(tmp_path / "m")
+    assert main(["train", str(rows), "--out", model, *FLAGS, "--quiet"]) == 0
+    new.write_text("b\tbear text\nd\tapple bear\n", encoding="utf-8")
+    texts.write_text("a\tapple\nc\tapple text\nd\tbear\ne\n", encoding="utf-8")
+    capsys.readouterr()
+    assert main(["learn", model, str(new), "--label-texts", str(texts)]) == 0
+    assert "3 labels are new" in capsys.readouterr().out
+    learned = load_model(model)
+    assert learned.classes_.tolist() == ["a", "b", "d", "c", "e"]
+    assert learned.label_counts_.tolist() == [120, 121, 1, 0, 0]
+    found, _ = learned.predict_topk(["apple text"], 5)
+    alone = tmp_path / "alone"
+    assert main(["train", str(rows), "--out", str(alone), *FLAGS, "--quiet"]) == 0
+    assert main(["learn", str(alone), str(new), "--quiet"]) == 0
+    assert load_model(alone).classes_.tolist() == ["a", "b", "d"]
+    assert found[0].tolist().index(3) < found[0].tolist().index(4)  # "c" has these words, "e" has none
+
+
+def test_a_model_of_numbers_refuses_texts_of_new_labels(tmp_path, capsys):
+    train, texts = tmp_path / "train.txt", tmp_path / "labels.txt"
+    train.write_text("4 3 2\n" + "0 0:1\n1 1:1 2:1\n" * 2, encoding="utf-8")
+    texts.write_text("apple\nbear\n", encoding="utf-8")
+    assert main(["train", str(train), "--out", str(tmp_path / "m"), *FLAGS, "--candidates", "0", "--quiet"]) == 0
+    assert main(["learn", str(tmp_path / "m"), str(train), "--label-texts", str(texts)]) == 2
+    assert "--label-texts: the model was trained on rows of numbers and has no words; leave" in capsys.readouterr().err
+
+
+def test_parameters_are_searched_with_label_texts_and_named_in_the_command(rows, tmp_path, capsys, monkeypatch):
+    pytest.importorskip("optuna", reason='needs the extra "tune"')
+    texts, seen = tmp_path / "labels.txt", []
+    texts.write_text("a\tapple\nc\tapple bear\n", encoding="utf-8")
+    fit = XMLClassifier.fit
+
+    def watched(self, *given, **named):
+        if named.get("label_texts") is not None:  # not where kernels are compiled
+            seen.append(named["label_texts"].to_scipy().toarray().astype(bool).sum(axis=1).tolist())
+        return fit(self, *given, **named)
+
+    monkeypatch.setattr(XMLClassifier, "fit", watched)
+    flags = ["--ngram-range", "1,2", "--label-texts", str(texts)]
+    assert main(["tune", str(rows), *FLAGS, *flags, "--trials", "2", "--seconds", "1e9"]) == 0
+    assert seen == [[1, 0, 3]] * 2
+    assert f"--label-texts {texts} --ngram-range 1,2" in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_a_plan_has_label_rows_by_the_options_of_texts(rows, tmp_path, capsys):
+    texts = tmp_path / "labels.txt"
+    texts.write_text("a\tapple\nc\tapple bear\n", encoding="utf-8")
+    given = ["--label-texts", str(texts), "--analyzer", "char_wb", "--ngram-range", "3,4"]
+    assert main(["train", str(rows), *given, *FLAGS, "--dry-run"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("label_rows")]
+    assert line.split()[1] == "2"
+
+
+def test_an_ensemble_learns_label_texts_by_the_options_of_its_texts(monkeypatch):
+    read, seen = label_texts.read_label_rows, []
+
+    def watched(*given):
+        seen.append(read(*given))
+        return seen[-1]
+
+    monkeypatch.setattr("xmlsgd.estimators.training_data.read_label_rows", watched)
+    classifier = XMLClassifier(
+        (4,), max_epochs=1, n_jobs=1, candidates=0, vectorizer=TextVectorizer(ngram_range=(2, 2))
+    )
+    XMLEnsemble(classifier, 2).fit(["red car", "blue car"], [["a"], ["b"]], label_texts={"a": "red car", "b": "boat"})
+    assert [rows.X.shape for rows in seen] == [(1, 2)] * 2

@@ -202,6 +202,16 @@ def positional(name: str, value_type: ValueType, metavar: str, text: str) -> Fla
 
 # Flags of several commands.
 JSON_FILE = Flag("json", FILE, "write the results as JSON; - is standard output", "output")
+LABEL_TEXTS = Flag(
+    "label_texts", PATH,
+    "text of each label, line by line, or of `label<TAB>text` lines: labels are learned from their words as well",
+    "data",
+)  # fmt: skip
+LABEL_FLAGS = (
+    LABEL_TEXTS,
+    Flag("feature_names", PATH, "word of each feature of rows of numbers, line by line, for --label-texts and for "
+         "explanations", "data"),
+)  # fmt: skip
 OVERWRITE = Flag("overwrite", None, "replace what an earlier run wrote under this name", "output")
 PROPENSITY_POWER = Flag(
     "propensity_power", FLOAT,

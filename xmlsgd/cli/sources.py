@@ -88,15 +88,13 @@ def read_training(
     """Return the rows of TRAIN and of --test, and the texts of labels and features."""
     with on_disk(train) as path:
         rows = _training_rows(path, form, None, label_texts)
-    words = None if rows.vectorizer is None else rows.vectorizer.words
     if feature_names is not None:
-        if words is not None:
+        if rows.vectorizer is not None:
             raise UsageError(f"--feature-names: {train} has words of its own; leave it out")
-        words = read_raw_text(feature_names).texts
-        rows = replace(rows, texts={"feature_names": words})
+        rows = replace(rows, texts={"feature_names": read_raw_text(feature_names).texts})
     if label_texts is not None:
         dataset, texts = _with_label_texts(rows.train, label_texts)
-        rows = replace(rows, train=dataset, texts={"label_texts": texts, "feature_names": words})
+        rows = replace(rows, train=dataset, texts={**rows.texts, "label_texts": texts})
     if test is not None:
         return replace(rows, test=read_test(test, form, rows.columns))
     return rows if rows.test is None else replace(rows, test=in_columns(rows.test, rows.columns, train))
@@ -110,6 +108,16 @@ def read_more(path: str, form: FormatOptions, columns: Columns) -> Dataset:
         train = _training_rows(file, form, columns).train
     X = replace(train.X, n_cols=max(train.n_features, columns.n_features))
     return Dataset(X, *_matched(train.Y, train.label_names, columns))
+
+
+def with_new_texts(train: Dataset, path: str, columns: Columns) -> tuple[Dataset, dict[str, str]]:
+    """Return rows to learn with a column for each label of `--label-texts`, and the texts of new labels by name."""
+    if columns.vectorizer is None:
+        raise UsageError(f"--label-texts: {NO_VECTORIZER.partition(',')[0]}; leave it out")
+    dataset, texts = _with_label_texts(train, path)
+    names, known = dataset.label_names or (), columns.n_labels
+    new = zip(names[known:], texts[known:], strict=True)
+    return dataset, {name: text for name, text in new if text is not None}
 
 
 def read_source(path: str, form: FormatOptions, vectorizer_of: str | None = None) -> Rows:

@@ -142,10 +142,11 @@ class XMLEnsemble(Predictor, BaseEstimator):
         template = self._template()
         rows, features = learn_features(X, template.vectorizer, type(self).__name__, label_texts)
         features = features.with_words(feature_names)
+        words: Any = feature_names
         if features.vectorizer is not None:  # which the classifiers do not have
-            feature_names = features.vectorizer.words
+            words = features.vectorizer
         elif feature_names is None and features.names is not None:
-            feature_names = features.names.tolist()
+            words = features.names.tolist()
         if isinstance(eval_set, tuple | list) and len(eval_set) == 2:
             eval_set = read_features(eval_set[0], features), eval_set[1]
         seeding = template if self.random_state is None else self
@@ -170,7 +171,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
                         label_names=label_names,
                         groups=groups,
                         label_texts=label_texts,
-                        feature_names=feature_names,
+                        feature_names=words,
                         callbacks=watching,
                         checkpoint=part,
                     )

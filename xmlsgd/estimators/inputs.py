@@ -42,7 +42,7 @@ class FeatureSpace:
 
     def with_words(self, words: Any) -> FeatureSpace:
         """Return the features with a word for each; `DataError` for fewer or more. Those of texts have their own."""
-        if words is None or self.vectorizer is not None:
+        if words is None or self.vectorizer is not None or isinstance(words, TextVectorizer):
             return self
         listed = [str(word) for word in words]
         if len(listed) != self.n_features:

@@ -81,6 +81,8 @@ def _vectorizer(feature_names: Any, X: CSR, features: FeatureSpace) -> TextVecto
     """Return what turns label texts into rows such as X."""
     if features.vectorizer is not None:
         return features.vectorizer
+    if isinstance(feature_names, TextVectorizer):  # of an ensemble
+        return feature_names
     names = features.names if feature_names is None else feature_names
     if names is None:
         raise DataError(
@@ -93,6 +95,11 @@ def _vectorizer(feature_names: Any, X: CSR, features: FeatureSpace) -> TextVecto
         raise DataError(f"feature_names: must differ, got {shorten(str(different[counts > 1][0]))} twice")
     frequency = np.bincount(X.indices[X.data != 0], minlength=X.n_cols)
     return TextVectorizer.of_words(words, np.log((1 + X.n_rows) / (1 + frequency)) + 1)
+
+
+def as_matrix(label_rows: Dataset) -> CSR:
+    """Return the features of each label, (L, F), as `read_label_rows` reads them."""
+    return CSR.from_scipy(sp.csr_array(label_rows.Y.to_scipy().T @ label_rows.X.to_scipy()), "label_texts")
 
 
 def _read_matrix(texts: Any, shape: tuple[int, int]) -> CSR:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from statistics import fmean
 from time import perf_counter as now
 from typing import Any, NamedTuple
@@ -12,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
-from ..data.csr import Dataset
+from ..data.csr import CSR, Dataset
 from ..data.held_out import HELD_OUT_THOROUGH
 from ..data.validation import is_positive_integer
 from ..errors import DataError, DivergenceError, MemoryEstimateError, shorten
@@ -21,6 +22,7 @@ from ..metrics.evaluation import metrics_by_name, takes_propensity
 from ..training.callbacks import Callback
 from ..training.history import EpochRecord
 from .classifier import XMLClassifier
+from .label_texts import as_matrix
 from .parameters import Parameters, checked_parameters, random_state_of
 from .plan import TrainingPlan
 from .training_data import TrainingData, hold_out, read_training_data
@@ -94,6 +96,8 @@ def tune(
     seconds: float = 600,
     n_trials: int | None = None,
     groups: ArrayLike | None = None,
+    label_texts: Any = None,
+    feature_names: Sequence[str] | None = None,
     fixed: Collection[str] = (),
     callback: Callable[[Trial], None] | None = None,
 ) -> Tuning:
@@ -119,7 +123,7 @@ def tune(
         longer does not count. The first one is always done.
     n_trials : int, optional
         At most so many trials. With it alone (``seconds=inf``), the same seed gives the same trials.
-    groups : array of int or str (n,), optional
+    groups, label_texts, feature_names : optional
         As in `fit`; whole groups are held out.
     fixed : names, optional
         Parameters that stay as they are.
@@ -144,9 +148,10 @@ def tune(
     if n_trials is not None and not is_positive_integer(n_trials):
         raise DataError(f"n_trials: must be an integer of at least 1, got {shorten(n_trials)}")
     seed = int(random_state_of(model).randint(np.iinfo(np.int32).max))
-    data, split = _read_rows(model, X, y, groups, seed)
+    texts = {"label_texts": label_texts, "feature_names": feature_names}
+    data, split, of_labels = _read_rows(model, X, y, groups, seed, texts)
     base = clone(model).set_params(vectorizer=None, random_state=seed)
-    default = base.plan(data.dataset.X, data.dataset.Y, groups=data.groups)
+    default = base.plan(data.dataset.X, data.dataset.Y, groups=data.groups, label_texts=of_labels)
     base.set_params(candidates=default.n_candidates)  # as of all rows, where fewer would be too few
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
     study.enqueue_trial(_space_defaults(default))
@@ -159,7 +164,7 @@ def tune(
         suggested = _suggested(asked, free, base, split.dataset)
         try:
             trial = clone(base).set_params(**suggested) if trials else clone(base)
-            value = _measured(trial, split, measure, [Deadline(end)] if trials else [])
+            value = _measured(trial, split, of_labels, measure, [Deadline(end)] if trials else [])
         except TimeUp:
             break
         except (DivergenceError, MemoryEstimateError):
@@ -176,25 +181,34 @@ def tune(
     return Tuning(best, trials, data.n_rows - split.n_rows)
 
 
-def _read_rows(model: XMLClassifier, X: Any, y: Any, groups: Any, seed: int) -> tuple[TrainingData, TrainingData]:
-    """Return all rows, and the same with a tenth of them held out."""
+def _read_rows(
+    model: XMLClassifier, X: Any, y: Any, groups: Any, seed: int, texts: dict[str, Any]
+) -> tuple[TrainingData, TrainingData, CSR | None]:
+    """Return all rows, the same with a tenth of them held out, and the features of each label if it has a text."""
     given = Parameters(**vars(checked_parameters(model)) | {"early_stopping": False})
-    data = read_training_data(given, X, y, None, None, groups=groups)
+    data = read_training_data(given, X, y, None, None, groups=groups, **texts)
+    of_labels = None
+    if data.n_label_rows:
+        n, n_all = data.n_rows, data.dataset.n_rows
+        of_labels = as_matrix(Dataset(data.dataset.X.span(n, n_all), data.dataset.Y.span(n, n_all)))
+        data = replace(data, dataset=data.rows, n_label_rows=0)
     if data.form == "multiclass":
         raise DataError("y: tune needs label lists or an indicator, got one class a row; use GridSearchCV for these")
     split = hold_out(data, min(int(SHARE * data.n_rows), MOST_ROWS), seed)
     if split is None:
         wanted = "must have 10 rows, and a group of at most a tenth of them, to hold out"
         raise DataError(f"X: {wanted}; got {data.n_rows} rows")
-    return data, split
+    return data, split, of_labels
 
 
-def _measured(model: XMLClassifier, split: TrainingData, measure: Measure, callbacks: Sequence[Callback]) -> float:
+def _measured(
+    model: XMLClassifier, split: TrainingData, of_labels: CSR | None, measure: Measure, callbacks: Sequence[Callback]
+) -> float:
     """Train a model and return the metric of the held-out rows, in percent."""
     assert split.held_out is not None
-    return measure(
-        model.fit(split.dataset.X, split.dataset.Y, groups=split.groups, callbacks=callbacks), split.held_out
-    )
+    rows = split.dataset
+    model.fit(rows.X, rows.Y, groups=split.groups, label_texts=of_labels, callbacks=callbacks)
+    return measure(model, split.held_out)
 
 
 def _space_defaults(plan: TrainingPlan) -> dict[str, Any]:

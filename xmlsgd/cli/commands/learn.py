@@ -1,8 +1,9 @@
 """Add rows to a saved model, for a fraction of the time that training on all rows would take.
 
 DATA is any source that train reads. The network goes over the new rows once; the k-NN index, co-occurrence and linear
-classifiers get them as well; stacking stays. Labels that are new are added, words that are new are not. With --test the
-model is measured before and after.
+classifiers get them as well; stacking stays. Labels that are new are added, words that are new are not. With
+--label-texts, texts of new labels are learned as well, also of labels that no row has. With --test the model is
+measured before and after.
 
 The model in DIR is replaced at the end, in one step; with --out it stays as it is. It must have been saved without
 --compact; an ensemble cannot learn on.
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import model_folder
-from ..flags import DIR, FORMAT_FLAGS, JSON_FILE, OVERWRITE, PATH, Flag, positional
+from ..flags import DIR, FORMAT_FLAGS, JSON_FILE, LABEL_TEXTS, OVERWRITE, PATH, Flag, positional
 from ..format_options import FormatOptions
 from ..messages import Console
 from ..output_files import check_file, check_folder, check_new
@@ -28,6 +29,7 @@ FLAGS = (
     positional("data", PATH, "DATA", "rows to add, in any format that train reads"),
     Flag("test", PATH, "rows to measure on, before and after", "data"),
     *FORMAT_FLAGS,
+    LABEL_TEXTS,
     *parameter_flags("learning_rate_init", "n_jobs"),
     Flag("out", DIR, "folder of the new model", "output", default_text="DIR", synonyms=("-o", "--output")),
     OVERWRITE,
@@ -42,6 +44,7 @@ def run(
     data: str,
     test: str | None,
     format_options: FormatOptions,
+    label_texts: str | None,
     parameters: dict[str, Any],
     out: str | None,
     overwrite: bool,
@@ -50,19 +53,21 @@ def run(
 ) -> None:
     """Load, read, learn, measure, save."""
     folder = model if out is None else out
-    check_folder(folder, data, test, format_options.vocabulary)
+    check_folder(folder, data, test, label_texts, format_options.vocabulary)
     if out is not None:
         check_new(out, "--out", overwrite)
-    check_file(json, "--json", data, test, format_options.vocabulary, beside=folder)
+    check_file(json, "--json", data, test, label_texts, format_options.vocabulary, beside=folder)
     format_options.check_inputs(data, test)
     from ...estimators import XMLClassifier
     from ..input_warnings import warn_of_training_rows
-    from ..sources import Columns, Rows, in_columns, names_of_rows, read_more, read_test
+    from ..sources import Columns, Rows, in_columns, names_of_rows, read_more, read_test, with_new_texts
 
     estimator = XMLClassifier.load(model).set_params(**parameters)
     estimator.fitted_.check_learns_on()
     columns = Columns.of_model(estimator)
-    train = read_more(data, format_options, columns)
+    train, texts = read_more(data, format_options, columns), None
+    if label_texts is not None:
+        train, texts = with_new_texts(train, label_texts, columns)
     held_out = None if test is None else read_test(test, format_options, columns)
     rows = Rows(train, held_out, columns.vectorizer)
     warn_of_training_rows(rows, data, test, format_options, columns.n_labels)
@@ -71,7 +76,8 @@ def run(
         results["before"] = measures(estimator, held_out, console, with_thresholds=False)
     n_records, started = len(estimator.history_), time.perf_counter()
     # Labels with names find their columns by them, and new ones get columns behind.
-    estimator.partial_fit(train.X, train.Y if train.label_names is None else names_of_rows(train.Y, train.label_names))
+    Y = train.Y if train.label_names is None else names_of_rows(train.Y, train.label_names)
+    estimator.partial_fit(train.X, Y, label_texts=texts or None)
     seconds = time.perf_counter() - started
     if held_out is not None:
         held_out = in_columns(held_out, Columns.of_model(estimator), str(test))

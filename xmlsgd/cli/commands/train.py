@@ -25,7 +25,20 @@ from ...errors import suggest
 from ...training.runs import WorkersLost, whole_epochs
 from .. import model_folder
 from ..exit_codes import TrainingStopped, UsageError, describe
-from ..flags import DIR, FORMAT_FLAGS, INT, JSON_FILE, MINUTES, NAME, OVERWRITE, PATH, TEXT_FLAGS, Flag, positional
+from ..flags import (
+    DIR,
+    FORMAT_FLAGS,
+    INT,
+    JSON_FILE,
+    LABEL_FLAGS,
+    MINUTES,
+    NAME,
+    OVERWRITE,
+    PATH,
+    TEXT_FLAGS,
+    Flag,
+    positional,
+)
 from ..kernels import compile_kernels
 from ..machine import peak_memory_bytes, versions
 from ..models import classifiers_of, groups_in_file, parameters_of, template_of
@@ -54,10 +67,7 @@ FLAGS = (
          "group are, or none", "data", default_text="rows are independent"),
     *FORMAT_FLAGS,
     *TEXT_FLAGS,
-    Flag("label_texts", PATH, "text of each label, line by line, or of `label<TAB>text` lines: labels are learned from "
-         "their words as well", "data"),
-    Flag("feature_names", PATH, "word of each feature of rows of numbers, line by line, for --label-texts and for "
-         "explanations", "data"),
+    *LABEL_FLAGS,
     Flag("n_estimators", INT, "train this many models and predict by the mean of their scores", "model", 1),
     *parameter_flags(),
     Flag("checkpoint", MINUTES, "save the state of the run this often (0: after each step), to resume from", "training",
@@ -126,7 +136,8 @@ def run(
     console.note(f"{train}: {size_text(rows.train)}; read in {seconds:.1f} s")
     warn_of_training_rows(rows, train, test, format_options)
     if dry_run:
-        plan = template_of(model).plan(rows.train.X, rows.train.Y, groups=rows.groups, **rows.texts)
+        template = template_of(model).set_params(vectorizer=rows.vectorizer)
+        plan = template.plan(rows.train.X, rows.train.Y, groups=rows.groups, **rows.texts)
         console.answer(str(plan))
         write_json(json, plan.to_dict())
         return

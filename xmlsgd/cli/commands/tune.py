@@ -12,7 +12,7 @@ import shlex
 from typing import TYPE_CHECKING, Any
 
 from ..exit_codes import UsageError
-from ..flags import FLOAT, FORMAT_FLAGS, INT, JSON_FILE, NAME, PATH, TEXT_FLAGS, Flag, positional
+from ..flags import FLOAT, FORMAT_FLAGS, INT, JSON_FILE, LABEL_FLAGS, NAME, PATH, TEXT_FLAGS, Flag, positional
 from ..kernels import compile_kernels
 from ..models import groups_in_file
 from ..output_files import check_file
@@ -31,6 +31,7 @@ FLAGS = (
          default_text="rows are independent"),
     *FORMAT_FLAGS,
     *TEXT_FLAGS,
+    *LABEL_FLAGS,
     *parameter_flags(),
     Flag("metric", NAME, "what shall be large: a metric at a rank, as in nDCG@5 or PSP@3, \"micro F1\" or \"macro F1\"",
          "search", "P@1"),
@@ -46,6 +47,8 @@ EXAMPLES = """  xmlsgd tune train.txt --metric nDCG@5 --seconds 300 --json best.
 def run(
     train: str,
     groups: str | None,
+    label_texts: str | None,
+    feature_names: str | None,
     format_options: FormatOptions,
     parameters: dict[str, Any],
     metric: str,
@@ -59,14 +62,17 @@ def run(
         import optuna
     except ImportError as error:
         raise UsageError('optuna is missing: pip install "xmlsgd[tune]"') from error
-    check_file(json, "--json", train, groups, format_options.vocabulary, format_options.stop_words)
+    inputs = (train, groups, label_texts, feature_names, format_options.vocabulary, format_options.stop_words)
+    check_file(json, "--json", *inputs)
     format_options.check_inputs(train)
     from ...estimators.tuning import tune
     from ..sources import read_training
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     model = new_model(parameters)
-    rows = read_training(train, None, format_options).train
+    read = read_training(train, None, format_options, label_texts, feature_names)
+    rows = read.train
+    model.set_params(vectorizer=read.vectorizer)
     console.note(f"{train}: {size_text(rows)}")
     compile_kernels(model.get_params(), rows.n_labels)
 
@@ -75,7 +81,7 @@ def run(
 
     found = tune(
         rows.X, rows.Y, model, metric=metric, seconds=seconds, n_trials=trials,
-        groups=groups_in_file(groups, rows.n_rows), fixed=parameters, callback=show,
+        groups=groups_in_file(groups, rows.n_rows), **read.texts, fixed=parameters, callback=show,
     )  # fmt: skip
     first, best = found.trials[0], found.best
     flags = flags_of(parameters | best.parameters)
@@ -83,7 +89,8 @@ def run(
         f"{metric} of {found.n_held_out:,} held-out rows: {first.value:.2f} as given, {best.value:.2f} at best, "
         f"of {len(found.trials)} trials"
     )
-    of_data = flags_of(({} if groups is None else {"groups": groups}) | format_options.given)
+    files = {"groups": groups, "label_texts": label_texts, "feature_names": feature_names}
+    of_data = flags_of({name: file for name, file in files.items() if file is not None} | format_options.given)
     console.show(" ".join(filter(None, ["xmlsgd train", shlex.quote(train), of_data, flags, "--out model"])))
     write_json(json, {
         "metric": metric, "held_out_rows": found.n_held_out, "default": first.value, "best": best.value,
