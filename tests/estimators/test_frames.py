@@ -111,6 +111,16 @@ def test_tables_of_numbers_are_matrices(table_of):
     np.testing.assert_array_equal(scores(small().fit(one, Y), one), scores(small().fit(X[:, :1], Y), X[:, :1]))
 
 
+def test_names_of_columns_of_numbers_are_kept_and_checked(table_of):
+    if table_of is Table:
+        pytest.skip("scikit-learn reads names from tables of libraries alone")
+    columns = {name: X[:, i].tolist() for i, name in enumerate("abcd")}
+    model = small().fit(table_of(columns), Y)
+    assert model.feature_names_in_.tolist() == ["a", "b", "c", "d"]
+    with pytest.raises(DataError, match="feature names"):
+        model.predict_topk(table_of(dict(reversed(columns.items()))))
+
+
 def test_weights_groups_names_and_label_texts_are_columns(table, table_of):
     few = table_of({"name": ["f", "d"], "text": ["a file", "a door"]})
     listed = {

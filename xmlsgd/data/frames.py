@@ -47,13 +47,16 @@ def only_column(data: Any) -> Any:
     return as_list(data[names[0]]) if names is not None and len(names) == 1 else as_list(data)
 
 
+def as_table(data: Any) -> Any:
+    """Return a table of `datasets`, whose rows are dictionaries, as one of Arrow; anything else as it is."""
+    return data.with_format("arrow")[:] if hasattr(data, "with_format") else data
+
+
 def as_matrix(data: Any) -> Any:
-    """Return a table as what NumPy reads as a matrix; anything else as it is."""
-    names = column_names(data)
+    """Return a table as what NumPy reads as a matrix of numbers; anything else as it is."""
+    names, data = column_names(data), as_table(data)
     if names is None:
         return data
-    if hasattr(data, "with_format"):  # of `datasets`, whose rows are dictionaries
-        data = data.with_format("arrow")[:]
     columns = [np.asarray(as_list(data[name])) for name in names] if np.asarray(data[:1]).dtype == object else []
     is_numeric = bool(columns) and all(column.ndim == 1 and column.dtype.kind in "biuf" for column in columns)
     return np.stack(columns, axis=1) if is_numeric else data

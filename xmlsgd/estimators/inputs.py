@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from ..data.csr import CSR, check_entries, check_pointers
-from ..data.frames import as_list, as_matrix, column_names, only_column
+from ..data.frames import as_list, as_table, column_names, only_column
 from ..data.vectorizer import TextVectorizer
 from ..errors import DataError, shorten
 from .names import MappedNames, plain
@@ -195,11 +195,11 @@ def _is_usual(X: Any) -> bool:
 
 
 def read_table(X: Any) -> Any:
-    """Return texts, also the only column of a table, as a list or an array, and other tables as NumPy reads them."""
+    """Return texts, also the only column of a table, as a list or an array, and a table as scikit-learn reads it."""
     if isinstance(X, np.ndarray):
         return X[:, 0] if X.ndim == 2 and X.shape[1] == 1 and is_text(X[:, 0]) else X
     column = only_column(X)
-    return column if column_names(X) is None or is_text(column) or _has_lists(column) else as_matrix(X)
+    return column if column_names(X) is None or is_text(column) or _has_lists(column) else as_table(X)
 
 
 def is_text(X: Any) -> bool:
