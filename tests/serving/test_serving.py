@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import re
+import shutil
+import subprocess
 
 import pytest
 
@@ -188,6 +191,26 @@ def test_the_page_loads_nothing_from_elsewhere(client):
     assert page.headers["content-type"].startswith("text/html")
     assert "default-src 'none'" in page.headers["content-security-policy"]
     assert "http" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("word", "features", "analyzer", "expected"),
+    [
+        ("read", {"read": 1, "reader": 2, "read file": 4}, "word", 5),
+        ("read", {" rea": 1, "ead ": 2, "eade": 4, "fead": 8}, "char_wb", 3),
+        ("read", {"rea": 1, "r": 2}, "word", None),
+    ],
+)
+def test_the_page_marks_words_by_all_their_n_grams(client, word, features, analyzer, expected):
+    node = shutil.which("node") or pytest.skip("Node.js is not installed")
+    (function,) = re.findall(r"^function contributions.*?^}", client.get("/").text, re.M | re.S)
+    listed = [{"feature": feature, "contribution": part} for feature, part in features.items()]
+    call = f"{function} console.log(JSON.stringify(contributions(...{json.dumps([[word], listed, analyzer])})))"
+    assert json.loads(subprocess.check_output([node, "-e", call])) == [expected]
+
+
+def test_an_explanation_names_the_analyzer_of_its_words(client):
+    assert client.post("/explain", json={"text": "read json", "limit": 1}).json()["analyzer"] == "word"
 
 
 @pytest.mark.parametrize(

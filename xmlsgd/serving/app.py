@@ -172,7 +172,8 @@ async def explain(service: Service, request: Request) -> dict[str, Any]:
     body = await requests.read_json(request)
     text = requests.text_of(body.get("text"))
     limit = requests.limit_of(body.get("limit"), most=requests.MAX_EXPLAINED)
-    return {"results": await service.explain(text, limit)}
+    results = await service.explain(text, limit)
+    return {"results": results, "analyzer": service.model.vectorizer_.analyzer}
 
 
 async def learn(service: Service, request: Request) -> dict[str, Any]:
