@@ -10,7 +10,6 @@ import pkgutil
 import sys
 from typing import Any
 
-from ..data.validation import check_choice
 from ..errors import DataError
 
 
@@ -26,6 +25,8 @@ def find_part(package: str, kind: str, name: Any, constant: str, or_else: str = 
     """
     module = sys.modules.get(f"{package}.{name}") if isinstance(name, str) and name != "base" else None
     if module is None:
+        from ..data.validation import check_choice  # here: the help of the command line needs no NumPy
+
         check_choice(kind, name, part_names(package), or_else)
         module = importlib.import_module(f"{package}.{name}")
     if not hasattr(module, constant):
