@@ -156,7 +156,7 @@ class CPU(Device):
     def _copy(self, layer: Layer, active: np.ndarray, back: bool, parts: Iterable[np.ndarray]) -> None:
         """Copy the outputs `active` of a layer into the parts, or back."""
         whole, taken = ([each.reshape(len(each), -1) for each in arrays] for arrays in (layer, parts))
-        self.run(copying.copy_outputs, *whole, active, back, self.n_threads, *taken)
+        self.call(copying.copy_outputs, *whole, active, back, self.n_threads, *taken)
 
     def dense_step(self, A: np.ndarray, dZ: np.ndarray, layer: Layer, update: Update) -> np.ndarray:
         """Update a dense layer given the gradient dZ of its pre-activations; return the gradient of its input A."""

@@ -50,7 +50,7 @@ def output_step(
     )  # fmt: skip
     if rounding.threshold > 0:
         kept, g = cpu.buffer("kept", (n, Bp), np.int64), cpu.buffer("g", (n, H))
-        cpu.run(
+        cpu.call(
             sparsified_layer.sparsified_step, *head, np.float32(rounding.threshold), rounding.seed, padded, Z, g, dA,
             db, ints, kept, logits, losses, *operands,
         )  # fmt: skip
