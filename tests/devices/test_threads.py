@@ -216,3 +216,20 @@ def test_two_processes_fill_one_cold_cache_at_once(tmp_path):
     assert results[0][0].startswith("dropped"), results[0][1]
     assert results[0][0] == results[1][0], results[1][1]
     assert list(tmp_path.rglob("input_layer.drop*.nbc"))
+
+
+@pytest.mark.parametrize(("given", "used"), [(None, "PASSIVE"), ("active", "ACTIVE")])
+def test_threads_of_openmp_sleep_while_they_wait_unless_the_environment_says_otherwise(given, used):
+    code = (
+        "import os; from xmlsgd.devices.cpu import CPU; cpu = CPU(2)\nwith cpu.start(): pass\n"
+        "import numba; print(numba.threading_layer(), os.environ.get('OMP_WAIT_POLICY'))"
+    )
+    environment = {**os.environ, "OMP_DISPLAY_ENV": "true", "NUMBA_NUM_THREADS": "2"}
+    environment.pop("OMP_WAIT_POLICY", None)
+    if given is not None:
+        environment["OMP_WAIT_POLICY"] = given
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    layer, left = done.stdout.split()
+    assert left == str(given)  # other libraries of the process read it as it was
+    if layer == "omp" and "OMP_WAIT_POLICY" in done.stderr:
+        assert f"OMP_WAIT_POLICY = '{used}'" in done.stderr

@@ -22,7 +22,7 @@ from .intrinsics import bf16
 from .kernels import copying, input_layer, output_layer
 from .kernels.parts import update_address
 from .search import weights_of
-from .threads import Alone, launch
+from .threads import Alone, launch, start_layer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -78,6 +78,7 @@ class CPU(Device):
     @contextlib.contextmanager
     def _on_threads(self) -> Iterator[None]:
         with self._alone:
+            start_layer()
             before = numba.get_num_threads()
             numba.set_num_threads(min(self.n_threads, numba.config.NUMBA_NUM_THREADS))
             try:

@@ -21,8 +21,25 @@ if TYPE_CHECKING:
 
     from threadpoolctl import LibController
 
+WAIT_POLICY = "OMP_WAIT_POLICY"  # of the process's environment
 _WORKQUEUE = threading.Lock()
 _WITH_LOCKS: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+@functools.cache
+def start_layer() -> None:
+    """Start Numba's threads, which sleep as soon as they have nothing to do.
+
+    GNU's OpenMP would have them wait in a loop for milliseconds: on a machine that others use, too, `fit` took three to
+    nine times as long (docs/decisions/workers.md). It reads the variable when it is loaded; one that is set counts.
+    """
+    policy = os.environ.get(WAIT_POLICY)
+    os.environ[WAIT_POLICY] = policy or "passive"
+    try:
+        numba.get_num_threads()
+    finally:
+        if policy is None:
+            del os.environ[WAIT_POLICY]
 
 
 @functools.cache
@@ -32,7 +49,7 @@ def launch() -> AbstractContextManager[object]:
     Its layers OpenMP and TBB serve several Python threads at once; its own work queue, the fallback where neither is
     installed, ends the process when two launch at once, so there they take turns.
     """
-    numba.get_num_threads()  # starts the layer, so that its name is known
+    start_layer()  # so that its name is known
     return _WORKQUEUE if numba.threading_layer() == "workqueue" else contextlib.nullcontext()
 
 
