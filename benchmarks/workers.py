@@ -10,6 +10,7 @@ import json
 import math
 import os
 import statistics
+import time
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -95,10 +96,28 @@ def proportional_bytes(pid: int, folder: Path | None = None) -> int:
     return total
 
 
+class SlowedCPU(CPU):
+    """A CPU of one thread whose steps take `slow` times as long."""
+
+    def __init__(self, slow: float) -> None:
+        super().__init__(1)
+        self.slow, self.begun = slow, 0.0
+
+    def input_forward(self, *arguments: Any) -> np.ndarray:
+        """Begin a step."""
+        self.begun = time.perf_counter()
+        return super().input_forward(*arguments)
+
+    def input_step(self, *arguments: Any) -> None:
+        """End a step, and wait."""
+        super().input_step(*arguments)
+        time.sleep((self.slow - 1) * (time.perf_counter() - self.begun))
+
+
 def run(name: str, n: int, slow: float, rows: Dataset, test: Dataset, epochs: int) -> Run:
     """Train with `n` workers, the last of them slowed; return what was measured."""
     network = Network(rows.n_features, rows.n_labels, (HIDDEN,))
-    executor = Timed([partial(CPU, 1)] * n, slowdown=[1.0] * (n - 1) + [slow])
+    executor = Timed([partial(CPU, 1)] * (n - 1) + [partial(SlowedCPU, slow)])
     watch = Watch(executor, test, network, CPU(2))
     job = Job(rows, network)
     done = train(job, get_algorithm(name, BATCH, LEARNING_RATE), executor, Schedule(epochs), callbacks=[watch])

@@ -35,8 +35,6 @@ class Processes(Executor):
         One for each worker; makes its device. Must be picklable.
     n_threads : sequence of int, optional
         Threads of each worker, default 1.
-    slowdown : sequence of float, optional
-        Factors by which steps are made to take longer, to try out unequal workers.
     restarts : int, default=3
         How many workers a run replaces when they die. After that it continues with fewer workers, and raises
         `WorkerDied` when none is left.
@@ -50,12 +48,11 @@ class Processes(Executor):
     concurrent = True
 
     def __init__(
-        self, makers: Sequence[Callable[[], Device]], n_threads: Sequence[int] | None = None,
-        slowdown: Sequence[float] | None = None, restarts: int = 3, liveness_timeout: float = 30.0,
-        shares_memory: Sequence[bool] | None = None,
+        self, makers: Sequence[Callable[[], Device]], n_threads: Sequence[int] | None = None, restarts: int = 3,
+        liveness_timeout: float = 30.0, shares_memory: Sequence[bool] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(len(makers))
-        self.pool = WorkerPool(makers, n_threads, slowdown, restarts)
+        self.pool = WorkerPool(makers, n_threads, restarts)
         self._shares_memory = [True] * len(makers) if shares_memory is None else shares_memory
         self._liveness = Liveness(liveness_timeout, time.perf_counter())
         self.n_threads = sum(self.pool.n_threads)

@@ -23,11 +23,9 @@ class WorkerPool:
     """
 
     def __init__(
-        self, makers: Sequence[Callable[[], Device]], n_threads: Sequence[int] | None = None,
-        slowdown: Sequence[float] | None = None, restarts: int = 0,
-    ) -> None:  # fmt: skip
-        n = len(makers)
-        self.makers, self.n_threads, self.slowdown = makers, n_threads or [1] * n, slowdown or [1.0] * n
+        self, makers: Sequence[Callable[[], Device]], n_threads: Sequence[int] | None = None, restarts: int = 0
+    ) -> None:
+        self.makers, self.n_threads = makers, n_threads or [1] * len(makers)
         self.restarts, self.failures = restarts, list[str]()
         self.processes: dict[int, WorkerProcess] = {}
         self.folder: RunFolder | None = None
@@ -49,7 +47,7 @@ class WorkerPool:
         with self.folder.naming():
             mapped, table = MappedJob.of(job, self.folder.path), self.folder.path / "table"
         self._assignments = [
-            Assignment(w, mapped, table, shape, arrays[w], make, self.n_threads[w], self.slowdown[w])
+            Assignment(w, mapped, table, shape, arrays[w], make, self.n_threads[w])
             for w, make in enumerate(self.makers)
         ]
         for w in range(len(self.makers)):

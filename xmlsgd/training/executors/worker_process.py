@@ -18,7 +18,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
@@ -43,10 +43,7 @@ STREAMS = 3  # standard input, output and error have lower descriptors
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a worker is sent: the job, its arrays of the table and its device.
-
-    slowdown : factor by which every step is made to take longer, to try out unequal workers.
-    """
+    """What a worker is sent: the job, its arrays of the table and its device."""
 
     worker: int
     job: MappedJob
@@ -55,7 +52,6 @@ class Assignment:
     arrays: WorkerArrays
     make_device: Callable[[], Device]
     n_threads: int
-    slowdown: float = 1.0
 
 
 class WorkerProcess:
@@ -189,11 +185,7 @@ def _serve(pipe: Connection, folders: list[Path]) -> None:
         learner.warm_up()
         pipe.send(None)
         while (step := pipe.recv()) is not None:
-            report = learner.step(step)
-            if assignment.slowdown > 1:
-                time.sleep((assignment.slowdown - 1) * report.seconds)
-                report = replace(report, seconds=assignment.slowdown * report.seconds)
-            pipe.send(report)
+            pipe.send(learner.step(step))
 
 
 def _end_with_parent(parent: int, folders: list[Path]) -> None:
