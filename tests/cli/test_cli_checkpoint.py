@@ -12,7 +12,7 @@ from shared.processes import end, n_lines, start, wait_for
 from xmlsgd.cli import main
 from xmlsgd.data.loading import load_file
 from xmlsgd.estimators import XMLClassifier
-from xmlsgd.training.checkpoints import Checkpoint
+from xmlsgd.training.checkpoints import Checkpoint, CheckpointWriter
 
 ROWS, TEST_ROWS = (str(DATA / f"{part}.txt") for part in ("train", "test"))
 QUICK = ["--hidden", "16", "--candidates", "0", "--threads", "1", "--seed", "0", "--quiet"]
@@ -35,12 +35,11 @@ def wait_for_another(folder):
 def test_a_run_that_is_killed_and_resumed_gives_the_model_of_an_uninterrupted_run(tmp_path):
     words = ["train", ROWS, "--test", TEST_ROWS, *QUICK, "--epochs", "9"]
     assert main([*words, "--out", str(tmp_path / "whole")]) == 0
-    for _ in range(2):
-        process = start(tmp_path, *words, "--out", "m", "--checkpoint", "0")
-        for _ in range(3):
-            wait_for_another(tmp_path / "m.checkpoint")
-        end(process, signal.SIGKILL)
-        assert not (tmp_path / "m").exists()
+    process = start(tmp_path, *words, "--out", "m", "--checkpoint", "0")
+    for _ in range(3):
+        wait_for_another(tmp_path / "m.checkpoint")
+    end(process, signal.SIGKILL)
+    assert not (tmp_path / "m").exists()
     assert main([*words, "--out", str(tmp_path / "m"), "--checkpoint", "60"]) == 0
     assert names(tmp_path) == ["m", "whole"]
     assert (tmp_path / "m" / "params.npy").read_bytes() == (tmp_path / "whole" / "params.npy").read_bytes()
@@ -49,17 +48,14 @@ def test_a_run_that_is_killed_and_resumed_gives_the_model_of_an_uninterrupted_ru
 
 def test_a_run_writes_its_checkpoint_on_a_signal_and_the_same_command_resumes(tmp_path):
     words = ["train", ROWS, *QUICK, "--epochs", "90", "--out"]
-    for done in (2, 4):
-        process = start(tmp_path, *words, "m", "--checkpoint", "60")
-        wait_for(lambda done=done: n_lines(tmp_path / "m.history.jsonl") >= done)
-        returned, lines = end(process, signal.SIGTERM)
-        assert returned == 143
-        told = json.loads((tmp_path / "m.checkpoint" / "run.json").read_text())["position"]["epoch"]
-        assert lines == [
-            f"xmlsgd: ended by SIGTERM after {told} whole epochs; the same command resumes from m.checkpoint"
-        ]
-        assert names(tmp_path) == ["m.checkpoint"]
-        assert told >= done
+    process = start(tmp_path, *words, "m", "--checkpoint", "60")
+    wait_for(lambda: n_lines(tmp_path / "m.history.jsonl") >= 2)
+    returned, lines = end(process, signal.SIGTERM)
+    assert returned == 143
+    told = json.loads((tmp_path / "m.checkpoint" / "run.json").read_text())["position"]["epoch"]
+    assert lines == [f"xmlsgd: ended by SIGTERM after {told} whole epochs; the same command resumes from m.checkpoint"]
+    assert names(tmp_path) == ["m.checkpoint"]
+    assert told >= 2
     assert main([*words, str(tmp_path / "m"), "--checkpoint", "0.5"]) == 0
     assert names(tmp_path) == ["m"]
     assert XMLClassifier.load(tmp_path / "m").n_epochs_ == 90
@@ -80,12 +76,33 @@ def test_ctrl_c_with_checkpoints_also_saves_the_model_beside(tmp_path):
     assert names(tmp_path) == ["m.checkpoint", "m.interrupted"]
 
 
-def test_a_run_without_checkpoints_warns_of_one_that_exists(tmp_path, capsys):
+class Killed(BaseException):
+    """Stands for the end of a process."""
+
+
+def killed(writer, *given, write=CheckpointWriter.write):
+    write(writer, *given)
+    if writer.checkpoint.exists:
+        raise Killed
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Return a function that runs a command to its first checkpoint, as if the process was killed then."""
+
+    def run(*words):
+        with monkeypatch.context() as patch:
+            patch.setattr(CheckpointWriter, "write", killed)
+            with pytest.raises(Killed):
+                main(list(words))
+
+    return run
+
+
+def test_a_run_without_checkpoints_warns_of_one_that_exists(tmp_path, capsys, interrupted):
     out = str(tmp_path / "m")
     words = ["train", ROWS, *QUICK, "--out", out]
-    process = start(tmp_path, *words, "--epochs", "100000", "--checkpoint", "0")
-    wait_for(lambda: (tmp_path / "m.checkpoint").is_dir())
-    end(process, signal.SIGKILL)
+    interrupted(*words, "--epochs", "3", "--checkpoint", "0")
     assert main([*words, "--epochs", "1"]) == 0
     told = f"warning: {out}.checkpoint: found a checkpoint of an interrupted run; pass --checkpoint to resume"
     assert told in capsys.readouterr().err
@@ -93,7 +110,7 @@ def test_a_run_without_checkpoints_warns_of_one_that_exists(tmp_path, capsys):
     growing.write_text("of the interrupted run")
     kept = {file: file.read_bytes() for file in [growing, *(tmp_path / "m.checkpoint").iterdir()]}
     assert main([*words, "--epochs", "1", "--overwrite", "--checkpoint", "5"]) == 2
-    told = f"xmlsgd: {out}.checkpoint: is the checkpoint of another run: max_epochs was 100000, is 1; resume with the"
+    told = f"xmlsgd: {out}.checkpoint: is the checkpoint of another run: max_epochs was 3, is 1; resume with the"
     assert told in capsys.readouterr().err
     assert {file: file.read_bytes() for file in [growing, *(tmp_path / "m.checkpoint").iterdir()]} == kept
 
@@ -105,22 +122,18 @@ def test_minutes_between_checkpoints_must_be_finite_and_not_negative(tmp_path, c
     assert names(tmp_path) == []
 
 
-class Killed(BaseException):
-    """Stands for the end of a process."""
-
-
 @pytest.mark.parametrize("removed", [0, 1])
 def test_a_call_that_was_killed_behind_the_saved_model_is_done_when_it_is_repeated(tmp_path, monkeypatch, removed):
     words = ["train", ROWS, "--test", TEST_ROWS, *QUICK, "--epochs", "2", "--checkpoint", "0", "--out"]
 
-    def killed(checkpoint, done=Checkpoint.done):
+    def killed_at_the_end(checkpoint, done=Checkpoint.done):
         if removed or checkpoint.keep:  # kept while it is trained
             done(checkpoint)
         if not checkpoint.keep:
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(Checkpoint, "done", killed)
+        patch.setattr(Checkpoint, "done", killed_at_the_end)
         with pytest.raises(Killed):
             main([*words, str(tmp_path / "m")])
     assert names(tmp_path) == ["m", *["m.checkpoint"] * (not removed), "m.history.jsonl"]
@@ -146,11 +159,9 @@ def test_another_call_does_not_take_a_finished_model_for_its_own(tmp_path, capsy
     assert main(words[:-4] + words[-2:]) == 2  # without --checkpoint
 
 
-def test_a_finished_model_leaves_the_checkpoint_of_another_run_alone(tmp_path):
+def test_a_finished_model_leaves_the_checkpoint_of_another_run_alone(tmp_path, interrupted):
     words = ["train", ROWS, *QUICK, "--checkpoint", "0", "--out", str(tmp_path / "m")]
     assert main([*words, "--epochs", "1"]) == 0
-    process = start(tmp_path, *words, "--epochs", "100000", "--overwrite")
-    wait_for(lambda: (tmp_path / "m.checkpoint").is_dir())
-    end(process, signal.SIGKILL)
+    interrupted(*words, "--epochs", "3", "--overwrite")
     assert main([*words, "--epochs", "1"]) == 0
     assert (tmp_path / "m.checkpoint").is_dir()
