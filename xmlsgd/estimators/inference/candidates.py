@@ -113,7 +113,7 @@ class CandidateScorer(Scorer):
         return np.take_along_axis(labels, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
     def logits(self, X: CSR, columns: np.ndarray | None = None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield row numbers and their blended scores (rows, L), or (rows, m) of m columns, a block at a time."""
+        """Yield row numbers and their stacked scores (rows, L), or (rows, m) of m columns, a block at a time."""
         for rows, Z in super().logits(X, columns):
             whole = np.full((len(rows), self.network.n_labels), np.nan, np.float32)
             labels, scores = self.candidates.score(X.span(rows[0], rows[-1] + 1), pair_scores(self, self.cpu), self.cpu)

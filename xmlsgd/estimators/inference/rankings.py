@@ -138,7 +138,7 @@ def labels_above(
     thresholds: NDArray[np.float64],
     first: Ranked | None = None,
 ) -> tuple[NDArray[np.intp], NDArray[np.int32], NDArray[np.float64]]:
-    """Return pairs of a row and a label, ordered, whose probability is at least the label's threshold (L,), and these.
+    """Return pairs of row and label of at least the label's threshold (L,), ordered, and their probabilities.
 
     ask : given row numbers and k, returns the best k labels, -1 for none, and their probabilities (rows, k). It is
     asked for more until none can be chosen, so that few of many labels cost little. first : what it said of all rows.
