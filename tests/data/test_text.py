@@ -242,8 +242,10 @@ WRONG = [
     {"analyzer": ["word"]},
     {"stop_words": "the"},
     {"stop_words": ["the", 1]},
+    {"stop_words": ["the", "New York"]},
     {"sublinear_tf": 1},
     {"analyzer": "char_wb", "stop_words": ["the"]},
+    {"analyzer": "char_wb", "ngram_range": (1, 1)},
 ]
 
 
@@ -266,7 +268,9 @@ def test_altered_options_are_refused(saved, options):
 
 
 def test_no_word_between_both_frequencies_is_an_error_that_names_them():
-    with pytest.raises(DataError, match=r"no word .* at least min_df=3 and at most max_df=2 texts, got 6 texts"):
+    with pytest.raises(
+        DataError, match=r"no word .* at least min_df=3 and at most max_df=2 texts, got 6 texts; change min_df"
+    ):
         TextVectorizer(min_df=3, max_df=2).fit(TEXTS)
 
 

@@ -169,3 +169,15 @@ def test_the_command_without_a_file_or_a_package_is_refused(with_candidates, tmp
     monkeypatch.setattr(export, "import_module", missing)
     assert main(["export", str(tmp_path / "m"), "--safetensors", str(tmp_path / "f")]) == 2
     assert 'safetensors is missing: pip install "xmlsgd[safetensors]"' in capsys.readouterr().err
+
+
+def test_the_command_replaces_no_file_unasked_and_writes_no_two_formats_to_one(with_candidates, tmp_path, capsys):
+    with_candidates.save(tmp_path / "m")
+    data = tmp_path / "data.txt"
+    data.write_text("kept")
+    words = ["export", str(tmp_path / "m"), "--safetensors", str(data)]
+    assert main(words) == 2
+    assert f"--safetensors {data}: exists; --overwrite replaces it" in capsys.readouterr().err
+    assert main([*words, "--onnx", str(data), "--overwrite"]) == 2
+    assert f"--onnx and --safetensors: must be two files, got {data} for both" in capsys.readouterr().err
+    assert data.read_text() == "kept"

@@ -244,7 +244,8 @@ FORMAT_FLAGS = (
 TEXT_FLAGS = (
     Flag("min_df", FREQUENCY, "leave out words of fewer training texts, a number or a share such as 0.001", "data", 1,
          part_of="format_options"),
-    Flag("max_df", FREQUENCY, "leave out words of more training texts, a number or a share such as 0.5", "data", 1.0,
+    Flag("max_df", FREQUENCY, "leave out words of more training texts, a number (1 is one text) or a share such as 0.5",
+         "data", 1.0,
          part_of="format_options"),
     Flag("max_features", INT, "keep so many words, the most frequent ones", "data", default_text="all",
          part_of="format_options"),

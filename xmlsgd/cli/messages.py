@@ -65,8 +65,8 @@ class _LineHandler(logging.Handler):
 
 @contextmanager
 def log_lines(console: Console) -> Iterator[None]:
-    """Print the package's log records, such as "compiling kernels", unless the user wants quiet."""
-    logger, handler = logging.getLogger(LOGGER), logging.NullHandler() if console.quiet else _LineHandler()
+    """Print the package's log records, such as "compiling kernels"; errors alone where the user wants quiet."""
+    logger, handler = logging.getLogger(LOGGER), _LineHandler(logging.ERROR if console.quiet else logging.NOTSET)
     propagates = logger.propagate
     logger.addHandler(handler)
     logger.propagate = False

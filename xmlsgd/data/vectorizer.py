@@ -62,11 +62,11 @@ class TextVectorizer:
     ----------
     min_df, max_df : int or float, default 1 and 1.0
         Least and greatest number (int) or share (float) of training texts in which a word must occur. A word of one
-        text costs memory, yet says much about a short text that has it, too.
+        text costs memory, yet says much about a short text that has it, too. 1 is one text, 1.0 all.
     max_features : int, optional
         Number of words to keep, the most frequent ones; by default all.
     ngram_range : tuple (int, int), default (1, 1)
-        Least and greatest n of n-grams. (1, 2) adds pairs of adjacent words.
+        Least and greatest n of n-grams. (1, 2) adds pairs of adjacent words. "char_wb" needs another, as (4, 4).
     analyzer : {"word", "char_wb"}, default "word"
         Whether n-grams are of words or of the characters within a word, with a space before and after it. Those of
         characters are made of all that is no white space.
@@ -140,8 +140,14 @@ class TextVectorizer:
             allowed, fits = OPTIONS[name]
             if not fits(value):
                 raise DataError(f"{name}: must be {allowed}, got {shorten(value)}")
+        for word in self.stop_words or ():
+            if len(word.split()) > 1:
+                raise DataError(f"stop_words: must be single words, got {shorten(word)}")
         if self.analyzer != "word" and self.stop_words:
             raise DataError(f"stop_words: must be None for analyzer={self.analyzer!r}, got {shorten(self.stop_words)}")
+        if self.analyzer != "word" and self.ngram_range[1] == 1:
+            got = f"got {shorten(self.ngram_range)}, single characters"
+            raise DataError(f"ngram_range: must be given for analyzer={self.analyzer!r}, such as (4, 4), {got}")
 
     @property
     def is_fitted(self) -> bool:
@@ -175,8 +181,9 @@ class TextVectorizer:
         except ValueError as error:  # "empty vocabulary", "no terms remain": scikit-learn has no class of its own
             what = "word of two letters or digits" if self.analyzer == "word" else "n-gram"
             most = "" if self.max_df == 1.0 else f" and at most max_df={self.max_df}"
+            changed = "min_df" if self.max_df == 1.0 else "min_df and max_df"
             wanted = f"no {what} occurs in at least min_df={self.min_df}{most} texts"
-            raise DataError(f"texts: {wanted}, got {len(texts)} texts; pass more of them") from error
+            raise DataError(f"texts: {wanted}, got {len(texts)} texts; change {changed}, or pass more texts") from error
         words, split = tfidf.get_feature_names_out().tolist(), tfidf.build_analyzer()
         if more := {word for text in label_texts for word in split(text)}.difference(words):
             tfidf = self._new_tfidf(vocabulary=sorted([*words, *more])).fit(texts)

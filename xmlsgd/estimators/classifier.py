@@ -328,7 +328,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         given = checked_parameters(self)
         earlier = getattr(self, "fitted_", None)
         if earlier is not None:
-            earlier.check_learns_on()
+            earlier.check_learns_on("the model")
         seed = draw_seed(self) if earlier is None else earlier.seed
         names = declared(earlier and earlier.classes, classes, y)
         texts = {"label_texts": label_texts, "feature_names": feature_names}

@@ -95,10 +95,10 @@ class FittedModel:
         """The parameters in float32; those of a compact model are widened now, and not kept."""
         return self.params.expanded() if isinstance(self.params, CompactParams) else self.params
 
-    def check_learns_on(self) -> None:
-        """Raise `DataError` for a compact model."""
+    def check_learns_on(self, name: str) -> None:
+        """Raise `DataError` for a compact model; name : what the error calls it."""
         if isinstance(self.params, CompactParams):
-            raise DataError("the model is compact and cannot learn on; train it again without compact")
+            raise DataError(f"{name}: is compact and cannot learn on; train it again without compact")
 
     @property
     def of_fit(self) -> bool:

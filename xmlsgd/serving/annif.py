@@ -66,7 +66,7 @@ class XMLBackend(TfidfVectorizerMixin, AnnifLearningBackend):
             model = XMLClassifier(**_classifier_parameters(params), n_jobs=jobs or None)
             labels = self.vectorizer.transform(self._label_texts()) if boolean(params["label_texts"]) else None
             model.fit(X, Y, label_texts=labels)
-            # Compact models cannot learn; they are a sixth as large, and processes share their memory.
+            # Compact models cannot learn; they are a third as large, and processes share their memory.
             self._save(model, compact=not boolean(params.get("allow_learn", False)))
 
     def _learn(self, corpus: Any, params: dict[str, Any]) -> None:

@@ -46,7 +46,7 @@ def numbers_of(record: EpochRecord) -> dict[str, float]:
 class Tracker(Callback):
     """Base class of trackers: a run is opened at the start, gets the numbers of each epoch, and is closed at the end.
 
-    A tracker that fails does not end the training: it logs a warning and is left out of the rest of the run.
+    A tracker that fails does not end the training: it logs an error and is left out of the rest of the run.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class Tracker(Callback):
         except Exception as error:  # noqa: BLE001  whatever it is, the training counts
             self._run = None
             text = f"{type(self).__name__} does not track the rest of the run: {in_one_line(error)}"
-            logging.getLogger(LOGGER).warning(text)
+            logging.getLogger(LOGGER).error(text)
 
     def _open(self) -> None:
         """Set `_run`."""

@@ -236,4 +236,4 @@ def test_the_command_line_saves_a_compact_model_and_predicts_with_it(data, tmp_p
     assert main(["predict", folder, rows, "--out", str(tmp_path / "ranked.txt")]) == 0
     assert len((tmp_path / "ranked.txt").read_text().splitlines()) == 3000
     assert main(["learn", folder, rows, "--quiet"]) == 2
-    assert "cannot learn on, saved with compact" in capsys.readouterr().err
+    assert "m: is compact and cannot learn on; train it again without compact" in capsys.readouterr().err

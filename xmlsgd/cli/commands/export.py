@@ -12,26 +12,31 @@ from pathlib import Path
 from typing import Any
 
 from ..exit_codes import UsageError
-from ..flags import DIR, FILE, Flag, positional
+from ..flags import DIR, FILE, OVERWRITE, Flag, positional
 from ..messages import Console
 from ..models import read_model
-from ..output_files import check_file
+from ..output_files import check_file, check_new
 
 FLAGS = (
     positional("model", DIR, "DIR", "folder of the model"),
     Flag("onnx", FILE, "write the network of a classifier as ONNX", "output"),
     Flag("safetensors", FILE, "write all arrays of the model as safetensors", "output"),
+    OVERWRITE,
 )
 EXAMPLES = "  xmlsgd export model --onnx model.onnx --safetensors model.safetensors"
 
 
-def run(model: str, onnx: str | None, safetensors: str | None, console: Console) -> None:
+def run(model: str, onnx: str | None, safetensors: str | None, overwrite: bool, console: Console) -> None:
     """Load and write."""
     files = {"--onnx": onnx, "--safetensors": safetensors}
     if not any(files.values()):
         raise UsageError("must have --onnx FILE, --safetensors FILE or both, got neither")
+    if onnx is not None and safetensors is not None and Path(onnx).resolve() == Path(safetensors).resolve():
+        raise UsageError(f"--onnx and --safetensors: must be two files, got {onnx} for both")
     for flag, path in files.items():
         check_file(path, flag, model)
+        if path is not None:
+            check_new(path, flag, overwrite)
     estimator: Any = read_model(model, model, "export", {})
     from ...estimators.export import export_onnx, export_safetensors
 

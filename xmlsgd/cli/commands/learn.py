@@ -63,7 +63,7 @@ def run(
     from ..sources import Columns, Rows, in_columns, names_of_rows, read_more, read_test, with_new_texts
 
     estimator = XMLClassifier.load(model).set_params(**parameters)
-    estimator.fitted_.check_learns_on()
+    estimator.fitted_.check_learns_on(model)
     columns = Columns.of_model(estimator)
     train, texts = read_more(data, format_options, columns), None
     if label_texts is not None:

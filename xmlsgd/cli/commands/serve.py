@@ -60,7 +60,7 @@ def run(
         served = read_model(model, model, "serve", parameters)
     else:
         served = XMLClassifier.load(model).set_params(**parameters)
-        served.fitted_.check_learns_on()
+        served.fitted_.check_learns_on(model)
     if getattr(served, "vectorizer_", None) is None:
         raise UsageError(f"{model}: must be trained on text, got a model of rows of numbers")
     name = Path(model).resolve().name

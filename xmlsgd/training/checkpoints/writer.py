@@ -120,7 +120,7 @@ class CheckpointWriter:
                     self._last_error = ""
                 except (OSError, ModelFileError) as error:
                     if str(error) != self._last_error:
-                        logging.getLogger(LOGGER).warning("no checkpoint was written: %s", error)
+                        logging.getLogger(LOGGER).error("no checkpoint was written: %s", error)
                     self._last_error = str(error)
             self._time, self._rows = time.monotonic(), position.rows
         if ending is not None:
