@@ -21,25 +21,26 @@ if TYPE_CHECKING:
 
     from threadpoolctl import LibController
 
-WAIT_POLICY = "OMP_WAIT_POLICY"  # of the process's environment
+SPINCOUNT = "GOMP_SPINCOUNT"  # turns of the loop in which a thread waits before it sleeps
 _WORKQUEUE = threading.Lock()
 _WITH_LOCKS: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 @functools.cache
 def start_layer() -> None:
-    """Start Numba's threads, which sleep as soon as they have nothing to do.
+    """Start Numba's threads, which sleep soon when they have nothing to do.
 
     GNU's OpenMP would have them wait in a loop for milliseconds: on a machine that others use, too, `fit` took three to
-    nine times as long (docs/decisions/workers.md). It reads the variable when it is loaded; one that is set counts.
+    nine times as long (docs/decisions/workers.md). It reads variables when it is loaded; those that are set count.
     """
-    policy = os.environ.get(WAIT_POLICY)
-    os.environ[WAIT_POLICY] = policy or "passive"
+    is_set = any(name in os.environ for name in ("OMP_WAIT_POLICY", SPINCOUNT))
+    if not is_set:
+        os.environ[SPINCOUNT] = "10000"
     try:
         numba.get_num_threads()
     finally:
-        if policy is None:
-            del os.environ[WAIT_POLICY]
+        if not is_set:
+            del os.environ[SPINCOUNT]
 
 
 @functools.cache
