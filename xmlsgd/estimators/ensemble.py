@@ -63,7 +63,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
     Attributes
     ----------
     estimators_ : list of XMLClassifier
-        Without the optimizer's state.
+        Those that were trained, whose scores are averaged.
     classes_, n_features_in_, feature_names_in_, vectorizer_, label_counts_, n_samples_seen_
         As those of `XMLClassifier`.
     history_ : list of dict

@@ -124,7 +124,7 @@ def shared_arrays(fitted: FittedModel) -> dict[str, np.ndarray]:
 
 
 def contents_of(model: XMLClassifier | XMLEnsemble, compact: bool) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the description of a model and its arrays, but for the optimizer's state; small ones if `compact`."""
+    """Return the description of a model and its arrays, small ones if `compact`."""
     fitted, arrays = model.fitted_, shared_arrays(model.fitted_)
     if hasattr(model, "estimators_"):
         description, more = _contents_of_ensemble(model, compact)
