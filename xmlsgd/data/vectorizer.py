@@ -6,6 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ OPTIONS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
+@dataclass(eq=False, repr=False)
 class TextVectorizer:
     """Turn texts into TF-IDF rows: lower-cased words of two or more letters or digits, (1 + ln tf) idf, L2 norm 1.
 
@@ -85,24 +87,17 @@ class TextVectorizer:
     ['file', 'read', 'read file']
     """
 
-    def __init__(
-        self,
-        min_df: float = 1,
-        max_features: int | None = None,
-        *,
-        max_df: float = 1.0,
-        ngram_range: tuple[int, int] = (1, 1),
-        analyzer: str = "word",
-        stop_words: Collection[str] | None = None,
-        sublinear_tf: bool = True,
-    ) -> None:
-        self.min_df = min_df
-        self.max_df = max_df
-        self.max_features = max_features
-        self.ngram_range = ngram_range
-        self.analyzer = analyzer
-        self.stop_words = stop_words
-        self.sublinear_tf = sublinear_tf
+    min_df: float = 1
+    max_features: int | None = None
+    _: KW_ONLY
+    max_df: float = 1.0
+    ngram_range: tuple[int, int] = (1, 1)
+    analyzer: str = "word"
+    stop_words: Collection[str] | None = None
+    sublinear_tf: bool = True
+
+    def __post_init__(self) -> None:
+        """Begin without words."""
         self._words: list[str] | None = None
         self._idf = np.empty(0, dtype=np.float32)
         self._tfidf: Any = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from .inference import Scorer
 
 
+@dataclass(eq=False, repr=False)
 class XMLClassifier(Predictor, BaseEstimator):
     """A neural network with a sparse input layer and a full output layer for up to millions of labels.
 
@@ -131,6 +133,39 @@ class XMLClassifier(Predictor, BaseEstimator):
         "bfloat16", both saved with the model. (A processor without bfloat16 predicts in float32.)
     """
 
+    hidden_layer_sizes: Sequence[int] | Literal["auto"] = "auto"
+    _: KW_ONLY
+    loss: str = "auto"
+    optimizer: str | Optimizer = "adam"
+    learning_rate_init: float | Literal["auto"] = "auto"
+    learning_rate: str = "linear"
+    warm_up: float = 0.02
+    batch_size: int | Literal["auto"] = "auto"
+    negatives: int | Literal["auto", "all"] = "auto"
+    sampler: str = "auto"
+    gradient_rounding: float | Literal["auto"] = "auto"
+    candidates: int | Literal["auto"] = "auto"
+    stacking: str = "quick"
+    max_epochs: int | Literal["auto"] = "auto"
+    weight_decay: float = 0.0
+    clip_norm: float = 0.0
+    input_dropout: float = 0.0
+    hidden_dropout: float = 0.0
+    average_weights: float = 0.0
+    early_stopping: bool = False
+    validation_fraction: float = 0.1
+    n_epochs_no_change: int = 3
+    tol: float = 1e-4
+    class_weight: dict[Any, float] | str | None = None
+    algorithm: Any = "auto"
+    vectorizer: TextVectorizer | None = None
+    devices: str = "cpu"
+    precision: str = "auto"
+    n_jobs: int | None = None
+    warm_start: bool = False
+    random_state: Any = None
+    verbose: int = 0
+
     params_ = learned("float_params", "Parameters, float32 and flat (`Network.layout`).")
     candidates_ = learned("candidates", "The k-NN index, linear classifiers and stacking; None for the network alone.")
     candidates_seconds_ = learned("candidates_seconds", "What learning the candidates took.")
@@ -139,73 +174,6 @@ class XMLClassifier(Predictor, BaseEstimator):
     history_ = learned("history", "One record an epoch.")
     n_epochs_ = learned("n_epochs", "Epochs of all fits since the last fresh one.")
     loss_curve_ = learned("loss_curve", "The loss of each epoch.")
-
-    def __init__(
-        self,
-        hidden_layer_sizes: Sequence[int] | Literal["auto"] = "auto",
-        *,
-        loss: str = "auto",
-        optimizer: str | Optimizer = "adam",
-        learning_rate_init: float | Literal["auto"] = "auto",
-        learning_rate: str = "linear",
-        warm_up: float = 0.02,
-        batch_size: int | Literal["auto"] = "auto",
-        negatives: int | Literal["auto", "all"] = "auto",
-        sampler: str = "auto",
-        gradient_rounding: float | Literal["auto"] = "auto",
-        candidates: int | Literal["auto"] = "auto",
-        stacking: str = "quick",
-        max_epochs: int | Literal["auto"] = "auto",
-        weight_decay: float = 0.0,
-        clip_norm: float = 0.0,
-        input_dropout: float = 0.0,
-        hidden_dropout: float = 0.0,
-        average_weights: float = 0.0,
-        early_stopping: bool = False,
-        validation_fraction: float = 0.1,
-        n_epochs_no_change: int = 3,
-        tol: float = 1e-4,
-        class_weight: dict[Any, float] | str | None = None,
-        algorithm: Any = "auto",
-        vectorizer: TextVectorizer | None = None,
-        devices: str = "cpu",
-        precision: str = "auto",
-        n_jobs: int | None = None,
-        warm_start: bool = False,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.hidden_layer_sizes = hidden_layer_sizes
-        self.loss = loss
-        self.optimizer = optimizer
-        self.learning_rate_init = learning_rate_init
-        self.learning_rate = learning_rate
-        self.warm_up = warm_up
-        self.batch_size = batch_size
-        self.negatives = negatives
-        self.sampler = sampler
-        self.gradient_rounding = gradient_rounding
-        self.candidates = candidates
-        self.stacking = stacking
-        self.max_epochs = max_epochs
-        self.weight_decay = weight_decay
-        self.clip_norm = clip_norm
-        self.input_dropout = input_dropout
-        self.hidden_dropout = hidden_dropout
-        self.average_weights = average_weights
-        self.early_stopping = early_stopping
-        self.validation_fraction = validation_fraction
-        self.n_epochs_no_change = n_epochs_no_change
-        self.tol = tol
-        self.class_weight = class_weight
-        self.algorithm = algorithm
-        self.vectorizer = vectorizer
-        self.devices = devices
-        self.precision = precision
-        self.n_jobs = n_jobs
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.verbose = verbose
 
     save, load = saving.save, classmethod(saving.load)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from os import PathLike
 from typing import Any
 
@@ -41,6 +41,7 @@ class Numbering(Callback):
         return False
 
 
+@dataclass(eq=False, repr=False)
 class XMLEnsemble(Predictor, BaseEstimator):
     """Classifiers of the same parameters and rows, each with a seed of its own; scores are the means of theirs.
 
@@ -72,14 +73,10 @@ class XMLEnsemble(Predictor, BaseEstimator):
         Epochs of all.
     """
 
-    estimators_: list[XMLClassifier]
-
-    def __init__(
-        self, estimator: XMLClassifier | None = None, n_estimators: int = 3, *, random_state: Any = None
-    ) -> None:
-        self.estimator = estimator
-        self.n_estimators = n_estimators
-        self.random_state = random_state
+    estimator: XMLClassifier | None = None
+    n_estimators: int = 3
+    _: KW_ONLY
+    random_state: Any = None
 
     def __sklearn_tags__(self) -> Any:
         return XMLClassifier().__sklearn_tags__()
@@ -239,7 +236,7 @@ class XMLEnsemble(Predictor, BaseEstimator):
             member.fitted_ = replace(member.fitted_, names=first.names)
         learned = [member.fitted_ for member in members]
         thresholds = [each.thresholds for each in learned if each.thresholds is not None]
-        self.estimators_ = members
+        self.estimators_: list[XMLClassifier] = members
         self.fitted_ = replace(
             first,
             features=replace(features, owner=type(self).__name__),
