@@ -7,7 +7,7 @@ import io
 import json
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -16,8 +16,6 @@ from ..data.files.temporary import disk_errors_named
 from .messages import STANDARD_OUTPUT, STDOUT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from ..data.csr import Dataset
     from ..estimators.inference.explanation import Explanation
 

@@ -11,8 +11,8 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from ..errors import DataError, DivergenceError, shorten
-from ..nn.network import state_layout
-from ..nn.parameters import zeros
+from ..nn.network import Network, state_layout
+from ..nn.parameters import Layout, zeros
 from ..nn.schedules import Schedule
 from ..training.averaging import WeightAverage
 from ..training.callbacks import Callback, EarlyStopping, Evaluation
@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from ..candidates import CandidateModel, HeldOutScores
     from ..data.csr import CSR
     from ..devices.base import Device
-    from ..nn.network import Network
     from ..nn.optimizers import Optimizer
-    from ..nn.parameters import Layout
     from .plan import TrainingPlan
     from .training_data import TrainingData
 

@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..data.held_out import HELD_OUT_NETWORK, HELD_OUT_NONE, HELD_OUT_QUICK, HELD_OUT_THOROUGH, held_out_rows
+from ..data.held_out import (
+    HELD_OUT_NETWORK,
+    HELD_OUT_NONE,
+    HELD_OUT_QUICK,
+    HELD_OUT_THOROUGH,
+    HeldOutSize,
+    held_out_rows,
+)
 from .calibration import BetaCalibration
-from .fitted import are_probabilities
+from .fitted import FittedModel, are_probabilities
 from .inference import Scorer
 from .thresholds import Thresholds
 
@@ -18,9 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..candidates import HeldOutScores
-    from ..data.held_out import HeldOutSize
     from ..devices.base import Device
-    from .fitted import FittedModel
     from .targets import Form
     from .training_data import TrainingData
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,13 +12,9 @@ from ..data.csr import CSR, Dataset, stacked
 from ..data.frames import as_list
 from ..data.vectorizer import TextVectorizer
 from ..errors import DataError, shorten
-from .inputs import refusals
-from .names import extended, plain, values
+from .inputs import FeatureSpace, refusals
+from .names import Names, extended, plain, values
 from .targets import Labels
-
-if TYPE_CHECKING:
-    from .inputs import FeatureSpace
-    from .names import Names
 
 
 def with_new_labels(labels: Labels, texts: Any) -> Labels:

@@ -9,23 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..algorithms.base import Algorithm
-from ..data.held_out import HELD_OUT_THOROUGH
+from ..data.held_out import HELD_OUT_THOROUGH, HeldOutSize
 from ..errors import DataError
 from ..nn.network import Network
-from ..nn.samplers import ALL_LABELS, find_sampler
+from ..nn.samplers import ALL_LABELS, Sampler, find_sampler
 from ..nn.schedules import Schedule
 from . import defaults
 from .held_out import held_out_size
-from .parameters import optimizer_of
+from .parameters import Parameters, optimizer_of
 from .placement import Worker, algorithm_of, flops, make_device, parse_devices, precision_of, thread_count, workers_of
 
 if TYPE_CHECKING:
-    from ..data.held_out import HeldOutSize
     from ..devices.base import Device
     from ..nn.optimizers import Optimizer
-    from ..nn.samplers import Sampler
     from .fitted import FittedModel
-    from .parameters import Parameters
     from .training_data import TrainingData
 
 GIVEN = "as given"

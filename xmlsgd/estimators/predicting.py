@@ -12,7 +12,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from ..data.csr import pointers
+from ..data.csr import CSR, pointers
 from ..data.validation import is_number
 from ..errors import DataError, shorten
 from ..metrics.propensity import inverse_propensity_of
@@ -27,7 +27,6 @@ from .training_data import check_form, check_lengths
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from ..data.csr import CSR
     from .inference import Ranker, Scorer
     from .inference.explanation import Explanation
 

@@ -13,14 +13,13 @@ from ..data.validation import read_groups
 from ..errors import DataError, shorten
 from .inputs import FeatureSpace, check_weight, grow_features, learn_features, read_features, read_weight
 from .label_texts import read_label_rows, with_label_rows, with_new_labels
-from .names import values
+from .names import Names, values
 from .targets import Form, Labels, form_of, label_weights, read_labels
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .fitted import FittedModel
-    from .names import Names
     from .parameters import Parameters
 
 

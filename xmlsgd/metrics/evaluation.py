@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from inspect import signature
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..data.validation import is_positive_integer
 from ..errors import DataError, shorten
-from .comparison import compare
+from .comparison import Matrix, compare
 from .propensity import inverse_propensity, psprecision_at_k
 from .ranking import ndcg_at_k, precision_at_k, recall_at_k
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from .comparison import Matrix
 
 SUFFIX = "_at_k"
 

@@ -12,14 +12,13 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .callbacks import Callback
+from .callbacks import Callback, ResumedRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
 
-    from .callbacks import ResumedRun
 
 EpochRecord = dict[str, Any]
 

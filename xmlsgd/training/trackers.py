@@ -5,17 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from ..data.files.compiled import LOGGER
 from ..data.validation import is_number
 from ..errors import in_one_line
 from .callbacks import Callback
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from .history import EpochRecord
+from .history import EpochRecord
 
 FINISH_SECONDS = 60.0  # to upload what is left at the end: the model is not saved yet
 NOT_TRACKED = ("epoch", "first_epoch", "estimator")  # the axis, and what becomes a part of names

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from .runtime import THREADS, WARP, blocks_of
-
-if TYPE_CHECKING:
-    from ...data.csr import CSR
-    from .runtime import Runtime
+from ...data.csr import CSR
+from .runtime import THREADS, WARP, Runtime, blocks_of
 
 RESIDENT_SHARE = 0.25  # of the free memory that a matrix may take for good
 

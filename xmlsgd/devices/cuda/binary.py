@@ -6,17 +6,14 @@ float32.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .batches import sorted_labels
+from ...nn.optimizers import Update
+from ..base import Layer
+from .batches import Batch, sorted_labels
 from .chunks import LabelChunks, round_up, slice_layer
 from .gemm_update import is_gemm_update, scalars_of, with_scalars
 from .runtime import THREADS, WARP, blocks_of
-
-if TYPE_CHECKING:
-    from ...nn.optimizers import Update
-    from ..base import Layer
-    from .batches import Batch
 
 ROWS_PER_PART = 32  # rows whose gradients one thread adds up: B / 32 parts keep a GPU busy with few labels
 LABELS_PER_THREAD = 4

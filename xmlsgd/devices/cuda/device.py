@@ -6,18 +6,21 @@ kind of GPU give the same bits.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...data.csr import CSR
 from ...data.validation import check_choice
 from ...errors import DataError
-from ...nn.optimizers import CLIP, SGD
-from ..base import EXACT, PRECISIONS, Device, Dropout, Layer, Targets
+from ...nn.losses import Loss
+from ...nn.optimizers import CLIP, SGD, Optimizer, Update
+from ..base import EXACT, PRECISIONS, Device, Dropout, Layer, Rounding, Targets
 from .availability import check_gpu, runtime_of
-from .batches import BatchLoader, sort_keys
+from .batches import Batch, BatchLoader, sort_keys
 from .binary import ROWS_PER_PART, BinaryLossStep
 from .chunks import CHUNK_BYTES
 from .kernels import defined
@@ -25,15 +28,6 @@ from .runtime import SHARED_LIMIT, THREADS, WARP, Runtime, blocks_of
 from .softmax import RowWeights, SoftmaxStep, upload_weights
 from .tensor_cores import TensorCoreSoftmaxStep
 from .top_k import TopK
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-    from contextlib import AbstractContextManager
-
-    from ...nn.losses import Loss
-    from ...nn.optimizers import Optimizer, Update
-    from ..base import Rounding
-    from .batches import Batch
 
 (TILE,) = defined("common", "TILE")  # columns of a warp
 

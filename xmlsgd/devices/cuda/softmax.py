@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ...nn.optimizers import RATE
+from ...nn.optimizers import RATE, Update
 from .batches import sorted_labels
 from .binary import ROWS_PER_PART
 from .chunks import ALIGNMENT, LabelChunks, round_up, slice_layer
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...nn.losses import Loss
-    from ...nn.optimizers import Update
     from ..base import Layer, Targets
     from .batches import Batch
     from .runtime import Runtime

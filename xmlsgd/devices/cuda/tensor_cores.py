@@ -6,17 +6,14 @@ sweep, and the sums of the biases are two more columns of the product that updat
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..base import Layer
 from .chunks import slice_layer
+from .gemm_update import Scalars
 from .kernels import TENSOR_CORES, defined
 from .runtime import WARP, blocks_of
-from .softmax import SoftmaxStep, scaled_columns
-
-if TYPE_CHECKING:
-    from ..base import Layer
-    from .gemm_update import Scalars
-    from .softmax import Exponentials
+from .softmax import Exponentials, SoftmaxStep, scaled_columns
 
 LABELS, DEEP, STAGES, GROUP = defined(TENSOR_CORES, "LABELS", "DEEP", "STAGES", "GROUP")
 ROWS_DEEP, WIDE, WEIGHT_STAGES = defined(TENSOR_CORES, "ROWS_DEEP", "WIDE", "WEIGHT_STAGES")

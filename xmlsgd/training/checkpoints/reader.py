@@ -14,17 +14,15 @@ from ...data.files.model_files import ModelArrays, check_replaceable, read_model
 from ...data.validation import is_number
 from ...errors import ModelFileError, shorten
 from ...nn.network import state_layout
-from ..callbacks import ResumedRun
-from ..learner import Start
+from ..callbacks import Callback, ResumedRun
+from ..learner import Job, Start
 from .position import TrainingPosition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...nn.schedules import Schedule
-    from ..callbacks import Callback
     from ..history import EpochRecord
-    from ..learner import Job
     from .checkpoint import Checkpoint
 
 REAL = "biuf"  # dtype kinds of real numbers

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...nn.network import state_layout
-from ..learner import Learner, RowOrder
-from ..merging import Merger
-from ..messages import Left, Report, Sharing
-from ..shared_parameters import table_shape, worker_arrays
+from ..learner import Job, Learner, RowOrder
+from ..merging import Merger, Rule
+from ..messages import Event, Left, Report, Sharing, Step
+from ..shared_parameters import Shape, Table, WorkerArrays, table_shape, worker_arrays
 from .device_merging import DeviceMerger
 
 if TYPE_CHECKING:
@@ -22,10 +22,6 @@ if TYPE_CHECKING:
 
     from ...devices.base import Device
     from ..deltas import Deltas
-    from ..learner import Job
-    from ..merging import Rule
-    from ..messages import Event, Step
-    from ..shared_parameters import Shape, Table, WorkerArrays
 
 
 class Executor(ABC):
