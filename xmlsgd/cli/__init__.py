@@ -16,20 +16,9 @@ from .machine import limit_threads
 from .messages import STDOUT, Console, log_lines
 
 COMMANDS = (
-    "demo",
-    "train",
-    "tune",
-    "learn",
-    "evaluate",
-    "report",
-    "predict",
-    "serve",
-    "convert",
-    "export",
-    "simulate",
-    "warmup",
-    "info",
-)
+    "demo", "train", "tune", "learn", "evaluate", "report", "predict", "serve", "convert", "export", "simulate",
+    "warmup", "info",
+)  # fmt: skip
 ALIASES = {"evaluate": ["test"]}
 
 

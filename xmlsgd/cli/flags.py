@@ -17,16 +17,8 @@ from typing import Any, NoReturn
 from ..errors import suggest
 from .exit_codes import UsageError
 
-GROUPS = (
-    "arguments",
-    "data",
-    "model",
-    "training",
-    "workers",
-    "search",
-    "server",
-    "output",
-)  # headings of the help, in this order
+# Headings of the help, in this order.
+GROUPS = ("arguments", "data", "model", "training", "workers", "search", "server", "output")
 CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")  # argparse's words
 NAMES_OF_LABELS = ("names", "label-names", "labels", "label-file")  # flags of other programs
 OTHER_SPELLINGS = re.compile(r"^(argument [^\s/:]+)(?:/[^\s:]+)+")
@@ -177,6 +169,14 @@ class Flag:
         group.add_argument(*self.spellings, **options)
 
 
+@dataclass(frozen=True)
+class FormatFlag(Flag):
+    """A field of `FormatOptions`."""
+
+    group: str = "data"
+    part_of: str = "format_options"
+
+
 def add_flags(parser: argparse.ArgumentParser, flags: Sequence[Flag]) -> None:
     """Add flags to a parser, under the headings of their groups."""
     for heading in GROUPS:
@@ -222,40 +222,37 @@ EVERYWHERE = (
     Flag("quiet", None, "print no notes and no progress", "output"),
     Flag("traceback", None, "show the traceback of an error", "output"),
 )
-# How data files are read: the fields of `FormatOptions`.
+
+
+# How data files are read.
 FORMAT_FLAGS = (
-    Flag("format", name_among("auto", "rows", "raw", "csv", "jsonl", "annif"), "rows of numbers, or texts as raw "
-         "text, CSV, JSON lines or an Annif corpus; auto looks at name and first lines",
-         "data", "auto", part_of="format_options"),
-    Flag("text_column", NAME, "texts in CSV and JSON lines", "data", "text", part_of="format_options"),
-    Flag("label_column", NAME, "labels in CSV and JSON lines", "data", "labels", part_of="format_options"),
-    Flag("label_separator", NAME, "what stands between labels in raw text and CSV", "data", ",",
-         part_of="format_options"),
-    Flag("vocabulary", PATH, "names of the subjects of an Annif corpus, `<uri><TAB>label` a line", "data",
-         default_text="the URIs", part_of="format_options"),
-    Flag("one_based", None, "features count from 1, as in LIBSVM files", "data", False, part_of="format_options"),
-    Flag("one_based_labels", None, "labels count from 1", "data", False, part_of="format_options"),
-    Flag("header", name_among("auto", "yes", "no"), "whether the first line holds the shape", "data", "auto",
-         part_of="format_options"),
-    Flag("duplicates", name_among("error", "sum"), "what to do about a feature that comes twice in a row", "data",
-         "error", part_of="format_options"),
+    FormatFlag("format", name_among("auto", "rows", "raw", "csv", "jsonl", "annif"), "rows of numbers, or texts as raw "
+               "text, CSV, JSON lines or an Annif corpus; auto looks at name and first lines", default="auto"),
+    FormatFlag("text_column", NAME, "texts in CSV and JSON lines", default="text"),
+    FormatFlag("label_column", NAME, "labels in CSV and JSON lines", default="labels"),
+    FormatFlag("label_separator", NAME, "what stands between labels in raw text and CSV", default=","),
+    FormatFlag("vocabulary", PATH, "names of the subjects of an Annif corpus, `<uri><TAB>label` a line",
+               default_text="the URIs"),
+    FormatFlag("one_based", None, "features count from 1, as in LIBSVM files", default=False),
+    FormatFlag("one_based_labels", None, "labels count from 1", default=False),
+    FormatFlag("header", name_among("auto", "yes", "no"), "whether the first line holds the shape", default="auto"),
+    FormatFlag("duplicates", name_among("error", "sum"), "what to do about a feature that comes twice in a row",
+               default="error"),
 )  # fmt: skip
-# How words of texts become features: more fields of `FormatOptions`, for commands that make new features.
+# How words of texts become features, for commands that make new features.
 TEXT_FLAGS = (
-    Flag("min_df", FREQUENCY, "leave out words of fewer training texts, a number or a share such as 0.001", "data", 1,
-         part_of="format_options"),
-    Flag("max_df", FREQUENCY, "leave out words of more training texts, a number (1 is one text) or a share such as 0.5",
-         "data", 1.0,
-         part_of="format_options"),
-    Flag("max_features", INT, "keep so many words, the most frequent ones", "data", default_text="all",
-         part_of="format_options"),
-    Flag("ngram_range", SIZES, "least and greatest n of n-grams; 1,2 adds pairs of words", "data", (1, 1),
-         default_text="1,1", metavar="INT,INT", part_of="format_options"),
-    Flag("analyzer", name_among("word", "char_wb"), "n-grams of words, or of characters within words", "data", "word",
-         part_of="format_options"),
-    Flag("stop_words", PATH, "words to leave out, one a line", "data", part_of="format_options"),
-    Flag("sublinear_tf", None, "count a word that occurs tf times in a text as 1 + ln tf, not as tf", "data",
-         default_text="on", part_of="format_options", omitted=True),
+    FormatFlag("min_df", FREQUENCY, "leave out words of fewer training texts, a number or a share such as 0.001",
+               default=1),
+    FormatFlag("max_df", FREQUENCY, "leave out words of more training texts, a number (1 is one text) or a share such "
+               "as 0.5", default=1.0),
+    FormatFlag("max_features", INT, "keep so many words, the most frequent ones", default_text="all"),
+    FormatFlag("ngram_range", SIZES, "least and greatest n of n-grams; 1,2 adds pairs of words", default=(1, 1),
+               default_text="1,1", metavar="INT,INT"),
+    FormatFlag("analyzer", name_among("word", "char_wb"), "n-grams of words, or of characters within words",
+               default="word"),
+    FormatFlag("stop_words", PATH, "words to leave out, one a line"),
+    FormatFlag("sublinear_tf", None, "count a word that occurs tf times in a text as 1 + ln tf, not as tf",
+               default_text="on", omitted=True),
 )  # fmt: skip
 
 

@@ -22,14 +22,14 @@ MOST_UNKNOWN = 0.3  # of the labels of test rows
 ONCE, FEW_ROWS = 1.2, 20  # with fewer rows per label, or fewer rows, nothing can be said
 
 
-def warn_of_training_rows(rows: Rows, train: str, test: str | None, form: FormatOptions, n_known: int = 0) -> None:
+def warn_of_training_rows(rows: Rows, train: str, test: str | None, options: FormatOptions, n_known: int = 0) -> None:
     """Warn of what is suspicious in the rows of a training run, or in those added to a model of `n_known` labels."""
     warn_of_rare_labels(rows.train, train, rows.vectorizer is not None, n_known)
     if rows.vectorizer is None and not n_known:  # a few rows more need not have the first feature and label
         warn_of_base(rows.train, train)
-    elif rows.vectorizer is not None and form.kind(train) == "raw":
+    elif rows.vectorizer is not None and options.kind(train) == "raw":
         warn_of_names(rows.train.label_names or (), train)
-        if form.label_separator == ",":
+        if options.label_separator == ",":
             warn_of_commas(train)
     if rows.test is not None:
         warn_of_unknown(rows.test, rows.train.n_labels, test or train)

@@ -83,11 +83,15 @@ def on_disk(path: str, head: bytes = b"") -> Iterator[str]:
 
 
 def read_training(
-    train: str, test: str | None, form: FormatOptions, label_texts: str | None = None, feature_names: str | None = None
+    train: str,
+    test: str | None,
+    options: FormatOptions,
+    label_texts: str | None = None,
+    feature_names: str | None = None,
 ) -> Rows:
     """Return the rows of TRAIN and of --test, and the texts of labels and features."""
     with on_disk(train) as path:
-        rows = _training_rows(path, form, None, label_texts)
+        rows = _training_rows(path, options, None, label_texts)
     if feature_names is not None:
         if rows.vectorizer is not None:
             raise UsageError(f"--feature-names: {train} has words of its own; leave it out")
@@ -96,16 +100,16 @@ def read_training(
         dataset, texts = _with_label_texts(rows.train, label_texts)
         rows = replace(rows, train=dataset, texts={**rows.texts, "label_texts": texts})
     if test is not None:
-        return replace(rows, test=read_test(test, form, rows.columns))
+        return replace(rows, test=read_test(test, options, rows.columns))
     return rows if rows.test is None else replace(rows, test=in_columns(rows.test, rows.columns, train))
 
 
-def read_more(path: str, form: FormatOptions, columns: Columns) -> Dataset:
+def read_more(path: str, options: FormatOptions, columns: Columns) -> Dataset:
     """Return rows that a trained model learns from; features and labels that are new get columns behind its own."""
     with on_disk(path) as file:
-        if columns.vectorizer is None and form.is_text(file, labelled=True):
+        if columns.vectorizer is None and options.is_text(file, labelled=True):
             raise DataError(f"{path}: {NO_VECTORIZER}")
-        train = _training_rows(file, form, columns).train
+        train = _training_rows(file, options, columns).train
     X = replace(train.X, n_cols=max(train.n_features, columns.n_features))
     return Dataset(X, *_matched(train.Y, train.label_names, columns))
 
@@ -120,37 +124,37 @@ def with_new_texts(train: Dataset, path: str, columns: Columns) -> tuple[Dataset
     return dataset, {name: text for name, text in new if text is not None}
 
 
-def read_source(path: str, form: FormatOptions, vectorizer_of: str | None = None) -> Rows:
+def read_source(path: str, options: FormatOptions, vectorizer_of: str | None = None) -> Rows:
     """Return the rows of any source.
 
     Raw text becomes rows by the words of the model or store `vectorizer_of`, by default by its own words.
     """
     columns = None
     if vectorizer_of is not None:
-        form.refuse_options_of_texts(f"those of --vectorizer {vectorizer_of}")
+        options.refuse_options_of_texts(f"those of --vectorizer {vectorizer_of}")
         if not Path(vectorizer_of, VECTORIZER_FILE).is_file():
             wanted = "pass a model that was trained on text, or a store that was converted from text"
             raise UsageError(f"--vectorizer {vectorizer_of}: has no words; {wanted}")
         columns = Columns(0, 0, None, TextVectorizer.from_files(vectorizer_of))
     with on_disk(path) as file:
-        return _training_rows(file, form, columns)
+        return _training_rows(file, options, columns)
 
 
-def read_test(path: str, form: FormatOptions, columns: Columns) -> Dataset:
+def read_test(path: str, options: FormatOptions, columns: Columns) -> Dataset:
     """Return labelled rows with the given columns; labels that are new get columns behind them."""
     with on_disk(path) as file:
-        return _test_rows(file, form, columns)
+        return _test_rows(file, options, columns)
 
 
-def read_labels(path: str, form: FormatOptions, columns: Columns) -> tuple[CSR, Columns]:
+def read_labels(path: str, options: FormatOptions, columns: Columns) -> tuple[CSR, Columns]:
     """Return the labels of training rows in the given columns, and these with new labels added behind them.
 
     The rows may have other features.
     """
     with on_disk(path) as file:
-        texts = _texts(file, form, TRAIN)
+        texts = _texts(file, options, TRAIN)
         if texts is None:
-            train, _ = _load(file, form)
+            train, _ = _load(file, options)
             Y, names = _matched(train.Y, train.label_names, columns)
             if names is None and columns.names is not None:  # labels are matched by number
                 names = columns.names
@@ -166,21 +170,21 @@ def read_labels(path: str, form: FormatOptions, columns: Columns) -> tuple[CSR, 
     return Y, replace(columns, n_labels=Y.n_cols, names=names if columns.names is not None else None)
 
 
-def read_features(path: str, form: FormatOptions, columns: Columns, head: bytes = b"") -> CSR:
+def read_features(path: str, options: FormatOptions, columns: Columns, head: bytes = b"") -> CSR:
     """Return rows to predict labels for; they need no labels. head : see `on_disk`."""
     with on_disk(path, head) as file:
-        if not form.is_text(file, labelled=False):
-            return _test_rows(file, form, columns, labels_required=False).X
+        if not options.is_text(file, labelled=False):
+            return _test_rows(file, options, columns, labels_required=False).X
         if columns.vectorizer is None:
             raise DataError(f"{file}: {NO_VECTORIZER}")
-        labelled = form.kind(file) == "raw" and form.have_labels(first_lines(Path(file)))
-        return columns.vectorizer.transform(form.read_texts(file, labelled).texts)
+        labelled = options.kind(file) == "raw" and options.have_labels(first_lines(Path(file)))
+        return columns.vectorizer.transform(options.read_texts(file, labelled).texts)
 
 
-def _texts(path: str, form: FormatOptions, part: int) -> RawText | None:
+def _texts(path: str, options: FormatOptions, part: int) -> RawText | None:
     """Return labelled documents, of a source with two parts those of one; None for rows of numbers."""
-    if form.is_text(path, labelled=True):
-        return form.read_texts(path, labelled=True)
+    if options.is_text(path, labelled=True):
+        return options.read_texts(path, labelled=True)
     if not _is_built_in(path):
         return None
     from ..data.python_functions import python_functions_texts
@@ -188,44 +192,44 @@ def _texts(path: str, form: FormatOptions, part: int) -> RawText | None:
     return python_functions_texts()[part]
 
 
-def _training_rows(path: str, form: FormatOptions, columns: Columns | None, label_texts: str | None = None) -> Rows:
+def _training_rows(path: str, options: FormatOptions, columns: Columns | None, label_texts: str | None = None) -> Rows:
     """Return the rows of a source and its own test part; a vectorizer is fitted where `columns` has none."""
-    raw = _texts(path, form, TRAIN)
+    raw = _texts(path, options, TRAIN)
     if raw is not None:
         names, vectorizer = (columns.names, columns.vectorizer) if columns else (None, None)
-        vectorizer = vectorizer or _words_of(raw.texts, path, form, label_texts)
+        vectorizer = vectorizer or _words_of(raw.texts, path, options, label_texts)
         rows = Rows(_rows_of_texts(path, raw, vectorizer, names), None, vectorizer)
-        return replace(rows, test=_test_rows(path, form, rows.columns)) if _is_built_in(path) else rows
-    form.refuse_options_of_texts(f"{path}, which holds rows of numbers")
-    rows = Rows(*_load(path, form), _vectorizer_of_store(path))
+        return replace(rows, test=_test_rows(path, options, rows.columns)) if _is_built_in(path) else rows
+    options.refuse_options_of_texts(f"{path}, which holds rows of numbers")
+    rows = Rows(*_load(path, options), _vectorizer_of_store(path))
     if columns is not None:
         check_words(rows.vectorizer, columns, path)
     return rows
 
 
-def _words_of(texts: Sequence[str], path: str, form: FormatOptions, label_texts: str | None) -> TextVectorizer:
+def _words_of(texts: Sequence[str], path: str, options: FormatOptions, label_texts: str | None) -> TextVectorizer:
     """Return a vectorizer of the words of a file, and of those of label texts."""
     of_labels = [] if label_texts is None else [text for _, text in read_label_texts(label_texts)]
     try:
-        return form.new_vectorizer().fit(texts, of_labels)
+        return options.new_vectorizer().fit(texts, of_labels)
     except DataError as error:
         raise DataError(f"{path}: {str(error).removeprefix('texts: ')}") from error
 
 
-def _test_rows(path: str, form: FormatOptions, columns: Columns, labels_required: bool = True) -> Dataset:
+def _test_rows(path: str, options: FormatOptions, columns: Columns, labels_required: bool = True) -> Dataset:
     """Return the rows of a file or a named set, as `read_test` says."""
-    raw = _texts(path, form, TEST)
+    raw = _texts(path, options, TEST)
     if raw is not None:
         return _rows_of_texts(path, raw, columns.vectorizer, columns.names)
-    first, second = _load(path, form, labels_required)
+    first, second = _load(path, options, labels_required)
     check_words(_vectorizer_of_store(path), columns, path)
     return in_columns(second or first, columns, path)
 
 
-def _load(path: str, form: FormatOptions, labels_required: bool = True) -> tuple[Dataset, Dataset | None]:
+def _load(path: str, options: FormatOptions, labels_required: bool = True) -> tuple[Dataset, Dataset | None]:
     """Return the rows of a source that is no raw text, and its test part if it has one."""
-    with form.explained(path):
-        return load_dataset(path, labels_required=labels_required, **form.for_rows)
+    with options.explained(path):
+        return load_dataset(path, labels_required=labels_required, **options.for_rows)
 
 
 def in_columns(dataset: Dataset, columns: Columns, path: str) -> Dataset:

@@ -17,24 +17,24 @@ HEAD_BYTES = 1 << 16  # by which documents are told from rows of numbers, if no 
 NAME = "stdin"  # in errors
 
 
-def feature_blocks(path: str, form: FormatOptions, columns: Columns) -> Iterator[CSR]:
+def feature_blocks(path: str, options: FormatOptions, columns: Columns) -> Iterator[CSR]:
     """Yield the rows of a file or of standard input to predict labels for.
 
     All are in one block, but for documents on standard input, one a line: their blocks are of the lines that have
     arrived. A blank line is answered with the next one that is not: at the end it is no document.
     """
     head = b""
-    if path == STDIN and columns.vectorizer is not None and form.format in ("auto", "raw"):
+    if path == STDIN and columns.vectorizer is not None and options.format in ("auto", "raw"):
         stream = cast("BinaryIO", sys.stdin.buffer)
         while b"\n" not in head and len(head) < HEAD_BYTES and (more := _read(stream)):
             head += more
         lines = head.decode(errors="replace").split("\n")
         lines = lines[:-1] or lines
-        if not head.startswith(tuple(magic for magic, _ in MAGIC)) and form.are_documents(lines, labelled=False):
-            labelled = form.have_labels(lines)
+        if not head.startswith(tuple(magic for magic, _ in MAGIC)) and options.are_documents(lines, labelled=False):
+            labelled = options.have_labels(lines)
             yield from map(columns.vectorizer.transform, _documents(head, stream, labelled))
             return
-    yield read_features(path, form, columns, head)
+    yield read_features(path, options, columns, head)
 
 
 def _documents(head: bytes, stream: BinaryIO, labelled: bool) -> Iterator[list[str]]:

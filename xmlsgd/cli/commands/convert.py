@@ -89,14 +89,14 @@ def lost_names(source: Path, target: Path, has_texts: bool) -> list[str]:
     return [what for file, what in named.items() if file in lost]
 
 
-def convert_texts(source: str, target: Path, form: FormatOptions, vectorizer_of: str | None, to: str | None) -> None:
+def convert_texts(source: str, target: Path, options: FormatOptions, vectorizer_of: str | None, to: str | None) -> None:
     """Convert raw text or a named data set, by way of a store."""
     from ...data.conversion import convert
     from ...data.formats.base import is_store
     from ...data.formats.store import write_store
     from ..sources import read_source
 
-    rows = read_source(source, form, vectorizer_of)
+    rows = read_source(source, options, vectorizer_of)
     with parents_created(target), temporary_folder_beside(target) as scratch:
         write_store(rows.train, Path(scratch, "train"))
         if rows.test is not None:

@@ -162,7 +162,7 @@ def run(
 
 
 def make_plan_of(
-    train: str, test: str | None, most: int, form: FormatOptions, parameters: dict[str, Any]
+    train: str, test: str | None, most: int, options: FormatOptions, parameters: dict[str, Any]
 ) -> tuple[TrainingPlan, TrainingData]:
     """Return the training plan of the flags, and at most `most` rows."""
     from ...data.synthetic import split_rows
@@ -173,7 +173,7 @@ def make_plan_of(
     from ..sources import first_labels, read_training
 
     given = checked_parameters(XMLClassifier(**parameters))
-    found = read_training(train, test, form)
+    found = read_training(train, test, options)
     rows, held_out = (found.train, found.test) if found.test is not None else split_rows(found.train)
     rows, held_out = sample_rows(rows, most), sample_rows(held_out, TEST_ROWS)
     eval_set = held_out.X, first_labels(held_out.Y, rows.n_labels)
