@@ -63,26 +63,16 @@ _NAMES_OF_MODULE = {
     "estimators": ("XMLClassifier", "XMLEnsemble", "load_model"),
     "training.learner": ("Job",),
     "metrics": (
-        "coverage_at_k",
-        "evaluate_ranking",
-        "inverse_propensity",
-        "macro_f1_at_k",
-        "macro_precision_at_k",
-        "macro_recall_at_k",
-        "micro_f1_at_k",
-        "ndcg_at_k",
-        "precision_at_k",
-        "psndcg_at_k",
-        "psprecision_at_k",
-        "psrecall_at_k",
-        "recall_at_k",
+        "coverage_at_k", "evaluate_ranking", "inverse_propensity", "macro_f1_at_k", "macro_precision_at_k",
+        "macro_recall_at_k", "micro_f1_at_k", "ndcg_at_k", "precision_at_k", "psndcg_at_k", "psprecision_at_k",
+        "psrecall_at_k", "recall_at_k",
     ),
     "training.runs": ("Run",),
     "nn.schedules": ("Schedule",),
     "estimators.inference": ("Measure", "Scorer"),
     "estimators.tuning": ("Trial", "Tuning", "tune"),
     "estimators.inference.explanation": ("Explanation",),
-}
+}  # fmt: skip
 
 _MODULE_OF_NAME = {name: module for module, names in _NAMES_OF_MODULE.items() for name in names}
 

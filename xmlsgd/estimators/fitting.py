@@ -93,11 +93,10 @@ def train_model(
         counts = data.rows.Y.column_counts()
         return _fitted(plan, data, device, run, earlier, seed, label_counts=counts, n_samples_seen=data.n_rows)
 
-    def keep_run(run: Run) -> None:
-        keep(fitted_by(run))
-
     learned = replace(data, weight=weight)
-    run = _train(plan, learned, device, start, seed, keep_run, plan.schedule, callbacks, checkpoint)
+    run = _train(
+        plan, learned, device, start, seed, lambda run: keep(fitted_by(run)), plan.schedule, callbacks, checkpoint
+    )
     if run.diverged and checkpoint:
         checkpoint.done()  # the same call would diverge again
     if run.diverged and not run.records:
@@ -154,10 +153,7 @@ def train_more(
         fitted = replace(fitted, candidates=candidates, optimizer=state)
         return fitted if earlier is None else with_calibration_of(fitted, earlier)
 
-    def keep_run(run: Run) -> None:
-        keep(fitted_by(run))
-
-    run = _train(plan, data, device, start, seed, keep_run, Schedule(1, "constant", 0.0))
+    run = _train(plan, data, device, start, seed, lambda run: keep(fitted_by(run)), Schedule(1, "constant", 0.0))
     if run.diverged:
         raise DivergenceError(divergence_advice(plan, data.weight, start.epochs + 1))
     return fitted_by(run)

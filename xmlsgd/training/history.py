@@ -8,7 +8,7 @@ callbacks add, such as "P@1".
 from __future__ import annotations
 
 import json
-import math
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,16 +57,20 @@ class History(Callback):
         return False
 
 
+def models_of(records: Sequence[EpochRecord]) -> list[list[EpochRecord]]:
+    """Split the records of models that were trained one after the other, whose epochs start again."""
+    models: list[list[EpochRecord]] = []
+    for record in records:
+        if not models or record["epoch"] <= models[-1][-1]["epoch"]:
+            models.append([])
+        models[-1].append(record)
+    return models
+
+
 def runs_of(records: Sequence[EpochRecord]) -> list[list[EpochRecord]]:
     """Split the records of consecutive runs, of one model or of several, by run."""
-    runs: list[list[EpochRecord]] = []
-    for record in records:
-        last = runs[-1][-1] if runs else {"epoch": math.inf}
-        if last.get("first_epoch") == record.get("first_epoch") and last["epoch"] < record["epoch"]:
-            runs[-1].append(record)
-        else:
-            runs.append([record])
-    return runs
+    by_run = (groupby(model, lambda record: record.get("first_epoch")) for model in models_of(records))
+    return [list(run) for runs in by_run for _, run in runs]
 
 
 def seconds_of_all_runs(records: Sequence[EpochRecord]) -> list[float]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..data.files.atomic import atomic_file
 from ..errors import DataError
-from .history import EpochRecord, seconds_of_all_runs
+from .history import EpochRecord, models_of, seconds_of_all_runs
 
 MEASURES = ("P@1", "P@3", "P@5")
 STYLES = ("-", "--", ":", "-.")  # for more than ten methods, the number of colours
@@ -66,30 +66,19 @@ def draw(figure: Any, records: Sequence[EpochRecord]) -> None:
     timed = [{**record, "at": at} for at, record in zip(seconds_of_all_runs(records), records, strict=True)]
     measures = [name for name in MEASURES if any(name in record for record in records)]
     losses, *others = figure.subplots(1, 2 if measures else 1, squeeze=False)[0]
-    for model in _models(records):
+    for model in models_of(records):
         losses.plot([record["epoch"] + 1 for record in model], [record["loss"] for record in model], "o-", color="C3")
     losses.set(xlabel="epoch", ylabel="training loss a row")
     losses.xaxis.get_major_locator().set_params(integer=True)
     for precision in others:
         for i, name in enumerate(measures):
-            for j, model in enumerate(_models([record for record in timed if name in record])):
+            for j, model in enumerate(models_of([record for record in timed if name in record])):
                 measured = [(record["at"], record[name]) for record in model]
                 precision.plot(*zip(*measured, strict=True), "o-", color=f"C{i}", label=None if j else name)
         precision.set(xlabel="seconds of training", ylabel="percent")
         precision.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=len(measures), frameon=False)
     for panel in (losses, *others):
         panel.grid(alpha=0.3)
-
-
-def _models(records: Sequence[EpochRecord]) -> list[list[EpochRecord]]:
-    """Split the records of models that were trained one after the other, whose epochs start again."""
-    models: list[list[EpochRecord]] = []
-    for record in records:
-        if models and record["epoch"] > models[-1][-1]["epoch"]:
-            models[-1].append(record)
-        else:
-            models.append([record])
-    return models
 
 
 def draw_over_time(figure: Any, runs: Mapping[str, Sequence[Sequence[EpochRecord]]], measure: str) -> None:
@@ -99,15 +88,8 @@ def draw_over_time(figure: Any, runs: Mapping[str, Sequence[Sequence[EpochRecord
         for j, run in enumerate(of_method):
             measured = [record for record in run if measure in record]
             seconds, values = [r["seconds"] for r in measured], [r[measure] for r in measured]
-            panel.plot(
-                seconds,
-                values,
-                marker=".",
-                lw=1,
-                color=f"C{i % 10}",
-                ls=STYLES[i // 10 % 4],
-                label=None if j else method,
-            )
+            style = {"marker": ".", "lw": 1, "color": f"C{i % 10}", "ls": STYLES[i // 10 % 4]}
+            panel.plot(seconds, values, label=None if j else method, **style)
     panel.set(xlabel="seconds", ylabel=measure)
     panel.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     panel.grid(alpha=0.3)

@@ -98,7 +98,13 @@ class Tracker(Callback):
         raise NotImplementedError
 
     def _close(self) -> None:
-        """Close `_run`, if there is one, and set it to None."""
+        """Close the run, if there is one."""
+        run, self._run = self._run, None
+        if run is not None:
+            self._end(run)
+
+    def _end(self, run: Any) -> None:
+        """Close a run."""
         raise NotImplementedError
 
 
@@ -117,10 +123,8 @@ class TensorBoard(Tracker):
             self._run.add_scalar(name, value, epoch)
         self._run.flush()
 
-    def _close(self) -> None:
-        run, self._run = self._run, None
-        if run is not None:
-            run.close()
+    def _end(self, run: Any) -> None:
+        run.close()
 
 
 class MLflow(Tracker):
@@ -145,9 +149,8 @@ class MLflow(Tracker):
         named = {name.replace("@", "_at_"): value for name, value in numbers.items()}
         mlflow.log_metrics(named, step=epoch, run_id=self._run.info.run_id)
 
-    def _close(self) -> None:
-        run, self._run = self._run, None
-        if run is not None and self._is_own:
+    def _end(self, run: Any) -> None:
+        if self._is_own:
             import mlflow
 
             mlflow.end_run()
@@ -167,10 +170,8 @@ class WandB(Tracker):
     def _send(self, numbers: dict[str, float], epoch: int) -> None:
         self._run.log({**numbers, "epoch": epoch})
 
-    def _close(self) -> None:
-        run, self._run = self._run, None
-        if run is not None:
-            run.finish()
+    def _end(self, run: Any) -> None:
+        run.finish()
 
 
 TRACKERS: dict[str, type[Tracker]] = {"tensorboard": TensorBoard, "mlflow": MLflow, "wandb": WandB}

@@ -67,17 +67,9 @@ def parse(block: bytes, options: Options, n_features: int | None, n_labels: int 
     most_entries = int(np.count_nonzero(text == kernels.COLON))
     most_labels = int(np.count_nonzero(text == kernels.COMMA)) + n_lines
     first_feature, first_label = int(not options.zero_based), int(not options.zero_based_labels)
-    limits = np.array(
-        [
-            first_feature,
-            n_features or INT32_MAX,
-            first_label,
-            n_labels or INT32_MAX,
-            options.labelled,
-            options.duplicates == "sum",
-        ],
-        dtype=np.int64,
-    )
+    sizes = n_features or INT32_MAX, n_labels or INT32_MAX
+    switches = options.labelled, options.duplicates == "sum"
+    limits = np.array([first_feature, sizes[0], first_label, sizes[1], *switches], dtype=np.int64)
     X_indptr, X_indices = np.empty(n_lines + 1, np.int64), np.empty(most_entries, np.int32)
     X_data = np.empty(most_entries, np.float32)
     Y_indptr, Y_indices = np.empty(n_lines + 1, np.int64), np.empty(most_labels, np.int32)
