@@ -139,49 +139,32 @@ class XMLEnsemble(Predictor, BaseEstimator):
         template = self._template()
         rows, features = learn_features(X, template.vectorizer, type(self).__name__, label_texts)
         features = features.with_words(feature_names)
-        words: Any = feature_names
-        if features.vectorizer is not None:  # which the classifiers do not have
-            words = features.vectorizer
-        elif feature_names is None and features.names is not None:
-            words = features.names.tolist()
         if isinstance(eval_set, tuple | list) and len(eval_set) == 2:
             eval_set = read_features(eval_set[0], features), eval_set[1]
         seeding = template if self.random_state is None else self
         random = random_state_of(seeding)
         if self.n_estimators > 1:  # its own `fit` looks at one, and reads all labels for that
             self._check_memory(rows, y, eval_set)
-        seeds = random.randint(np.iinfo(np.int32).max, size=self.n_estimators)
         bare = clone(template).set_params(vectorizer=None)  # words are the ensemble's, and not copied for each
+        words = _words_of(features) if feature_names is None or features.vectorizer is not None else feature_names
+        options = {"label_names": label_names, "groups": groups, "label_texts": label_texts, "feature_names": words}
         members: list[XMLClassifier] = []
         try:
-            for number, seed in enumerate(seeds.tolist()):
+            for number, seed in enumerate(random.randint(np.iinfo(np.int32).max, size=self.n_estimators).tolist()):
                 # Where none is given, a run that resumes has the seed that it began with.
                 seeded = seeding.random_state is not None or not checkpoints
                 member = clone(bare).set_params(random_state=seed if seeded else None)
                 watching, part = [Numbering(number), *callbacks], checkpoints and checkpoints.part(number)
                 try:
-                    member.fit(
-                        rows,
-                        y,
-                        sample_weight,
-                        eval_set,
-                        label_names=label_names,
-                        groups=groups,
-                        label_texts=label_texts,
-                        feature_names=words,
-                        callbacks=watching,
-                        checkpoint=part,
-                    )
+                    member.fit(rows, y, sample_weight, eval_set, **options, callbacks=watching, checkpoint=part)
                 except BaseException as error:
                     if run_of(error) and not members:  # half a classifier is better than none, but not than a whole one
                         members.append(member)
                     raise
                 members.append(member)
-        except BaseException:
+        finally:
             if members:
                 self.take(members, features)
-            raise
-        self.take(members, features)
         if checkpoints:
             checkpoints.done()
         return self
@@ -285,6 +268,13 @@ def load_model(
         For a directory that `save` did not write, or that was altered.
     """
     return saving.load_any(XMLEnsemble, XMLClassifier, path, verify, device, precision)
+
+
+def _words_of(features: FeatureSpace) -> Any:
+    """Return what names the features to classifiers that read rows: the vectorizer of texts, or names of columns."""
+    if features.vectorizer is not None:
+        return features.vectorizer
+    return None if features.names is None else features.names.tolist()
 
 
 def _kept(parts: dict[str, int]) -> int:
