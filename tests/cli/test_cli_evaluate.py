@@ -178,6 +178,14 @@ def test_the_file_of_labels_agrees_with_macro_f1(models, tmp_path):
     assert mean == pytest.approx(json.loads((tmp_path / "e.json").read_text())["macro F1"], abs=0.01)
 
 
+def test_labels_that_only_the_propensities_have_are_in_the_file_of_labels(small_models, tmp_path):
+    (tmp_path / "p.txt").write_text("4 6 5\n4 0:1\n0 1:1\n1 2:1\n2 3:1\n")
+    words = ("--propensity", tmp_path / "p.txt", "--per-label", tmp_path / "labels.csv", "--quiet")
+    run("evaluate", small_models / "rows", small_models / "good.txt", *words)
+    rows = list(csv.DictReader((tmp_path / "labels.csv").read_text().splitlines()))
+    assert [row["label"] for row in rows] == ["0", "1", "2", "3", "4"]
+
+
 def test_a_file_of_labels_is_refused_before_rows_are_read(tmp_path, capsys):
     (tmp_path / "test.txt").write_text("no rows at all\n")
     run("train", ROWS, "--out", tmp_path / "m", "--loss", "softmax", "--quiet", *QUICK, "--epochs", "1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,6 +16,7 @@ from .exit_codes import UsageError
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..data.csr import Dataset
     from ..estimators import XMLClassifier, XMLEnsemble
 
 
@@ -81,6 +83,12 @@ def groups_in_file(path: str | None, n_rows: int) -> list[str] | None:
     if len(groups) != n_rows:
         raise UsageError(f"--groups {path}: must have a line for each of {n_rows:,} rows, got {len(groups):,}")
     return groups
+
+
+def names_in(rows: Dataset, model: XMLClassifier | XMLEnsemble) -> Sequence[Any]:
+    """Return the names of the labels of rows; where they have none those of the model, and behind it numbers."""
+    known = model.classes_.tolist()
+    return rows.label_names or [*known, *range(len(known), rows.n_labels)]
 
 
 def classifiers_of(model: XMLClassifier | XMLEnsemble) -> list[XMLClassifier]:

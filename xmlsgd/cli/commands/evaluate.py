@@ -15,7 +15,7 @@ from ..format_options import FormatOptions
 from ..machine import peak_memory_bytes, versions
 from ..messages import Console
 from ..model_folder import training_speed
-from ..models import classifiers_of, groups_in_file, label_weight_of, parameters_of, read_model
+from ..models import classifiers_of, groups_in_file, label_weight_of, names_in, parameters_of, read_model
 from ..output_files import check_file
 from ..parameters import parameter_flags
 from ..results import size_numbers, table, write_json
@@ -61,11 +61,7 @@ def run(
 ) -> None:
     """Load, rank, measure."""
     ks = sorted({*KS, *(k or ())})
-    if ks[0] < 1:
-        raise UsageError(f"--k: must be at least 1, got {ks[0]}")
-    if not (0 <= propensity_a < math.inf and 0 < propensity_b < math.inf):
-        got = f"got {propensity_a:g} and {propensity_b:g}"
-        raise UsageError(f"--propensity-a, --propensity-b: must be finite, A at least 0 and B above 0, {got}")
+    check_numbers(ks, propensity_a, propensity_b)
     for path, flag in ((json, "--json"), (per_label, "--per-label")):
         check_file(path, flag, model, test, propensity, groups, format_options.vocabulary)
     format_options.check_inputs(test, propensity)
@@ -102,8 +98,7 @@ def run(
     if "reliability" in result:
         console.show(evaluation.reliability_table(result))
     if per_label and scores is not None:
-        names = rows.label_names or [*estimator.classes_.tolist(), *range(columns.n_labels, rows.Y.n_cols)]
-        evaluation.write_per_label(per_label, estimator, names, scores)
+        evaluation.write_per_label(per_label, estimator, names_in(rows, estimator), scores)
     console.show(f"{rows.n_rows:,} rows ranked in {result['predict_seconds']:.2f} s")
     result |= {
         **training_speed(model, [end for each in classifiers_of(estimator) for end in each.history_[-1:]]),
@@ -113,3 +108,12 @@ def run(
         "versions": versions(),
     }
     write_json(json, result)
+
+
+def check_numbers(ks: list[int], A: float, B: float) -> None:
+    """Raise `UsageError` for ranks, ascending, or numbers of the propensities outside their ranges."""
+    if ks[0] < 1:
+        raise UsageError(f"--k: must be at least 1, got {ks[0]}")
+    if not (0 <= A < math.inf and 0 < B < math.inf):
+        wanted = "must be finite, A at least 0 and B above 0"
+        raise UsageError(f"--propensity-a, --propensity-b: {wanted}, got {A:g} and {B:g}")

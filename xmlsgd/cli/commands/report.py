@@ -10,7 +10,7 @@ from typing import Any
 from ..flags import DIR, FILE, FORMAT_FLAGS, PATH, Flag, positional
 from ..format_options import FormatOptions
 from ..messages import Console
-from ..models import read_model
+from ..models import names_in, read_model
 from ..output_files import check_file
 from ..parameters import parameter_flags
 from ..results import size_text, text_file
@@ -43,7 +43,7 @@ def run(
     columns = Columns.of_model(estimator)
     rows = read_test(test, format_options, columns)
     warn_of_unknown(rows, len(estimator.classes_), test)
-    names = rows.label_names or [*estimator.classes_.tolist(), *range(columns.n_labels, rows.Y.n_cols)]
+    names = names_in(rows, estimator)
     ranking = evaluation.rank(estimator, rows.X, KS[-1], console.quiet)
     q = evaluation.inverse_propensity_of(estimator, rows.Y.n_cols)
     result = evaluation.evaluate(estimator, rows, ranking, KS, None, q)

@@ -86,6 +86,7 @@ EXAMPLES = """  xmlsgd simulate train.txt --fleet "gpu:1*2@3,cpu:.1"
   xmlsgd simulate train.txt --fleet S3 --compare adaptive,synchronous --plot curves.png"""
 TEST_ROWS = 2000  # measured several times per epoch: more would take longer than training
 ALONE = "fastest alone"
+PARTS = ("diverged", "curve", "workers", "records")  # of an outcome, for JSON
 
 
 def run(
@@ -120,7 +121,6 @@ def run(
     from ...training.executors.calibration import measure_device
     from ...training.learner import Job
     from ...training.simulation import Experiment, fastest_alone, simulate
-    from ...training.worker_log import choice
 
     plan, data = make_plan_of(train, test, rows, format_options, parameters)
     assert data.held_out is not None
@@ -144,13 +144,7 @@ def run(
     console.show(f"speed 1: {text}; seconds are simulated; --help explains the columns")
     if plan.n_candidates:
         console.show("P@1 is of the network alone: its candidates are trained afterwards, by one process")
-    if compare:
-        lines = [table({name: summarize(outcome, outcomes) for name, outcome in outcomes.items()}, COLUMNS)]
-        if diverged := [name for name, outcome in outcomes.items() if outcome.diverged]:
-            lines.append(f"{', '.join(diverged)}: {DIVERGED}")
-        lines += [f"{name}: {line}" for name, outcome in outcomes.items() for line in choice(outcome.records)]
-    else:
-        lines = describe_outcome(outcomes[algorithms[0]])
+    lines = describe_comparison(outcomes) if compare else describe_outcome(outcomes[algorithms[0]])
     for line in [*lines, *describe_prices(devices)]:
         console.answer(line)
     write_json(json, results(parameters, base, devices, outcomes))
@@ -238,13 +232,7 @@ def results(
         "fleet": [asdict(device) for device in fleet],
         "speed_one": asdict(base),
         "runs": {
-            name: {
-                **summarize(outcome, outcomes),
-                "diverged": outcome.diverged,
-                "curve": outcome.curve,
-                "workers": outcome.workers,
-                "records": outcome.records,
-            }
+            name: {**summarize(outcome, outcomes), **{part: getattr(outcome, part) for part in PARTS}}
             for name, outcome in outcomes.items()
         },
         "parameters": parameters,
@@ -265,6 +253,16 @@ def summarize(outcome: Outcome, outcomes: Mapping[str, Outcome]) -> dict[str, fl
         "sync %": 100 * outcome.sync_share,
         "cost": outcome.cost,
     }
+
+
+def describe_comparison(outcomes: Mapping[str, Outcome]) -> list[str]:
+    """Return the row of each algorithm, which of them diverged, and what "auto" chose."""
+    from ...training.worker_log import choice
+
+    lines = [table({name: summarize(outcome, outcomes) for name, outcome in outcomes.items()}, COLUMNS)]
+    if diverged := [name for name, outcome in outcomes.items() if outcome.diverged]:
+        lines.append(f"{', '.join(diverged)}: {DIVERGED}")
+    return lines + [f"{name}: {line}" for name, outcome in outcomes.items() for line in choice(outcome.records)]
 
 
 def describe_outcome(outcome: Outcome) -> list[str]:

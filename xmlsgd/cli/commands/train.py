@@ -123,8 +123,6 @@ def run(
     check_file(json, "--json", *inputs, beside=out or None)
     format_options.check_inputs(train, test)
     saved_state = None if dry_run else model_folder.checkpoint_of(out, checkpoint, n_estimators)
-    from ...training.worker_log import advice, choice
-    from ..evaluation import report
     from ..input_warnings import warn_of_training_rows
     from ..sources import read_training
 
@@ -141,9 +139,8 @@ def run(
         console.answer(str(plan))
         write_json(json, plan.to_dict())
         return
-    call = (
-        model_folder.call_of([parameters, n_estimators, compact, rows.texts, rows.groups], rows) if saved_state else ""
-    )
+    settings = [parameters, n_estimators, compact, rows.texts, rows.groups]
+    call = model_folder.call_of(settings, rows) if saved_state else ""
     if saved_state and made:
         if made["sha256"] != call:
             check_new(out, "--out", overwrite, remedy)
@@ -155,23 +152,34 @@ def run(
         model, rows, out, Path(train).name, console, n_estimators, compact, saved_state, call, trackers
     )
     result["load_seconds"] = seconds
+    for line in outcome(model, rows, result):
+        console.show(line)
+    console.show(f"model: {out}")
+    console.show(f"learning curve{of_whom(model, rows)}: {result['learning_curve'] or result['not_drawn']}")
+    write_json(json, result)
+
+
+def outcome(model: XMLClassifier | XMLEnsemble, rows: Rows, result: dict[str, Any]) -> list[str]:
+    """Return what a run has measured and cost, for a person."""
+    from ...training.worker_log import advice, choice
+    from ..evaluation import report
+
+    lines = ["nothing was measured: no test rows; --test FILE, or later: xmlsgd evaluate DIR FILE"]
     if rows.test is not None:
-        console.show(table({"": result}, COLUMNS))
-        for line in report(result):
-            console.show(line)
-    else:
-        console.show("nothing was measured: no test rows; --test FILE, or later: xmlsgd evaluate DIR FILE")
+        lines = [table({"": result}, COLUMNS), *report(result)]
     classifiers = classifiers_of(model)
     several = f"{len(classifiers)} classifiers " if len(classifiers) > 1 else ""
-    console.show(f"trained {several}in {result['train_seconds']:.1f} s, {result['rows_per_second']:,.0f} rows/s")
-    console.show(f"trained on {size_text(rows.train)}")
-    for line in [*choice(classifiers[-1].history_), *advice(result["workers"])]:
-        console.show(line)
-    has_candidates = rows.test is not None and classifiers[0].candidates_ is not None
-    drawn = OF_EACH if several else OF_NETWORK if has_candidates else ""
-    console.show(f"model: {out}")
-    console.show(f"learning curve{drawn}: {result['learning_curve'] or result['not_drawn']}")
-    write_json(json, result)
+    lines.append(f"trained {several}in {result['train_seconds']:.1f} s, {result['rows_per_second']:,.0f} rows/s")
+    lines.append(f"trained on {size_text(rows.train)}")
+    return [*lines, *choice(classifiers[-1].history_), *advice(result["workers"])]
+
+
+def of_whom(model: XMLClassifier | XMLEnsemble, rows: Rows) -> str:
+    """Return of which part of the model the learning curve is, where the table is of more."""
+    classifiers = classifiers_of(model)
+    if len(classifiers) > 1:
+        return OF_EACH
+    return OF_NETWORK if rows.test is not None and classifiers[0].candidates_ is not None else ""
 
 
 def new_model(parameters: dict[str, Any], n_estimators: int = 1) -> XMLClassifier | XMLEnsemble:
