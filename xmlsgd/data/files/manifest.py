@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from ...errors import ModelFileError, shorten
 from .atomic import atomic_file, read_consistently
-from .reading import open_regular, sha256_of
+from .reading import is_of_system, open_regular, sha256_of
 from .temporary import END, restore
 
 MANIFEST = "MANIFEST.json"
@@ -69,7 +69,9 @@ class FolderKind:
                 manifest = json.loads(stream.read(MAX_MANIFEST_BYTES))
             known = {MANIFEST, VERIFIED, *self.beside, *manifest["files"]}
             ours = manifest["format"] == self.format
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+            if is_of_system(error):
+                raise
             return None
         if not ours:
             return None
@@ -142,9 +144,11 @@ def compare_checksums(path: Path, files: ListedFiles) -> None:
 
 def read_part(file: Path, kind: FolderKind) -> dict[str, Any]:
     """Return the JSON object of a file of the folder."""
-    if not os.path.lexists(file):
+    try:
+        file.lstat()
+    except (FileNotFoundError, NotADirectoryError) as error:
         reason = f"it is a file, a {kind.noun} is a folder" if file.parent.is_file() else f"{file.name} is missing"
-        raise ModelFileError(f"{file.parent}: is not a {kind.noun}: {reason}")
+        raise ModelFileError(f"{file.parent}: is not a {kind.noun}: {reason}") from error
     return read_object(file, MAX_JSON_BYTES)
 
 
@@ -162,6 +166,8 @@ def read_object(file: Path, most: int) -> dict[str, Any]:
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
+        if is_of_system(error):
+            raise
         raise ModelFileError(f"{file}: must be a JSON object, got {shorten(str(error), 100)}") from error
     if not isinstance(value, dict):
         raise ModelFileError(f"{file}: must be a JSON object, got {shorten(value)}")

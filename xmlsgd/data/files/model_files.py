@@ -18,7 +18,7 @@ import numpy as np
 from ...errors import ModelFileError, shorten
 from .atomic import atomic_folder
 from .manifest import MODEL, FolderKind, compare_checksums, listed_files, read_part, write_manifest
-from .reading import SYSTEM_ERRORS
+from .reading import is_of_system
 
 BLOCK = 1 << 22  # numbers looked at together, so that what this takes stays small beside an array
 
@@ -104,8 +104,8 @@ def _map_array(file: Path) -> np.ndarray:
     except MemoryError:
         raise
     except Exception as error:  # NumPy gives the header to Python's own parser, which may raise anything
-        if isinstance(error, OSError) and error.errno in SYSTEM_ERRORS:
-            raise  # the machine's fault, not the file's
+        if is_of_system(error):
+            raise
         raise ModelFileError(f"{file}: must be a plain array, got {shorten(str(error), 100)}") from error
 
 

@@ -34,6 +34,11 @@ OTHERWISE_PACKED = (
 )
 
 
+def is_of_system(error: BaseException) -> bool:
+    """Return whether disk or machine raised an error: the file may be sound, and must not be called damaged."""
+    return isinstance(error, OSError) and error.errno in SYSTEM_ERRORS
+
+
 @contextmanager
 def open_regular(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a regular file for reading; raise `OSError` for anything else, without waiting for the writer of a pipe."""

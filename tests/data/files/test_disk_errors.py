@@ -1,0 +1,59 @@
+"""Errors of disk and machine are raised as they are: a sound file is not called damaged."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from xmlsgd import DataError
+from xmlsgd.cli.format_options import first_lines
+from xmlsgd.data.files import manifest, reading
+from xmlsgd.data.files.model_files import read_model, write_model
+
+
+def raise_error(*given, **named):
+    raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return the folder of a model."""
+    write_model(tmp_path / "model", {"version": 1}, {})
+    return tmp_path / "model"
+
+
+def test_a_manifest_that_the_disk_does_not_give_is_not_called_damaged(folder, monkeypatch):
+    monkeypatch.setattr(Path, "read_text", raise_error)
+    with pytest.raises(OSError, match="Input/output error"):
+        read_model(folder)
+
+
+def test_a_file_whose_state_the_disk_does_not_give_is_not_called_missing(folder, monkeypatch):
+    monkeypatch.setattr(Path, "lstat", raise_error)
+    with pytest.raises(OSError, match="Input/output error"):
+        read_model(folder)
+
+
+def test_an_earlier_model_that_cannot_be_read_is_not_called_something_else(folder, monkeypatch):
+    with monkeypatch.context() as broken:
+        broken.setattr(manifest, "open_regular", raise_error)
+        with pytest.raises(OSError, match="Input/output error"):
+            write_model(folder, {"version": 2}, {})
+    assert read_model(folder).description == {"version": 1}
+
+
+def test_a_text_that_cannot_be_read_is_not_called_another_format(tmp_path, monkeypatch):
+    (tmp_path / "texts.txt").write_text("a\tred apple\n")
+    monkeypatch.setattr("xmlsgd.cli.format_options.open_compressed", raise_error)
+    with pytest.raises(OSError, match="Input/output error"):
+        first_lines(tmp_path / "texts.txt")
+
+
+@pytest.mark.parametrize(
+    ("error", "of_system"),
+    [(OSError(errno.EMFILE, ""), True), (OSError(errno.ENOENT, ""), False), (DataError("damaged"), False)],
+)
+def test_only_numbers_of_the_machine_are_of_the_system(error, of_system):
+    assert reading.is_of_system(error) == of_system
