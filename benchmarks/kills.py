@@ -1,11 +1,14 @@
 """Kills of workers and of coordinators in many short runs: rows lost and doubled, P@1, and the bits of resumed runs.
 
-    python -m benchmarks.kills [--seconds 900] [--seed 0]
+    python -m benchmarks.kills [--workers 2000] [--coordinators 500] [--seconds 900] [--again]
+
+Kills are added to those that `results/kills.json` has, until there are as many as asked, or the time is over.
 
 Workers are killed by `kill -9` in the middle of a step, and by the coordinator when a worker has got rows, has
 reported, is about to be merged or has joined; which, a seed decides. `count_rows` counts how often each row is in the
 model after an epoch. An algorithm that shares the model in place may count the rows of a lost step once more, and no
 others; all others count each row once. `precision` compares a small model's P@1 with that of runs without kills.
+Workers are forked (`forked_workers`), which spares each of them a second of imports.
 
 Coordinators of one worker, with a checkpoint at each step, are killed at random times and called again until the run
 ends: parameters and optimizer state must be those of a run without kills, bit for bit.
@@ -26,6 +29,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +40,6 @@ from xmlsgd import Scorer, precision_at_k
 from xmlsgd.algorithms import algorithm_names, get_algorithm
 from xmlsgd.algorithms.base import Algorithm
 from xmlsgd.algorithms.sequential import Sequential
-from xmlsgd.cli.machine import processor, versions
 from xmlsgd.data.csr import CSR, Dataset
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.network import Network
@@ -50,14 +53,16 @@ from xmlsgd.training.loop import train
 from xmlsgd.training.merging import Comm, ParameterSlice, Rule
 from xmlsgd.training.messages import Report, Sharing
 
+from .forked_workers import forked_workers
 from .killed_devices import Killed, Marking
-from .report import RESULTS, Table
+from .report import RESULTS, Table, publish
 
 OPTIONS = {"crossbow": "/sync_every=2", "easgd": "/sync_every=2", "omnivore": "/groups=2"}  # that merge within an epoch
 ALGORITHMS = [name + OPTIONS.get(name, "") for name in algorithm_names()] + ["hogwild/staleness=full"]
 OPTIMIZERS = {"Adam": (Adam(), 0.02), "SGD": (SGD(), 0.5)}
 N_ROWS, BATCH, WORKERS = 200, 10, 2
-EPOCHS, N_LABELS, SEEDS = 4, 8, 10  # of accuracy
+EPOCHS, N_LABELS, SEEDS = 4, 8, 40  # of accuracy
+Found = dict[str, dict[str, Any]]  # counts of an algorithm and an optimizer, by name
 IN_STEPS, FROM_OUTSIDE, CHANCE = 4, 6, 0.3  # kills of a run at most, and of a chance that there is one
 
 
@@ -151,7 +156,7 @@ def with_kills(algorithm: Algorithm, kills: Kills, counting: bool) -> Algorithm:
         def end_epoch(self, comm: Comm) -> None:
             super().end_epoch(Marks(comm) if counting else comm)
 
-    killing: Algorithm = Killing(**vars(algorithm))
+    killing: Algorithm = Killing(**{field.name: getattr(algorithm, field.name) for field in fields(algorithm)})
     return killing
 
 
@@ -198,50 +203,43 @@ def precision(params: np.ndarray) -> float:
     """Return P@1 of the rows that were trained, in percent."""
     data = learnable_rows()
     labels, _ = Scorer(network_of(data, False), params, Reference()).top_k(data.X, 1)
-    return 100 * float(precision_at_k(data.Y, labels, 1)[0])
+    return round(100 * float(precision_at_k(data.Y, labels, 1)[0]), 2)
 
 
-def usual_precisions(text: str, optimizer: str) -> list[float]:
-    """Return P@1 of runs without kills, of `SEEDS` seeds, all workers in this process."""
-    rule, rate = OPTIMIZERS[optimizer]
-    data, n_workers = learnable_rows(), 1 if text == "sequential" else WORKERS
-    job = Job(data, network_of(data, False), rule)
-    found = []
-    for seed in range(SEEDS):
-        executor = Serial([Reference() for _ in range(n_workers)])
-        given = Job(data, job.network, rule, seed=seed)
-        found.append(
-            precision(train(given, get_algorithm(text, BATCH, rate), executor, Schedule(EPOCHS, "constant", 0)).params)
-        )
-    return found
+def add(counts: dict[str, Any], more: dict[str, Any]) -> None:
+    """Add counts and lists of one run to those of others."""
+    for key, found in more.items():
+        counts[key] = counts[key] + found if key in counts else found
 
 
-def kill_workers(seconds: float, seed: int, only: Collection[str] = ALGORITHMS) -> dict[str, dict[str, Any]]:
-    """Return counts for each algorithm and optimizer: runs by turns, seed after seed, until the time is over."""
-    until, found = time.monotonic() + seconds, dict[str, dict[str, Any]]()
-    pairs = [(text, optimizer) for text in only for optimizer in OPTIMIZERS]
+def kill_workers(found: Found, wanted: int, until: float, only: Collection[str] = ALGORITHMS) -> None:
+    """Add counts for each algorithm and optimizer: a run of each by turns, until so many workers were killed."""
+    pairs = {f"workers: {text}, {optimizer}": (text, optimizer) for text in only for optimizer in OPTIMIZERS}
     warnings.simplefilter("ignore", UserWarning)  # of lost workers
-    usual = {pair: usual_precisions(*pair) for pair in pairs}
-    while time.monotonic() < until:
-        for text, optimizer in pairs:
-            if time.monotonic() > until:
-                break
-            name = f"workers: {text}, {optimizer}"
-            known = usual[text, optimizer]
-            least, most = min(known), max(known)
-            counts = found.setdefault(name, {"P@1 without kills": [least, most], "P@1 with kills": []})
-            for key, n in count_rows(text, optimizer, seed).items():
-                counts[key] = counts.get(key, 0) + n
-            params, n_kills, _ = trained(text, optimizer, seed, counting=False)
-            reached = precision(params)
-            counts["kills"] += n_kills
-            counts["runs"] += 1
-            counts["P@1 with kills"].append(round(reached, 2))
-            # Ten seeds do not reach the ends of their distribution: a range more is allowed below.
-            counts["P@1 too low: wrong"] = counts.get("P@1 too low: wrong", 0) + int(reached < 2 * least - most - 1)
-            counts["P@1 below the range"] = counts.get("P@1 below the range", 0) + int(reached < least)
-        seed += 1
-    return found
+    for name, pair in pairs.items():
+        known = found.setdefault(name, {"runs": 0, "P@1 with kills": []}).setdefault("P@1 without kills", [])
+        for seed in range(len(known), SEEDS):
+            known.append(precision(trained(*pair, seed, counting=False, fatal=False)[0]))
+    while (before := total(found, "workers")) < wanted and time.monotonic() < until:
+        for name, pair in pairs.items():
+            counts, seed = found[name], found[name]["runs"]
+            add(counts, count_rows(*pair, seed))
+            params, n_kills, _ = trained(*pair, seed, counting=False)
+            add(counts, {"kills": n_kills, "runs": 1, "P@1 with kills": [precision(params)]})
+        if total(found, "workers") == before:
+            raise RuntimeError("no worker was killed")
+        save(found)
+    for name in pairs:
+        reached, known = np.array(found[name]["P@1 with kills"]), found[name]["P@1 without kills"]
+        found[name]["P@1 below the range"] = int((reached < min(known)).sum())
+        # The seeds do not reach the ends of their distribution: a range more is allowed.
+        found[name]["P@1 too low: wrong"] = int((reached < 2 * min(known) - max(known) - 1).sum())
+    save(found)
+
+
+def total(found: Found, kind: str, what: str = "kills") -> int:
+    """Return the kills of workers or of coordinators."""
+    return sum(counts.get(what, 0) for name, counts in found.items() if name.startswith(kind))
 
 
 def whole_run(optimizer: str, seed: int, place: Path | None) -> bytes:
@@ -274,12 +272,12 @@ def in_a_fork(optimizer: str, seed: int, place: Path, seconds: float) -> int:
     return os.waitstatus_to_exitcode(ended[1])
 
 
-def kill_coordinators(seconds: float, seed: int) -> dict[str, dict[str, Any]]:
+def kill_coordinators(found: Found, wanted: int, until: float) -> None:
     """Kill runs of one worker at random times, and call them again until they end."""
-    found, random_of = dict[str, dict[str, Any]](), random.Random(seed)
-    end = time.monotonic() + seconds
-    for i, optimizer in enumerate(OPTIMIZERS):
-        counts = Counter[str](kills=0, runs=0)
+    for i, optimizer in enumerate(OPTIMIZERS, 1):
+        counts = found.setdefault(f"coordinators: {optimizer}", {"kills": 0, "runs": 0})
+        seed = counts["runs"]
+        random_of = random.Random(f"{optimizer} {seed}")
         with tempfile.TemporaryDirectory() as folder:
             place = Path(folder)
             expected = whole_run(optimizer, seed, place / "first")  # also imports what a run needs
@@ -287,71 +285,73 @@ def kill_coordinators(seconds: float, seed: int) -> dict[str, dict[str, Any]]:
             in_a_fork(optimizer, seed, place, math.inf)
             usual = time.monotonic() - started
             Checkpoint(place / "checkpoint").remove()
-            until = end - seconds * (len(OPTIMIZERS) - 1 - i) / len(OPTIMIZERS)
-            while not counts["runs"] or time.monotonic() < until:
+            while total(found, "coordinators") < wanted * i / len(OPTIMIZERS) and time.monotonic() < until:
                 while (code := in_a_fork(optimizer, seed, place, random_of.uniform(0, usual))) == -signal.SIGKILL:
                     counts["kills"] += 1
-                counts["runs"] += 1
-                counts["exit code above 0: wrong"] += code != 0
-                counts["other bits: wrong"] += code == 0 and (place / "model").read_bytes() != expected
+                same = code == 0 and (place / "model").read_bytes() == expected
+                add(counts, {"runs": 1, "exit code above 0: wrong": int(code != 0), "other bits: wrong": int(not same)})
                 Checkpoint(place / "checkpoint").remove()
-        found[f"coordinators: {optimizer}"] = dict(counts)
-    return found
+        save(found)
 
 
-def wrong(results: dict[str, dict[str, Any]]) -> list[str]:
+def wrong(results: Found) -> list[str]:
     """Return what went wrong."""
     return [
         f"{name}: {what}" for name, counts in results.items() for what, n in counts.items() if "wrong" in what and n
     ]
 
 
-def table(results: dict[str, dict[str, Any]], notes: list[str]) -> Table:
+def table(results: Found, notes: list[str]) -> Table:
     """Return the counts as a table."""
     rows = []
     for name, counts in results.items():
         if name.startswith("workers"):
-            again = counts["rows counted again"], counts["rows of lost steps"]
-            usual, reached = counts["P@1 without kills"], counts["P@1 with kills"]
+            spans = [
+                f"{np.mean(known):.1f}, {min(known):.1f} to {max(known):.1f}"
+                for known in (counts["P@1 without kills"], counts["P@1 with kills"])
+            ]
             rows.append([
                 name.removeprefix("workers: "), str(counts["runs"]), str(counts["kills"]),
-                str(counts["rows lost: wrong"]), "{} of {}".format(*again),
-                f"{usual[0]:.1f} to {usual[1]:.1f}", f"{min(reached):.1f} to {max(reached):.1f}" if reached else "",
+                str(counts["rows lost: wrong"]),
+                f"{counts['rows counted again']} of {counts['rows of lost steps']}", *spans,
                 str(counts.get("P@1 below the range", "")),
             ])  # fmt: skip
     columns = ("algorithm, optimizer", "runs", "kills", "rows lost", "counted again, of rows of lost steps",
-               "P@1 without kills", "P@1 with kills", "runs below")  # fmt: skip
+               "P@1 without kills: mean, range", "with kills", "runs below")  # fmt: skip
     return Table("Kills of workers", columns, rows, notes)
+
+
+def save(results: Found) -> None:
+    """Write the counts as a table and as JSON."""
+    counted = (
+        f"{total(results, 'workers'):,} kills of workers; {total(results, 'coordinators'):,} of coordinators, whose "
+        f"{total(results, 'coordinators', 'runs'):,} runs ended (no failure in n trials bounds the rate by 3/n, with "
+        f"95 % confidence). Gone wrong: {'; '.join(wrong(results)) or 'nothing'}."
+    )
+    legend = (
+        "Counted again: rows that are in the model more than once, and rows of the steps that were lost with workers, "
+        f"the bound where workers share the model in place. P@1 without kills: that of {SEEDS} seeds. Half of the runs "
+        "count rows, half P@1."
+    )
+    publish("kills", table(results, [counted, legend]), results, 1, RESULTS)
 
 
 def main() -> int:
     """Run, write the counts, and fail where anything went wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, default=2000, help="kills of workers (%(default)s)")
+    parser.add_argument("--coordinators", type=int, default=500, help="kills of coordinators (%(default)s)")
     parser.add_argument("--seconds", type=float, default=900.0)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--again", action="store_true", help="without the kills that there are")
     given = parser.parse_args()
     logging.getLogger("xmlsgd").setLevel(logging.ERROR)  # of runs that are resumed
-    results = kill_coordinators(given.seconds / 5, given.seed) | kill_workers(4 / 5 * given.seconds, given.seed)
-    machine = {"processor": processor(), "versions": versions()}
-    told = {"seed": given.seed, "seconds": given.seconds, "results": results, **machine}
-    (RESULTS / "kills.json").write_text(json.dumps(told, indent=1) + "\n")
-    kills = {kind: sum(counts["kills"] for name, counts in results.items() if name.startswith(kind))
-             for kind in ("workers", "coordinators")}  # fmt: skip
-    resumed = sum(counts["runs"] for name, counts in results.items() if name.startswith("coordinators"))
-    notes = [
-        f"{kills['workers']} kills of workers (2,000 are wanted: no failure in n trials bounds their rate by 3/n), and "
-        f"{kills['coordinators']} of coordinators (500), after which {resumed} runs ended. Gone wrong: "
-        + ("; ".join(wrong(results)) or "nothing") + ".",
-        ("Counted again: rows that are in the model more than once, and rows of the steps that were lost with workers, "
-        "the bound where workers share the model in place. P@1 without kills: that of "
-        f"{SEEDS} seeds. Half of the runs count rows, half P@1."),
-        f"`python -m benchmarks.kills --seconds {given.seconds:g} --seed {given.seed}`; {machine['processor']}; "
-        f"{machine['versions']}".replace("{", "").replace("}", "").replace("'", ""),
-    ]  # fmt: skip
-    text = table(results, notes).markdown()
-    (RESULTS / "kills.md").write_text(text)
-    print(text)
-    return bool(wrong(results))
+    before, until = RESULTS / "kills.json", time.monotonic() + given.seconds
+    found = json.loads(before.read_text())["result"] if before.exists() and not given.again else {}
+    with forked_workers():
+        kill_workers(found, given.workers, until)
+    kill_coordinators(found, given.coordinators, until)
+    print((RESULTS / "kills.md").read_text())
+    return bool(wrong(found))
 
 
 if __name__ == "__main__":
