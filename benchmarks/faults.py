@@ -1,0 +1,47 @@
+"""Calls of the system that fail: `faults.c`, compiled and loaded before the C library of this process."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+SOURCE = Path(__file__).with_suffix(".c")
+LOADED = "LD_PRELOAD"
+
+
+def restart_with_faults() -> str:
+    """Run this module anew in this process, with `faults.c` loaded, unless it is; return why it cannot be."""
+    if SOURCE.stem in os.environ.get(LOADED, ""):
+        return ""
+    if not sys.platform.startswith("linux") or not shutil.which("cc"):
+        return "no C compiler `cc` on Linux"
+    library = Path(tempfile.mkdtemp(), f"{SOURCE.stem}.so")
+    subprocess.run(["cc", "-O1", "-shared", "-fPIC", str(SOURCE), "-o", str(library), "-ldl"], check=True)
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, LOADED: str(library)})
+
+
+class Faults:
+    """Lets the n-th call of the system fail."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(None)
+        self._library.faults_disarm.restype = ctypes.c_char_p
+
+    def run(self, call: Callable[[], Any], folder: Path, n: int, error: int) -> tuple[str, Any]:
+        """Return which call failed, the `n`-th on files in `folder`, and what `call` returned or raised.
+
+        error : 0 for a read or a write that does half. The text is empty where there were fewer calls.
+        """
+        self._library.faults_arm(os.fsencode(folder), ctypes.c_long(n), error)
+        try:
+            result = call()
+        except Exception as failure:  # noqa: BLE001  judged by the caller
+            result = failure
+        return self._library.faults_disarm().decode(), result
