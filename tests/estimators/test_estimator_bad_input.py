@@ -48,7 +48,7 @@ FLAWED = CSR(np.array([0, 2]), np.array([0, 9], np.int32), np.ones(2, np.float32
         (X2, np.array([["a", "b"], ["a", "c"]]), "Y: a dense indicator must hold numbers"),
         (X2, [["a"], "bc"], "Y: row 1: must be a list of labels, got 'bc'"),
         (X2, [["a"], [0.5]], "Y: row 1: a label must be an int or a string, got 0.5"),
-        (X2, [["a"], [3]], "Y: labels must be all of one type, got .* and .*; strings suit all"),
+        (X2, [["a"], [3]], "Y: row 1: labels must be all of one type, got .* and .*; strings suit all"),
         (X2, np.array([0.5, 0.7]), "Unknown label type"),
         (X2, None, "requires y to be passed"),
         (np.ones(3), Y2, "Expected 2D array"),

@@ -121,6 +121,48 @@ def test_names_of_columns_of_numbers_are_kept_and_checked(table_of):
         model.predict_topk(table_of(dict(reversed(columns.items()))))
 
 
+def test_names_of_the_columns_of_an_indicator_are_classes(table_of, tmp_path):
+    columns = {name: Y[:, i].tolist() for i, name in enumerate(["file", "door"])}
+    model = small().fit(X, table_of(columns), eval_set=(X, table_of(columns)))
+    assert model.classes_.tolist() == ["file", "door"]
+    np.testing.assert_array_equal(scores(model, X), scores(small().fit(X, Y), X))
+    assert model.predict(X).shape == Y.shape
+    assert model.score(X, table_of(columns)) == model.score(X, Y)
+    model.save(tmp_path / "model")
+    assert XMLClassifier.load(tmp_path / "model").classes_.tolist() == ["file", "door"]
+    with pytest.raises(DataError, match=r"Y: column 0 must be 'file', as seen before, got 'door'; bring the columns"):
+        model.score(X, table_of(dict(reversed(columns.items()))))
+    model.partial_fit(X, table_of({**columns, "read": Y[:, 0].tolist()}))
+    assert model.classes_.tolist() == ["file", "door", "read"]
+
+
+def test_names_that_are_given_hold_beside_those_of_columns(table_of):
+    labels = table_of({name: Y[:, i].tolist() for i, name in enumerate("ef")})
+    model = small().fit(X, labels, label_names=["first", "second"])
+    assert model.classes_.tolist() == ["first", "second"]
+    assert model.score(X, labels) == model.score(X, Y)
+    assert small().partial_fit(X, labels, classes=["first", "second"]).classes_.tolist() == ["first", "second"]
+    assert small().fit(X, Y).score(X, labels) == small().fit(X, Y).score(X, Y)
+
+
+def test_two_columns_of_labels_are_refused_with_their_name(table_of):
+    with pytest.raises(DataError, match=r"Y: must be one column of labels, .* got 2 columns with .* in 'class'; pass"):
+        small().fit(TEXTS, table_of({"class": CLASSES, "labels": LISTS}))
+
+
+class Lazy:
+    """A table whose rows are not read yet."""
+
+    def collect(self):
+        return only(Table, "class")
+
+
+def test_a_lazy_table_is_refused_with_the_call_that_reads_it():
+    for X_given, y in ((TEXTS, Lazy()), (Lazy(), CLASSES)):
+        with pytest.raises(DataError, match=r"must be read, got a Lazy; call its collect\(\) first"):
+            small().fit(X_given, y)
+
+
 def test_weights_groups_names_and_label_texts_are_columns(table, table_of):
     few = table_of({"name": ["f", "d"], "text": ["a file", "a door"]})
     listed = {

@@ -90,8 +90,15 @@ def test_labels_of_another_type_are_never_mixed_in(first, later, message):
     [
         (halves([2**64], [1]), "Y: integer labels must fit 64 bits, got 1 to 18446744073709551616; pass strings"),
         (halves(2**63, -1), "Y: integer labels must fit 64 bits, got -1 to 9223372036854775808; pass strings"),
-        (halves(1, "a"), "Y: labels must be all of one type, got 1 and 'a'; strings suit all"),
-        (np.array(halves("a", None), dtype=object), "Y: a label must be an integer or a string, got None"),
+        (halves(1, "a"), "Y: row 1: labels must be all of one type, got 1 and 'a'; strings suit all"),
+        (halves(1, 2.5), "Y: row 1: labels must be all of one type, got 1 and 2.5; strings suit all"),
+        ([["a"], ["b"], [1], *[[2]] * (N - 3)], "Y: row 2: labels must be all of one type, got 'a' and 1; strings"),
+        (np.array(halves("a", None), dtype=object), "Y: row 1: a label is missing, got None; leave such rows out"),
+        (halves("a", float("nan")), "Y: row 1: a label is missing, got nan; leave such rows out"),
+        (halves(1.0, float("nan")), "Y: row 1: a label is missing, got nan; leave such rows out"),
+        (np.array(halves(1.0, np.nan)), "Y: row 1: Input y contains NaN"),
+        (np.array([[0, 1], [np.nan, 1], *[[1, 0]] * (N - 2)]), "Y: row 1: Input y contains NaN"),
+        (halves(["a"], None), "Y: row 1: must be a list of labels, got None; [] is none"),
         (np.array(halves({}, {}), dtype=object), "Y: a label must be an integer or a string, got {}"),
         ([[1], 3, *[None] * (N - 2)], "Y: row 1: must be a list of labels, got 3"),
         (np.array([[0, 1], 3, *[None] * (N - 2)], dtype=object), "Y: row 1: must be a list of labels, got 3"),
@@ -116,6 +123,30 @@ def test_labels_of_another_type_are_never_mixed_in(first, later, message):
 )
 def test_what_is_no_label_is_refused(labels, message):
     assert refused(quick().fit, X, labels).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("labels", "separator"),
+    [(["a,b", "a", "c", "b, c"], ","), (["fruit;red", "red", "fruit", "blue;red"], ";"), (["a|b", "b|a"], "|")],
+)
+def test_labels_joined_in_one_string_are_told_from_classes(labels, separator):
+    labels = (labels * N)[:N]
+    with pytest.warns(UserWarning, match=rf"is one class, .* pass \[text.split\('\{separator}'\) for text in y\]"):
+        model = quick().fit(X, labels)
+    assert set(model.classes_) == set(labels)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        ["Smith, John", "Doe, Jane", "Smith, Jane", "John, Elton"],
+        ["Art, French", "Art, Modern", "Art", "France -- History, Military"],
+        ["a,b", "c,d", "e", "f"],
+    ],
+)
+def test_names_with_commas_are_taken_for_names(labels, recwarn):
+    assert set(quick().fit(X, (labels * N)[:N]).classes_) == set(labels)
+    assert not [each for each in recwarn if "is one class" in str(each.message)]
 
 
 @pytest.mark.parametrize(

@@ -216,7 +216,7 @@ class XMLClassifier(Predictor, BaseEstimator):
         eval_set : (X, y), optional
             Rows that are measured after every epoch: P@1, P@3 and P@5 in percent in `history_`.
         label_names : list, optional
-            Names of the columns of an indicator, in their order.
+            Names of the columns of an indicator, in their order; those of a table have theirs.
         groups : array of int or str (n,), optional
             Groups of rows that are alike, such as the records of one library: wherever rows are held out, all of a
             group are, or none, so that stacking, thresholds and early stopping suit rows of new groups.

@@ -147,7 +147,9 @@ def refusals(name: str) -> Iterator[None]:
 
 
 def check_plain(data: Any, name: str) -> None:
-    """Raise `DataError` for arrays that NumPy would read as something else than they say."""
+    """Raise `DataError` for arrays that NumPy would read as something else than they say, and for lazy frames."""
+    if callable(getattr(data, "collect", None)) and not hasattr(data, "__array__"):  # of Polars, without its rows
+        raise DataError(f"{name}: must be read, got a {type(data).__name__}; call its collect() first")
     if isinstance(data, np.ma.MaskedArray):
         raise DataError(f"{name}: masked arrays are not supported, got one; pass a plain array, as from filled(0)")
     if isinstance(data, np.matrix):

@@ -27,6 +27,13 @@ def values(names: Names) -> list[Any]:
     return names.tolist() if isinstance(names, np.ndarray) else list(names)
 
 
+def is_missing(label: Any) -> bool:
+    """Return whether a value stands for no label: None, NaN, and what pandas has for these."""
+    return (
+        label is None or type(label).__name__ in ("NAType", "NaTType") or (isinstance(label, float) and label != label)
+    )
+
+
 def as_names(names: Any, name: str) -> np.ndarray:
     """Return label names as an array; strings of a list as objects, so that one long name does not widen all.
 

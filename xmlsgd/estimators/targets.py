@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -12,15 +13,20 @@ from sklearn.utils import assert_all_finite, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from ..data.csr import CSR, indicator, row_of
-from ..data.frames import as_matrix, only_column
+from ..data.frames import as_matrix, as_table, only_column
+from ..data.frames import column_names as columns_of
 from ..errors import DataError, shorten
 from .inputs import check_csr, check_no_iterator, check_plain, refusals, shape_of
-from .names import Names, as_names, check_text, extended, plain, values
+from .names import Names, as_names, check_text, column_names, extended, is_missing, plain, values
 from .parameters import is_amount
 
 Form: TypeAlias = Literal["sparse", "dense", "lists", "multiclass"]
 
 
+SEPARATORS = (",", ";", "|")  # of labels that are joined in one string
+# Of parts that stand alone or at another place in other classes: above it they are labels. Of joined lists of real
+# labels that repeat it was above 0.6; of names with commas 0.13 to 0.23, of made-up "last, first" ones at most 0.55.
+SHARE_JOINED = 0.6
 COLLECTIONS = list | tuple | set | frozenset | np.ndarray
 
 
@@ -40,6 +46,7 @@ def form_of(Y: Any, name: str = "Y") -> Form:
     """
     check_plain(Y, name)
     check_no_iterator(Y, name)
+    _check_table(Y, name)
     Y = as_matrix(only_column(Y))
     if isinstance(Y, CSR) or sp.issparse(Y):
         return "sparse"
@@ -56,15 +63,17 @@ def form_of(Y: Any, name: str = "Y") -> Form:
 def read_labels(Y: Any, classes: Names | None = None, name: str = "Y") -> Labels:
     """Return labels of any form; those not among `classes` get columns behind them.
 
-    `classes` are the names of the columns so far. A matrix with more columns than names is an error unless the names
-    are the column numbers.
+    `classes` are the names of the columns so far; those of a table name themselves. A matrix with more columns than
+    names is an error unless the names are the column numbers.
     """
-    form, Y = form_of(Y, name), as_matrix(only_column(Y))
+    form, named, Y = form_of(Y, name), _names_in_table(Y, name), as_matrix(only_column(Y))
     if form == "lists":
         return _read_lists(Y, classes, name)
     if form == "multiclass":
         return _read_multiclass(Y, classes, name)
     csr = _read_matrix(Y, form, name)
+    if named is not None:
+        classes = _with_named(classes, named, name)
     n_known = 0 if classes is None else len(classes)
     if classes is None or (csr.n_cols > n_known and np.array_equal(classes, np.arange(n_known))):
         classes = range(csr.n_cols)
@@ -75,6 +84,36 @@ def read_labels(Y: Any, classes: Names | None = None, name: str = "Y") -> Labels
     elif csr.n_cols < n_known:
         raise DataError(f"{name}: must have at least the {n_known} columns seen before, got {csr.n_cols}")
     return Labels(csr, classes, form)
+
+
+def _names_in_table(Y: Any, name: str) -> np.ndarray | None:
+    """Return the names of the columns of a table that are all strings, or all integers that are not their numbers."""
+    named = columns_of(Y)
+    if named is None or len(named) < 2:
+        return None
+    named = [label.item() if isinstance(label, np.generic) else label for label in named]
+    kinds = {type(label) for label in named}
+    return column_names(named, name) if kinds == {str} or (kinds == {int} and named != [*range(len(named))]) else None
+
+
+def _with_named(known: Names | None, named: np.ndarray, name: str) -> Names:
+    """Return the names known so far and, behind them, those of further columns of a table.
+
+    Raises `DataError` where columns change places. Names of which a table has none were given beside one.
+    """
+    if known is None:
+        return named
+    if np.array_equal(known, np.arange(len(known))):  # of a matrix: the columns had no names
+        return known
+    before, given = values(known), named.tolist()
+    if given[: len(before)] == before:
+        return named if len(given) > len(before) else known
+    if set(before).isdisjoint(given):
+        return known
+    at = next((i for i, pair in enumerate(zip(before, given, strict=False)) if pair[0] != pair[1]), len(given))
+    got = shorten(given[at]) if at < len(given) else f"{len(given)} columns"
+    wanted = f"column {at} must be {shorten(before[at])}, as seen before"
+    raise DataError(f"{name}: {wanted}, got {got}; bring the columns into the order of classes_, new ones last")
 
 
 def declared(known: Names | None, classes: Any, Y: Any) -> Names | None:
@@ -136,6 +175,18 @@ def _given_weights(class_weight: dict[Any, Any], classes: list[Any]) -> np.ndarr
     return np.array([class_weight.get(key, 1.0) for key in classes])
 
 
+def _check_table(Y: Any, name: str) -> None:
+    """Raise `DataError` for a table of several columns of which one holds texts or lists."""
+    named = columns_of(Y)
+    if named is None or len(named) < 2 or (first := np.asarray(as_table(Y)[:1])).dtype.kind in "biuf":
+        return
+    for column, value in zip(named, first[0] if len(first) else (), strict=False):
+        if isinstance(value, str | COLLECTIONS):
+            wanted = "must be one column of labels, or columns of 0 and 1"
+            got = f"{len(named)} columns with {shorten(value)} in {shorten(column)}"
+            raise DataError(f"{name}: {wanted}, got {got}; pass one column, which may hold lists of labels")
+
+
 def _is_lists(Y: Any) -> bool:
     """Return whether Y is a sequence of collections that does not already form a matrix of NumPy."""
     if isinstance(Y, np.ndarray) and (Y.dtype != object or Y.ndim != 1):
@@ -163,8 +214,7 @@ def _read_matrix(Y: Any, form: Form, name: str) -> CSR:
         dense = np.asarray(Y)
         if dense.dtype.kind not in "biuf":
             raise DataError(f"{name}: a dense indicator must hold numbers, got {dense.dtype}")
-        with refusals(name):
-            assert_all_finite(dense, input_name="y")
+        _check_finite(dense, name)
         half = dense.dtype == np.float16  # which scipy does not know
         csr = CSR.from_scipy(sp.csr_array(dense.astype(np.float32) if half else dense), name)
     if csr.n_cols == 0:
@@ -180,10 +230,34 @@ def _read_matrix(Y: Any, form: Form, name: str) -> CSR:
     return csr.where(is_one)
 
 
+def _check_finite(Y: np.ndarray, name: str) -> None:
+    """Raise `DataError` with the row of a value that is not finite, in the words that scikit-learn's rules ask for."""
+    if Y.dtype.kind == "f" and not (finite := np.isfinite(Y).reshape(len(Y), -1).all(axis=1)).all():
+        row = int(np.argmin(finite))
+        with refusals(f"{name}: row {row}"):
+            assert_all_finite(Y[row], input_name="y")
+
+
+def _check_labels(labels: Iterable[tuple[int, Any]], name: str) -> None:
+    """Raise `DataError` with the row of a missing label, or of one of another type than those before."""
+    before: Any = None
+    for row, given in labels:
+        label = given.item() if isinstance(given, np.generic) else given
+        if is_missing(label):
+            remedy = "leave such rows out; of label lists, [] is none"
+            raise DataError(f"{name}: row {row}: a label is missing, got {shorten(label)}; {remedy}")
+        before = label if before is None else before
+        if type(label) is not type(before):
+            got = f"{shorten(before)} and {shorten(label)}"
+            raise DataError(f"{name}: row {row}: labels must be all of one type, got {got}; strings suit all")
+
+
 def _read_lists(Y: Any, classes: Names | None, name: str) -> Labels:
     """Return label lists as columns in the order of `classes`, then sorted; a label twice in a row counts once."""
     rows = [set(_items(row, i, name)) for i, row in enumerate(Y)]
     found = set().union(*rows)
+    if len({isinstance(label, str) for label in found}) > 1:
+        _check_labels(((i, label) for i, row in enumerate(rows) for label in row), name)
     names = _with_new(classes, found, name)
     if len(names) == 0:
         raise DataError(f"{name}: must have at least one label, got none in {len(rows)} rows")
@@ -195,7 +269,7 @@ def _items(row: Any, i: int, name: str) -> Iterable[Any]:
     if isinstance(row, np.ndarray):
         row = row.tolist()
     if isinstance(row, str) or not isinstance(row, list | tuple | set | frozenset):
-        raise DataError(f"{name}: row {i}: must be a list of labels, got {shorten(row)}")
+        raise DataError(f"{name}: row {i}: must be a list of labels, got {shorten(row)}; [] is none")
     labels = [label.item() if isinstance(label, np.generic) else label for label in row]
     for label in labels:
         if isinstance(label, bool) or not isinstance(label, int | str):
@@ -209,16 +283,18 @@ def _read_multiclass(Y: Any, classes: Names | None, name: str) -> Labels:
         # NumPy would make strings of numbers beside strings, and floats of large integers.
         y = column_or_1d(np.array(Y, dtype=object) if isinstance(Y, list | tuple) else Y, warn=True)
         if y.dtype == object:
+            if set(map(type, y)) != {str}:
+                _check_labels(enumerate(y.tolist()), name)
             y = as_names(y, name)
         if y.dtype.kind not in "biufUO":
             raise DataError(f"{name}: classes must be numbers or strings, got {y.dtype}")
-        if y.dtype.kind == "f":
-            assert_all_finite(y, input_name="y")
+        _check_finite(y, name)
         check_classification_targets(y)
     found, ids = np.unique(y, return_inverse=True)
     if classes is None:
         if found.dtype.kind in "UO":
             check_text(found.tolist(), name)
+            _warn_of_joined(found.tolist(), name)
         classes = found
     else:
         classes = _with_new(classes, found.tolist(), name)
@@ -228,6 +304,25 @@ def _read_multiclass(Y: Any, classes: Names | None, name: str) -> Labels:
     n = len(indices)
     csr = CSR(np.arange(n + 1, dtype=np.int64), indices, np.ones(n, np.float32), len(classes))
     return Labels(csr, classes, "multiclass")
+
+
+def _warn_of_joined(classes: list[str], name: str) -> None:
+    """Warn of classes that are lists of labels in one string; parts of names such as "Smith, John" have their place."""
+    for separator in SEPARATORS:
+        if not any(separator in label for label in classes):
+            continue
+        split = {label: [part.strip() for part in label.split(separator)] for label in classes}
+        places: dict[str, set[int]] = {}
+        for parts in split.values():
+            for i, part in enumerate(parts):
+                places.setdefault(part, set()).add(i if len(parts) > 1 else -1)
+        joined = [(label, part) for label, parts in split.items() if len(parts) > 1 for part in parts]
+        elsewhere = [label for label, part in joined if len(places[part]) > 1]
+        if len(elsewhere) > SHARE_JOINED * len(joined):
+            found = f"{shorten(elsewhere[0])} is one class, though its parts occur in others"
+            remedy = f"for several labels a row, pass [text.split({separator!r}) for text in y]"
+            warnings.warn(f"{name}: {found}; {remedy}", UserWarning, stacklevel=2)
+            return
 
 
 def _with_new(known: Names | None, found: Iterable[Any], name: str) -> Names:
