@@ -130,7 +130,7 @@ def test_an_algorithm_tells_how_many_vectors_its_merges_keep(algorithm, n_worker
         (made("hogwild", staleness=Dropped()), 2, 5),
         (made("synchronous"), 2, 3),
         (made("adaptive"), 2, 4),
-        (made("crossbow", sync_every=1), 2, 6),
+        (made("crossbow", sync_every=1), 2, 7),
         (made("omnivore", tune=True), 4, 7),
     ],
 )

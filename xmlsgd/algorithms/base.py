@@ -21,16 +21,18 @@ class Algorithm(Checked, ABC):
     batch : rows of an update, or the largest where sizes differ, >= 1. learning_rate : at `batch` rows, > 0.
 
     The engine calls the methods in this order: `start`; for every idle worker `batch_size`, `updates`,
-    `learning_rate_of` and `submitted`; for every event `finished`, `left` or `joined`; then `merge_due` and `merge`;
-    `end_epoch` when all rows of an epoch are in the model.
+    `learning_rate_of` and `submitted`; `overlap`; for every event `finished`, `left` or `joined`; then `merge_due` and
+    `merge`; `end_epoch` when all rows of an epoch are in the model.
     """
 
     batch: int = at_least(256, 1)
     learning_rate: float = above_zero(6e-3)
 
-    # No fields: why `choose_algorithm` chose it, and whether trials need the model and the states kept aside.
+    # No fields: why `choose_algorithm` chose it, whether trials need the model and the states kept aside, and whether
+    # replicas never wait for each other, so that workers have to be held back for a checkpoint.
     reason = ""
     has_trials = False
+    overlaps = False
 
     @classmethod
     def published(cls, batch: int = 256, learning_rate: float = 6e-3) -> Algorithm:
@@ -107,6 +109,9 @@ class Algorithm(Checked, ABC):
 
     def merge(self, comm: Comm, members: Collection[int]) -> None:
         """Merge the replicas of `members`; at the end of an epoch, of all that have trained since their last merge."""
+
+    def overlap(self, comm: Comm, busy: Collection[int]) -> None:
+        """Do what of merges can be done while the workers in `busy` learn; all of it if there are none."""
 
     def end_epoch(self, comm: Comm) -> None:
         """Note that all rows of the epoch are in the model; no worker is busy."""

@@ -53,10 +53,15 @@ def pull_together(params: ParameterSlice, alpha: float, center_momentum: float) 
     """Move each learner by alpha towards the center, and the center by all that the learners moved."""
     total = np.zeros_like(params.center)
     for replica in params.replicas.values():
-        correction = np.float32(alpha) * (replica - params.center)
-        replica -= correction
-        total += correction
+        pull(replica, params.center, np.float32(alpha), total)
     move_center(params, total, center_momentum)
+
+
+def pull(replica: np.ndarray, center: np.ndarray, alpha: np.floating, total: np.ndarray) -> None:
+    """Move a learner by alpha towards the center; add what it moved to the total."""
+    correction = alpha * (replica - center)
+    replica -= correction
+    total += correction
 
 
 def move_center(params: ParameterSlice, total: np.ndarray, center_momentum: float) -> None:

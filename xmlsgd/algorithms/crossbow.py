@@ -5,14 +5,16 @@ iteration every learner j takes a step and a correction towards the average mode
 
     c_j <- alpha (w_j - z);  w_j <- w_j - g_j - c_j;  z <- z + sum of c_j + mu (z - z_previous)
 
-Then the auto-tuner (Algorithm 2) adds a learner to each device as long as throughput rises by enough.
+As in the paper's task scheduler, a learner goes on to its next step as soon as it is corrected, while others are still
+at work, and z moves while all are in their next step. Rows and sums keep the order of the learners, so that the model
+depends on no timing. The auto-tuner (Algorithm 2) adds a learner to each device as long as throughput rises by enough.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, islice
+from itertools import groupby, islice, takewhile
 from statistics import median
 
 import numpy as np
@@ -21,7 +23,7 @@ from ..data.validation import at_least, below_one
 from ..training.merging import Comm, ParameterSlice
 from ..training.rounds import Work
 from .base import Algorithm
-from .center_rounds import CenterRounds, move_center, pull_together
+from .center_rounds import CenterRounds, move_center, pull
 from .outer import merges_to_fade
 
 GAIN = 0.10  # relative gain in throughput that one learner more must bring (released code)
@@ -49,15 +51,20 @@ class Crossbow(CenterRounds, Algorithm):
         """Return the paper's form, which averages at every iteration."""
         return cls(batch, learning_rate, sync_every=1)
 
+    overlaps = True
+
     def merge_state_vectors(self, n_workers: int) -> int:
-        """Return the motion of the average and, where corrections are from before the step, w_j - z of each learner."""
-        return int(self.center_momentum > 0) + (n_workers if self.sync_every == 1 else 0)
+        """Return motion and corrections of the average and, if these are from before the step, w_j - z by learner."""
+        return 1 + int(self.center_momentum > 0) + (n_workers if self.sync_every == 1 else 0)
 
     def start(self, workers: Sequence[int], n_rows: int) -> None:
         """Begin with one learner a device."""
         super().start(workers, n_rows)
         self.tuner = LearnerTuner(self.learners)
         self.learning = self.chosen()
+        self.corrected: set[int] = set()  # learners that are done with the round, and in the next one
+        self.changing = False  # whether other learners are to begin: then nobody begins the next round
+        self.rows = 0  # of the round, by corrected learners
 
     @property
     def alpha(self) -> float:
@@ -70,49 +77,94 @@ class Crossbow(CenterRounds, Algorithm):
         return {w for _, learners in devices for w in islice(learners, self.tuner.learners)}
 
     def open_rows(self, w: int) -> float:
-        """Return the rows of the updates that a learner that takes part has left before the next average."""
-        return super().open_rows(w) if w in self.learning else 0
+        """Return the rows of the updates that a learner that takes part has left before its next correction."""
+        if w not in self.learning or (self.changing and w in self.corrected):
+            return 0
+        return super().open_rows(w)
 
     def left(self, w: int) -> None:
         """Forget a learner; another of its device may take over in the next round."""
         super().left(w)
         self.learning.discard(w)
+        self.corrected.discard(w)
 
     def joined(self, w: int) -> None:
         """Take a new learner in, if its device has room for it."""
         super().joined(w)
         self.learning |= self.chosen() & {w}
 
+    def deadline(self, now: float) -> float | None:
+        """Return now if it has become a learner's turn because the average has moved."""
+        return now if self.merge_due(self.throughput.due, now) else None
+
     def merge_due(self, busy: Collection[int], now: float) -> Collection[int]:
-        """Return all learners when the last is done, or when all that took part are gone and others have to begin."""
-        return super().merge_due(busy, now) if self.learning else list(self.size)
+        """Return the learners whose turn it is: done with a round whose last average is there, after those before."""
+
+        def done(w: int) -> bool:
+            return w not in busy and self.given[w] > 0 and not self.goes_on(w, now)
+
+        return list(takewhile(done, sorted(self.learning - self.corrected)))
 
     def merge_replicas(self, comm: Comm, work: Mapping[int, Work]) -> None:
-        """Correct learners and average; then see whether one learner more a device pays."""
-        self.merges += 1
+        """Correct learners; at the end of an epoch some may be a round ahead, whose average comes between."""
+        ahead = {w for w in self.corrected & work.keys() if work[w].updates}
+        self.rows += sum(done.rows for w, done in work.items() if w not in ahead)
         if len(self.learning) == 1:
             comm.merge(self.alone, self.learning)
-        elif self.learning:
-            comm.merge(self.sma, self.learning, merges_to_fade(self.center_momentum), equal=False)
-        self.tuner.finished_round(comm.now(), sum(work[w].rows for w in self.learning))
-        chosen = self.chosen()
-        if chosen != self.learning:
-            comm.merge(self.restart, chosen)
-        self.learning = chosen
-
-    def sma(self, params: ParameterSlice) -> None:
-        """Apply corrections, taken from where learners stood before their last step if rounds are of one step."""
-        if self.sync_every > 1:
-            pull_together(params, self.alpha, self.center_momentum)
+            self._round_ended(comm)
             return
-        total = np.zeros_like(params.center)
+        self._correct(comm, self.learning & work.keys() - self.corrected)
+        if ahead:
+            self._move_average(comm)
+            self.rows = sum(work[w].rows for w in ahead)
+            self._correct(comm, ahead)
+
+    def overlap(self, comm: Comm, busy: Collection[int]) -> None:
+        """Move the average when all are corrected, or no rows are left; then let other learners begin if need be."""
+        if self.corrected and (not busy or self.corrected >= self.learning):
+            self._correct(comm, self.learning - self.corrected)
+            self._move_average(comm)
+        if not busy and self.learning != self.chosen():
+            self.learning, self.changing = self.chosen(), False
+            comm.merge(self.restart, self.learning)
+
+    def _correct(self, comm: Comm, learners: Collection[int]) -> None:
+        """Correct idle learners."""
+        if learners:
+            # Rows of the input layer are moving until the average has moved, and then by its momentum.
+            fade_merges = (1 + len(self.learning)) * (1 + merges_to_fade(self.center_momentum))
+            comm.merge(self.correction, learners, fade_merges, equal=False)
+            self.corrected.update(learners)
+
+    def _move_average(self, comm: Comm) -> None:
+        """Move the average by all corrections."""
+        comm.merge(self.move, ())
+        self._round_ended(comm)
+
+    def _round_ended(self, comm: Comm) -> None:
+        """Count a round, and see whether other learners shall begin."""
+        self.merges += 1
+        self.corrected.clear()
+        self.tuner.finished_round(comm.now(), self.rows)
+        self.rows, self.changing = 0, self.learning != self.chosen()
+
+    def correction(self, params: ParameterSlice) -> None:
+        """Correct learners, if rounds are of one step by what they were away from z before it."""
+        total, alpha = params.state("sum"), np.float32(self.alpha)
         for w, replica in params.replicas.items():
-            c = np.float32(self.alpha) * params.state("w - z", w)
-            replica -= c
-            total += c
+            if self.sync_every > 1:
+                pull(replica, params.center, alpha, total)
+                continue
+            away = params.state("w - z", w)
+            replica -= alpha * away
+            away[:] = replica - params.center
+            total += alpha * away
+
+    def move(self, params: ParameterSlice) -> None:
+        """Move the average by the corrections of all learners."""
+        total = params.state("sum")
         move_center(params, total, self.center_momentum)
-        for w, replica in params.replicas.items():
-            params.state("w - z", w)[:] = replica - params.center
+        total[:] = 0
 
     def alone(self, params: ParameterSlice) -> None:
         """Take the one learner as the average, which has no motion then."""
@@ -123,8 +175,8 @@ class Crossbow(CenterRounds, Algorithm):
     def restart(self, params: ParameterSlice) -> None:
         """Put learners back to the average and end its motion."""
         params.broadcast()
-        if self.center_momentum:
-            params.state("motion")[:] = 0
+        for name in ("sum", "motion") if self.center_momentum else ("sum",):
+            params.state(name)[:] = 0
         for w in params.replicas if self.sync_every == 1 else ():
             params.state("w - z", w)[:] = 0
 

@@ -48,10 +48,13 @@ class Epoch:
         """Train on all rows once; return the sum of their losses."""
         algorithm, executor, router = self.algorithm, self.executor, self.router
         while math.isfinite(self.loss):
+            if not (executor.busy or router.leases):
+                algorithm.overlap(executor, ())
             if not self._waits_for_checkpoint():
                 self._hand_out()
             members: Collection[int] = ()
             if executor.busy:
+                algorithm.overlap(executor, executor.busy)
                 event = executor.wait(algorithm.deadline(self.now))
                 self.now = executor.now()
                 if event is not None:
@@ -79,8 +82,8 @@ class Epoch:
     def _waits_for_checkpoint(self) -> bool:
         """Write a checkpoint if one is due and all work is in the model; return whether nobody shall get rows before.
 
-        Replicas are kept when the algorithm has merged all, unless the run is to end by it. During trials the model
-        that was set aside is kept, which is that of the beginning of the epoch.
+        Replicas are kept when the algorithm has merged all, unless the run is to end by it or workers overlap. During
+        trials the model that was set aside is kept, which is that of the beginning of the epoch.
         """
         if self.writer is None or not self.writer.due():
             return False
@@ -90,7 +93,7 @@ class Epoch:
         if self.router.empty:
             return False
         if self.executor.busy or self.router.leases:
-            return self.algorithm.sharing is not Sharing.REPLICAS or self.writer.ends
+            return self.algorithm.sharing is not Sharing.REPLICAS or self.algorithm.overlaps or self.writer.ends
         self._count(self.pending.rest())
         if math.isfinite(self.loss):
             self.writer.write(self._position())

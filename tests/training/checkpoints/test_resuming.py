@@ -11,6 +11,7 @@ from shared import toy
 from shared.cut_runs import BATCH, N_ROWS, NETWORK, SCHEDULE, STEPS, Killed, Late, go, job_of
 from shared.failing import Failing
 from xmlsgd.algorithms import algorithm_names, get_algorithm
+from xmlsgd.algorithms.crossbow import Crossbow
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
 from xmlsgd.algorithms.omnivore import Omnivore
@@ -114,6 +115,14 @@ def goes_on_in_the_middle(at, algorithm, speeds):
         run = train(job, algorithm(), executor, Schedule(3), checkpoint=at)
     assert [record["rows"] for record in run.records] == [200, 400, 600]
     assert np.isfinite(run.params).all()
+
+
+def test_learners_that_never_wait_for_each_other_are_held_back_for_a_checkpoint(at):
+    job, fleet = Job(toy.learnable_data(200), toy.FITTING, SGD()), [VirtualDevice(speed=speed) for speed in (1, 0.7)]
+    device = CPU(1)
+    with device.start(), pytest.raises(Killed):
+        train(job, Crossbow(5, 0.1, sync_every=1), Simulated(device, fleet), Schedule(3), [Late(330)], at)
+    assert 300 < read_checkpoint(at).position.rows < 330
 
 
 def test_replicas_that_are_never_merged_together_are_kept_at_the_end_of_an_epoch(at):
