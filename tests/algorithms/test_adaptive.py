@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared import toy
+from shared import light, toy
 from shared.adaptive_runs import Traced, did, started, traced_run
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.algorithms.elastic import Elastic
@@ -121,7 +121,7 @@ def test_elastic_averaging_is_adaptive_sgd_with_everything_off():
 
 def test_the_rate_changes_between_merges_of_one_epoch():
     """With a schedule, rates of two mega-batches of an epoch differ."""
-    executor = toy.Logged(toy.Marking(), toy.fleet(1, 1))
+    executor = toy.Logged(light.Marking(), toy.fleet(1, 1))
     algorithm = AdaptiveSGD(10, 0.3, mega_batch=40)
     toy.train(Job(toy.dataset(240), Network(240, 1, (1,)), toy.SGD()), algorithm, executor, Schedule(1, "linear"))
     kinds = [kind for kind, _ in executor.log]
@@ -153,7 +153,7 @@ def test_a_part_of_a_mega_batch_at_the_end_of_an_epoch_changes_no_size():
 
 def test_the_next_epoch_begins_a_mega_batch_of_its_own():
     algorithm = Traced(10, 0.1, mega_batch=100)
-    toy.run(algorithm, toy.fleet(1, 0.5), n_rows=130, device=toy.Marking(), epochs=2)
+    toy.run(algorithm, toy.fleet(1, 0.5), n_rows=130, device=light.Marking(), epochs=2)
     rows = [sum(given.values()) for given, *_ in algorithm.trace]
     assert rows[0] + rows[1] == rows[2] + rows[3] == 130
     assert all(100 <= first < 110 for first in rows[::2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared import toy
+from shared import light, toy
 from xmlsgd.algorithms.crossbow import INTERVAL, Crossbow, LearnerTuner
 from xmlsgd.algorithms.easgd import EASGD
 from xmlsgd.errors import DataError
@@ -301,7 +301,7 @@ def test_learners_that_are_added_begin_at_the_center():
                     np.testing.assert_array_equal(table[1 + w], table[0])
 
     algorithm = Noting(4, 0.2, learners=3, sync_every=8)
-    executor = toy.Logged(toy.Quadratic(), [VirtualDevice(1e-3, 1e-6) for _ in range(6)])
+    executor = toy.Logged(light.Quadratic(), [VirtualDevice(1e-3, 1e-6) for _ in range(6)])
     toy.train(Job(toy.dataset(6000), Network(6000, 1, (1,)), toy.SGD()), algorithm, executor, Schedule(1))
     assert algorithm.counts == (2, 4, 6)
     assert {step.worker for step in executor.of("issue")} == set(range(6))

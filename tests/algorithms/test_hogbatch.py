@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared import toy
+from shared import light, toy
 from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
 from xmlsgd.algorithms.hogbatch import Hogbatch
 from xmlsgd.algorithms.hogwild import Hogwild
@@ -96,7 +96,7 @@ def test_spans_of_single_rows_are_long_and_all_workers_get_some():
 def test_workers_on_disjoint_rows_and_features_may_come_in_any_order():
     """Nobody reads what another writes, so that the marks are those of any sequential order."""
     data = toy.dataset(300)
-    done, executor = toy.run(Hogwild(1, 0.1), toy.fleet(1, 0.7, 0.3), data=data, device=toy.Marking())
+    done, executor = toy.run(Hogwild(1, 0.1), toy.fleet(1, 0.7, 0.3), data=data, device=light.Marking())
     assert {step.worker for step in executor.of("issue")} == {0, 1, 2}
     np.testing.assert_array_equal(toy.marks(done.params, data), 1)
 
@@ -121,7 +121,7 @@ def adaptive_run(devices, n_rows=20000, **settings):
             sizes[w].append(self.size[w])
 
     algorithm = Noting(**{"batch": 64, "learning_rate": 0.1, **settings})
-    _, executor = toy.run(algorithm, devices, n_rows=n_rows, device=toy.Marking())
+    _, executor = toy.run(algorithm, devices, n_rows=n_rows, device=light.Marking())
     return algorithm.done, sizes, executor
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared import toy
+from shared import light, toy
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.staleness import Bounded, Dropped, Staleness
 from xmlsgd.errors import DataError
@@ -49,7 +49,7 @@ def test_dropped_updates_make_no_model_older():
     """Five equal workers: of each five updates as many are kept as are not staler than the limit, run after run."""
     data = toy.dataset(500)
     done, executor = toy.run(
-        Hogwild(1, 0.1, staleness=Dropped(3)), toy.fleet(*[1] * 5), data=data, device=toy.Marking()
+        Hogwild(1, 0.1, staleness=Dropped(3)), toy.fleet(*[1] * 5), data=data, device=light.Marking()
     )
     kept = sum(report.staleness < 3 for report in executor.of("done"))
     assert toy.marks(done.params, data).sum() == kept

@@ -11,7 +11,7 @@ from benchmarks.hops import Timed
 from benchmarks.launch import Launcher
 from benchmarks.plan import Plan
 from benchmarks.workers import earlier, misses, table
-from shared import toy
+from shared import light, toy
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
@@ -31,7 +31,7 @@ def run(name, slow=1.0, speed=1.9, **measured):
 
 def test_every_message_of_a_run_has_a_hop_of_its_own():
     data = toy.dataset(64)
-    executor = Timed([toy.Marking] * 2)
+    executor = Timed([light.Marking] * 2)
     done = train(Job(data, toy.counting(data), SGD()), Hogwild(4, 0.1), executor, Schedule(1))
     told = done.records[-1]["workers"]
     assert len(executor.hops) == len(executor.steps) > 2
@@ -42,7 +42,7 @@ def test_every_message_of_a_run_has_a_hop_of_its_own():
 
 
 def test_what_is_done_between_epochs_is_no_part_of_a_hop():
-    executor = Timed([toy.Marking])
+    executor = Timed([light.Marking])
     executor._heard_at[0] = 0.0
     executor.pause()
     assert not executor._heard_at

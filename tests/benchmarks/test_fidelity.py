@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 from benchmarks.fidelity import Still, fitted_fleet, predicted_seconds
-from shared import toy
+from shared import light
 from xmlsgd.algorithms import algorithm_class
 from xmlsgd.algorithms.adaptive_hogbatch import AdaptiveHogbatch
 from xmlsgd.data.csr import CSR, Dataset
@@ -85,7 +85,7 @@ def test_the_steps_of_a_real_run_of_two_processes_played_again_take_no_longer_th
     """What a real run takes beyond its steps, for merges and messages, `python -m benchmarks workers` tells."""
     monkeypatch.setattr(rounds, "LEASE", 1)  # how long the last messages of an epoch are depends on who asks first
     algorithm = algorithm_class(name)(8, 0.1, **fields)
-    record, reports = reported(algorithm, Processes([toy.Quadratic] * 2), data)
+    record, reports = reported(algorithm, Processes([light.Quadratic] * 2), data)
     durations = defaultdict(deque)
     for report in reports:
         durations[report.worker].append(report.seconds)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 import sys
 
 import pytest
@@ -14,9 +15,11 @@ from xmlsgd.cli.exit_codes import UsageError
 from xmlsgd.cli.format_options import FormatOptions
 
 
-@pytest.fixture
-def place(place):
+@pytest.fixture(scope="module")
+def small_models(small_models, tmp_path_factory):
     """The folder with good files, and files that are good for something else."""
+    place = tmp_path_factory.mktemp("more") / "models"
+    shutil.copytree(small_models, place)
     (place / "texts.csv").write_text("text,label\nread a file,open\nclose the file,close\n")
     (place / "spaces.txt").write_text("open,read    read a file\nclose    close the file\n" * 3)
     (place / "numbers.txt").write_text("0.5,1.5,2\n0.25,1.75,1\n")

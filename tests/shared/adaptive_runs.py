@@ -7,7 +7,7 @@ import numpy as np
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.training.rounds import Work
 
-from . import toy
+from . import light, toy
 
 
 class Traced(AdaptiveSGD):
@@ -40,4 +40,4 @@ def did(algorithm, updates, sizes=None):
 
 def traced_run(devices, n_rows, **settings):
     algorithm = Traced(**{"batch": 32, "learning_rate": 0.1, "straggler_timeout": np.inf, **settings})
-    return algorithm, toy.run(algorithm, devices, n_rows=n_rows, device=toy.Marking())[1]
+    return algorithm, toy.run(algorithm, devices, n_rows=n_rows, device=light.Marking())[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xmlsgd.devices.reference import Reference
 
-from . import toy
+from . import light
 
 
 class Apart:
@@ -29,5 +29,5 @@ class ReferenceApart(Apart, Reference):
     """A GPU."""
 
 
-class MarkingApart(Apart, toy.Marking):
+class MarkingApart(Apart, light.Marking):
     """A GPU that leaves marks."""

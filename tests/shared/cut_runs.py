@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from shared import toy
+from shared import light
 from shared.failing import Failing
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.devices.reference import Reference
@@ -58,7 +58,7 @@ def go(job, checkpoint=None, steps=0, callbacks=(), schedule=SCHEDULE, algorithm
 
 def diverging(at, then=lambda: None):
     """Return a device whose loss is no number at a step, counted from 1, which calls `then` first."""
-    device, steps = toy.Marking(), itertools.count(1)
+    device, steps = light.Marking(), itertools.count(1)
 
     def output_step(*given):
         if next(steps) != at:
@@ -72,7 +72,7 @@ def diverging(at, then=lambda: None):
 
 def overflowing(at):
     """Return a device whose update at a step, counted from 1, is not finite; its loss is no number from the next on."""
-    device, steps = toy.Marking(), itertools.count(1)
+    device, steps = light.Marking(), itertools.count(1)
 
     def output_step(A, targets, layer, *given):
         step = next(steps)

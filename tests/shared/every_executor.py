@@ -11,8 +11,10 @@ from xmlsgd.training.executors.threads import Threads
 from xmlsgd.training.executors.virtual_device import VirtualDevice
 from xmlsgd.training.messages import Step
 
+from .light import Light
+
 N_ROWS = 12
-NETWORK = Network(6, 5, (4,))
+NETWORK = Network(6, 5, (4,), "light")
 SIZE = NETWORK.layout.size
 
 
@@ -24,7 +26,7 @@ KINDS = {
     "serial": lambda: Serial([Reference() for _ in range(3)]),
     "threads": lambda: Threads([Reference() for _ in range(3)]),
     "simulated": lambda: Simulated(Reference(), [VirtualDevice(speed=speed) for speed in (1.0, 0.9, 0.8)]),
-    "processes": lambda: Processes([Reference] * 3),
+    "processes": lambda: Processes([Light] * 3),
 }
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
-
 import numpy as np
 import scipy.sparse as sp
 
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.data.csr import CSR, Dataset, epoch_order
-from xmlsgd.devices.base import EXACT
 from xmlsgd.devices.reference import Reference
 from xmlsgd.nn.network import Network
-from xmlsgd.nn.optimizers import RATE, SGD
+from xmlsgd.nn.optimizers import SGD
 from xmlsgd.nn.schedules import Schedule
 from xmlsgd.training.executors.simulated import Simulated
 from xmlsgd.training.executors.virtual_device import VirtualDevice
@@ -22,6 +18,8 @@ from xmlsgd.training.loop import train
 from xmlsgd.training.merging import Merger
 from xmlsgd.training.messages import Report
 from xmlsgd.training.shared_parameters import Shape, Table
+
+from .light import Quadratic
 
 
 def dataset(n_rows):
@@ -56,79 +54,12 @@ def learnable_data(n_rows, n_labels=8, noise=12, seed=0):
 FITTING = Network(28, 8, (16,), "softmax")  # for `learnable_data`
 
 
-class Marking(Reference):
-    """Adds 1 to the weight of a row's feature whenever the row is trained, and changes nothing else."""
-
-    def input_forward(self, X, rows, layer, dropout):
-        return np.zeros((len(rows), layer.W.shape[1]), np.float32)
-
-    def output_step(self, A, targets, layer, loss, update, rounding=EXACT):
-        return 0.0, A
-
-    def input_step(self, X, rows, dZ, layer, update, dropout):
-        layer.W[X.row_entries(rows)] += 1
-
-
 def add_trained(params):
     """A merge of marks: the rows that a replica has touched are added to the center, which has 0 for untrained ones."""
     if params.name == "W0":
         for replica, touched in zip(params.replicas.values(), params.touched, strict=True):
             params.center[touched] += replica[touched]
     params.broadcast()
-
-
-class Fatal(Marking):
-    """Kills its process in the middle of a step that trains one of the `fatal` rows, each of them once."""
-
-    def __init__(self, folder, fatal):
-        self.folder, self.fatal = folder, fatal
-
-    def input_step(self, X, rows, dZ, layer, update, dropout):
-        half = len(rows) // 2
-        super().input_step(X, rows[:half], dZ, layer, update, dropout)
-        for row in set(rows.tolist()) & set(self.fatal):
-            if not (self.folder / str(row)).exists():
-                (self.folder / str(row)).touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-        super().input_step(X, rows[half:], dZ, layer, update, dropout)
-
-
-class FatalReference(Reference):
-    """Kills its process in a step that trains one of the `fatal` rows, once each, when the output layer is updated."""
-
-    def __init__(self, folder, fatal):
-        self.folder, self.fatal = folder, fatal
-
-    def input_step(self, X, rows, dZ, layer, update, dropout):
-        for row in set(rows.tolist()) & set(self.fatal):
-            if not (self.folder / str(row)).exists():
-                (self.folder / str(row)).touch()
-                os.kill(os.getpid(), signal.SIGKILL)
-        super().input_step(X, rows, dZ, layer, update, dropout)
-
-
-class Failing(Marking):
-    """Runs out of memory at every step; if `folder` is given, only once, in the first of all."""
-
-    def __init__(self, folder=None):
-        self.folder = folder
-
-    def output_step(self, *given):
-        failed = self.folder and self.folder / "failed"
-        if not (failed and failed.exists()):
-            if failed:
-                failed.touch()
-            raise MemoryError("no room\nleft")
-        return super().output_step(*given)
-
-
-class Quadratic(Marking):
-    """A step moves the one weight of the output layer, w, towards the mean number m of its rows: w -= rate (w - m)."""
-
-    def output_step(self, A, targets, layer, loss, update, rounding=EXACT):
-        W = layer.W
-        W -= update.hyper[RATE] * (W - np.float32(targets.rows.mean() / 100))
-        return 0.0, A
 
 
 def moved(w, rate, rows):
@@ -207,7 +138,7 @@ def after(w, step, n_rows=240):
 
 def counting(data):
     """A network of one hidden unit whose input weights begin at 0, so that they count marks."""
-    return Network(data.n_features, data.n_labels, (1,), input_scale=0.0)
+    return Network(data.n_features, data.n_labels, (1,), "light", input_scale=0.0)
 
 
 def marks(params, data):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared import toy
+from shared import light, toy
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.nn.network import Network
 from xmlsgd.nn.schedules import Schedule
@@ -127,7 +127,7 @@ def test_what_others_wrote_during_a_long_task_is_not_lost():
     """A fast worker marks 30 rows while a slow one is at its task; pushing the copy would undo them all."""
     data = toy.dataset(31)
     slow, fast = VirtualDevice(0.0, 100.0), VirtualDevice(0.0, 1.0)
-    done, executor = toy.run(Hogwild(1, 0.1), [slow, fast], data=data, device=toy.Marking())
+    done, executor = toy.run(Hogwild(1, 0.1), [slow, fast], data=data, device=light.Marking())
     assert [report.worker for report in executor.of("done")] == [1] * 30 + [0]
     np.testing.assert_array_equal(toy.marks(done.params, data), 1)
 
@@ -137,6 +137,6 @@ def test_what_others_wrote_during_a_long_task_is_not_lost():
             self._deltas._features[worker] = np.arange(31, dtype=np.int32)
             super().push(worker, weight)
 
-    executor = Overwriting(toy.Marking(), [slow, fast])
+    executor = Overwriting(light.Marking(), [slow, fast])
     lost = toy.train(Job(data, toy.counting(data), toy.SGD()), Hogwild(1, 0.1), executor, Schedule(1))
     assert toy.marks(lost.params, data).sum() == 1

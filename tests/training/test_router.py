@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from shared import toy
+from shared import light, toy
 from shared.replayed import Recorded, Replayed
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.local_sgd import LocalSGD
@@ -127,7 +127,7 @@ def unreliable_run(seed, algorithm):
         VirtualDevice(0.0, 1e-3, speed=speed, noise=0.2, absent=absences(rng, 5, 0.5)) for speed in (1, 0.9, 0.5, 0.2)
     ]
     data = toy.dataset(N_ROWS)
-    done, executor = toy.run(algorithm, devices, data=data, device=toy.Marking())
+    done, executor = toy.run(algorithm, devices, data=data, device=light.Marking())
     assert len(executor.of("left")) >= 10
     return toy.marks(done.params, data)
 
@@ -148,7 +148,7 @@ def test_every_row_is_in_the_model_once_though_some_steps_are_late_and_their_wor
         for speed in (1, 0.8, 0.6)
     ]
     data, algorithm = toy.dataset(N_ROWS), Adding(7, 0.1, steps=3)
-    done, executor = toy.run(algorithm, devices, data=data, device=toy.Marking())
+    done, executor = toy.run(algorithm, devices, data=data, device=light.Marking())
     assert {len(members) for members in executor.of("merge")} >= {1, 2, 3}
     np.testing.assert_array_equal(toy.marks(done.params, data), 1)
 
@@ -166,7 +166,7 @@ def test_every_row_is_in_a_shared_model_once_though_processes_that_send_differen
     """What was half done when a process died is in its copy, not in the model."""
     data = toy.dataset(400)
     order = toy.epoch_order(400, 0, 0)
-    executor = Processes([partial(toy.Fatal, tmp_path, [int(order[at]) for at in (95, 203)])] * 2)
+    executor = Processes([partial(light.Fatal, tmp_path, [int(order[at]) for at in (95, 203)])] * 2)
     with pytest.warns(UserWarning, match="is lost: killed by SIGKILL"):
         done = train(
             Job(data, toy.counting(data), SGD()), Hogwild(10, 0.1, staleness=Staleness()), executor, Schedule(1)
@@ -181,7 +181,7 @@ def test_model_and_states_of_killed_processes_that_send_differences_are_those_of
     """To the bit those of a replay in lockstep, in which nobody dies in the middle of a step."""
     data, network = toy.random_data(400, 30, 12), Network(30, 12, (8,))
     order = toy.epoch_order(400, 0, 0)
-    executor = Recorded([partial(toy.FatalReference, tmp_path, [int(order[at]) for at in (95, 203)])] * 2)
+    executor = Recorded([partial(light.FatalReference, tmp_path, [int(order[at]) for at in (95, 203)])] * 2)
     job, algorithm = Job(data, network, optimizer), Hogwild(10, 0.01, staleness=Staleness())
     with pytest.warns(UserWarning, match="is lost: killed by SIGKILL"):
         done = train(job, algorithm, executor, Schedule(3))
@@ -215,7 +215,7 @@ def test_every_row_is_in_the_model_once_though_processes_are_killed(tmp_path, mo
     data = toy.dataset(400)
     order = toy.epoch_order(400, 0, 0)
     fatal = [int(order[at]) for at in (95, 203, 340)]
-    executor = Processes([partial(toy.Fatal, tmp_path, fatal)] * 2, restarts=4)
+    executor = Processes([partial(light.Fatal, tmp_path, fatal)] * 2, restarts=4)
     algorithm = Killing(10, 0.1, steps=5)
     with pytest.warns(UserWarning, match="is lost: killed by SIGKILL"):
         done = train(Job(data, toy.counting(data), SGD()), algorithm, executor, Schedule(1))

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from shared import toy
+from shared import light, toy
 from xmlsgd.algorithms.sequential import Sequential
 from xmlsgd.errors import WorkerDied
 from xmlsgd.nn.optimizers import SGD
@@ -46,7 +46,7 @@ def run_with(*callbacks, data=None):
     """Train for five epochs on marked rows by one worker."""
     data = data or toy.dataset(N_ROWS)
     job = Job(data, toy.counting(data), SGD())
-    return train(job, Sequential(BATCH, 0.1), Serial([toy.Marking()]), Schedule(5), callbacks)
+    return train(job, Sequential(BATCH, 0.1), Serial([light.Marking()]), Schedule(5), callbacks)
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyError("P@1"), MemoryError(), SystemExit(3)])

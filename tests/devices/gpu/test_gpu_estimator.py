@@ -171,13 +171,13 @@ def peak(network, optimizer, batch, chunk_bytes, precision, dataset, free=1 << 3
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 @pytest.mark.parametrize("optimizer", [SGD(), Adam()], ids=["sgd", "adam"])
 @pytest.mark.parametrize(
-    ("hidden", "batch", "chunk_bytes", "travels"), [((24,), 64, 1 << 30, True), ((40, 24), 128, 60_000, False)]
+    ("hidden", "batch", "chunk_bytes", "travels"), [((24,), 64, 1 << 30, True), ((40, 24), 64, 30_000, False)]
 )
 def test_the_estimate_is_near_what_steps_take_at_their_peak(precision, optimizer, hidden, batch, chunk_bytes, travels):
     rng = np.random.default_rng(0)
-    dataset = Dataset(random_csr(rng, 256, 300, 20), random_csr(rng, 256, 900, 5))
+    dataset = Dataset(random_csr(rng, 2 * batch, 300, 20), random_csr(rng, 2 * batch, 900, 5))
     network = Network(300, 900, hidden, "softmax")
-    entries = sum(batch * matrix.nnz // 256 for matrix in (dataset.X, dataset.Y))
+    entries = sum(matrix.nnz // 2 for matrix in (dataset.X, dataset.Y))
     stays = 4 * (network.layout.size + state_layout(network.layout, optimizer).size)
     stays += 0 if travels else 8 * (dataset.X.nnz + dataset.Y.nnz)
     estimated = stays + step_bytes(network, batch, entries, travels, precision == "bfloat16", chunk_bytes)
@@ -188,7 +188,7 @@ def test_the_estimate_is_near_what_steps_take_at_their_peak(precision, optimizer
 @pytest.mark.parametrize("optimizer", [SGD(), Adam()], ids=["sgd", "adam"])
 def test_training_takes_at_most_1_3_times_weights_state_data_and_a_chunk(optimizer):
     rng = np.random.default_rng(0)
-    dataset = Dataset(random_csr(rng, 300, 4000, 20), random_csr(rng, 300, 3000, 5))
+    dataset = Dataset(random_csr(rng, 64, 4000, 20), random_csr(rng, 64, 3000, 5))
     network, chunk_bytes = Network(4000, 3000, (32,), "bce"), 200_000
     needed = 4 * (network.layout.size + state_layout(network.layout, optimizer).size)
     needed += 8 * (dataset.X.nnz + dataset.Y.nnz) + chunk_bytes

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared import toy
+from shared import light
 from shared.cut_runs import BATCH, EPOCHS, N_ROWS, SCHEDULE, STEPS, Killed, assert_same, diverging, go, job_of
 from shared.failing import Failing
 from xmlsgd.algorithms.sequential import Sequential
@@ -65,7 +65,7 @@ def test_kernels_draw_the_same_masks_labels_and_roundings_again(dataset, at):
 
 def test_a_run_that_ended_trains_nothing_more(dataset, at):
     whole = go(job_of(dataset), at)
-    device = toy.Marking()
+    device = light.Marking()
     run = go(job_of(dataset), at, device=device)
     assert_same(run, whole)
     assert [record["epoch"] for record in run.records] == [0, 1, 2]

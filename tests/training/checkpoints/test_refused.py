@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shared import toy
+from shared import light, toy
 from shared.cut_runs import (
     BATCH,
     EPOCHS,
@@ -347,7 +347,7 @@ def test_a_state_that_is_not_finite_is_in_no_checkpoint(dataset, at, caplog):
                 executor.table.states[0, 0] = np.inf
             return False
 
-    executor = Serial([toy.Marking()])
+    executor = Serial([light.Marking()])
     run = train(job_of(dataset), Sequential(BATCH, 0.05), executor, SCHEDULE, [Spoiling()], at)
     assert "kept: the optimizer state is not finite" in caplog.text
     assert len(run.records) == EPOCHS

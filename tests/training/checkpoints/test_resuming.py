@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shared import toy
+from shared import light, toy
 from shared.cut_runs import BATCH, N_ROWS, NETWORK, SCHEDULE, STEPS, Killed, Late, go, job_of
 from shared.failing import Failing
 from xmlsgd.algorithms import algorithm_names, get_algorithm
@@ -47,10 +47,10 @@ def test_each_row_is_trained_once_an_epoch_by_workers_that_were_killed(at, kind)
     rows = toy.dataset(60)
     job = Job(rows, Network(60, 1, (1,), input_scale=0.0), SGD())
     make = {
-        "serial": lambda: Serial([toy.Marking() for _ in range(3)]),
-        "threads": lambda: Threads([toy.Marking() for _ in range(3)]),
-        "simulated": lambda: Simulated(toy.Marking(), [VirtualDevice(speed=speed) for speed in (1.0, 0.5, 0.3)]),
-        "processes": lambda: Processes([toy.Marking] * 2),
+        "serial": lambda: Serial([light.Marking() for _ in range(3)]),
+        "threads": lambda: Threads([light.Marking() for _ in range(3)]),
+        "simulated": lambda: Simulated(light.Marking(), [VirtualDevice(speed=speed) for speed in (1.0, 0.5, 0.3)]),
+        "processes": lambda: Processes([light.Marking] * 2),
     }[kind]
     with pytest.raises(Killed):
         train(job, Hogwild(4, 0.1), make(), Schedule(3), [Failing(Killed(), 22)], at)

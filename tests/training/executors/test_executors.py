@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from shared.every_executor import KINDS, N_ROWS, NETWORK, SIZE, broken, step
+from shared.light import Light
 from shared.lockstep import Lockstep
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.data.csr import ORDER
@@ -182,7 +183,7 @@ def test_a_lockstep_run_over_processes_equals_the_simulated_one_to_the_bit(job):
     """One step at a time, in the order in which the simulated clock has them."""
     fleet = [VirtualDevice(speed=1.0, noise=0.1), VirtualDevice(speed=0.6)]
     runs = []
-    for executor in (Simulated(Reference(), fleet, seed=1), Lockstep(Reference, fleet, seed=1)):
+    for executor in (Simulated(Reference(), fleet, seed=1), Lockstep(Light, fleet, seed=1)):
         algorithm = Hogwild(batch=2, learning_rate=0.1)
         runs.append(train(job, algorithm, executor, Schedule(2)))
     np.testing.assert_array_equal(runs[0].params, runs[1].params)

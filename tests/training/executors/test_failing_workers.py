@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from shared import toy
+from shared import light, toy
 from shared.marked_runs import N_ROWS
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.staleness import Staleness
@@ -50,7 +50,7 @@ def trained(executor, algorithm=Waiting):
 
 
 def test_a_process_that_raises_an_error_is_replaced_and_its_rows_are_trained_again(tmp_path):
-    executor = Processes([toy.Marking, partial(toy.Failing, tmp_path)])
+    executor = Processes([light.Marking, partial(light.Failing, tmp_path)])
     with pytest.warns(UserWarning, match=LOST):
         run, marks = trained(executor)
     assert executor.pool.failures == ["worker 1: MemoryError: no room left"]
@@ -60,7 +60,7 @@ def test_a_process_that_raises_an_error_is_replaced_and_its_rows_are_trained_aga
 
 
 def test_a_process_that_raises_errors_again_and_again_is_given_up_and_the_others_go_on():
-    executor = Processes([toy.Marking, toy.Failing], restarts=1)
+    executor = Processes([light.Marking, light.Failing], restarts=1)
 
     class Patient(Waiting):
         def joined(self, w):
@@ -75,7 +75,7 @@ def test_a_process_that_raises_errors_again_and_again_is_given_up_and_the_others
 
 def test_an_error_of_all_processes_ends_the_run_with_its_traceback_at_once():
     """No worker is started again and again."""
-    executor = Processes([toy.Failing] * 2, restarts=100)
+    executor = Processes([light.Failing] * 2, restarts=100)
     with (
         pytest.warns(UserWarning, match="is lost: MemoryError: no room left"),
         pytest.raises(
@@ -88,7 +88,7 @@ def test_an_error_of_all_processes_ends_the_run_with_its_traceback_at_once():
 
 
 def test_the_error_is_told_where_no_worker_is_left():
-    executor = Processes([toy.Marking, toy.Failing], restarts=0)
+    executor = Processes([light.Marking, light.Failing], restarts=0)
 
     class Killing(Waiting):
         def left(self, w):
@@ -102,7 +102,7 @@ def test_the_error_is_told_where_no_worker_is_left():
 
 
 def test_the_other_threads_go_on_where_one_raises_an_error():
-    executor = Threads([toy.Marking(), toy.Failing()])
+    executor = Threads([light.Marking(), light.Failing()])
     with pytest.warns(UserWarning, match=LOST):
         run, marks = trained(executor)
     assert [entry["worker"] for record in run.records for entry in record.get("left", [])] == [1]
@@ -114,4 +114,4 @@ def test_an_error_of_all_threads_ends_the_run_as_it_is():
         pytest.warns(UserWarning, match="is lost: MemoryError: no room left"),
         pytest.raises(MemoryError, match="no room"),
     ):
-        trained(Threads([toy.Failing(), toy.Failing()]), Hogwild)
+        trained(Threads([light.Failing(), light.Failing()]), Hogwild)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from shared import toy
+from shared import light, toy
 from xmlsgd.algorithms import choose_algorithm
 from xmlsgd.algorithms.adaptive import AdaptiveSGD
 from xmlsgd.data.csr import CSR, Dataset
@@ -156,7 +156,7 @@ def run_scenario(name, algorithm, seed=0, n_rows=6000):
     """Train rows that leave marks for an epoch; return the share of the devices' speed that was of use, and marks."""
     base = VirtualDevice(2e-4, 1e-4, in_place=True)
     data, fleet = toy.dataset(n_rows), scenario(name, base, n_rows, 1.0, algorithm.batch)
-    done, executor = toy.run(algorithm, fleet, data=data, device=toy.Marking(), seed=seed)
+    done, executor = toy.run(algorithm, fleet, data=data, device=light.Marking(), seed=seed)
     efficiency = scheduling_efficiency(fleet, n_rows, done.records[-1]["seconds"], algorithm.batch, 1.0)
     return efficiency, toy.marks(done.params, data), executor
 
@@ -167,8 +167,9 @@ DEFAULTS = [choose_algorithm(16, 0.1, (1.0, 0.9, 0.8, 0.7)), AdaptiveSGD(16, 0.1
 @pytest.mark.parametrize("algorithm", DEFAULTS, ids=["auto", "adaptive"])
 @pytest.mark.parametrize("name", ["S1", "S2", "S3", "S4", "S5", "S6", "S7"])
 def test_95_percent_of_the_devices_speed_is_of_use(name, algorithm):
-    """On the average of some seeds: with S7 there are a few stalls more or fewer than the devices usually have."""
-    assert np.mean([run_scenario(name, algorithm, seed)[0] for seed in range(6)]) >= 0.95
+    """With S7 on the average of some seeds, as there are a few stalls more or fewer than the devices usually have."""
+    seeds = range(6 if name == "S7" else 1)
+    assert np.mean([run_scenario(name, algorithm, seed)[0] for seed in seeds]) >= 0.95
 
 
 class Adding(AdaptiveSGD):

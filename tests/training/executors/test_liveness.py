@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from xmlsgd.devices.reference import Reference
+from shared.light import Light
 from xmlsgd.errors import DataError
 from xmlsgd.training.executors.liveness import Liveness
 from xmlsgd.training.executors.processes import Processes
@@ -101,7 +101,7 @@ def test_a_worker_that_cannot_even_be_killed_is_not_replaced(job):
         def kill(self):
             pass
 
-    executor = Processes([Reference], restarts=3)
+    executor = Processes([Light], restarts=3)
     executor.start(job, Sharing.REPLICAS)
     process = executor.pool.processes[0]
     living, process.process = process.process, Stuck()  # type: ignore[assignment]
@@ -117,4 +117,4 @@ def test_a_worker_that_cannot_even_be_killed_is_not_replaced(job):
 @pytest.mark.parametrize("timeout", [0.0, -1.0, float("nan"), "3"])
 def test_a_timeout_that_is_not_above_zero_is_refused(timeout):
     with pytest.raises(DataError, match="liveness_timeout must be above 0, got"):
-        Processes([Reference], liveness_timeout=timeout)
+        Processes([Light], liveness_timeout=timeout)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared import toy
+from shared import light, toy
 from shared.apart import MarkingApart, ReferenceApart
 from shared.every_executor import step
 from xmlsgd.algorithms.hogbatch import Hogbatch
@@ -26,7 +26,7 @@ CPU, GPU = 0, 1
 
 FLEET = [VirtualDevice(1e-4, 1e-3, in_place=True), VirtualDevice(1e-3, 1e-4)]
 MADE = {
-    "processes": lambda: Processes([Reference, ReferenceApart], shares_memory=[True, False]),
+    "processes": lambda: Processes([light.Light, ReferenceApart], shares_memory=[True, False]),
     "threads": lambda: Threads([Reference(), ReferenceApart()]),
     "simulated": lambda: Simulated(Reference(), FLEET),
 }
@@ -113,9 +113,9 @@ def test_hogbatch_trains_every_row_once_and_moves_bytes_for_the_gpu_alone(kind):
     n_rows = 240
     data = toy.dataset(n_rows)
     executor = {
-        "processes": lambda: Processes([toy.Marking, MarkingApart], shares_memory=[True, False]),
-        "threads": lambda: Threads([toy.Marking(), MarkingApart()]),
-        "simulated": lambda: Simulated(toy.Marking(), FLEET),
+        "processes": lambda: Processes([light.Marking, MarkingApart], shares_memory=[True, False]),
+        "threads": lambda: Threads([light.Marking(), MarkingApart()]),
+        "simulated": lambda: Simulated(light.Marking(), FLEET),
     }[kind]()
     spans = []
 

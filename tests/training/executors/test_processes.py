@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from shared.every_executor import N_ROWS, NETWORK, SIZE, broken, step
+from shared.light import Light
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.reference import Reference
@@ -33,7 +34,7 @@ from xmlsgd.training.runs import WorkersLost
 
 
 def test_a_killed_worker_is_replaced_and_its_rows_are_trained_again(job):
-    executor = Processes([Reference] * 2)
+    executor = Processes([Light] * 2)
     killed = []
 
     class Killing(Synchronous):
@@ -100,7 +101,7 @@ def suspend(monkeypatch):
 @pytest.mark.parametrize(("restarts", "first"), [(0, True), (0, False), (1, False)])
 def test_a_suspended_worker_is_lost_and_its_rows_are_trained_by_the_others(job, suspend, restarts, first):
     """Before its first step or later."""
-    executor = Processes([Reference] * 2, restarts=restarts, liveness_timeout=0.1)
+    executor = Processes([Light] * 2, restarts=restarts, liveness_timeout=0.1)
 
     class Suspending(Synchronous):
         def start(self, workers, n_rows):
@@ -123,7 +124,7 @@ def test_a_suspended_worker_is_lost_and_its_rows_are_trained_by_the_others(job, 
 
 @pytest.mark.filterwarnings("ignore:worker 1 is lost")
 def test_an_executor_whose_worker_died_has_it_again_in_the_next_run(job):
-    executor = Processes([Reference] * 2, restarts=0)
+    executor = Processes([Light] * 2, restarts=0)
 
     class Killing(Hogwild):
         def start(self, workers, n_rows):
@@ -138,7 +139,7 @@ def test_an_executor_whose_worker_died_has_it_again_in_the_next_run(job):
 
 
 def test_workers_that_do_not_start_in_time_end_the_run(job, monkeypatch):
-    executor = Processes([Reference] * 2, liveness_timeout=1000.0)
+    executor = Processes([Light] * 2, liveness_timeout=1000.0)
     monkeypatch.setattr(executor, "_listen", lambda seconds: [])
     monkeypatch.setattr(Liveness, "overdue", lambda self: [1])
     with pytest.raises(WorkerDied, match=r"worker 1 did not start within 1000 s"):
@@ -149,7 +150,7 @@ def test_workers_that_do_not_start_in_time_end_the_run(job, monkeypatch):
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_worker_that_hangs_while_it_starts_is_lost_after_another_has_started(job, monkeypatch, suspend, restarts):
     """Whichever it is: the first is not waited for before the others are checked."""
-    executor = Processes([Reference] * 2, restarts=restarts, liveness_timeout=0.1)
+    executor = Processes([Light] * 2, restarts=restarts, liveness_timeout=0.1)
     launch = executor.pool.launch
 
     def launch_and_suspend(w):
@@ -179,7 +180,7 @@ def test_a_worker_of_fast_steps_does_not_keep_the_others_waiting(job):
         def receive(self):
             return self.pipe.recv()
 
-    executor = Processes([Reference] * 2)
+    executor = Processes([Light] * 2)
     for w in (0, 1):
         executor.pool.processes[w] = Ready(w)  # type: ignore[assignment]
     heard = [executor._next(None) for _ in range(6)]
@@ -188,7 +189,7 @@ def test_a_worker_of_fast_steps_does_not_keep_the_others_waiting(job):
 
 
 def test_a_run_ends_when_no_worker_is_left(job):
-    executor = Processes([Reference], restarts=0)
+    executor = Processes([Light], restarts=0)
     executor.start(job, Sharing.REPLICAS)
     executor.pool.processes[0].process.kill()
     executor.submit(step(0, 0, 4))
@@ -200,7 +201,7 @@ def test_a_run_ends_when_no_worker_is_left(job):
 
 
 def test_a_run_leaves_nothing_in_shared_memory_and_the_model_stays_readable(job):
-    executor = Processes([Reference])
+    executor = Processes([Light])
     executor.start(job, Sharing.REPLICAS)
     folder = executor.pool.folder.path
     assert {"table", "X_indices"} <= {file.name for file in folder.iterdir()}
@@ -210,7 +211,7 @@ def test_a_run_leaves_nothing_in_shared_memory_and_the_model_stays_readable(job)
 
 
 def test_each_failure_is_listed_once_with_the_usual_cause_of_a_kill():
-    pool = WorkerPool([Reference])
+    pool = WorkerPool([Light])
     pool.failures += ["worker 0: killed by SIGKILL", "worker 1: exit code 3", "worker 0: killed by SIGKILL"]
     assert pool.describe_failures() == f"worker 0: killed by SIGKILL, 2 times; worker 1: exit code 3; {OUT_OF_MEMORY}"
     pool.failures[:] = ["worker 1: sent nothing for too long, killed by SIGKILL"]
@@ -218,7 +219,7 @@ def test_each_failure_is_listed_once_with_the_usual_cause_of_a_kill():
 
 
 def test_a_run_raises_when_all_its_workers_are_dead(job):
-    executor = Processes([Reference], restarts=0)
+    executor = Processes([Light], restarts=0)
 
     class Killing(Synchronous):
         def submitted(self, w, rows, now):
@@ -255,7 +256,7 @@ def test_what_was_learned_until_all_workers_were_killed_is_kept(job, make):
             self.epochs += 1
             return False
 
-    executor = Merging([Reference] * 2, restarts=0)
+    executor = Merging([Light] * 2, restarts=0)
     with (
         pytest.warns(UserWarning, match="is lost: killed by SIGKILL"),
         pytest.raises(WorkersLost, match=r"no worker is left: .*; what was learned .* kept, 2 whole epochs") as lost,
@@ -275,7 +276,7 @@ def test_what_was_learned_until_all_workers_were_killed_is_kept(job, make):
 
 def test_the_state_that_is_kept_is_that_of_the_steps_it_has_seen(job):
     """The first worker, which came back at the end, has made no step since."""
-    executor = Processes([Reference] * 2)
+    executor = Processes([Light] * 2)
     executor.start(replace(job, optimizer=Adam()), Sharing.REPLICAS)
     for w in (0, 1, 1):
         executor.submit(step(w, 0, 4))
@@ -298,7 +299,7 @@ def test_a_run_that_cannot_start_leaves_neither_processes_nor_files(job, monkeyp
 
 
 def test_a_worker_that_is_ended_by_a_signal_without_a_name_is_reported(job):
-    executor = Processes([Reference], restarts=0)
+    executor = Processes([Light], restarts=0)
     executor.start(job, Sharing.REPLICAS)
     executor.pool.processes[0].process.send_signal(signal.SIGRTMIN + 3)
     with pytest.warns(UserWarning, match="worker 0 is lost: killed by signal"):
@@ -310,7 +311,7 @@ def test_workers_import_nothing_from_the_current_folder_and_see_no_interrupt(job
     for name in ("numpy", "xmlsgd", "signal"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit(77)")
     monkeypatch.chdir(tmp_path)
-    executor = Processes([Reference])
+    executor = Processes([Light])
     launch = executor.pool.launch
 
     def interrupted(w):
@@ -330,7 +331,7 @@ def test_the_result_of_processes_is_in_memory_of_this_process(job, goes_on):
     start = Start(
         np.full(SIZE, 0.1, np.float32), np.zeros(state_layout(NETWORK.layout, optimizer).size, np.float32), steps=7
     )
-    executor = Processes([Reference])
+    executor = Processes([Light])
     again = Job(job.dataset, NETWORK, optimizer, start=start if goes_on else None)
     run = train(again, Synchronous(6, 0.1), executor, Schedule(1))
     for array, before in ((run.params, start.params), (run.state, start.state)):

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from shared.light import Light
 from xmlsgd.algorithms.synchronous import Synchronous
 from xmlsgd.devices.reference import Reference
 from xmlsgd.errors import DataError
@@ -94,7 +95,7 @@ def test_a_run_folder_that_does_not_fit_in_memory_is_on_the_disk_or_an_error(mon
 
 
 @pytest.mark.parametrize(
-    "made", [lambda: Processes([Reference] * 2), lambda: Serial([Reference()])], ids=["processes", "serial"]
+    "made", [lambda: Processes([Light] * 2), lambda: Serial([Reference()])], ids=["processes", "serial"]
 )
 def test_a_missing_temporary_folder_is_named_in_one_line_and_nothing_is_left(job, monkeypatch, tmp_path, made):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
@@ -109,7 +110,7 @@ def test_a_missing_temporary_folder_is_named_in_one_line_and_nothing_is_left(job
 
 def test_a_full_temporary_folder_ends_a_run_in_one_line_and_nothing_is_left(job, monkeypatch):
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: open("/dev/full", "w+b"))  # noqa: SIM115
-    executor = Processes([Reference])
+    executor = Processes([Light])
     with pytest.raises(OSError, match=r"^\[Errno 28\] No space left on device: '.*'$"):
         train(job, Synchronous(2, 0.1), executor, Schedule(5))
     assert not executor.pool.processes

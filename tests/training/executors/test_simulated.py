@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shared import toy
+from shared import light, toy
 from xmlsgd.algorithms import algorithm_names, get_algorithm
 from xmlsgd.algorithms.hogwild import Hogwild
 from xmlsgd.algorithms.omnivore import Omnivore
@@ -122,7 +122,7 @@ def test_a_worker_that_is_back_before_its_lost_step_would_have_ended_does_not_ap
     """The report of what it was at when it left changes nothing."""
     fleet = [VirtualDevice(0, 1e-2, absent=((0.05, 0.06),)), VirtualDevice(0, 1e-2)]
     data = toy.dataset(40)
-    done, executor = toy.run(algorithm, fleet, data=data, device=toy.Marking())
+    done, executor = toy.run(algorithm, fleet, data=data, device=light.Marking())
     first = executor.of("issue")[0]
     assert (first.worker, executor.of("left"), executor.of("joined")) == (0, [0], [0])
     assert len([step for step in executor.of("issue") if step.start == first.start]) == 2, "its rows are issued again"
@@ -213,7 +213,7 @@ def test_a_run_that_has_learned_nothing_has_nothing_to_keep():
 
 
 def test_a_model_that_is_not_finite_when_nobody_is_left_is_that_of_the_last_whole_epoch():
-    class Faulty(toy.Marking):
+    class Faulty(light.Marking):
         def output_step(self, A, targets, layer, loss, update, rounding=EXACT):
             if executor.now() > 0.25:
                 layer.W[0, 0] = np.nan
@@ -249,7 +249,7 @@ def test_groups_are_formed_of_those_who_come_where_nobody_is_there_at_first(sett
 
 def test_who_is_away_at_first_joins_with_the_model_of_that_moment():
     fleet = [VirtualDevice(0, 1e-3), VirtualDevice(0, 1e-3, absent=((0.0, 0.05),))]
-    executor = toy.Logged(toy.Quadratic(), fleet)
+    executor = toy.Logged(light.Quadratic(), fleet)
     seen = []
 
     class Looking(Synchronous):
@@ -298,7 +298,7 @@ def test_workers_that_send_differences_correct_adams_bias_by_their_own_updates()
 
 
 def test_a_diverged_model_is_not_written_over_by_those_still_at_work():
-    class Faulty(toy.Quadratic):
+    class Faulty(light.Quadratic):
         n_steps = 0
 
         def output_step(self, A, targets, layer, loss, update, rounding=EXACT):
@@ -306,7 +306,7 @@ def test_a_diverged_model_is_not_written_over_by_those_still_at_work():
             value, A = super().output_step(A, targets, layer, loss, update, rounding)
             return (np.nan if self.n_steps == 1 else value), A
 
-    devices = [Faulty(), toy.Quadratic(), toy.Quadratic()]
+    devices = [Faulty(), light.Quadratic(), light.Quadratic()]
     executor = Serial(devices)
     network = Network(N_ROWS, 1, (1,))
     run = train(Job(toy.dataset(N_ROWS), network, SGD()), Hogwild(10, 0.1), executor, Schedule(1))
@@ -319,7 +319,7 @@ def test_a_diverged_model_is_not_written_over_by_those_still_at_work():
 def seconds_of(algorithm, fleet, bandwidth, n_rows=40):
     """The seconds of an epoch of a toy model, and those of its pulls and pushes."""
     data = toy.dataset(n_rows)
-    executor = Simulated(toy.Marking(), fleet, bandwidth=bandwidth)
+    executor = Simulated(light.Marking(), fleet, bandwidth=bandwidth)
     run = train(Job(data, toy.counting(data), SGD()), algorithm, executor, Schedule(1))
     return run.records[0]["seconds"], executor.transfer_seconds
 

@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shared import toy
-from shared.marked_runs import N_ROWS, Early, marks_of
+from shared import light, toy
+from shared.light import Early
+from shared.marked_runs import N_ROWS, marks_of
 from shared.paths import ROOT, TESTS
 from xmlsgd.errors import DataError, WorkerDied
 from xmlsgd.estimators.placement import executor_of, workers_of
@@ -52,7 +53,7 @@ def test_a_run_whose_workers_die_at_every_start_ends_in_one_line(tmp_path):
 
 def test_a_run_goes_on_with_fewer_workers_where_no_process_can_be_started_any_more(tmp_path, monkeypatch):
     order = toy.epoch_order(N_ROWS, 0, 0)
-    executor = Processes([partial(toy.Fatal, tmp_path, [int(order[35])])] * 2)
+    executor = Processes([partial(light.Fatal, tmp_path, [int(order[35])])] * 2)
     begin = executor._begin
 
     def begin_and_forbid(step):
@@ -73,7 +74,7 @@ def forbidden(*given, **options):
 
 def test_a_worker_for_which_there_is_no_process_is_told_of_in_one_line(monkeypatch):
     monkeypatch.setattr(subprocess, "Popen", forbidden)
-    executor = Processes([toy.Marking])
+    executor = Processes([light.Marking])
     with pytest.raises(WorkerDied, match=r"^worker 0 did not start: Resource temporarily unavailable$"):
         marks_of(executor)
     assert not executor.pool.folder.path.exists()
@@ -88,7 +89,7 @@ def test_a_worker_that_can_start_no_thread_says_so_to_its_coordinator_alone(tmp_
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     with pytest.raises(WorkerDied, match="RuntimeError: can't start new thread"):
-        marks_of(Processes([toy.Marking], restarts=0))
+        marks_of(Processes([light.Marking], restarts=0))
     assert "Traceback" not in capfd.readouterr().err
 
 
@@ -97,7 +98,7 @@ def test_an_interpreter_that_cannot_be_started_is_named(monkeypatch, name):
     monkeypatch.setattr(sys, "executable", name)
     reason = f"{name}: No such file or directory" if name else "sys.executable names no Python"
     with pytest.raises(WorkerDied, match=f"^worker 0 did not start: {reason}$"):
-        marks_of(Processes([toy.Marking]))
+        marks_of(Processes([light.Marking]))
 
 
 def test_what_does_not_pickle_is_refused_before_a_process_is_started(monkeypatch):
@@ -105,17 +106,17 @@ def test_what_does_not_pickle_is_refused_before_a_process_is_started(monkeypatch
     with pytest.raises(
         DataError, match=r"^device, sampler and optimizer of worker processes must pickle, got .*lambda"
     ):
-        marks_of(Processes([lambda: toy.Marking()]))
+        marks_of(Processes([lambda: light.Marking()]))
 
 
 def test_a_device_of_a_script_or_a_notebook_is_said_to_belong_in_a_file():
     """Without a guard of `__main__`: workers do not run the script again."""
     code = """
-from shared import toy
+from shared import light
 from shared.marked_runs import marks_of
 from xmlsgd.errors import WorkerDied
 from xmlsgd.training.executors.processes import Processes
-class Mine(toy.Marking):
+class Mine(light.Marking):
     pass
 try:
     marks_of(Processes([Mine]))
@@ -143,12 +144,12 @@ except WorkerDied as death:
 def test_no_worker_outlives_its_coordinator_nor_do_files_unless_a_forked_child_holds_its_pipes(number, act, forked):
     code = f"""
 import os, signal, sys
-from shared import toy
+from shared import light
 from shared.listening import listen
 from shared.marked_runs import marks_of
 from xmlsgd.training.callbacks import Callback
 from xmlsgd.training.executors.processes import Processes
-executor = Processes([toy.Marking] * 2)
+executor = Processes([light.Marking] * 2)
 class Killing(Callback):
     def step(self, report):
         if {forked} and not os.fork():
@@ -184,7 +185,8 @@ marks_of(executor, [Killing()])
 def test_what_workers_say_goes_nowhere_where_the_streams_are_closed(tmp_path):
     code = f"""
 from pathlib import Path
-from shared.marked_runs import Loud, marks_of
+from shared.light import Loud
+from shared.marked_runs import marks_of
 from xmlsgd.training.executors.processes import Processes
 marks = marks_of(Processes([Loud] * 2))
 Path({str(tmp_path / "marks")!r}).write_text(f"{{marks.min()}} {{marks.max()}}")
@@ -194,7 +196,7 @@ Path({str(tmp_path / "marks")!r}).write_text(f"{{marks.min()}} {{marks.max()}}")
 
 
 def test_a_worker_on_the_cpu_loads_no_scikit_learn():
-    executor = executor_of(workers_of("cpu*2", 2), toy.Marking(), "float32")
+    executor = executor_of(workers_of("cpu*2", 2), light.Marking(), "float32")
     assert isinstance(executor, Processes)
     maker, _ = executor.pool.makers
     code = f"""
