@@ -70,7 +70,7 @@ def damage(kind: Kind, place: Path, until: float) -> Counter[str]:
 
 def faults(kind: Kind, place: Path, until: float) -> Counter[str]:
     """Let every call of the system fail, of writing over an earlier folder and of reading it."""
-    found, path, injected = Counter[str](), place / "kept", Faults()
+    found, path, injected, also = Counter[str](), place / "kept", Faults(), kind.also()
     later, earlier = (written(kind, path, version) for version in (1, 0))
     kept, names = Path(tempfile.mkdtemp(dir=place.parent), "kept"), sorted(os.listdir(place))
     shutil.copytree(path, kept)
@@ -86,9 +86,9 @@ def faults(kind: Kind, place: Path, until: float) -> Counter[str]:
                 failed, now = isinstance(result, Exception), state_of(kind, path)
                 if failed and (error == 0 or not isinstance(result, FAULTS)):
                     verdict = f"wrong: {without_names(repr(result), place)}"
-                elif now not in (earlier, later, *kind.also):
+                elif now not in (earlier, later, *also):
                     verdict = "wrong: torn"
-                elif not failed and (now if writes else result) not in ((later if writes else earlier), *kind.also):
+                elif not failed and (now if writes else result) not in ((later if writes else earlier), *also):
                     verdict = "wrong: nothing is said"
                 else:
                     verdict = "right"
@@ -117,7 +117,7 @@ def without_names(text: str, place: Path) -> str:
 
 def full_disk(kind: Kind, place: Path, until: float) -> Counter[str]:
     """Write over an earlier folder where no file may have more than so many bytes."""
-    found, path = Counter[str](), place / "kept"
+    found, path, also = Counter[str](), place / "kept", kind.also()
     later, earlier = (written(kind, path, version) for version in (1, 0))
     largest = max(file.stat().st_size for file in path.iterdir())
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -135,7 +135,7 @@ def full_disk(kind: Kind, place: Path, until: float) -> Counter[str]:
             result = failure
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-        right = (result is None or isinstance(result, FAULTS)) and state_of(kind, path) in (earlier, later, *kind.also)
+        right = (result is None or isinstance(result, FAULTS)) and state_of(kind, path) in (earlier, later, *also)
         found["right" if right else f"wrong: {without_names(repr(result), place)}"] += 1
     return found
 

@@ -8,6 +8,7 @@ import errno
 import functools
 import io
 import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,13 +56,13 @@ REFUSALS = (*FAULTS, DataError, ModelFileError)
 class Kind:
     """What is written to a folder.
 
-    write : writes version 0 or 1 to a path. identify : returns what a folder holds. also : what may be there as well
-    after a write that failed. damaged : whether its files are damaged, which those of another kind may stand for.
+    write : writes version 0 or 1 to a path. identify : returns what a folder holds. also : returns what may be there as
+    well after a write that failed. damaged : whether its files are damaged, which those of another kind may stand for.
     """
 
     write: Callable[[Path, int], None]
     identify: Callable[[Path], Any]
-    also: tuple[Any, ...] = ()
+    also: Callable[[], tuple[Any, ...]] = tuple
     damaged: bool = True
 
 
@@ -121,12 +122,13 @@ def identify_model(path: Path, compact: bool = False) -> Any:
     return description, {name: np.asarray(array).tolist() for name, array in arrays.items()}, ranked
 
 
-def write_checkpoint(path: Path, version: int) -> None:
-    """Train two steps and leave the checkpoint."""
+def write_checkpoint(path: Path, version: int, end: BaseException | None = None) -> None:
+    """Train two steps, with a checkpoint after each, and leave the last one; `end` ends the run after the first."""
     Checkpoint(path).remove()
     data = rows_of(0)
     job = Job(data, Network(data.n_features, data.n_labels, (4,)), Adam(), seed=version)
     checkpoint = Checkpoint(path, 0, keep=True)
+    checkpoint.request.error = end
     train(job, Sequential(6, 0.01), Serial([Reference()]), Schedule(1), (), checkpoint)
 
 
@@ -136,6 +138,16 @@ def identify_checkpoint(path: Path) -> Any:
     if saved is None:
         return None
     return saved.seed, saved.steps, {name: array.tolist() for name, array in saved.arrays.arrays.items()}
+
+
+@functools.cache
+def other_checkpoints() -> tuple[Any, ...]:
+    """Return what a run leaves that could not write its last checkpoint: none, or the first one."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "kept")
+        with contextlib.suppress(KeyboardInterrupt):
+            write_checkpoint(path, 1, KeyboardInterrupt())
+        return None, identify_checkpoint(path)
 
 
 def command(path: Path, version: int, words: str) -> None:
@@ -178,7 +190,7 @@ KINDS: dict[str, Kind] = {
         functools.partial(identify_model, compact=True),
     ),
     "ensemble": Kind(lambda path, version: ensemble_of(version).save(path), identify_model),
-    "checkpoint": Kind(write_checkpoint, identify_checkpoint, (None,)),
+    "checkpoint": Kind(write_checkpoint, identify_checkpoint, other_checkpoints),
     "xmlsgd convert": Kind(functools.partial(command, words=CONVERT), identify_rows, damaged=False),
     "xmlsgd train": Kind(functools.partial(command, words=TRAIN), identify_model, damaged=False),
     "server that learns": Kind(learn_by_request, identify_model, damaged=False),

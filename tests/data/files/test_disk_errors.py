@@ -10,6 +10,7 @@ import pytest
 from xmlsgd import DataError
 from xmlsgd.cli.format_options import first_lines
 from xmlsgd.data.files import manifest, reading
+from xmlsgd.data.files.atomic import atomic_folder
 from xmlsgd.data.files.model_files import read_model, write_model
 
 
@@ -49,6 +50,13 @@ def test_a_text_that_cannot_be_read_is_not_called_another_format(tmp_path, monke
     monkeypatch.setattr("xmlsgd.cli.format_options.open_compressed", raise_error)
     with pytest.raises(OSError, match="Input/output error"):
         first_lines(tmp_path / "texts.txt")
+
+
+def test_a_temporary_folder_is_not_used_without_the_lock_that_keeps_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("fcntl.flock", raise_error)
+    with pytest.raises(OSError, match=r"Input/output error: '.*model'$"), atomic_folder(tmp_path / "model"):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

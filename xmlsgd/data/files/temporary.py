@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .reading import DISK_FULL, SYSTEM_ERRORS
+from .reading import DISK_FULL, SYSTEM_ERRORS, is_of_system
 
 OLD = "old"  # in a temporary folder: what gave way to the new folder, where the two cannot change places at once
 END = ".partial"
@@ -130,7 +130,8 @@ def _restored(temporary: int, path: Path) -> bool:
 def create_locked(new_name: Callable[[], Path], path: Path) -> tuple[Path, int | None]:
     """Make a folder of a new name, which only its owner may enter, and lock it; no lock where the disk has none.
 
-    Raises `FileExistsError`, and other system errors with the name `path`.
+    Raises `FileExistsError`, and other system errors with the name `path`. A folder without its lock would be taken for
+    that of a dead process.
     """
     while True:
         folder = new_name()
@@ -145,7 +146,12 @@ def create_locked(new_name: Callable[[], Path], path: Path) -> tuple[Path, int |
             return folder, lock_folder(folder)
         except (BlockingIOError, FileNotFoundError):
             continue  # another process removed it before the lock was taken
-        except OSError:
+        except OSError as error:
+            if is_of_system(error):
+                with suppress(OSError):
+                    folder.rmdir()
+                error.filename = str(path)
+                raise
             return folder, None
 
 
