@@ -113,6 +113,16 @@ def test_csv_quotes_names_and_keeps_a_line_for_a_row_without_labels(models, tmp_
     assert (tmp_path / "p.csv").read_text().splitlines()[1:] == ["0,,,,", "1,,,,"]
 
 
+def test_tabs_and_line_ends_in_names_do_not_end_an_entry_of_text(tmp_path, capsys):
+    names = [["red\tapple"], ["two\nlines\r"]]
+    model = XMLClassifier((4,), max_epochs=1, n_jobs=1).fit(["read a file", "close it"] * 20, names * 20)
+    model.save(tmp_path / "m")
+    (tmp_path / "t.txt").write_text("read a file\n")
+    run("predict", tmp_path / "m", tmp_path / "t.txt", "--quiet")
+    (line,) = capsys.readouterr().out.splitlines()
+    assert {entry.rpartition(":")[0] for entry in line.split("\t")} == {r"red\tapple", r"two\nlines\r"}
+
+
 def test_thresholds_of_the_model_are_known_by_name(models, capsys):
     model = XMLClassifier.load(models / "text")
     texts = [line.partition("\t")[2] for line in Path(TEST_TEXT).read_text().splitlines()]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..estimators.inference.explanation import Explanation
 
 SIGNIFICANT = "three digits"  # a format of numbers
+ESCAPED = str.maketrans({"\t": r"\t", "\n": r"\n", "\r": r"\r"})  # what would end an entry or a line
 FORMATS = ("text", "json", "csv")
 # Of row number, labels best first, -1 for none, values, and explanations of the labels, possibly none (not for CSV).
 Line = Callable[[int, Sequence[int], Sequence[float], "Sequence[Explanation]"], str]
@@ -109,12 +110,12 @@ def line_format(form: str, names: Sequence[Any], value: str, tabs: bool) -> Line
     """Return what makes the line of a row.
 
     names : of the labels. value : what stands beside a label, "probability" or "score". tabs : whether tabs separate
-    the entries of text, since names may contain blanks. Explanations stand below a line of text, and in JSON beside
-    their label.
+    the entries of text, since names may contain blanks; tabs and ends of lines in names are escaped. Explanations stand
+    below a line of text, and in JSON beside their label.
     """
 
     def text_line(row: int, labels: Sequence[int], values: Sequence[float], why: Sequence[Explanation]) -> str:
-        entries = (f"{names[j]}:{x:.6g}" for j, x in zip(labels, values, strict=True) if j >= 0)
+        entries = (f"{str(names[j]).translate(ESCAPED)}:{x:.6g}" for j, x in zip(labels, values, strict=True) if j >= 0)
         line = ("\t" if tabs else " ").join(entries)
         return "\n".join([line, *("  " + part for each in why for part in str(each).splitlines())])
 

@@ -21,6 +21,7 @@ MAX_SUGGESTIONS = 100_000  # labels of all texts of a request, and of a call of 
 MAX_EXPLAINED = 50  # labels of an explanation, each with all words of the text
 DEFAULT_LIMIT = 10  # as in Annif
 BODY_SECONDS = 10.0
+BREAKS = frozenset("\t\n\r\0")  # which names of labels must not hold
 FORM, JSON = "application/x-www-form-urlencoded", "application/json"
 
 
@@ -130,9 +131,8 @@ def documents_of(value: Any) -> tuple[list[str], list[list[str]]]:
         if (
             not isinstance(names, list)
             or not names
-            or not all(isinstance(name, str) and name.strip() for name in names)
+            or not all(isinstance(name, str) and name.strip() and BREAKS.isdisjoint(name) for name in names)
         ):
-            raise RequestError(
-                400, f"labels: must be a list of names, at least one and none empty, got {shorten(names)}"
-            )
+            wanted = "must be a list of names, at least one, none empty or with tabs or line ends"
+            raise RequestError(400, f"labels: {wanted}, got {shorten(names)}")
     return texts_of([text_of(each.get("text")) for each in value]), labels
