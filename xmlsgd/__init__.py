@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .data.loading import load_file as load_file
     from .data.public import load_public as load_public
     from .data.synthetic import make_xmc as make_xmc
+    from .data.vectorizer import TextVectorizer as TextVectorizer
     from .errors import DataError as DataError
     from .errors import DivergenceError as DivergenceError
     from .errors import MemoryEstimateError as MemoryEstimateError
@@ -58,6 +59,7 @@ _NAMES_OF_MODULE = {
     "data.loading": ("load_file",),
     "data.public": ("load_public",),
     "data.synthetic": ("make_xmc",),
+    "data.vectorizer": ("TextVectorizer",),
     "training.loop": ("train",),
     "errors": ("DataError", "DivergenceError", "MemoryEstimateError", "ModelFileError", "WorkerDied"),
     "estimators": ("XMLClassifier", "XMLEnsemble", "load_model"),

@@ -297,14 +297,17 @@ def test_groups_of_training_rows_are_one_a_line(tmp_path, capsys):
     assert "--groups" in capsys.readouterr().err
 
 
-def test_a_tracker_gets_the_record_of_each_epoch(tmp_path, monkeypatch):
+def test_each_tracker_gets_the_record_of_each_epoch(tmp_path, monkeypatch):
     class Kept(History):
         def __init__(self, place):
             super().__init__(place)
 
     monkeypatch.setitem(trackers.TRACKERS, "mlflow", Kept)
-    run("train", ROWS, *QUICK, "--epochs", "2", "--track", f"mlflow:{tmp_path / 'kept'}", "--out", tmp_path / "m")
-    assert (tmp_path / "kept").read_text() == (tmp_path / "m" / "history.jsonl").read_text()
+    places = [tmp_path / "kept", tmp_path / "second"]
+    tracked = [word for place in places for word in ("--track", f"mlflow:{place}")]
+    run("train", ROWS, *QUICK, "--epochs", "2", *tracked, "--out", tmp_path / "m")
+    for place in places:
+        assert place.read_text() == (tmp_path / "m" / "history.jsonl").read_text()
 
 
 def test_a_tracker_that_is_unknown_or_not_installed_is_refused(tmp_path, capsys, monkeypatch):

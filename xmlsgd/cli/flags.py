@@ -21,6 +21,7 @@ from .exit_codes import UsageError
 GROUPS = ("arguments", "data", "model", "training", "workers", "search", "server", "output")
 CHOICE = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)")  # argparse's words
 NAMES_OF_LABELS = ("names", "label-names", "labels", "label-file")  # flags of other programs
+WITH_VALUE = re.compile(r"argument (\S+): ignored explicit argument '(.*)'")
 OTHER_SPELLINGS = re.compile(r"^(argument [^\s/:]+)(?:/[^\s:]+)+")
 
 
@@ -73,6 +74,20 @@ SIZES = ValueType(
     "INT,...",
     _reader(lambda text: tuple(map(int, text.split(","))), "whole numbers separated by commas, as in 512,256"),
 )
+
+
+def _read_ngrams(text: str) -> tuple[int, ...]:
+    """Return the least and the greatest n of n-grams."""
+    try:
+        least, greatest = map(int, text.split(","))
+    except ValueError:
+        numbers = re.findall(r"\d+", text)
+        hint = f"; did you mean '{','.join(numbers)}'?" if len(numbers) == 2 else ""
+        raise ArgumentTypeError(f"must be the least and the greatest n, as in 1,2, got {text!r}{hint}") from None
+    return least, greatest
+
+
+NGRAMS = ValueType("INT,INT", _read_ngrams)
 FREQUENCY = ValueType(
     "INT|FLOAT", _reader(lambda text: int(text) if text.isdecimal() else float(text), "a number of texts or a share")
 )
@@ -246,11 +261,11 @@ TEXT_FLAGS = (
     FormatFlag("max_df", FREQUENCY, "leave out words of more training texts, a number (1 is one text) or a share such "
                "as 0.5", default=1.0),
     FormatFlag("max_features", INT, "keep so many words, the most frequent ones", default_text="all"),
-    FormatFlag("ngram_range", SIZES, "least and greatest n of n-grams; 1,2 adds pairs of words", default=(1, 1),
-               default_text="1,1", metavar="INT,INT"),
+    FormatFlag("ngram_range", NGRAMS, "least and greatest n of n-grams; 1,2 adds pairs of words", default=(1, 1),
+               default_text="1,1"),
     FormatFlag("analyzer", name_among("word", "char_wb"), "n-grams of words, or of characters within words",
                default="word"),
-    FormatFlag("stop_words", PATH, "words to leave out, one a line"),
+    FormatFlag("stop_words", PATH, "file of words to leave out, one a line", metavar="FILE"),
     FormatFlag("sublinear_tf", None, "count a word that occurs tf times in a text as 1 + ln tf, not as tf",
                default_text="on", omitted=True),
 )  # fmt: skip
@@ -266,6 +281,8 @@ class Parser(argparse.ArgumentParser):
         """Raise the message with the choice that may have been meant, or with the command that shows the help."""
         choice = CHOICE.search(message)
         message = OTHER_SPELLINGS.sub(r"\1", message)
+        if switch := WITH_VALUE.fullmatch(message):
+            message = f"argument {switch[1]}: got {switch[2]!r}{self.switch_hint(switch[1])}"
         message += suggest(choice[1], re.split("[', ]+", choice[2])) if choice else ""
         raise UsageError(message if message.endswith("?") else f"{message}; see {self.prog} --help")
 
@@ -275,9 +292,17 @@ class Parser(argparse.ArgumentParser):
         if flag in NAMES_OF_LABELS and "--label-texts" in self._option_string_actions:
             return "; did you mean '--label-texts'?"
         # Without their hyphens, in which all flags are alike.
-        by_name = {spelling.lstrip("-"): spelling for spelling in self._option_string_actions}
+        by_name = {name.lstrip("-"): name for name in self._option_string_actions if "_" not in name}
         near = get_close_matches(flag, by_name, n=1)
         return f"; did you mean {by_name[near[0]]!r}?" if near else ""
+
+    def switch_hint(self, flag: str) -> str:
+        """Return what to write instead of a value behind a switch, nothing for other flags."""
+        action = self._option_string_actions.get(flag)
+        if action is None or action.nargs != 0:
+            return ""
+        off = next((name for name in action.option_strings if name.startswith("--no-")), None)
+        return f"; {flag} takes no value" + (f", {off} turns it off" if off else "")
 
 
 class Formatter(argparse.RawDescriptionHelpFormatter):

@@ -102,6 +102,8 @@ class FormatOptions(DocumentOptions):
 
         options = {name: getattr(self, name) for name in OF_TEXTS}
         if self.stop_words is not None:
+            if not Path(self.stop_words).exists():
+                raise DataError(f"--stop-words {self.stop_words}: no such file; pass a file of words, one a line")
             options["stop_words"] = [word for line in lines_of_file(self.stop_words) if (word := line.strip())]
         vectorizer = TextVectorizer(**options)
         vectorizer.check_options()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -79,7 +80,7 @@ class TextVectorizer:
 
     Examples
     --------
-    >>> from xmlsgd.data.vectorizer import TextVectorizer
+    >>> from xmlsgd import TextVectorizer
     >>> X = TextVectorizer().fit_transform(["read a file", "write a file"])
     >>> X.shape
     (2, 3)
@@ -169,6 +170,8 @@ class TextVectorizer:
         Raises `DataError` if no word occurs in `min_df` texts, and for an option outside its range.
         """
         self.check_options()
+        if self.max_df == 1 and is_integer(self.max_df):
+            warnings.warn("max_df=1 leaves out words of two texts and more; 1.0 leaves out none", stacklevel=2)
         limits = {name: getattr(self, name) for name in ("min_df", "max_df", "max_features")}
         tfidf, texts = self._new_tfidf(**limits), list(_checked_texts(texts))
         try:

@@ -78,7 +78,7 @@ FLAGS = (
     OVERWRITE,
     Flag("compact", None, "save a model a third as large that can only predict", "output"),
     Flag("track", NAME, "send epoch records to tensorboard, mlflow or wandb; tensorboard:FOLDER, mlflow:URI and "
-         "wandb:PROJECT say where", "output", metavar="TRACKER"),
+         "wandb:PROJECT say where; may be repeated", "output", metavar="TRACKER", repeated=True),
     JSON_FILE,
 )  # fmt: skip
 EXAMPLES = """  xmlsgd train train.txt --test test.txt --out model
@@ -104,7 +104,7 @@ def run(
     dry_run: bool,
     overwrite: bool,
     compact: bool,
-    track: str | None,
+    track: list[str] | None,
     json: str | None,
     console: Console,
 ) -> None:
@@ -127,7 +127,7 @@ def run(
     from ..sources import read_training
 
     started = time.perf_counter()
-    model, trackers = new_model(parameters, n_estimators), [] if track is None else [new_tracker(track)]
+    model, trackers = new_model(parameters, n_estimators), [new_tracker(text) for text in track or ()]
     rows = read_training(train, test, format_options, label_texts, feature_names)
     rows = replace(rows, groups=groups_in_file(groups, rows.train.n_rows))
     seconds = time.perf_counter() - started
