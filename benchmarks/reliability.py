@@ -92,6 +92,9 @@ def faults(kind: Kind, place: Path, until: float) -> Counter[str]:
                     verdict = "wrong: nothing is said"
                 else:
                     verdict = "right"
+                for name in set(os.listdir(place)).difference(names):
+                    if name in str(result):  # the model of a run that failed, as its error says
+                        shutil.rmtree(place / name)
                 if sorted(os.listdir(place)) != names:
                     kind.write(path, 0)
                     if sorted(os.listdir(place)) != names:
